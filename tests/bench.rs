@@ -279,6 +279,56 @@ fn devices_are_compared_live_and_in_virtual_time() {
 }
 
 #[test]
+fn tasks_are_compared_by_policy_and_changes_are_followed() {
+    // Three control periods of each say little about goals; what is saved shows at once.
+    let (results, _) = bench("tasks", &AT_ONCE);
+    for case in [
+        "chain of 2, batches to 32",
+        "split and join, batches to 256",
+    ] {
+        let names = [
+            "none",
+            "max",
+            "slo 0.05",
+            "slo 0.2",
+            "on-off",
+            "equal shares",
+        ];
+        let names = names.map(|policy| format!("{case}, {policy}: load"));
+        let [none, max, slo, ..] = values(&results, names.each_ref().map(String::as_str));
+        assert!(0.0 < max && max < none && none < 1.0, "{case}");
+        assert!(slo < none, "{case}: {slo}, {none} without batches");
+        let gain = format!("{case}, slo 0.05: load of none by this");
+        let [ratio] = values(&results, [gain.as_str()]);
+        assert!((ratio - none / slo).abs() < 1e-9, "{case}");
+        assert_eq!(bar(&results, &gain), 1.5);
+    }
+    let changes = [
+        "goals halved",
+        "a tenth of the flows",
+        "ten times the flows",
+    ];
+    for change in changes {
+        let name = format!("split of 4, batches to 256, slo 0.2, {change}: periods until kept");
+        assert_eq!(bar(&results, &name), 1.0);
+    }
+    values(&results, ["slo 0.05: load of splits, tasks 16"]);
+}
+
+#[test]
+fn controller_has_a_bar_for_the_most_tasks() {
+    let (results, _) = bench("controller", &AT_ONCE);
+    assert_eq!(results.len(), 2 * 3 * 7);
+    for tasks in [1, 2, 4, 8, 16, 32, 64] {
+        let names = ["step, median", "step, p99", "Batchy's, with transport"];
+        let names = names.map(|name| format!("{name}, tasks {tasks}"));
+        let [median, p99, batchy] = values(&results, names.each_ref().map(String::as_str));
+        assert!(0.0 < median && median <= p99 && batchy > 0.0, "{tasks}");
+    }
+    assert_eq!(bar(&results, "step, median, tasks 64"), 1000.0);
+}
+
+#[test]
 fn idle_is_cpu_time_and_the_first_label_after_pauses() {
     let (results, _) = bench("idle", &[&AT_ONCE[..], &["--pause", "0.05"]].concat());
     let beyond = "slowest after idle beyond the median of busy";

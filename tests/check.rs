@@ -386,3 +386,35 @@ fn records_need_a_folder() {
     let found = faults(&look(), "records");
     assert!(found.iter().all(|it| it["level"] == "warning"), "{found:?}");
 }
+
+#[test]
+fn goals_that_cannot_be_promised_are_named_and_a_second_device_is_used_for_them() {
+    let check = |more: &[&str]| {
+        let mut command = common::fenxi(["check", "--set", "io.interfaces=[\"lo\"]"]);
+        command.args(SETS).args(more);
+        for set in [
+            "accel.simulated_t0_us=3000",
+            "analytics.policy=slo",
+            "task.first.depths=[10]",
+            "task.second.depths=[10]",
+            "task.first.latency_goal_ms=5",
+            "task.second.latency_goal_ms=500",
+        ] {
+            command.args(["--set", set]);
+        }
+        common::run(command).expect_code(0).stdout
+    };
+    let one = check(&common::SIMULATED);
+    let warning = "warning: goal of task first: 5 ms cannot be promised: on its device the largest batches of first, second take";
+    assert!(one.contains(warning), "{one}");
+    let two = [
+        "--set",
+        "pipeline.layout=1:1:2",
+        "--set",
+        "accel.devices=[\"simulated\", \"simulated\"]",
+        "--set",
+        "device.simulated.thread=own",
+    ];
+    let two = check(&two);
+    assert!(!two.contains("cannot be promised"), "{two}");
+}

@@ -16,6 +16,8 @@ mod http;
 mod metrics;
 #[path = "control/seeing.rs"]
 mod seeing;
+#[path = "control/tasks.rs"]
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -12,6 +12,8 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -69,7 +71,28 @@ impl Replay {
     /// With the series of all flows in the records.
     fn of(tasks: &[Task], options: &[&str]) -> Replay {
         let dir = tempfile::tempdir().expect("a folder");
-        let (config, flows) = (dir.path().join("c.toml"), dir.path().join("flows.jsonl"));
+        let flows = dir.path().join("flows.jsonl");
+        let mut command = Replay::command(tasks, dir.path());
+        command.arg("--flows").arg(&flows).args(options);
+        let summary = common::run(command).expect_code(0).json();
+        Replay {
+            text: std::fs::read_to_string(&flows).expect("records"),
+            records: common::json_lines(&flows),
+            summary,
+        }
+    }
+
+    /// What is said of one flow.
+    fn explained(tasks: &[Task], flow: &str) -> Value {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut command = Replay::command(tasks, dir.path());
+        command.arg("--flows").arg(dir.path().join("flows.jsonl"));
+        command.args(["--explain", flow]);
+        common::run(command).expect_code(0).json()
+    }
+
+    fn command(tasks: &[Task], dir: &Path) -> Command {
+        let config = dir.join("c.toml");
         let mut text =
             "[flow]\nmax_flows = 16384\n[hosts]\nnetworks = [\"192.0.2.0/24\"]\n".to_owned();
         for task in tasks {
@@ -82,14 +105,8 @@ impl Replay {
         }
         std::fs::write(&config, text).expect("a file");
         let mut command = common::fenxi(["replay", "--json", "--series", "--config"]);
-        command.arg(&config).arg("--flows").arg(&flows);
-        command.arg(common::demo()).args(options);
-        let summary = common::run(command).expect_code(0).json();
-        Replay {
-            text: std::fs::read_to_string(&flows).expect("records"),
-            records: common::json_lines(&flows),
-            summary,
-        }
+        command.arg(&config).arg(common::demo());
+        command
     }
 
     /// The labels that a task gave while flows went on, by flow.
@@ -526,4 +543,65 @@ fn a_paced_replay_gives_the_same_labels() {
             assert_eq!(Some(answer), known.get(id), "{} of {id}", task.name);
         }
     }
+}
+
+/// A task that was not asked says by which term, and one that was says what it answered.
+#[test]
+fn an_explanation_says_why_a_task_was_not_asked() {
+    if !can_run("an_explanation_says_why_a_task_was_not_asked") {
+        return;
+    }
+    let tasks = [
+        A,
+        B.with("depths = [3, 10]\nwhen = \"protocol = udp\""),
+        C.with("when = \"a.confidence < 0.9\""),
+    ];
+    let run = Replay::of(&tasks, &[]);
+    let explained = |id: u64| {
+        let id = id.to_string();
+        Replay::explained(&tasks, &id)
+    };
+    let (asked, given) = run.labels("c").into_iter().next().expect("a label of c");
+    let said = explained(asked);
+    assert_eq!(said["task"], "a");
+    assert_eq!(said["tasks"][1]["label"].to_string(), given.0);
+    assert_eq!(said["tasks"][1]["answers"][0]["outcome"], "decided");
+    let is_sure = |(_, confidence, _): &Answer| confidence.parse::<f64>().expect("a number") > 0.9;
+    let mut sure = run.labels("a").into_iter().filter(|(_, it)| is_sure(it));
+    let (sure, _) = sure
+        .find(|(id, _)| run.flows()[id]["proto"] == 6)
+        .expect("a TCP flow that a is sure of");
+    let said = explained(sure);
+    let why = |task: usize| said["tasks"][task]["why"].as_str().expect("a sentence");
+    let of_flow = "not asked about this flow: protocol = udp does not hold";
+    assert_eq!(why(0), of_flow);
+    let of_label = "not asked about this flow: a.confidence < 0.9 does not hold, because a said ";
+    assert!(why(1).starts_with(of_label), "{}", why(1));
+    assert_eq!(said["tasks"][1]["answers"][0]["outcome"], "not_asked");
+}
+
+#[test]
+fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
+    let all = Replay::of(&[A], &[]).labels("a");
+    let first = Replay::of(&[A.with("depths = [3]")], &[]).labels("a");
+    let sure: Vec<_> = all
+        .iter()
+        .filter(|(_, (_, _, depth))| *depth == 3)
+        .collect();
+    assert!(sure.len() > 50 && sure.len() < first.len());
+    for (id, answer) in sure {
+        assert_eq!(first.get(id), Some(answer), "{id}");
+    }
+    assert!(first.values().all(|(_, _, depth)| *depth == 3));
+}
+
+#[test]
+fn ports_name_only_flows_that_the_task_is_asked_about() {
+    let by_port = |when: &'static str| {
+        let replay = Replay::of(&[A.with(when)], &[]);
+        let named = replay.flows().into_values();
+        named.filter(|flow| flow["decided_by"] == "port").count()
+    };
+    assert!(by_port("depths = [3, 10]\nwhen = \"protocol = udp, tcp\"") > 20);
+    assert_eq!(by_port("when = \"port = 9\""), 0);
 }

@@ -410,4 +410,12 @@ fn folders_that_cannot_be_used_are_refused() {
     let live = Live::begin(crate::common::live::fenxi_on(&lab, "host", &[]), &args);
     let said = live.ended(73).stderr;
     assert!(said.contains("new or empty folder"), "{said}");
+
+    // A recording does not say which flows a task is asked about.
+    let empty = dir.path().join("recording");
+    args[1] = empty.to_str().unwrap();
+    args.extend(["--set", "task.app.when=port = 443"]);
+    let live = Live::begin(crate::common::live::fenxi_on(&lab, "host", &[]), &args);
+    let said = live.ended(64).stderr;
+    assert!(said.contains("leave out task.app.when"), "{said}");
 }

@@ -164,16 +164,17 @@ impl Bundle {
         self.manifest.midstream
     }
 
-    /// When the model may be asked: after these numbers of elements, rising. There is at least one, and the last is
-    /// [`Bundle::k`]. A bundle that names none has only that one, at which every answer is sure.
+    /// When the model may be asked: after these numbers of elements, rising. There is at least one, and as the bundle says it,
+    /// the last is [`Bundle::k`]. A bundle that names none has only that one, at which every answer is sure.
     pub fn depths(&self) -> &[Depth] {
         &self.manifest.depths
     }
 
-    /// This bundle, with the model asked at these of its depths only; at all of them if none is named.
+    /// This bundle, with the model asked at these of its depths only; at all of them if none is named. What comes after the
+    /// last of them is not looked at.
     ///
     /// # Errors
-    /// One is no depth of the bundle, or [`Bundle::k`], at which the last answer is given, is not among them.
+    /// One is no depth of the bundle.
     pub fn at_depths(mut self, depths: &[usize]) -> Result<Self, NoSuchDepths> {
         if depths.is_empty() {
             return Ok(self);
@@ -181,11 +182,11 @@ impl Bundle {
         let known = |elements: &usize| self.depths().iter().find(|it| it.elements == *elements);
         let kept: Option<Vec<Depth>> = depths.iter().map(|it| known(it).copied()).collect();
         match kept {
-            Some(kept) if depths.last() == Some(&self.k()) => {
+            Some(kept) => {
                 self.manifest.depths = kept;
                 Ok(self)
             }
-            _ => Err(NoSuchDepths {
+            None => Err(NoSuchDepths {
                 model: self.name().to_owned(),
                 depths: self.depths().iter().map(|it| it.elements).collect(),
             }),

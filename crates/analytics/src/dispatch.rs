@@ -7,7 +7,7 @@
 
 use crate::Accelerator;
 use crate::device_slot::DeviceSlot;
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, bit};
 use crate::rows::Retry;
 use std::collections::VecDeque;
 
@@ -17,6 +17,8 @@ pub(crate) struct Dispatch {
     /// Series that wait for their second device, in the order in which they failed.
     pub retries: VecDeque<Retry>,
     next: usize,
+    /// A set of lanes that are left to other tasks, as long as a device on another lane is up.
+    left: u64,
 }
 
 impl Dispatch {
@@ -26,6 +28,7 @@ impl Dispatch {
             device_slots,
             retries: VecDeque::new(),
             next: 0,
+            left: 0,
         };
         dispatch.reserve();
         dispatch
@@ -42,8 +45,42 @@ impl Dispatch {
     pub fn free(&self, lanes: &Lanes) -> impl Iterator<Item = (usize, &DeviceSlot)> {
         let (before, from) = self.device_slots.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));
-        in_turn
-            .filter(|(_, device_slot)| device_slot.is_free() && lanes.is_free(device_slot.lane()))
+        let left = self.left_now();
+        in_turn.filter(move |(_, device_slot)| {
+            let lane = device_slot.lane();
+            device_slot.is_free() && lanes.is_free(lane) && left & bit(lane) == 0
+        })
+    }
+
+    /// Leaves the first lanes, so many, to other tasks.
+    pub fn leave(&mut self, lanes: usize) {
+        let own = self
+            .device_slots
+            .iter()
+            .fold(0, |set, slot| set | bit(slot.lane()));
+        let mut first = own;
+        // Clears the first lanes one by one; what is gone is left to others.
+        for _ in 0..lanes {
+            first &= first.saturating_sub(1);
+        }
+        self.left = own & !first;
+    }
+
+    /// The lanes that are left to others: none while only devices on them are up.
+    fn left_now(&self) -> u64 {
+        let is_own = |slot: &DeviceSlot| slot.is_up() && self.left & bit(slot.lane()) == 0;
+        match self.left != 0 && self.device_slots.iter().any(is_own) {
+            true => self.left,
+            false => 0,
+        }
+    }
+
+    /// The device that says what a batch takes: the first that is up and not left to others.
+    pub fn typical(&self) -> Option<&DeviceSlot> {
+        let left = self.left_now();
+        let is_used = |slot: &&DeviceSlot| slot.is_up() && left & bit(slot.lane()) == 0;
+        let slots = &self.device_slots;
+        slots.iter().find(is_used).or(slots.first())
     }
 
     /// How many devices are up, busy or not.

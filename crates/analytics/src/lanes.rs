@@ -35,6 +35,7 @@ impl Lanes {
     }
 }
 
-fn bit(lane: u8) -> u64 {
+/// A lane as one of a set of lanes.
+pub(crate) fn bit(lane: u8) -> u64 {
     1 << lane.min(63)
 }

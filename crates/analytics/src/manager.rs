@@ -46,11 +46,16 @@ impl Round {
     }
 }
 
+/// A task's place among those that fire: its rank, when its oldest series is due, since when that waits, and its number. Where
+/// nothing is due, as with the policy `max` or in a backlog, who has waited longest goes first; by their numbers, the first
+/// tasks would have the device for themselves.
+type Place = (u8, u64, u64, usize);
+
 /// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again and again.
 pub struct Manager {
     tasks: Vec<Task>,
     /// The tasks in the order in which they fire: by their rank, and when their oldest series is due; made anew in each round.
-    order: Vec<(u8, u64, usize)>,
+    order: Vec<Place>,
     /// Until then a ring has been full lately, so that priorities count.
     crowded_until_ns: u64,
     /// Where a task has a goal.
@@ -111,11 +116,14 @@ impl Manager {
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
-            self.control = Control::of(&self.tasks, now_ns);
+            self.control = Control::of(&mut self.tasks, now_ns);
             self.controlled_at = changes;
         }
         if let Some(control) = &mut self.control {
-            control.control(&mut self.tasks, now_ns);
+            let is_outdated = control.control(&mut self.tasks, now_ns);
+            if is_outdated {
+                self.controlled_at = None;
+            }
         }
     }
 
@@ -134,12 +142,12 @@ impl Manager {
             } else {
                 0
             };
-            let due_ns = task.due_ns().unwrap_or(u64::MAX);
-            self.order.push((rank, due_ns, number));
+            let (due_ns, since_ns) = task.due_ns().unwrap_or((u64::MAX, u64::MAX));
+            self.order.push((rank, due_ns, since_ns, number));
         }
         self.order.sort_unstable();
         let mut fired = false;
-        for &(_, _, number) in &self.order {
+        for &(_, _, _, number) in &self.order {
             fired |= self.tasks[number].fire(now_ns, &mut lanes);
         }
         fired

@@ -20,23 +20,24 @@
 pub(crate) mod after;
 mod collect;
 mod gather;
+mod look;
 mod measure;
+mod planned;
 mod settings;
 mod swap;
 
 use crate::batching::{Decision, Fire, Plan, Situation};
-use crate::cache::{Cache, LookUp};
-use crate::controller::{Goal, PathMeasure, TaskMeasure};
+use crate::cache::Cache;
+use crate::controller::Goal;
 use crate::device_slot::DeviceSlot;
 use crate::dispatch::Dispatch;
 use crate::lanes::Lanes;
-use crate::ring_input::{Queue, Seen};
+use crate::ring_input::Queue;
 use crate::{
     Accelerator, After, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy,
     RingInput, Trigger,
 };
-use accel::{Profile, Sizes};
-use cring::{Context, Feature, Source};
+use cring::{Context, Feature};
 use measure::Measure;
 pub use settings::Settings;
 use std::time::{Duration, Instant};
@@ -45,6 +46,10 @@ pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
 /// A round looks at this many series of an ring input even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
+
+/// How long to rest at most while series wait for the labels of others. Those may be on a ring that was looked at before they
+/// were there, so nothing else says that there is something to do.
+const PARKED_POLL: Duration = Duration::from_micros(100);
 
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
@@ -77,6 +82,8 @@ pub struct Task {
     /// Number of the label word of its first depth.
     word: u8,
     priority: u8,
+    devices_left: usize,
+    unreachable: Option<Duration>,
     /// How often its policy has changed, or the sizes of its devices.
     changes: u64,
     counters: Counters,
@@ -143,6 +150,8 @@ impl Task {
             measure: Measure::new(goal(config.policy)),
             word: config.word,
             priority: config.priority,
+            devices_left: 0,
+            unreachable: None,
             changes: 0,
             counters,
             timer_ns: 0,
@@ -171,97 +180,6 @@ impl Task {
         (collected, self.look(now_ns))
     }
 
-    /// Takes the lanes on which batches of this task are.
-    pub(crate) fn take_lanes(&self, lanes: &mut Lanes) {
-        let slots = self.dispatch.device_slots.iter();
-        let busy = slots.filter(|slot| slot.is_in_flight());
-        busy.for_each(|slot| lanes.take(slot.lane()));
-    }
-
-    /// When the oldest series that waits must be on a device, on the clock of the rounds; `None` while none waits.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
-        let queues = self.queues.iter();
-        let has_goal = self.measure.goal().is_some();
-        let (since_ns, patience) = match has_goal {
-            true => (
-                queues.filter_map(Queue::oldest_emitted_ns).min()?,
-                self.plan.budget,
-            ),
-            false => (
-                queues.filter_map(Queue::oldest_seen_ns).min()?,
-                self.policy.patience(),
-            ),
-        };
-        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        Some(since_ns.saturating_add(patience_ns))
-    }
-
-    /// When its batches fire.
-    pub(crate) fn policy(&self) -> Policy {
-        self.policy
-    }
-
-    /// Where devices cannot keep up, tasks with the greatest go first.
-    pub(crate) fn priority(&self) -> u8 {
-        self.priority
-    }
-
-    /// Whether a ring is full of series that wait: more will be shed, or a replay waits for room.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.queues.iter().any(Queue::is_full)
-    }
-
-    /// How often what a controller plans by has changed.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes
-    }
-
-    /// The lanes of its devices, in their order.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = u8> {
-        self.dispatch.device_slots.iter().map(DeviceSlot::lane)
-    }
-
-    /// The sizes that its first device takes.
-    pub(crate) fn sizes(&self) -> Option<&Sizes> {
-        self.dispatch.device_slots.first().map(DeviceSlot::sizes)
-    }
-
-    /// What batches take by now on the first of its devices that is up, where that is known.
-    pub(crate) fn profile(&self) -> Option<Profile> {
-        let slots = &self.dispatch.device_slots;
-        let slot = slots.iter().find(|slot| slot.is_up()).or(slots.first())?;
-        slot.profile()
-    }
-
-    /// Number of the label word of its first depth.
-    pub(crate) fn word(&self) -> u8 {
-        self.word
-    }
-
-    /// The words of the tasks whose labels it waits for.
-    pub(crate) fn waits_for(&self) -> impl Iterator<Item = u8> {
-        self.after.needs.iter().map(|need| need.words.first)
-    }
-
-    /// Labels of this control period that were late, and all of them.
-    pub(crate) fn late(&self) -> (u64, u64) {
-        self.measure.late()
-    }
-
-    /// Ends a control period.
-    pub(crate) fn measured(
-        &mut self,
-        seconds: f64,
-        profile: Profile,
-    ) -> (TaskMeasure, PathMeasure) {
-        self.measure.take(seconds, profile, &mut self.counters.slo)
-    }
-
-    /// What a policy with a goal keeps to from now on.
-    pub(crate) fn follow(&mut self, plan: Plan) {
-        self.plan = plan;
-    }
-
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
     /// rest: zero while something is on its way through a device.
     #[must_use]
@@ -269,8 +187,12 @@ impl Task {
         if !self.dispatch.is_empty() {
             return Duration::ZERO;
         }
+        let parked = match self.queues.iter().any(Queue::has_parked) {
+            true => PARKED_POLL,
+            false => Duration::MAX,
+        };
         let Some(seen_ns) = self.queues.iter().filter_map(Queue::oldest_seen_ns).min() else {
-            return Duration::MAX;
+            return parked;
         };
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
         let due = self
@@ -281,6 +203,7 @@ impl Task {
         let (waiting, largest) = (self.waiting(), self.dispatch.largest());
         let missing = largest.saturating_sub(waiting) as f64;
         due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64))
+            .min(parked)
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.
@@ -329,105 +252,6 @@ impl Task {
             .iter()
             .flat_map(|device_slot| device_slot.rows.iter());
         rows.filter(|(row, _)| row.audit.is_none()).count() as u64
-    }
-
-    /// Looks at what is new in the rings, in turn. Returns whether there was anything.
-    fn look(&mut self, now_ns: u64) -> bool {
-        self.turn = (self.turn + 1) % self.queues.len();
-        let nothing_waited = self.waiting() == 0;
-        let mut seen = 0;
-        for i in in_turn(self.turn, self.queues.len()) {
-            seen += self.look_at(i, now_ns);
-        }
-        self.reconsidered_at = self.decided_elsewhere;
-        if nothing_waited && self.waiting() > 0 {
-            self.timer_ns = now_ns;
-        }
-        seen > 0
-    }
-
-    /// Looks at what is new in one ring, up to the bound. Returns how many series that were.
-    fn look_at(&mut self, ring_input: usize, now_ns: u64) -> usize {
-        let queue = &mut self.queues[ring_input];
-        let new = queue.unseen().min(self.look_max);
-        let has_news = self.decided_elsewhere != self.reconsidered_at;
-        if new == 0 && !(has_news && queue.has_parked()) {
-            return 0;
-        }
-        self.counters.series += new as u64;
-        if !self.after.is_nothing() {
-            self.look_after_others(ring_input, new, now_ns);
-            return new;
-        }
-        let series = self.queues[ring_input].take_unseen(new, now_ns);
-        self.admit(ring_input, new, series, now_ns);
-        self.queues[ring_input].release();
-        new
-    }
-
-    /// Looks so many series up in the cache, where it is in use; what it does not know waits for a batch.
-    fn admit(
-        &mut self,
-        ring_input: usize,
-        new: usize,
-        series: impl Iterator<Item = Seen>,
-        now_ns: u64,
-    ) {
-        let kept = match &mut self.cache {
-            Some(cache) if cache.governor.is_in_use() => {
-                self.look_up(ring_input, new, series, now_ns)
-            }
-            cache => {
-                if let Some(cache) = cache {
-                    cache.governor.passed_by(new as u64);
-                    self.counters.cache.bypassed += new as u64;
-                }
-                let queue = &mut self.queues[ring_input];
-                series.for_each(|seen| queue.keep(seen, None));
-                new
-            }
-        };
-        self.measure.arrived(kept);
-    }
-
-    /// Looks so many series up in the cache. Returns how many of them are for the devices.
-    fn look_up(
-        &mut self,
-        ring_input: usize,
-        new: usize,
-        series: impl Iterator<Item = Seen>,
-        now_ns: u64,
-    ) -> usize {
-        let (Some(cache), queue) = (&mut self.cache, &mut self.queues[ring_input]) else {
-            return 0;
-        };
-        let counters = &mut self.counters;
-        let began_ns = (self.cost_clock)();
-        let mut kept = 0;
-        for seen in series {
-            let slot = queue.slot(seen.number);
-            let LookUp::Hit { answer, audit } = cache.look_up(&slot.series) else {
-                queue.keep(seen, None);
-                kept += 1;
-                continue;
-            };
-            let time_ns = now_ns.saturating_sub(slot.emitted_ns);
-            let taken = queue.decide(slot.series.task, slot.flow, answer.label(Source::Cache));
-            counters.cache.hits += 1;
-            counters.labelled(Source::Cache, taken, time_ns);
-            counters.phases.ring_waited(time_ns);
-            self.measure.labelled(time_ns);
-            if audit.is_some() {
-                queue.keep(seen, audit);
-                kept += 1;
-            }
-        }
-        let cost_ns = (self.cost_clock)().saturating_sub(began_ns);
-        let turn = cache
-            .governor
-            .looked_up(new as u64, (new - kept) as u64, cost_ns);
-        counters.cache.looked_up(new as u64, cost_ns, turn);
-        kept
     }
 
     /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
@@ -529,11 +353,6 @@ impl Task {
 fn goal(policy: Policy) -> Option<Goal> {
     let (latency, delta) = policy.goal()?;
     Some(Goal { latency, delta })
-}
-
-/// The numbers below `n`, beginning with `first` and around.
-fn in_turn(first: usize, n: usize) -> impl Iterator<Item = usize> {
-    (first..n).chain(0..first)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Snapshots: the counters of a thread of the data path at one moment.
 
+use std::time::Duration;
+
 use analytics::{DeviceProfile, DeviceState};
 use cring::Counter;
 use packetio::{RxCounts, TxCounts};
@@ -117,6 +119,26 @@ pub struct TaskSnapshot {
     pub states: Vec<DeviceState>,
     /// Profile of each device that has one.
     pub profiles: Vec<Option<DeviceProfile>>,
+    /// Its goal, beside those of the other tasks.
+    pub goal: GoalState,
+}
+
+/// How a task's goal can hold on devices that it shares with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GoalState {
+    /// How many of its first devices it leaves to tasks with shorter goals.
+    pub devices_left: usize,
+    /// Where no plan can keep the goal in the worst case: how long the largest batches of all tasks on a device take.
+    pub unreachable: Option<Duration>,
+}
+
+impl GoalState {
+    fn of(task: &analytics::Task) -> GoalState {
+        GoalState {
+            devices_left: task.devices_left(),
+            unreachable: task.unreachable(),
+        }
+    }
 }
 
 impl AnalyticsSnapshot {
@@ -169,6 +191,7 @@ impl TaskSnapshot {
             on_devices: task.on_devices(),
             states: task.health().map(|health| health.state).collect(),
             profiles: task.profiles().collect(),
+            goal: GoalState::of(task),
         }
     }
 
@@ -179,5 +202,6 @@ impl TaskSnapshot {
         self.states.extend(task.health().map(|health| health.state));
         self.profiles.clear();
         self.profiles.extend(task.profiles());
+        self.goal = GoalState::of(task);
     }
 }

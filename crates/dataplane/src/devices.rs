@@ -84,22 +84,23 @@ impl Opener<'_> {
             device: session,
             profile,
             deadline: device.deadline.filter(|_| can_hang),
-            lane: self.lane(device, thread),
+            lane: match thread.role {
+                Role::Session(place) => lane(self.config, device, place),
+                _ => 0,
+            },
         })
     }
+}
 
-    /// Devices that work on the analytics thread share lane 0. Another device has one of its own in each of its places, which it
-    /// shares with sessions of the same device for other tasks.
-    fn lane(&self, device: &checked::Device, thread: &Thread) -> u8 {
-        match (device.thread, thread.role) {
-            (DeviceThread::Own, Role::Session(place)) => {
-                let places = self.config.pipeline.layout.sessions().len();
-                let lane = 1 + usize::from(device.number) * places + place;
-                u8::try_from(lane).unwrap_or(u8::MAX)
-            }
-            _ => 0,
-        }
+/// The lane of a device at one of the layout's places. Devices that work on the analytics thread share lane 0. Another device
+/// has one of its own in each of its places, which it shares with sessions of the same device for other tasks.
+pub(crate) fn lane(config: &Config, device: &checked::Device, place: usize) -> u8 {
+    if device.thread != DeviceThread::Own {
+        return 0;
     }
+    let places = config.pipeline.layout.sessions().len();
+    let lane = 1 + usize::from(device.number) * places + place;
+    u8::try_from(lane).unwrap_or(u8::MAX)
 }
 
 /// A device with the bundle loaded and run once; it works on the calling thread.
@@ -238,7 +239,7 @@ fn refused(error: onnx::SessionError) -> Error {
 }
 
 /// Batch sizes that a device takes: the configured ones only, or any up to the largest of them.
-fn sizes(device: &checked::Device) -> Sizes {
+pub(crate) fn sizes(device: &checked::Device) -> Sizes {
     let batch_sizes = &device.batch_sizes;
     if device.fixed_sizes {
         Sizes::Fixed(batch_sizes.clone())

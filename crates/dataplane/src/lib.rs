@@ -7,6 +7,7 @@
 //! | [`clock`], [`egress`], [`sink`] | the parts of a flow worker that differ between replays and live runs |
 //! | [`pipelines`], [`devices`], [`bundle`] | managers, rings, devices and the model, built from a configuration |
 //! | [`profiles`] | how long batches take: from files, measured at the start, and what a run has found |
+//! | [`goals`] | which latency goals can hold on the devices that tasks share |
 //! | [`task_check`] | what only the models can tell about the tasks of a configuration |
 //! | [`placement`] | which threads there are and on which core each runs |
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
@@ -28,6 +29,7 @@ pub mod devices;
 pub mod egress;
 mod error;
 pub mod flow_worker;
+pub mod goals;
 pub mod label_map;
 mod label_waker;
 pub mod look;

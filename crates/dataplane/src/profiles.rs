@@ -8,7 +8,7 @@
 //!        └── the profile has drifted (a line of the log) ◄── used, fitted anew with each batch
 //! ```
 //!
-//! Only policies that plan by profiles need one. Each task has its own for each of its devices. It is measured once, however
+//! Only policies that plan by profiles need one; where one task has such a policy, all are measured. Each task has its own for each of its devices. It is measured once, however
 //! many sessions of the device there are, and all measurements of a start together have a limit. The folder is written to by
 //! helpers and by the control thread's, never by a thread of the data path. What is wrong with it is said once and stops
 //! nothing: the start measures instead.
@@ -60,6 +60,8 @@ struct Inner {
     folder: Option<ProfileFolder>,
     /// What one measurement may take.
     limit: Duration,
+    /// Whether some task has a goal. Then all others count as well, because they share its devices.
+    is_planned: bool,
     state: Mutex<State>,
 }
 
@@ -124,6 +126,9 @@ impl Profiles {
         Profiles(Arc::new(Inner {
             folder: folder.map(ProfileFolder::new),
             limit: limit.min(MEASURE_ONE),
+            is_planned: tasks
+                .iter()
+                .any(|task| task.config.analytics.policy.plans()),
             state: Mutex::default(),
         }))
     }
@@ -147,7 +152,7 @@ impl Profiles {
         if device.provider == Provider::Simulated {
             return Ok(Some(device.simulated));
         }
-        if !config.analytics.policy.plans() {
+        if !self.0.is_planned && !config.analytics.policy.plans() {
             return Ok(None);
         }
         let version = library(config)?.version().unwrap_or_default().to_owned();
@@ -308,7 +313,7 @@ impl Profiles {
 ///
 /// # Errors
 /// The file cannot be read, or is not a profile of this model and provider.
-pub(crate) fn profile_of_file(
+pub fn profile_of_file(
     bundle: &Bundle,
     device: &checked::Device,
 ) -> Result<Option<ProfileFile>, Error> {

@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use protocol::{Answer, Element, Explanation, Outcome};
+use protocol::{Answer, Element, Explanation, Outcome, TaskPart};
 
 use crate::figures::{duration, grouped};
 use crate::text::{escape, left, right};
@@ -38,11 +38,11 @@ pub fn text(it: &Explanation) -> String {
     if let Some(host) = &flow.host {
         lines.push(field("host", host));
     }
-    let label = match (&flow.label, flow.confidence) {
-        (Some(label), Some(confidence)) => format!("{label}, confidence {confidence:.4}"),
-        (Some(label), None) => label.clone(),
-        (None, _) => "none".to_owned(),
-    };
+    if let Some(task) = &it.task {
+        lines.push(String::new());
+        lines.push(field("task", &with_when(task, &it.when)));
+    }
+    let label = label(flow.label.as_ref(), flow.confidence);
     let since = it
         .labelled
         .as_ref()
@@ -57,6 +57,10 @@ pub fn text(it: &Explanation) -> String {
     lines.extend(series(it));
     lines.push(String::new());
     lines.extend(answers(it));
+    for task in &it.tasks {
+        lines.push(String::new());
+        lines.extend(of_task(task));
+    }
     lines.push(String::new());
     lines.push("written".to_owned());
     for written in &it.written {
@@ -87,6 +91,40 @@ pub fn text(it: &Explanation) -> String {
         text.push('\n');
     }
     text
+}
+
+/// What another task than the first says.
+fn of_task(task: &TaskPart) -> Vec<String> {
+    let mut lines = vec![
+        field("task", &with_when(&task.task, &task.when)),
+        field("label", &label(task.label.as_ref(), task.confidence)),
+        field("why", &task.why),
+    ];
+    if !task.advice.is_empty() {
+        lines.push(field("", &task.advice));
+    }
+    lines.push(field("model", &task.model));
+    lines.push("answers".to_owned());
+    lines.extend(task.answers.iter().map(answer));
+    if !task.asked_again.is_empty() {
+        lines.push(format!("  {}", task.asked_again));
+    }
+    lines
+}
+
+fn with_when(task: &str, when: &str) -> String {
+    match when.is_empty() {
+        true => task.to_owned(),
+        false => format!("{task}, when {when}"),
+    }
+}
+
+fn label(label: Option<&String>, confidence: Option<f64>) -> String {
+    match (label, confidence) {
+        (Some(label), Some(confidence)) => format!("{label}, confidence {confidence:.4}"),
+        (Some(label), None) => label.clone(),
+        (None, _) => "none".to_owned(),
+    }
 }
 
 fn field(name: &str, text: &str) -> String {

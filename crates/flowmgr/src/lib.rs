@@ -68,7 +68,10 @@ pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCount
 pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
-pub use look::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Standing, Wanted};
+pub use look::{
+    CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OTHERS_MAX, OtherLabel, Standing, TaskDetail,
+    Wanted,
+};
 pub use manager::{BURST_MAX, Counted, Fate, LABELS_LOOKED_AT, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;

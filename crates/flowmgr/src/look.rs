@@ -4,6 +4,8 @@
 //! on from the bucket that it gets back. Flows do not move between hashed buckets, so none is seen twice. One that begins or
 //! ends meanwhile may be missed.
 
+mod tasks;
+
 use std::net::IpAddr;
 
 use cring::{Label, Series};
@@ -13,6 +15,8 @@ use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::manager::Manager;
 use crate::record::{Decision, FlowName};
 use crate::table::Occupant;
+
+pub use tasks::{OTHERS_MAX, OtherLabel, TaskDetail};
 
 /// Flows in a bucket's chain, at most: a portion is never cut within a chain.
 pub const CHAIN_FLOWS_MAX: usize = crate::table::CHAIN_SLOTS;
@@ -34,8 +38,10 @@ pub struct FlowLook {
     pub is_half_open: bool,
     /// It ended by FIN or RST and lingers for stragglers.
     pub is_closed: bool,
-    /// What is known of its label.
+    /// What is known of its label, of the first task.
     pub standing: Standing,
+    /// The labels of the tasks behind the first, in their order.
+    pub others: [Option<OtherLabel>; OTHERS_MAX],
     /// Number of its rule, by the last answer.
     pub rule: Option<u32>,
 }
@@ -80,6 +86,8 @@ pub enum Standing {
     Withheld,
     /// A rule asks nothing about it.
     Unasked,
+    /// It is none of the flows that the task is asked about.
+    NotAsked,
     /// A series is on its way to the model.
     Asked,
     /// No answer was sure, and the next depth needs more elements.
@@ -104,6 +112,8 @@ pub struct FlowDetail {
     pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
     /// Which of the depths decided.
     pub decided: Option<u8>,
+    /// The same of each task behind the first.
+    pub others: [Option<TaskDetail>; OTHERS_MAX],
 }
 
 impl Manager {
@@ -163,12 +173,14 @@ impl Manager {
             false => look.flow.destination.1,
         };
         let mut answers = [None; DEPTHS_MAX];
+        let others = self.other_tasks(index, look.flow.protocol);
         if self.is_labelled_by_rule(index) {
             return FlowDetail {
                 look,
                 series,
                 answers,
                 decided: None,
+                others,
             };
         }
         for (task, answer) in (0..self.depths.count()).zip(&mut answers) {
@@ -183,6 +195,7 @@ impl Manager {
                 true => self.entries.decided(index),
                 false => matches!(look.standing, Standing::Labelled(_)).then_some(0),
             },
+            others,
         }
     }
 
@@ -197,16 +210,22 @@ impl Manager {
             is_half_open: occupant.is_half_open,
             is_closed: occupant.is_closed,
             standing: self.standing(index),
+            others: self.other_labels(index),
             rule: self.rule_of(index),
         }
     }
 
     fn standing(&self, index: u32) -> Standing {
+        if self.has_more_tasks {
+            // The states in the hot line do not say it of one task.
+            return self.standing_of(0, index);
+        }
         let elements = self.series.seen(index, 0) as u8;
         let hot = self.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
             return match hot.has(STATE_WITHHELD) {
                 true if self.is_unasked(index) => Standing::Unasked,
+                true if !self.is_asked(index, 0) => Standing::NotAsked,
                 true => Standing::Withheld,
                 false => Standing::Collecting { elements },
             };

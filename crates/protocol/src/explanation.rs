@@ -35,6 +35,38 @@ pub struct Explanation {
     pub written: Vec<Written>,
     /// Other flows that fit the request, of which this is the newest.
     pub others: usize,
+    /// Name of the task that all of this is about, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// Which flows it is asked about; empty: all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub when: String,
+    /// The other tasks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskPart>,
+}
+
+/// Why a flow has its label of one task, or none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskPart {
+    /// Name of the task.
+    pub task: String,
+    /// Which flows it is asked about; empty: all.
+    pub when: String,
+    /// The label; `None`: there is none.
+    pub label: Option<String>,
+    /// Its confidence, 0 to 1.
+    pub confidence: Option<f64>,
+    /// Why the flow has this label, or none: a sentence.
+    pub why: String,
+    /// What the user can do about it; empty: nothing needs doing.
+    pub advice: String,
+    /// Name, version and generation of the model in use.
+    pub model: String,
+    /// The model's answer at each depth.
+    pub answers: Vec<Answer>,
+    /// Where the probabilities come from, or why there are none: a sentence.
+    pub asked_again: String,
 }
 
 /// The series of a flow.

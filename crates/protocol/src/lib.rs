@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 
 pub use client::{AskError, Client};
 pub use explanation::{
-    Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, Written,
+    Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, TaskPart, Written,
 };
 pub use flow_query::{FlowQuery, NotAFlow};
-pub use live::{DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, Top};
+pub use live::{
+    DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top,
+};
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 
 mod client;
@@ -334,6 +336,9 @@ pub struct ThreadRow {
 pub struct DeviceRow {
     /// The analytics manager.
     pub thread: String,
+    /// Name of the task, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// Name of the device in the configuration.
     pub device: String,
     /// The hardware or library that does the work.
@@ -413,6 +418,9 @@ pub struct Overview {
     /// The rules; `None`: there were none ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<RuleSums>,
+    /// Each task, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskRow>,
 }
 
 #[cfg(test)]

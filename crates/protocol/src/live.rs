@@ -27,6 +27,9 @@ pub struct FlowRow {
     pub depth: Option<u8>,
     /// Why there is no label; `None`: there is one.
     pub no_label: Option<String>,
+    /// The labels that other tasks than the first gave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<TaskLabel>,
     /// Packets in both directions.
     pub packets: u64,
     /// Bytes of these packets at the IP layer.
@@ -41,6 +44,55 @@ pub struct FlowRow {
     pub idle_s: f64,
     /// Why it ended; `None`: it is in the flow table.
     pub end_reason: Option<String>,
+}
+
+/// The label of one task of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskLabel {
+    /// Name of the task.
+    pub task: String,
+    /// The label.
+    pub label: String,
+    /// Confidence of the label, 0 to 1.
+    pub confidence: f64,
+    /// `model` or `cache`.
+    pub decided_by: String,
+    /// Elements of the series that the answer was given to.
+    pub depth: u8,
+}
+
+impl FlowRow {
+    /// The labels of all tasks, or in brackets why the first has none: `TLS, camera`.
+    pub fn shown_labels(&self) -> String {
+        let none = || format!("({})", self.no_label.as_deref().unwrap_or("none"));
+        let mut shown = self.label.clone().unwrap_or_else(none);
+        for other in &self.labels {
+            shown += ", ";
+            shown += &other.label;
+        }
+        shown
+    }
+}
+
+/// One task of several, since the start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// Its name.
+    pub task: String,
+    /// Its model.
+    pub model: String,
+    /// Series sent to it.
+    pub series: u64,
+    /// Of these, series about which the model was not asked, because the label of another task says so.
+    pub not_asked: u64,
+    /// Flows that reached their K-th packet and are none that it is asked about.
+    pub flows_not_asked: u64,
+    /// Series shed or failed.
+    pub lost: u64,
+    /// Flows that got a label.
+    pub labels: u64,
+    /// 99th percentile of the time from the K-th packet to the label, ms.
+    pub label_p99_ms: f64,
 }
 
 /// What `fenxi top` and the page show: one moment of a run.
@@ -83,6 +135,9 @@ pub struct Top {
     /// The rules; `None`: there were none ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<RuleSums>,
+    /// Each task, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskRow>,
 }
 
 /// The rules in force, and what became of them since the start.
@@ -141,12 +196,25 @@ pub struct HostRate {
 pub struct DeviceLine {
     /// Name in the configuration.
     pub device: String,
+    /// Name of its task, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// `up`, `down`, `probing` or `hung`.
     pub state: String,
     /// Series in batches submitted.
     pub series: u64,
     /// Batches and probes that failed.
     pub failures: u64,
+}
+
+impl DeviceLine {
+    /// With its task, where there are several: `cpu of device`.
+    pub fn named(&self) -> String {
+        match &self.task {
+            Some(task) => format!("{} of {task}", self.device),
+            None => self.device.clone(),
+        }
+    }
 }
 
 /// What was lost since the start, each with its noun, such as `packets before they were read`.

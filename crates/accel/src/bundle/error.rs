@@ -75,11 +75,9 @@ pub enum BundleError {
     },
 }
 
-/// A model is to be asked at a depth that it does not have, or not at its last.
+/// A model is to be asked at a depth that it does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the model {model} has the depths {depths:?}; name some of them, with the last one among them"
-)]
+#[error("the model {model} has the depths {depths:?}; name some of them")]
 pub struct NoSuchDepths {
     /// Name of the model.
     pub model: String,

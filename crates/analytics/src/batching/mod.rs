@@ -55,8 +55,7 @@ pub enum Policy {
         /// δ, the share of D that is kept in reserve, 0 to 0.9; Batchy's is 0.05.
         delta: f64,
     },
-    /// Batchy's on-off controller: whatever waits, or the largest size only, to keep the same goal. It decides as
-    /// [`Policy::Slo`] for now.
+    /// Batchy's on-off controller: whatever waits, or the largest size only, to keep the same goal.
     OnOff {
         /// As above.
         latency_goal: Duration,

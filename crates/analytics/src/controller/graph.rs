@@ -106,9 +106,9 @@ impl Path {
 /// Tasks, device sets, and paths.
 #[derive(Clone, Debug)]
 pub struct Graph {
-    tasks: Vec<Task>,
+    pub(super) tasks: Vec<Task>,
     /// How many devices each device set has.
-    devices: Vec<usize>,
+    pub(super) devices: Vec<usize>,
     paths: Vec<Path>,
 }
 
@@ -261,7 +261,7 @@ pub fn inherent_violations(graph: &Graph) -> Vec<InherentViolation> {
 }
 
 /// What all tasks of a device set take together, with their largest batches.
-fn turnaround(graph: &Graph, device_set: usize) -> Duration {
+pub(super) fn turnaround(graph: &Graph, device_set: usize) -> Duration {
     let tasks = graph.tasks.iter().filter(|t| t.device_set == device_set);
     tasks
         .map(|task| task.profile.latency(task.sizes.largest()))

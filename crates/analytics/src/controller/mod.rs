@@ -46,6 +46,7 @@
 //! Sources: Batchy, §3.2 to §4, Appendices C to E, and its public code for what the paper leaves open.
 
 mod baselines;
+mod decompose;
 mod graph;
 mod linear;
 mod measure;
@@ -152,6 +153,11 @@ impl Controller {
         };
         controller.publish();
         controller
+    }
+
+    /// Which controller it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// What is controlled.

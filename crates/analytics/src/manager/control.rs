@@ -1,7 +1,9 @@
 //! The controller of a manager's tasks: measures in each control period, and gives each task its plan.
 
 use crate::batching::Plan;
-use crate::controller::{Controller, Goal, Graph, Kind, PERIOD, PathMeasure, TaskMeasure};
+use crate::controller::{
+    Controller, Goal, Graph, Kind, PERIOD, PathMeasure, TaskMeasure, inherent_violations,
+};
 use crate::{Policy, Task, controller};
 use accel::{Profile, Sizes};
 
@@ -17,11 +19,15 @@ pub(super) struct Control {
     tasks: Vec<TaskMeasure>,
     paths: Vec<PathMeasure>,
     began_ns: u64,
+    /// How many of its first devices each task leaves to others, and the drifts of profiles by which that was decided.
+    homes: Vec<usize>,
+    drifts: u64,
 }
 
 impl Control {
     /// Of tasks of which some has a goal; `None` where none has one.
-    pub fn of(tasks: &[Task], now_ns: u64) -> Option<Control> {
+    pub fn of(tasks: &mut [Task], now_ns: u64) -> Option<Control> {
+        tasks.iter_mut().for_each(|task| task.spread(0, None));
         let mut kinds = tasks.iter().filter_map(|task| match task.policy() {
             Policy::Slo { .. } => Some(Kind::Slo),
             Policy::OnOff { .. } => Some(Kind::OnOff),
@@ -30,7 +36,13 @@ impl Control {
         // The check of a configuration sees to it that all are of one kind.
         let kind = kinds.next()?;
         // As many tasks and chains as a configuration allows always fit, and sizes and profiles were checked.
-        let graph = graph(tasks).ok()?;
+        let shared = graph(tasks).ok()?;
+        let homes = match kind {
+            Kind::Slo => shared.homes(),
+            Kind::Null | Kind::Max | Kind::OnOff => vec![0; tasks.len()],
+        };
+        let graph = shared.decomposed(&homes);
+        spread(tasks, &graph, &homes);
         let paths = graph.paths().len();
         let nothing = TaskMeasure {
             rate_per_s: 0.0,
@@ -45,14 +57,18 @@ impl Control {
             tasks: vec![nothing; tasks.len()],
             paths: vec![PathMeasure::default(); paths],
             began_ns: now_ns,
+            homes,
+            drifts: drifts(tasks),
         })
     }
 
-    /// Cuts where that is due, and ends the control period when it is over.
-    pub fn control(&mut self, tasks: &mut [Task], now_ns: u64) {
+    /// Cuts where that is due, and ends the control period when it is over. Returns whether devices take other times than those
+    /// by which tasks were spread over them, so that this has to be decided anew.
+    pub fn control(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
         let length_ns = now_ns.saturating_sub(self.began_ns);
         if u128::from(length_ns) < PERIOD.as_nanos() {
-            return self.cut(tasks);
+            self.cut(tasks);
+            return false;
         }
         self.began_ns = now_ns;
         let seconds = length_ns as f64 / 1e9;
@@ -70,6 +86,20 @@ impl Control {
         }
         self.controller.step(&self.tasks, &self.paths);
         self.publish(tasks);
+        let drifts = drifts(tasks);
+        std::mem::replace(&mut self.drifts, drifts) != drifts && self.is_outdated(tasks)
+    }
+
+    /// Whether tasks would be spread over the devices in another way by now. Takes memory, after a drift only.
+    fn is_outdated(&self, tasks: &mut [Task]) -> bool {
+        let Ok(shared) = graph(tasks) else {
+            return false;
+        };
+        if self.controller.kind() == Kind::Slo && shared.homes() != self.homes {
+            return true;
+        }
+        spread(tasks, &shared.decomposed(&self.homes), &self.homes);
+        false
     }
 
     /// A goal that is sure to be missed in this period is planned for at once.
@@ -96,6 +126,19 @@ impl Control {
             });
         }
     }
+}
+
+/// Tells the tasks which devices they leave to others, and which goals are out of reach.
+fn spread(tasks: &mut [Task], graph: &Graph, homes: &[usize]) {
+    let violations = inherent_violations(graph);
+    for (number, (task, home)) in tasks.iter_mut().zip(homes).enumerate() {
+        let own = violations.iter().filter(|it| it.task == number);
+        task.spread(*home, own.map(|it| it.turnaround).max());
+    }
+}
+
+fn drifts(tasks: &[Task]) -> u64 {
+    tasks.iter().map(Task::drifts).sum()
 }
 
 /// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.

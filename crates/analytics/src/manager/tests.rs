@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{After, CacheConfig, Config, Need, Policy, RingInput, Test};
-use accel::{Classification, Device, DeviceError, Sizes};
+use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use cring::{
     Depth, Feature, Features, FlowRef, Label, LabelWord, Labels, Producer, Series, Slot, TaskWords,
 };
@@ -20,7 +20,7 @@ impl Labels for Words {
     }
 }
 
-/// Which device ran a batch of how many, in order.
+/// Which device ran a batch of how many, in order: the task's number, and 10 for each lane.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of the second.
@@ -99,11 +99,14 @@ struct World {
     now_us: u64,
 }
 
-/// One task: its policy, what it depends on, its device's lane.
+/// One task: its policy, what it depends on, the lane of its device, or of two devices.
 struct Plan {
     policy: Policy,
     after: After,
     lane: u8,
+    second_lane: Option<u8>,
+    /// What a batch takes by the device's profile, in µs.
+    batch_us: Option<f64>,
     fails: bool,
 }
 
@@ -113,6 +116,8 @@ impl Plan {
             policy: Policy::None,
             after: After::default(),
             lane: 0,
+            second_lane: None,
+            batch_us: None,
             fails: false,
         }
     }
@@ -154,15 +159,25 @@ impl World {
                 series,
                 labels: words.clone(),
             };
-            let device: Box<dyn Device> = Box::new(Echo {
-                number,
-                sizes: Sizes::Any { cap: 8 },
-                input: vec![0.0; 16],
-                answers: Vec::with_capacity(8),
-                in_flight: false,
-                fails: plan.fails,
-                log: log.clone(),
-            });
+            let accelerator = |lane: u8, fails| {
+                let device: Box<dyn Device> = Box::new(Echo {
+                    number: number + 10 * usize::from(lane),
+                    sizes: Sizes::Any { cap: 8 },
+                    input: vec![0.0; 16],
+                    answers: Vec::with_capacity(8),
+                    in_flight: false,
+                    fails,
+                    log: log.clone(),
+                });
+                let profile = plan.batch_us.map(|t0_us| Profile { t0_us, t1_us: 0.0 });
+                crate::Accelerator {
+                    lane,
+                    profile,
+                    ..device.into()
+                }
+            };
+            let first = accelerator(plan.lane, plan.fails);
+            let second = plan.second_lane.map(|lane| accelerator(lane, plan.fails));
             let config = Config {
                 k: 2,
                 features: vec![Feature::SignedLength],
@@ -178,11 +193,8 @@ impl World {
                 priority: 0,
                 after: plan.after,
             };
-            let accelerator = crate::Accelerator {
-                lane: plan.lane,
-                ..device.into()
-            };
-            Task::new(config, vec![input], vec![accelerator]).unwrap()
+            let accelerators = [first].into_iter().chain(second);
+            Task::new(config, vec![input], accelerators.collect()).unwrap()
         });
         let manager = Manager::new(tasks.collect());
         World {
@@ -196,8 +208,12 @@ impl World {
 
     /// A flow asks a task, which is to answer so.
     fn emit(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
-        let word = self.words.word(task, flow);
-        word.pend(0);
+        self.words.word(task, flow).pend(0);
+        self.push(task, flow, class, percent);
+    }
+
+    /// The same, of a flow that has asked already.
+    fn push(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
         let now_ns = self.now_us * 1000;
         assert!(self.producers[usize::from(task)].push(|slot| {
             slot.flow = FlowRef {
@@ -259,6 +275,20 @@ fn a_dear_task_is_asked_where_the_cheap_one_is_unsure() {
     assert_eq!(dear, [None, Some(2), Some(2)]);
     assert_eq!(world.words.word(1, 0).read().1, Label::Unlabelled);
     assert_eq!((world.fates(0), world.fates(1)), ([3, 0, 0], [2, 1, 0]));
+}
+
+#[test]
+fn a_series_that_came_before_the_one_it_waits_for_does_not_put_the_thread_to_sleep() {
+    let mut world = World::new(vec![Plan::at_once(), Plan::after(vec![below(0, 58_982)])]);
+    world.words.word(0, 0).pend(0);
+    world.emit(1, 0, 2, 99);
+    world.rounds(3);
+    assert_eq!(world.manager.undecided(), 1);
+    let rest = world.manager.time_until_due(world.now_us * 1000);
+    assert!(rest <= Duration::from_millis(1), "{rest:?}");
+    world.push(0, 0, 1, 50);
+    world.rounds(4);
+    assert_eq!((world.fates(0), world.fates(1)), ([1, 0, 0], [1, 0, 0]));
 }
 
 #[test]
@@ -354,6 +384,25 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
 }
 
 #[test]
+fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
+    let full = || Plan {
+        policy: Policy::Max,
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![full(), full()]);
+    let batch = |world: &mut World, task, flows: std::ops::Range<u32>| {
+        flows.for_each(|flow| world.emit(task, flow, 1, 99));
+    };
+    // The first task never runs out of full batches.
+    batch(&mut world, 1, 0..8);
+    for flows in [0, 8, 16].map(|first| first..first + 8) {
+        batch(&mut world, 0, flows);
+        world.rounds(1);
+    }
+    assert_eq!(*world.log.lock().unwrap(), [(0, 8), (1, 8), (0, 8)]);
+}
+
+#[test]
 fn a_device_that_fails_leaves_the_other_tasks_alone() {
     let failing = Plan {
         fails: true,
@@ -367,4 +416,79 @@ fn a_device_that_fails_leaves_the_other_tasks_alone() {
     }
     assert_eq!((world.fates(0), world.fates(1)), ([10, 0, 0], [0, 0, 10]));
     assert_eq!(world.class(0, 9), Some(1));
+}
+
+/// An urgent task and a slow one, on two devices that both may use; the slow one's second device fails or not.
+fn urgent_and_slow(slow_us: f64, fails: bool) -> World {
+    let goal = |ms, batch_us, fails| Plan {
+        policy: Policy::Slo {
+            latency_goal: Duration::from_millis(ms),
+            delta: 0.05,
+        },
+        second_lane: Some(1),
+        batch_us: Some(batch_us),
+        fails,
+        ..Plan::at_once()
+    };
+    World::new(vec![goal(2, 100.0, false), goal(50, slow_us, fails)])
+}
+
+/// The lanes on which a task's batches ran.
+fn lanes_of(world: &World, task: usize) -> Vec<usize> {
+    let log = world.log.lock().unwrap();
+    let own = log.iter().filter(|(device, _)| device % 10 == task);
+    let mut lanes: Vec<usize> = own.map(|(device, _)| device / 10).collect();
+    lanes.sort_unstable();
+    lanes.dedup();
+    lanes
+}
+
+#[test]
+fn a_slow_task_leaves_a_device_to_one_whose_goal_could_not_hold_otherwise() {
+    let run = |mut world: World| {
+        for flow in 0..40 {
+            world.emit(0, flow, 1, 99);
+            world.emit(1, flow, 1, 99);
+            world.rounds(5);
+        }
+        // Until all were due.
+        world.now_us += 100_000;
+        world.rounds(10);
+        world
+    };
+    // Both fit into two milliseconds: all devices are for all.
+    let world = run(urgent_and_slow(500.0, false));
+    let left = |world: &World| [0, 1].map(|task| world.manager.tasks()[task].devices_left());
+    assert_eq!(left(&world), [0, 0]);
+    assert_eq!(lanes_of(&world, 1), [0, 1]);
+    // They do not: the slow one runs on the second device only.
+    let world = run(urgent_and_slow(10_000.0, false));
+    assert_eq!(left(&world), [0, 1]);
+    assert_eq!(lanes_of(&world, 1), [1]);
+    assert_eq!(lanes_of(&world, 0), [0, 1]);
+    assert_eq!(
+        [0, 1].map(|task| world.manager.tasks()[task].unreachable()),
+        [None, None]
+    );
+    assert_eq!((world.fates(0)[0], world.fates(1)[0]), (40, 40));
+    // Where that one is down, it goes to the first.
+    let world = run(urgent_and_slow(10_000.0, true));
+    assert_eq!(lanes_of(&world, 1), [0, 1]);
+}
+
+#[test]
+fn a_goal_that_is_shorter_than_a_batch_is_said_to_be_out_of_reach() {
+    let slow = Plan {
+        policy: Policy::Slo {
+            latency_goal: Duration::from_millis(2),
+            delta: 0.05,
+        },
+        batch_us: Some(3_000.0),
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![Plan::at_once(), slow]);
+    world.rounds(1);
+    let unreachable = [0, 1].map(|task| world.manager.tasks()[task].unreachable());
+    // The task that nobody has measured counts with what is assumed of it.
+    assert_eq!(unreachable, [None, Some(Duration::from_micros(3_180))]);
 }

@@ -1,6 +1,7 @@
 //! How series come into a device's input: each is copied once, from where it waits.
 
-use super::{Task, in_turn};
+use super::Task;
+use super::look::in_turn;
 use crate::batching::Fire;
 use crate::dispatch::Dispatch;
 use crate::ring_input::Queue;

@@ -111,7 +111,7 @@ keys! {
             "folder of the model bundle; the default is model.path"
             => |d, s| s.put_path(&mut d.model);
         Depths: restart "task.NAME.depths", DEPTHS, "[]", "packets, [] = all",
-            "the depths of the model at which it is asked, rising, the last among them; each counts as a task"
+            "the depths of the model at which it is asked, rising; each counts as a task"
             => |d, s| draft::task_depths(s, &mut d.depths);
         When: restart "task.NAME.when", Kind::Text, "\"\"", "terms joined by and, empty = always",
             "which flows the model is asked about, such as port = 443 and other.confidence < 0.9, where all terms hold \

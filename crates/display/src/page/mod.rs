@@ -55,6 +55,7 @@ fn write(out: &mut String, top: &Top) -> std::fmt::Result {
     out.push_str("</div>");
     flows(out, &top.flows)?;
     out.push_str("<div class=\"grid\">");
+    tasks(out, top)?;
     devices(out, top)?;
     losses(out, top)?;
     out.push_str("</div>");
@@ -174,13 +175,11 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
          <th>By<th>Protocol<th>From<th>To<th class=\"n\">Bytes/s<th class=\"n\">Bytes<th class=\"n\">Packets<th class=\"n\">Age",
     );
     for flow in flows.iter().take(2 * ROWS) {
-        let (class, label) = match &flow.label {
-            Some(label) => ("name", html(label)),
-            None => (
-                "name soft",
-                format!("({})", html(flow.no_label.as_deref().unwrap_or("none"))),
-            ),
+        let class = match &flow.label {
+            Some(_) => "name",
+            None => "name soft",
         };
+        let label = html(&flow.shown_labels());
         let confidence = flow
             .confidence
             .map_or(String::new(), |it| format!("{it:.2}"));
@@ -215,10 +214,35 @@ fn devices(out: &mut String, top: &Top) -> std::fmt::Result {
         write!(
             out,
             "<tr><td class=\"name\">{}<td class=\"{sign}\">{}<td class=\"n\">{}<td class=\"n\">{}",
-            html(&device.device),
+            html(&device.named()),
             html(&device.state),
             grouped(device.series),
             grouped(device.failures)
+        )?;
+    }
+    out.push_str("</table></section>");
+    Ok(())
+}
+
+/// Each of several tasks.
+fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
+    if top.tasks.is_empty() {
+        return Ok(());
+    }
+    out.push_str(
+        "<section id=\"tasks\"><h2>Tasks</h2><table><tr><th>Task<th>Model<th class=\"n\">Series<th class=\"n\">Labels<th class=\"n\">Not \
+         asked<th class=\"n\">99 % within, ms",
+    );
+    for task in &top.tasks {
+        write!(
+            out,
+            "<tr><td class=\"name\">{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{:.2}",
+            html(&task.task),
+            html(&task.model),
+            grouped(task.series),
+            grouped(task.labels),
+            grouped(task.not_asked + task.flows_not_asked),
+            task.label_p99_ms
         )?;
     }
     out.push_str("</table></section>");

@@ -1,6 +1,6 @@
 //! The page with hostile names, and without anything from elsewhere.
 
-use protocol::{HostRate, LabelRate, Losses, Point};
+use protocol::{HostRate, LabelRate, Losses, Point, TaskRow};
 
 use super::*;
 
@@ -9,6 +9,16 @@ const HOSTILE: &str = "</td><script>alert(1)</script>\u{1b}[2J\" onload='x'";
 fn top() -> Top {
     Top {
         rules: None,
+        tasks: vec![TaskRow {
+            task: HOSTILE.to_owned(),
+            model: HOSTILE.to_owned(),
+            series: 12,
+            not_asked: 3,
+            flows_not_asked: 4,
+            lost: 0,
+            labels: 9,
+            label_p99_ms: 1.5,
+        }],
         state: "ready".to_owned(),
         version: "0.1.0".to_owned(),
         uptime_s: 7500.0,
@@ -54,8 +64,8 @@ fn names_are_text_wherever_they_stand() {
     assert!(!page.html.contains("onload='x'"));
     let shown = page.html.matches("&lt;script&gt;alert(1)").count();
     assert_eq!(
-        shown, 6,
-        "model, problem, label, host, chart and its legend"
+        shown, 8,
+        "model, problem, label, host, chart and its legend, a task and its model"
     );
 }
 

@@ -1,6 +1,6 @@
 //! One moment of a run as lines of so many columns.
 
-use protocol::{FlowRow, RuleSums, Top};
+use protocol::{FlowRow, RuleSums, TaskRow, Top};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -223,6 +223,9 @@ impl Screen {
             ]),
             Line::from(vec![Span::styled(cut(&rates, width), PLAIN), loss]),
         ];
+        if !top.tasks.is_empty() {
+            lines.push(styled(cut(&tasks_line(&top.tasks), width), PLAIN));
+        }
         if let Some(rules) = &top.rules {
             lines.push(styled(cut(&rules_line(rules), width), PLAIN));
         }
@@ -302,8 +305,7 @@ impl Screen {
         let title = format!("FLOWS by {}", self.sort.name());
         let mut lines = vec![row(&title, titles, "FROM", "TO", [HEAD, HEAD])];
         lines.extend(rows.into_iter().map(|flow| {
-            let none = || format!("({})", flow.no_label.as_deref().unwrap_or("none"));
-            let label = flow.label.clone().unwrap_or_else(none);
+            let label = flow.shown_labels();
             let style = if flow.label.is_some() { NAME } else { DIM };
             let cells = columns.iter().map(|column| (column.of)(flow)).collect();
             row(&label, cells, &flow.src, &flow.dst, [style, PLAIN])
@@ -363,6 +365,20 @@ impl Screen {
 
 fn styled(text: String, style: Style) -> Line<'static> {
     Line::from(Span::styled(text, style))
+}
+
+/// `protocol 3.40k labels, 1.4 ms  device 120 labels, 18.2 ms`: the time that 99 of 100 labels take.
+fn tasks_line(tasks: &[TaskRow]) -> String {
+    let each = tasks.iter().map(|task| {
+        let labels = short(task.labels as f64);
+        format!(
+            "{} {} labels, {:.1} ms",
+            task.task,
+            labels.trim(),
+            task.label_p99_ms
+        )
+    });
+    each.collect::<Vec<_>>().join("  ")
 }
 
 /// `1,204 rules  3.40k look-ups/s  12 % without a rule  changed 5.0s ago`.
@@ -457,7 +473,7 @@ fn health(top: &Top, width: usize) -> Vec<Line<'static>> {
     for device in &top.devices {
         let text = format!(
             "{}: {}, {} series, {} failures",
-            device.device,
+            device.named(),
             device.state,
             grouped(device.series),
             grouped(device.failures)

@@ -7,6 +7,7 @@ mod control;
 mod cores;
 mod draw;
 mod finding;
+mod goals;
 mod interfaces;
 mod interrupts;
 mod machine;
@@ -70,7 +71,8 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        return print(&draw::page(&config, &bundles, &map, &rows));
+        let goals = goals::look(&tasks, &goals::Measured::new());
+        return print(&(draw::page(&config, &bundles, &map, &rows) + &goals::lines(&goals)));
     }
     let report = Report(look(args, &config, &tasks, &map));
     print(&if args.json {
@@ -108,9 +110,17 @@ fn look(
     findings.extend(control::look(&machine, &config.control));
     findings.extend(records::look(&machine, &config.records));
     findings.extend(collectors::look(&machine, config));
-    for task in tasks {
-        findings.extend(model::look(args, &task.config, task.bundle.dir()));
+    let mut measured = goals::Measured::new();
+    for (number, task) in tasks.iter().enumerate() {
+        let (found, profiles) = model::look(args, &task.config, task.bundle.dir());
+        findings.extend(found);
+        measured.extend(
+            profiles
+                .into_iter()
+                .map(|(device, profile)| (number, device, profile)),
+        );
     }
+    findings.extend(goals::look(tasks, &measured));
     findings.extend(clock::look(&machine));
     findings.extend(start(config, tasks, service.is_some(), &findings));
     findings

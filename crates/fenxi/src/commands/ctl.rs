@@ -237,7 +237,10 @@ fn thread_row(thread: &ThreadRow, all: &[ThreadRow]) -> Vec<String> {
 fn device_row(device: &DeviceRow) -> Vec<String> {
     vec![
         device.thread.clone(),
-        device.device.clone(),
+        match &device.task {
+            Some(task) => format!("{} of {task}", device.device),
+            None => device.device.clone(),
+        },
         device.state.clone(),
         device.batches.to_string(),
         device.series.to_string(),
@@ -248,12 +251,10 @@ fn device_row(device: &DeviceRow) -> Vec<String> {
 }
 
 fn flow_row(flow: &FlowRow) -> Vec<String> {
-    let label = flow.label.clone();
-    let none = || format!("({})", flow.no_label.as_deref().unwrap_or("none"));
     let confidence = flow.confidence.map(|it| format!("{it:.2}"));
     vec![
         flow.flow_id.to_string(),
-        label.unwrap_or_else(none),
+        flow.shown_labels(),
         or_dash(confidence.as_ref()),
         or_dash(flow.decided_by.as_ref()),
         flow.transport.clone(),

@@ -1,7 +1,5 @@
 //! `fenxi replay`: replays captures through the whole pipeline.
 
-use std::path::Path;
-
 use crate::cli::{ReplayArgs, is_dash};
 use crate::control;
 use crate::exit::{Failure, print, remark};
@@ -38,8 +36,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         args,
     })?;
     if let Some(query) = &args.explain {
-        let bundle = find_bundle(&config, args.model.as_deref())?;
-        let explained = explain(query, &config, &bundle, &outcome, args.output.json);
+        let explained = explain(query, &config, args, &outcome);
         let failures = [outcome.failure, explained.err()].into_iter().flatten();
         return failures.reduce(Failure::and).map_or(Ok(()), Err);
     }
@@ -62,13 +59,13 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
 fn explain(
     query: &FlowQuery,
     config: &Config,
-    dir: &Path,
+    args: &ReplayArgs,
     outcome: &Outcome,
-    as_json: bool,
 ) -> Result<(), Failure> {
-    let found = outcome.recent.as_ref().and_then(|recent| {
-        control::explain::of_records(recent, query, config, &outcome.names[0].classes)
-    });
+    let names = &outcome.names;
+    let recent = outcome.recent.as_ref();
+    let found =
+        recent.and_then(|recent| control::explain::of_records(recent, query, config, names));
     let Some((subject, others)) = found else {
         let packets = grouped(outcome.flows.verdicts.total());
         return Err(Failure::data(format!(
@@ -77,8 +74,13 @@ fn explain(
             grouped(outcome.flows.flows_begun.total())
         )));
     };
-    let explanation = control::explain::after_a_replay(subject, others, config, dir)?;
-    print(&match as_json {
+    let dirs = (0..config.tasks.len()).map(|number| match number {
+        0 => find_bundle(config, args.model.as_deref()),
+        _ => find_bundle(&config.of_task(number), None),
+    });
+    let dirs = dirs.collect::<Result<Vec<_>, _>>()?;
+    let explanation = control::explain::after_a_replay(&subject, others, config, names, &dirs)?;
+    print(&match args.output.json {
         true => super::devices::to_json(&explanation)?,
         false => display::explanation::text(&explanation),
     })

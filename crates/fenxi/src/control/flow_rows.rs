@@ -1,13 +1,13 @@
 //! Rows of `fenxi ctl flows`, `fenxi top` and the page.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
+use dataplane::tasks::TaskNames;
 use flowmgr::record::{Decision, FlowName};
-use flowmgr::{Counts, Standing};
+use flowmgr::{Counts, OtherLabel, Standing};
 
 use super::flow_tables::{FlowTables, LiveFlow, Picture, Rate, totals};
-use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply};
+use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, TaskLabel};
 use crate::sinks::{Known, Recent};
 
 /// Which flows are asked for.
@@ -21,22 +21,27 @@ pub struct Filter {
 }
 
 /// The answer to [`crate::protocol::Request::Flows`].
-pub async fn reply(tables: &mut FlowTables, classes: &Arc<[String]>, filter: &Filter) -> Reply {
-    let class = match filter
+pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter) -> Reply {
+    let wanted = match filter
         .label
         .as_deref()
-        .map(|label| class_of(classes, label))
+        .map(|label| classes_of(names, label))
     {
         Some(Err(why)) => return Reply::refused(Code::NotFound, why),
-        Some(Ok(class)) => Some(class),
+        Some(Ok(classes)) => Some(classes),
         None => None,
+    };
+    // A label of any task.
+    let is_wanted = |class: &dyn Fn(usize) -> Option<u16>| {
+        let mut wanted = wanted.iter().flatten();
+        wanted.any(|&(task, wanted)| class(task) == Some(wanted))
     };
     tables.picture().await;
     let picture = tables.picture().await;
     let mut flows: Vec<&LiveFlow> = picture
         .flows
         .iter()
-        .filter(|flow| class.is_none() || flow.class() == class)
+        .filter(|flow| wanted.is_none() || is_wanted(&|task| flow.class_of(task)))
         .filter(|flow| filter.host.is_none() || flow.host == filter.host)
         .collect();
     flows.sort_unstable_by(|a, b| in_order(a, b));
@@ -46,7 +51,7 @@ pub async fn reply(tables: &mut FlowTables, classes: &Arc<[String]>, filter: &Fi
     let recent = tables.recent().lock();
     let mut rows: Vec<FlowRow> = flows
         .iter()
-        .map(|flow| live_row(flow, &recent, classes))
+        .map(|flow| live_row(flow, &recent, names))
         .collect();
     let mut ended: Vec<(&Known, Option<IpAddr>)> = recent
         .ended()
@@ -58,13 +63,13 @@ pub async fn reply(tables: &mut FlowTables, classes: &Arc<[String]>, filter: &Fi
             } = known.flow;
             (known, tables.host(source.0, destination.0))
         })
-        .filter(|(known, _)| class.is_none() || known.decision.map(|it| it.class) == class)
+        .filter(|(known, _)| wanted.is_none() || is_wanted(&|task| known.class_of(task)))
         .filter(|(_, host)| filter.host.is_none() || *host == filter.host)
         .collect();
     ended.sort_by_key(|(known, _)| std::cmp::Reverse(totals(&known.counts)[1]));
     let left = top - rows.len();
     let ended = ended.into_iter().take(left);
-    rows.extend(ended.map(|(known, host)| ended_row(known, host, classes)));
+    rows.extend(ended.map(|(known, host)| ended_row(known, host, names)));
     Reply::ok(Body::Flows(rows))
 }
 
@@ -72,7 +77,7 @@ pub async fn reply(tables: &mut FlowTables, classes: &Arc<[String]>, filter: &Fi
 pub fn highest(
     picture: &Picture,
     recent: &Recent,
-    classes: &Arc<[String]>,
+    names: &[TaskNames],
     top: usize,
 ) -> Vec<FlowRow> {
     let mut flows: Vec<&LiveFlow> = picture.flows.iter().collect();
@@ -82,7 +87,7 @@ pub fn highest(
     flows.truncate(top);
     flows.sort_unstable_by(|a, b| in_order(a, b));
     let rows = flows.into_iter();
-    rows.map(|flow| live_row(flow, recent, classes)).collect()
+    rows.map(|flow| live_row(flow, recent, names)).collect()
 }
 
 /// By rate; of equal rates the one that has sent more, then the older one.
@@ -93,24 +98,33 @@ fn in_order(a: &LiveFlow, b: &LiveFlow) -> std::cmp::Ordering {
         .then(a.look.flow.flow_id.cmp(&b.look.flow.flow_id))
 }
 
-/// The class of a label, in upper or lower case.
-fn class_of(classes: &[String], label: &str) -> Result<u16, String> {
-    let exact = classes.iter().position(|class| class == label);
-    let like = || {
-        let alike = |class: &String| class.to_lowercase() == label.to_lowercase();
-        classes.iter().position(alike)
+/// The classes that a label is of, in upper or lower case, each with the place of its task.
+fn classes_of(names: &[TaskNames], label: &str) -> Result<Vec<(usize, u16)>, String> {
+    let of_all = |is_it: &dyn Fn(&str) -> bool| {
+        let tasks = names.iter().enumerate();
+        let found = tasks.filter_map(|(task, names)| {
+            let class = names.classes.iter().position(|class| is_it(class))?;
+            Some((task, class as u16))
+        });
+        found.collect::<Vec<_>>()
     };
-    exact
-        .or_else(like)
-        .map(|class| class as u16)
-        .ok_or_else(|| {
-            let labels = classes.join(", ");
-            format!("no label \"{label}\"; there are {labels}")
-        })
+    let exact = of_all(&|class| class == label);
+    let found = match exact.is_empty() {
+        true => of_all(&|class| class.to_lowercase() == label.to_lowercase()),
+        false => exact,
+    };
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let labels: Vec<String> = names.iter().map(|task| task.classes.join(", ")).collect();
+    Err(format!(
+        "no label \"{label}\"; there are {}",
+        labels.join("; ")
+    ))
 }
 
 /// The row of a flow of the table.
-pub fn live_row(flow: &LiveFlow, recent: &Recent, classes: &[String]) -> FlowRow {
+pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRow {
     let look = &flow.look;
     let mut counts = recent.reported(look.flow.flow_id);
     crate::sinks::add_counts(&mut counts, &look.counts);
@@ -125,19 +139,46 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, classes: &[String]) -> FlowRow
         bytes_per_s: flow.rate.bytes,
         age_s: seconds(flow.now_us.saturating_sub(look.flow.first_us)),
         idle_s: seconds(flow.now_us.saturating_sub(look.last_us)),
-        ..row(&look.flow, flow.host, decision, &counts, classes)
+        labels: labels(names, |other| look.others.get(other).copied().flatten()),
+        ..row(&look.flow, flow.host, decision, &counts, &names[0].classes)
     }
 }
 
 /// The row of a flow that has ended.
-pub fn ended_row(known: &Known, host: Option<IpAddr>, classes: &[String]) -> FlowRow {
+pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> FlowRow {
     let lasted_us = known.last_us.saturating_sub(known.flow.first_us).max(0);
     FlowRow {
         no_label: known.decision.is_none().then(|| "none".to_owned()),
         age_s: lasted_us as f64 / 1e6,
         end_reason: known.ended.map(|reason| reason.name().to_owned()),
-        ..row(&known.flow, host, known.decision, &known.counts, classes)
+        labels: labels(names, |other| {
+            let decision = known.others.get(&(other as u8 + 1));
+            decision.map(|decision| OtherLabel::from(*decision))
+        }),
+        ..row(
+            &known.flow,
+            host,
+            known.decision,
+            &known.counts,
+            &names[0].classes,
+        )
     }
+}
+
+/// The labels of the tasks behind the first, by their places there.
+fn labels(names: &[TaskNames], of: impl Fn(usize) -> Option<OtherLabel>) -> Vec<TaskLabel> {
+    let others = names.iter().skip(1).enumerate();
+    let label = |(other, names): (usize, &TaskNames)| {
+        let label = of(other)?;
+        Some(TaskLabel {
+            task: names.name.to_string(),
+            label: names.classes.get(usize::from(label.class))?.clone(),
+            confidence: f64::from(label.confidence) / f64::from(u16::MAX),
+            decided_by: label.decided_by.name().to_owned(),
+            depth: label.depth,
+        })
+    };
+    others.filter_map(label).collect()
 }
 
 fn row(
@@ -161,6 +202,7 @@ fn row(
         decided_by: decision.map(|it| it.decided_by.name().to_owned()),
         depth: decision.map(|it| it.depth).filter(|depth| *depth > 0),
         no_label: None,
+        labels: Vec::new(),
         packets,
         bytes,
         packets_per_s: 0.0,
@@ -184,6 +226,7 @@ fn no_label(standing: Standing) -> Option<String> {
         Standing::Collecting { elements } => format!("short: {elements}"),
         Standing::Withheld => "mid-stream".to_owned(),
         Standing::Unasked => "by rule".to_owned(),
+        Standing::NotAsked => "not asked".to_owned(),
         Standing::Asked => "asked".to_owned(),
         Standing::Unsure { .. } => "unsure".to_owned(),
         Standing::Lost => "shed".to_owned(),

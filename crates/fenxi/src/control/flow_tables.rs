@@ -234,7 +234,15 @@ impl LiveFlow {
         }
     }
 
-    /// The class of its label.
+    /// The class of its label of a task.
+    pub fn class_of(&self, task: usize) -> Option<u16> {
+        match task.checked_sub(1) {
+            None => self.class(),
+            Some(other) => self.look.others.get(other)?.map(|label| label.class),
+        }
+    }
+
+    /// The class of its label of the first task.
     pub fn class(&self) -> Option<u16> {
         match self.look.standing {
             Standing::Labelled(decision) => Some(decision.class),
@@ -330,6 +338,7 @@ mod tests {
             rule: None,
             is_half_open: false,
             is_closed: false,
+            others: [None; flowmgr::OTHERS_MAX],
             standing: Standing::Asked,
         }
     }

@@ -21,6 +21,7 @@ pub mod explain;
 mod exposition;
 mod flow_rows;
 pub mod flow_tables;
+mod goals;
 mod health;
 mod host;
 mod http;
@@ -57,6 +58,7 @@ use drift::Drifts;
 use explain::Explainer;
 use flow_rows::Filter;
 use flow_tables::FlowTables;
+use goals::Goals;
 use health::Health;
 use top::History;
 use view::View;
@@ -123,8 +125,6 @@ pub struct Facts {
     pub is_live: bool,
     /// Names of the tasks and of the classes of their models.
     pub names: Arc<[TaskNames]>,
-    /// Names of the classes of the first task.
-    pub classes: Arc<[String]>,
     /// How metrics name the classes of each task.
     pub labels: Vec<LabelNames>,
     /// The ports, each read by all flow managers.
@@ -157,7 +157,6 @@ impl Facts {
             config: Arc::new(config.clone()),
             is_live: ports_up_least.is_some(),
             names: names.clone(),
-            classes: names[0].classes.clone(),
             labels: labels.collect(),
             ports,
             ports_up_least,
@@ -291,7 +290,7 @@ impl Plane {
             Request::Flows { label, host, top } => {
                 let mut tables = self.tables.lock().await;
                 let filter = Filter { label, host, top };
-                flow_rows::reply(&mut tables, &self.facts.classes, &filter).await
+                flow_rows::reply(&mut tables, &self.facts.names, &filter).await
             }
             Request::PolicyShow { counters: true, .. } => {
                 let mut reply = self.call(request).await;
@@ -327,8 +326,8 @@ impl Plane {
         let view = self.view(&collector);
         let checks = check_rows(self.health_of(&collector, &view.pipelines));
         let history = self.history.lock().await;
-        let classes = &self.facts.classes;
-        top::of(&view, checks, &mut tables, &history, classes, rows).await
+        let names = &self.facts.names;
+        top::of(&view, checks, &mut tables, &history, names, rows).await
     }
 
     /// Why a flow has its label, or none.
@@ -339,7 +338,7 @@ impl Plane {
         };
         let found = {
             let mut tables = self.tables.lock().await;
-            explain::find(&mut tables, &query, &self.facts.classes).await
+            explain::find(&mut tables, &query, &self.facts.names).await
         };
         let Some((subject, others)) = found else {
             let collector = self.collected().await;
@@ -348,11 +347,11 @@ impl Plane {
         };
         let written = {
             let collector = self.collector.lock().await;
-            let class = subject.decision.map(|decision| decision.class);
-            collector.run_sinks().explain(&subject.name, &[class])
+            let classes = subject.classes();
+            collector.run_sinks().explain(&subject.name, &classes)
         };
         self.explainer
-            .explain(&self.facts, subject, others, written)
+            .explain(&self.facts, &subject, others, written)
             .await
     }
 
@@ -446,7 +445,8 @@ impl Plane {
     async fn devices(&self) -> Vec<DeviceRow> {
         let collector = self.collected().await;
         let managers = collector.analytics.iter();
-        managers.flat_map(rows::devices).collect()
+        let names = &self.facts.names;
+        managers.flat_map(|it| rows::devices(it, names)).collect()
     }
 }
 
@@ -489,7 +489,8 @@ fn figures(view: &View<'_>) -> Vec<Figure> {
 }
 
 async fn keep_collecting(plane: Arc<Plane>) {
-    let (mut watch, mut drifts) = (Watch::default(), Drifts::default());
+    let (mut watch, mut drifts, mut goals) =
+        (Watch::default(), Drifts::default(), Goals::default());
     let mut tick = interval(COLLECT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -497,6 +498,7 @@ async fn keep_collecting(plane: Arc<Plane>) {
         let collector = plane.collected().await;
         watch.look(&collector);
         drifts.look(&collector, &plane.facts.state);
+        goals.look(&collector, &plane.facts.state);
         plane.history.lock().await.tick(&collector, &plane.facts);
     }
 }

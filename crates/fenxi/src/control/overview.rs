@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::collector::Collector;
 use super::view::View;
 use crate::figures::{grouped, scaled};
-use crate::protocol::{Overview, RuleSums, Sums};
+use crate::protocol::{Overview, RuleSums, Sums, TaskRow};
 use crate::sinks;
+use dataplane::state::TaskState;
 
 /// The figures of all pipelines together.
 pub fn of(view: &View<'_>) -> Overview {
@@ -55,7 +56,42 @@ pub fn of(view: &View<'_>) -> Overview {
         label_p99_ms: ms(0.99),
         model: view.run_state.first().model.name.clone(),
         rules: rules(view),
+        tasks: tasks(view),
     }
+}
+
+/// Each task, where there are several.
+fn tasks(view: &View<'_>) -> Vec<TaskRow> {
+    let names = &view.facts.names;
+    if names.len() < 2 {
+        return Vec::new();
+    }
+    let tasks = view.run_state.tasks.iter().enumerate();
+    let row = |(number, state): (usize, &TaskState)| {
+        let mut row = TaskRow {
+            task: state.name.clone(),
+            model: state.model.name.clone(),
+            series: 0,
+            not_asked: 0,
+            flows_not_asked: 0,
+            lost: 0,
+            labels: 0,
+            label_p99_ms: 0.0,
+        };
+        let mut sum = analytics::Counters::none();
+        for task in view.pipelines.iter().filter_map(|it| it.tasks.get(number)) {
+            row.series += task.flows.series_emitted;
+            row.flows_not_asked += task.flows.flows_not_asked;
+            row.lost += task.flows.series_shed;
+            row.labels += task.flows.labels_given.iter().sum::<u64>();
+            sum.merge(&task.analytics);
+        }
+        row.not_asked = sum.not_asked;
+        row.lost += sum.shed() + sum.failed();
+        row.label_p99_ms = sum.time_to_label_us().value_at_quantile(0.99) as f64 / 1e3;
+        row
+    };
+    tasks.map(row).collect()
 }
 
 /// What there is to say about rules, where there are or were some.

@@ -1,6 +1,7 @@
 //! Rows of `fenxi ctl threads` and `fenxi ctl devices`.
 
 use dataplane::counters::AnalyticsSnapshot;
+use dataplane::tasks::TaskNames;
 
 use super::collector::{Life, STALLED_AFTER, Watched};
 use crate::protocol::{DeviceRow, ThreadRow};
@@ -25,9 +26,12 @@ pub fn thread<T>(watched: &Watched<T>) -> ThreadRow {
 }
 
 /// Those of a manager.
-pub fn devices(watched: &Watched<AnalyticsSnapshot>) -> Vec<DeviceRow> {
-    let rows = watched.latest.devices().map(|(state, device)| DeviceRow {
+pub fn devices(watched: &Watched<AnalyticsSnapshot>, names: &[TaskNames]) -> Vec<DeviceRow> {
+    let tasks = watched.latest.tasks.iter().zip(names);
+    let devices = tasks.flat_map(|(task, names)| task.devices().map(move |it| (names, it)));
+    let rows = devices.map(|(task, (state, device))| DeviceRow {
         thread: watched.thread.to_string(),
+        task: (names.len() > 1).then(|| task.name.to_string()),
         device: device.requested.clone(),
         effective: device.effective.clone(),
         state: state.name().to_owned(),

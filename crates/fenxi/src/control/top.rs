@@ -1,7 +1,6 @@
 //! What `fenxi top` and the page show, and the history of the last minutes.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::collector::Collector;
 use super::flow_rows;
@@ -12,6 +11,7 @@ use crate::protocol::{
     CheckRow, DeviceLine, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top,
 };
 use crate::sinks;
+use dataplane::tasks::TaskNames;
 
 /// Points of the history, and the seconds between two of them: ten minutes.
 const POINTS: usize = 120;
@@ -81,16 +81,16 @@ fn labelled(collector: &Collector) -> Vec<u64> {
     sums
 }
 
-/// All of it, with at most `most` flows and hosts. `classes` are the names of the labels.
+/// All of it, with at most `most` flows and hosts. `names` are those of the tasks and their labels.
 pub async fn of(
     view: &View<'_>,
     checks: Vec<CheckRow>,
     tables: &mut FlowTables,
     history: &History,
-    classes: &Arc<[String]>,
+    names: &[TaskNames],
     most: usize,
 ) -> Top {
-    let most = most.min(FLOWS_MAX);
+    let (most, classes) = (most.min(FLOWS_MAX), &names[0].classes);
     let overview = overview::of(view);
     let recent = tables.recent().clone();
     let picture = tables.picture().await;
@@ -109,11 +109,12 @@ pub async fn of(
         label_p99_ms: overview.label_p99_ms,
         labels: labels(picture, classes, &given),
         hosts: hosts(picture, classes, most),
-        flows: flow_rows::highest(picture, &recent.lock(), classes, most),
-        devices: devices(view.collector),
+        flows: flow_rows::highest(picture, &recent.lock(), names, most),
+        devices: devices(view.collector, names),
         losses: losses(&overview),
         history: history.points(),
         rules: overview.rules,
+        tasks: overview.tasks,
     }
 }
 
@@ -167,12 +168,13 @@ fn hosts(picture: &Picture, classes: &[String], most: usize) -> Vec<HostRate> {
         .collect()
 }
 
-fn devices(collector: &Collector) -> Vec<DeviceLine> {
+fn devices(collector: &Collector, names: &[TaskNames]) -> Vec<DeviceLine> {
     let managers = collector.analytics.iter();
     managers
-        .flat_map(rows::devices)
+        .flat_map(|it| rows::devices(it, names))
         .map(|row| DeviceLine {
             device: row.device,
+            task: row.task,
             state: row.state,
             series: row.series,
             failures: row.failures,

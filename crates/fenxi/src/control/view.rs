@@ -177,12 +177,6 @@ impl TaskSums {
         sums.missing = series_emitted as i64 - accounted as i64;
         sums
     }
-
-    /// Series that were complete, and about which the model was not asked: the flow is none that the task is asked about, or
-    /// the label of another task says so.
-    pub fn not_asked(&self) -> u64 {
-        self.flows.flows_not_asked + self.analytics.not_asked
-    }
 }
 
 fn balance(flows: &FlowSnapshot, tasks: &[TaskSums]) -> Balance {

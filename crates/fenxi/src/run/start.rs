@@ -222,6 +222,12 @@ fn record(
             "--record records one task, and the configuration has several; record with one [[task]]",
         ));
     };
+    if !task.asked.is_always() {
+        return Err(Failure::usage(format!(
+            "--record records a task that is asked about all flows; leave out task.{}.when",
+            task.name
+        )));
+    }
     let flow = flow_config(config, tasks, options)?;
     let configuration = plan.loaded.effective().to_toml(false);
     let classes = task.names().classes;

@@ -3,7 +3,7 @@
 //! The data path offers each record; where the control thread is behind, it is left out. So this is a sample, bounded in
 //! memory and in what it costs, and no account; that is the records' and the metrics' matter.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -114,6 +114,8 @@ pub struct Known {
     pub flow: FlowName,
     /// Its label.
     pub decision: Option<Decision>,
+    /// The labels of the tasks behind the first, by their numbers.
+    pub others: BTreeMap<u8, Decision>,
     /// When the label was there, µs.
     pub labelled_us: Option<i64>,
     /// Time of the last packet that a record counts, µs.
@@ -128,6 +130,17 @@ pub struct Known {
     pub ended: Option<EndReason>,
     /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
+}
+
+impl Known {
+    /// The class of its label of a task.
+    pub fn class_of(&self, task: usize) -> Option<u16> {
+        let decision = match task {
+            0 => self.decision,
+            other => self.others.get(&(other as u8)).copied(),
+        };
+        decision.map(|decision| decision.class)
+    }
 }
 
 /// The data path's end.
@@ -151,7 +164,7 @@ impl Sink for FlowTap {
                 reason: flow.reason,
                 is_half_open: flow.is_half_open,
                 decision: flow.decision,
-                // Would be a copy on the heap.
+                // Would be a copy on the heap; label records have had them.
                 others: Box::default(),
                 // A copy on the heap, too, but only where records carry series, which then are on the heap themselves.
                 series: flow.series.clone(),
@@ -224,6 +237,7 @@ impl Recent {
         let known = self.flows.entry(flow.flow_id).or_insert(Known {
             flow,
             decision: None,
+            others: BTreeMap::new(),
             labelled_us: None,
             last_us: flow.first_us,
             counts: Counts::default(),
@@ -237,9 +251,14 @@ impl Recent {
                 known.decision = Some(label.decision);
                 known.labelled_us = Some(label.time_us);
             }
-            Record::Label(_) => {}
+            Record::Label(label) => {
+                known.others.insert(label.task, label.decision);
+            }
             Record::Flow(flow) => {
                 let is_final = flow.is_final();
+                let others = (1..).zip(&flow.others);
+                let given = others.filter_map(|(task, decision)| Some((task, (*decision)?)));
+                known.others.extend(given);
                 known.decision = flow.decision.or(known.decision);
                 add(&mut known.counts, &flow.counts);
                 known.last_us = flow.last_us;

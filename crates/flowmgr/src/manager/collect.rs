@@ -138,7 +138,7 @@ impl Manager {
     }
 
     /// Whether a depth's task, and those that it comes after, are asked about the flow.
-    fn is_asked(&self, index: u32, number: u8) -> bool {
+    pub(crate) fn is_asked(&self, index: u32, number: u8) -> bool {
         let hot = self.entries.hot(index);
         let key = hot.key();
         let (source, destination) = key.ends(hot.is_low_forward());

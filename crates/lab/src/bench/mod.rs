@@ -1,9 +1,11 @@
 //! `fenxi-lab bench`: experiments on both walks that anyone can repeat.
 //!
 //! All of them run in memory, without ports. For the packet's walk, [`frames`] are prepared, and a [`rig`] takes them through
-//! a flow manager and labels its series. Experiments on the series' walk are in [`series`], on rules by tuple in [`policy`]. [`rounds`] repeats and
+//! a flow manager and labels its series. Experiments on the series' walk are in [`series`] and, with several tasks, in
+//! [`tasks`], on rules by tuple in [`policy`]. [`rounds`] repeats and
 //! interleaves measurements. Each experiment has a file of its own; its [`report`] is printed, written and drawn.
 
+mod controller;
 mod flood;
 mod frames;
 mod headline;
@@ -19,6 +21,7 @@ mod senders;
 mod series;
 mod sweep;
 mod table;
+mod tasks;
 mod templates;
 mod threads;
 mod walk;
@@ -52,6 +55,8 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Devices => series::devices(args),
         BenchName::Swap => series::swap(args),
         BenchName::Idle => series::idle(args),
+        BenchName::Tasks => tasks::run(args),
+        BenchName::Controller => controller::run(args),
         BenchName::Policy => policy::run(args),
         BenchName::PolicyUpdates => policy::updates::run(args),
         BenchName::PolicyWalk => policy::walk::run(args),

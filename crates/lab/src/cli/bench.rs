@@ -85,6 +85,10 @@ pub enum BenchName {
     Swap,
     /// CPU time of an idle analytics thread, and its first label after a pause
     Idle,
+    /// Several tasks on one thread, by the policy that plans their batches (Batchy Table 2 and Fig. 9)
+    Tasks,
+    /// Time that the controller of several tasks takes per control period (Batchy Table 1)
+    Controller,
     /// Finding the rules of flows: the learned classifier and its rivals, by number of rules
     Policy,
     /// Rules added and deleted while flows are looked up

@@ -1,6 +1,6 @@
 //! Screens of all sizes, with names as hostile as they come.
 
-use protocol::{DeviceLine, HostRate, LabelRate, Losses, RuleSums};
+use protocol::{DeviceLine, HostRate, LabelRate, Losses, RuleSums, TaskLabel};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
@@ -17,6 +17,16 @@ fn flow(flow_id: u64) -> FlowRow {
         confidence: flow_id.is_multiple_of(2).then_some(0.97),
         decided_by: flow_id.is_multiple_of(2).then(|| "model".to_owned()),
         depth: None,
+        labels: (flow_id.is_multiple_of(4))
+            .then(|| TaskLabel {
+                task: "device".to_owned(),
+                label: "camera\u{1b}[2J".to_owned(),
+                confidence: 0.5,
+                decided_by: "cache".to_owned(),
+                depth: 3,
+            })
+            .into_iter()
+            .collect(),
         no_label: (flow_id % 2 == 1).then(|| "mid-stream".to_owned()),
         packets: flow_id,
         bytes: 10 * flow_id,
@@ -37,6 +47,7 @@ fn top() -> Top {
         labelled: 3,
     };
     Top {
+        tasks: Vec::new(),
         state: "ready".to_owned(),
         version: "0.1.0".to_owned(),
         uptime_s: 7500.0,
@@ -62,6 +73,7 @@ fn top() -> Top {
         }],
         flows: (0..1000).map(flow).collect(),
         devices: vec![DeviceLine {
+            task: None,
             device: "cpu".to_owned(),
             state: "up".to_owned(),
             series: 1381,

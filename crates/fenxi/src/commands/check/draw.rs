@@ -101,7 +101,7 @@ fn draw(
             1 => String::new(),
             rings => format!(", {rings} of them"),
         },
-        k = bundle.k(),
+        k = most_elements(bundle),
         elements = elements(bundle),
         depths = depths(bundle),
         policy = policy(config),
@@ -131,6 +131,12 @@ fn elements(bundle: &Bundle) -> &'static str {
         Some(Unit::Data) => "packets with payload",
         _ => "packets",
     }
+}
+
+/// Of how many elements a series has room.
+fn most_elements(bundle: &Bundle) -> usize {
+    let depths = bundle.depths().iter().map(|depth| depth.elements);
+    depths.max().unwrap_or(bundle.k())
 }
 
 fn cache(config: &Config, bundle: &Bundle) -> String {

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use accel::onnx;
+use accel::{Profile, onnx};
 
 use super::finding::Finding;
 use crate::cli::CheckConfigArgs;
@@ -19,10 +19,13 @@ const CHECK: &str = "model";
 /// Time limit for a device to load the model and answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// What was found, and what batches take on the devices where that could be measured.
+pub type Look = (Vec<Finding>, Vec<(String, Profile)>);
+
 /// Checks the library and every device of the configuration.
-pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding> {
+pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
     let devices = &config.accel.devices;
-    let mut findings = Vec::new();
+    let (mut findings, mut profiles) = (Vec::new(), Vec::new());
     let uses_library = devices
         .iter()
         .any(|device| device.provider != Provider::Simulated);
@@ -31,7 +34,7 @@ pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding>
         let is_there = library.remedy.is_none();
         findings.push(library);
         if !is_there {
-            return findings;
+            return (findings, profiles);
         }
     }
     let mut tried = BTreeSet::new();
@@ -42,9 +45,13 @@ pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Vec<Finding>
             continue;
         }
         let outcome = in_a_process(&device.name, &arguments(args, &device.name, dir), DEADLINE);
+        if let Some(line) = &outcome.line {
+            let (t0_us, t1_us) = (line.t0_us, line.t1_us);
+            profiles.push((device.name.clone(), Profile { t0_us, t1_us }));
+        }
         findings.push(judge(device, &outcome, dir));
     }
-    findings
+    (findings, profiles)
 }
 
 /// Checks the ONNX Runtime library.

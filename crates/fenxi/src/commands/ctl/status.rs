@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use display::text::{cut, escape};
 
 use crate::figures::{duration, grouped, plural, scaled};
-use crate::protocol::{Overview, RuleSums, Status};
+use crate::protocol::{Overview, RuleSums, Status, TaskRow};
 use crate::sinks;
 
 /// The page of `fenxi ctl status`, for a terminal.
@@ -91,6 +91,32 @@ fn rules_line(rules: &RuleSums) -> String {
     line
 }
 
+/// One of several tasks.
+fn task_line(task: &TaskRow) -> String {
+    let mut line = format!(
+        "task      {} ({}): {} series, {} {}, 99 % within {:.2} ms",
+        task.task,
+        task.model,
+        grouped(task.series),
+        grouped(task.labels),
+        plural(task.labels, "label"),
+        task.label_p99_ms
+    );
+    let figures = [
+        (task.flows_not_asked, "flows not asked about"),
+        (
+            task.not_asked,
+            "series not asked about, by the label of another task",
+        ),
+        (task.lost, "series lost"),
+    ];
+    for (count, what) in figures.into_iter().filter(|(count, _)| *count > 0) {
+        // Writing to a string cannot fail.
+        let _ = write!(line, ", {} {what}", grouped(count));
+    }
+    line
+}
+
 /// Maximum number of labels in the overview.
 const LABELS: usize = 8;
 
@@ -115,6 +141,12 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
         .collect();
     if labels.len() > LABELS {
         named.push(format!("and {} more", labels.len() - LABELS));
+    }
+    if !overview.tasks.is_empty() {
+        overview
+            .tasks
+            .iter()
+            .try_for_each(|task| writeln!(page, "{}", task_line(task)))?;
     }
     writeln!(
         page,

@@ -8,6 +8,7 @@ use config::Config;
 use config::checked::IoMode;
 use dataplane::bundle::dscp_by_class;
 use dataplane::state::ModelId;
+use dataplane::tasks::TaskNames;
 use policy::Dscp;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 use super::super::Facts;
 use super::super::flow_rows::{ended_row, live_row};
 use super::super::flow_tables::FlowTables;
-use super::{Asked, Subject, ask, explanation, wanted};
+use super::{AskedTask, Subject, ask, explanation, wanted};
 use crate::figures::grouped;
 use crate::protocol::{Body, Code, FlowQuery, Overview, Reply, Written};
 
@@ -26,7 +27,7 @@ const ASK_WITHIN: Duration = Duration::from_secs(30);
 pub async fn find(
     tables: &mut FlowTables,
     query: &FlowQuery,
-    classes: &[String],
+    names: &[TaskNames],
 ) -> Option<(Subject, usize)> {
     let wanted = wanted(query);
     let live = tables.find(wanted).await;
@@ -34,12 +35,12 @@ pub async fn find(
     let mut ended = recent.find(&wanted).filter(|known| known.ended.is_some());
     if let Some((detail, live)) = live {
         let known = recent.of(detail.look.flow.flow_id);
-        let row = live_row(&live, &recent, classes);
+        let row = live_row(&live, &recent, names);
         return Some((Subject::live(row, &detail, &live, known), ended.count()));
     }
     let known = ended.next()?;
     let host = tables.host(known.flow.source.0, known.flow.destination.0);
-    let row = ended_row(known, host, classes);
+    let row = ended_row(known, host, names);
     Some((Subject::ended(row, known), ended.count()))
 }
 
@@ -76,43 +77,42 @@ impl Explainer {
     pub async fn explain(
         &self,
         facts: &Facts,
-        subject: Subject,
+        subject: &Subject,
         others: usize,
         mut written: Vec<Written>,
     ) -> Reply {
-        let model = facts.state.get().first().model.clone();
-        let asked = match self.ask(facts, &model, &subject).await {
-            Ok(asked) => asked,
+        let states = facts.state.get().tasks.into_iter().enumerate();
+        let questions = states.map(|(number, state)| Question {
+            config: facts.config.of_task(number),
+            model: state.model,
+            // The series of records is that of the first task.
+            subject: subject.of_task(number, &facts.names[number], number == 0),
+        });
+        let tasks = match self.ask(questions.collect()).await {
+            Ok(tasks) => tasks,
             Err((code, why)) => return Reply::refused(code, why),
         };
-        written.extend(dscp(&facts.config, facts.is_live, &subject, &asked));
-        let model = format!(
-            "{} {}, generation {}",
-            model.name, model.version, model.generation
-        );
-        Reply::ok(Body::Explained(Box::new(explanation(
-            subject, &asked, model, written, others,
-        ))))
+        written.extend(dscp(&facts.config, facts.is_live, &tasks));
+        match explanation(tasks, &facts.config, written, others) {
+            Some(explained) => Reply::ok(Body::Explained(Box::new(explained))),
+            None => Reply::refused(Code::NotHere, "there is no task"),
+        }
     }
 
-    async fn ask(
-        &self,
-        facts: &Facts,
-        model: &ModelId,
-        subject: &Subject,
-    ) -> Result<Asked, (Code, String)> {
+    /// Asks the models of all tasks, on one thread.
+    async fn ask(&self, questions: Vec<Question>) -> Result<Vec<AskedTask>, (Code, String)> {
         if self.is_asking.swap(true, Ordering::AcqRel) {
             let why = "another flow is being explained; try again";
             return Err((Code::Busy, why.to_owned()));
         }
-        let (config, dir, series) = (facts.config.clone(), model.dir.clone(), subject.series);
         let (done, asked) = oneshot::channel();
         let is_asking = self.is_asking.clone();
         let started = std::thread::Builder::new()
             .name("explain".to_owned())
             .spawn(move || {
                 // If nobody waits any more, the answer is dropped.
-                let _ = done.send(ask(&config, &dir, series.as_ref()));
+                let all = questions.into_iter().map(Question::ask);
+                let _ = done.send(all.collect::<Result<Vec<_>, String>>());
                 is_asking.store(false, Ordering::Release);
             });
         if let Err(error) = started {
@@ -120,20 +120,37 @@ impl Explainer {
             let why = format!("cannot start a thread: {error}");
             return Err((Code::Busy, why));
         }
-        let mut asked = match timeout(ASK_WITHIN, asked).await {
-            Ok(Ok(Ok(asked))) => asked,
-            Ok(Ok(Err(why))) => return Err((Code::Invalid, why)),
+        match timeout(ASK_WITHIN, asked).await {
+            Ok(Ok(asked)) => asked.map_err(|why| (Code::Invalid, why)),
             Ok(Err(_)) => {
                 self.is_asking.store(false, Ordering::Release);
                 let why = "the thread that asks the model died";
-                return Err((Code::Busy, why.to_owned()));
+                Err((Code::Busy, why.to_owned()))
             }
             Err(_) => {
                 dataplane::leave_threads_behind();
                 let why = "the model did not answer in time";
-                return Err((Code::TimedOut, why.to_owned()));
+                Err((Code::TimedOut, why.to_owned()))
             }
-        };
+        }
+    }
+}
+
+/// What a task's model is asked about a flow.
+struct Question {
+    config: Config,
+    model: ModelId,
+    subject: Subject,
+}
+
+impl Question {
+    fn ask(self) -> Result<AskedTask, String> {
+        let Question {
+            config,
+            model,
+            subject,
+        } = self;
+        let mut asked = ask(&config, &model.dir, subject.series.as_ref())?;
         if asked.bundle.sha256() != model.sha256 {
             let dir = model.dir.display();
             let why = format!(
@@ -141,12 +158,19 @@ impl Explainer {
             );
             asked.probabilities = Err(why);
         }
-        Ok(asked)
+        Ok(AskedTask {
+            asked,
+            model: format!(
+                "{} {}, generation {}",
+                model.name, model.version, model.generation
+            ),
+            subject,
+        })
     }
 }
 
 /// What is written into packets; `None` in mode mark, where the sink says it.
-pub fn dscp(config: &Config, is_live: bool, subject: &Subject, asked: &Asked) -> Option<Written> {
+pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Written> {
     let written = |what: &str, value: String, outcome: &str| {
         Some(Written {
             what: what.to_owned(),
@@ -166,11 +190,16 @@ pub fn dscp(config: &Config, is_live: bool, subject: &Subject, asked: &Asked) ->
         }
         _ => {}
     }
-    let Some(decision) = subject.decision else {
+    if tasks.iter().all(|task| task.subject.decision.is_none()) {
         return written("dscp", String::new(), "nothing, since there is no label");
-    };
-    let by_class = dscp_by_class(config, &asked.bundle).unwrap_or_default();
-    match by_class.get(usize::from(decision.class)).copied().flatten() {
+    }
+    // That of the last task counts.
+    let mut given = tasks.iter().enumerate().rev().filter_map(|(number, task)| {
+        let class = usize::from(task.subject.decision?.class);
+        let by_class = dscp_by_class(&config.of_task(number), &task.asked.bundle);
+        by_class.unwrap_or_default().get(class).copied().flatten()
+    });
+    match given.next() {
         Some(code_point) => {
             let name = Dscp::new(code_point)
                 .and_then(Dscp::name)

@@ -6,9 +6,11 @@ mod ask;
 mod explainer;
 mod replayed;
 mod subject;
+mod tasks;
 mod why;
 
 use accel::Bundle;
+use config::Config;
 use cring::{Feature, Label, Series, Source};
 use flowmgr::Wanted;
 use flowmgr::record::DecidedBy;
@@ -22,6 +24,7 @@ pub use ask::{Asked, ask};
 pub use explainer::{Explainer, find, nowhere};
 pub use replayed::{after_a_replay, of_records};
 pub use subject::Subject;
+pub use tasks::AskedTask;
 
 /// Probabilities that an answer has, at most.
 const CLASSES: usize = 5;
@@ -37,18 +40,24 @@ pub fn wanted(query: &FlowQuery) -> Wanted {
     }
 }
 
-/// All that is to be said about the flow. `model` names the model in use.
+/// All that is to be said about the flow. The tasks are in the order of the configuration, at least one.
 pub fn explanation(
-    subject: Subject,
-    asked: &Asked,
-    model: String,
+    tasks: Vec<AskedTask>,
+    config: &Config,
     written: Vec<Written>,
     others: usize,
-) -> Explanation {
+) -> Option<Explanation> {
+    let (why, advice, answers) = tasks::part(&tasks, config, 0);
+    let parts = tasks::parts(&tasks, config);
+    let has_several = config.tasks.len() > 1;
+    let when = tasks::when(config, 0);
+    let AskedTask {
+        asked,
+        model,
+        subject,
+    } = tasks.into_iter().next()?;
     let bundle = &asked.bundle;
-    let answers = answers(&subject, bundle, asked);
-    let (why, advice) = why::sentences(&subject, bundle);
-    Explanation {
+    Some(Explanation {
         first: rfc3339(subject.times_us[0]),
         last: rfc3339(subject.times_us[1]),
         labelled: subject.labelled_us.map(rfc3339),
@@ -57,13 +66,16 @@ pub fn explanation(
         why,
         advice,
         series: series(&subject, bundle),
-        asked_again: asked_again(&subject, asked),
+        asked_again: asked_again(&subject, &asked),
         answers,
         model,
         written,
         others,
+        task: has_several.then(|| config.tasks[0].name.clone()),
+        when,
+        tasks: parts,
         flow: subject.row,
-    }
+    })
 }
 
 fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {

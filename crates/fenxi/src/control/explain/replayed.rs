@@ -1,12 +1,15 @@
 //! Explains a flow of a replay, from its records.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use config::Config;
+use dataplane::bundle::open_bundle;
+use dataplane::tasks::TaskNames;
 
 use super::super::flow_rows::ended_row;
 use super::explainer::dscp;
-use super::{Subject, ask, explanation, wanted};
+use super::tasks::has_unit_of;
+use super::{AskedTask, Subject, ask, explanation, wanted};
 use crate::exit::Failure;
 use crate::protocol::{Explanation, FlowQuery};
 use crate::sinks::{RecentFlows, host_of};
@@ -16,29 +19,48 @@ pub fn of_records(
     recent: &RecentFlows,
     query: &FlowQuery,
     config: &Config,
-    classes: &[String],
+    names: &[TaskNames],
 ) -> Option<(Subject, usize)> {
     let (recent, wanted) = (recent.lock(), wanted(query));
     let mut fitting = recent.find(&wanted);
     let known = fitting.next()?;
     let ends = (known.flow.source.0, known.flow.destination.0);
     let host = host_of(ends.0, ends.1, &config.host_networks);
-    let row = ended_row(known, host, classes);
+    let row = ended_row(known, host, names);
     Some((Subject::ended(row, known), fitting.count()))
 }
 
-/// The explanation, with the model asked again.
+/// The explanation, with the models asked again. `dirs` are the folders of the bundles, in the order of the tasks.
 ///
 /// # Errors
-/// The bundle cannot be opened.
+/// A bundle cannot be opened.
 pub fn after_a_replay(
-    subject: Subject,
+    subject: &Subject,
     others: usize,
     config: &Config,
-    dir: &Path,
+    names: &[TaskNames],
+    dirs: &[PathBuf],
 ) -> Result<Explanation, Failure> {
-    let asked = ask(config, dir, subject.series.as_ref()).map_err(Failure::data)?;
-    let model = format!("{} {}", asked.bundle.name(), asked.bundle.version());
-    let written = dscp(config, false, &subject, &asked).into_iter().collect();
-    Ok(explanation(subject, &asked, model, written, others))
+    let mut tasks: Vec<AskedTask> = Vec::new();
+    for (number, (names, dir)) in names.iter().zip(dirs).enumerate() {
+        let own = config.of_task(number);
+        let takes_records = match tasks.first() {
+            None => true,
+            Some(first) => {
+                let bundle = open_bundle(&own, dir)?;
+                has_unit_of(&bundle, &first.asked.bundle)
+            }
+        };
+        let subject = subject.of_task(number, names, takes_records);
+        let asked = ask(&own, dir, subject.series.as_ref()).map_err(Failure::data)?;
+        let model = format!("{} {}", asked.bundle.name(), asked.bundle.version());
+        tasks.push(AskedTask {
+            asked,
+            model,
+            subject,
+        });
+    }
+    let written = dscp(config, false, &tasks).into_iter().collect();
+    let explained = explanation(tasks, config, written, others);
+    explained.ok_or_else(|| Failure::software("no task"))
 }

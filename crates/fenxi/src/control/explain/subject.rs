@@ -1,14 +1,16 @@
 //! What is known about the flow to be explained, from a flow table or from records.
 
 use cring::{Feature, Features, Label, Series};
+use dataplane::tasks::TaskNames;
 use flowmgr::record::{Decision, EndReason, FlowName, SeriesRecord};
-use flowmgr::{FlowDetail, Standing};
+use flowmgr::{FlowDetail, OTHERS_MAX, Standing, TaskDetail};
 
 use super::super::flow_tables::LiveFlow;
 use crate::protocol::FlowRow;
 use crate::sinks::Known;
 
-/// A flow, wherever it was found.
+/// A flow, wherever it was found, as a task sees it.
+#[derive(Clone)]
 pub struct Subject {
     /// Its row in lists.
     pub row: FlowRow,
@@ -34,6 +36,48 @@ pub struct Subject {
     pub answers: Option<Vec<Label>>,
     /// The depth that decided.
     pub decided: Option<usize>,
+    /// What is known for the tasks behind the first, in their order.
+    others: Vec<OfTask>,
+}
+
+/// What differs between tasks.
+#[derive(Clone)]
+struct OfTask {
+    decision: Option<Decision>,
+    standing: Option<Standing>,
+    series: Option<Series>,
+    answers: Option<Vec<Label>>,
+    decided: Option<usize>,
+}
+
+impl OfTask {
+    fn live(detail: &TaskDetail) -> OfTask {
+        let answers = detail.answers.iter().flatten();
+        OfTask {
+            decision: decision_of(detail.standing),
+            standing: Some(detail.standing),
+            series: Some(detail.series),
+            answers: Some(answers.map(|(_, label)| *label).collect()),
+            decided: detail.decided.map(usize::from),
+        }
+    }
+
+    fn ended(decision: Option<Decision>) -> OfTask {
+        OfTask {
+            decision,
+            standing: None,
+            series: None,
+            answers: None,
+            decided: None,
+        }
+    }
+}
+
+fn decision_of(standing: Standing) -> Option<Decision> {
+    match standing {
+        Standing::Labelled(decision) => Some(decision),
+        _ => None,
+    }
 }
 
 impl Subject {
@@ -46,10 +90,7 @@ impl Subject {
     ) -> Subject {
         let look = &detail.look;
         let wall = |us: i64| us.saturating_add(live.ahead_us);
-        let decision = match look.standing {
-            Standing::Labelled(decision) => Some(decision),
-            _ => None,
-        };
+        let decision = decision_of(look.standing);
         let answers = detail.answers.iter().flatten();
         Subject {
             row,
@@ -64,7 +105,42 @@ impl Subject {
             series: Some(detail.series),
             answers: Some(answers.map(|(_, label)| *label).collect()),
             decided: detail.decided.map(usize::from),
+            others: detail.others.iter().flatten().map(OfTask::live).collect(),
         }
+    }
+
+    /// The same flow as the task of this number sees it. `takes_records`: the series of records serves this task.
+    pub fn of_task(&self, number: usize, names: &TaskNames, takes_records: bool) -> Subject {
+        let Some(other) = number.checked_sub(1) else {
+            return self.clone();
+        };
+        let of_task = self.others.get(other).cloned();
+        let of_task = of_task.unwrap_or_else(|| OfTask::ended(None));
+        let mut row = self.row.clone();
+        let label = row.labels.iter().find(|label| *label.task == *names.name);
+        let label = label.cloned();
+        row.label = label.as_ref().map(|it| it.label.clone());
+        row.confidence = label.as_ref().map(|it| it.confidence);
+        row.decided_by = label.map(|it| it.decided_by);
+        let of_records = self.series.filter(|_| takes_records);
+        Subject {
+            row,
+            decision: of_task.decision,
+            labelled_us: None,
+            standing: of_task.standing,
+            series: of_task.series.or(of_records),
+            answers: of_task.answers,
+            decided: of_task.decided,
+            others: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The classes of its labels, by task.
+    pub fn classes(&self) -> Vec<Option<u16>> {
+        let others = self.others.iter().map(|it| it.decision);
+        let all = std::iter::once(self.decision).chain(others);
+        all.map(|decision| decision.map(|it| it.class)).collect()
     }
 
     /// A flow that has ended.
@@ -83,6 +159,9 @@ impl Subject {
             series: series.map(|series| of_record(series, &known.flow, known.midstream)),
             answers: None,
             decided: None,
+            others: (1..=OTHERS_MAX as u8)
+                .map(|task| OfTask::ended(known.others.get(&task).copied()))
+                .collect(),
         }
     }
 }

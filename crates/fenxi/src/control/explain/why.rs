@@ -95,6 +95,7 @@ fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
             "a rule says that no model is asked about this flow".to_owned(),
             "`fenxi policy explain` shows which rule",
         ),
+        Standing::NotAsked => ("the task is not asked about this flow".to_owned(), ""),
         Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
         Standing::Unsure { elements } => {
             let mut deeper = bundle.depths().iter().map(|depth| depth.elements);

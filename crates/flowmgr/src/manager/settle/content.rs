@@ -24,6 +24,15 @@ impl Manager {
         self.answer(Awaited { flow, task }, time_to_label_us)
     }
 
+    /// What a depth of a task behind the first answered, given that it decided.
+    pub(crate) fn decision_of_depth(&self, first: u8, depth: u8, index: u32) -> Option<Decision> {
+        let flow = self.entries.flow_ref(index);
+        let took_us = self.entries.time_to_label_us(first, index);
+        let time_to_label_us = (took_us != LABEL_NOT_EMITTED).then_some(took_us);
+        let task = first + depth;
+        self.answer(Awaited { flow, task }, time_to_label_us)
+    }
+
     /// The label of a flow for a task, by the number of its first depth; of several depths the one that they have decided on.
     pub(super) fn decision(&self, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, task } = awaited;

@@ -152,13 +152,15 @@ impl Manager {
     }
 
     /// The label that the port of its server gives an ended flow. Only if something was said on it: a SYN that nobody
-    /// answers is not what the port is for. Of a flow that began mid-stream nobody knows which end is the server.
+    /// answers is not what the port is for. Of a flow that began mid-stream nobody knows which end is the server. The table of
+    /// ports is part of the first task's model, so it names the flows that this task is asked about.
     #[inline]
     fn name_by_port(&mut self, index: u32) -> Option<Decision> {
+        let has_conditions = self.tasks.has_conditions || self.rules.is_some();
         if self.config.ports.is_empty()
             || self.series.seen(index, 0) == 0
             || self.series.is_midstream(index)
-            || self.is_unasked(index)
+            || (has_conditions && !self.is_asked(index, 0))
         {
             return None;
         }

@@ -108,3 +108,62 @@ fn a_series_that_was_given_up_is_lost_and_one_of_a_torn_connection_withheld() {
     assert_eq!(rows[0].standing, Standing::Withheld);
     assert!(rows[0].midstream);
 }
+
+#[test]
+fn each_task_has_a_standing_and_a_label_of_its_own() {
+    let task = SeriesTask {
+        midstream: true,
+        ..SeriesTask::lengths(3, 3)
+    };
+    let only_udp = crate::Asked {
+        protocols: vec![17],
+        ..crate::Asked::default()
+    };
+    let config = Config {
+        tasks: vec![task; 3],
+        asked: vec![crate::Asked::default(), crate::Asked::default(), only_udp],
+        effect: Effect::Arrival,
+        ..config()
+    };
+    let (rings, consumers): (Vec<_>, Vec<_>) = (0..3).map(|_| ring(64)).unzip();
+    let rings = rings.into_iter().map(|ring| vec![ring]).collect();
+    let mut bench = Bench {
+        manager: Manager::with_rings(config, rings).unwrap(),
+        ring: consumers.into_iter().next().unwrap(),
+        records: Vec::new(),
+        fates: Vec::new(),
+    };
+    let found = |bench: &Bench| {
+        let Found::Flow(detail) = bench.manager.look_for(0, usize::MAX, &Wanted::Id(0)) else {
+            panic!("not found");
+        };
+        detail
+    };
+    let standings = |detail: &crate::FlowDetail| {
+        let others = detail.others.iter().flatten();
+        others.map(|it| it.standing).collect::<Vec<_>>()
+    };
+    bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
+    let detail = found(&bench);
+    let collecting = Standing::Collecting { elements: 1 };
+    assert_eq!(detail.look.standing, collecting);
+    assert_eq!(standings(&detail), [collecting, Standing::NotAsked]);
+    bench.burst(&[tcp(1, 2, 1, TCP_SYN | TCP_ACK), tcp(2, 1, 2, TCP_ACK)]);
+    assert_eq!(standings(&found(&bench))[0], Standing::Asked);
+    assert_eq!(bench.ring.waiting(), 1);
+    let flow = bench.ring.get(0).flow;
+    let labels = bench.manager.labels();
+    let decided = labels.word(1, flow.index).decide(flow.generation, class(2));
+    assert!(decided.is_ok());
+    let detail = found(&bench);
+    assert_eq!(detail.look.standing, Standing::Asked);
+    let label = detail.look.others[0].expect("its label");
+    assert_eq!((label.class, label.confidence, label.depth), (2, 60_000, 3));
+    assert_eq!(detail.look.others[1], None);
+    let other = detail.others[0].expect("a task");
+    assert_eq!(
+        (other.answers[0], other.decided),
+        (Some((3, class(2))), Some(0))
+    );
+    assert_eq!(other.series.k(), 3);
+}

@@ -1,0 +1,188 @@
+//! Whether each task was asked about the flow, by its `when`, and what the tasks behind the first say.
+
+use std::net::IpAddr;
+
+use accel::Bundle;
+use config::Config;
+use config::when::{Direction, Term};
+use dataplane::bundle::labels;
+use dataplane::task_check::names;
+use flowmgr::Inside;
+use flowmgr::Standing;
+use flowmgr::record::{DecidedBy, Decision};
+
+use super::{Asked, Subject, answers, asked_again, why};
+use crate::protocol::{Answer, Outcome, TaskPart};
+
+/// A task whose model was asked, in the order of the configuration.
+pub struct AskedTask {
+    /// What the model says.
+    pub asked: Asked,
+    /// Name, version and generation of the model in use.
+    pub model: String,
+    /// What is known of the flow for this task.
+    pub subject: Subject,
+}
+
+/// What stops a task from being asked about a flow.
+enum Obstacle {
+    /// A term does not hold; the sentence says which.
+    Term(String),
+    /// The label of this task is on its way.
+    WaitsFor(usize),
+    /// One of these terms does not hold, and nobody keeps which.
+    OneOf(String),
+}
+
+/// The `when` of a task with the names of the others; empty: it is asked about every flow.
+pub fn when(config: &Config, number: usize) -> String {
+    let name = |task: usize| config.tasks[task].name.as_str();
+    let task = config.tasks.get(number);
+    task.map_or(String::new(), |task| task.when.named(name).to_string())
+}
+
+/// Why the flow has its label of a task or none, what to do about it, and the answers.
+pub fn part(tasks: &[AskedTask], config: &Config, number: usize) -> (String, String, Vec<Answer>) {
+    let AskedTask { asked, subject, .. } = &tasks[number];
+    let mut answers = answers(subject, &asked.bundle, asked);
+    let (why, advice) = why::sentences(subject, &asked.bundle);
+    if subject.decision.is_some() {
+        return (why, advice, answers);
+    }
+    let why = match obstacle(tasks, config, number) {
+        None => return (why, advice, answers),
+        Some(Obstacle::WaitsFor(other)) => {
+            let name = &config.tasks[other].name;
+            return (format!("it waits for the label of {name}"), advice, answers);
+        }
+        Some(Obstacle::Term(term)) => format!("not asked about this flow: {term}"),
+        Some(Obstacle::OneOf(terms)) => {
+            format!("not asked about this flow: when = \"{terms}\" does not hold")
+        }
+    };
+    for answer in &mut answers {
+        answer.outcome = Outcome::NotAsked;
+    }
+    (why, String::new(), answers)
+}
+
+/// The tasks behind the first.
+pub fn parts(tasks: &[AskedTask], config: &Config) -> Vec<TaskPart> {
+    let others = tasks.iter().enumerate().skip(1);
+    let of = |(number, task): (usize, &AskedTask)| {
+        let (why, advice, answers) = part(tasks, config, number);
+        TaskPart {
+            task: config.tasks[number].name.clone(),
+            when: when(config, number),
+            label: task.subject.row.label.clone(),
+            confidence: task.subject.row.confidence,
+            why,
+            advice,
+            model: task.model.clone(),
+            answers,
+            asked_again: asked_again(&task.subject, &task.asked),
+        }
+    };
+    others.map(of).collect()
+}
+
+/// What stops a task that gave no label.
+fn obstacle(tasks: &[AskedTask], config: &Config, number: usize) -> Option<Obstacle> {
+    let when = &config.tasks.get(number)?.when;
+    let shown = |term: &Term| term.named(|task| &config.tasks[task].name).to_string();
+    let mut unknown: Vec<String> = Vec::new();
+    for term in &when.terms {
+        match holds(term, tasks, config) {
+            Some(true) => {}
+            Some(false) => {
+                let said = term.task().map(|task| said(tasks, config, *task));
+                let term = format!("{} does not hold{}", shown(term), said.unwrap_or_default());
+                return Some(Obstacle::Term(term));
+            }
+            None => unknown.push(shown(term)),
+        }
+    }
+    for &other in when.tasks() {
+        let subject = &tasks[other].subject;
+        if subject.decision.is_some() {
+            continue;
+        }
+        if obstacle(tasks, config, other).is_some_and(|it| matches!(it, Obstacle::Term(_))) {
+            let name = &config.tasks[other].name;
+            let term = format!("{name}, whose label it needs, is not asked either");
+            return Some(Obstacle::Term(term));
+        }
+        if let Some(Standing::Asked | Standing::Collecting { .. } | Standing::Unsure { .. }) =
+            subject.standing
+        {
+            return Some(Obstacle::WaitsFor(other));
+        }
+    }
+    let is_ruled_out = tasks[number].subject.standing == Some(Standing::NotAsked);
+    (is_ruled_out && !unknown.is_empty()).then(|| Obstacle::OneOf(unknown.join(" and ")))
+}
+
+/// Whether a term holds for the flow; `None`: what it asks for is not known here, or not yet.
+fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
+    let flow = &tasks[0].subject.name;
+    Some(match term {
+        Term::Protocol(protocols) => protocols.iter().any(|it| it.number() == flow.protocol),
+        Term::Port(ports) => {
+            let port = flow.destination.1;
+            ports.iter().any(|it| (it.first..=it.last).contains(&port))
+        }
+        Term::Direction(directions) => {
+            let networks = config.host_networks.iter();
+            let inside = Inside(networks.map(|it| (it.address(), it.bits())).collect());
+            let is_in = |end: (IpAddr, u16)| inside.has(end.0);
+            directions.contains(&Direction::of(is_in(flow.source), is_in(flow.destination)))
+        }
+        Term::Label {
+            task,
+            labels: choice,
+        } => match decision(tasks, *task)? {
+            None => choice.holds(false),
+            Some(decision) => {
+                let labels = labels(&tasks[*task].asked.bundle);
+                let label = labels.get(usize::from(decision.class));
+                choice.holds(label.is_some_and(|label| names(choice, &labels, label)))
+            }
+        },
+        Term::Confidence {
+            task,
+            comparison,
+            bound,
+        } => {
+            let decision = decision(tasks, *task)?;
+            let confidence = decision.map_or(0.0, |it| f32::from(it.confidence));
+            comparison.holds(confidence / f32::from(u16::MAX), *bound)
+        }
+        Term::InPort(_) | Term::Rule(_) | Term::Sample(_) => return None,
+    })
+}
+
+/// The label that another task gave by the model; `None`: it may still come.
+fn decision(tasks: &[AskedTask], task: usize) -> Option<Option<Decision>> {
+    let subject = &tasks[task].subject;
+    match (subject.decision, subject.standing) {
+        // A port or a rule named the flow, which is nothing that the model said.
+        (Some(it), _) if matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule) => None,
+        (Some(decision), _) => Some(Some(decision)),
+        (None, Some(Standing::Lost)) => Some(None),
+        (None, _) => None,
+    }
+}
+
+/// What another task said, behind a term.
+fn said(tasks: &[AskedTask], config: &Config, task: usize) -> String {
+    let (row, name) = (&tasks[task].subject.row, &config.tasks[task].name);
+    match (&row.label, row.confidence) {
+        (Some(label), Some(confidence)) => format!(", because {name} said {label} {confidence:.4}"),
+        _ => format!(", because {name} gave no label"),
+    }
+}
+
+/// Whether the series of records, which is that of the first task, serves another one.
+pub fn has_unit_of(bundle: &Bundle, first: &Bundle) -> bool {
+    bundle.unit() == first.unit()
+}

@@ -1,0 +1,76 @@
+//! Says which latency goals cannot be promised on the devices of a run, and which tasks leave devices to tasks with shorter
+//! goals. `fenxi check --deep` says the same before the start.
+
+use dataplane::counters::GoalState;
+use dataplane::state::SharedState;
+use tracing::{info, warn};
+
+use super::collector::Collector;
+
+/// What was said before.
+#[derive(Default)]
+pub struct Goals {
+    /// Task by task, in all analytics managers.
+    said: Vec<GoalState>,
+}
+
+impl Goals {
+    /// Says what has changed since the last look.
+    pub fn look(&mut self, collector: &Collector, state: &SharedState) {
+        let mut place = 0;
+        for watched in &collector.analytics {
+            for (number, task) in watched.latest.tasks.iter().enumerate() {
+                if self.is_news(place, task.goal) {
+                    let tasks = state.get().tasks;
+                    let name = tasks.get(number).map_or("", |task| task.name.as_str());
+                    say(&format!("task {name} of {}", watched.thread), task.goal);
+                }
+                place += 1;
+            }
+        }
+    }
+
+    /// Notes how a goal stands, and tells whether that is another way than before. It begins with nothing to say.
+    fn is_news(&mut self, place: usize, now: GoalState) -> bool {
+        if place >= self.said.len() {
+            self.said.resize(place + 1, GoalState::default());
+        }
+        let before = std::mem::replace(&mut self.said[place], now);
+        // How far a goal is out of reach changes with each drift of a profile.
+        before.devices_left != now.devices_left
+            || before.unreachable.is_some() != now.unreachable.is_some()
+    }
+}
+
+fn say(what: &str, goal: GoalState) {
+    match goal.unreachable {
+        Some(turnaround) => warn!(
+            "{what}: its goal cannot be promised: on its device the largest batches of all tasks take {:.1} ms together; give \
+             the slow tasks another device (task.NAME.devices) or smaller batches (task.NAME.batch_sizes)",
+            turnaround.as_secs_f64() * 1e3
+        ),
+        None if goal.devices_left > 0 => info!(
+            "{what}: leaves the first {} of its devices to tasks with shorter goals",
+            goal.devices_left
+        ),
+        None => info!("{what}: its goal can hold, on all of its devices"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_goal_is_news_when_it_comes_into_reach_or_out_of_it() {
+        let mut goals = Goals::default();
+        let of = |ms: u64, devices_left| GoalState {
+            devices_left,
+            unreachable: (ms > 0).then(|| Duration::from_millis(ms)),
+        };
+        let steps = [of(0, 0), of(5, 0), of(6, 0), of(0, 1), of(0, 1), of(0, 0)];
+        let news = steps.map(|step| goals.is_news(1, step));
+        assert_eq!(news, [false, true, false, true, false, true]);
+    }
+}

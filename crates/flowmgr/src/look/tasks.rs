@@ -1,0 +1,140 @@
+//! A look at what each task says of a flow, where there are several.
+
+use cring::{Answers, Label, Series, TASKS_MAX};
+
+use super::Standing;
+use crate::config::DEPTHS_MAX;
+use crate::manager::Manager;
+use crate::record::{DecidedBy, Decision};
+
+/// Tasks behind the first, at most.
+pub const OTHERS_MAX: usize = TASKS_MAX - 1;
+
+/// The label of a task, in few bytes: each flow of a picture has room for those of all tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherLabel {
+    /// Number of the class in the model of the task.
+    pub class: u16,
+    /// 0 to 65,535 for 0 to 1.
+    pub confidence: u16,
+    /// Elements of the series that was asked about.
+    pub depth: u8,
+    /// Model or cache.
+    pub decided_by: DecidedBy,
+}
+
+impl From<Decision> for OtherLabel {
+    fn from(decision: Decision) -> OtherLabel {
+        OtherLabel {
+            class: decision.class,
+            confidence: decision.confidence,
+            depth: decision.depth,
+            decided_by: decision.decided_by,
+        }
+    }
+}
+
+/// All that the table knows about a flow for a task behind the first.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskDetail {
+    /// What is known of its label.
+    pub standing: Standing,
+    /// What was collected for it.
+    pub series: Series,
+    /// The label word of each depth, with its number of elements.
+    pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
+    /// Which of the depths decided.
+    pub decided: Option<u8>,
+}
+
+impl Manager {
+    /// The labels of the tasks behind the first, in their order.
+    pub(super) fn other_labels(&self, index: u32) -> [Option<OtherLabel>; OTHERS_MAX] {
+        let mut labels = [None; OTHERS_MAX];
+        if self.has_more_tasks {
+            for (number, label) in (1..self.tasks.count() as u8).zip(&mut labels) {
+                let decision = self.decision_now_of(number, index);
+                *label = decision.map(|(_, decision)| decision.into());
+            }
+        }
+        labels
+    }
+
+    /// What the table knows about a flow for each task behind the first.
+    pub(super) fn other_tasks(&self, index: u32, protocol: u8) -> [Option<TaskDetail>; OTHERS_MAX] {
+        let mut all = [None; OTHERS_MAX];
+        for (number, detail) in (1..self.tasks.count() as u8).zip(&mut all) {
+            *detail = Some(self.task_detail(number, index, protocol));
+        }
+        all
+    }
+
+    fn task_detail(&self, number: u8, index: u32, protocol: u8) -> TaskDetail {
+        let task = self.tasks.task(number);
+        let (first, depths) = (usize::from(task.first), task.depths.count());
+        let deepest = &self.config.tasks[first + usize::from(depths) - 1];
+        let mut series = Series::default();
+        self.series.read(index, deepest, protocol, &mut series);
+        let hot = self.entries.hot(index);
+        let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
+        series.server_port = match self.series.is_midstream(index) {
+            true => 0,
+            false => port,
+        };
+        let mut answers = [None; DEPTHS_MAX];
+        for (depth, answer) in (task.first..task.first + depths).zip(&mut answers) {
+            let k = self.config.tasks[usize::from(depth)].k as u8;
+            *answer = Some((k, self.entries.word(depth, index).read().1));
+        }
+        let decided = self.decision_now_of(number, index).map(|(depth, _)| depth);
+        TaskDetail {
+            standing: self.standing_of(number, index),
+            series,
+            answers,
+            decided,
+        }
+    }
+
+    /// The label of a task behind the first, as far as its answers say now, and the depth that decided.
+    fn decision_now_of(&self, number: u8, index: u32) -> Option<(u8, Decision)> {
+        let Answers::Decided { depth } = self.answers_of(number, index, None) else {
+            return None;
+        };
+        let first = self.tasks.task(number).first;
+        Some((depth, self.decision_of_depth(first, depth, index)?))
+    }
+
+    /// How far a flow has come on the way to the label of a task; also of the first, where there are several.
+    pub(super) fn standing_of(&self, number: u8, index: u32) -> Standing {
+        let decision = match number {
+            0 => self.decision_now(index),
+            _ => self.decision_now_of(number, index).map(|(_, it)| it),
+        };
+        if let Some(decision) = decision {
+            return Standing::Labelled(decision);
+        }
+        let task = self.tasks.task(number);
+        let own = self.config.tasks[usize::from(task.first)];
+        let unit = self.series.number_of(own.unit);
+        let elements = self.series.seen(index, unit) as u8;
+        let (mut was_asked, mut has_answer) = (false, false);
+        for depth in task.first..task.first + task.depths.count() {
+            match self.entries.word(depth, index).read().1 {
+                Label::Pending => return Standing::Asked,
+                Label::Class { .. } => has_answer = true,
+                Label::Unlabelled => was_asked = true,
+                Label::None => {}
+            }
+        }
+        let seen = self.series.seen_by_unit(index);
+        match () {
+            () if has_answer => Standing::Unsure { elements },
+            () if was_asked => Standing::Lost,
+            () if self.is_unasked(index) => Standing::Unasked,
+            () if self.series.is_midstream(index) && !own.midstream => Standing::Withheld,
+            () if !self.is_asked(index, task.first) => Standing::NotAsked,
+            () if !self.tasks.is_due(task.first, &seen) => Standing::Collecting { elements },
+            () => Standing::Asked,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Graphs of tasks, as Batchy's pipelines are graphs of network functions: chains, splits, and a split that joins again.
+//!
+//! A flow has a class. It says which tasks are asked about the flow at all, as a filter by ports would, and it is the label that
+//! each task gives, so the share of flows on each path is known.
+
+use std::time::Duration;
+
+use accel::{Profile, Sizes};
+use analytics::controller::{self, Graph, inherent_violations};
+
+use fenxi::exit::Failure;
+
+/// What batches take with the models of this repository on one CPU core: `app-id-k10-int8`, `app-id-k10`, trees, and a network
+/// that costs more to call. A row in a batch of 32 takes 0.28, 0.46, 0.52 and 0.23 of what it takes alone.
+const PROFILES: [Profile; 4] = [
+    Profile {
+        t0_us: 5.0,
+        t1_us: 1.7,
+    },
+    Profile {
+        t0_us: 5.0,
+        t1_us: 4.0,
+    },
+    Profile {
+        t0_us: 2.0,
+        t1_us: 2.0,
+    },
+    Profile {
+        t0_us: 12.0,
+        t1_us: 3.0,
+    },
+];
+/// The part of a chain's flows that each task leaves to the next.
+const UNSURE: f64 = 0.6;
+
+/// Flows a second, of which 16 tasks take all of the time without batches, and more than all with the largest ones.
+const BUSY_RATE: f64 = 220_000.0;
+const OVERLOAD_RATE: f64 = 420_000.0;
+
+/// One task of a graph.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub profile: Profile,
+    /// By class: whether series of such a flow come down the task's ring.
+    pub emitted: Vec<bool>,
+    /// The tasks that must have labelled a flow before, each with the classes that it must have given.
+    pub after: Vec<(usize, Vec<bool>)>,
+}
+
+/// Tasks on one thread, and the flows that come.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub name: String,
+    /// Where it is on the plot, if it is there.
+    pub x: Option<f64>,
+    pub nodes: Vec<Node>,
+    /// By class: the share of flows.
+    pub shares: Vec<f64>,
+    /// The largest batch.
+    pub cap: usize,
+    /// Flows a second.
+    pub rate: f64,
+    /// Whether the device does not keep up even with the largest batches, so that no goal can be kept.
+    pub is_overload: bool,
+}
+
+impl Case {
+    /// How long all tasks take with their largest batches.
+    pub fn turnaround(&self) -> Result<Duration, Failure> {
+        let tasks = self.nodes.iter().map(|node| controller::Task {
+            profile: node.profile,
+            sizes: Sizes::Any { cap: self.cap },
+            device_set: 0,
+            follows: Vec::new(),
+            // Shorter than any turnaround, so that it is said.
+            goal: Some(controller::Goal {
+                latency: Duration::from_nanos(1),
+                delta: 0.0,
+            }),
+        });
+        let graph = Graph::new(tasks.collect(), vec![1]);
+        let graph = graph.map_err(|error| Failure::software(error.to_string()))?;
+        let turnaround = inherent_violations(&graph).first().map(|it| it.turnaround);
+        Ok(turnaround.unwrap_or_default())
+    }
+}
+
+fn profile(number: usize) -> Profile {
+    PROFILES[number % PROFILES.len()]
+}
+
+/// A cascade: each task is asked about the flows that the one before left open. The class of a flow is the last task that is asked.
+fn chain(tasks: usize) -> (Vec<Node>, Vec<f64>) {
+    let nodes = (0..tasks).map(|number| Node {
+        profile: profile(number),
+        emitted: vec![true; tasks],
+        after: match number.checked_sub(1) {
+            Some(before) => vec![(before, (0..tasks).map(|class| class >= number).collect())],
+            None => Vec::new(),
+        },
+    });
+    let reached = |number: usize| UNSURE.powi(number as i32);
+    let shares = (0..tasks).map(|class| match class + 1 == tasks {
+        true => reached(class),
+        false => reached(class) - reached(class + 1),
+    });
+    (nodes.collect(), shares.collect())
+}
+
+/// Tasks that have nothing to do with each other; each is asked about its part of the flows.
+fn split(tasks: usize) -> (Vec<Node>, Vec<f64>) {
+    let nodes = (0..tasks).map(|number| Node {
+        profile: profile(number),
+        emitted: (0..tasks).map(|class| class == number).collect(),
+        after: Vec::new(),
+    });
+    (nodes.collect(), vec![1.0 / tasks as f64; tasks])
+}
+
+/// One task, two branches by its label, and one that needs the labels of both: classes 0 and 1 go to one branch, class 2 to both.
+fn join() -> (Vec<Node>, Vec<f64>) {
+    let node = |number, after| Node {
+        profile: profile(number),
+        emitted: vec![true; 3],
+        after,
+    };
+    let is = |wanted: [bool; 3]| wanted.to_vec();
+    let nodes = vec![
+        node(0, Vec::new()),
+        node(1, vec![(0, is([true, false, true]))]),
+        node(2, vec![(0, is([false, true, true]))]),
+        node(3, vec![(1, is([true; 3])), (2, is([true; 3]))]),
+    ];
+    (nodes, vec![0.25, 0.25, 0.5])
+}
+
+/// The graphs, each with batches of up to 32, as Batchy's, and 256; rates are such that the device is busy for 0.8 to 0.95 of
+/// the time without batching. The largest one again with more flows.
+pub fn cases() -> Vec<Case> {
+    let graphs = [
+        ("chain of 2", chain(2), 96_000.0),
+        ("chain of 3", chain(3), 80_000.0),
+        ("chain of 4", chain(4), 67_000.0),
+        ("split of 2", split(2), 150_000.0),
+        ("split of 4", split(4), 118_000.0),
+        ("split of 8", split(8), 112_000.0),
+        ("split of 16", split(16), 107_000.0),
+        ("split and join", join(), 50_000.0),
+    ];
+    let mut cases = Vec::new();
+    for cap in [32, 256] {
+        for (name, (nodes, shares), rate) in &graphs {
+            let is_plotted = name.starts_with("split of") && cap == 32;
+            cases.push(Case {
+                name: format!("{name}, batches to {cap}"),
+                x: is_plotted.then_some(nodes.len() as f64),
+                nodes: nodes.clone(),
+                shares: shares.clone(),
+                cap,
+                rate: *rate,
+                is_overload: false,
+            });
+        }
+    }
+    for (name, rate, is_overload) in [
+        ("busy split of 16, batches to 256", BUSY_RATE, false),
+        ("overload, split of 16, batches to 256", OVERLOAD_RATE, true),
+    ] {
+        let (nodes, shares) = split(16);
+        cases.push(Case {
+            name: name.to_owned(),
+            x: None,
+            nodes,
+            shares,
+            cap: 256,
+            rate,
+            is_overload,
+        });
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_all_flows_and_turnarounds_those_of_all_tasks() {
+        for case in cases() {
+            assert!((case.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            let all: Duration = case
+                .nodes
+                .iter()
+                .map(|it| it.profile.latency(case.cap))
+                .sum();
+            assert_eq!(case.turnaround().unwrap(), all, "{}", case.name);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a policy comes to on a graph, once it has settled.
+
+use std::time::Duration;
+
+use analytics::{Counters, Policy, Trigger};
+use hdrhistogram::Histogram;
+
+use super::graphs::Case;
+use super::judge::Judge;
+use super::shares::Shares;
+use super::world::World;
+use fenxi::exit::Failure;
+
+/// A control period, ns.
+pub const PERIOD_NS: u64 = 100_000_000;
+
+/// How many control periods are looked at, after how many that are not.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    pub warm_up: u64,
+    pub periods: u64,
+}
+
+/// Something that runs tasks in virtual time.
+pub trait Runs {
+    /// Goes on until then.
+    fn run_until(&mut self, end_ns: u64);
+    /// What each task has counted.
+    fn counters(&self) -> impl Iterator<Item = &Counters>;
+    /// How long devices have worked.
+    fn busy_ns(&self) -> u64;
+    fn now_ns(&self) -> u64;
+    /// Series that found their ring full.
+    fn shed_at_rings(&self) -> u64;
+}
+
+impl Runs for World {
+    fn run_until(&mut self, end_ns: u64) {
+        World::run_until(self, end_ns);
+    }
+
+    fn counters(&self) -> impl Iterator<Item = &Counters> {
+        self.manager.tasks().iter().map(|task| task.counters())
+    }
+
+    fn busy_ns(&self) -> u64 {
+        self.clock.busy_ns()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    fn shed_at_rings(&self) -> u64 {
+        self.flows.shed
+    }
+}
+
+/// What a policy came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The part of the time in which the device works.
+    pub load: f64,
+    /// Labels per second.
+    pub labels_per_s: f64,
+    /// Series in a batch.
+    pub batch: f64,
+    /// The largest of all tasks: 99th percentile of the time to label by the goal; 0 without goals.
+    pub p99_by_goal: f64,
+    /// The part of the control periods in which a task's 99th percentile was above its goal.
+    pub violated: f64,
+    /// Series that were to have a label and got none.
+    pub shed: u64,
+    /// Mean time to label of each task.
+    pub means: Vec<Duration>,
+}
+
+/// Runs a policy on a graph.
+///
+/// # Errors
+/// When the manager refuses it.
+pub fn manager(
+    case: &Case,
+    policies: &[Policy],
+    goals: &[Duration],
+    length: Length,
+) -> Result<Outcome, Failure> {
+    Ok(measure(World::new(case, policies)?, goals, length))
+}
+
+/// Runs tasks with equal shares of the thread on a graph.
+///
+/// # Errors
+/// When a manager refuses its task.
+pub fn shares(case: &Case, goals: &[Duration], length: Length) -> Result<Outcome, Failure> {
+    Ok(measure(Shares::new(case)?, goals, length))
+}
+
+fn measure(mut world: impl Runs, goals: &[Duration], length: Length) -> Outcome {
+    world.run_until(length.warm_up * PERIOD_NS);
+    let began: Vec<Counters> = world.counters().cloned().collect();
+    let (began_ns, began_busy_ns, began_shed) =
+        (world.now_ns(), world.busy_ns(), world.shed_at_rings());
+    let mut judge = Judge::new(goals, world.counters());
+    let mut violated = 0;
+    for period in 1..=length.periods {
+        world.run_until((length.warm_up + period) * PERIOD_NS);
+        violated += u64::from(judge.is_violated(world.counters()));
+    }
+    let ns = (world.now_ns() - began_ns) as f64;
+    let mut outcome = Outcome {
+        load: (world.busy_ns() - began_busy_ns) as f64 / ns,
+        labels_per_s: 0.0,
+        batch: 0.0,
+        p99_by_goal: 0.0,
+        violated: violated as f64 / length.periods as f64,
+        shed: world.shed_at_rings() - began_shed,
+        means: Vec::new(),
+    };
+    let (mut labels, mut batches, mut rows) = (0, 0, 0);
+    for (number, (before, now)) in began.iter().zip(world.counters()).enumerate() {
+        let times = between(before, now);
+        labels += times.len();
+        outcome
+            .means
+            .push(Duration::from_secs_f64(times.mean() / 1e6));
+        if let Some(goal) = goals.get(number) {
+            let p99_us = times.value_at_quantile(0.99) as f64;
+            let by_goal = p99_us / (goal.as_secs_f64() * 1e6);
+            outcome.p99_by_goal = outcome.p99_by_goal.max(by_goal);
+        }
+        let (batches_before, rows_before) = fired(before);
+        let (batches_now, rows_now) = fired(now);
+        batches += batches_now - batches_before;
+        rows += rows_now - rows_before;
+        outcome.shed += unlabelled(now) - unlabelled(before);
+    }
+    outcome.labels_per_s = labels as f64 / ns * 1e9;
+    outcome.batch = rows as f64 / (batches.max(1)) as f64;
+    outcome
+}
+
+/// Times to label of those that came in between.
+fn between(before: &Counters, now: &Counters) -> Histogram<u64> {
+    let mut times = now.time_to_inferred_label_us.clone();
+    // Both have the same bounds, and the later one has all that the earlier one has.
+    let _ = times.subtract(&before.time_to_inferred_label_us);
+    times
+}
+
+/// Batches and their series.
+fn fired(counters: &Counters) -> (u64, u64) {
+    let of = Trigger::ALL.map(|trigger| counters.batches(trigger));
+    of.iter().fold((0, 0), |(batches, series), it| {
+        (batches + it.batches, series + it.series)
+    })
+}
+
+fn unlabelled(counters: &Counters) -> u64 {
+    counters.shed() + counters.failed() + counters.post_mortem
+}

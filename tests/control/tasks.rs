@@ -1,0 +1,71 @@
+//! What an operator sees of several tasks.
+
+use super::*;
+
+#[test]
+fn every_view_tells_the_tasks_apart() {
+    let test = "every_view_tells_the_tasks_apart";
+    if !common::has_onnxruntime() {
+        common::skip(test, "ONNX Runtime (make onnxruntime)");
+        return;
+    }
+    let mut served = Served::start(&[
+        "--config",
+        "configs/three-tasks.toml",
+        "--set",
+        "io.mode=tap",
+        "--set",
+        "accel.devices=[\"cpu\"]",
+        "--speed",
+        "max",
+    ]);
+    let ended = |served: &Served| served.scrape().sum("fenxi_flows_ended_total", "") == 444.0;
+    served.wait_for("all flows have ended", ended);
+    let scrape = served.scrape();
+    for task in ["protocol", "device", "second"] {
+        let of = |name: &str, and: &str| scrape.sum(name, &format!("task=\"{task}\"{and}"));
+        let emitted = of("fenxi_series_emitted_total", "");
+        let met = of("fenxi_series_total", "") + of("fenxi_series_waiting", "");
+        assert_eq!(emitted, met, "{task}");
+        assert_eq!(of("fenxi_balance", ",of=\"series\""), 0.0, "{task}");
+        let labels = of("fenxi_labels_total", "");
+        assert_eq!(labels, of("fenxi_flows_decided_total", ""), "{task}");
+        assert_eq!(labels > 0.0, task != "device", "{task}");
+        // No flow of the demo begins at a private address.
+        let not_asked = of("fenxi_flows_not_asked_total", "");
+        assert_eq!(not_asked > 0.0, task == "device", "{task}");
+    }
+    let passed_over = scrape.sum(
+        "fenxi_series_total",
+        "task=\"second\",outcome=\"not_asked\"",
+    );
+    assert!(passed_over > 0.0);
+    let status = served.ctl(&["status"]).expect_code(0).stdout;
+    for line in [
+        "\ntask      protocol (protocol): ",
+        "\ntask      device (iot-family): 0 series, 0 labels, ",
+        "\ntask      second (app-id-k10): ",
+    ] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    let devices = served.ctl(&["devices"]).expect_code(0).stdout;
+    assert!(devices.contains("cpu of second"), "{devices}");
+    let flows = served.ctl(&["--json", "flows", "--top", "1000"]);
+    let flows: Value = flows.expect_code(0).json();
+    let rows = flows["flows"].as_array().expect("rows");
+    let labelled = rows.iter().find(|row| row["labels"][0]["task"] == "second");
+    let flow = labelled.expect("one that the second task was asked about");
+    assert!(flow["labels"][0]["label"].is_string(), "{flow}");
+    let id = flow["flow_id"].to_string();
+    let said = served.ctl(&["explain", &id]).expect_code(0).stdout;
+    for part in [
+        "\ntask     protocol\n",
+        "\ntask     device, when direction = out, inside\n",
+        "not asked about this flow: direction = out, inside does not hold",
+        "\ntask     second, when protocol = tcp, udp and protocol.confidence < 0.9\n",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (_, page) = served.get("/");
+    assert!(page.contains("<h2>Tasks</h2>"), "{page}");
+}
