@@ -131,6 +131,7 @@ def parser():
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ablate", action="store_true", help="measure the model without its context as well")
+    p.add_argument("--held-out", default=None, metavar="FILE.npz", help="file to create: what was said of each held-out flow, for cascade")
     p.add_argument("--int8", default=None, metavar="DIR", help="folder to create for the same network in 8 bits")
     p.add_argument("--score-as", type=listed, default=(), metavar="LABEL,...", help="score with all labels but these taken as one, too")
     p.add_argument("--also-split-by", choices=SPLITS, default=None, help="score by a second split, too")
@@ -149,6 +150,19 @@ def parser():
     p.add_argument("--coverage", action="store_true", help="share of all flows, packets and bytes that get a name, too")
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
+
+    p = commands.add_parser("cascade", help="score a cheap bundle with a dear one where it is not sure, against the dear one alone")
+    p.add_argument("first", metavar="FIRST")
+    p.add_argument("second", metavar="SECOND")
+    answers = p.add_mutually_exclusive_group(required=True)
+    answers.add_argument("--labels", action="append", metavar="TABLE", help="labelled flows that neither has seen")
+    answers.add_argument("--held-out", nargs=2, metavar="FILE.npz", help="what fit --held-out wrote for the first and for the second")
+    table_options(p)
+    p.add_argument("--first-depth", type=positive, default=None, metavar="N", help="elements that the first sees (its greatest depth)")
+    p.add_argument("--second-depth", type=positive, default=None, metavar="N", help="elements that the second sees (its greatest depth)")
+    p.add_argument("--confidence", type=shares, default=None, help="confidences below which the second is asked, instead of the usual ones")
+    p.add_argument("--batch", type=positive, default=256, help="rows in a batch when device time is measured (256)")
+    p.add_argument("--out", default=None, metavar="PLOT.svg", help="plot to create: accuracy over device time")
     return made
 
 
@@ -174,7 +188,7 @@ def shape_of(args):
 
 def options_of(args):
     """How to train and score."""
-    from . import bundle, fit, forest
+    from . import bundle, fit, forest, heldout
 
     if args.int8 and args.model != "net":
         raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
@@ -189,7 +203,7 @@ def options_of(args):
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
         int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by,
-        limits=text_of(args.limits),
+        limits=text_of(args.limits), held_out=heldout.new_file(args.held_out, "--held-out"),
     )
 
 
@@ -260,6 +274,12 @@ def show_comparison(args):
             print()
 
 
+def show_cascade(args):
+    from . import cascade
+
+    cascade.run(args)
+
+
 def shown(argument):
     """An argument as the card shows it: files by their name, because folders differ between machines."""
     at = "@" if argument.startswith("@") else ""
@@ -278,7 +298,7 @@ def main(arguments):
             from . import label
 
             return label.run(args) or 0
-        return {"fit": fit, "card": show_card, "compare": show_comparison}[args.command](args) or 0
+        return {"fit": fit, "card": show_card, "compare": show_comparison, "cascade": show_cascade}[args.command](args) or 0
     except Refusal as refusal:
         print(f"fenxi-train: {refusal}", file=sys.stderr)
         return refusal.code

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from . import (
-    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, hosts, int8, leftout, metrics, table,
+    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, leftout, metrics, table,
     unfamiliar,
 )
 from .errors import Refusal
@@ -41,6 +41,7 @@ class Options:
     score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
     second_split: str | None = None  # a second split that is scored, too
     limits: str = ""  # last words of the card
+    held_out: str | None = None  # file for what was said of each held-out flow
 
 
 @dataclasses.dataclass
@@ -231,6 +232,8 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
     bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files,
                  hosts=scored.host_labels and scored.host_labels[0])
+    if options.held_out:
+        heldout.write(options.held_out, flows, scored.folds, scored.probabilities)
     if options.int8:
         made = int8.of_model(model, flows)
         own = f"{name}-int8"

@@ -1,0 +1,117 @@
+"""cascade: what it costs and how right it is where a second model is asked only about what the first is not sure of."""
+
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+from conftest import FAST, rows, save
+
+from fenxi_train import cascade, heldout
+
+COSTS = cascade.Costs(0.1)
+
+
+def answers(folds=None):
+    """Ten flows of two classes: the first is right and sure of six, wrong and unsure of three, wrong and sure of one; the second is
+    wrong about one that the first knows."""
+    truth = np.array([0, 1] * 5)
+    sure = np.array([0.95] * 6 + [0.6] * 3 + [0.99])
+    right = np.array([True] * 6 + [False] * 4)
+    first = np.where((np.arange(2) == truth[:, None]) == right[:, None], sure[:, None], 1 - sure[:, None])
+    second = np.where(np.arange(2) == truth[:, None], 0.9, 0.1)
+    second[0] = second[0, ::-1]
+    return cascade.Answers(truth, first, second, folds)
+
+
+def test_the_second_is_asked_below_the_confidence_only():
+    made = answers()
+    assert [int(made.asked(level).sum()) for level in (0, 0.6, 0.61, 0.95, 0.96, 1)] == [0, 0, 3, 3, 9, 10]
+    found = [cascade.step(made, level, COSTS) for level in (0, 0.7, 1)]
+    assert [round(s.accuracy, 3) for s in found] == [0.6, 0.9, 0.9]
+    assert [round(s.time, 3) for s in found] == [0.1, 0.4, 1.1]
+
+
+def test_the_least_time_without_loss_is_marked():
+    assert cascade.step(answers(), 0.7, cascade.Costs(0.1, {0.7: 2.0})).time == pytest.approx(0.7)
+    text, _, best = cascade.report(answers(), ("cheap", "dear"), cascade.LEVELS, COSTS)
+    assert best.level == 0.7 and round(best.time, 3) == 0.4
+    assert "2.5 times less device time: it is asked about 30.0% of flows" in text
+    assert "1 are named right by both together only, and 1 by dear alone only" in text
+    assert '    when = "cheap.confidence < 0.7"' in text
+    assert sum("least time" in line for line in text.splitlines()) == 1
+
+
+def test_no_confidence_may_do():
+    made = answers()
+    made.second = np.where(np.arange(2) == made.truth[:, None], 0.9, 0.1)
+    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), COSTS)
+    assert best is None and "run dear alone" in text and "when =" not in text
+    made.first = made.second
+    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), COSTS)
+    assert best.level == 0 and "dear is not worth its time" in text and "when =" not in text
+
+
+def test_a_confidence_is_scored_on_folds_it_was_not_chosen_on():
+    folds = np.array([0, 0, 0, 1, 1, 1, 0, 0, 1, 1])
+    accuracy, time, used = cascade.chosen_elsewhere(answers(folds), (0.0, 0.7, 1.0), COSTS)
+    # On fold 0 alone a confidence of 0.7 is as good as the second; fold 1 alone needs the second always.
+    assert used == [1.0, 0.7]
+    assert round(accuracy, 3) == 0.8 and round(time, 3) == round((5 * 1.1 + 5 * 0.1 + 1) / 10, 3)
+
+
+@pytest.fixture
+def pair(fenxi_train, table, tmp_path):
+    """A small bundle and one that reads more, with what they said of held-out flows."""
+    for name, options in (("cheap", ("--depths", "2,3")), ("dear", ("--depths", "3,5", "--features", "signed_length,payload_length", "--hidden", "64"))):
+        code, _, err = fenxi_train("fit", table, "--out", tmp_path / name, *FAST, *options, "--held-out", tmp_path / f"{name}.npz")
+        assert code == 0, err
+    return tmp_path / "cheap", tmp_path / "dear"
+
+
+def test_the_command_prints_and_plots(fenxi_train, pair, tmp_path):
+    other = save(tmp_path / "o.csv", rows(seed=7))
+    for i, source in enumerate((("--labels", other), ("--held-out", tmp_path / "cheap.npz", tmp_path / "dear.npz"))):
+        code, out, err = fenxi_train("cascade", *pair, *source, "--second-depth", "3", "--confidence", "0,0.5,1", "--out", tmp_path / f"{i}.svg")
+        assert code == 0, err
+        assert "cheap after 3, dear after 3 elements. 60 flows" in out and "| always | 100.0% |" in out
+        assert xml.etree.ElementTree.parse(tmp_path / f"{i}.svg").getroot().tag.endswith("svg")
+    code, _, err = fenxi_train("cascade", *pair, "--labels", other, "--out", tmp_path / "0.svg")
+    assert code == 73 and "exists already" in err
+
+
+def test_what_does_not_fit_is_refused_in_one_line(fenxi_train, pair, table, tmp_path):
+    fewer = save(tmp_path / "two.csv", rows(labels=("web", "mail")))
+    fenxi_train("fit", fewer, "--out", tmp_path / "other", "--k", "3", *FAST, "--held-out", tmp_path / "other.npz")
+    (tmp_path / "text.npz").write_text("no arrays")
+    short = save(tmp_path / "short.csv", [{**r, "data_lengths": "70", "data_payloads": "30"} for r in rows()])
+    lacking = save(tmp_path / "lacking.csv", rows(), ["capture", "flow", "proto", "dport", "flags", "data_lengths", "label"])
+    kept, dear = tmp_path / "cheap.npz", tmp_path / "dear.npz"
+    cases = [
+        ((pair[0], tmp_path / "other", "--labels", table), 65, "other/model.toml: other labels than those of"),
+        ((*pair, "--labels", short), 65, "no flow has 3 elements for the first and 5 for the second"),
+        ((*pair, "--labels", lacking), 65, "no column data_payloads"),
+        ((*pair, "--labels", table, "--second-depth", "4"), 64, "has depths 3, 5"),
+        ((*pair, "--held-out", kept, tmp_path / "none.npz"), 66, "no such file"),
+        ((*pair, "--held-out", kept, tmp_path / "text.npz"), 65, "not readable"),
+        ((*pair, "--held-out", tmp_path / "other.npz", dear), 65, "other labels than those of"),
+        ((*pair, "--held-out", dear, kept), 65, "no depth_5"),
+        ((pair[0], tmp_path / "none", "--labels", table), 66, "model.toml is missing"),
+        ((*pair,), 64, "--labels --held-out"),
+    ]
+    for arguments, wanted, words in cases:
+        code, out, err = fenxi_train("cascade", *arguments)
+        assert (code, out) == (wanted, "") and words in err and len(err.splitlines()) == 1, (arguments, code, err)
+
+
+def test_held_out_answers_of_other_flows_are_refused(fenxi_train, pair, tmp_path):
+    elsewhere = save(tmp_path / "elsewhere.csv", rows(seed=9, captures=4))
+    fenxi_train("fit", elsewhere, "--out", tmp_path / "third", "--k", "3", *FAST, "--held-out", tmp_path / "third.npz")
+    code, _, err = fenxi_train("cascade", pair[0], tmp_path / "third", "--held-out", tmp_path / "cheap.npz", tmp_path / "third.npz")
+    assert code == 65 and "other flows than in" in err
+
+
+def test_no_held_out_file_is_overwritten(fenxi_train, table, tmp_path):
+    (tmp_path / "h.npz").write_text("mine")
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *FAST, "--held-out", tmp_path / "h.npz")
+    assert code == 73 and "exists already" in err and not (tmp_path / "b").exists()
+    assert heldout.new_file(None, "--out") is None
