@@ -29,7 +29,7 @@
 //! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
 //!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
 //!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
-//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. That is what the policy does for one task, too.
+//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it grows beyond. That is what the policy does for one task, too.
 //!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall. Labels that are
 //!   late because the thread was held up for longer than D are left out, as long as they are exceptions, for they are late whatever
 //!   the batches are.
@@ -79,6 +79,12 @@ const BUDGET_STEPS: f64 = 32.0;
 /// No path has a smaller part of D(1 − δ). What is late all the same is so because the thread is held up for longer than
 /// that, and smaller batches would only cost.
 const BUDGET_LEAST: f64 = 1.0 / 16.0;
+/// And none a larger. The model adds up what is seldom slow at the same time, so what is planned for longer than D(1 − δ) may well
+/// be kept; how much of that there is, only measuring says.
+const BUDGET_MOST: f64 = 1.5;
+/// Only where the plan uses this part of its budget, and the 99th percentile is below the same part of D(1 − δ), the budget grows
+/// beyond that.
+const ROOM: f64 = 0.9;
 /// Of the series of a task that follows others, so many must wait for a label before, or those do not count.
 const WAITS_LEAST: f64 = 0.05;
 /// Steps along the projected gradient in a period, at most.
@@ -214,7 +220,8 @@ impl Controller {
     pub fn set_goal(&mut self, task: usize, goal: Goal) {
         for (path, seen) in self.model.paths.iter_mut().zip(&mut self.seen) {
             if path.last() == task {
-                path.budget_us *= goal.aim_us() / path.goal.aim_us();
+                let budget_us = path.budget_us.min(path.goal.aim_us());
+                path.budget_us = budget_us * goal.aim_us() / path.goal.aim_us();
                 path.goal = goal;
                 // What waits already may be late by the new goal. That says nothing about the new plan.
                 *seen = Seen {
@@ -260,15 +267,22 @@ impl Controller {
                 self.halve(path);
             }
         } else if seen.labels > 0 {
+            let planned_us = self.model.delay_us(path);
             let state = &mut self.model.paths[path];
             let aim_us = state.goal.aim_us();
-            let sign = if exceed(seen.near, seen.labels) {
-                -1.0
+            let step_us = aim_us / BUDGET_STEPS;
+            let has_room = measure.labels >= LABELS_MIN
+                && measure.p99_us < ROOM * aim_us
+                && planned_us >= ROOM * state.budget_us;
+            state.budget_us = if exceed(seen.near, seen.labels) {
+                (state.budget_us - step_us).max(BUDGET_LEAST * aim_us)
+            } else if state.budget_us < aim_us {
+                (state.budget_us + step_us).min(aim_us)
+            } else if has_room {
+                (state.budget_us + step_us / 2.0).min(BUDGET_MOST * aim_us)
             } else {
-                1.0
+                state.budget_us
             };
-            let budget_us = state.budget_us + sign * aim_us / BUDGET_STEPS;
-            state.budget_us = budget_us.clamp(BUDGET_LEAST * aim_us, aim_us);
         }
     }
 
@@ -368,7 +382,10 @@ impl Controller {
                 let it = &self.model.tasks[*it];
                 it.wait_us() + it.service_us()
             });
-            path.budget_us - self.model.turnaround_us(number) - behind_us.sum::<f64>()
+            // However large the budget is, what is old enough goes: it must be in time where nothing is in the way.
+            let own_us =
+                (path.budget_us - self.model.turnaround_us(number)).min(path.goal.aim_us());
+            own_us - behind_us.sum::<f64>()
         });
         let state = &self.model.tasks[task];
         let mut budget_us = budgets.fold(f64::INFINITY, f64::min);
