@@ -49,6 +49,14 @@ fn replay(test: &str, to: Option<&str>) -> Option<Replay> {
     Some(Replay { dir, flows })
 }
 
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// A collector on this machine; ended when dropped.
 struct Collector {
     child: Child,
@@ -81,15 +89,11 @@ impl Collector {
     }
 
     fn wait_until_it_listens(&self) {
-        let began = Instant::now();
         let place = format!(":{:04X} ", self.port);
-        while !fs::read_to_string("/proc/net/udp")
-            .unwrap()
-            .contains(&place)
-        {
-            assert!(began.elapsed() < PATIENCE, "it does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("the collector listens", || {
+            let sockets = fs::read_to_string("/proc/net/udp").unwrap();
+            sockets.contains(&place)
+        });
     }
 
     fn to(&self) -> String {
@@ -201,6 +205,8 @@ fn pmacct_decodes_every_record() {
             "print_output: json".to_owned(),
             format!("print_output_file: {}", file.display()),
             "print_output_file_append: true".to_owned(),
+            // So the file is there as soon as the plugin that writes it works.
+            "print_write_empty_file: true".to_owned(),
             "timestamps_utc: true".to_owned(),
             "aggregate: src_host, dst_host, src_port, dst_port, proto, timestamp_start, timestamp_end"
                 .to_owned(),
@@ -211,19 +217,16 @@ fn pmacct_decodes_every_record() {
     let Some(nfacctd) = Collector::start(test, "nfacctd", args) else {
         return;
     };
+    // The process that receives wakes the plugin with what it passes on. What it passes on before the plugin waits for it stays in
+    // their queue until more comes, and here no more comes.
+    wait_until("its plugin works", || file.exists());
     let Some(replay) = replay(test, Some(&nfacctd.to())) else {
         return;
     };
     let lines = || fs::read_to_string(&file).unwrap_or_default();
-    let began = Instant::now();
-    while lines().lines().count() < replay.flows.len() {
-        assert!(
-            began.elapsed() < PATIENCE,
-            "{} flows came",
-            lines().lines().count()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("all flows are written", || {
+        lines().lines().count() >= replay.flows.len()
+    });
     nfacctd.end();
     let protocol = |flow: &Value| match flow["ip_proto"].as_str() {
         Some("tcp") => 6,
