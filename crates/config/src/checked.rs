@@ -405,7 +405,7 @@ pub struct NftSet {
 /// The ring from flow manager to analytics manager.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ring {
-    /// Slots, a power of two. A replay takes bursts of a quarter of it at most.
+    /// Slots, a power of two. A replay takes bursts of an eighth of it at most.
     pub slots: usize,
 }
 
