@@ -1,4 +1,4 @@
-"""A cheap model first and a dear one where that is not sure, against the dear one alone: accuracy and device time."""
+"""A cheap model first and a large one where that is unsure, against the large one alone: accuracy and device time."""
 
 import dataclasses
 import html
@@ -11,14 +11,14 @@ from . import bundle, data, heldout, metrics, runtime
 from .card import table as lines
 from .errors import CANNOT_CREATE, USAGE, Refusal
 
-# Below which confidence the second is asked: 0 never, 1 always.
+# Below which confidence the second model runs: 0 never, 1 always.
 LEVELS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.999, 1.0)
 ROUNDS = 7
 
 
 @dataclasses.dataclass
 class Answers:
-    """What both models say of the same flows, and the fold of each flow where the answers are of held-out flows."""
+    """The predictions of both models for the same flows, and the fold of each flow if these are held-out flows."""
 
     truth: np.ndarray
     first: np.ndarray  # probabilities [flows, classes]
@@ -27,7 +27,7 @@ class Answers:
     rows: tuple = ()  # series and context of the flows, as the first reads them and as the second does
 
     def asked(self, level):
-        """The flows that the second is asked about: as `when = "first.confidence < level"`, but all of them at 1."""
+        """The flows on which the second runs: as `when = "first.confidence < level"`, but all of them at 1."""
         return self.first.max(axis=1) < level if level < 1 else np.ones(len(self.truth), bool)
 
     def mixed(self, level):
@@ -42,7 +42,7 @@ class Costs:
     """Device time of a row, beside the mean row of the second model."""
 
     first: float
-    asked: dict[float, float] = dataclasses.field(default_factory=dict)  # of a row that the second is asked about, by confidence
+    asked: dict[float, float] = dataclasses.field(default_factory=dict)  # of a row on which the second runs, by confidence
     us: tuple[float, float] = (0.0, 0.0)  # microseconds of a mean row of each
 
     def of(self, level, share):
@@ -61,7 +61,7 @@ class Step:
 
 
 def of_held_out(first, second, depths, paths):
-    """Answers of two fits on the same tables, each about flows that its models have not seen."""
+    """Predictions of two fits on the same tables, each for flows that its models have not seen."""
     a, b = (heldout.read(path, made, depth) for path, made, depth in zip(paths, (first, second), depths))
     if any(a[n].shape != b[n].shape or (a[n] != b[n]).any() for n in heldout.SAME_FLOW):
         raise Refusal(f"{paths[1]}: other flows than in {paths[0]}; fit both models on the same tables with the same --split-by and --classes")
@@ -73,7 +73,7 @@ def of_held_out(first, second, depths, paths):
 
 
 def of_table(first, second, depths, paths, column, joined, split):
-    """Answers about the flows of tables, which neither model should have seen."""
+    """Predictions for the flows of tables, which neither model should have seen."""
     both = [data.of_bundle(made, paths, column, joined, split) for made in (first, second)]
     long = np.logical_and(*((flows.counts >= depth) & ~flows.midstream for flows, depth in zip(both, depths)))
     refuse_none(long, paths, depths)
@@ -112,7 +112,7 @@ def seconds(session, rows, batch):
 
 
 def measured(answers, sessions, levels, batch):
-    """Costs on the flows themselves, because rows that the first is not sure of may cost the second more than others; medians of rounds in turn."""
+    """Costs on the flows themselves, because rows of which the first is unsure may cost the second more than others; medians of interleaved rounds."""
     rounds = []
     order = np.random.default_rng(1).permutation(len(answers.truth))  # flows of one capture follow each other in a table only
     every = [tuple(a[order] for a in rows) for rows in answers.rows]
@@ -140,7 +140,7 @@ def least(answers, levels, costs):
 
 
 def chosen_elsewhere(answers, levels, costs):
-    """Accuracy and time where the level for each fold is chosen on the other folds: what it does for flows it was not chosen on."""
+    """Accuracy and time if the level for each fold is chosen on the other folds: an estimate for flows that it was not chosen on."""
     mixed, times, used = answers.second.copy(), np.ones(len(answers.truth)), []
     for fold in sorted(set(answers.folds)):
         own = answers.folds == fold
@@ -163,20 +163,20 @@ def report(answers, names, levels, costs):
     rows += [(f"< {s.level:g}" if s.level < 1 else "always", f"{s.share:.1%}", f"{s.accuracy:.4f}", f"{s.macro_f1:.4f}", f"{s.time:.3f}",
               "least time" if best and s.level == best.level else "") for s in steps]
     out = [f"{len(answers.truth)} flows; device time per flow as a share of {names[1]} alone", "",
-           lines(("confidence", f"asked of {names[1]}", "accuracy", "macro-F1", "device time", ""), rows), ""]
+           lines(("confidence", f"flows for {names[1]}", "accuracy", "macro-F1", "device time", ""), rows), ""]
     if best is None:
         out += [f"No confidence is as accurate as {names[1]} alone in less device time: run {names[1]} alone."]
         return "\n".join(out), steps, best
     ours, theirs = (p.argmax(axis=1) == answers.truth for p in (answers.mixed(best.level), answers.second))
-    out += [f"As accurate as {names[1]} alone in {1 / best.time:.1f} times less device time: it is asked about {best.share:.1%} of flows."
-            f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are named right by both together only, and {(theirs & ~ours).sum()} by {names[1]} alone only."]
+    out += [f"As accurate as {names[1]} alone in {1 / best.time:.1f} times less device time: it runs on {best.share:.1%} of flows."
+            f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are correct only with the cascade, and {(theirs & ~ours).sum()} only with {names[1]} alone."]
     if first["accuracy"] >= second["accuracy"]:
         out += [f"{names[0]} alone is as accurate as {names[1]}: {names[1]} is not worth its time on these flows."]
     if answers.folds is not None:
         accuracy, relative, used = chosen_elsewhere(answers, levels, costs)
-        out += [f"With the confidence for each fold chosen on the others ({', '.join(f'{u:g}' for u in used)}): accuracy {accuracy:.4f},"
+        out += [f"With the confidence for each fold chosen on the other folds ({', '.join(f'{u:g}' for u in used)}): accuracy {accuracy:.4f},"
                 f" device time {relative:.3f}, {1 / relative:.1f} times less."]
-    out += ["", "In the [[task]] of the second model:", "", f'    when = "{names[0]}.confidence < {best.level:g}"' if best.level else "    # leave it out"]
+    out += ["", "In the [[task]] of the large model:", "", f'    when = "{names[0]}.confidence < {best.level:g}"' if best.level else "    # leave it out"]
     return "\n".join(out), steps, best
 
 
@@ -210,7 +210,7 @@ def plot(steps, first, second, best, names):
         f'<rect width="{width}" height="{height}" fill="white"/>{grid}'
         f'<rect x="{left}" y="{margin}" width="{width - left - 20}" height="{height - 2 * margin}" fill="none" stroke="#888"/>'
         f"{line}{curve}{dots}{''.join(marks)}{''.join(named)}"
-        f"{text(width / 2, 24, f'{names[0]} first, {names[1]} where it is not sure: accuracy')}"
+        f"{text(width / 2, 24, f'{names[0]} first, {names[1]} where it is unsure: accuracy')}"
         f"{text(width / 2, height - 10, f'device time per flow, {names[1]} alone = 1')}</svg>\n"
     )
 
@@ -231,7 +231,7 @@ def run(args):
         names = [made.folder.name for made in (first, second)]
     text, steps, best = report(answers, names, levels, costs)
     print(f"A row of {names[0]} costs {costs.us[0]:.2f} us, one of {names[1]} {costs.us[1]:.2f} us, {1 / costs.first:.1f} times as much"
-          f" (ONNX Runtime, one thread, batches of {args.batch}, in turn, medians of {ROUNDS} rounds).")
+          f" (ONNX Runtime, one thread, batches of {args.batch}, interleaved, medians of {ROUNDS} rounds).")
     print(f"{names[0]} after {depths[0]}, {names[1]} after {depths[1]} elements. {text}")
     if args.out:
         alone = [(t, metrics.score(answers.truth, p)["accuracy"]) for t, p in ((costs.first, answers.first), (1.0, answers.second))]

@@ -131,7 +131,7 @@ def parser():
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ablate", action="store_true", help="measure the model without its context as well")
-    p.add_argument("--held-out", default=None, metavar="FILE.npz", help="file to create: what was said of each held-out flow, for cascade")
+    p.add_argument("--held-out", default=None, metavar="FILE.npz", help="file to create: the predictions for held-out flows, for cascade")
     p.add_argument("--int8", default=None, metavar="DIR", help="folder to create for the same network in 8 bits")
     p.add_argument("--score-as", type=listed, default=(), metavar="LABEL,...", help="score with all labels but these taken as one, too")
     p.add_argument("--also-split-by", choices=SPLITS, default=None, help="score by a second split, too")
@@ -151,7 +151,7 @@ def parser():
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
 
-    p = commands.add_parser("cascade", help="score a cheap bundle with a dear one where it is not sure, against the dear one alone")
+    p = commands.add_parser("cascade", help="score a cascade of a cheap and a large bundle against the large one alone")
     p.add_argument("first", metavar="FIRST")
     p.add_argument("second", metavar="SECOND")
     answers = p.add_mutually_exclusive_group(required=True)
@@ -160,7 +160,7 @@ def parser():
     table_options(p)
     p.add_argument("--first-depth", type=positive, default=None, metavar="N", help="elements that the first sees (its greatest depth)")
     p.add_argument("--second-depth", type=positive, default=None, metavar="N", help="elements that the second sees (its greatest depth)")
-    p.add_argument("--confidence", type=shares, default=None, help="confidences below which the second is asked, instead of the usual ones")
+    p.add_argument("--confidence", type=shares, default=None, help="confidences below which the second runs, instead of the usual ones")
     p.add_argument("--batch", type=positive, default=256, help="rows in a batch when device time is measured (256)")
     p.add_argument("--out", default=None, metavar="PLOT.svg", help="plot to create: accuracy over device time")
     return made

@@ -1,4 +1,4 @@
-"""cascade: what it costs and how right it is where a second model is asked only about what the first is not sure of."""
+"""cascade: cost and accuracy of a large model that runs only where a cheap one is unsure."""
 
 import xml.etree.ElementTree
 
@@ -23,7 +23,7 @@ def answers(folds=None):
     return cascade.Answers(truth, first, second, folds)
 
 
-def test_the_second_is_asked_below_the_confidence_only():
+def test_the_second_runs_below_the_confidence_only():
     made = answers()
     assert [int(made.asked(level).sum()) for level in (0, 0.6, 0.61, 0.95, 0.96, 1)] == [0, 0, 3, 3, 9, 10]
     found = [cascade.step(made, level, COSTS) for level in (0, 0.7, 1)]
@@ -33,10 +33,10 @@ def test_the_second_is_asked_below_the_confidence_only():
 
 def test_the_least_time_without_loss_is_marked():
     assert cascade.step(answers(), 0.7, cascade.Costs(0.1, {0.7: 2.0})).time == pytest.approx(0.7)
-    text, _, best = cascade.report(answers(), ("cheap", "dear"), cascade.LEVELS, COSTS)
+    text, _, best = cascade.report(answers(), ("cheap", "large"), cascade.LEVELS, COSTS)
     assert best.level == 0.7 and round(best.time, 3) == 0.4
-    assert "2.5 times less device time: it is asked about 30.0% of flows" in text
-    assert "1 are named right by both together only, and 1 by dear alone only" in text
+    assert "2.5 times less device time: it runs on 30.0% of flows" in text
+    assert "1 are correct only with the cascade, and 1 only with large alone" in text
     assert '    when = "cheap.confidence < 0.7"' in text
     assert sum("least time" in line for line in text.splitlines()) == 1
 
@@ -44,11 +44,11 @@ def test_the_least_time_without_loss_is_marked():
 def test_no_confidence_may_do():
     made = answers()
     made.second = np.where(np.arange(2) == made.truth[:, None], 0.9, 0.1)
-    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), COSTS)
-    assert best is None and "run dear alone" in text and "when =" not in text
+    text, _, best = cascade.report(made, ("cheap", "large"), (0.0, 0.7, 1.0), COSTS)
+    assert best is None and "run large alone" in text and "when =" not in text
     made.first = made.second
-    text, _, best = cascade.report(made, ("cheap", "dear"), (0.0, 0.7, 1.0), COSTS)
-    assert best.level == 0 and "dear is not worth its time" in text and "when =" not in text
+    text, _, best = cascade.report(made, ("cheap", "large"), (0.0, 0.7, 1.0), COSTS)
+    assert best.level == 0 and "large is not worth its time" in text and "when =" not in text
 
 
 def test_a_confidence_is_scored_on_folds_it_was_not_chosen_on():
@@ -61,19 +61,19 @@ def test_a_confidence_is_scored_on_folds_it_was_not_chosen_on():
 
 @pytest.fixture
 def pair(fenxi_train, table, tmp_path):
-    """A small bundle and one that reads more, with what they said of held-out flows."""
-    for name, options in (("cheap", ("--depths", "2,3")), ("dear", ("--depths", "3,5", "--features", "signed_length,payload_length", "--hidden", "64"))):
+    """A small bundle and one that reads more, with their predictions for held-out flows."""
+    for name, options in (("cheap", ("--depths", "2,3")), ("large", ("--depths", "3,5", "--features", "signed_length,payload_length", "--hidden", "64"))):
         code, _, err = fenxi_train("fit", table, "--out", tmp_path / name, *FAST, *options, "--held-out", tmp_path / f"{name}.npz")
         assert code == 0, err
-    return tmp_path / "cheap", tmp_path / "dear"
+    return tmp_path / "cheap", tmp_path / "large"
 
 
 def test_the_command_prints_and_plots(fenxi_train, pair, tmp_path):
     other = save(tmp_path / "o.csv", rows(seed=7))
-    for i, source in enumerate((("--labels", other), ("--held-out", tmp_path / "cheap.npz", tmp_path / "dear.npz"))):
+    for i, source in enumerate((("--labels", other), ("--held-out", tmp_path / "cheap.npz", tmp_path / "large.npz"))):
         code, out, err = fenxi_train("cascade", *pair, *source, "--second-depth", "3", "--confidence", "0,0.5,1", "--out", tmp_path / f"{i}.svg")
         assert code == 0, err
-        assert "cheap after 3, dear after 3 elements. 60 flows" in out and "| always | 100.0% |" in out
+        assert "cheap after 3, large after 3 elements. 60 flows" in out and "| always | 100.0% |" in out
         assert xml.etree.ElementTree.parse(tmp_path / f"{i}.svg").getroot().tag.endswith("svg")
     code, _, err = fenxi_train("cascade", *pair, "--labels", other, "--out", tmp_path / "0.svg")
     assert code == 73 and "exists already" in err
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused_in_one_line(fenxi_train, pair, table, tmp_
     (tmp_path / "text.npz").write_text("no arrays")
     short = save(tmp_path / "short.csv", [{**r, "data_lengths": "70", "data_payloads": "30"} for r in rows()])
     lacking = save(tmp_path / "lacking.csv", rows(), ["capture", "flow", "proto", "dport", "flags", "data_lengths", "label"])
-    kept, dear = tmp_path / "cheap.npz", tmp_path / "dear.npz"
+    kept, large = tmp_path / "cheap.npz", tmp_path / "large.npz"
     cases = [
         ((pair[0], tmp_path / "other", "--labels", table), 65, "other/model.toml: other labels than those of"),
         ((*pair, "--labels", short), 65, "no flow has 3 elements for the first and 5 for the second"),
@@ -93,8 +93,8 @@ def test_what_does_not_fit_is_refused_in_one_line(fenxi_train, pair, table, tmp_
         ((*pair, "--labels", table, "--second-depth", "4"), 64, "has depths 3, 5"),
         ((*pair, "--held-out", kept, tmp_path / "none.npz"), 66, "no such file"),
         ((*pair, "--held-out", kept, tmp_path / "text.npz"), 65, "not readable"),
-        ((*pair, "--held-out", tmp_path / "other.npz", dear), 65, "other labels than those of"),
-        ((*pair, "--held-out", dear, kept), 65, "no depth_5"),
+        ((*pair, "--held-out", tmp_path / "other.npz", large), 65, "other labels than those of"),
+        ((*pair, "--held-out", large, kept), 65, "no depth_5"),
         ((pair[0], tmp_path / "none", "--labels", table), 66, "model.toml is missing"),
         ((*pair,), 64, "--labels --held-out"),
     ]

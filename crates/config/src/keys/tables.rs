@@ -111,10 +111,10 @@ keys! {
             "folder of the model bundle; the default is model.path"
             => |d, s| s.put_path(&mut d.model);
         Depths: restart "task.NAME.depths", DEPTHS, "[]", "packets, [] = all",
-            "the depths of the model at which it is asked, rising; each counts as a task"
+            "depths at which the model runs, ascending; each counts as a task"
             => |d, s| draft::task_depths(s, &mut d.depths);
         When: restart "task.NAME.when", Kind::Text, "\"\"", "terms joined by and, empty = always",
-            "which flows the model is asked about, such as port = 443 and other.confidence < 0.9, where all terms hold \
+            "on which flows the model runs, such as port = 443 and other.confidence < 0.9, where all terms hold \
              (configs/1-1-1.toml lists them)"
             => |d, s| draft::task_when(s, &mut d.when);
         Devices: live "task.NAME.devices", DEVICES, "[\"cpu\"]", "",
@@ -163,7 +163,7 @@ keys! {
              mark.mask for the first task"
             => |d, s| s.put(&mut d.labels.mark_mask);
         Records: restart "task.NAME.records", Kind::Bool, "true", "",
-            "whether labels of this task stand in records"
+            "whether labels of this task appear in records"
             => |d, s| s.put(&mut d.records);
     }
 }
