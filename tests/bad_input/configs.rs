@@ -144,7 +144,7 @@ fn tasks_that_do_not_fit_are_refused_with_their_line() {
                 + &format!(
                     "[[task]]\nname = \"c\"\n{protocol}when = 'b.confidence <= 1 and a.label = HTTP'\n"
                 ),
-            "c.toml:10: task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no label of the model \
+            "c.toml:11: task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no label of the model \
              app-id-k10 satisfies all of them",
         ),
         (
