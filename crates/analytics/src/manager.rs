@@ -169,7 +169,9 @@ impl Manager {
     }
 
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
-    /// rest: zero while something is on its way through a device.
+    /// rest: zero while something is on its way through a device. While anything is undecided the caller sleeps through this
+    /// time, whatever comes; so it is never longer than the least patient task lets new series lie, even if only the series of
+    /// a patient one wait.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
@@ -177,7 +179,18 @@ impl Manager {
             true => Duration::ZERO,
             false => task.time_until_due(now_ns),
         };
-        self.tasks.iter().map(due).min().unwrap_or(Duration::MAX)
+        let due = self.tasks.iter().map(due).min().unwrap_or(Duration::MAX);
+        match self.undecided() {
+            0 => due,
+            _ => due.min(self.max_poll_interval()),
+        }
+    }
+
+    /// How long new series may lie unseen, by the least patient task.
+    fn max_poll_interval(&self) -> Duration {
+        let policies = self.tasks.iter().map(Task::policy);
+        let intervals = policies.map(|policy| policy.max_poll_interval());
+        intervals.min().unwrap_or(Duration::ZERO)
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.

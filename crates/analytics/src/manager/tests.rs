@@ -292,6 +292,35 @@ fn a_series_that_came_before_the_one_it_waits_for_does_not_put_the_thread_to_sle
 }
 
 #[test]
+fn a_patient_task_does_not_let_the_series_of_an_urgent_one_lie() {
+    let patient = |ms| Plan {
+        policy: Policy::Timeout {
+            timeout: Duration::from_millis(ms),
+        },
+        ..Plan::at_once()
+    };
+    let urgent = Plan {
+        policy: Policy::Slo {
+            latency_goal: Duration::from_millis(2),
+            delta: 0.05,
+        },
+        batch_us: Some(100.0),
+        ..Plan::at_once()
+    };
+    let rest = |second| {
+        let mut world = World::new(vec![patient(80), second]);
+        world.emit(0, 0, 1, 99);
+        world.rounds(1);
+        assert_eq!(world.manager.undecided(), 1);
+        world.manager.time_until_due(world.now_us * 1000 + 10_000_000)
+    };
+    // A series of the second task could come while the thread sleeps.
+    assert_eq!(rest(urgent), Duration::ZERO);
+    assert_eq!(rest(patient(4)), Duration::from_millis(2));
+    assert_eq!(rest(patient(80)), Duration::from_millis(20));
+}
+
+#[test]
 fn a_label_is_asked_for_by_its_class_and_by_both_of_two_tasks() {
     let is = |task, class: usize| Need {
         words: words_of(task),
