@@ -120,9 +120,11 @@ impl DeviceSlot {
         self.accelerator.lane
     }
 
-    /// Whether a batch or a probe is on its way.
-    pub fn is_in_flight(&self) -> bool {
-        self.flight.is_some()
+    /// Whether a batch or a probe is on its way that others on the lane wait for. Nobody waits for a hung device: its answer
+    /// may never come, and then tasks that share the lane would neither label nor shed. They try their own sessions, and find
+    /// out for themselves whether those hang as well.
+    pub fn holds_lane(&self) -> bool {
+        self.flight.is_some() && self.condition.state != DeviceState::Hung
     }
 
     pub fn sizes(&self) -> &Sizes {

@@ -1,15 +1,18 @@
 //! Several tasks on one thread: who is asked, who fires first, and that sums close for each.
 
 use super::*;
-use crate::{After, CacheConfig, Config, Need, Policy, RingInput, Test};
+use crate::{After, CacheConfig, Config, FailureKind, Need, Policy, RingInput, Test};
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use cring::{
     Depth, Feature, Features, FlowRef, Label, LabelWord, Labels, Producer, Series, Slot, TaskWords,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const CLASSES: usize = 3;
 const TASKS: usize = 3;
+/// A batch on its way for longer counts as lost.
+const DEADLINE: Duration = Duration::from_millis(5);
 
 /// The label words of all tasks, flow by flow.
 struct Words(Vec<LabelWord>);
@@ -32,6 +35,8 @@ struct Echo {
     in_flight: bool,
     /// Once it has failed it fails for ever.
     fails: bool,
+    /// Nothing comes back while this holds.
+    hangs: Arc<AtomicBool>,
     log: Log,
 }
 
@@ -74,7 +79,7 @@ impl Device for Echo {
     }
 
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
-        if !std::mem::take(&mut self.in_flight) {
+        if self.hangs.load(Ordering::Relaxed) || !std::mem::take(&mut self.in_flight) {
             return None;
         }
         Some(match self.fails {
@@ -108,6 +113,8 @@ struct Plan {
     /// What a batch takes by the device's profile, in µs.
     batch_us: Option<f64>,
     fails: bool,
+    /// While this holds its devices hang, which is noticed after [`DEADLINE`].
+    hangs: Arc<AtomicBool>,
 }
 
 impl Plan {
@@ -119,6 +126,7 @@ impl Plan {
             second_lane: None,
             batch_us: None,
             fails: false,
+            hangs: Arc::default(),
         }
     }
 
@@ -167,12 +175,14 @@ impl World {
                     answers: Vec::with_capacity(8),
                     in_flight: false,
                     fails,
+                    hangs: plan.hangs.clone(),
                     log: log.clone(),
                 });
                 let profile = plan.batch_us.map(|t0_us| Profile { t0_us, t1_us: 0.0 });
                 crate::Accelerator {
                     lane,
                     profile,
+                    deadline: Some(DEADLINE),
                     ..device.into()
                 }
             };
@@ -445,6 +455,59 @@ fn a_device_that_fails_leaves_the_other_tasks_alone() {
     }
     assert_eq!((world.fates(0), world.fates(1)), ([10, 0, 0], [0, 0, 10]));
     assert_eq!(world.class(0, 9), Some(1));
+}
+
+#[test]
+fn a_session_that_hangs_leaves_the_other_tasks_of_its_lane_alone() {
+    let hanging = Plan {
+        hangs: Arc::new(true.into()),
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![Plan::at_once(), hanging]);
+    world.emit(1, 0, 1, 99);
+    world.rounds(600);
+    for flow in 1..10 {
+        world.emit(0, flow, 1, 99);
+        world.emit(1, flow, 1, 99);
+        world.rounds(3);
+    }
+    assert_eq!((world.fates(0), world.fates(1)), ([9, 0, 0], [0, 0, 10]));
+    world.producers.clear();
+    world.manager.drain();
+    world.rounds(2);
+    assert!(world.manager.is_done());
+}
+
+#[test]
+fn where_a_shared_device_hangs_all_its_tasks_shed_until_it_answers() {
+    let hangs = Arc::new(AtomicBool::new(true));
+    let shares = || Plan {
+        lane: 1,
+        hangs: hangs.clone(),
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![shares(), shares()]);
+    for flow in 0..20 {
+        world.emit(0, flow, 1, 99);
+        world.emit(1, flow, 1, 99);
+        world.rounds(100);
+    }
+    // Each loses a batch by its own deadline, one after the other; then all is shed.
+    for task in 0..2 {
+        let counters = world.manager.tasks()[task].counters();
+        assert!(counters.failed_no_other_device > 0, "task {task}");
+        assert!(counters.shed_no_device > 0, "task {task}");
+        assert_eq!(counters.devices[0].failures(FailureKind::Deadline), 1);
+        assert_eq!(world.fates(task)[2], 20);
+    }
+    // It answers, and is probed after its back-off.
+    hangs.store(false, Ordering::Relaxed);
+    world.rounds(1100);
+    for task in 0..2 {
+        world.emit(task, 20, 2, 99);
+        world.rounds(4);
+        assert_eq!(world.class(task, 20), Some(2), "task {task}");
+    }
 }
 
 /// An urgent task and a slow one, on two devices that both may use; the slow one's second device fails or not.

@@ -11,10 +11,10 @@ use accel::{Profile, Sizes};
 use std::time::Duration;
 
 impl Task {
-    /// Takes the lanes on which batches of this task are.
+    /// Takes the lanes on which batches of this task are, but for those of hung devices.
     pub(crate) fn take_lanes(&self, lanes: &mut Lanes) {
         let slots = self.dispatch.device_slots.iter();
-        let busy = slots.filter(|slot| slot.is_in_flight());
+        let busy = slots.filter(|slot| slot.holds_lane());
         busy.for_each(|slot| lanes.take(slot.lane()));
     }
 
