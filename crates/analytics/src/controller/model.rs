@@ -3,6 +3,7 @@
 //! Times are in µs, rates in series per µs. b = 0 means that a task's buffer is short-circuited: its batches are as
 //! large as what comes at once, and nothing waits.
 
+use super::PERIOD;
 use super::graph::{Goal, Graph, Path, Task};
 use super::measure::{PathMeasure, TaskMeasure};
 use accel::Profile;
@@ -31,8 +32,11 @@ pub(super) struct TaskState {
     pub batch_in: f64,
     /// b̃.
     pub batch: f64,
-    /// 1/x̃.
+    /// 1/x̃. After periods without a batch what is sure: it is longer than these. So what is known of it does not depend on
+    /// where goals longer than a period have their batches.
     pub apart_us: f64,
+    /// Periods since the last batch.
+    quiet_us: f64,
     /// Too few of its series wait for a label before, so the tasks before do not count in its delay.
     pub is_source: bool,
     /// b, as planned.
@@ -51,6 +55,7 @@ impl TaskState {
             batch_in: 0.0,
             batch: 0.0,
             apart_us: f64::INFINITY,
+            quiet_us: f64::INFINITY,
             is_source: task.follows.is_empty(),
             b: 0.0,
         }
@@ -111,7 +116,15 @@ impl TaskState {
         };
         self.batch_in = measure.batch_in;
         self.batch = measure.batch;
-        self.apart_us = 1e6 / measure.batches_per_s;
+        let has_batches = measure.batches_per_s > 0.0;
+        self.quiet_us = match has_batches {
+            true => 0.0,
+            false => self.quiet_us + PERIOD.as_secs_f64() * 1e6,
+        };
+        self.apart_us = match has_batches {
+            true => 1e6 / measure.batches_per_s,
+            false => self.quiet_us,
+        };
         self.profile = measure.profile;
         self.is_source = measure.waited < waits_least;
     }

@@ -322,7 +322,9 @@ fn a_patient_task_does_not_let_the_series_of_an_urgent_one_lie() {
         world.emit(0, 0, 1, 99);
         world.rounds(1);
         assert_eq!(world.manager.undecided(), 1);
-        world.manager.time_until_due(world.now_us * 1000 + 10_000_000)
+        world
+            .manager
+            .time_until_due(world.now_us * 1000 + 10_000_000)
     };
     // A series of the second task could come while the thread sleeps.
     assert_eq!(rest(urgent), Duration::ZERO);
