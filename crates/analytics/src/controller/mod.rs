@@ -162,6 +162,12 @@ impl Controller {
         controller
     }
 
+    /// A task without a goal fires whenever a device is idle, as with the policy `none`. It may then keep the device busy
+    /// all the time without needing it.
+    pub fn set_eager(&mut self, task: usize) {
+        self.model.tasks[task].is_eager = true;
+    }
+
     /// Which controller it is.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -26,6 +26,8 @@ pub(super) struct TaskState {
     pub smallest: f64,
     pub device_set: usize,
     pub is_controlled: bool,
+    /// It fires whenever a device is idle, so how busy it keeps one says nothing of what it needs.
+    pub is_eager: bool,
     /// r̃.
     pub rate: f64,
     /// b̃in.
@@ -51,6 +53,7 @@ impl TaskState {
             smallest: task.sizes.fitting(1).unwrap_or(1) as f64,
             device_set: task.device_set,
             is_controlled: task.goal.is_some(),
+            is_eager: false,
             rate: 0.0,
             batch_in: 0.0,
             batch: 0.0,
@@ -104,6 +107,15 @@ impl TaskState {
     /// How much of one device's time it takes.
     pub fn load(&self) -> f64 {
         self.rate * self.service_us() / self.series()
+    }
+
+    /// How much of one device's time it cannot do without. An eager task takes what is left of it, in small batches; where
+    /// others need it, its batches grow by themselves, up to the largest.
+    pub fn needed_load(&self) -> f64 {
+        match self.is_eager {
+            true => self.rate * (self.profile.t0_us / self.largest + self.profile.t1_us),
+            false => self.load(),
+        }
     }
 
     fn take(&mut self, measure: &TaskMeasure, waits_least: f64) {
@@ -239,7 +251,8 @@ impl Model {
     }
 
     /// Which device sets work off a backlog: they were busy all the time, and paths through them are late beyond what
-    /// bursts and hold-ups do.
+    /// bursts and hold-ups do. Eager tasks count with what they need, or a device that they share would be taken to be in a
+    /// backlog for ever.
     pub fn find_overloads(&mut self, measures: &[TaskMeasure], paths: &[PathMeasure]) {
         let late = self.paths.iter().zip(paths);
         let late = late.filter(|(path, measure)| measure.p95_us > path.goal.goal_us());
@@ -247,6 +260,9 @@ impl Model {
         self.overloaded = 0;
         for (number, set) in self.device_sets.iter().enumerate() {
             let times = members(*set).map(|task| {
+                if self.tasks[task].is_eager {
+                    return self.tasks[task].needed_load();
+                }
                 let Profile { t0_us, t1_us } = measures[task].profile;
                 let rows = measures[task].batch.max(self.tasks[task].smallest);
                 measures[task].batches_per_s / 1e6 * (t0_us + t1_us * rows)
@@ -271,6 +287,13 @@ impl Model {
     /// How much of its devices' time a device set takes, by the plan.
     pub fn load(&self, device_set: usize) -> f64 {
         let loads = members(self.device_sets[device_set]).map(|task| self.tasks[task].load());
+        loads.sum::<f64>() / self.devices[device_set]
+    }
+
+    /// The same of what its tasks cannot do without.
+    pub fn needed_load(&self, device_set: usize) -> f64 {
+        let members = members(self.device_sets[device_set]);
+        let loads = members.map(|task| self.tasks[task].needed_load());
         loads.sum::<f64>() / self.devices[device_set]
     }
 

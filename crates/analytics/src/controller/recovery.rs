@@ -158,7 +158,7 @@ impl Recovery {
     pub fn keep_up(&mut self, model: &mut Model) {
         self.raised = 0;
         for device_set in 0..model.device_sets.len() {
-            if model.load(device_set) > BUSY_MAX {
+            if model.needed_load(device_set) > BUSY_MAX {
                 self.raise(model, device_set);
             }
         }
@@ -174,7 +174,7 @@ impl Recovery {
                 left -= state.rate * state.profile.t1_us;
                 open |= 1 << task;
             } else {
-                left -= state.load();
+                left -= state.needed_load();
             }
         }
         // Those that cannot be as large as they should leave more to the others.

@@ -52,8 +52,12 @@ impl Control {
             profile: UNMEASURED,
             waited: 0.0,
         };
+        let mut controller = Controller::new(graph, kind);
+        let eager = tasks.iter().enumerate();
+        let eager = eager.filter(|(_, task)| task.policy() == Policy::None);
+        eager.for_each(|(number, _)| controller.set_eager(number));
         Some(Control {
-            controller: Controller::new(graph, kind),
+            controller,
             tasks: vec![nothing; tasks.len()],
             paths: vec![PathMeasure::default(); paths],
             began_ns: now_ns,

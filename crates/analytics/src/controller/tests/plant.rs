@@ -90,9 +90,13 @@ pub struct Plant {
 impl Plant {
     pub fn new(loads: Vec<Load>, kind: Kind) -> Self {
         let tasks: Vec<Task> = loads.iter().map(|load| load.task.clone()).collect();
-        let graph = Graph::new(tasks, vec![1]).unwrap();
+        // Those without a goal fire whatever waits.
+        let eager = loads.iter().enumerate();
+        let eager = eager.filter(|(_, load)| load.task.goal.is_none());
+        let mut controller = Controller::new(Graph::new(tasks, vec![1]).unwrap(), kind);
+        eager.for_each(|(number, _)| controller.set_eager(number));
         Self {
-            controller: Controller::new(graph, kind),
+            controller,
             queues: loads.iter().map(|_| Queue::default()).collect(),
             forecast: vec![1.0; loads.len()],
             loads,
