@@ -193,6 +193,13 @@ impl Manager {
         intervals.min().unwrap_or(Duration::ZERO)
     }
 
+    /// The manager serves a replay at full speed, where nobody waits for a single label soon, but a producer may wait for one
+    /// before it sends more. So no policy waits for series without end: where nothing new has come for some milliseconds,
+    /// those that know no other bound fire what is there.
+    pub fn gather(&mut self) {
+        self.tasks.iter_mut().for_each(Task::expect_stalls);
+    }
+
     /// From now on fires at once whatever is there: the producers have ended, or soon will.
     pub fn drain(&mut self) {
         self.tasks.iter_mut().for_each(Task::drain);

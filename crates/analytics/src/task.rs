@@ -51,6 +51,10 @@ const LOOK_MAX_LEAST: usize = 64;
 /// were there, so nothing else says that there is something to do.
 const PARKED_POLL: Duration = Duration::from_micros(100);
 
+/// After so long without news a producer that may wait for a label is taken to do so. Much longer than one that does not takes
+/// to read on.
+const STALL: Duration = Duration::from_millis(5);
+
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
 
@@ -94,6 +98,8 @@ pub struct Task {
     /// How many series of one ring input are looked at in one round, at most.
     look_max: usize,
     draining: bool,
+    /// In a replay whose producers may wait for labels: when something new was last seen. `None` where they wait for nothing.
+    news_ns: Option<u64>,
     /// How long batches since the last round are expected to take that ran on the manager's thread.
     work_ns: u64,
     /// Accepted, and not in use before [`Task::commit`].
@@ -161,6 +167,7 @@ impl Task {
             look_max: dispatch.largest().max(LOOK_MAX_LEAST),
             dispatch,
             draining: false,
+            news_ns: None,
             work_ns: 0,
             standby: None,
             swap: None,
@@ -212,6 +219,18 @@ impl Task {
     /// From now on fires at once whatever is there: the producers have ended, or soon will.
     pub fn drain(&mut self) {
         self.draining = true;
+    }
+
+    /// The producers may wait for a label before they send more ([`Manager::gather`](crate::Manager::gather)).
+    pub(crate) fn expect_stalls(&mut self) {
+        self.news_ns = Some(0);
+    }
+
+    /// Whether producers that may wait for a label have sent nothing for some time.
+    fn is_stalled(&self, now_ns: u64) -> bool {
+        let stall_ns = STALL.as_nanos() as u64;
+        self.news_ns
+            .is_some_and(|news_ns| now_ns.saturating_sub(news_ns) >= stall_ns)
     }
 
     /// Whether all is over: at the last round each ring input's producer was gone and its ring empty, and nothing is on its
@@ -330,6 +349,7 @@ impl Task {
                 profile: device_slot.profile(),
                 plan: self.plan,
                 ring_full,
+                stalled: self.is_stalled(now_ns),
                 draining: self.draining,
             }) {
                 Decision::Wait => {}

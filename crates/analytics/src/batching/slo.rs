@@ -52,7 +52,9 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
             None => now.fire_all(Trigger::Slo),
         };
     }
-    if left <= profile.latency(now.size_up()) {
+    // With such a budget age never fires, and somebody may wait for one of these labels before more can come.
+    let is_stalled = now.stalled && now.plan.budget == Duration::MAX;
+    if is_stalled || left <= profile.latency(now.size_up()) {
         now.fire_all(Trigger::MaxWait)
     } else if now.ring_full {
         now.fire_all(Trigger::RingFull)

@@ -444,6 +444,38 @@ fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
 }
 
 #[test]
+fn full_batches_are_not_waited_for_where_a_replay_waits_for_their_labels() {
+    let on_off = Policy::OnOff {
+        latency_goal: Duration::from_millis(2),
+        delta: 0.05,
+    };
+    for (policy, gathers, is_labelled) in [
+        (Policy::Max, true, true),
+        (Policy::Max, false, false),
+        (on_off, true, true),
+    ] {
+        let plan = Plan {
+            policy,
+            batch_us: Some(100.0),
+            ..Plan::at_once()
+        };
+        let mut world = World::new(vec![plan]);
+        if gathers {
+            world.manager.gather();
+        }
+        for flow in 0..4 {
+            world.emit(0, flow, 1, 99);
+            world.rounds(100);
+        }
+        let waiting = world.manager.undecided();
+        assert!(policy != Policy::Max || waiting == 4, "more come");
+        world.rounds(500);
+        let left = world.manager.undecided();
+        assert_eq!(left == 0, is_labelled, "{policy:?}, {gathers}: {left}");
+    }
+}
+
+#[test]
 fn a_device_that_fails_leaves_the_other_tasks_alone() {
     let failing = Plan {
         fails: true,

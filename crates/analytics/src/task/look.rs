@@ -14,6 +14,11 @@ impl Task {
         for i in in_turn(self.turn, self.queues.len()) {
             seen += self.look_at(i, now_ns);
         }
+        if let Some(news_ns) = &mut self.news_ns
+            && seen > 0
+        {
+            *news_ns = now_ns;
+        }
         self.reconsidered_at = self.decided_elsewhere;
         if nothing_waited && self.waiting() > 0 {
             self.timer_ns = now_ns;
