@@ -61,7 +61,7 @@ pub use graph::{
     inherent_violations,
 };
 pub use measure::{PathMeasure, TaskMeasure};
-use model::Model;
+use model::{Model, members};
 use projection::Projection;
 use recovery::Recovery;
 use std::time::Duration;
@@ -135,6 +135,8 @@ pub struct Controller {
     /// The plan as it was: before steps along the gradient, and before rounding.
     before: Vec<f64>,
     seen: Vec<Seen>,
+    /// The tasks whose batches were halved in this period.
+    halved: u64,
     outputs: Vec<Output>,
 }
 
@@ -149,6 +151,7 @@ impl Controller {
             recovery: Recovery::new(tasks, paths),
             before: vec![0.0; tasks],
             seen: vec![Seen::default(); paths],
+            halved: 0,
             outputs: vec![
                 Output {
                     trigger: 0,
@@ -195,6 +198,7 @@ impl Controller {
         for (path, measure) in paths.iter().enumerate().take(self.seen.len()) {
             self.judge(path, measure);
         }
+        self.halved = 0;
         match self.kind {
             Kind::Slo => self.plan(),
             Kind::OnOff => baselines::on_off(&mut self.model, &mut self.recovery),
@@ -243,7 +247,8 @@ impl Controller {
         self.publish();
     }
 
-    /// Cuts a path by half: its budget, and all that it waits for in batches of its own.
+    /// Cuts a path by half: its budget, and all that it waits for in batches of its own. Paths that end at one task are late
+    /// together; a task that several of them share is halved once in a period all the same, not once for each.
     fn halve(&mut self, path: usize) {
         let state = &mut self.model.paths[path];
         let least_us = BUDGET_LEAST * state.goal.aim_us();
@@ -251,10 +256,11 @@ impl Controller {
             return;
         }
         state.budget_us = (state.budget_us / 2.0).max(least_us);
-        for &task in state.tasks() {
+        for task in members(state.on & !self.halved) {
             let b = &mut self.model.tasks[task].b;
             *b = if *b >= 2.0 { *b / 2.0 } else { 0.0 };
         }
+        self.halved |= state.on;
     }
 
     /// Sets a path's budget by how its goal was met.
