@@ -35,7 +35,8 @@ impl Control {
         });
         // The check of a configuration sees to it that all are of one kind.
         let kind = kinds.next()?;
-        // As many tasks and chains as a configuration allows always fit, and sizes and profiles were checked.
+        // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer chains than a controller takes,
+        // because chains that others cover are left out. Its check has seen to sizes, profiles and circles.
         let shared = graph(tasks).ok()?;
         let homes = match kind {
             Kind::Slo => shared.homes(),

@@ -212,6 +212,24 @@ fn a_task_that_is_followed_through_another_one_makes_no_path_of_its_own() {
 }
 
 #[test]
+fn all_tasks_that_a_configuration_can_have_fit_however_they_follow_each_other() {
+    // Layers of tasks, each after all tasks of all layers before: there is no other way to more chains. Of so many tasks in
+    // front of one, 3^(n/3) chains lead to it at most.
+    let tasks = cring::TASKS_MAX;
+    let mut most = 0;
+    for ends in 0..1 << (tasks - 1) {
+        let layer = |task: usize| (ends & ((1 << task) - 1) as u32).count_ones();
+        let of = |task: usize| {
+            let before: Vec<usize> = (0..task).filter(|it| layer(*it) < layer(task)).collect();
+            load(5.0, 2.0, 32, 1000, 0.05, &before).task
+        };
+        let graph = Graph::new((0..tasks).map(of).collect(), vec![1]).unwrap();
+        most = most.max(graph.paths().len());
+    }
+    assert!((16..=PATHS_MAX).contains(&most), "{most}");
+}
+
+#[test]
 fn paths_that_end_at_one_task_halve_what_they_share_once() {
     let loads = [
         load(5.0, 2.0, 512, 90_000, 0.0, &[]),
