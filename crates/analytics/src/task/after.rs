@@ -115,8 +115,13 @@ impl Task {
         decided != self.reconsidered_at && self.queues.iter().any(Queue::has_parked)
     }
 
-    /// As [`Task::look_at`], where the labels of other tasks say which series go on.
-    pub(super) fn look_after_others(&mut self, ring_input: usize, new: usize, now_ns: u64) {
+    /// As [`Task::look_at`], where the labels of other tasks say which series go on. Returns how many are for the devices.
+    pub(super) fn look_after_others(
+        &mut self,
+        ring_input: usize,
+        new: usize,
+        now_ns: u64,
+    ) -> usize {
         let (after, queue) = (&self.after, &mut self.queues[ring_input]);
         let (ready, not_asked) = (&mut self.ready, &mut self.counters.not_asked);
         ready.clear();
@@ -147,9 +152,10 @@ impl Task {
             }
         }
         let ready = std::mem::take(&mut self.ready);
-        self.admit(ring_input, ready.len(), ready.iter().copied(), now_ns);
+        let kept = self.admit(ring_input, ready.len(), ready.iter().copied(), now_ns);
         self.ready = ready;
         self.queues[ring_input].release();
+        kept
     }
 }
 

@@ -20,7 +20,7 @@ const LATE_ONE_IN: u64 = 100;
 pub(crate) struct Measure {
     /// Series that want a device.
     arrived: u64,
-    /// Looks that brought some.
+    /// Looks at all rings that brought some.
     looks: u64,
     /// Series that had to wait for the label of another task.
     waited: u64,
@@ -88,7 +88,7 @@ impl Measure {
         self.labels.as_ref().map(|labels| labels.goal)
     }
 
-    /// So many series came in one look that want a device.
+    /// So many series came in one look at all rings that want a device.
     pub fn arrived(&mut self, series: usize) {
         self.arrived += series as u64;
         self.looks += u64::from(series > 0);
