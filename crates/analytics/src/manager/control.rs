@@ -147,6 +147,11 @@ fn drifts(tasks: &[Task]) -> u64 {
 }
 
 /// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.
+///
+/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices overlap in part, as where one
+/// task has a device and another one has that and a second, they count as apart, and neither plans for the batches of the
+/// other: its goal is kept by what is measured only, and a backlog on the common device may go unnoticed. To count them
+/// as one set would be wrong in another way, because a task does not have the time of devices that it cannot use.
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {
