@@ -131,7 +131,7 @@ impl Manager {
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
-            self.control = Control::of(&mut self.tasks, now_ns);
+            self.control = Control::of(&mut self.tasks, self.control.take(), now_ns);
             self.controlled_at = changes;
         }
         if let Some(control) = &mut self.control {

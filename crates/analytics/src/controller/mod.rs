@@ -226,19 +226,26 @@ impl Controller {
         true
     }
 
-    /// From now on this is the goal of a task that has one already. A shorter one is planned for at once.
-    pub fn set_goal(&mut self, task: usize, goal: Goal) {
-        for (path, seen) in self.model.paths.iter_mut().zip(&mut self.seen) {
-            if path.last() == task {
-                let budget_us = path.budget_us.min(path.goal.aim_us());
-                path.budget_us = budget_us * goal.aim_us() / path.goal.aim_us();
-                path.goal = goal;
+    /// Goes on from where another controller of the same tasks is, which have other goals, devices or sizes by now: with its
+    /// plan, as far as that is still in time. So a shorter goal is planned for at once, and a task where nothing has changed
+    /// keeps its batches.
+    pub fn go_on_from(&mut self, before: &Controller) {
+        if self.kind != before.kind || self.outputs.len() != before.outputs.len() {
+            return;
+        }
+        self.model.go_on_from(&before.model);
+        self.outputs.clone_from(&before.outputs);
+        for (path, seen) in self.model.paths.iter().zip(&mut self.seen) {
+            let same = before.model.paths.iter().zip(&before.seen);
+            let mut same = same.filter(|(it, _)| (&it.tasks, it.goal) == (&path.tasks, path.goal));
+            *seen = match same.next() {
+                Some((_, seen)) => *seen,
                 // What waits already may be late by the new goal. That says nothing about the new plan.
-                *seen = Seen {
+                None => Seen {
                     has_cut: true,
                     ..Seen::default()
-                };
-            }
+                },
+            };
         }
         if self.kind == Kind::Slo {
             self.recovery.recover(&mut self.model);

@@ -118,6 +118,19 @@ impl TaskState {
         }
     }
 
+    /// What was measured holds on, and what was planned where it still can be.
+    fn go_on_from(&mut self, before: &TaskState) {
+        self.rate = before.rate;
+        self.batch_in = before.batch_in;
+        self.batch = before.batch;
+        (self.apart_us, self.quiet_us) = (before.apart_us, before.quiet_us);
+        self.is_source = before.is_source;
+        self.b = match self.is_controlled {
+            true => before.b.min(self.largest),
+            false => 0.0,
+        };
+    }
+
     fn take(&mut self, measure: &TaskMeasure, waits_least: f64) {
         let rate = measure.rate_per_s / 1e6;
         let leaps = rate > LEAP * self.rate || self.rate > LEAP * rate;
@@ -165,6 +178,17 @@ impl PathState {
             goal: path.goal,
             budget_us: path.goal.aim_us(),
             p95_us: 0.0,
+        }
+    }
+
+    /// What was measured holds on. The budget is as much of the new goal as it was of the old one, or all of that.
+    fn go_on_from(&mut self, before: &PathState) {
+        (self.skipped, self.on) = (before.skipped, before.on);
+        self.p95_us = before.p95_us;
+        self.budget_us = before.budget_us;
+        if self.goal != before.goal {
+            let part = (before.budget_us / before.goal.aim_us()).min(1.0);
+            self.budget_us = part * self.goal.aim_us();
         }
     }
 
@@ -242,6 +266,25 @@ impl Model {
             path.skipped = path.tasks.iter().rposition(last_source).unwrap_or(0);
             path.on = path.tasks().iter().map(|task| 1 << task).sum();
         }
+        self.find_running();
+    }
+
+    /// Goes on from the model of the same tasks on other devices, or with other goals.
+    pub fn go_on_from(&mut self, before: &Model) {
+        for (task, before) in self.tasks.iter_mut().zip(&before.tasks) {
+            task.go_on_from(before);
+        }
+        for path in &mut self.paths {
+            let mut same = before.paths.iter().filter(|it| it.tasks == path.tasks);
+            if let Some(before) = same.next() {
+                path.go_on_from(before);
+            }
+        }
+        self.find_running();
+    }
+
+    /// The tasks that get series, and how busy devices are with them.
+    fn find_running(&mut self) {
         let running = self.tasks.iter().enumerate();
         let running = running.filter(|(_, task)| task.rate > RATE_LEAST);
         self.running = running.map(|(number, _)| 1 << number).sum();

@@ -25,8 +25,9 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Of tasks of which some has a goal; `None` where none has one.
-    pub fn of(tasks: &mut [Task], now_ns: u64) -> Option<Control> {
+    /// Of tasks of which some has a goal; `None` where none has one. Goes on from where the one before is, and gives tasks their
+    /// plans at once, because those that they have may be far too long for a new goal.
+    pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
         tasks.iter_mut().for_each(|task| task.spread(0, None));
         let mut kinds = tasks.iter().filter_map(|task| match task.policy() {
             Policy::Slo { .. } => Some(Kind::Slo),
@@ -57,14 +58,20 @@ impl Control {
         let eager = tasks.iter().enumerate();
         let eager = eager.filter(|(_, task)| task.policy() == Policy::None);
         eager.for_each(|(number, _)| controller.set_eager(number));
-        Some(Control {
+        if let Some(before) = &before {
+            controller.go_on_from(&before.controller);
+        }
+        let control = Control {
             controller,
             tasks: vec![nothing; tasks.len()],
             paths: vec![PathMeasure::default(); paths],
-            began_ns: now_ns,
+            // What tasks have measured since goes on to count.
+            began_ns: before.map_or(now_ns, |it| it.began_ns),
             homes,
             drifts: drifts(tasks),
-        })
+        };
+        control.publish(tasks);
+        Some(control)
     }
 
     /// Cuts where that is due, and ends the control period when it is over. Returns whether devices take other times than those

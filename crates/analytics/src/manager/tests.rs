@@ -1,7 +1,9 @@
 //! Several tasks on one thread: who is asked, who fires first, and that sums close for each.
 
 use super::*;
-use crate::{After, CacheConfig, Config, FailureKind, Need, Policy, RingInput, Test};
+use crate::{
+    After, CacheConfig, Config, FailureKind, Need, Policy, RingInput, Settings, Standby, Test,
+};
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use cring::{
     Depth, Feature, Features, FlowRef, Label, LabelWord, Labels, Producer, Series, Slot, TaskWords,
@@ -102,6 +104,7 @@ struct World {
     words: Arc<Words>,
     log: Log,
     now_us: u64,
+    turn: u32,
 }
 
 /// One task: its policy, what it depends on, the lane of its device, or of two devices.
@@ -155,6 +158,31 @@ fn words_of(task: u8) -> TaskWords {
     }
 }
 
+fn config(policy: Policy) -> Config {
+    Config {
+        k: 2,
+        features: vec![Feature::SignedLength],
+        context: Vec::new(),
+        policy,
+        cache: CacheConfig {
+            prefix: 0,
+            entries: 0,
+            audit: 0.0,
+        },
+        probe: Vec::new(),
+        word: 0,
+        priority: 0,
+        after: After::default(),
+    }
+}
+
+fn slo(ms: u64) -> Policy {
+    Policy::Slo {
+        latency_goal: Duration::from_millis(ms),
+        delta: 0.05,
+    }
+}
+
 impl World {
     fn new(plans: Vec<Plan>) -> World {
         let words = Words((0..64 * TASKS).map(|_| LabelWord::new()).collect());
@@ -189,19 +217,9 @@ impl World {
             let first = accelerator(plan.lane, plan.fails);
             let second = plan.second_lane.map(|lane| accelerator(lane, plan.fails));
             let config = Config {
-                k: 2,
-                features: vec![Feature::SignedLength],
-                context: Vec::new(),
-                policy: plan.policy,
-                cache: CacheConfig {
-                    prefix: 0,
-                    entries: 0,
-                    audit: 0.0,
-                },
-                probe: Vec::new(),
-                word: 0,
-                priority: 0,
+                word: number as u8,
                 after: plan.after,
+                ..config(plan.policy)
             };
             let accelerators = [first].into_iter().chain(second);
             Task::new(config, vec![input], accelerators.collect()).unwrap()
@@ -213,6 +231,7 @@ impl World {
             words,
             log,
             now_us: 0,
+            turn: 0,
         }
     }
 
@@ -224,12 +243,13 @@ impl World {
 
     /// The same, of a flow that has asked already.
     fn push(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
+        self.push_of(task, (flow, 0), class, percent);
+    }
+
+    fn push_of(&mut self, task: u8, (index, generation): (u32, u32), class: u16, percent: u16) {
         let now_ns = self.now_us * 1000;
         assert!(self.producers[usize::from(task)].push(|slot| {
-            slot.flow = FlowRef {
-                index: flow,
-                generation: 0,
-            };
+            slot.flow = FlowRef { index, generation };
             slot.emitted_ns = now_ns;
             slot.series = Series::new(6, 2, Features::LENGTHS);
             slot.series.set_signed(0, i32::from(class));
@@ -248,6 +268,36 @@ impl World {
                 assert!(counters.decided() <= counters.series);
             }
         }
+    }
+
+    /// A series of each task every millisecond, for so many of them; flows are used again when their labels are there.
+    fn play(&mut self, ms: u32) {
+        for _ in 0..ms {
+            self.turn = (self.turn + 1) % 64;
+            for task in 0..self.producers.len() as u8 {
+                self.words.word(task, self.turn).retire();
+                let generation = self.words.word(task, self.turn).read().0;
+                self.words.word(task, self.turn).pend(generation);
+                self.push_of(task, (self.turn, generation), 1, 99);
+            }
+            self.rounds(100);
+        }
+    }
+
+    /// From now on this is the policy of a task.
+    fn set_policy(&mut self, task: usize, policy: Policy) {
+        let task = &mut self.manager.tasks_mut()[task];
+        let settings = Settings::change(&config(task.policy()), &config(policy)).unwrap();
+        task.prepare(Standby {
+            model: None,
+            settings: Some(settings),
+        })
+        .unwrap();
+        task.commit();
+    }
+
+    fn batches(&self, task: usize) -> u64 {
+        self.manager.tasks()[task].counters().devices[0].batches
     }
 
     fn class(&self, task: u8, flow: u32) -> Option<u16> {
@@ -600,6 +650,44 @@ fn a_slow_task_leaves_a_device_to_one_whose_goal_could_not_hold_otherwise() {
     // Where that one is down, it goes to the first.
     let world = run(urgent_and_slow(10_000.0, true));
     assert_eq!(lanes_of(&world, 1), [0, 1]);
+}
+
+/// Two tasks with goals of 50 ms, which come to full batches of 8.
+fn two_with_goals() -> World {
+    let goal = || Plan {
+        policy: slo(50),
+        batch_us: Some(100.0),
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![goal(), goal()]);
+    world.play(2000);
+    let before = world.batches(0);
+    world.play(80);
+    assert_eq!(world.batches(0) - before, 10);
+    world
+}
+
+#[test]
+fn a_shorter_goal_is_kept_at_once() {
+    let mut world = two_with_goals();
+    world.play(100);
+    world.set_policy(0, slo(2));
+    world.rounds(2);
+    for _ in 0..100 {
+        world.play(1);
+        // Series that come now are labelled in time; those of the other task wait for their batch.
+        world.rounds(100);
+        assert_eq!(world.class(0, world.turn), Some(1));
+    }
+}
+
+#[test]
+fn a_change_of_one_task_leaves_the_others_their_batches() {
+    let mut world = two_with_goals();
+    let before = world.batches(0);
+    world.set_policy(1, slo(40));
+    world.play(80);
+    assert_eq!(world.batches(0) - before, 10);
 }
 
 #[test]
