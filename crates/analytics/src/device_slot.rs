@@ -264,6 +264,12 @@ impl DeviceSlot {
         self.flight.is_none() || self.condition.state == DeviceState::Hung
     }
 
+    /// Whether plans that were made with the one here hold for another one: it has the same sizes and the same profile.
+    pub fn plans_as(&self, other: &Accelerator) -> bool {
+        let own = &self.accelerator;
+        own.device.sizes() == other.device.sizes() && own.profile == other.profile
+    }
+
     /// From now on the new one; the old one is returned.
     pub fn replace(&mut self, new: Accelerator, model: Model, now_ns: u64) -> Accelerator {
         self.rows.reserve(new.device.sizes().largest());

@@ -88,7 +88,7 @@ pub struct Task {
     priority: u8,
     devices_left: usize,
     unreachable: Option<Duration>,
-    /// How often its policy has changed, or the sizes of its devices.
+    /// How often its policy has changed, or the sizes of its devices or what their batches take by their profiles.
     changes: u64,
     counters: Counters,
     /// When the timer was started that the policies measure the timeout by.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    After, CacheConfig, Config, FailureKind, Need, Policy, RingInput, Settings, Standby, Test,
+    After, CacheConfig, Config, FailureKind, Need, NewModel, Policy, RingInput, Settings, Standby,
+    Test,
 };
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use cring::{
@@ -115,6 +116,7 @@ struct Plan {
     second_lane: Option<u8>,
     /// What a batch takes by the device's profile, in µs.
     batch_us: Option<f64>,
+    /// Its only device fails, or the second of two.
     fails: bool,
     /// While this holds its devices hang, which is noticed after [`DEADLINE`].
     hangs: Arc<AtomicBool>,
@@ -137,6 +139,26 @@ impl Plan {
         Plan {
             after: After { needs },
             ..Plan::at_once()
+        }
+    }
+
+    fn accelerator(&self, number: usize, lane: u8, fails: bool, log: &Log) -> crate::Accelerator {
+        let device: Box<dyn Device> = Box::new(Echo {
+            number: number + 10 * usize::from(lane),
+            sizes: Sizes::Any { cap: 8 },
+            input: vec![0.0; 16],
+            answers: Vec::with_capacity(8),
+            in_flight: false,
+            fails,
+            hangs: self.hangs.clone(),
+            log: log.clone(),
+        });
+        let profile = self.batch_us.map(|t0_us| Profile { t0_us, t1_us: 0.0 });
+        crate::Accelerator {
+            lane,
+            profile,
+            deadline: Some(DEADLINE),
+            ..device.into()
         }
     }
 }
@@ -195,27 +217,10 @@ impl World {
                 series,
                 labels: words.clone(),
             };
-            let accelerator = |lane: u8, fails| {
-                let device: Box<dyn Device> = Box::new(Echo {
-                    number: number + 10 * usize::from(lane),
-                    sizes: Sizes::Any { cap: 8 },
-                    input: vec![0.0; 16],
-                    answers: Vec::with_capacity(8),
-                    in_flight: false,
-                    fails,
-                    hangs: plan.hangs.clone(),
-                    log: log.clone(),
-                });
-                let profile = plan.batch_us.map(|t0_us| Profile { t0_us, t1_us: 0.0 });
-                crate::Accelerator {
-                    lane,
-                    profile,
-                    deadline: Some(DEADLINE),
-                    ..device.into()
-                }
-            };
-            let first = accelerator(plan.lane, plan.fails);
-            let second = plan.second_lane.map(|lane| accelerator(lane, plan.fails));
+            let fails_first = plan.fails && plan.second_lane.is_none();
+            let first = plan.accelerator(number, plan.lane, fails_first, &log);
+            let second = plan.second_lane;
+            let second = second.map(|lane| plan.accelerator(number, lane, plan.fails, &log));
             let config = Config {
                 word: number as u8,
                 after: plan.after,
@@ -688,6 +693,34 @@ fn a_change_of_one_task_leaves_the_others_their_batches() {
     world.set_policy(1, slo(40));
     world.play(80);
     assert_eq!(world.batches(0) - before, 10);
+}
+
+#[test]
+fn a_goal_is_judged_by_the_model_in_use() {
+    let of = |batch_us| Plan {
+        policy: slo(2),
+        batch_us: Some(batch_us),
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![of(100.0)]);
+    world.rounds(1);
+    assert_eq!(world.manager.tasks()[0].unreachable(), None);
+    // The same sizes, and another profile.
+    let accelerator = of(3_000.0).accelerator(0, 0, false, &world.log);
+    let task = &mut world.manager.tasks_mut()[0];
+    let model = NewModel {
+        accelerators: vec![accelerator],
+        generation: 1,
+    };
+    task.prepare(Standby {
+        model: Some(model),
+        settings: None,
+    })
+    .unwrap();
+    task.commit();
+    world.rounds(1);
+    let unreachable = world.manager.tasks()[0].unreachable();
+    assert_eq!(unreachable, Some(Duration::from_millis(3)));
 }
 
 #[test]
