@@ -13,7 +13,8 @@
 //! as there are lanes are fired in a round, so that the clock is read again between two of them that run on this thread.
 //!
 //! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no room. Then tasks fire by
-//! their priority, so that it is the rings of the others that stay full.
+//! their priority, so that it is the rings of the others that stay full. A task that another one waits for has at least the
+//! priority of that one, which could not be asked otherwise.
 
 mod control;
 mod hold_up;
@@ -58,6 +59,8 @@ pub struct Manager {
     tasks: Vec<Task>,
     /// The tasks in the order in which they fire: by their rank, and when their oldest series is due; made anew in each round.
     order: Vec<Place>,
+    /// By task: its priority, or the greatest of those that wait for its labels.
+    priorities: Vec<u8>,
     /// Until then a ring has been full lately, so that priorities count.
     crowded_until_ns: u64,
     /// Where a task has a goal.
@@ -74,6 +77,7 @@ impl Manager {
         debug_assert!(!tasks.is_empty(), "a manager has a task");
         Manager {
             order: Vec::with_capacity(tasks.len()),
+            priorities: priorities(&tasks),
             crowded_until_ns: 0,
             control: None,
             hold_up: HoldUp::default(),
@@ -153,7 +157,7 @@ impl Manager {
         for (number, task) in self.tasks.iter().enumerate() {
             task.take_lanes(&mut lanes);
             let rank = if is_crowded {
-                u8::MAX - task.priority()
+                u8::MAX - self.priorities[number]
             } else {
                 0
             };
@@ -230,6 +234,22 @@ impl Manager {
         let tasks = self.tasks.iter();
         tasks.map(|task| task.counters().decided()).sum()
     }
+}
+
+/// By task: its priority, or the greatest of those that wait for its labels, directly or through others.
+fn priorities(tasks: &[Task]) -> Vec<u8> {
+    let mut priorities: Vec<u8> = tasks.iter().map(Task::priority).collect();
+    // Each turn reaches one task further back.
+    for _ in tasks {
+        for (number, task) in tasks.iter().enumerate() {
+            for word in task.waits_for() {
+                if let Some(before) = tasks.iter().position(|it| it.word() == word) {
+                    priorities[before] = priorities[before].max(priorities[number]);
+                }
+            }
+        }
+    }
+    priorities
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const CLASSES: usize = 3;
-const TASKS: usize = 3;
+const TASKS: usize = 4;
 /// A batch on its way for longer counts as lost.
 const DEADLINE: Duration = Duration::from_millis(5);
 
@@ -120,6 +120,7 @@ struct Plan {
     fails: bool,
     /// While this holds its devices hang, which is noticed after [`DEADLINE`].
     hangs: Arc<AtomicBool>,
+    priority: u8,
 }
 
 impl Plan {
@@ -132,6 +133,7 @@ impl Plan {
             batch_us: None,
             fails: false,
             hangs: Arc::default(),
+            priority: 0,
         }
     }
 
@@ -223,6 +225,7 @@ impl World {
             let second = second.map(|lane| plan.accelerator(number, lane, plan.fails, &log));
             let config = Config {
                 word: number as u8,
+                priority: plan.priority,
                 after: plan.after,
                 ..config(plan.policy)
             };
@@ -279,13 +282,23 @@ impl World {
     fn play(&mut self, ms: u32) {
         for _ in 0..ms {
             self.turn = (self.turn + 1) % 64;
-            for task in 0..self.producers.len() as u8 {
-                self.words.word(task, self.turn).retire();
-                let generation = self.words.word(task, self.turn).read().0;
-                self.words.word(task, self.turn).pend(generation);
-                self.push_of(task, (self.turn, generation), 1, 99);
-            }
+            (0..self.producers.len() as u8).for_each(|task| self.ask(task));
             self.rounds(100);
+        }
+    }
+
+    /// A new flow in the place whose turn it is asks a task.
+    fn ask(&mut self, task: u8) {
+        let generation = self.words.word(task, self.turn).retire();
+        self.words.word(task, self.turn).pend(generation);
+        self.push_of(task, (self.turn, generation), 1, 99);
+    }
+
+    /// As many ask a task as its ring has room for.
+    fn fill(&mut self, task: u8) {
+        while self.producers[usize::from(task)].free() > 0 {
+            self.turn = (self.turn + 1) % 64;
+            self.ask(task);
         }
     }
 
@@ -496,6 +509,52 @@ fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
         world.rounds(1);
     }
     assert_eq!(*world.log.lock().unwrap(), [(0, 8), (1, 8), (0, 8)]);
+}
+
+#[test]
+fn in_a_crowd_the_task_with_the_greatest_priority_goes_first() {
+    let of = |priority| Plan {
+        priority,
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![of(1), of(2), of(0)]);
+    let play = |world: &mut World, rounds| {
+        for _ in 0..rounds {
+            (0..3).for_each(|task| world.fill(task));
+            world.rounds(1);
+        }
+        [0, 1, 2].map(|task| world.batches(task))
+    };
+    // One batch a round: all are of the second task.
+    assert_eq!(play(&mut world, 40), [0, 40, 0]);
+    // What it leaves is for the others, the first of them first.
+    for _ in 0..40 {
+        world.fill(0);
+        world.fill(2);
+        world.rounds(1);
+    }
+    let [first, second, third] = [0, 1, 2].map(|task| world.batches(task));
+    assert!(first > 25 && second < 50 && third == 0, "{first} {second}");
+}
+
+#[test]
+fn a_task_that_an_important_one_waits_for_is_not_starved() {
+    let of = |priority, plan| Plan { priority, ..plan };
+    let mut world = World::new(vec![
+        of(0, Plan::at_once()),
+        of(0, Plan::after(vec![below(0, 65_535)])),
+        of(9, Plan::after(vec![below(1, 65_535)])),
+        of(5, Plan::at_once()),
+    ]);
+    for flow in 0..50 {
+        (0..3).for_each(|task| world.emit(task, flow, 1, 50));
+        for _ in 0..8 {
+            world.fill(3);
+            world.rounds(1);
+        }
+        assert_eq!(world.class(2, flow), Some(1), "flow {flow}");
+    }
+    assert!(world.batches(3) > 200);
 }
 
 #[test]

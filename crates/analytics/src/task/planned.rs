@@ -63,7 +63,7 @@ impl Task {
         self.policy
     }
 
-    /// Where devices cannot keep up, tasks with the greatest go first.
+    /// As configured: where devices cannot keep up, tasks with the greatest go first.
     pub(crate) fn priority(&self) -> u8 {
         self.priority
     }
