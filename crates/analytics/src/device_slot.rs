@@ -62,6 +62,8 @@ pub(crate) struct DeviceSlot {
     /// What batches take; none without a profile.
     forecast: Option<Forecast>,
     flight: Option<Flight>,
+    /// Rows of a batch that was filled, and is submitted at the end of the round.
+    filled: Option<usize>,
     condition: Condition,
 }
 
@@ -93,6 +95,7 @@ impl DeviceSlot {
             accelerator,
             model: Model::default(),
             flight: None,
+            filled: None,
             condition: Condition::up(0),
         }
     }
@@ -112,7 +115,7 @@ impl DeviceSlot {
 
     /// Whether it can be given a batch of series now.
     pub fn is_free(&self) -> bool {
-        self.is_up() && self.flight.is_none()
+        self.is_up() && self.flight.is_none() && self.filled.is_none()
     }
 
     /// See [`Accelerator::lane`].
@@ -169,6 +172,16 @@ impl DeviceSlot {
                 *number = wanted.of(series);
             }
         }
+    }
+
+    /// Keeps what was filled until [`DeviceSlot::take_filled`], to be submitted then.
+    pub fn submit_later(&mut self, size: usize) {
+        self.filled = Some(size);
+    }
+
+    /// How many rows there are to be submitted now.
+    pub fn take_filled(&mut self) -> Option<usize> {
+        self.filled.take()
     }
 
     /// Sends off what was filled.

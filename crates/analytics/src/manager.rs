@@ -169,6 +169,9 @@ impl Manager {
         for &(_, _, _, number) in &self.order {
             fired |= self.tasks[number].fire(now_ns, &mut lanes);
         }
+        for task in &mut self.tasks {
+            task.submit_filled(now_ns);
+        }
         fired
     }
 

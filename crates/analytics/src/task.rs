@@ -284,7 +284,8 @@ impl Task {
             .next_retry(lanes)
             .or_else(|| self.next_batch(now_ns, lanes))
         {
-            lanes.take(self.dispatch.device_slots[device_slot].lane());
+            let lane = self.dispatch.device_slots[device_slot].lane();
+            lanes.take(lane);
             self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
                 self.gather_again(device_slot, &fire);
@@ -298,9 +299,9 @@ impl Task {
             self.measure.fired(fire.take);
             let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
             self.work_ns = self.work_ns.saturating_add(work_ns);
-            if let Err(failure) = self.dispatch.device_slots[device_slot].submit(fire.size, now_ns)
-            {
-                self.on_device_failure(device_slot, true, &failure);
+            match lanes.comes_last(lane) {
+                true => self.dispatch.device_slots[device_slot].submit_later(fire.size),
+                false => self.submit(device_slot, fire.size, now_ns),
             }
             fired = true;
         }
@@ -308,6 +309,21 @@ impl Task {
             fired |= self.shed();
         }
         fired
+    }
+
+    /// Submits batches that work on the manager's thread, after all that do not.
+    pub(crate) fn submit_filled(&mut self, now_ns: u64) {
+        for i in 0..self.dispatch.device_slots.len() {
+            if let Some(size) = self.dispatch.device_slots[i].take_filled() {
+                self.submit(i, size, now_ns);
+            }
+        }
+    }
+
+    fn submit(&mut self, device_slot: usize, size: usize, now_ns: u64) {
+        if let Err(failure) = self.dispatch.device_slots[device_slot].submit(size, now_ns) {
+            self.on_device_failure(device_slot, true, &failure);
+        }
     }
 
     /// A batch of those whose first device has failed, if there are any and a device is free.

@@ -493,6 +493,22 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
 }
 
 #[test]
+fn what_works_on_the_managers_thread_is_submitted_last() {
+    let elsewhere = || Plan {
+        lane: 1,
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![Plan::at_once(), elsewhere()]);
+    for flow in 0..3 {
+        world.emit(0, flow, 1, 99);
+        world.emit(1, flow, 1, 99);
+        world.rounds(2);
+    }
+    let log = world.log.lock().unwrap();
+    assert_eq!(log[..4], [(11, 1), (0, 1), (11, 1), (0, 1)]);
+}
+
+#[test]
 fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
     let full = || Plan {
         policy: Policy::Max,
