@@ -111,7 +111,11 @@ impl Manager {
         }
         self.control(now_ns);
         worked |= match self.tasks.as_mut_slice() {
-            [task] => task.fire(now_ns, &mut Lanes::none_shared()),
+            [task] => {
+                let mut lanes = Lanes::none_shared();
+                task.probe(now_ns, &mut lanes);
+                task.fire(now_ns, &mut lanes)
+            }
             _ => self.fire(now_ns),
         };
         let works = self.tasks.iter_mut().map(Task::take_work_ns);
@@ -153,9 +157,14 @@ impl Manager {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
+        self.tasks
+            .iter()
+            .for_each(|task| task.take_lanes(&mut lanes));
+        for task in &mut self.tasks {
+            task.probe(now_ns, &mut lanes);
+        }
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
-            task.take_lanes(&mut lanes);
             let rank = if is_crowded {
                 u8::MAX - self.priorities[number]
             } else {

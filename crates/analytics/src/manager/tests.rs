@@ -622,6 +622,36 @@ fn a_device_that_fails_leaves_the_other_tasks_alone() {
 }
 
 #[test]
+fn a_probe_takes_its_lane_and_is_not_kept_from_it() {
+    let failing = Plan {
+        fails: true,
+        ..Plan::at_once()
+    };
+    let slow = Arc::new(AtomicBool::new(false));
+    let other = Plan {
+        hangs: slow.clone(),
+        ..Plan::at_once()
+    };
+    let mut world = World::new(vec![other, failing]);
+    world.emit(1, 0, 1, 99);
+    world.rounds(3);
+    let probes = |world: &World| world.manager.tasks()[1].counters().devices[0].probes;
+    // A batch of the other task is on the lane while the back-off ends, and for some time after.
+    world.now_us += 9_000;
+    slow.store(true, Ordering::Relaxed);
+    world.emit(0, 0, 1, 99);
+    world.rounds(200);
+    assert_eq!(probes(&world), 0);
+    // Then the probe goes, though the other task always has another batch.
+    slow.store(false, Ordering::Relaxed);
+    world.fill(0);
+    world.rounds(1);
+    assert_eq!((probes(&world), world.batches(0)), (1, 1));
+    world.rounds(1);
+    assert_eq!(world.batches(0), 2);
+}
+
+#[test]
 fn a_session_that_hangs_leaves_the_other_tasks_of_its_lane_alone() {
     let hanging = Plan {
         hangs: Arc::new(true.into()),
