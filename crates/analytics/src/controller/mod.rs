@@ -24,7 +24,7 @@
 //!
 //! * *Several steps a period*. The paper takes one step along the projected gradient, because the next period measures
 //!   where it led. A step ends where the first path becomes tight, so n paths take n periods. The model costs
-//!   microseconds, so up to `STEPS` steps are taken; and triggers go a quarter (`GROWTH`) of the way up per period, so
+//!   microseconds, so up to `STEPS` steps are taken; and triggers go up by a quarter (`GROWTH`) of the plan per period, so
 //!   that measuring still comes first. Down they go at once. `projection` says what is different in a step.
 //! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
 //!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
@@ -91,7 +91,7 @@ const WAITS_LEAST: f64 = 0.05;
 const STEPS: usize = 4;
 /// In a backlog a task waits for what comes in this part of a period at most.
 const BACKLOG_PART: f64 = 0.25;
-/// How much of the way up a trigger goes in a period.
+/// A trigger goes up by this part of what is planned in a period.
 const GROWTH: f64 = 0.25;
 
 /// Which controller it is.
@@ -327,7 +327,7 @@ impl Controller {
         self.recovery.keep_up(&mut self.model);
     }
 
-    /// Lets batches grow by a part of the way only.
+    /// Lets batches grow by a part of the plan only.
     fn slow_down(&mut self) {
         for (task, before) in self.model.tasks.iter_mut().zip(&self.before) {
             if task.b > *before {
