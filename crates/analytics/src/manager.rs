@@ -66,7 +66,7 @@ pub struct Manager {
     /// Where a task has a goal.
     control: Option<Control>,
     hold_up: HoldUp,
-    /// The tasks' changes for which it was made, or left out; `None` before the first round.
+    /// The tasks' changes for which the control was made, or found not to be needed; `None` before the first round.
     controlled_at: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ impl Manager {
         Round::of(worked, seen)
     }
 
-    /// Tells the tasks if the thread was held up, before labels of batches count that are back since.
+    /// Tells the tasks if the thread was held up. This comes before the labels of batches that came back meanwhile are counted.
     fn note_hold_up(&mut self, now_ns: u64) {
         let tasks = &mut self.tasks;
         let rests_until_ns = || tasks.iter_mut().filter_map(Task::rests_until_ns).min();

@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 use swap::Swap;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
-/// A round looks at this many series of an ring input even where batches are smaller, because the cache may answer most.
+/// A round looks at this many series of a ring input even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
 /// How long to rest at most while series wait for the labels of others. Those may be on a ring that was looked at before they

@@ -29,16 +29,17 @@
 //! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
 //!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
 //!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
-//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it grows beyond. That is what the policy does for one task, too.
-//!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall. Labels that are
-//!   late because the thread was held up for longer than D are left out, as long as they are exceptions, for they are late whatever
-//!   the batches are.
+//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it
+//!   grows beyond. That is what the policy does for one task, too. The measured t̃ only says, as in the paper, which paths
+//!   are tight. Below a 16th a budget does not fall. Labels that are late because the thread was held up for longer than D
+//!   are left out, as long as they are exceptions, for they are late whatever the batches are.
 //! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves nothing for goals of one
 //!   or two turnarounds, and nobody makes room for the short goal of another. Here W is what the plan makes it, and
 //!   counts in the gradient (`model`). In the simulated plant, 16 tasks of which 15 follow one need a fifth less of the
 //!   device so (tests, `the_turnaround_is_part_of_the_plan`).
 //! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small batch after the other.
-//!   Until that is over the largest batches go, whatever the age, and no budget is cut.
+//!   Until that is over the largest batches go, whatever the age, and no budget is cut. A task with the policy `none` fires
+//!   whenever a device is idle and may keep it busy for ever; it counts with what it needs.
 //!
 //! What a plan may be off: delays are added as if all stages of a path were slow for the same series, b/r̃ is too long
 //! where series come in bursts, as from a task before, and series that come on several paths are not told apart. All of

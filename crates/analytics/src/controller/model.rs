@@ -12,7 +12,7 @@ use accel::Profile;
 pub(super) const BUSY_MAX: f64 = 0.9;
 /// A rate this far from the last one is taken at once, and not by half: it has leapt.
 const LEAP: f64 = 2.0;
-/// A time that nothing is shorter than, in µs, but what takes none.
+/// Avoids division by zero; in µs.
 const TIME_LEAST: f64 = 1e-9;
 /// Rates below one series in a thousand seconds are as good as none.
 const RATE_LEAST: f64 = 1e-9;

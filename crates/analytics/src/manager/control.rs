@@ -25,7 +25,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Of tasks of which some has a goal; `None` where none has one. Goes on from where the one before is, and gives tasks their
+    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks their
     /// plans at once, because those that they have may be far too long for a new goal.
     pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
         tasks.iter_mut().for_each(|task| task.spread(0, None));

@@ -335,7 +335,7 @@ impl World {
 }
 
 #[test]
-fn a_dear_task_is_asked_where_the_cheap_one_is_unsure() {
+fn an_expensive_task_is_asked_where_the_cheap_one_is_unsure() {
     let needs = vec![below(0, 58_982)];
     let mut world = World::new(vec![Plan::at_once(), Plan::after(needs)]);
     for (flow, percent) in [(0, 95), (1, 50), (2, 89)] {
@@ -346,11 +346,11 @@ fn a_dear_task_is_asked_where_the_cheap_one_is_unsure() {
     assert_eq!(
         world.manager.undecided(),
         6,
-        "the dear one waits for the cheap one"
+        "the expensive one waits for the cheap one"
     );
     world.rounds(3);
-    let dear = [0, 1, 2].map(|flow| world.class(1, flow));
-    assert_eq!(dear, [None, Some(2), Some(2)]);
+    let expensive = [0, 1, 2].map(|flow| world.class(1, flow));
+    assert_eq!(expensive, [None, Some(2), Some(2)]);
     assert_eq!(world.words.word(1, 0).read().1, Label::Unlabelled);
     assert_eq!((world.fates(0), world.fates(1)), ([3, 0, 0], [2, 1, 0]));
 }

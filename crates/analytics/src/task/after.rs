@@ -1,4 +1,4 @@
-//! Tasks that are asked only where the labels of others say so: a cheap model first, a dear one for what stays unsure.
+//! Tasks that are asked only where the labels of others say so: a cheap model first, an expensive one for what stays unsure.
 //!
 //! A series of such a task comes down its own ring as any other. It waits there until the labels that it depends on are
 //! decided, and is then looked up and batched, or passed over. The labels are read where the flow's packets find them, in

@@ -37,8 +37,8 @@ impl Task {
         Some((since_ns.saturating_add(patience_ns), since_ns))
     }
 
-    /// Until when the thread may have rested, for all this task cares: a batch is out, a series came that nobody has seen, or one is
-    /// due. `None` without any of these.
+    /// Until when the thread may have rested without harm to this task: until a batch is out, a series came that nobody has seen,
+    /// or one is due. `None` without any of these.
     pub(crate) fn rests_until_ns(&mut self) -> Option<u64> {
         if !self.dispatch.is_empty() {
             return Some(0);

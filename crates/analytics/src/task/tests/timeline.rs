@@ -22,11 +22,11 @@ const DEADLINE: Duration = Duration::from_micros(300);
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many new flows on an ring input, as far as the ring has room.
+    /// So many new flows on a ring input, as far as the ring has room.
     Emit(usize, usize),
     /// The clock goes on.
     Pass { us: u64 },
-    /// A flow ends, the n-th newest of an ring input.
+    /// A flow ends, the n-th newest of a ring input.
     Retire(usize, usize),
 }
 
