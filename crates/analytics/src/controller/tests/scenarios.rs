@@ -149,7 +149,8 @@ fn the_turnaround_is_part_of_the_plan() {
         mean_load(&periods)
     });
     println!("load {constant:.3} with a constant turnaround, {planned:.3} with a planned one");
-    assert!(planned <= constant * 1.01, "{planned}, {constant}");
+    // A fifth less, with some room for how the random flows come.
+    assert!(planned <= constant * 0.85, "{planned}, {constant}");
 }
 
 #[test]
