@@ -52,7 +52,7 @@ impl Round {
 /// A task's place among those that fire: its rank, when its oldest series is due, since when that waits, and its number. Where
 /// nothing is due, as with the policy `max` or in a backlog, who has waited longest goes first; by their numbers, the first
 /// tasks would have the device for themselves.
-type Place = (u8, u64, u64, usize);
+type Place = ([u8; 2], u64, u64, usize);
 
 /// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again and again.
 pub struct Manager {
@@ -165,10 +165,11 @@ impl Manager {
         }
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
-            let rank = if is_crowded {
-                u8::MAX - self.priorities[number]
-            } else {
-                0
+            // Among those that are as important because one waits for the other, that one goes first: its series have come
+            // further, and without the labels of the other it has none to fire.
+            let rank = match is_crowded {
+                true => [self.priorities[number], task.priority()].map(|it| u8::MAX - it),
+                false => [0, 0],
             };
             let (due_ns, since_ns) = task.due_ns().unwrap_or((u64::MAX, u64::MAX));
             self.order.push((rank, due_ns, since_ns, number));

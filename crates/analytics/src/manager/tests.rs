@@ -574,6 +574,28 @@ fn a_task_that_an_important_one_waits_for_is_not_starved() {
 }
 
 #[test]
+fn nor_does_that_task_starve_the_important_one() {
+    let important = Plan {
+        policy: Policy::Max,
+        priority: 9,
+        ..Plan::after(vec![below(0, 65_535)])
+    };
+    let mut world = World::new(vec![Plan::at_once(), important]);
+    // The first task always has a batch, which is due at once. The second one's never are.
+    for flow in 0..64 {
+        world.emit(0, flow, 1, 50);
+        world.emit(1, flow, 1, 50);
+        world.rounds(1);
+    }
+    for _ in 0..20 {
+        world.fill(0);
+        world.rounds(1);
+    }
+    let [first, second] = [0, 1].map(|task| world.batches(task));
+    assert!(second >= 7, "{first} {second}");
+}
+
+#[test]
 fn full_batches_are_not_waited_for_where_a_replay_waits_for_their_labels() {
     let on_off = Policy::OnOff {
         latency_goal: Duration::from_millis(2),
