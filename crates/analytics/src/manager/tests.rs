@@ -800,6 +800,31 @@ fn two_with_goals() -> World {
 }
 
 #[test]
+fn the_tasks_of_a_cascade_leave_each_other_their_part_of_the_goal() {
+    let goal = |ms, needs| Plan {
+        policy: slo(ms),
+        batch_us: Some(100.0),
+        ..Plan::after(needs)
+    };
+    // Alone, the first could wait 7 ms for a batch of 8. Both have to label within 10 ms.
+    let cascade = vec![goal(50, vec![]), goal(10, vec![below(0, 65_535)])];
+    let mut world = World::new(cascade);
+    world.play(2000);
+    let mut batches = [0, 1].map(|task| world.batches(task));
+    let slo = |world: &World, task: usize| world.manager.tasks()[task].counters().slo;
+    let before = [0, 1].map(|task| slo(&world, task));
+    world.play(2000);
+    for task in 0..2 {
+        let slo = slo(&world, task);
+        assert_eq!(slo.violations - before[task].violations, 0, "task {task}");
+        assert!(slo.periods - before[task].periods >= 9, "{slo:?}");
+        batches[task] = world.batches(task) - batches[task];
+    }
+    assert!(batches[0] >= 350, "batches of at most 6: {batches:?}");
+    assert!(batches[1] <= 1500, "and not one by one: {batches:?}");
+}
+
+#[test]
 fn a_shorter_goal_is_kept_at_once() {
     let mut world = two_with_goals();
     world.play(100);
