@@ -304,8 +304,12 @@ impl World {
 
     /// From now on this is the policy of a task.
     fn set_policy(&mut self, task: usize, policy: Policy) {
+        self.configure(task, &config(policy));
+    }
+
+    fn configure(&mut self, task: usize, new: &Config) {
         let task = &mut self.manager.tasks_mut()[task];
-        let settings = Settings::change(&config(task.policy()), &config(policy)).unwrap();
+        let settings = Settings::change(&config(task.policy()), new).unwrap();
         task.prepare(Standby {
             model: None,
             settings: Some(settings),
@@ -551,6 +555,26 @@ fn in_a_crowd_the_task_with_the_greatest_priority_goes_first() {
     }
     let [first, second, third] = [0, 1, 2].map(|task| world.batches(task));
     assert!(first > 25 && second < 50 && third == 0, "{first} {second}");
+}
+
+#[test]
+fn a_priority_that_changes_counts_from_then_on() {
+    let mut world = World::new(vec![Plan::at_once(), Plan::at_once()]);
+    let play = |world: &mut World| {
+        let before = world.batches(1);
+        for _ in 0..20 {
+            (0..2).for_each(|task| world.fill(task));
+            world.rounds(1);
+        }
+        world.batches(1) - before
+    };
+    assert!(play(&mut world) < 15, "they take turns");
+    let new = Config {
+        priority: 1,
+        ..config(Policy::None)
+    };
+    world.configure(1, &new);
+    assert_eq!(play(&mut world), 20);
 }
 
 #[test]
