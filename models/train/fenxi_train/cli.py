@@ -151,18 +151,20 @@ def parser():
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
 
-    p = commands.add_parser("cascade", help="score a cheap bundle with a dear one where it is not sure, against the dear one alone")
+    p = commands.add_parser("cascade", help="score a cheap bundle with a large one where it is not sure, against the large one alone")
     p.add_argument("first", metavar="FIRST")
     p.add_argument("second", metavar="SECOND")
     answers = p.add_mutually_exclusive_group(required=True)
-    answers.add_argument("--labels", action="append", metavar="TABLE", help="labelled flows that neither has seen")
-    answers.add_argument("--held-out", nargs=2, metavar="FILE.npz", help="what fit --held-out wrote for the first and for the second")
+    answers.add_argument("--labels", action="append", metavar="TABLE", help="labelled flows that none has seen")
+    answers.add_argument("--held-out", nargs="+", metavar="FILE.npz", help="what fit --held-out wrote for the first, the second, and those of --beside")
+    p.add_argument("--beside", nargs="+", default=[], metavar="DIR", help="bundles to compare alone, too, at the depth of the second")
     table_options(p)
     p.add_argument("--first-depth", type=positive, default=None, metavar="N", help="elements that the first sees (its greatest depth)")
     p.add_argument("--second-depth", type=positive, default=None, metavar="N", help="elements that the second sees (its greatest depth)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences below which the second is asked, instead of the usual ones")
     p.add_argument("--batch", type=positive, default=256, help="rows in a batch when device time is measured (256)")
     p.add_argument("--out", default=None, metavar="PLOT.svg", help="plot to create: accuracy over device time")
+    p.add_argument("--json", default=None, metavar="FILE.json", help="file to create: the same figures for programs")
     return made
 
 
