@@ -302,9 +302,10 @@ fn k_follows_the_bundle() {
         "{drawn}"
     );
     check(&["flow.k=3"]).expect_code(0);
-    let refused = check(&["flow.k=5"]).expect_code(65).stderr;
+    let refused = check(&["flow.k=5"]).expect_code(78).stderr;
     assert!(
-        refused.contains("the model wants k = 3 packets and flow.k is 5"),
+        refused.contains("--set: flow.k = 5: the model ")
+            && refused.contains("wants k = 3 packets; set flow.k = 3"),
         "{refused}"
     );
 }

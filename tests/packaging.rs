@@ -9,6 +9,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -215,7 +216,7 @@ fn the_package_works_from_where_it_is_unpacked() {
         .to_string();
     let (code, said) = package.fenxi(&["replay", &demo]);
     assert!(code == 0 && said.contains("TLS 46"), "{code}: {said}");
-    for model in ["protocol", "protocol-int8", "iot-family"] {
+    for model in ["protocol", "protocol-int8", "iot-family", "app-id-k10"] {
         let dir = package
             .path("usr/share/fenxi/models")
             .join(model)
@@ -227,6 +228,28 @@ fn the_package_works_from_where_it_is_unpacked() {
     let config = package.path("etc/fenxi/fenxi.toml").display().to_string();
     let (code, said) = package.fenxi(&["check", "--config-only", "-c", &config]);
     assert_eq!(code, 0, "{said}");
+    // Examples name models where the package has them, and scripts can be run.
+    let examples = package.path("usr/share/doc/fenxi/examples");
+    for example in ["configs/three-tasks.toml", "tasks/tasks.toml"] {
+        let text = std::fs::read_to_string(examples.join(example)).expect(example);
+        let installed = package.path("usr/share/fenxi/models");
+        let text = text.replace(
+            "/usr/share/fenxi/models",
+            installed.to_str().expect("a path"),
+        );
+        std::fs::write(examples.join(example), text).expect(example);
+        let config = examples.join(example).display().to_string();
+        let (code, said) = package.fenxi(&["check", "--config-only", "-c", &config]);
+        assert_eq!(code, 0, "{example}: {said}");
+    }
+    for script in [
+        "tasks/try",
+        "mark/tc-cake.sh",
+        "configs/policy/make-subscribers",
+    ] {
+        let mode = std::fs::metadata(examples.join(script)).expect(script);
+        assert_eq!(mode.permissions().mode() & 0o777, 0o755, "{script}");
+    }
     // What the unit refers to is installed.
     for unit in ["fenxi.service", "fenxi@.service"] {
         let unit = package.text(&format!("usr/lib/systemd/system/{unit}"));

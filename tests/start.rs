@@ -103,7 +103,7 @@ const CASES: &[Case] = &[
     (78, &[("control.socket", "\"DIR/LONG\"")]),
     (78, &[("log.level", "\"loud\"")]),
     // The model, and files.
-    (65, &[("flow.k", "8")]),
+    (78, &[("flow.k", "8")]),
     (65, &[("model.path", "\"damaged\"")]),
     (65, &[("model.path", "\"fifo\"")]),
     (66, &[("model.path", "\"nonesuch\"")]),

@@ -330,7 +330,9 @@ fn a_task_is_asked_about_the_flows_that_its_when_means() {
     if !can_run("a_task_is_asked_about_the_flows_that_its_when_means") {
         return;
     }
-    let cases: [Case; 8] = [
+    let cases: [Case; 9] = [
+        // A capture has no interfaces.
+        ("when = \"in_port = eth1\"", |_| false),
         ("when = \"protocol = udp\"", |flow| flow["proto"] == 17),
         ("when = \"port = 53, 440-450\"", |flow| {
             let port = count(&flow["dst_port"]);

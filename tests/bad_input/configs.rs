@@ -133,16 +133,39 @@ fn tasks_that_do_not_fit_are_refused_with_their_line() {
         ),
         (
             two("") + &format!("[[task]]\nname = \"c\"\n{protocol}depths = [4, 10]\n"),
-            "c.toml:8: task.c.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them",
+            "c.toml:11: task.c.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them",
+        ),
+        (
+            two("a.label = \"\""),
+            "c.toml:7: task.b.when: a.label = \"\": the model app-id-k10 of task a has no label \"\"",
+        ),
+        (
+            two("a.label = TLS")
+                + &format!(
+                    "[[task]]\nname = \"c\"\n{protocol}when = 'b.confidence <= 1 and a.label = HTTP'\n"
+                ),
+            "c.toml:11: task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no label of the model \
+             app-id-k10 satisfies all of them",
+        ),
+        (
+            two("") + "latency_goal_ms = 5\n",
+            "c.toml:8: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" (built-in) plans for no goal",
+        ),
+        (
+            two("") + "[flow]\nk = 5\n",
+            "c.toml:9: flow.k = 5: task a (model app-id-k10) wants k = 10 packets; set flow.k = 10, or take another model",
         ),
         (
             two("")
                 + &format!("[[task]]\nname = \"c\"\n{protocol}[[task]]\nname = \"d\"\n{protocol}"),
-            "the tasks have 12 depths together, of which flow managers take 8 at most: a (1), b (1), c (5), d (5)",
+            "c.toml:11: task.d.depths: the tasks have 12 depths together, and at most 8 are supported: a (1), b (1), c (5), d (5)",
         ),
     ] {
         assert_refused(check(&text), 78, &[says]);
     }
+    let missing = two("").replacen(&app, "model = \"/nowhere/m\"\n", 1);
+    let says = "c.toml:3: task.a.model: /nowhere/m: no such folder";
+    assert_refused(check(&missing), 66, &[says]);
 }
 
 #[test]

@@ -200,11 +200,13 @@ fn a_model_that_is_not_the_one_described() {
 
 #[test]
 fn another_k_than_the_configuration() {
-    let parts =
-        ["the model wants k = 10 packets and flow.k is 8; set flow.k = 10 or take another model"];
-    assert_refused(replay(&bundle(), &["--set", "flow.k=8"]), 65, &parts);
+    let parts = [
+        "--set: flow.k = 8: the model ",
+        "wants k = 10 packets; set flow.k = 10, or take another model",
+    ];
+    assert_refused(replay(&bundle(), &["--set", "flow.k=8"]), 78, &parts);
     let check = run(fenxi(["check", "--set", "flow.k=8"]));
-    assert_refused(check, 65, &parts);
+    assert_refused(check, 78, &parts);
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let first = asked.first()?;
     first.over_sections(&mut draft);
     problems.extend(marks::without_effect(first, &draft.mark));
-    settle(&mut draft);
+    settle(&read, &mut draft);
     problems.extend(marks::of_sections(first, &draft.mark));
     problems.extend(marks::of_tasks(&asked, &draft.mark));
     let devices = DeviceTables::check(&settings.devices, problems);
@@ -86,8 +86,9 @@ fn store(read: &Reader<'_>, problems: &mut Vec<String>) -> Draft {
 }
 
 /// Works out what the user left open.
-fn settle(draft: &mut Draft) {
+fn settle(read: &Reader<'_>, draft: &mut Draft) {
     let flow = &mut draft.flow;
+    flow.k_origin = read.settings.setting(KeyId::FlowK).origin.clone();
     if flow.buckets == 0 {
         flow.buckets = flow
             .max_flows

@@ -25,7 +25,7 @@ use crate::when::When;
 pub use analytics::{Analytics, BatchPolicy, Cache};
 pub use destination::{Destination, Endpoint};
 pub use device::{Accel, Device, DeviceThread, Provider};
-pub use task::{DEFAULT_TASK, MAX_TASKS, Task};
+pub use task::{DEFAULT_TASK, MAX_TASKS, Task, needed};
 pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, PolicyUpdate, XdpMode, ZeroCopy};
 
 /// Rules by which something is done with flows, whatever a model says of them.
@@ -234,6 +234,8 @@ pub struct Xdp {
 pub struct Flow {
     /// Packets in a series.
     pub k: usize,
+    /// Where that was set.
+    pub k_origin: Origin,
     /// A flow ends after this long without a packet; `None`: never.
     pub idle_timeout: Option<Duration>,
     /// A lasting flow is recorded this often; `None`: only at its end.
@@ -405,7 +407,7 @@ pub struct NftSet {
 /// The ring from flow manager to analytics manager.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ring {
-    /// Slots, a power of two. A replay takes bursts of a quarter of it at most.
+    /// Slots, a power of two. A replay takes bursts of an eighth of it at most.
     pub slots: usize,
 }
 

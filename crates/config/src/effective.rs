@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use toml::Value;
 
-use crate::keys::{Change, Key, KeyId, TaskKey};
+use crate::keys::{Change, GOAL_KEYS, Key, KeyId, TaskKey};
 use crate::kind::Kind;
 use crate::layers::{Section, Settings, Table};
 use crate::origin::Origin;
@@ -39,6 +39,9 @@ pub struct EffectiveKey {
     /// Whether it is the first of its table, which may have the same header as the one before.
     #[serde(skip)]
     begins_table: bool,
+    /// Whether TOML shows it as a comment, because it has no effect: see [`is_idle`].
+    #[serde(skip)]
+    is_idle: bool,
 }
 
 fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok, S::Error> {
@@ -67,18 +70,22 @@ impl Effective {
         for set in &settings.nft_sets {
             of_table(Section::NftSet, set, &mut config);
         }
-        for task in &settings.tasks {
+        for (at, task) in settings.tasks.iter().enumerate() {
+            let first = config.len();
             of_table(Section::Task, task, &mut config);
+            for row in &mut config[first..] {
+                row.is_idle = is_idle(row, settings, task, at == 0);
+            }
         }
         Effective { config }
     }
 
     /// TOML that sets what is in effect; if `with_origins`, with a comment after each value that says where it was set.
     pub fn to_toml(&self, with_origins: bool) -> String {
-        let lines = self
-            .config
-            .iter()
-            .map(|row| format!("{} = {}", row.place.1, row.value));
+        let lines = self.config.iter().map(|row| {
+            let comment = if row.is_idle { "# " } else { "" };
+            format!("{comment}{} = {}", row.place.1, row.value)
+        });
         let lines: Vec<_> = lines.collect();
         // Comments are aligned, except those after the longest values.
         let width = lines
@@ -114,6 +121,7 @@ fn row(key: &Key, table: &str, name: String, value: Value, origin: &Origin) -> E
         change: key.change,
         place: (format!("[{table}]"), name),
         begins_table: false,
+        is_idle: false,
     }
 }
 
@@ -149,6 +157,20 @@ fn of_table(section: Section, table: &Table, config: &mut Vec<EffectiveKey>) {
             config.push(row);
         }
     }
+}
+
+/// Whether a key of a task has no effect: a later layer overrides it in the section, or chose a policy that plans for no goal.
+fn is_idle(row: &EffectiveKey, settings: &Settings, task: &Table, is_first: bool) -> bool {
+    let mut keys = TaskKey::ALL.iter().copied();
+    let key = keys.find(|id| id.key().name() == row.place.1);
+    let Some(id) = key.filter(|_| row.place.0 == "[[task]]") else {
+        return false;
+    };
+    let is_goal = GOAL_KEYS
+        .iter()
+        .any(|goal| goal.key().name() == row.place.1);
+    settings.of_task(task, is_first, id).is_none()
+        || (is_goal && settings.policy_without_goal(task, is_first).is_some())
 }
 
 /// A label as a TOML key: bare where that is allowed, otherwise quoted.

@@ -14,7 +14,9 @@ mod catalogue;
 mod tables;
 
 pub use catalogue::{KEYS, KeyId};
-pub use tables::{DEVICE_KEYS, DeviceKey, NFT_SET_KEYS, NftSetKey, PROVIDERS, TASK_KEYS, TaskKey};
+pub use tables::{
+    DEVICE_KEYS, DeviceKey, GOAL_KEYS, NFT_SET_KEYS, NftSetKey, PROVIDERS, TASK_KEYS, TaskKey,
+};
 
 /// One configuration key.
 #[derive(Debug)]

@@ -6,7 +6,8 @@
 //! layer below keeps its place, and reading goes on. The tables of devices, sets and tasks are read in `layers/tables.rs`.
 
 use crate::checked::MarkAs;
-use crate::keys::{KEYS, KeyId};
+use crate::draft::PolicyName;
+use crate::keys::{KEYS, KeyId, TaskKey};
 use crate::origin::Origin;
 use crate::setting::{Entries, Setting};
 use policy::DSCP_MASK;
@@ -62,6 +63,33 @@ impl Settings {
     /// The setting of a key.
     pub fn setting(&self, id: KeyId) -> &Setting {
         &self.values[id as usize]
+    }
+
+    /// What the table of a task says of a key, unless a later layer overrides it in the section: `--set model.path=...` holds
+    /// for a task whose table stands in a file.
+    pub fn of_task<'a>(
+        &self,
+        table: &'a Table,
+        is_first: bool,
+        id: TaskKey,
+    ) -> Option<&'a Setting> {
+        let own = table.of_task(id)?;
+        let section = id.section_key(is_first).map(|id| self.setting(id));
+        let is_outranked = section.is_some_and(|section| section.origin.rank() > own.origin.rank());
+        (!is_outranked).then_some(own)
+    }
+
+    /// The policy that a task has, where it has no goal to keep: `policy` of the table, or of the section.
+    pub fn policy_without_goal<'a>(
+        &'a self,
+        table: &'a Table,
+        is_first: bool,
+    ) -> Option<&'a Setting> {
+        let own = self.of_task(table, is_first, TaskKey::Policy);
+        let policy = own.unwrap_or_else(|| self.setting(KeyId::AnalyticsPolicy));
+        let name = policy.value.as_str().and_then(PolicyName::parse);
+        let has_none = name.is_some_and(|name| !name.has_goal());
+        (has_none && !policy.refused).then_some(policy)
     }
 
     /// These, with those of `running` where a key changes at a start only. Where there are other tasks or other nft sets than

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where a value was set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The default.
+    #[default]
     BuiltIn,
     /// A line of a configuration file, counted from 1.
     File {

@@ -14,6 +14,7 @@
 //! puts their numbers there.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use policy::Ports;
 
@@ -24,7 +25,11 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+pub use never::Needed;
 pub use parse::WhenError;
+
+/// The most characters of a term or a value that a message shows.
+const SHOWN: usize = 80;
 
 /// Which flows a task is asked about: those for which all terms hold. `T` stands for another task: its number in
 /// [`Config::tasks`](crate::Config::tasks), or its name as the user writes it.
@@ -160,6 +165,22 @@ impl Comparison {
             Comparison::AtMost => confidence <= bound,
             Comparison::AtLeast => confidence >= bound,
             Comparison::Above => confidence > bound,
+        }
+    }
+
+    /// The confidences on the right side of a bound, in steps of 1/65535, as label words hold them. A label word has the step
+    /// that is nearest to the confidence, so the bound is taken to its nearest step, too. The first and the last step stand on
+    /// the right side of every bound but 0 and 1: `< 0.000001` means "not sure at all", and not "never".
+    pub fn steps(self, bound: f32) -> RangeInclusive<u16> {
+        const NONE: RangeInclusive<u16> = RangeInclusive::new(1, 0);
+        let step = (bound * f32::from(u16::MAX)).round() as u16;
+        match self {
+            Comparison::Below if bound <= 0.0 => NONE,
+            Comparison::Below => 0..=step.saturating_sub(1),
+            Comparison::AtMost => 0..=step,
+            Comparison::AtLeast => step..=u16::MAX,
+            Comparison::Above if bound >= 1.0 => NONE,
+            Comparison::Above => step.saturating_add(1)..=u16::MAX,
         }
     }
 }
@@ -305,6 +326,14 @@ fn list<V: fmt::Display>(
         write!(f, "{comma}{value}")?;
     }
     Ok(())
+}
+
+/// The start of a text that may be long, for messages.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// A name as it is read: in quotes where it could mean something else without.

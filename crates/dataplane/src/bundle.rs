@@ -91,7 +91,7 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     match config.tasks.first() {
         Some(first) => open_of_task(config, first, dir),
-        None => open(dir),
+        None => open(dir, ""),
     }
 }
 
@@ -129,34 +129,51 @@ pub fn open_bundles(config: &Config) -> Result<Vec<Bundle>, Error> {
     config.tasks.iter().map(open).collect()
 }
 
-fn open(dir: &Path) -> Result<Bundle, Error> {
+/// `key` stands before the error.
+fn open(dir: &Path, key: &str) -> Result<Bundle, Error> {
     Bundle::open(dir).map_err(|error| match error {
-        BundleError::Missing { .. } => Error::no_input(error.to_string()),
-        error => Error::data(error.to_string()),
+        BundleError::Missing { .. } => Error::no_input(format!("{key}{error}")),
+        error => Error::data(format!("{key}{error}")),
     })
 }
 
 fn open_of_task(config: &Config, task: &Task, dir: &Path) -> Result<Bundle, Error> {
-    let bundle = open(dir)?;
+    let name = &task.name;
+    let key = match config.tasks.len() {
+        0..=1 => String::new(),
+        _ => format!("{}: task.{name}.model: ", task.model_origin),
+    };
+    let bundle = open(dir, &key)?.at_depths(&task.depths).map_err(|error| {
+        let origin = &task.depths_origin;
+        Error::config(format!("{origin}: task.{name}.depths: {error}"))
+    })?;
+    check_k(config, task, &bundle)?;
+    Ok(bundle)
+}
+
+/// Holds what the model wants at the deepest of its depths against `flow.k`.
+fn check_k(config: &Config, task: &Task, bundle: &Bundle) -> Result<(), Error> {
     let (k, most) = (bundle.k(), config.flow.k);
-    // One model gets what the user asks for; of several, none gets more.
-    let fits = if config.tasks.len() > 1 {
-        k <= most
-    } else {
-        k == most
+    let depths = bundle.depths().iter().map(|depth| depth.elements);
+    let deepest = depths.max().unwrap_or(k);
+    // One model gets what the user asks for; of several, or at some of its depths, none gets more.
+    let fits = match (config.tasks.len(), task.depths.is_empty()) {
+        (2.., _) => deepest <= most,
+        (_, true) => k == most,
+        (_, false) => (deepest..=k).contains(&most),
     };
     // A configuration that was written out has the built-in value too, and must mean the same when it is read.
-    if most != K_BUILT_IN && !fits {
-        return Err(Error::data(format!(
-            "{}: the model wants k = {k} packets and flow.k is {most}; set flow.k = {k} or take \
-             another model",
-            dir.display(),
-        )));
+    if most == K_BUILT_IN || fits {
+        return Ok(());
     }
-    bundle.at_depths(&task.depths).map_err(|error| {
-        let (origin, name) = (&task.origin, &task.name);
-        Error::config(format!("{origin}: task.{name}.depths: {error}"))
-    })
+    let who = match config.tasks.len() {
+        0..=1 => format!("the model {}", bundle.name()),
+        _ => format!("task {} (model {})", task.name, bundle.name()),
+    };
+    Err(Error::config(format!(
+        "{}: flow.k = {most}: {who} wants k = {deepest} packets; set flow.k = {deepest}, or take another model",
+        config.flow.k_origin
+    )))
 }
 
 /// The tasks that make flow managers collect the bundle's series: one for each depth.
@@ -296,7 +313,8 @@ mod tests {
         let config = Config::load(None, &["flow.k=4".to_owned()]).unwrap();
         let refused = open(&config).unwrap_err().to_string();
         assert!(
-            refused.contains("k = 3 packets and flow.k is 4"),
+            refused.starts_with("--set: flow.k = 4: the model ")
+                && refused.contains(" wants k = 3 packets; set flow.k = 3, or take another model"),
             "{refused}"
         );
     }
@@ -318,6 +336,9 @@ mod tests {
         assert_eq!(series_tasks(&open("[]").unwrap()).len(), 5);
         let tasks = series_tasks(&open("[3]").unwrap());
         assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [3]);
+        let sets = ["task.a.depths=[3]", "flow.k=5"];
+        let config = Config::load(None, &sets.map(str::to_owned)).unwrap();
+        open_bundle(&config, &root.join("models/protocol")).unwrap();
         let refused = open("[3, 4]").unwrap_err();
         assert_eq!(
             refused.to_string(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use accel::Bundle;
 use analytics::{After, Need, Test};
 use config::Config;
-use config::when::{Comparison, Direction, Term, When};
+use config::when::{Direction, Term, When};
 use cring::TaskWords;
 use flowmgr::{Actions, Asked, SeriesTask};
 use policy::Label;
@@ -20,6 +20,8 @@ use crate::task_check::{check_tasks, names};
 
 /// Shares of flows are in parts of this.
 const WHOLE: f64 = 65_536.0;
+/// An interface by which no flow comes in.
+const NO_PORT: u8 = u8::MAX;
 
 /// A task whose bundle is open.
 #[derive(Debug, Clone)]
@@ -161,10 +163,12 @@ fn asked(config: &Config, when: &When) -> Asked {
             Term::InPort(names) => {
                 let interfaces = config.io.interfaces.iter().zip(1..);
                 let named = interfaces.filter(|(interface, _)| names.contains(interface));
-                narrow(
-                    &mut asked.in_ports,
-                    named.map(|(_, number)| number).collect(),
-                );
+                let mut numbers: Vec<u8> = named.map(|(_, number)| number).collect();
+                // A replay needs no interfaces, and an empty list would mean all of them.
+                if numbers.is_empty() {
+                    numbers.push(NO_PORT);
+                }
+                narrow(&mut asked.in_ports, numbers);
             }
             Term::Direction(directions) => {
                 narrow(
@@ -249,7 +253,7 @@ fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) 
                 task,
                 comparison,
                 bound,
-            } => (*task, Test::Confidence(confidences(*comparison, *bound))),
+            } => (*task, Test::Confidence(comparison.steps(*bound))),
             _ => continue,
         };
         let words_of = words[task].clone();
@@ -267,34 +271,21 @@ fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) 
     needs
 }
 
-/// The confidences, in the units of label words, that are on the right side of a bound. A label word has the nearest step, so
-/// the bound is taken to the nearest one, too.
-fn confidences(comparison: Comparison, bound: f32) -> RangeInclusive<u16> {
-    let step = (bound * f32::from(u16::MAX)).round() as u16;
-    match comparison {
-        Comparison::Below if step == 0 => RangeInclusive::new(1, 0),
-        Comparison::Below => 0..=step - 1,
-        Comparison::AtMost => 0..=step,
-        Comparison::AtLeast => step..=u16::MAX,
-        Comparison::Above if step == u16::MAX => RangeInclusive::new(1, 0),
-        Comparison::Above => step + 1..=u16::MAX,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A capture does not say by which interface its packets came in.
     #[test]
-    fn a_bound_parts_the_confidences() {
-        let step = (0.9_f32 * 65_535.0).round() as u16;
-        let of = |comparison| confidences(comparison, 0.9);
-        assert_eq!(of(Comparison::Below), 0..=step - 1);
-        assert_eq!(of(Comparison::AtMost), 0..=step);
-        assert_eq!(of(Comparison::AtLeast), step..=u16::MAX);
-        assert_eq!(of(Comparison::Above), step + 1..=u16::MAX);
-        assert!(confidences(Comparison::Below, 0.0).is_empty());
-        assert!(confidences(Comparison::Above, 1.0).is_empty());
+    fn without_interfaces_no_flow_came_in_by_one() {
+        let asked = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+            let config = Config::load(None, &sets).unwrap();
+            asked(&config, &config.tasks[0].when).in_ports
+        };
+        let when = "task.a.when=in_port = eth1";
+        assert_eq!(asked(&[when]), [NO_PORT]);
+        assert_eq!(asked(&[when, "io.interfaces=[\"eth0\", \"eth1\"]"]), [2]);
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Action {
 pub struct Actions {
     /// Of the first task.
     by_class: Vec<u8>,
-    /// Of other tasks, rising, with their numbers; depths are not counted.
+    /// Of other tasks, in ascending order, with their numbers; depths are not counted.
     others: Vec<(u8, Vec<u8>)>,
 }
 
@@ -100,7 +100,7 @@ impl Actions {
         }
     }
 
-    /// With the DSCP by class of another task, which comes behind those that have some already; as it is, where no class has one.
+    /// Adds the DSCP by class of another task, which must follow those added before; changes nothing where no class has a DSCP.
     #[must_use]
     pub fn and_dscp_of(mut self, task: u8, by_class: &[Option<u8>]) -> Actions {
         if by_class.iter().any(Option::is_some) {
@@ -110,7 +110,7 @@ impl Actions {
         self
     }
 
-    /// Tasks beyond the first whose labels have actions, rising.
+    /// Tasks after the first whose labels have actions, in ascending order.
     pub fn other_tasks(&self) -> impl Iterator<Item = u8> {
         self.others.iter().map(|&(task, _)| task)
     }

@@ -98,7 +98,7 @@ pub struct PortLabel {
 /// Configuration of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks. The first one's label says what becomes of packets.
+    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks.
     pub tasks: Vec<SeriesTask>,
     /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks beyond the list are asked about
     /// every flow.
@@ -233,16 +233,18 @@ impl Config {
         in_range("buckets", buckets as u64, holds, range)
     }
 
-    /// A task comes after others only, and not in a circle.
+    /// A task comes after others only, and no cycle leads back to it.
     fn check_asked(&self, tasks: usize) -> Result<(), ConfigError> {
         let after = |number: usize| self.asked.get(number).map_or(&[][..], |it| &it.after);
         for number in 0..tasks {
-            // Whoever is still on the way after as many steps goes in a circle.
+            // Whatever is still reached after as many steps as there are tasks is on a cycle, or before one.
             let mut reached = vec![number];
             for _ in 0..tasks {
                 let next = reached.iter().flat_map(|&task| after(task));
                 reached = next.map(|&task| usize::from(task)).collect();
                 reached.retain(|&task| task < tasks);
+                reached.sort_unstable();
+                reached.dedup();
             }
             let named = after(number)
                 .iter()
@@ -251,7 +253,7 @@ impl Config {
                 return Err(ConfigError::Range {
                     setting: "after",
                     value: number as u64,
-                    range: "tasks that there are, and no circle of them",
+                    range: "tasks that there are, without a cycle",
                 });
             }
         }

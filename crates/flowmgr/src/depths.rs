@@ -4,7 +4,7 @@
 //! [`cring::resolve`] says what the answers come to. Live, a depth is not asked once there is a sure answer. In a replay it is
 //! always asked, since whether the answer is here yet depends on the machine.
 
-use cring::{Answers, Depth, FlowRef, Label, Labels, resolve};
+use cring::{Answers, Depth, Label, resolve};
 
 use crate::config::SeriesTask;
 
@@ -46,20 +46,6 @@ impl Depths {
     #[inline]
     pub fn resolve(&self, count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
         resolve(&self.depths, count, label)
-    }
-
-    /// The label of a flow, as far as the first `count` depths of the first task say: [`Label::Pending`] while an answer that may
-    /// decide is on its way, [`Label::None`] where no answer is sure and a greater depth may still be asked.
-    pub fn label(&self, labels: &dyn Labels, flow: FlowRef, count: u8) -> Label {
-        let label = |depth| labels.word(depth, flow.index).label(flow.generation);
-        if self.count() == 1 {
-            return label(0).unwrap_or(Label::None);
-        }
-        match self.resolve(count, label) {
-            Answers::Pending => Label::Pending,
-            Answers::Decided { depth } => label(depth).unwrap_or(Label::None),
-            Answers::Unsure { .. } => Label::None,
-        }
     }
 }
 

@@ -88,10 +88,9 @@ pub struct Fate {
     /// the flow. The label may still be on its way, and until then
     /// [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
-    /// With it: of how many depths of the first task the answers count for the packet, if they decide; see [`crate::depths`].
+    /// With it: the depths whose answers count for the packet, bit n for number n; of tasks after the first only where their labels
+    /// have actions. [`TaskWords::label_of`] takes them.
     pub depths: u8,
-    /// With it: the depths of other tasks whose answers count, bit n for number n; only of tasks whose labels have actions.
-    pub others: u8,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     action: u8,
     /// Where its IP header begins; 0 without a flow.
@@ -105,7 +104,6 @@ impl Fate {
             verdict,
             label_of: None,
             depths: 0,
-            others: 0,
             action: 0,
             ip_at: 0,
         }
@@ -216,6 +214,7 @@ impl Manager {
         let lifetimes = Lifetimes::of(&config.settings, config.counts_lag_s());
         let series = SeriesStore::new(entries, &config.tasks, !config.record_series.is_none())
             .map_err(no_memory)?;
+        let slots = rings.iter().flatten().map(Producer::capacity).sum();
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
@@ -248,7 +247,7 @@ impl Manager {
             lifetimes,
             sweep: Sweep::new(config.buckets as u32, lifetimes),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
-            outbox: Outbox::new(config.effect),
+            outbox: Outbox::new(config.effect, slots),
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
             alive: 0,
             position: 0,
@@ -270,11 +269,6 @@ impl Manager {
     /// The label words of this manager's flows, for the analytics side.
     pub fn labels(&self) -> Arc<dyn Labels> {
         self.entries.labels()
-    }
-
-    /// The depths of the first task, for a caller that looks labels up later than the walk.
-    pub fn depths(&self) -> &Depths {
-        &self.depths
     }
 
     /// Where the label words of a task are, and when its answers are sure, for a caller that looks labels up later than the walk.
@@ -321,10 +315,14 @@ impl Manager {
     /// Whether a burst of `packets` would find a ring slot for every series and
     /// an entry for every flow. A live run does not ask: it sheds.
     pub fn has_room(&mut self, packets: usize) -> bool {
-        // Any ring may be the one that all of them want; a packet completes one series of a task at most.
-        let mut rings = self.rings.iter_mut().flatten();
+        // Any ring of a task may be the one that all of them want.
+        let mut rings = self.rings.iter_mut().enumerate();
         self.table.entries_free() >= packets
-            && rings.all(|ring| ring.free() >= packets || ring.is_abandoned())
+            && rings.all(|(task, rings)| {
+                let series = packets * self.tasks.task(task as u8).series_at_once();
+                let mut rings = rings.iter_mut();
+                rings.all(|ring| ring.free() >= series || ring.is_abandoned())
+            })
     }
 
     /// The next bursts come from this port, and a flow belongs to the port where its first packet was seen: packets of the flow
@@ -488,7 +486,6 @@ impl Manager {
             verdict: Verdict::TableFull,
             label_of: None,
             depths: 0,
-            others: 0,
             action: 0,
             ip_at: headers.ip_at,
         };

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use cring::Source;
 
 use crate::entry::Counts;
+use crate::look::OTHERS_MAX;
 
 /// Why a flow record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,8 +151,8 @@ pub struct FlowRecord {
     pub is_half_open: bool,
     /// The first task's label, if the flow has one.
     pub decision: Option<Decision>,
-    /// The labels of the other tasks, in their order; empty, and without memory, where there is one task.
-    pub others: Box<[Option<Decision>]>,
+    /// The labels of the other tasks, in their order.
+    pub others: [Option<Decision>; OTHERS_MAX],
     /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
     /// Number of the flow's rule, by its last answer.

@@ -265,6 +265,13 @@ impl InForce {
         self.memory.marks[index as usize].0 |= RuleMark::UNASKED;
     }
 
+    /// Whether an answer said anything about the flow: it has a rule, or tasks that are not asked about it. Not so of a flow that
+    /// began before the first rules, until its next answer.
+    pub fn has_answer(&self, index: u32) -> bool {
+        let mark = self.memory.marks[index as usize].0;
+        mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD) != 0
+    }
+
     /// The tasks that a rule does not ask about the flow, see [`RuleAnswer::unasked`].
     pub fn unasked(&self, index: u32) -> u8 {
         let mark = self.memory.marks[index as usize].0;

@@ -16,6 +16,17 @@ pub(crate) struct Task {
     pub asked: Asked,
 }
 
+impl Task {
+    /// Series of a flow that a packet completes at most: its depths differ in what they need, unless all need what the tasks
+    /// want that this one comes after.
+    pub fn series_at_once(&self) -> usize {
+        match self.asked.after.is_empty() {
+            true => 1,
+            false => usize::from(self.depths.count()),
+        }
+    }
+}
+
 /// All of them, and what belongs to single depths.
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
@@ -97,8 +108,8 @@ impl Tasks {
     /// Whether a depth's series is due with so many elements.
     #[inline]
     pub fn is_due(&self, depth: u8, seen: &SeenByUnit) -> bool {
-        let needs = self.needs[usize::from(depth)].iter().zip(seen);
-        needs.into_iter().all(|(need, seen)| seen >= need)
+        let mut needs = self.needs[usize::from(depth)].iter().zip(seen);
+        needs.all(|(need, seen)| seen >= need)
     }
 
     /// Whether it is due with this element of a unit, which makes so many, and not before.

@@ -1,4 +1,4 @@
-"""A cheap model first and a large one where that is not sure, against the large one alone and others alone: accuracy and device time."""
+"""A cheap model first and a large one where that is unsure, against the large one and others alone: accuracy and device time."""
 
 import dataclasses
 import html
@@ -12,14 +12,14 @@ from . import bundle, data, heldout, metrics, runtime
 from .card import table as lines
 from .errors import CANNOT_CREATE, USAGE, Refusal
 
-# Below which confidence the second is asked: 0 never, 1 always.
+# Below which confidence the second model runs: 0 never, 1 always.
 LEVELS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.999, 1.0)
 ROUNDS = 7
 
 
 @dataclasses.dataclass
 class Answers:
-    """What the models say of the same flows, and the fold of each flow where the answers are of held-out flows."""
+    """The predictions of the models for the same flows, and the fold of each flow if these are held-out flows."""
 
     truth: np.ndarray
     first: np.ndarray  # probabilities [flows, classes]
@@ -29,7 +29,7 @@ class Answers:
     rows: tuple = ()  # series and context of the flows, as each model reads them, in the order above
 
     def asked(self, level):
-        """The flows that the second is asked about: as `when = "first.confidence < level"`, but all of them at 1."""
+        """The flows on which the second runs: as `when = "first.confidence < level"`, but all of them at 1."""
         return self.first.max(axis=1) < level if level < 1 else np.ones(len(self.truth), bool)
 
     def mixed(self, level):
@@ -44,7 +44,7 @@ class Costs:
     """Device time of a row, beside the mean row of the second model."""
 
     first: float
-    asked: dict[float, float] = dataclasses.field(default_factory=dict)  # of a row that the second is asked about, by confidence
+    asked: dict[float, float] = dataclasses.field(default_factory=dict)  # of a row on which the second runs, by confidence
     us: tuple[float, float] = (0.0, 0.0)  # microseconds of a mean row of each
     others: tuple[float, ...] = ()
 
@@ -65,7 +65,7 @@ class Step:
 
 @dataclasses.dataclass
 class Single:
-    """A model alone; `time` as that of a step.  `won` flows it names right and the second does not, `lost` the other way round."""
+    """A model alone; `time` as that of a step.  `won` flows are correct with it and not with the second, `lost` the other way round."""
 
     name: str
     accuracy: float
@@ -76,12 +76,12 @@ class Single:
 
     @property
     def is_alike(self):
-        """Whether it is no less accurate than the second, but for what chance does: two standard errors of the difference."""
+        """Whether it is no less accurate than the second beyond chance: two standard errors of the difference."""
         return self.lost - self.won <= 2 * (self.won + self.lost) ** 0.5
 
 
 def of_held_out(models, depths, paths):
-    """Answers of fits on the same tables, each about flows that its models have not seen."""
+    """Predictions of fits on the same tables, each for flows that its models have not seen."""
     found = [heldout.read(path, made, depth) for path, made, depth in zip(paths, models, depths)]
     for other, path in zip(found[1:], paths[1:]):
         if any(found[0][n].shape != other[n].shape or (found[0][n] != other[n]).any() for n in heldout.SAME_FLOW):
@@ -94,7 +94,7 @@ def of_held_out(models, depths, paths):
 
 
 def of_table(models, depths, paths, column, joined, split):
-    """Answers about the flows of tables, which no model should have seen."""
+    """Predictions for the flows of tables, which no model should have seen."""
     found = [data.of_bundle(made, paths, column, joined, split) for made in models]
     long = np.logical_and.reduce([(flows.counts >= depth) & ~flows.midstream for flows, depth in zip(found, depths)])
     refuse_none(long, paths, depths)
@@ -132,8 +132,8 @@ def seconds(session, rows, batch):
 
 
 def measured(answers, sessions, levels, batch):
-    """Costs on the flows themselves, because rows that the first is not sure of may cost the second more than others; medians of rounds
-    in turn."""
+    """Costs on the flows themselves, because rows of which the first is unsure may cost the second more than others; medians of
+    interleaved rounds."""
     rounds = []
     order = np.random.default_rng(1).permutation(len(answers.truth))  # flows of one capture follow each other in a table only
     every = [tuple(a[order] for a in rows) for rows in answers.rows]
@@ -161,7 +161,7 @@ def least(answers, levels, costs):
 
 
 def chosen_elsewhere(answers, levels, costs):
-    """Accuracy and time where the level for each fold is chosen on the other folds: what it does for flows it was not chosen on."""
+    """Accuracy and time if the level for each fold is chosen on the other folds: an estimate for flows that it was not chosen on."""
     mixed, times, used = answers.second.copy(), np.ones(len(answers.truth)), []
     for fold in sorted(set(answers.folds)):
         own = answers.folds == fold
@@ -184,8 +184,8 @@ def alone(answers, names, costs):
 
 
 def cheapest(singles):
-    """The models that take the least time of those that are as accurate as the second, and that are so but for what chance does."""
-    found = {"": lambda s: s.accuracy >= singles[1].accuracy, " but for what chance does": lambda s: s.is_alike}
+    """The models that take the least time: of those as accurate as the second, and of those no less accurate beyond chance."""
+    found = {"": lambda s: s.accuracy >= singles[1].accuracy, " within chance": lambda s: s.is_alike}
     return {but: min(filter(is_good, singles), key=lambda s: s.time) for but, is_good in found.items()}
 
 
@@ -208,13 +208,13 @@ def figures(answers, names, levels, costs):
 
 
 def rows_of(found, names):
-    """The table: models alone, then both together at each confidence."""
+    """The table: models alone, then the cascade at each confidence."""
     rows = [(f"{s['name']} alone", "", f"{s['accuracy']:.4f}", f"{s['macro_f1']:.4f}", f"{s['time']:.3f}", "") for s in found["single"]]
     for s in found["steps"]:
         mark = "least time" if found["best"] and s["level"] == found["best"]["level"] else ""
         name = f"< {s['level']:g}" if s["level"] < 1 else "always"
         rows.append((name, f"{s['share']:.1%}", f"{s['accuracy']:.4f}", f"{s['macro_f1']:.4f}", f"{s['time']:.3f}", mark))
-    return lines(("confidence", f"asked of {names[1]}", "accuracy", "macro-F1", "device time", ""), rows)
+    return lines(("confidence", f"flows for {names[1]}", "accuracy", "macro-F1", "device time", ""), rows)
 
 
 def report(answers, names, found):
@@ -233,26 +233,26 @@ def report(answers, names, found):
     if found["elsewhere"]:
         chosen = found["elsewhere"]
         levels = ", ".join(f"{u:g}" for u in chosen["levels"])
-        out += [f"With the confidence for each fold chosen on the others ({levels}): accuracy {chosen['accuracy']:.4f}"
+        out += [f"With the confidence for each fold chosen on the other folds ({levels}): accuracy {chosen['accuracy']:.4f}"
                 f" ({second.name} alone {second.accuracy:.4f}), device time {chosen['time']:.3f}, {1 / chosen['time']:.1f} times less."]
     if found["best"]:
         level = found["best"]["level"]
-        out += ["", "In the [[task]] of the second model:", "", f'    when = "{first.name}.confidence < {level:g}"' if level else "    # leave it out"]
+        out += ["", "In the [[task]] of the large model:", "", f'    when = "{first.name}.confidence < {level:g}"' if level else "    # leave it out"]
     return "\n".join(out)
 
 
 def saved(answers, best, second):
-    """What both together save, and how their answers differ from those of the second alone."""
+    """What the cascade saves, and how its answers differ from those of the second alone."""
     ours, theirs = (p.argmax(axis=1) == answers.truth for p in (answers.mixed(best.level), answers.second))
-    return [f"As accurate as {second.name} alone in {1 / best.time:.1f} times less device time: it is asked about {best.share:.1%} of flows."
-            f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are named right by both together only, and {(theirs & ~ours).sum()} by {second.name} alone only."]
+    return [f"As accurate as {second.name} alone in {1 / best.time:.1f} times less device time: it runs on {best.share:.1%} of flows."
+            f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are correct only with the cascade, and {(theirs & ~ours).sum()} only with {second.name} alone."]
 
 
 def beside(best, single, how):
-    """Both together beside the cheapest model that is as accurate alone as the second."""
+    """The cascade beside the cheapest model that is as accurate alone as the second."""
     compared = f"{single.time / best.time:.1f} times less" if single.time >= best.time else f"{best.time / single.time:.1f} times more"
     return (f"The cheapest model alone that is {how} is {single.name} ({single.accuracy:.4f}, {single.won} flows won and {single.lost} lost,"
-            f" device time {single.time:.3f}): both together take {compared}.")
+            f" device time {single.time:.3f}): the cascade takes {compared}.")
 
 
 @dataclasses.dataclass
@@ -299,7 +299,7 @@ def axes_for(points):
 
 
 def plot(steps, singles, best):
-    """An SVG: accuracy over device time, of both together and of each model alone."""
+    """An SVG: accuracy over device time, of the cascade and of each model alone."""
     axes = axes_for([*steps, *singles])
     first, second, *others = singles
     y = axes.y(second.accuracy)
@@ -315,7 +315,7 @@ def plot(steps, singles, best):
     if best is not None:
         parts.append(f'<circle cx="{axes.x(best.time):.1f}" cy="{axes.y(best.accuracy):.1f}" r="6" fill="none" stroke="black"/>')
         parts.append(words(axes.x(best.time), axes.y(best.accuracy) - 10, f"< {best.level:g}"))
-    parts.append(words(axes.width / 2, 24, f"{first.name} first, {second.name} where it is not sure: accuracy"))
+    parts.append(words(axes.width / 2, 24, f"{first.name} first, {second.name} where it is unsure: accuracy"))
     parts.append(words(axes.width / 2, axes.height - 10, f"device time per flow, {second.name} alone = 1"))
     size = f'width="{axes.width}" height="{axes.height}"'
     return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {axes.width} {axes.height}">'
@@ -356,7 +356,7 @@ def run(args):
     names = names_of(models)
     found = figures(answers, names, levels, costs)
     print(f"A row of {names[0]} costs {costs.us[0]:.2f} us, one of {names[1]} {costs.us[1]:.2f} us, {1 / costs.first:.1f} times as much"
-          f" (ONNX Runtime, one thread, batches of {args.batch}, in turn, medians of {ROUNDS} rounds).")
+          f" (ONNX Runtime, one thread, batches of {args.batch}, interleaved, medians of {ROUNDS} rounds).")
     print(f"{names[0]} after {depths[0]}, {names[1]} after {depths[1]} elements. {report(answers, names, found)}")
     steps, best = [Step(**s) for s in found["steps"]], found["best"] and Step(**found["best"])
     write(args.out, plot(steps, [Single(**s) for s in found["single"]], best))

@@ -41,7 +41,7 @@ class Options:
     score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
     second_split: str | None = None  # a second split that is scored, too
     limits: str = ""  # last words of the card
-    held_out: str | None = None  # file for what was said of each held-out flow
+    held_out: str | None = None  # file for the predictions for held-out flows
 
 
 @dataclasses.dataclass

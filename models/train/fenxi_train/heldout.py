@@ -1,4 +1,4 @@
-"""The file of `fit --held-out`: what models said of each flow that they had not seen."""
+"""The file of `fit --held-out`: predictions for flows that the models had not seen."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ def new_file(path, option):
 
 
 def write(path, flows, folds, probabilities):
-    """Writes what models said of flows that they have not seen and what they read of them, one row for each flow of the tables."""
+    """Writes predictions for flows that the models have not seen, and the inputs, one row for each flow of the tables."""
     arrays = {name: getattr(flows, name) for name in ("classes", "counts", "midstream", *SAME_FLOW)}
     arrays |= {"series": flows.series, "context": flows.seen_context()}
     arrays |= {f"depth_{depth}": p.astype(np.float32) for depth, p in probabilities.items()}

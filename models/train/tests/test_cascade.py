@@ -1,4 +1,4 @@
-"""cascade: what it costs and how right it is where a second model is asked only about what the first is not sure of."""
+"""cascade: cost and accuracy of a large model that runs only where a cheap one is unsure."""
 
 import json
 import xml.etree.ElementTree
@@ -30,7 +30,7 @@ def answers(folds=None):
     return cascade.Answers(truth, first, second, folds)
 
 
-def test_the_second_is_asked_below_the_confidence_only():
+def test_the_second_runs_below_the_confidence_only():
     made = answers()
     assert [int(made.asked(level).sum()) for level in (0, 0.6, 0.61, 0.95, 0.96, 1)] == [0, 0, 3, 3, 9, 10]
     found = [cascade.step(made, level, COSTS) for level in (0, 0.7, 1)]
@@ -42,8 +42,8 @@ def test_the_least_time_without_loss_is_marked():
     assert cascade.step(answers(), 0.7, cascade.Costs(0.1, {0.7: 2.0})).time == pytest.approx(0.7)
     text, best = told(answers(), cascade.LEVELS)
     assert best["level"] == 0.7 and round(best["time"], 3) == 0.4
-    assert "2.5 times less device time: it is asked about 30.0% of flows" in text
-    assert "1 are named right by both together only, and 1 by large alone only" in text
+    assert "2.5 times less device time: it runs on 30.0% of flows" in text
+    assert "1 are correct only with the cascade, and 1 only with large alone" in text
     assert '    when = "cheap.confidence < 0.7"' in text
     assert sum("least time" in line for line in text.splitlines()) == 1
 
@@ -64,8 +64,8 @@ def test_the_cheapest_model_alone_that_is_as_accurate_is_named():
     costs = cascade.Costs(0.1, others=(0.05, 0.2))
     names = ("cheap", "large", "small", "middle")
     text = cascade.report(made, names, cascade.figures(made, names, cascade.LEVELS, costs))
-    assert "as accurate is middle (0.9000, 0 flows won and 0 lost, device time 0.200): both together take 2.0 times more" in text
-    assert "but for what chance does is small (0.6000, 1 flows won and 4 lost, device time 0.050)" in text
+    assert "as accurate is middle (0.9000, 0 flows won and 0 lost, device time 0.200): the cascade takes 2.0 times more" in text
+    assert "within chance is small (0.6000, 1 flows won and 4 lost, device time 0.050)" in text
     assert "| small alone |" in text
     assert not cascade.Single("a", 0.5, 0.5, 0.1, 1, 10).is_alike
 
@@ -80,7 +80,7 @@ def test_a_confidence_is_scored_on_folds_it_was_not_chosen_on():
 
 @pytest.fixture
 def pair(fenxi_train, table, tmp_path):
-    """A small bundle and one that reads more, with what they said of held-out flows."""
+    """A small bundle and one that reads more, with their predictions for held-out flows."""
     for name, options in (("cheap", ("--depths", "2,3")), ("large", ("--depths", "3,5", "--features", "signed_length,payload_length", "--hidden", "64"))):
         code, _, err = fenxi_train("fit", table, "--out", tmp_path / name, *FAST, *options, "--held-out", tmp_path / f"{name}.npz")
         assert code == 0, err

@@ -118,7 +118,7 @@ fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
                 None => TaskKey::Mark,
             };
             problems.push(format!(
-                "{}: task.{}.{}: bits {:#x} are also those of task {}, {}; give each task bits of its own",
+                "{}: task.{}.{}: bits {:#x} already belong to task {}, {}; give each task bits of its own",
                 task.origin(id, KeyId::MarkMask),
                 task.draft.name,
                 id.key().name(),

@@ -2,13 +2,13 @@
 
 use crate::checked::{BatchPolicy, DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
 use crate::draft::{Draft, LabelsDraft, TaskDraft};
-use crate::keys::{KeyId, TaskKey};
+use crate::keys::{GOAL_KEYS, KeyId, TaskKey};
 use crate::layers::Table;
 use crate::layout::Layout;
 use crate::nearest::nearest;
 use crate::origin::Origin;
 use crate::setting::Setting;
-use crate::when::{Term, When};
+use crate::when::{Term, When, shortened};
 
 use super::Reader;
 use super::devices::{DeviceTables, Use};
@@ -146,40 +146,8 @@ impl Source<'_> {
         own
     }
 
-    /// What the table says of a key, unless a later layer overrides it in the section: `--set model.path=...` holds
-    /// for a task whose table stands in a file.
     fn own(&self, id: TaskKey) -> Option<&Setting> {
-        let own = self.table?.of_task(id)?;
-        let section = self
-            .section_key(id)
-            .map(|id| self.read.settings.setting(id));
-        let is_outranked = section.is_some_and(|section| section.origin.rank() > own.origin.rank());
-        (!is_outranked).then_some(own)
-    }
-
-    /// The key of a section that holds where the task leaves its own key out.
-    fn section_key(&self, id: TaskKey) -> Option<KeyId> {
-        match id {
-            TaskKey::Name
-            | TaskKey::Depths
-            | TaskKey::When
-            | TaskKey::Priority
-            | TaskKey::Records => None,
-            TaskKey::Model => Some(KeyId::ModelPath),
-            TaskKey::Devices => Some(KeyId::AccelDevices),
-            TaskKey::Policy => Some(KeyId::AnalyticsPolicy),
-            TaskKey::LatencyGoalMs => Some(KeyId::AnalyticsLatencyGoalMs),
-            TaskKey::SloDelta => Some(KeyId::AnalyticsSloDelta),
-            TaskKey::TimeoutMs => Some(KeyId::AnalyticsTimeoutMs),
-            TaskKey::MaxWaitMs => Some(KeyId::AnalyticsMaxWaitMs),
-            TaskKey::BatchSizes => Some(KeyId::AnalyticsBatchSizes),
-            TaskKey::CachePrefix => Some(KeyId::CachePrefix),
-            TaskKey::CacheEntries => Some(KeyId::CacheEntries),
-            TaskKey::MinConfidence => self.is_first.then_some(KeyId::ModelMinConfidence),
-            TaskKey::Dscp => self.is_first.then_some(KeyId::TagDscp),
-            TaskKey::Mark => self.is_first.then_some(KeyId::MarkClass),
-            TaskKey::MarkMask => self.is_first.then_some(KeyId::MarkMask),
-        }
+        self.read.settings.of_task(self.table?, self.is_first, id)
     }
 }
 
@@ -264,6 +232,7 @@ impl<'a> Asked<'a> {
     ) -> Task {
         self.check_cache(draft.flow.k, problems);
         self.check_batching(problems);
+        self.check_goal(problems);
         self.check_in_ports(&draft.io.interfaces, problems);
         let devices = self.devices(draft, devices, problems);
         let is_dscp = self.source.is_first && draft.mark.holds == MarkAs::Dscp;
@@ -272,6 +241,9 @@ impl<'a> Asked<'a> {
             false => self.mark_mask(),
         };
         let when_origin = self.when_origin().clone();
+        let model_origin = self.origin(TaskKey::Model, KeyId::ModelPath).clone();
+        let depths = self.own(TaskKey::Depths);
+        let depths_origin = depths.map_or(self.named_at(), |own| &own.origin).clone();
         let origin = self.named_at().clone();
         let own = self.draft;
         let is_on = own.cache.prefix > 0 && own.cache.entries > 0;
@@ -279,7 +251,9 @@ impl<'a> Asked<'a> {
             name: own.name,
             origin,
             model: own.model,
+            model_origin,
             depths: own.depths,
+            depths_origin,
             when,
             when_origin,
             devices,
@@ -331,7 +305,32 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Interfaces by name, where these are known; else the captures of a replay may be meant.
+    /// A goal of the task's own that its policy does not plan for. A later layer may choose another policy for a comparison, as
+    /// `--set analytics.policy=max` does for a file with goals.
+    fn check_goal(&self, problems: &mut Vec<String>) {
+        let Source { table, read, .. } = self.source;
+        let policy = table.and_then(|table| {
+            let settings = read.settings;
+            settings.policy_without_goal(table, self.source.is_first)
+        });
+        let Some(policy) = policy else {
+            return;
+        };
+        for id in GOAL_KEYS {
+            let Some(own) = self.own(id) else {
+                continue;
+            };
+            if policy.origin.rank() <= own.origin.rank() {
+                let (origin, name, key) = (&own.origin, &self.draft.name, id.key().name());
+                problems.push(format!(
+                    "{origin}: task.{name}.{key}: no effect: {} plans for no goal; set task.{name}.policy = \"slo\", or leave {key} out",
+                    self.named(TaskKey::Policy, KeyId::AnalyticsPolicy)
+                ));
+            }
+        }
+    }
+
+    /// Interfaces by name, where these are known; a replay needs none.
     fn check_in_ports(&self, interfaces: &[String], problems: &mut Vec<String>) {
         let in_ports = self.draft.when.terms.iter();
         let in_ports = in_ports.filter_map(|term| match term {
@@ -346,9 +345,11 @@ impl<'a> Asked<'a> {
             let near = nearest(unknown, interfaces.iter().map(String::as_str));
             let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
             problems.push(format!(
-                "{}: task.{}.when: {term}: there is no interface {unknown}; io.interfaces has {}{near}",
+                "{}: task.{}.when: {}: there is no interface {}; io.interfaces has {}{near}",
                 self.when_origin(),
                 self.draft.name,
+                shortened(&term.to_string()),
+                shortened(unknown),
                 interfaces.join(", ")
             ));
         }

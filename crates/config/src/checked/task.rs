@@ -6,7 +6,7 @@ use policy::{Action, LabelRule};
 
 use super::{Analytics, Cache, Device, DscpMapping, MarkMapping};
 use crate::origin::Origin;
-use crate::when::When;
+use crate::when::{Needed, When};
 
 /// The most tasks. The answers that a flow manager waits for have numbers below it, and each depth of a model is one.
 pub const MAX_TASKS: usize = cring::TASKS_MAX;
@@ -24,8 +24,12 @@ pub struct Task {
     pub origin: Origin,
     /// Folder of the model bundle; `None`: the bundle that ships with the program.
     pub model: Option<PathBuf>,
+    /// Where that was set.
+    pub model_origin: Origin,
     /// The depths of the model at which it is asked, rising; empty: all of them.
     pub depths: Vec<usize>,
+    /// Where that was set, or the task was first named.
+    pub depths_origin: Origin,
     /// Which flows it is asked about.
     pub when: When,
     /// Where that was set.
@@ -81,4 +85,24 @@ impl Task {
         };
         self.mark.iter().map(rule).collect()
     }
+}
+
+/// The terms of a task and of all tasks that it needs: where one of them is not asked, this one is not asked either. The tasks
+/// wait for each other in no circle.
+pub fn needed(tasks: &[Task], number: usize) -> Vec<Needed<'_>> {
+    let mut reached = vec![number];
+    let mut at = 0;
+    while let Some(&number) = reached.get(at) {
+        for &needed in tasks[number].when.tasks() {
+            if !reached.contains(&needed) {
+                reached.push(needed);
+            }
+        }
+        at += 1;
+    }
+    let terms = reached.into_iter().flat_map(|task| {
+        let terms = tasks[task].when.terms.iter();
+        terms.map(move |term| Needed { task, term })
+    });
+    terms.collect()
 }

@@ -11,6 +11,8 @@ use crate::words::words;
 
 /// The longest name of a task, in bytes: it becomes a label of metrics and a field of records.
 const TASK_NAME_MAX: usize = 32;
+/// What rules write where no task is asked.
+const NO_TASK: &str = "none";
 
 words! {
     /// `analytics.policy`.
@@ -28,6 +30,13 @@ words! {
         Slo = "slo",
         /// Batchy's on-off controller.
         OnOff = "on-off",
+    }
+}
+
+impl PolicyName {
+    /// Whether it plans for a latency goal.
+    pub fn has_goal(self) -> bool {
+        matches!(self, PolicyName::Slo | PolicyName::OnOff)
     }
 }
 
@@ -120,6 +129,11 @@ pub fn task_name(setting: &Setting, name: &str) -> Stored {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if setting.get::<String>()? != name {
         return Err(format!("the task is called {name}"));
+    }
+    if name == NO_TASK {
+        return Err(format!(
+            "task = \"{NO_TASK}\" in a rule of policy.rules means that no model is asked; choose another name"
+        ));
     }
     match (1..=TASK_NAME_MAX).contains(&name.len()) && name.chars().all(is_word) {
         true => Ok(()),

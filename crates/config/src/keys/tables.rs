@@ -6,8 +6,8 @@
 use cring::K_MAX;
 
 use super::catalogue::{
-    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, LATENCY_GOAL_MS, MARK_MASK, MAX_WAIT_MS,
-    MIN_CONFIDENCE, SIMULATED_US, SLO_DELTA_SHARE, TIMEOUT_MS,
+    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, KeyId, LATENCY_GOAL_MS, MARK_MASK,
+    MAX_WAIT_MS, MIN_CONFIDENCE, SIMULATED_US, SLO_DELTA_SHARE, TIMEOUT_MS,
 };
 use super::{float, integer, keys};
 use crate::checked::{DeviceThread, MAX_TASKS, NftSet};
@@ -111,10 +111,10 @@ keys! {
             "folder of the model bundle; the default is model.path"
             => |d, s| s.put_path(&mut d.model);
         Depths: restart "task.NAME.depths", DEPTHS, "[]", "packets, [] = all",
-            "the depths of the model at which it is asked, rising; each counts as a task"
+            "depths at which the model runs, ascending; each counts as a task"
             => |d, s| draft::task_depths(s, &mut d.depths);
         When: restart "task.NAME.when", Kind::Text, "\"\"", "terms joined by and, empty = always",
-            "which flows the model is asked about, such as port = 443 and other.confidence < 0.9, where all terms hold \
+            "on which flows the model runs, such as port = 443 and other.confidence < 0.9, where all terms hold \
              (configs/1-1-1.toml lists them)"
             => |d, s| draft::task_when(s, &mut d.when);
         Devices: live "task.NAME.devices", DEVICES, "[\"cpu\"]", "",
@@ -163,7 +163,37 @@ keys! {
              mark.mask for the first task"
             => |d, s| s.put(&mut d.labels.mark_mask);
         Records: restart "task.NAME.records", Kind::Bool, "true", "",
-            "whether labels of this task stand in records"
+            "whether labels of this task appear in records"
             => |d, s| s.put(&mut d.records);
+    }
+}
+
+/// The keys of a task that only policies with a goal read.
+pub const GOAL_KEYS: [TaskKey; 2] = [TaskKey::LatencyGoalMs, TaskKey::SloDelta];
+
+impl TaskKey {
+    /// The key of a section that holds where a task leaves its own key out. The sections describe the labels of the first task.
+    pub fn section_key(self, is_first: bool) -> Option<KeyId> {
+        match self {
+            TaskKey::Name
+            | TaskKey::Depths
+            | TaskKey::When
+            | TaskKey::Priority
+            | TaskKey::Records => None,
+            TaskKey::Model => Some(KeyId::ModelPath),
+            TaskKey::Devices => Some(KeyId::AccelDevices),
+            TaskKey::Policy => Some(KeyId::AnalyticsPolicy),
+            TaskKey::LatencyGoalMs => Some(KeyId::AnalyticsLatencyGoalMs),
+            TaskKey::SloDelta => Some(KeyId::AnalyticsSloDelta),
+            TaskKey::TimeoutMs => Some(KeyId::AnalyticsTimeoutMs),
+            TaskKey::MaxWaitMs => Some(KeyId::AnalyticsMaxWaitMs),
+            TaskKey::BatchSizes => Some(KeyId::AnalyticsBatchSizes),
+            TaskKey::CachePrefix => Some(KeyId::CachePrefix),
+            TaskKey::CacheEntries => Some(KeyId::CacheEntries),
+            TaskKey::MinConfidence => is_first.then_some(KeyId::ModelMinConfidence),
+            TaskKey::Dscp => is_first.then_some(KeyId::TagDscp),
+            TaskKey::Mark => is_first.then_some(KeyId::MarkClass),
+            TaskKey::MarkMask => is_first.then_some(KeyId::MarkMask),
+        }
     }
 }

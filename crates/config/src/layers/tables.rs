@@ -14,6 +14,9 @@ use crate::kind::{Entry, Kind};
 use crate::origin::Origin;
 use crate::setting::Setting;
 
+/// Words that others use for a key of a task.
+const OTHER_WORDS: [(&str, &str); 2] = [("goal", "latency_goal_ms"), ("bundle", "model")];
+
 /// What a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
@@ -69,6 +72,15 @@ impl Section {
                 "nftset is a section of tables: write [nftset.NAME] and its keys below"
             }
             Section::Task => "task is a list of tables: write [[task]] and its keys below",
+        }
+    }
+
+    /// "; did you mean ...?", where a key is near.
+    fn near(self, wrong: &str) -> String {
+        let mut words = OTHER_WORDS.iter().filter(|_| self == Section::Task);
+        match words.find(|(word, _)| *word == wrong) {
+            Some((_, key)) => format!("; did you mean {key}?"),
+            None => suggest(wrong, self.keys().iter().map(Key::name)),
         }
     }
 
@@ -237,7 +249,7 @@ impl Layer<'_> {
             key: name,
         } = place;
         let Some(position) = section.position(name) else {
-            let near = suggest(name, section.keys().iter().map(Key::name));
+            let near = section.near(name);
             self.table(section, table, at.clone()).refused = true;
             let section = section.name();
             return self.problem(at, &format!("unknown key {section}.{table}.{name}{near}"));

@@ -250,7 +250,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "",
             ],
             "c.toml:3: task.a.when: the tasks a -> c -> b -> a wait for each other, so none would ever be asked; leave one of \
-             these terms out",
+             these terms out: c.label = x (of task a), b.label = x (of task c), a.label = x (of task b)",
         ),
         (
             &[
@@ -259,6 +259,15 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "when = 'a.label = x and b.label = x'",
             ],
             "c.toml:6: task.b.when: the tasks b -> c -> b wait",
+        ),
+        (
+            &[
+                "when = 'b.label = x and c.label = x'",
+                "when = 'a.label = x and a.confidence < 0.5'",
+                "when = 'a.label = x'",
+            ],
+            "the tasks a -> b -> a wait for each other, so none would ever be asked; leave one of these terms out: b.label = x (of \
+             task a), a.label = x and a.confidence < 0.5 (of task b)",
         ),
         (
             &["when = 'protocol = tcp and protocol = udp'"],
@@ -282,7 +291,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (
             &["", "mark = { x = 0x1000000 }"],
-            "c.toml:6: task.b.mark: bits 0x1000000 are also those of task a, mark.mask = 0xff000000 (built-in); give each task \
+            "c.toml:6: task.b.mark: bits 0x1000000 already belong to task a, mark.mask = 0xff000000 (built-in); give each task \
              bits of its own",
         ),
         (
@@ -291,11 +300,11 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "mark = { x = 0x1 }\nmark_mask = 0xf",
                 "mark = { x = 0x18 }\nmark_mask = 0x18",
             ],
-            "c.toml:11: task.c.mark_mask: bits 0x8 are also those of task b, task.b.mark_mask = 0xf (c.toml:7); give",
+            "c.toml:11: task.c.mark_mask: bits 0x8 already belong to task b, task.b.mark_mask = 0xf (c.toml:7); give",
         ),
         (
             &["mark = { x = 0x1 }\nmark_mask = 0xf", "mark = { x = 0x8 }"],
-            "c.toml:7: task.b.mark: bits 0x8 are also those of task a, task.a.mark_mask = 0xf (c.toml:4); give",
+            "c.toml:7: task.b.mark: bits 0x8 already belong to task a, task.a.mark_mask = 0xf (c.toml:4); give",
         ),
         (
             &["", "mark = { x = 0x11, y = 0x1 }\nmark_mask = 0xf"],
@@ -342,6 +351,15 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
             &["", "policy = \"onoff\""],
             "c.toml:6: task.b.policy: found \"onoff\", expected one of",
         ),
+        (
+            &["", "latency_goal_ms = 5"],
+            "c.toml:6: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" (built-in) plans for no goal; set \
+             task.b.policy = \"slo\", or leave latency_goal_ms out",
+        ),
+        (
+            &["", "slo_delta = 0.1\npolicy = \"max\""],
+            "c.toml:6: task.b.slo_delta: no effect: task.b.policy = \"max\" (c.toml:7) plans for no goal; set",
+        ),
         // A slip in a section that all tasks share is one slip.
         (
             &["", "", "\n[cache]\nprefix = 20"],
@@ -357,6 +375,53 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         assert_eq!(problems.len(), 1, "{file}{problems:?}");
         assert!(problems[0].contains(says), "{file}{problems:?}");
     }
+}
+
+/// Messages show the start of long terms.
+#[test]
+fn long_terms_are_cut() {
+    let word = "w".repeat(500);
+    let interfaces = "\n[io]\ninterfaces = [\"eth0\"]";
+    for (when, more) in [
+        (format!("{word}.label = x"), ""),
+        (format!("b.label = {word}"), ""),
+        (format!("in_port = {word}"), interfaces),
+        (format!("rule = {word} and rule != {word}"), ""),
+    ] {
+        let file = tasks(&["", &format!("when = '{when}'{more}")]);
+        let problems = load(&file, &[], &[]).expect_err(&file);
+        let line = problems.join("\n");
+        assert!(line.contains("...") && line.len() < 400, "{line}");
+    }
+}
+
+/// Another policy may be tried with a file of goals, and what is shown then means the same.
+#[test]
+fn a_later_layer_may_choose_a_policy_without_goals() {
+    let file = tasks(&["policy = \"slo\"\nlatency_goal_ms = 5", "slo_delta = 0.1"])
+        + "[analytics]\npolicy = \"on-off\"\n";
+    let file = file.replace("\"slo\"", "\"on-off\"");
+    let (config, effective) = load(&file, &[], &["analytics.policy=max"]).unwrap();
+    let has_max = |config: &Config| {
+        let mut tasks = config.tasks.iter();
+        tasks.all(|task| task.batching.policy == BatchPolicy::Max)
+    };
+    assert!(has_max(&config));
+    let shown = effective.to_toml(false);
+    let idle = [
+        "# policy = \"on-off\"",
+        "# latency_goal_ms = 5.0",
+        "# slo_delta = 0.1",
+    ];
+    assert!(idle.iter().all(|line| shown.contains(line)), "{shown}");
+    let (again, _) = load(&shown, &[], &[]).unwrap();
+    assert!(has_max(&again));
+    // The goal comes later than the policy.
+    let refused = load(&tasks(&[""]), &[], &["task.a.latency_goal_ms=5"]).unwrap_err();
+    assert!(
+        refused[0].starts_with("--set: task.a.latency_goal_ms: no effect"),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `[[task]]`: what it says instead of the sections, and what is refused.
 
 use crate::checked::{BatchPolicy, Provider};
+use crate::keys::GOAL_KEYS;
 use crate::layers::FileLayer;
 use crate::{Config, ConfigErrors};
 
@@ -121,9 +122,18 @@ fn the_example_files_task_has_the_defaults() {
         .into_iter()
         .filter(|line| !line.ends_with("= {}"))
         .collect();
-    let (shown, _) = load(&format!("[[task]]\n{}", keys.join("\n")), &[], &[]).unwrap();
+    // Only policies that plan for a goal read it.
+    let is_goal = |line: &&str| GOAL_KEYS.iter().any(|id| line.starts_with(id.key().name()));
+    let (goal, others): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_goal);
+    assert_eq!(goal.len(), GOAL_KEYS.len());
+    let file = format!("[[task]]\n{}", others.join("\n"));
+    let (shown, _) = load(&file, &[], &[]).unwrap();
     let (built_in, _) = load("", &[], &[]).unwrap();
     assert_eq!(without_origins(&shown), without_origins(&built_in));
+    let slo = &["task.default.policy=slo"];
+    let (with_goal, _) = load(&format!("{file}\n{}", goal.join("\n")), &[], slo).unwrap();
+    let (without, _) = load(&file, &[], slo).unwrap();
+    assert_eq!(without_origins(&with_goal), without_origins(&without));
 }
 
 /// A reload changes what a task asks for, but not which tasks there are.
@@ -179,6 +189,18 @@ fn each_wrong_task_gets_one_clear_line() {
         (
             "[[task]]\nname = \"a\"\npolcy = \"none\"",
             "c.toml:3: unknown key task.a.polcy; did you mean policy?",
+        ),
+        (
+            "[[task]]\nname = \"a\"\ngoal = 5",
+            "c.toml:3: unknown key task.a.goal; did you mean latency_goal_ms?",
+        ),
+        (
+            "[[task]]\nname = \"a\"\nbundle = \"m\"",
+            "c.toml:3: unknown key task.a.bundle; did you mean model?",
+        ),
+        (
+            "[[task]]\nname = \"none\"",
+            "c.toml:2: task.none.name: task = \"none\" in a rule of policy.rules means that no model is asked; choose another",
         ),
         (
             "[[task]]\nname = \"a\"\ncache_prefix = 33",

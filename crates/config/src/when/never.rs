@@ -192,9 +192,39 @@ fn confidence(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
         }
     }
     let is_empty = least.0 > most.0 || (least.0 == most.0 && (least.1 || most.1));
-    is_empty.then(|| {
-        let mut positions: Vec<usize> = [least.2, most.2].into_iter().flatten().collect();
-        positions.sort_unstable();
-        positions
-    })
+    is_empty
+        .then(|| positions([least.2, most.2]))
+        .or_else(|| between_steps(terms, of))
+}
+
+/// Bounds with no step of label words between them, such as `> 0.5 and < 0.500001`.
+fn between_steps(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
+    let (mut least, mut most) = ((0, None), (u16::MAX, None));
+    for (at, needed) in terms.iter().enumerate() {
+        let Term::Confidence {
+            task,
+            comparison,
+            bound,
+        } = needed.term
+        else {
+            continue;
+        };
+        if *task != of {
+            continue;
+        }
+        let steps = comparison.steps(*bound);
+        if *steps.start() > least.0 {
+            least = (*steps.start(), Some(at));
+        }
+        if *steps.end() < most.0 {
+            most = (*steps.end(), Some(at));
+        }
+    }
+    (least.0 > most.0).then(|| positions([least.1, most.1]))
+}
+
+fn positions(of: [Option<usize>; 2]) -> Vec<usize> {
+    let mut positions: Vec<usize> = of.into_iter().flatten().collect();
+    positions.sort_unstable();
+    positions
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use policy::Ports;
 
-use super::{Choice, Comparison, Direction, Protocol, Term, When};
+use super::{Choice, Comparison, Direction, Protocol, Term, When, shortened};
 use crate::nearest::nearest;
 
 /// The word between terms.
@@ -31,9 +31,6 @@ const OTHER_WORDS: [(&str, &str); 6] = [
     ("label", "TASK.label"),
     ("confidence", "TASK.confidence"),
 ];
-
-/// The most characters of a term that a message shows.
-const SHOWN: usize = 80;
 
 /// A text that is no `when`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,16 +69,10 @@ impl When<String> {
 }
 
 fn error(term: &str, why: String) -> WhenError {
-    let shown: String = term.trim().chars().take(SHOWN).collect();
-    let dots = if shown.len() < term.trim().len() {
-        "..."
-    } else {
-        ""
-    };
     // A message is one line.
     let one_line = |text: String| text.replace(char::is_control, " ");
     WhenError {
-        term: one_line(shown + dots),
+        term: one_line(shortened(term.trim())),
         why: one_line(why),
     }
 }
@@ -175,7 +166,7 @@ fn term(tokens: &[Spanned<'_>]) -> Result<Term<String>, String> {
         [Token::Comparison(comparison), values @ ..] => (*comparison, values),
         _ => {
             return Err(format!(
-                "expected {} behind {}",
+                "expected {} after {}",
                 subject.compared(),
                 subject.shown()
             ));
@@ -183,7 +174,8 @@ fn term(tokens: &[Spanned<'_>]) -> Result<Term<String>, String> {
     };
     if !subject.comparisons().contains(&comparison) {
         return Err(format!(
-            "found {comparison}, expected {} behind {}",
+            "found {}, expected {} after {}",
+            shortened(comparison),
             subject.compared(),
             subject.shown()
         ));
@@ -200,7 +192,8 @@ fn values_of<'a>(tokens: &[&'a Token<'_>]) -> Result<Vec<&'a str>, String> {
             (1, None, Token::Comma) => {}
             (1, Some(more), _) => {
                 return Err(format!(
-                    "found {more} behind a value, expected a comma or \"and\"; a value that holds spaces stands in quotes"
+                    "found {} after a value, expected a comma or \"and\"; put a value with spaces in quotes",
+                    shortened(more)
                 ));
             }
             _ => return Err("expected a value on both sides of each comma".to_owned()),
@@ -234,7 +227,7 @@ impl<'a> Subject<'a> {
                 None => nearest(text, SUBJECTS),
             };
             let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-            format!("unknown {text}; expected {}{near}", subjects())
+            format!("unknown {}; expected {}{near}", shortened(text), subjects())
         };
         Ok(match text.rsplit_once('.') {
             Some((task, "label")) if !task.is_empty() => Subject::Label(task),
@@ -242,6 +235,7 @@ impl<'a> Subject<'a> {
             Some((task, field)) => {
                 let near = nearest(field, ["label", "confidence"]);
                 let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+                let task = shortened(task);
                 return Err(format!(
                     "a task has a label and a confidence; write {task}.label or {task}.confidence{near}"
                 ));
@@ -266,8 +260,8 @@ impl<'a> Subject<'a> {
             Subject::Direction => "direction".to_owned(),
             Subject::Rule => "rule".to_owned(),
             Subject::Sample => "sample".to_owned(),
-            Subject::Label(task) => format!("{task}.label"),
-            Subject::Confidence(task) => format!("{task}.confidence"),
+            Subject::Label(task) => format!("{}.label", shortened(task)),
+            Subject::Confidence(task) => format!("{}.confidence", shortened(task)),
         }
     }
 
@@ -321,7 +315,11 @@ fn word<V>(text: &str, words: &[&'static str], of: fn(&str) -> Option<V>) -> Res
     of(text).ok_or_else(|| {
         let near = nearest(text, words.iter().copied());
         let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-        format!("found {text}, expected {}{near}", any_of(words))
+        format!(
+            "found {}, expected {}{near}",
+            shortened(text),
+            any_of(words)
+        )
     })
 }
 
@@ -337,7 +335,10 @@ fn ports(text: &str) -> Result<Ports, String> {
     ports
         .filter(|ports| ports.first <= ports.last)
         .ok_or_else(|| {
-            format!("found {text}, expected a port from 0 to 65535, or the first and the last as in 8000-8100")
+            format!(
+                "found {}, expected a port from 0 to 65535, or the first and the last as in 8000-8100",
+                shortened(text)
+            )
         })
 }
 
@@ -352,7 +353,7 @@ fn share<N: std::str::FromStr + PartialOrd + From<u8>>(values: &[&str]) -> Resul
     let number = text.parse::<N>().ok().filter(|_| is_plain);
     number
         .filter(|number| *number <= N::from(1))
-        .ok_or_else(|| format!("found {text}, expected a number from 0 to 1"))
+        .ok_or_else(|| format!("found {}, expected a number from 0 to 1", shortened(text)))
 }
 
 fn subjects() -> String {

@@ -88,15 +88,15 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         (".label = video", "write .label or .confidence"),
         (
             "protocol != tcp",
-            "protocol != tcp: found !=, expected = behind protocol",
+            "protocol != tcp: found !=, expected = after protocol",
         ),
         (
             "app.label < video",
-            "found <, expected = or != behind app.label",
+            "found <, expected = or != after app.label",
         ),
         (
             "app.confidence = 1",
-            "found =, expected <, <=, >= or > behind app.confidence",
+            "found =, expected <, <=, >= or > after app.confidence",
         ),
         ("app.confidence => 1", "found =>, expected <"),
         (
@@ -115,7 +115,7 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
             "direction = outt",
             "found outt, expected out, in, inside or outside; did you mean out?",
         ),
-        ("protocol", "protocol: expected = behind protocol"),
+        ("protocol", "protocol: expected = after protocol"),
         ("protocol =", "protocol =: the value is missing"),
         (
             "protocol = tcp,",
@@ -127,7 +127,7 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         ),
         (
             "rule = big downloads",
-            "found downloads behind a value, expected a comma or \"and\"; a value that holds spaces stands in quotes",
+            "found downloads after a value, expected a comma or \"and\"; put a value with spaces in quotes",
         ),
         (
             "rule = \"big downloads",
@@ -138,7 +138,7 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
             "protocol = tcp and: expected a term on both sides of \"and\"",
         ),
         ("and", "expected a term on both sides"),
-        ("port = 1 or port = 2", "found or behind a value"),
+        ("port = 1 or port = 2", "found or after a value"),
         ("= 3", "= 3: expected protocol, port,"),
         (
             "protocol = 'a\nb'",
@@ -150,6 +150,24 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
     }
     let long = format!("rule = {}", "a ".repeat(1000));
     assert!(When::parse(&long).unwrap_err().to_string().len() < 250);
+    let word = "w".repeat(500);
+    for text in [
+        format!("{word} = x"),
+        format!("{word}.lable = x"),
+        format!("{word}.label < x"),
+        format!("{word}.label"),
+        format!("protocol = {word}"),
+        format!("port = {word}"),
+        format!("sample = {word}"),
+        format!("rule = a {word}"),
+        format!("rule {}", "=".repeat(500)),
+    ] {
+        let error = When::parse(&text).unwrap_err();
+        assert!(
+            error.why.contains("...") && error.why.len() < 300,
+            "{error}"
+        );
+    }
 }
 
 /// Positions of contradicting terms, where tasks have the numbers of their order.
@@ -187,6 +205,8 @@ fn what_can_never_hold_is_found() {
         ("a.confidence < 0.5 and a.confidence >= 0.9", &[0, 1]),
         ("a.confidence < 0.5 and a.confidence >= 0.5", &[0, 1]),
         ("a.confidence > 0.5 and a.confidence <= 0.5", &[0, 1]),
+        // No label word has a confidence between the two.
+        ("a.confidence > 0.5 and a.confidence < 0.500001", &[0, 1]),
         (
             "b.confidence <= 0.9 and a.confidence <= 0.5 and a.confidence <= 0.7 and a.confidence > 0.6",
             &[1, 3],
@@ -210,12 +230,30 @@ fn what_may_hold_is_left_alone() {
         "a.label = x and b.label != x",
         "a.label = x, y and a.label != x",
         "a.confidence <= 0",
+        "a.confidence < 0.000001",
+        "a.confidence > 0.999999",
         "a.confidence >= 1",
         "a.confidence >= 0.5 and a.confidence <= 0.5",
         "a.confidence < 0.5 and b.confidence >= 0.9",
     ] {
         assert_eq!(never(text), None, "{text}");
     }
+}
+
+#[test]
+fn a_bound_parts_the_steps_of_confidences() {
+    let step = (0.9_f32 * 65_535.0).round() as u16;
+    let of = |comparison: Comparison| comparison.steps(0.9);
+    assert_eq!(of(Comparison::Below), 0..=step - 1);
+    assert_eq!(of(Comparison::AtMost), 0..=step);
+    assert_eq!(of(Comparison::AtLeast), step..=u16::MAX);
+    assert_eq!(of(Comparison::Above), step + 1..=u16::MAX);
+    assert!(Comparison::Below.steps(0.0).is_empty());
+    assert!(Comparison::Above.steps(1.0).is_empty());
+    // A bound within the first or the last step leaves that step.
+    assert_eq!(Comparison::Below.steps(0.000_001), 0..=0);
+    let last = u16::MAX..=u16::MAX;
+    assert_eq!(Comparison::Above.steps(0.999_999), last);
 }
 
 #[test]

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use cring::{Label, Labels, TaskWords};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Action, Actions, Depths, Fate, Manager, Packet, tag};
+use flowmgr::{Action, Actions, Fate, Manager, Packet, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
-
 use policy::{Ask, Policy, RuleNumber};
 
 use super::Egress;
@@ -38,7 +37,8 @@ pub struct TaggedWriter {
     output: PathBuf,
     writer: CaptureWriter<File>,
     labels: Arc<dyn Labels>,
-    depths: Depths,
+    /// Where the labels of the first task are.
+    first: TaskWords,
     actions: Actions,
     /// Where the labels are of other tasks than the first, of those whose labels have actions.
     others: Vec<TaskWords>,
@@ -75,7 +75,7 @@ impl TaggedWriter {
             output: output.to_owned(),
             writer,
             labels: manager.labels(),
-            depths: manager.depths().clone(),
+            first: manager.words(0),
             others: manager
                 .actions()
                 .other_tasks()
@@ -118,10 +118,10 @@ impl TaggedWriter {
 
     /// What is done to a packet: as its rule says, and what that leaves out as the label says. Rules that ask for a label are
     /// looked up here, since it comes later than the walk.
-    fn action(&mut self, held: &Held, label: Label) -> Action {
+    fn action(&mut self, held: &Held) -> Action {
         let mut action = held.fate.by_rule();
         let of_others = self.dscp_of_others(&held.fate);
-        let Label::Class { class, .. } = label else {
+        let Label::Class { class, .. } = self.label(&self.first, &held.fate) else {
             action.dscp = action.dscp.or(of_others);
             return action;
         };
@@ -138,31 +138,24 @@ impl TaggedWriter {
 
     /// What labels of other tasks than the first say: the last of them that says something.
     fn dscp_of_others(&self, fate: &Fate) -> Option<u8> {
-        let flow = fate.label_of.filter(|_| fate.others != 0)?;
         let others = self.others.iter().enumerate().rev();
         others
-            .filter_map(
-                |(place, words)| match words.label_of(&*self.labels, flow, fate.others) {
-                    Label::Class { class, .. } => self.actions.dscp_of_other(place, class),
-                    _ => None,
-                },
-            )
+            .filter_map(|(place, words)| match self.label(words, fate) {
+                Label::Class { class, .. } => self.actions.dscp_of_other(place, class),
+                _ => None,
+            })
             .next()
     }
 
-    /// Whether a label of another task that counts for the packet is on its way.
-    fn waits_for_others(&self, fate: &Fate) -> bool {
-        let Some(flow) = fate.label_of.filter(|_| fate.others != 0) else {
-            return false;
-        };
-        let label = |words: &TaskWords| words.label_of(&*self.labels, flow, fate.others);
-        self.others
-            .iter()
-            .any(|words| label(words) == Label::Pending)
+    /// Whether a label that counts for the packet is on its way.
+    fn is_waiting(&self, fate: &Fate) -> bool {
+        let mut tasks = std::iter::once(&self.first).chain(&self.others);
+        tasks.any(|words| self.label(words, fate) == Label::Pending)
     }
 
-    fn label(&self, fate: &Fate) -> Label {
-        let label = |flow| self.depths.label(&*self.labels, flow, fate.depths);
+    /// The label of a task, as far as it counts for the packet.
+    fn label(&self, words: &TaskWords, fate: &Fate) -> Label {
+        let label = |flow| words.label_of(&*self.labels, flow, fate.depths);
         fate.label_of.map_or(Label::None, label)
     }
 
@@ -202,12 +195,11 @@ impl Egress for TaggedWriter {
     /// Writes held packets up to the first whose label is on its way.
     fn advance(&mut self) -> Result<(), Error> {
         while let Some(mut held) = self.held.pop_front() {
-            let label = self.label(&held.fate);
-            if label == Label::Pending || self.waits_for_others(&held.fate) {
+            if self.is_waiting(&held.fate) {
                 self.held.push_front(held);
                 break;
             }
-            let action = self.action(&held, label);
+            let action = self.action(&held);
             if let Some(dscp) = action.dscp {
                 tag::set_dscp(&mut held.bytes, held.fate.ip_at, dscp);
             }

@@ -30,6 +30,11 @@ pub struct Helpers {
     run_ended: Receiver<Infallible>,
 }
 
+/// What a helper does that opens the model of a bundle.
+pub fn opening_model(dir: &Path) -> String {
+    format!("opening the model {}", dir.display())
+}
+
 /// Callers wait for helpers until this is dropped.
 pub struct RunGuard {
     _sender: Sender<Infallible>,
@@ -100,21 +105,21 @@ impl Helpers {
         }
     }
 
-    /// The same for work that opens the model in `dir`; if it is late, the attempt counts as refused.
+    /// The same for work that opens a model; if it fails or is late, the attempt counts as refused for the one that `opening` then
+    /// says.
     ///
     /// # Errors
     /// As above, or those of the work.
-    pub fn open_model<T: Send + 'static>(
+    pub fn open_model<'a, T: Send + 'static>(
         &self,
-        opening: &Opening,
-        dir: &Path,
+        opening: impl FnOnce() -> &'a Opening,
+        what: &str,
         limit: Duration,
         work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let what = format!("opening the model {}", dir.display());
-        let opened = self.run(&what, limit, MORE_TIME, work);
+        let opened = self.run(what, limit, MORE_TIME, work);
         if let Err(Refusal::Because(why)) = &opened {
-            opening.refuse(why);
+            opening().refuse(why);
         }
         opened?
     }

@@ -10,7 +10,7 @@ use accel::Bundle;
 use analytics::Manager;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::helpers::{Helpers, RunGuard};
+use super::helpers::{Helpers, RunGuard, opening_model};
 use super::{Refusal, SwapPort, Swapper};
 use crate::Error;
 use crate::placement::{Cores, Thread};
@@ -104,6 +104,7 @@ fn load(
         let (opening, config, dir) = (opening.clone(), config.clone(), dir.to_owned());
         move || opening.prepare(&config, opening.open(&config, &dir)?)
     };
-    let prepared = helpers.open_model(&opening, dir, config.model.open_timeout, work)?;
+    let what = opening_model(dir);
+    let prepared = helpers.open_model(|| &opening, &what, config.model.open_timeout, work)?;
     swapper.swap(prepared).map(drop)
 }

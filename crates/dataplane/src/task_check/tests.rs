@@ -58,23 +58,60 @@ fn labels_that_no_flow_has_together_are_refused() {
     };
     with("a.label = web and a.label = TLS").unwrap();
     with("a.label != web and a.label != TLS").unwrap();
+    for when in ["a.label = \"\"", "a.label != \"\""] {
+        let refused = with(when).unwrap_err().to_string();
+        assert!(
+            refused.contains("of task a has no label \"\", and no"),
+            "{refused}"
+        );
+    }
+    let long = with(&format!("a.label = {}", "w".repeat(500))).unwrap_err();
+    assert!(long.to_string().matches('w').count() < 200, "{long}");
     for when in [
         "a.label = voip and a.label = TLS",
         "a.label = TLS and a.label != web",
     ] {
         let refused = with(when).unwrap_err().to_string();
-        let says =
-            format!("task.b.when: {when} never hold together: no label of the model app-id-k10");
+        let says = format!(
+            "task.b.when: {when} never hold together: no label of the model app-id-k10 satisfies"
+        );
         assert!(refused.contains(&says), "{refused}");
     }
+}
+
+/// A task is asked only about flows about which those before it were asked.
+#[test]
+fn labels_that_a_chain_of_tasks_excludes_are_refused() {
+    let chain = |last: &str| {
+        let tasks = [
+            (APP, &[][..]),
+            (DATA, &["when=a.label = TLS"][..]),
+            (DATA, &[last][..]),
+        ];
+        checked(&tasks, &[])
+    };
+    chain("when=b.confidence <= 1 and a.label = web").unwrap();
+    let refused = chain("when=b.confidence <= 1 and a.label = HTTP").unwrap_err();
+    let says = "task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no label of the model app-id-k10";
+    assert!(refused.to_string().contains(says), "{refused}");
+}
+
+#[test]
+fn a_model_that_is_missing_is_that_of_a_task() {
+    let refused = refused(&[(APP, &[]), ("models/nosuch", &[])], &[]);
+    assert!(refused.starts_with("--set: task.b.model: "), "{refused}");
+    assert!(
+        refused.contains("models/nosuch: no such folder"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn depths_count_as_tasks() {
     let all = [(DEVICE, &[][..]), ("models/protocol", &[]), (APP, &[])];
     let refused = refused(&all, &[]);
-    let says = "the tasks have 11 depths together, of which flow managers take 8 at most: a (5), b (5), c (1); name fewer with \
-                task.NAME.depths";
+    let says = "--set: task.b.depths: the tasks have 11 depths together, and at most 8 are supported: a (5), b (5), c (1); name fewer \
+                with task.NAME.depths";
     assert!(refused.starts_with(says), "{refused}");
     let fewer = [
         (DEVICE, &["depths=[2, 10]"][..]),
@@ -92,8 +129,11 @@ fn of_several_models_none_wants_more_than_flow_k() {
     checked(&two, &["flow.k=12"]).unwrap();
     let refused = refused(&two, &["flow.k=5"]);
     assert!(
-        refused.contains("the model wants k = 10 packets and flow.k is 5; set flow.k = 10"),
+        refused.starts_with("--set: flow.k = 5: task b (model app-id-k10) wants k = 10 packets; set flow.k = 10, or take"),
         "{refused}"
     );
     checked(&[(DATA, &[]), (DATA, &[])], &["flow.k=5"]).unwrap();
+    // What is asked for counts, and not what the model could take.
+    let early = (DEVICE, &["depths=[2, 3]"][..]);
+    checked(&[early, (DATA, &[])], &["flow.k=5"]).unwrap();
 }

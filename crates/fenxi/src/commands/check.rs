@@ -23,6 +23,7 @@ mod records;
 mod rules;
 mod start;
 mod tasks;
+mod whens;
 
 use accel::Bundle;
 
@@ -60,7 +61,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let map = check_labels(&config, bundle)?;
     let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
     check_tasks(&config, &bundles)?;
-    Rules::load(&config, &labels(bundle), Traffic::Live)?;
+    let rules = Rules::load(&config, &labels(bundle), Traffic::Live)?;
     if is_plain {
         let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
@@ -71,10 +72,13 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        let goals = goals::look(&tasks, &goals::Measured::new());
-        return print(&(draw::page(&config, &bundles, &map, &rows) + &goals::lines(&goals)));
+        let mut amiss = whens::look(&config, &rules);
+        amiss.extend(goals::look(&tasks, None));
+        return print(&(draw::page(&config, &bundles, &map, &rows) + &finding::lines(&amiss)));
     }
-    let report = Report(look(args, &config, &tasks, &map));
+    let mut findings = look(args, &config, &tasks, &map);
+    findings.extend(whens::look(&config, &rules));
+    let report = Report(findings);
     print(&if args.json {
         report.to_json(&rows)
     } else {
@@ -120,7 +124,7 @@ fn look(
                 .map(|(device, profile)| (number, device, profile)),
         );
     }
-    findings.extend(goals::look(tasks, &measured));
+    findings.extend(goals::look(tasks, Some(&measured)));
     findings.extend(clock::look(&machine));
     findings.extend(start(config, tasks, service.is_some(), &findings));
     findings

@@ -9,6 +9,7 @@ use crate::protocol::FlowQuery;
 use crate::replay::{self, Plan};
 use crate::summary::Summary;
 use config::Config;
+use config::when::{Term, shortened};
 use dataplane::bundle::find_bundle;
 
 /// Replays, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
@@ -46,7 +47,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     } else {
         Ok(())
     };
-    let remarked = remark(&remarks(args, &outcome, &summary));
+    let remarked = remark(&(remarks(args, &outcome, &summary) + &tasks_by_in_port(&config)));
     let failures = [outcome.failure, printed.err(), remarked.err()];
     failures
         .into_iter()
@@ -84,6 +85,24 @@ fn explain(
         true => super::devices::to_json(&explanation)?,
         false => display::explanation::text(&explanation),
     })
+}
+
+/// A line for each task that is asked about no flow, because a capture has no interfaces.
+fn tasks_by_in_port(config: &Config) -> String {
+    let mut page = String::new();
+    for task in &config.tasks {
+        let mut terms = task.when.terms.iter();
+        if let Some(term) = terms.find(|term| matches!(term, Term::InPort(_))) {
+            let term = term.named(|task| &config.tasks[task].name).to_string();
+            let (origin, name) = (&task.when_origin, &task.name);
+            page += &format!(
+                "fenxi: {origin}: task.{name}.when: {}: a capture does not say by which interface packets came in, so task {name} was \
+                 asked about no flow; leave the term out for a replay\n",
+                shortened(&term)
+            );
+        }
+    }
+    page
 }
 
 /// The text for stderr: the summary, and what is missing from it. Empty if the reader of our output has closed the pipe;

@@ -294,10 +294,10 @@ static CATALOGUE: &[Row] = &[
         "Flows that reached their K-th packet and were not sent to the model: they began mid-stream, and the model was not trained for that.",
         |view| task_sums(view, |sums| sums.flows.series_withheld)),
     metric(C, "fenxi_flows_not_asked_total", "flows", &["pipeline", "task"],
-        "Flows that reached their K-th packet and about which the task is not asked, as its when says of the flow itself. They give no series; what labels of other tasks rule out is not_asked of fenxi_series_total.",
+        "Flows that reached their K-th packet and on which the task does not run, because the flow itself does not match its when or that of a task that it waits for, or its rule names another task. They emit no series; series ruled out by another task's label are counted as not_asked in fenxi_series_total.",
         |view| task_sums(view, |sums| sums.flows.flows_not_asked)),
     metric(C, "fenxi_series_total", "series", &["pipeline", "task", "outcome"],
-        "Series by outcome; not_asked, the label of another task says that the model is not asked.",
+        "Series by outcome; not_asked, ruled out by the label of another task.",
         |view| by(view, |sums| {
             let (series, full) = (&sums.analytics, sums.flows.series_shed);
             [("cached", series.cached), ("inferred", series.inferred), ("not_asked", series.not_asked),
@@ -371,10 +371,10 @@ static CATALOGUE: &[Row] = &[
         "What a batch is expected to take now, where a policy plans by it: fixed, whatever its size; per_series, for each series in it.",
         parts),
     metric(G, "fenxi_device_profile_drift_ratio", "ratio", &["pipeline", "task", "device", "session"],
-        "By how much the mean batch takes longer than the stored profile says, as a share; below 0 if less. A drift that lasts is stored, and it is 0 again.",
+        "Relative error of the stored profile at the mean batch size; positive if batches take longer. Reset to 0 when a lasting drift is stored.",
         |view| profiles(view, |profile| Value::Number(profile.drift()))),
     metric(C, "fenxi_device_profile_drifts_total", "drifts", &["pipeline", "task", "device", "session"],
-        "How often the profile was more than a quarter off for some seconds, and what batches take took its place.",
+        "How often the profile was off by more than 25 % for some seconds and was replaced by measured times.",
         |view| profiles(view, |profile| Value::Count(profile.drifts))),
 
     metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "task", "place"],

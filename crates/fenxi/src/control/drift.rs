@@ -5,6 +5,7 @@
 //! must not.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use accel::Profile;
@@ -24,6 +25,8 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 pub struct Drifts {
     /// The devices, analytics manager by analytics manager.
     seen: Vec<Seen>,
+    /// The threads that store what has drifted.
+    writers: Vec<JoinHandle<()>>,
 }
 
 /// A device as it was when it was last spoken of, or began.
@@ -45,13 +48,20 @@ struct Drift {
 impl Drifts {
     /// Says what has drifted since the last time, and has it stored.
     pub fn look(&mut self, collector: &Collector, state: &Arc<SharedState>) {
+        self.writers.retain(|writer| !writer.is_finished());
+        // Where a disk hangs, threads must not become more and more. What drifts meanwhile is found later.
+        if !self.writers.is_empty() {
+            return;
+        }
         let (mut place, at) = (0, Instant::now());
         for watched in &collector.analytics {
             for (task, snapshot) in watched.latest.tasks.iter().enumerate() {
                 for ((_, device), now) in snapshot.devices().zip(&snapshot.profiles) {
                     if let Some(drift) = self.compare(place, *now, at) {
                         let device = device.requested.clone();
-                        drift.store(state.clone(), task, device, watched.thread.to_string());
+                        let thread = watched.thread.to_string();
+                        let writer = drift.store(state.clone(), task, device, thread);
+                        self.writers.extend(writer);
                     }
                     place += 1;
                 }
@@ -105,7 +115,14 @@ impl Drift {
         )
     }
 
-    fn store(self, state: Arc<SharedState>, task: usize, device: String, thread: String) {
+    /// Logs it and has it stored, by a thread of its own.
+    fn store(
+        self,
+        state: Arc<SharedState>,
+        task: usize,
+        device: String,
+        thread: String,
+    ) -> Option<JoinHandle<()>> {
         let line = self.line();
         let without = format!("{device} of {thread}: {line}");
         let write = move || {
@@ -130,9 +147,10 @@ impl Drift {
             }
         };
         let writer = std::thread::Builder::new().name("profiles".to_owned());
-        if let Err(error) = writer.spawn(write) {
-            warn!("{without}; no thread to store it: {error}");
-        }
+        let spawned = writer.spawn(write);
+        spawned
+            .inspect_err(|error| warn!("{without}; no thread to store it: {error}"))
+            .ok()
     }
 }
 

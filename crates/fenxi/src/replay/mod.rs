@@ -175,7 +175,8 @@ fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
         false => config.io.burst,
     };
     Limits {
-        burst: burst.min(config.ring.slots / 4),
+        // So that a ring has room for a burst of which each packet completes a series of each depth.
+        burst: burst.min(config.ring.slots / cring::TASKS_MAX),
         handover: Duration::ZERO,
         give_up_after: Duration::MAX,
     }

@@ -108,6 +108,16 @@ impl Rules {
         self.store.len() as u64
     }
 
+    /// Whether a rule has this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// The name of a rule that is most like this one, if any is near.
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        config::nearest(name, self.by_name.keys().map(|known| &**known))
+    }
+
     /// What rules are read by.
     pub fn terms(&self) -> &Terms {
         &self.terms

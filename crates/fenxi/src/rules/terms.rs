@@ -7,7 +7,7 @@ use config::checked::{IoMode, PolicyUpdate};
 use config::when::{Choice, Term};
 use dataplane::Error;
 use dataplane::rules::Unasked;
-use policy::rule::RuleAction;
+use policy::rule::{RuleAction, Task};
 use policy::{Label, OwnedNames, RuleNumber, RuleSet, Update};
 use rulefiles::{Options, ReadError};
 use tracing::warn;
@@ -35,6 +35,18 @@ pub struct Terms {
     mark_mask: u32,
     /// Which rules the tasks ask for, with the numbers of the tasks.
     whens: Vec<(u8, Choice)>,
+    /// Tasks that wait for another, each with the first of those.
+    waiting: Vec<(String, String)>,
+}
+
+/// Tasks that wait for labels of others.
+fn waiting(config: &Config) -> Vec<(String, String)> {
+    let tasks = config.tasks.iter();
+    let waiting = tasks.filter_map(|task| {
+        let before = *task.when.tasks().next()?;
+        Some((task.name.clone(), config.tasks[before].name.clone()))
+    });
+    waiting.collect()
 }
 
 /// The terms of tasks on rules.
@@ -72,6 +84,7 @@ impl Terms {
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
             whens: whens(config),
+            waiting: waiting(config),
         }
     }
 
@@ -123,7 +136,8 @@ impl Terms {
             if let Some(why) = self.not_inline(action) {
                 return Err(Error::Config(format!("{}: {why}", place(&set))));
             }
-            if let Some(why) = self.no_mark(action).or_else(|| self.no_mirror(action)) {
+            let why = self.no_mark(action).or_else(|| self.no_mirror(action));
+            if let Some(why) = why.or_else(|| self.never_asked(action)) {
                 return Err(Error::Data(format!("{}: {why}", place(&set))));
             }
             if let Some(action) = self.confined(action) {
@@ -137,7 +151,8 @@ impl Terms {
     pub(super) fn fit(&self, set: &mut RuleSet, rule: RuleNumber) -> Result<(), String> {
         let action = set.action(rule);
         let why = self.not_inline(action).or_else(|| self.no_mark(action));
-        if let Some(why) = why.or_else(|| self.no_mirror(action)) {
+        let why = why.or_else(|| self.no_mirror(action));
+        if let Some(why) = why.or_else(|| self.never_asked(action)) {
             return Err(why);
         }
         if let Some(action) = self.confined(action) {
@@ -165,6 +180,18 @@ impl Terms {
         Some(format!(
             "{key}: only mode inline can {does} packets, and io.mode is \"{}\"; set io.mode = \"inline\", or {instead}",
             mode.name()
+        ))
+    }
+
+    /// A rule that asks one task alone asks nobody if that task waits for another, which is then not asked.
+    fn never_asked(&self, action: &RuleAction) -> Option<String> {
+        let Task::Named(name) = &action.task else {
+            return None;
+        };
+        let (_, before) = self.waiting.iter().find(|(task, _)| task == name)?;
+        Some(format!(
+            "task: task {name} waits for the label of task {before}, and this rule asks {name} alone, so no task would be asked; \
+             write task = \"{before}\", or take the term on {before} out of task.{name}.when"
         ))
     }
 

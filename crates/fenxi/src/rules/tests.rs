@@ -194,6 +194,27 @@ fn a_rule_names_the_interface_for_copies() {
     assert_eq!(texts(&rules), ["1 mirror = \"copy\""]);
 }
 
+#[test]
+fn a_rule_cannot_ask_a_task_alone_that_waits_for_another() {
+    let tasks = ["task.a.name=a", "task.b.when=a.confidence < 0.9"];
+    let mut rules = rules_with(&tasks);
+    rules.change("add task = \"a\"").unwrap();
+    let Err(Refused::Invalid(said)) = rules.change("add task = \"b\"") else {
+        panic!("a task that is never asked");
+    };
+    assert!(
+        said.starts_with("task: task b waits for the label of task a, and this rule asks b alone"),
+        "{said}"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.toml");
+    std::fs::write(&file, "[[rule]]\n\n[[rule]]\ntask = \"b\"\n").unwrap();
+    let config = Sources::named(None, &tasks.map(str::to_owned)).load();
+    let terms = Terms::of(&config.unwrap().config, &[], Traffic::Live);
+    let said = Rules::read(&file, "", terms).err().unwrap().to_string();
+    assert!(said.contains("r.toml:3: task: task b waits for"), "{said}");
+}
+
 /// A replay copies nothing, so it takes rules for any router.
 #[test]
 fn a_replay_takes_any_mirror() {

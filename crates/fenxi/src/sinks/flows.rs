@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::sink::Sink;
-use flowmgr::record::{Decision, EndReason, FlowName, FlowRecord, Record, SeriesRecord};
+use flowmgr::record::{Decision, EndReason, FlowName, Record, SeriesRecord};
 use flowmgr::{Counts, Wanted};
 
 use super::{SinkControl, SinkKind, Start};
@@ -154,24 +154,8 @@ impl Sink for FlowTap {
         if self.records.is_full() {
             return;
         }
-        let record = match record {
-            Record::Label(_) => record.clone(),
-            Record::Flow(flow) => Record::Flow(FlowRecord {
-                flow: flow.flow,
-                last_us: flow.last_us,
-                midstream: flow.midstream,
-                counts: flow.counts,
-                reason: flow.reason,
-                is_half_open: flow.is_half_open,
-                decision: flow.decision,
-                // Would be a copy on the heap; label records have had them.
-                others: Box::default(),
-                // A copy on the heap, too, but only where records carry series, which then are on the heap themselves.
-                series: flow.series.clone(),
-                rule: flow.rule,
-            }),
-        };
-        let _ = self.records.try_send(record);
+        // A series is a copy on the heap, but only where records carry series, which then are on the heap themselves.
+        let _ = self.records.try_send(record.clone());
     }
 }
 
@@ -303,7 +287,7 @@ pub fn add(sum: &mut Counts, counts: &Counts) {
 
 #[cfg(test)]
 mod tests {
-    use flowmgr::record::{DecidedBy, LabelRecord};
+    use flowmgr::record::{DecidedBy, FlowRecord, LabelRecord};
 
     use super::*;
 
@@ -340,7 +324,7 @@ mod tests {
             reason,
             is_half_open: false,
             decision: None,
-            others: Box::default(),
+            others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
         })

@@ -376,7 +376,7 @@ mod tests {
             reason: EndReason::Evicted,
             is_half_open,
             decision: None,
-            others: Box::default(),
+            others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
         })

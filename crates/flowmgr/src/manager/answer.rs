@@ -176,7 +176,7 @@ impl Manager {
             self.count_labelled(index, packets, length);
             if let Effect::PacketTime { .. } = self.config.effect {
                 fate.label_of = Some(self.entries.flow_ref(index));
-                fate.depths = 1;
+                fate.depths |= 1;
             }
         }
         fate.verdict = waiting.verdict;

@@ -91,7 +91,7 @@ impl Manager {
             // The states in the hot line are those of the first task.
             let is_first = number == 0;
             let has_conditions = self.tasks.has_conditions || self.rules.is_some();
-            if has_conditions && !self.is_asked(index, number as u8) {
+            if has_conditions && !self.is_asked_at(index, number as u8) {
                 self.not_asked(index, number);
                 continue;
             }
@@ -137,6 +137,16 @@ impl Manager {
         }
     }
 
+    /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have changed since its first depth was,
+    /// and a flow that was asked about at one depth is asked about at the next, and at none otherwise.
+    fn is_asked_at(&self, index: u32, number: u8) -> bool {
+        let first = self.tasks.task(self.tasks.number_of(number)).first;
+        match number == first {
+            true => self.is_asked(index, number),
+            false => self.entries.word(first, index).read().1 != Label::None,
+        }
+    }
+
     /// Whether a depth's task, and those that it comes after, are asked about the flow.
     pub(crate) fn is_asked(&self, index: u32, number: u8) -> bool {
         let hot = self.entries.hot(index);
@@ -155,9 +165,10 @@ impl Manager {
     fn is_asked_by(&self, index: u32, subject: &Subject, task: u8) -> bool {
         let asked = &self.tasks.task(task).asked;
         let mut after = asked.after.iter();
+        // A flow that began before the first rules may not have its answer yet.
         let by_rule = match &self.rules {
-            Some(rules) => rules.unasked(index) >> task & 1 == 0,
-            None => !asked.by_rule,
+            Some(rules) if rules.has_answer(index) => rules.unasked(index) >> task & 1 == 0,
+            _ => !asked.by_rule,
         };
         by_rule
             && asked.holds(subject, &self.config.inside)

@@ -5,7 +5,6 @@ use cring::{Answers, Label};
 use super::{Fate, Manager, Packet};
 use crate::action::Action;
 use crate::config::Effect;
-
 use crate::entry::{NOT_IN_EFFECT, STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::expiry::Clock;
 use crate::tag::set_dscp;
@@ -60,10 +59,11 @@ impl Manager {
                     return verdict;
                 }
                 fate.label_of = Some(self.entries.flow_ref(index));
-                fate.depths = match self.has_depths {
+                let depths = match self.has_depths {
                     true => self.depths_in_effect(index, packet.time_us, delay_us),
                     false => 1,
                 };
+                fate.depths |= (1 << depths) - 1;
             }
         }
         self.counters.labelled_bytes += u64::from(headers.length);
@@ -154,13 +154,22 @@ impl Manager {
             return;
         }
         if self.rules.is_some() {
-            return self.ask_for_label(index);
+            // The answer may be that of the first task's label already, so it is asked for again whatever the stamp says.
+            let last_us = self.entries.hot(index).last_us;
+            return self.ask_between(index, last_us);
         }
         let first = self.class_of(index);
+        self.note_action(index, first);
+    }
+
+    /// Notes in the entry which action the flow's labels have, of which that of the first task is known, or is not there yet.
+    fn note_action(&mut self, index: u32, first: Option<u16>) -> u8 {
         let action = self.action_of_labels(index, first);
-        let policy = self.policy;
+        // The first task's label is still to be considered where it comes later.
+        let stamp = self.policy.knowing(first.is_some());
         let hot = self.entries.hot_mut(index);
-        (hot.action, hot.policy) = (action, policy);
+        (hot.action, hot.policy) = (action, stamp);
+        action
     }
 
     /// Of a packet whose flow has no label of the first task, or of any by packet time: what labels of other tasks do to it.
@@ -187,8 +196,8 @@ impl Manager {
         data: &mut [u8],
     ) {
         if let Effect::PacketTime { delay_us } = self.config.effect {
-            fate.others = self.others_in_effect(index, packet.time_us, delay_us);
-            if fate.others != 0 {
+            fate.depths = self.others_in_effect(index, packet.time_us, delay_us);
+            if fate.depths != 0 {
                 fate.label_of = Some(self.entries.flow_ref(index));
             }
             return;
@@ -198,16 +207,11 @@ impl Manager {
             return;
         }
         let hot = self.entries.hot(index);
-        if hot.policy != self.policy {
-            let action = self.action_of_labels(index, None);
-            if action == 0 {
-                return;
-            }
-            let policy = self.policy;
-            let hot = self.entries.hot_mut(index);
-            (hot.action, hot.policy) = (action, policy);
-        }
-        if let Some(dscp) = Action::of_number(self.entries.hot(index).action).dscp {
+        let action = match hot.policy == self.policy.knowing(false) {
+            true => hot.action,
+            false => self.note_action(index, None),
+        };
+        if let Some(dscp) = Action::of_number(action).dscp {
             let frame = &mut data[packet.at..packet.at + packet.captured as usize];
             set_dscp(frame, fate.ip_at, dscp);
         }
@@ -229,8 +233,8 @@ impl Manager {
         others
     }
 
-    /// With [`Effect::PacketTime`]: the depths whose answers count for a packet of this time. Notes the counts up to there
-    /// for each, as [`Manager::comes_into_effect`] does for the first.
+    /// With [`Effect::PacketTime`]: of how many depths of the first task the answers count for a packet of this time. Notes the
+    /// counts up to there for each, as [`Manager::comes_into_effect`] does for the first.
     #[cold]
     fn depths_in_effect(&mut self, index: u32, time_us: i64, delay_us: i64) -> u8 {
         let counts = self.entries.counts(index);
@@ -256,9 +260,7 @@ impl Manager {
     #[cold]
     pub(super) fn look_up_action(&mut self, index: u32) -> Option<(u16, Action)> {
         let class = self.class_of(index)?;
-        let action = self.action_of_labels(index, Some(class));
-        let hot = self.entries.hot_mut(index);
-        (hot.action, hot.policy) = (action, self.policy);
+        let action = self.note_action(index, Some(class));
         Some((class, Action::of_number(action)))
     }
 

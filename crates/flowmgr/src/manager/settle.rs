@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 use cring::{Answers, FlowRef, Label, TASKS_MAX};
 
 use crate::config::{DEPTHS_MAX, Effect};
-
 use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record};
@@ -96,11 +95,17 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub fn new(effect: Effect) -> Outbox {
+    /// An outbox for series that take so many slots of rings.
+    pub fn new(effect: Effect, slots: usize) -> Outbox {
+        // As many again may be with the devices.
+        let awaited = match effect {
+            Effect::Arrival => Manager::SPARE_ENTRIES.max(2 * slots),
+            Effect::PacketTime { .. } => 0,
+        };
         Outbox {
             effect,
             events: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
-            awaited: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
+            awaited: VecDeque::with_capacity(awaited),
             awaited_at: 0,
             in_effect: VecDeque::new(),
         }
@@ -348,8 +353,12 @@ impl Manager {
         let Answers::Decided { depth } = answers else {
             return None;
         };
-        match number {
-            0 => self.entries.set_decided(flow.index, depth),
+        match (number, self.config.effect) {
+            // The walk looks at the first word alone.
+            (0, Effect::Arrival) => {
+                self.decide(flow.index);
+            }
+            (0, Effect::PacketTime { .. }) => self.entries.set_decided(flow.index, depth),
             _ => self.entries.set_decided_of(first, flow.index, depth),
         }
         Some((Awaited { flow, task: first }, first + depth))
@@ -379,7 +388,7 @@ impl Manager {
                 decisions[usize::from(number)] = self.decision(Awaited { flow, task: first });
             }
         }
-        let [decision, ..] = decisions;
+        let [decision, others @ ..] = decisions;
         let labelled = match self.has_depths {
             true => {
                 let by_depth = self.outbox.in_effect.pop_front().unwrap_or_default();
@@ -394,7 +403,7 @@ impl Manager {
                 last_us: report.last_us,
                 counts: report.counts,
                 decision,
-                others: decisions[1..self.tasks.count()].into(),
+                others,
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {

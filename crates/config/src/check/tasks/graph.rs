@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::checked::Task;
+use crate::checked::{Task, needed};
 use crate::nearest::nearest;
-use crate::when::When;
-use crate::when::never::{Needed, contradiction};
+use crate::when::never::contradiction;
+use crate::when::{Needed, Term, When, shortened};
 
 use super::Asked;
 
@@ -25,10 +25,9 @@ pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<Wh
                 names.iter().copied().filter(|other| other != own),
             )),
         };
-        let when = task
-            .draft
-            .when
-            .try_map(|term, name| number(name).map_err(|why| format!("{term}: {why}")));
+        let when = task.draft.when.try_map(|term, name| {
+            number(name).map_err(|why| format!("{}: {why}", shortened(&term.to_string())))
+        });
         whens.push(when.unwrap_or_else(|why| {
             let origin = task.when_origin();
             problems.push(format!("{origin}: task.{own}.when: {why}"));
@@ -42,6 +41,7 @@ fn unknown<'a>(name: &str, others: impl Iterator<Item = &'a str> + Clone) -> Str
     let near = nearest(name, others.clone());
     let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
     let others: Vec<&str> = others.collect();
+    let name = shortened(name);
     match others.is_empty() {
         true => format!("unknown task {name}; there is no other task"),
         false => format!(
@@ -64,7 +64,8 @@ pub(super) fn check(tasks: &[Task], problems: &mut Vec<String>) {
     }
 }
 
-/// The tasks of a cycle from `start` back to it, if one leads through no task before it. So each cycle is found once.
+/// The tasks of a cycle from `start` back to it, if one leads through no task before it. So no cycle is found twice. Of several
+/// with the same first task one is found; once it is gone, the next check finds another.
 fn cycle(tasks: &[Task], start: usize) -> Option<Vec<usize>> {
     let mut seen = BTreeSet::from([start]);
     let mut path = vec![start];
@@ -91,16 +92,25 @@ fn cycle(tasks: &[Task], start: usize) -> Option<Vec<usize>> {
 
 fn cycle_line(tasks: &[Task], cycle: &[usize]) -> String {
     let first = &tasks[cycle[0]];
-    let names = cycle
-        .iter()
-        .chain(&cycle[..1])
-        .map(|&at| tasks[at].name.as_str());
+    let back = || cycle.iter().chain(&cycle[..1]);
+    let names = back().map(|&at| tasks[at].name.as_str());
+    let steps = cycle.iter().zip(back().skip(1));
+    let terms = steps.map(|(&task, &needed)| terms_on(tasks, task, needed));
     format!(
-        "{}: task.{}.when: the tasks {} wait for each other, so none would ever be asked; leave one of these terms out",
+        "{}: task.{}.when: the tasks {} wait for each other, so none would ever be asked; leave one of these terms out: {}",
         first.when_origin,
         first.name,
-        names.collect::<Vec<_>>().join(" -> ")
+        names.collect::<Vec<_>>().join(" -> "),
+        terms.collect::<Vec<_>>().join(", ")
     )
+}
+
+/// The terms by which one task waits for another.
+fn terms_on(tasks: &[Task], task: usize, needed: usize) -> String {
+    let terms = tasks[task].when.terms.iter();
+    let terms = terms.filter(|term| term.task() == Some(&needed));
+    let terms: Vec<String> = terms.map(|term| text(tasks, term)).collect();
+    format!("{} (of task {})", terms.join(" and "), tasks[task].name)
 }
 
 /// Tasks of which no flow can have all terms, with those of the tasks that they need.
@@ -137,7 +147,7 @@ fn never(tasks: &[Task], problems: &mut Vec<String>) {
     }
 }
 
-/// The tasks, each behind those that it needs.
+/// The tasks, each after those that it needs.
 fn in_order(tasks: &[Task]) -> Vec<usize> {
     let mut order: Vec<usize> = Vec::new();
     // There is no cycle, so each pass finds one at least.
@@ -154,30 +164,15 @@ fn in_order(tasks: &[Task]) -> Vec<usize> {
     order
 }
 
-/// The terms of a task and of all tasks that it needs: where one of them is not asked, this one is not asked either.
-fn needed(tasks: &[Task], number: usize) -> Vec<Needed<'_>> {
-    let mut reached = vec![number];
-    let mut at = 0;
-    while let Some(&number) = reached.get(at) {
-        for &needed in tasks[number].when.tasks() {
-            if !reached.contains(&needed) {
-                reached.push(needed);
-            }
-        }
-        at += 1;
-    }
-    let terms = reached.into_iter().flat_map(|task| {
-        let terms = tasks[task].when.terms.iter();
-        terms.map(move |term| Needed { task, term })
-    });
-    terms.collect()
-}
-
 /// A term, with its task where that is another one.
 fn shown(tasks: &[Task], of: usize, needed: Needed<'_>) -> String {
-    let term = needed.term.named(|task| &tasks[task].name);
+    let term = text(tasks, needed.term);
     match needed.task == of {
-        true => term.to_string(),
+        true => term,
         false => format!("{term} (of task {})", tasks[needed.task].name),
     }
+}
+
+fn text(tasks: &[Task], term: &Term) -> String {
+    shortened(&term.named(|task| &tasks[task].name).to_string())
 }

@@ -88,6 +88,19 @@ impl Finding {
     }
 }
 
+/// What is amiss with tasks, for the page of `fenxi check`, a line each.
+pub fn lines(findings: &[Finding]) -> String {
+    let amiss = findings.iter().filter(|it| it.level != Level::Ok);
+    let line = |it: &Finding| {
+        let what = match it.subject.as_str() {
+            "" => format!("{}s", it.check),
+            task => format!("{} of task {task}", it.check),
+        };
+        format!("\nwarning: {what}: {}\n", it.cause)
+    };
+    amiss.map(line).collect()
+}
+
 /// All findings.
 pub struct Report(pub Vec<Finding>);
 
@@ -163,6 +176,19 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_names_the_task_or_all() {
+        let findings = [
+            Finding::warning("goal", "", "too many chains"),
+            Finding::ok("goal", "a", "holds"),
+            Finding::warning("goal", "b", "too short"),
+        ];
+        assert_eq!(
+            lines(&findings),
+            "\nwarning: goals: too many chains\n\nwarning: goal of task b: too short\n"
+        );
+    }
 
     #[test]
     fn the_code_says_what_the_worst_is() {

@@ -147,6 +147,12 @@ fn line(row: &TaskRow) -> String {
         row.policy,
         row.priority
     );
+    // It stands below the first of the tasks that it waits for.
+    if let [_, others @ ..] = row.after.as_slice()
+        && !others.is_empty()
+    {
+        line = format!("{line}, also after {}", others.join(", "));
+    }
     if !row.when.is_empty() {
         line = format!("{line} when {}", row.when);
     }
@@ -162,6 +168,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, needs: &[usize]) -> TaskRow {
+        let names = ["a", "b", "c"];
         TaskRow {
             name: name.to_owned(),
             model: "m".to_owned(),
@@ -169,7 +176,7 @@ mod tests {
             depths: vec![3, 10],
             when: String::new(),
             needs: needs.to_vec(),
-            after: Vec::new(),
+            after: needs.iter().map(|&at| names[at].to_owned()).collect(),
             devices: vec!["cpu".to_owned(), "cpu".to_owned()],
             policy: "none".to_owned(),
             priority: 5,
@@ -193,7 +200,7 @@ mod tests {
             "tasks",
             "  a (m 1; K 3, 10; cpu; none; priority 5)",
             "  ├─► b (",
-            "  │   └─► d (",
+            "  │   └─► d (m 1; K 3, 10; cpu; none; priority 5), also after c",
             "  └─► e (",
             "  c (",
         ];

@@ -60,7 +60,7 @@ fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
         reason,
         is_half_open: false,
         decision,
-        others: Box::default(),
+        others: [None; flowmgr::OTHERS_MAX],
         series: None,
         rule: None,
     })

@@ -202,7 +202,7 @@ impl Sink for FlowSender {
                 reason: flow.reason,
                 is_half_open: flow.is_half_open,
                 decision: flow.decision,
-                others: Box::default(),
+                others: [None; flowmgr::OTHERS_MAX],
                 series: None,
                 rule: flow.rule,
             }));

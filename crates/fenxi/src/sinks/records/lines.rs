@@ -140,7 +140,7 @@ mod tests {
             counts: Counts::default(),
             reason: EndReason::Idle,
             decision: None,
-            others: Box::default(),
+            others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
         }))

@@ -392,7 +392,7 @@ mod tests {
             reason: EndReason::Active,
             is_half_open: false,
             decision: None,
-            others: Box::default(),
+            others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
         });
@@ -454,6 +454,8 @@ mod tests {
             (&json["task"], &json["label"]),
             (&"device".into(), &"plug".into())
         );
+        let mut others_decided = [None; flowmgr::OTHERS_MAX];
+        others_decided[0] = Some(decision(0));
         let flow = Record::Flow(FlowRecord {
             flow: name(),
             last_us: 2,
@@ -462,7 +464,7 @@ mod tests {
             reason: EndReason::Fin,
             is_half_open: false,
             decision: Some(decision(0)),
-            others: [Some(decision(0)), None].into(),
+            others: others_decided,
             series: None,
             rule: None,
         });

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use accel::Bundle;
 use config::Config;
@@ -54,6 +55,16 @@ pub struct Base {
     /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
+    /// The task whose model is being opened.
+    pub at: Arc<AtomicUsize>,
+}
+
+impl Base {
+    /// The openings with the numbers of their tasks; notes which task it has come to.
+    pub fn openings(&self) -> impl Iterator<Item = (usize, &Opening)> {
+        let openings = self.openings.iter().enumerate();
+        openings.inspect(|(number, _)| self.at.store(*number, Ordering::Relaxed))
+    }
 }
 
 impl Change {
@@ -69,7 +80,7 @@ impl Change {
         };
         before.resize_with(base.openings.len(), || None);
         let mut prepared = Vec::new();
-        for ((number, opening), before) in base.openings.iter().enumerate().zip(before) {
+        for ((number, opening), before) in base.openings().zip(before) {
             let (now, next) = (base.now.of_task(number), next.of_task(number));
             let is_return = before.is_some();
             let at_hand = match before {

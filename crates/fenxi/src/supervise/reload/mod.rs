@@ -23,6 +23,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,7 +33,7 @@ use dataplane::Error;
 use dataplane::bundle::find_bundle;
 use dataplane::placement::Cores;
 use dataplane::state::{RulesOp, SharedState};
-use dataplane::swap::helpers::Helpers;
+use dataplane::swap::helpers::{Helpers, opening_model};
 use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
 use recording::Recorder;
 use tracing::{info, warn};
@@ -281,7 +282,7 @@ impl Reloader {
         let config = read.config.clone();
         self.open_model(&read.config, move |base| {
             Cores::of(&config).check()?;
-            for (number, opening) in base.openings.iter().enumerate() {
+            for (number, opening) in base.openings() {
                 let config = config.of_task(number);
                 let bundle = opening.read(&config, &find_bundle(&config, None)?)?;
                 change::check_labels(&config, &bundle, number)?;
@@ -295,32 +296,39 @@ impl Reloader {
         self.open_model(next, move |base| Change::prepare(base, &config, sessions))
     }
 
-    /// Runs `work`, which opens the model of a configuration, on a helper's thread.
+    /// Runs `work`, which opens the models of a configuration, on a helper's thread.
     fn open_model<T: Send + 'static>(
         &self,
         config: &Config,
         work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let dir = config.tasks[0].model.clone();
-        let dir = dir.unwrap_or_else(|| PathBuf::from("that ships with fenxi"));
-        self.open_model_in(0, &dir, config.model.open_timeout, work)
+        let shipped = Path::new("that ships with fenxi");
+        let models = config.tasks.iter();
+        let models = models.map(|task| opening_model(task.model.as_deref().unwrap_or(shipped)));
+        let what = models.collect::<Vec<_>>().join(", ");
+        self.open_model_in(0, &what, config.model.open_timeout, work)
     }
 
+    /// Runs `work`, called `what`, on a helper's thread. If it fails, the attempt counts as refused for the task that it had come
+    /// to, which is `task` at first.
     fn open_model_in<T: Send + 'static>(
         &self,
         task: usize,
-        dir: &Path,
+        what: &str,
         limit: Duration,
         work: impl FnOnce(&Base) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
+        let at = Arc::new(AtomicUsize::new(task));
         let base = Base {
             openings: self.swappers.iter().map(Swapper::opening).collect(),
             now: self.running.config.clone(),
             sinks: self.sinks.clone(),
+            at: at.clone(),
         };
-        let opening = base.openings[task].clone();
+        let openings = base.openings.clone();
+        let opening = || &openings[at.load(Ordering::Relaxed)];
         self.helpers
-            .open_model(&opening, dir, limit, move || work(&base))
+            .open_model(opening, what, limit, move || work(&base))
     }
 
     /// Applies the change and returns what it replaced.
@@ -397,7 +405,7 @@ impl Reloader {
         };
         let (limit, path) = (self.running.config.model.open_timeout, dir.to_owned());
         let work = move |base: &Base| Change::model(base, task, &path);
-        let change = self.open_model_in(task, dir, limit, work);
+        let change = self.open_model_in(task, &opening_model(dir), limit, work);
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 let done = format!("{}: now in use", dir.display());

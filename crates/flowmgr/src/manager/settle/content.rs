@@ -3,8 +3,8 @@
 use cring::{Answers, Feature, Label};
 
 use super::Awaited;
-
 use crate::entry::LABEL_NOT_EMITTED;
+use crate::look::OTHERS_MAX;
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, SeriesRecord};
 
@@ -96,7 +96,7 @@ impl Manager {
             reason,
             is_half_open: false,
             decision: None,
-            others: Box::default(),
+            others: [None; OTHERS_MAX],
             series: has_series.then(|| self.series_record(index)),
             rule: self.rule_of(index),
         }

@@ -3,7 +3,7 @@
 use cring::{Answers, FlowRef, Label};
 
 use super::{Awaited, Out, count_class};
-
+use crate::look::OTHERS_MAX;
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;
@@ -52,7 +52,7 @@ impl Manager {
         let decision = decision.or_else(|| self.name_by_port(index));
         let others = match self.has_more_tasks {
             true => self.finalize_other_labels(flow, now_ns, out),
-            false => Box::default(),
+            false => [None; OTHERS_MAX],
         };
         let promised = self.in_effect(index);
         let labelled = match self.has_depths {
@@ -64,9 +64,7 @@ impl Manager {
             let mut record = self.flow_record(index, reason);
             record.decision = decision;
             record.is_half_open = occupant.is_half_open;
-            if self.has_more_tasks {
-                record.others = others;
-            }
+            record.others = others;
             out(Record::Flow(record));
         }
         self.entries.retire(index);
@@ -188,16 +186,16 @@ impl Manager {
         flow: FlowRef,
         now_ns: u64,
         out: &mut Out<'_>,
-    ) -> Box<[Option<Decision>]> {
-        let others = 1..self.tasks.count() as u8;
-        let label = |task| {
+    ) -> [Option<Decision>; OTHERS_MAX] {
+        let mut others = [None; OTHERS_MAX];
+        for (task, label) in (1..self.tasks.count() as u8).zip(&mut others) {
             let (first, depths) = self.depths_of(task);
-            match depths {
+            *label = match depths {
                 1 => self.finalize_label(Awaited { flow, task: first }, now_ns, out),
                 _ => self.finalize_depths_of(task, flow, now_ns, out),
-            }
-        };
-        others.map(label).collect()
+            };
+        }
+        others
     }
 
     /// As [`Manager::finalize_depths`], of another task than the first: a sure answer, the last one, or else the best.

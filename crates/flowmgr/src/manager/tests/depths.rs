@@ -96,6 +96,23 @@ fn live_a_flow_is_asked_about_until_an_answer_is_sure() {
 }
 
 #[test]
+fn the_answer_that_decides_counts_for_packets_though_its_record_came_before_them() {
+    let mut bench = Bench::new(depths(Effect::Arrival));
+    bench.send(2);
+    bench.answer_to(0, UNSURE);
+    bench.settle();
+    bench.send(2);
+    bench.answer_to(1, SURE_0);
+    bench.settle();
+    assert_eq!(bench.labels(), 1);
+    bench.send(3);
+    assert_eq!(bench.verdicts(), [Verdict::Labelled]);
+    let by_class = &bench.manager.counters().labelled_by_class;
+    assert_eq!((by_class[0].packets, by_class[1].packets), (3, 0));
+    assert_eq!(bench.asked(), [0, 1], "the third depth is not asked");
+}
+
+#[test]
 fn a_deeper_answer_waits_for_the_one_before_it() {
     let mut bench = Bench::new(depths(Effect::Arrival));
     bench.send(4);
@@ -211,7 +228,10 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
         bench.send(9);
         assert_eq!(bench.asked(), [0, 1, 2]);
         let fates = &bench.fates;
-        assert_eq!((fates[0].verdict, fates[0].depths), (Verdict::Labelled, 3));
+        assert_eq!(
+            (fates[0].verdict, fates[0].depths),
+            (Verdict::Labelled, 0b111)
+        );
         assert_eq!(
             bench.manager.counters().verdicts.of(Verdict::Labelled),
             7,

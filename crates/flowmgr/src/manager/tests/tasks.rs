@@ -4,7 +4,8 @@ use cring::Unit;
 
 use super::*;
 use crate::record::LabelRecord;
-use crate::{Asked, Direction, Inside};
+use crate::rules::{RuleAnswer, RuleMemory, RulesChange};
+use crate::{Asked, Direction, Inside, OTHERS_MAX};
 
 const SURE: u16 = 30_000;
 
@@ -128,6 +129,23 @@ impl World {
         }
     }
 
+    /// Other rules are in force.
+    fn change_rules(&mut self) {
+        self.manager.change_rules(&mut RulesChange {
+            memory: Some(RuleMemory::new(config().max_flows).unwrap()),
+            ..RulesChange::default()
+        });
+    }
+
+    /// Answers all questions alike; how many there were.
+    fn answer_rules(&mut self, answer: RuleAnswer) -> usize {
+        let questions = self.manager.rule_questions().len();
+        let answers = vec![answer; questions];
+        self.manager
+            .answer_rules(&answers, &mut [], &[], 0, &mut Vec::new());
+        questions
+    }
+
     fn not_asked(&self) -> Vec<u64> {
         let tasks = self.manager.counters().tasks.iter();
         tasks.map(|task| task.flows_not_asked).collect()
@@ -156,7 +174,7 @@ fn each_task_has_its_series_and_its_labels() {
     let classes = |it: &Option<crate::record::Decision>| it.map(|it| it.class);
     assert_eq!(classes(&flow.decision), Some(0));
     let others: Vec<_> = flow.others.iter().map(classes).collect();
-    assert_eq!(others, [Some(1), Some(0)]);
+    assert_eq!(others[..3], [Some(1), Some(0), None]);
     let counters = world.manager.counters();
     let decided: Vec<u64> = counters.tasks.iter().map(|it| it.flows_decided).collect();
     assert_eq!(decided, [1, 0, 1, 1]);
@@ -213,7 +231,7 @@ fn conditions_keep_a_task_from_a_flow_and_those_that_come_after_it() {
     assert_eq!(world.waiting(), [vec![0], vec![], vec![]]);
     assert_eq!(world.not_asked(), [0, 1, 0, 1]);
     let flow = world.end();
-    assert_eq!(flow.others, vec![None, None].into());
+    assert_eq!(flow.others, [None; OTHERS_MAX]);
 
     let mut world = tasks(
         Effect::Arrival,
@@ -253,6 +271,71 @@ fn labels_of_other_tasks_act_and_the_last_task_wins() {
 }
 
 #[test]
+fn a_label_acts_though_another_task_had_its_label_before() {
+    let mut world = tasks(Effect::Arrival, Vec::new());
+    world.send(&[5, 5, 5]);
+    // It has no action.
+    world.answer(3, 2, 60_000);
+    assert_eq!(world.send(&[5, 5]), [0, 0]);
+    world.answer(0, 0, 60_000);
+    assert_eq!(world.send(&[5, 5]), [46, 46]);
+}
+
+#[test]
+fn with_rules_a_label_acts_though_another_task_had_its_label_before() {
+    for first in [0, 3] {
+        let mut world = tasks(Effect::Arrival, Vec::new());
+        world.change_rules();
+        for payload in [5; 3] {
+            world.send(&[payload]);
+            world.answer_rules(RuleAnswer::default());
+        }
+        let of_task = |task: u8| (task, u16::from(task == 3));
+        for (depth, class) in [of_task(first), of_task(3 - first)] {
+            world.answer(depth, class, 60_000);
+            assert_eq!(world.answer_rules(RuleAnswer::default()), 1);
+            let alone = if depth == 0 { 46 } else { 10 };
+            let expected = if depth == first { alone } else { 10 };
+            assert_eq!(world.send(&[5]), [expected], "{first}, {depth}");
+        }
+    }
+}
+
+#[test]
+fn rules_that_change_between_two_depths_change_nothing_for_the_flow() {
+    for (then, depths) in [(0, vec![]), (0b10, vec![1, 2])] {
+        let now = then ^ 0b10;
+        let unasked = |unasked| RuleAnswer {
+            unasked,
+            ..RuleAnswer::default()
+        };
+        let mut world = tasks(Effect::Arrival, Vec::new());
+        world.change_rules();
+        for _ in 0..2 {
+            world.send(&[5]);
+            world.answer_rules(unasked(now));
+        }
+        world.change_rules();
+        for _ in 0..3 {
+            world.send(&[5]);
+            world.answer_rules(unasked(then));
+        }
+        assert_eq!(world.waiting()[1], depths);
+        let not_asked = u64::from(depths.is_empty());
+        assert_eq!(world.not_asked(), [0, not_asked, 0, 0]);
+    }
+}
+
+#[test]
+fn there_is_room_for_all_depths_that_a_packet_may_complete() {
+    let mut world = tasks(Effect::Arrival, vec![after(&[]), after(&[2])]);
+    assert!(world.manager.has_room(32));
+    assert!(!world.manager.has_room(33), "64 slots, two depths");
+    let mut world = tasks(Effect::Arrival, Vec::new());
+    assert!(world.manager.has_room(64));
+}
+
+#[test]
 fn packets_behind_the_last_series_are_not_looked_at() {
     let mut world = tasks(Effect::Arrival, Vec::new());
     world.send(&[5; 3]);
@@ -270,7 +353,7 @@ fn packets_behind_the_last_series_are_not_looked_at() {
 #[test]
 fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
     let mut world = tasks(Effect::PacketTime { delay_us: 10 }, Vec::new());
-    let mut others = Vec::new();
+    let mut depths = Vec::new();
     for _ in 0..16 {
         world.now_us += 1;
         let mut data = Tcp {
@@ -288,11 +371,12 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         };
         let mut fates = Vec::new();
         world.manager.burst(&mut data, &[packet], 0, &mut fates);
-        others.push(fates[0].others);
+        depths.push(fates[0].depths);
     }
-    // Its series went at packet 3; only tasks whose labels act are noted.
-    assert_eq!(others[..12], [0; 12]);
-    assert_eq!(others[12..], [1 << 3; 4]);
+    // The first task's series went at packet 2, that of the third at packet 3; the second one's labels have no actions.
+    assert_eq!(depths[..11], [0; 11]);
+    assert_eq!(depths[11], 1);
+    assert_eq!(depths[12..], [1 | 1 << 3; 4]);
     for depth in [0, 1, 2, 3] {
         world.answer(depth, 1, 60_000);
     }
@@ -301,7 +385,7 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
 }
 
 #[test]
-fn a_circle_of_tasks_is_refused() {
+fn a_cycle_of_tasks_is_refused() {
     for asked in [
         vec![after(&[0])],
         vec![after(&[1]), after(&[2]), after(&[0])],

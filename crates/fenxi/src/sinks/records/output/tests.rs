@@ -32,7 +32,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             reason: EndReason::Idle,
             is_half_open: false,
             decision: None,
-            others: Box::default(),
+            others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
         });
