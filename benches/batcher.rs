@@ -84,6 +84,7 @@ fn decide(criterion: &mut Criterion) {
                     plan: Plan::AT_ONCE,
                     ring_full: false,
                     draining: false,
+                    stalled: false,
                 }))
             });
         });

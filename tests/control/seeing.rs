@@ -203,6 +203,32 @@ fn top_shows_the_run_in_a_terminal_and_leaves_it_as_it_was() {
 }
 
 #[test]
+fn top_ends_with_its_terminal() {
+    let served = Served::start(&["--speed", "real"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("pid");
+    let command = format!(
+        "sh -c 'echo $$ > {}; exec {} top -n 1 --socket {}'",
+        file.display(),
+        env!("CARGO_BIN_EXE_fenxi"),
+        served.ctl_path().display()
+    );
+    let Some(terminal) = Terminal::start("hangup", &command) else {
+        return;
+    };
+    terminal.wait_for("the overview", |screen| screen.contains("q quit"));
+    let pid = fs::read_to_string(&file).unwrap();
+    let process = Path::new("/proc").join(pid.trim());
+    assert!(process.exists());
+    drop(terminal);
+    let began = Instant::now();
+    while process.exists() {
+        assert!(began.elapsed() < PATIENCE, "{} goes on", process.display());
+        sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn top_scrolls_through_ten_thousand_flows() {
     // All within a second; then one more packet keeps the replay going.
     let mut frames = timed(

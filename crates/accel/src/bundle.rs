@@ -164,8 +164,9 @@ impl Bundle {
         self.manifest.midstream
     }
 
-    /// When the model may be asked: after these numbers of elements, rising. There is at least one, and as the bundle says it,
-    /// the last is [`Bundle::k`]. A bundle that names none has only that one, at which every answer is sure.
+    /// When the model may be asked: after these numbers of elements, rising. There is at least one, and unless
+    /// they were limited ([`Bundle::at_depths`]), the last is [`Bundle::k`]. A bundle that names none has only that one, at
+    /// which every answer is sure.
     pub fn depths(&self) -> &[Depth] {
         &self.manifest.depths
     }

@@ -1,8 +1,8 @@
 //! The interface of an accelerator.
 //!
 //! A batch goes through these steps: while the device [is idle](Device::is_idle), the caller fills [`Device::input`],
-//! and [`Device::context`] if the model has one, and calls [`Device::submit`], then [`Device::poll`] until it returns the results, after which the device is idle
-//! again. The input buffer belongs to the device, so a series is copied only once, from its ring slot into the model's
+//! and [`Device::context`] if the model has one, and calls [`Device::submit`], then [`Device::poll`] until it returns the
+//! results, after which the device is idle again. The input buffer belongs to the device, so a series is copied only once, from its ring slot into the model's
 //! input.
 
 use std::fmt;

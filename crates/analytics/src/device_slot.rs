@@ -62,6 +62,8 @@ pub(crate) struct DeviceSlot {
     /// What batches take; none without a profile.
     forecast: Option<Forecast>,
     flight: Option<Flight>,
+    /// Rows of a batch that was filled, and is submitted at the end of the round.
+    filled: Option<usize>,
     condition: Condition,
 }
 
@@ -93,6 +95,7 @@ impl DeviceSlot {
             accelerator,
             model: Model::default(),
             flight: None,
+            filled: None,
             condition: Condition::up(0),
         }
     }
@@ -112,7 +115,7 @@ impl DeviceSlot {
 
     /// Whether it can be given a batch of series now.
     pub fn is_free(&self) -> bool {
-        self.is_up() && self.flight.is_none()
+        self.is_up() && self.flight.is_none() && self.filled.is_none()
     }
 
     /// See [`Accelerator::lane`].
@@ -120,9 +123,11 @@ impl DeviceSlot {
         self.accelerator.lane
     }
 
-    /// Whether a batch or a probe is on its way.
-    pub fn is_in_flight(&self) -> bool {
-        self.flight.is_some()
+    /// Whether a batch or a probe is on its way that others on the lane wait for. Nobody waits for a hung device: its answer
+    /// may never come, and then tasks that share the lane would neither label nor shed. They try their own sessions, and find
+    /// out for themselves whether those hang as well.
+    pub fn holds_lane(&self) -> bool {
+        self.flight.is_some() && self.condition.state != DeviceState::Hung
     }
 
     pub fn sizes(&self) -> &Sizes {
@@ -167,6 +172,16 @@ impl DeviceSlot {
                 *number = wanted.of(series);
             }
         }
+    }
+
+    /// Keeps what was filled until [`DeviceSlot::take_filled`], to be submitted then.
+    pub fn submit_later(&mut self, size: usize) {
+        self.filled = Some(size);
+    }
+
+    /// How many rows there are to be submitted now.
+    pub fn take_filled(&mut self) -> Option<usize> {
+        self.filled.take()
     }
 
     /// Sends off what was filled.
@@ -260,6 +275,12 @@ impl DeviceSlot {
     /// Whether it is between two batches, or hung and so without any hope for the one it has.
     pub fn can_be_replaced(&self) -> bool {
         self.flight.is_none() || self.condition.state == DeviceState::Hung
+    }
+
+    /// Whether plans that were made with the one here hold for another one: it has the same sizes and the same profile.
+    pub fn plans_as(&self, other: &Accelerator) -> bool {
+        let own = &self.accelerator;
+        own.device.sizes() == other.device.sizes() && own.profile == other.profile
     }
 
     /// From now on the new one; the old one is returned.

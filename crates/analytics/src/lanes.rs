@@ -30,6 +30,12 @@ impl Lanes {
         self.taken |= bit(lane);
     }
 
+    /// Whether a batch of this lane is to be submitted when all others are: it keeps the manager's thread, and those that were
+    /// submitted after it would begin later than the round says.
+    pub fn comes_last(&self, lane: u8) -> bool {
+        self.is_shared && lane == 0
+    }
+
     pub fn is_free(&self, lane: u8) -> bool {
         !self.is_shared || self.taken & bit(lane) == 0
     }

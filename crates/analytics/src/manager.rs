@@ -13,7 +13,8 @@
 //! as there are lanes are fired in a round, so that the clock is read again between two of them that run on this thread.
 //!
 //! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no room. Then tasks fire by
-//! their priority, so that it is the rings of the others that stay full.
+//! their priority, so that it is the rings of the others that stay full. A task that another one waits for has at least the
+//! priority of that one, which could not be asked otherwise.
 
 mod control;
 mod hold_up;
@@ -51,19 +52,21 @@ impl Round {
 /// A task's place among those that fire: its rank, when its oldest series is due, since when that waits, and its number. Where
 /// nothing is due, as with the policy `max` or in a backlog, who has waited longest goes first; by their numbers, the first
 /// tasks would have the device for themselves.
-type Place = (u8, u64, u64, usize);
+type Place = ([u8; 2], u64, u64, usize);
 
 /// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again and again.
 pub struct Manager {
     tasks: Vec<Task>,
     /// The tasks in the order in which they fire: by their rank, and when their oldest series is due; made anew in each round.
     order: Vec<Place>,
+    /// By task: its priority, or the greatest of those that wait for its labels.
+    priorities: Vec<u8>,
     /// Until then a ring has been full lately, so that priorities count.
     crowded_until_ns: u64,
     /// Where a task has a goal.
     control: Option<Control>,
     hold_up: HoldUp,
-    /// The tasks' changes for which it was made, or left out; `None` before the first round.
+    /// The tasks' changes for which the control was made, or found not to be needed; `None` before the first round.
     controlled_at: Option<u64>,
 }
 
@@ -74,6 +77,7 @@ impl Manager {
         debug_assert!(!tasks.is_empty(), "a manager has a task");
         Manager {
             order: Vec::with_capacity(tasks.len()),
+            priorities: priorities(&tasks),
             crowded_until_ns: 0,
             control: None,
             hold_up: HoldUp::default(),
@@ -107,7 +111,11 @@ impl Manager {
         }
         self.control(now_ns);
         worked |= match self.tasks.as_mut_slice() {
-            [task] => task.fire(now_ns, &mut Lanes::none_shared()),
+            [task] => {
+                let mut lanes = Lanes::none_shared();
+                task.probe(now_ns, &mut lanes);
+                task.fire(now_ns, &mut lanes)
+            }
             _ => self.fire(now_ns),
         };
         let works = self.tasks.iter_mut().map(Task::take_work_ns);
@@ -116,7 +124,7 @@ impl Manager {
         Round::of(worked, seen)
     }
 
-    /// Tells the tasks if the thread was held up, before labels of batches count that are back since.
+    /// Tells the tasks if the thread was held up. This comes before the labels of batches that came back meanwhile are counted.
     fn note_hold_up(&mut self, now_ns: u64) {
         let tasks = &mut self.tasks;
         let rests_until_ns = || tasks.iter_mut().filter_map(Task::rests_until_ns).min();
@@ -131,7 +139,7 @@ impl Manager {
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
-            self.control = Control::of(&mut self.tasks, now_ns);
+            self.control = Control::of(&mut self.tasks, self.control.take(), now_ns);
             self.controlled_at = changes;
         }
         if let Some(control) = &mut self.control {
@@ -149,13 +157,19 @@ impl Manager {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
+        self.tasks
+            .iter()
+            .for_each(|task| task.take_lanes(&mut lanes));
+        for task in &mut self.tasks {
+            task.probe(now_ns, &mut lanes);
+        }
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
-            task.take_lanes(&mut lanes);
-            let rank = if is_crowded {
-                u8::MAX - task.priority()
-            } else {
-                0
+            // Among those that are as important because one waits for the other, that one goes first: its series have come
+            // further, and without the labels of the other it has none to fire.
+            let rank = match is_crowded {
+                true => [self.priorities[number], task.priority()].map(|it| u8::MAX - it),
+                false => [0, 0],
             };
             let (due_ns, since_ns) = task.due_ns().unwrap_or((u64::MAX, u64::MAX));
             self.order.push((rank, due_ns, since_ns, number));
@@ -165,11 +179,16 @@ impl Manager {
         for &(_, _, _, number) in &self.order {
             fired |= self.tasks[number].fire(now_ns, &mut lanes);
         }
+        for task in &mut self.tasks {
+            task.submit_filled(now_ns);
+        }
         fired
     }
 
     /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
-    /// rest: zero while something is on its way through a device.
+    /// rest: zero while something is on its way through a device. While anything is undecided the caller sleeps through this
+    /// time, whatever comes; so it is never longer than the least patient task lets new series lie, even if only the series of
+    /// a patient one wait.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
@@ -177,7 +196,25 @@ impl Manager {
             true => Duration::ZERO,
             false => task.time_until_due(now_ns),
         };
-        self.tasks.iter().map(due).min().unwrap_or(Duration::MAX)
+        let due = self.tasks.iter().map(due).min().unwrap_or(Duration::MAX);
+        match self.undecided() {
+            0 => due,
+            _ => due.min(self.max_poll_interval()),
+        }
+    }
+
+    /// How long new series may lie unseen, by the least patient task.
+    fn max_poll_interval(&self) -> Duration {
+        let policies = self.tasks.iter().map(Task::policy);
+        let intervals = policies.map(|policy| policy.max_poll_interval());
+        intervals.min().unwrap_or(Duration::ZERO)
+    }
+
+    /// The manager serves a replay at full speed, where nobody waits for a single label soon, but a producer may wait for one
+    /// before it sends more. So no policy waits for series without end: where nothing new has come for some milliseconds,
+    /// those that know no other bound fire what is there.
+    pub fn gather(&mut self) {
+        self.tasks.iter_mut().for_each(Task::expect_stalls);
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.
@@ -210,6 +247,22 @@ impl Manager {
         let tasks = self.tasks.iter();
         tasks.map(|task| task.counters().decided()).sum()
     }
+}
+
+/// By task: its priority, or the greatest of those that wait for its labels, directly or through others.
+fn priorities(tasks: &[Task]) -> Vec<u8> {
+    let mut priorities: Vec<u8> = tasks.iter().map(Task::priority).collect();
+    // Each turn reaches one task further back.
+    for _ in tasks {
+        for (number, task) in tasks.iter().enumerate() {
+            for word in task.waits_for() {
+                if let Some(before) = tasks.iter().position(|it| it.word() == word) {
+                    priorities[before] = priorities[before].max(priorities[number]);
+                }
+            }
+        }
+    }
+    priorities
 }
 
 #[cfg(test)]

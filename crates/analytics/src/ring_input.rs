@@ -37,7 +37,7 @@ struct Waiting {
     audit: Option<Audit>,
 }
 
-/// An ring input with its state.
+/// A ring input with its state.
 pub(crate) struct Queue {
     ring_input: RingInput,
     /// Number of the ring's oldest slot.

@@ -44,12 +44,16 @@ use std::time::{Duration, Instant};
 use swap::Swap;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
-/// A round looks at this many series of an ring input even where batches are smaller, because the cache may answer most.
+/// A round looks at this many series of a ring input even where batches are smaller, because the cache may answer most.
 const LOOK_MAX_LEAST: usize = 64;
 
 /// How long to rest at most while series wait for the labels of others. Those may be on a ring that was looked at before they
 /// were there, so nothing else says that there is something to do.
 const PARKED_POLL: Duration = Duration::from_micros(100);
+
+/// After so long without news a producer that may wait for a label is taken to do so. Much longer than one that does not takes
+/// to read on.
+const STALL: Duration = Duration::from_millis(5);
 
 /// What the cache's costs are measured by, in ns.
 type CostClock = Box<dyn Fn() -> u64 + Send>;
@@ -84,7 +88,7 @@ pub struct Task {
     priority: u8,
     devices_left: usize,
     unreachable: Option<Duration>,
-    /// How often its policy has changed, or the sizes of its devices.
+    /// How often its policy has changed, or the sizes of its devices or what their batches take by their profiles.
     changes: u64,
     counters: Counters,
     /// When the timer was started that the policies measure the timeout by.
@@ -94,6 +98,8 @@ pub struct Task {
     /// How many series of one ring input are looked at in one round, at most.
     look_max: usize,
     draining: bool,
+    /// In a replay whose producers may wait for labels: when something new was last seen. `None` where they wait for nothing.
+    news_ns: Option<u64>,
     /// How long batches since the last round are expected to take that ran on the manager's thread.
     work_ns: u64,
     /// Accepted, and not in use before [`Task::commit`].
@@ -161,6 +167,7 @@ impl Task {
             look_max: dispatch.largest().max(LOOK_MAX_LEAST),
             dispatch,
             draining: false,
+            news_ns: None,
             work_ns: 0,
             standby: None,
             swap: None,
@@ -215,6 +222,18 @@ impl Task {
         self.draining = true;
     }
 
+    /// The producers may wait for a label before they send more ([`Manager::gather`](crate::Manager::gather)).
+    pub(crate) fn expect_stalls(&mut self) {
+        self.news_ns = Some(0);
+    }
+
+    /// Whether producers that may wait for a label have sent nothing for some time.
+    fn is_stalled(&self, now_ns: u64) -> bool {
+        let stall_ns = STALL.as_nanos() as u64;
+        self.news_ns
+            .is_some_and(|news_ns| now_ns.saturating_sub(news_ns) >= stall_ns)
+    }
+
     /// Whether all is over: at the last round each ring input's producer was gone and its ring empty, and nothing is on its
     /// way through a device.
     #[must_use]
@@ -266,7 +285,8 @@ impl Task {
             .next_retry(lanes)
             .or_else(|| self.next_batch(now_ns, lanes))
         {
-            lanes.take(self.dispatch.device_slots[device_slot].lane());
+            let lane = self.dispatch.device_slots[device_slot].lane();
+            lanes.take(lane);
             self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
                 self.gather_again(device_slot, &fire);
@@ -280,9 +300,9 @@ impl Task {
             self.measure.fired(fire.take);
             let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
             self.work_ns = self.work_ns.saturating_add(work_ns);
-            if let Err(failure) = self.dispatch.device_slots[device_slot].submit(fire.size, now_ns)
-            {
-                self.on_device_failure(device_slot, true, &failure);
+            match lanes.comes_last(lane) {
+                true => self.dispatch.device_slots[device_slot].submit_later(fire.size),
+                false => self.submit(device_slot, fire.size, now_ns),
             }
             fired = true;
         }
@@ -290,6 +310,21 @@ impl Task {
             fired |= self.shed();
         }
         fired
+    }
+
+    /// Submits batches that work on the manager's thread, after all that do not.
+    pub(crate) fn submit_filled(&mut self, now_ns: u64) {
+        for i in 0..self.dispatch.device_slots.len() {
+            if let Some(size) = self.dispatch.device_slots[i].take_filled() {
+                self.submit(i, size, now_ns);
+            }
+        }
+    }
+
+    fn submit(&mut self, device_slot: usize, size: usize, now_ns: u64) {
+        if let Err(failure) = self.dispatch.device_slots[device_slot].submit(size, now_ns) {
+            self.on_device_failure(device_slot, true, &failure);
+        }
     }
 
     /// A batch of those whose first device has failed, if there are any and a device is free.
@@ -331,6 +366,7 @@ impl Task {
                 profile: device_slot.profile(),
                 plan: self.plan,
                 ring_full,
+                stalled: self.is_stalled(now_ns),
                 draining: self.draining,
             }) {
                 Decision::Wait => {}

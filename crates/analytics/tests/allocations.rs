@@ -1,7 +1,9 @@
 //! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any
-//! policy, with a cache that is full, and while series are shed because no device is up.
+//! policy, with a cache that is full, while series are shed because no device is up, and with several tasks that share
+//! devices and wait for each other.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: the text of a device's error, and a swap of the model.
+//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: the text of a
+//! device's error, and a swap of the model.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
@@ -9,8 +11,10 @@
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 use allocation_counter::measure;
-use analytics::{Accelerator, CacheConfig, Config, Manager, Policy, RingInput, Task};
-use cring::{Feature, Features, FlowRef, LabelWord, Labels, Producer, Slot};
+use analytics::{
+    Accelerator, After, CacheConfig, Config, Manager, Need, Policy, RingInput, Task, Test,
+};
+use cring::{Depth, Feature, Features, FlowRef, LabelWord, Labels, Producer, Slot, TaskWords};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,59 +67,45 @@ impl Device for Quick {
     }
 }
 
+/// The label words of two tasks.
+struct Words([Vec<LabelWord>; 2]);
+
+impl Labels for Words {
+    fn word(&self, task: u8, index: u32) -> &LabelWord {
+        &self.0[usize::from(task)][index as usize]
+    }
+}
+
 struct World {
     manager: Manager,
-    words: Arc<Vec<LabelWord>>,
-    producer: Producer<Slot>,
+    words: Arc<Words>,
+    producers: Vec<Producer<Slot>>,
     number: u32,
     now_ns: u64,
 }
 
 impl World {
-    /// Two devices that do so many batches each.
+    /// One task with two devices that do so many batches each.
     fn new(policy: Policy, prefix: usize, batches: usize) -> Self {
-        let (producer, series) = cring::ring(1024);
-        let words: Arc<Vec<_>> = Arc::new((0..FLOWS).map(|_| LabelWord::new()).collect());
-        let labels = words.clone();
-        let accelerator = |()| Accelerator {
-            device: Box::new(Quick {
-                sizes: Sizes::Fixed(vec![8, LARGEST]),
-                input: vec![0.0; LARGEST * K],
-                answers: vec![Classification::default(); LARGEST],
-                rows: None,
-                batches_left: batches,
-            }),
-            profile: Some(Profile {
-                t0_us: 10.0,
-                t1_us: 0.1,
-            }),
-            deadline: Some(Duration::from_millis(1)),
-            lane: 0,
-        };
-        let config = Config {
-            context: Vec::new(),
-            k: K,
-            features: vec![Feature::SignedLength],
-            policy,
-            cache: CacheConfig {
-                prefix,
-                entries: 200,
-                audit: 0.1,
-            },
-            probe: Vec::new(),
-            word: 0,
-            priority: 0,
-            after: analytics::After::default(),
-        };
-        let task = Task::new(
-            config,
-            vec![RingInput { series, labels }],
-            [(), ()].map(accelerator).into(),
-        );
+        Self::of(&[policy], prefix, batches)
+    }
+
+    /// Tasks with these policies, one or two. All devices are on one lane, and the second task is asked where the first is
+    /// unsure, which it always is.
+    fn of(policies: &[Policy], prefix: usize, batches: usize) -> Self {
+        let words = || (0..FLOWS).map(|_| LabelWord::new()).collect();
+        let words = Arc::new(Words([words(), words()]));
+        let mut producers = Vec::new();
+        let tasks = (0..).zip(policies).map(|(word, policy)| {
+            let (producer, series) = cring::ring(1024);
+            producers.push(producer);
+            let labels = words.clone();
+            task(word, *policy, prefix, batches, RingInput { series, labels })
+        });
         Self {
-            manager: Manager::new(vec![task.unwrap()]),
+            manager: Manager::new(tasks.collect()),
             words,
-            producer,
+            producers,
             number: 0,
             now_ns: 0,
         }
@@ -126,27 +116,76 @@ impl World {
         for _ in 0..rounds {
             for _ in 0..5 {
                 let index = self.number % FLOWS;
-                let word = self.words.word(0, index);
-                let generation = word.retire();
-                word.pend(generation);
                 let length = if self.number.is_multiple_of(3) {
                     7
                 } else {
                     self.number as u16
                 };
                 self.number += 1;
-                assert!(self.producer.push(|slot| {
-                    slot.flow = FlowRef { index, generation };
-                    slot.emitted_ns = self.now_ns;
-                    slot.series.begin(6, K, Features::LENGTHS);
-                    slot.series.channel_mut(Feature::SignedLength)[0] = length;
-                }));
+                for (task, producer) in (0..).zip(&mut self.producers) {
+                    let word = self.words.word(task, index);
+                    let generation = word.retire();
+                    word.pend(generation);
+                    assert!(producer.push(|slot| {
+                        slot.flow = FlowRef { index, generation };
+                        slot.emitted_ns = self.now_ns;
+                        slot.series.begin(6, K, Features::LENGTHS);
+                        slot.series.channel_mut(Feature::SignedLength)[0] = length;
+                        slot.series.task = task;
+                    }));
+                }
             }
-            self.producer.publish();
+            self.producers.iter_mut().for_each(Producer::publish);
             self.now_ns += 50_000;
             self.manager.round(self.now_ns);
         }
     }
+}
+
+/// A task with two devices, which waits for the one before it.
+fn task(word: u8, policy: Policy, prefix: usize, batches: usize, ring: RingInput) -> Task {
+    let needs = word.checked_sub(1).map(|before| Need {
+        words: TaskWords {
+            first: before,
+            depths: vec![Depth {
+                sure: 0,
+                classes: 2,
+            }],
+        },
+        test: Test::Confidence(0..=1000),
+    });
+    let needs = needs.into_iter().collect();
+    let accelerator = |()| Accelerator {
+        device: Box::new(Quick {
+            sizes: Sizes::Fixed(vec![8, LARGEST]),
+            input: vec![0.0; LARGEST * K],
+            answers: vec![Classification::default(); LARGEST],
+            rows: None,
+            batches_left: batches,
+        }),
+        profile: Some(Profile {
+            t0_us: 10.0,
+            t1_us: 0.1,
+        }),
+        deadline: Some(Duration::from_millis(1)),
+        lane: 0,
+    };
+    let config = Config {
+        context: Vec::new(),
+        k: K,
+        features: vec![Feature::SignedLength],
+        policy,
+        cache: CacheConfig {
+            prefix,
+            entries: 200,
+            audit: 0.1,
+        },
+        probe: Vec::new(),
+        word,
+        priority: word,
+        after: After { needs },
+    };
+    Task::new(config, vec![ring], [(), ()].map(accelerator).into()).unwrap()
 }
 
 /// Allocations of this thread in 2,000 rounds, after as many to get warm.
@@ -178,6 +217,35 @@ fn a_warm_round_allocates_nothing() {
             counters.inferred > 19_000 && counters.failed() == 0,
             "{policy:?}"
         );
+    }
+}
+
+#[test]
+fn tasks_that_share_devices_and_wait_for_each_other_allocate_nothing() {
+    let (latency_goal, delta) = (Duration::from_millis(5), 0.05);
+    let timeout = Duration::from_millis(1);
+    let slo = Policy::Slo {
+        latency_goal,
+        delta,
+    };
+    let on_off = Policy::OnOff {
+        latency_goal,
+        delta,
+    };
+    for policies in [
+        [Policy::None, Policy::Max],
+        [Policy::Max, Policy::None],
+        [Policy::Timeout { timeout }, slo],
+        [slo, slo],
+        [on_off, on_off],
+    ] {
+        let mut world = World::of(&policies, 0, usize::MAX);
+        assert_eq!(allocations(&mut world), 0, "{policies:?}");
+        for task in world.manager.tasks() {
+            let counters = task.counters();
+            assert!(counters.inferred > 19_000, "{policies:?}: {counters:?}");
+            assert_eq!((counters.failed(), counters.shed()), (0, 0));
+        }
     }
 }
 

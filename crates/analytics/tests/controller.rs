@@ -1,13 +1,12 @@
-//! The controller of several tasks allocates when it is made, and never again: a step, a cut and a change of goal run on the
-//! thread that labels series.
+//! The controller of several tasks allocates when it is made, and never again: a step and a cut run on the thread that labels
+//! series.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
 )]
 
 use allocation_counter::measure;
-use analytics::controller::{Controller, Goal, Graph, Kind, PathMeasure, TaskMeasure};
-use std::time::Duration;
+use analytics::controller::{Controller, Graph, Kind, PathMeasure, TaskMeasure};
 
 /// What was measured of each task, at so many series a second.
 fn tasks(graph: &Graph, rate_per_s: f64) -> Vec<TaskMeasure> {
@@ -27,11 +26,6 @@ fn a_step_allocates_nothing() {
     for kind in [Kind::Slo, Kind::Null, Kind::Max, Kind::OnOff] {
         let graph = Graph::of_cascades(16).unwrap();
         let mut controller = Controller::new(graph.clone(), kind);
-        let goal = graph.tasks()[3].goal.unwrap();
-        let shorter = Goal {
-            latency: Duration::from_millis(3),
-            ..goal
-        };
         for (period, rate_per_s) in [2000.0, 2000.0, 200.0, 9000.0, 9000.0]
             .into_iter()
             .enumerate()
@@ -48,7 +42,6 @@ fn a_step_allocates_nothing() {
             let counted = measure(|| {
                 controller.step(&tasks, &paths);
                 controller.cut(period, 900, 1000);
-                controller.set_goal(3, if period % 2 == 0 { shorter } else { goal });
             });
             assert_eq!(counted.count_total, 0, "{kind:?}, period {period}");
         }

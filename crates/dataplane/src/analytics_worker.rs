@@ -7,7 +7,8 @@
 //! sleep, 50 µs by default; a thread of a live run asks for less.
 //!
 //! In a replay at full speed nobody waits for a single label. There the thread gathers: it sleeps until a batch has come
-//! together instead of looking at every series as it comes.
+//! together instead of looking at every series as it comes. And there a flow worker may hold packets back until a label is
+//! there, so the manager is told not to wait for more series without end ([`Manager::gather`]).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -75,7 +76,9 @@ impl AnalyticsWorker {
     pub fn run(mut self) -> Vec<Counters> {
         let run = self.run.clone();
         let _alarm = Alarm(run.clone());
-        if !self.gathers {
+        if self.gathers {
+            self.manager.gather();
+        } else {
             // If the system refuses, sleeps are only a little longer.
             let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         }

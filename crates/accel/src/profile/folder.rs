@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -161,9 +162,8 @@ impl ProfileFolder {
         fs::create_dir_all(&self.0)?;
         let name = key.file_name();
         let path = self.0.join(&name);
-        // In the same folder, because only there a rename is one step, and named by the process, because another instance may
-        // store the same profile.
-        let temporary = self.0.join(format!(".{name}.{}", std::process::id()));
+        // In the same folder, because only there a rename is one step.
+        let temporary = self.0.join(temporary(&name));
         let text = file.to_toml().map_err(io::Error::other)?;
         let written = File::create(&temporary).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
@@ -177,6 +177,14 @@ impl ProfileFolder {
         }
         Ok(path)
     }
+}
+
+/// The name of a file that becomes a profile. It is of this process and this call, because another instance or another thread
+/// may store the same profile at the same time.
+fn temporary(name: &str) -> String {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    format!(".{name}.{}.{call}", std::process::id())
 }
 
 #[cfg(test)]
@@ -260,6 +268,21 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), 9);
+    }
+
+    #[test]
+    fn threads_that_store_the_same_profile_do_not_write_into_the_same_file() {
+        assert_ne!(temporary("npu.toml"), temporary("npu.toml"));
+        let (dir, bundle) = good_bundle();
+        let folder = ProfileFolder::new(dir.path().join("p"));
+        let (key, file) = (key(&bundle), file(&bundle, &key(&bundle)));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| folder.store(&key, &file).unwrap());
+            }
+        });
+        assert!(folder.load(&key).unwrap().is_some());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

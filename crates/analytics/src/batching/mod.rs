@@ -32,7 +32,7 @@ use std::time::Duration;
 pub enum Policy {
     /// Fire whatever waits as soon as a device is free.
     None,
-    /// Fire the largest size only.
+    /// Fire the largest size only, as long as more may come.
     Max,
     /// Algorithm 1: fire all that waits when the timeout expires, padded to the next size.
     Timeout {
@@ -83,6 +83,9 @@ pub struct Situation<'a> {
     pub plan: Plan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
+    /// The producers may wait for a label before they send more: only where nobody else bounds the wait, that is with
+    /// [`Policy::Max`] and with a plan without a budget, it is a reason to fire.
+    pub stalled: bool,
     /// The producers have ended.
     pub draining: bool,
 }

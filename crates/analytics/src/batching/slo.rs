@@ -8,7 +8,8 @@
 //!   device that was busy, or a thread that was held up, the batch is larger: as many as still fit the oldest's budget, and
 //!   at least so many that T₀ is a small part of it. To send them off trigger by trigger would only make the backlog last.
 //! * *Age*, which the paper does not have: the oldest is fired, whatever the trigger says, while its time on the device still
-//!   fits into the budget. At low rates this alone decides.
+//!   fits into the budget. At low rates this alone decides, as long as there is a buffer. Where it is short-circuited, the
+//!   trigger is 1, and what is there goes at once.
 
 use super::{Decision, Fire, Situation, Trigger};
 use accel::Profile;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 /// T₀ is a small part of a batch's time where the rows take so many times as long.
 const T0_SMALL: f64 = 8.0;
+
 /// What [`Policy::Slo`](super::Policy::Slo) is to keep to, as of this control period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -52,7 +54,9 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
             None => now.fire_all(Trigger::Slo),
         };
     }
-    if left <= profile.latency(now.size_up()) {
+    // With such a budget age never fires, and somebody may wait for one of these labels before more can come.
+    let is_stalled = now.stalled && now.plan.budget == Duration::MAX;
+    if is_stalled || left <= profile.latency(now.size_up()) {
         now.fire_all(Trigger::MaxWait)
     } else if now.ring_full {
         now.fire_all(Trigger::RingFull)

@@ -33,6 +33,7 @@ fn at_timeout(waiting: usize, sizes: &Sizes) -> Situation<'_> {
         profile: None,
         plan: Plan::AT_ONCE,
         ring_full: false,
+        stalled: false,
         draining: false,
     }
 }
@@ -211,6 +212,11 @@ fn the_largest_size_is_waited_for_however_long_it_takes_unless_a_ring_is_full() 
         };
         assert_eq!(MAX.decide(&full), fire(1023, 1024, Trigger::RingFull));
     }
+    let stalled = Situation {
+        stalled: true,
+        ..at_timeout(1023, &sizes)
+    };
+    assert_eq!(MAX.decide(&stalled), fire(1023, 1024, Trigger::MaxWait));
     let any = Sizes::Any { cap: 100 };
     assert_eq!(MAX.decide(&at_timeout(99, &any)), Decision::Wait);
     assert_eq!(
@@ -347,6 +353,7 @@ proptest! {
             profile: None,
             plan: Plan::AT_ONCE,
             ring_full,
+            stalled: false,
             draining,
         };
         if let Decision::Fire(Fire { take, size, trigger, more }) = policy.decide(&now) {

@@ -24,21 +24,22 @@
 //!
 //! * *Several steps a period*. The paper takes one step along the projected gradient, because the next period measures
 //!   where it led. A step ends where the first path becomes tight, so n paths take n periods. The model costs
-//!   microseconds, so up to `STEPS` steps are taken; and triggers go a quarter (`GROWTH`) of the way up per period, so
+//!   microseconds, so up to `STEPS` steps are taken; and triggers go up by a quarter (`GROWTH`) of the plan per period, so
 //!   that measuring still comes first. Down they go at once. `projection` says what is different in a step.
 //! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
 //!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
 //!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
-//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it grows beyond. That is what the policy does for one task, too.
-//!   The measured t̃ only says, as in the paper, which paths are tight. Below a 16th a budget does not fall. Labels that are
-//!   late because the thread was held up for longer than D are left out, as long as they are exceptions, for they are late whatever
-//!   the batches are.
+//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it
+//!   grows beyond. That is what the policy does for one task, too. The measured t̃ only says, as in the paper, which paths
+//!   are tight. Below a 16th a budget does not fall. Labels that are late because the thread was held up for longer than D
+//!   are left out, as long as they are exceptions, for they are late whatever the batches are.
 //! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves nothing for goals of one
 //!   or two turnarounds, and nobody makes room for the short goal of another. Here W is what the plan makes it, and
 //!   counts in the gradient (`model`). In the simulated plant, 16 tasks of which 15 follow one need a fifth less of the
 //!   device so (tests, `the_turnaround_is_part_of_the_plan`).
 //! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small batch after the other.
-//!   Until that is over the largest batches go, whatever the age, and no budget is cut.
+//!   Until that is over the largest batches go, whatever the age, and no budget is cut. A task with the policy `none` fires
+//!   whenever a device is idle and may keep it busy for ever; it counts with what it needs.
 //!
 //! What a plan may be off: delays are added as if all stages of a path were slow for the same series, b/r̃ is too long
 //! where series come in bursts, as from a task before, and series that come on several paths are not told apart. All of
@@ -61,7 +62,7 @@ pub use graph::{
     inherent_violations,
 };
 pub use measure::{PathMeasure, TaskMeasure};
-use model::Model;
+use model::{Model, members};
 use projection::Projection;
 use recovery::Recovery;
 use std::time::Duration;
@@ -91,7 +92,7 @@ const WAITS_LEAST: f64 = 0.05;
 const STEPS: usize = 4;
 /// In a backlog a task waits for what comes in this part of a period at most.
 const BACKLOG_PART: f64 = 0.25;
-/// How much of the way up a trigger goes in a period.
+/// A trigger goes up by this part of what is planned in a period.
 const GROWTH: f64 = 0.25;
 
 /// Which controller it is.
@@ -135,6 +136,8 @@ pub struct Controller {
     /// The plan as it was: before steps along the gradient, and before rounding.
     before: Vec<f64>,
     seen: Vec<Seen>,
+    /// The tasks whose batches were halved in this period.
+    halved: u64,
     outputs: Vec<Output>,
 }
 
@@ -149,6 +152,7 @@ impl Controller {
             recovery: Recovery::new(tasks, paths),
             before: vec![0.0; tasks],
             seen: vec![Seen::default(); paths],
+            halved: 0,
             outputs: vec![
                 Output {
                     trigger: 0,
@@ -160,6 +164,12 @@ impl Controller {
         };
         controller.publish();
         controller
+    }
+
+    /// A task without a goal fires whenever a device is idle, as with the policy `none`. It may then keep the device busy
+    /// all the time without needing it.
+    pub fn set_eager(&mut self, task: usize) {
+        self.model.tasks[task].is_eager = true;
     }
 
     /// Which controller it is.
@@ -189,6 +199,7 @@ impl Controller {
         for (path, measure) in paths.iter().enumerate().take(self.seen.len()) {
             self.judge(path, measure);
         }
+        self.halved = 0;
         match self.kind {
             Kind::Slo => self.plan(),
             Kind::OnOff => baselines::on_off(&mut self.model, &mut self.recovery),
@@ -216,19 +227,26 @@ impl Controller {
         true
     }
 
-    /// From now on this is the goal of a task that has one already. A shorter one is planned for at once.
-    pub fn set_goal(&mut self, task: usize, goal: Goal) {
-        for (path, seen) in self.model.paths.iter_mut().zip(&mut self.seen) {
-            if path.last() == task {
-                let budget_us = path.budget_us.min(path.goal.aim_us());
-                path.budget_us = budget_us * goal.aim_us() / path.goal.aim_us();
-                path.goal = goal;
+    /// Goes on from where another controller of the same tasks is, which have other goals, devices or sizes by now: with its
+    /// plan, as far as that is still in time. So a shorter goal is planned for at once, and a task where nothing has changed
+    /// keeps its batches.
+    pub fn go_on_from(&mut self, before: &Controller) {
+        if self.kind != before.kind || self.outputs.len() != before.outputs.len() {
+            return;
+        }
+        self.model.go_on_from(&before.model);
+        self.outputs.clone_from(&before.outputs);
+        for (path, seen) in self.model.paths.iter().zip(&mut self.seen) {
+            let same = before.model.paths.iter().zip(&before.seen);
+            let mut same = same.filter(|(it, _)| (&it.tasks, it.goal) == (&path.tasks, path.goal));
+            *seen = match same.next() {
+                Some((_, seen)) => *seen,
                 // What waits already may be late by the new goal. That says nothing about the new plan.
-                *seen = Seen {
+                None => Seen {
                     has_cut: true,
                     ..Seen::default()
-                };
-            }
+                },
+            };
         }
         if self.kind == Kind::Slo {
             self.recovery.recover(&mut self.model);
@@ -237,7 +255,8 @@ impl Controller {
         self.publish();
     }
 
-    /// Cuts a path by half: its budget, and all that it waits for in batches of its own.
+    /// Cuts a path by half: its budget, and all that it waits for in batches of its own. Paths that end at one task are late
+    /// together; a task that several of them share is halved once in a period all the same, not once for each.
     fn halve(&mut self, path: usize) {
         let state = &mut self.model.paths[path];
         let least_us = BUDGET_LEAST * state.goal.aim_us();
@@ -245,10 +264,11 @@ impl Controller {
             return;
         }
         state.budget_us = (state.budget_us / 2.0).max(least_us);
-        for &task in state.tasks() {
+        for task in members(state.on & !self.halved) {
             let b = &mut self.model.tasks[task].b;
             *b = if *b >= 2.0 { *b / 2.0 } else { 0.0 };
         }
+        self.halved |= state.on;
     }
 
     /// Sets a path's budget by how its goal was met.
@@ -308,7 +328,7 @@ impl Controller {
         self.recovery.keep_up(&mut self.model);
     }
 
-    /// Lets batches grow by a part of the way only.
+    /// Lets batches grow by a part of the plan only.
     fn slow_down(&mut self) {
         for (task, before) in self.model.tasks.iter_mut().zip(&self.before) {
             if task.b > *before {

@@ -3,6 +3,7 @@
 //! Times are in µs, rates in series per µs. b = 0 means that a task's buffer is short-circuited: its batches are as
 //! large as what comes at once, and nothing waits.
 
+use super::PERIOD;
 use super::graph::{Goal, Graph, Path, Task};
 use super::measure::{PathMeasure, TaskMeasure};
 use accel::Profile;
@@ -11,7 +12,7 @@ use accel::Profile;
 pub(super) const BUSY_MAX: f64 = 0.9;
 /// A rate this far from the last one is taken at once, and not by half: it has leapt.
 const LEAP: f64 = 2.0;
-/// A time that nothing is shorter than, in µs, but what takes none.
+/// Avoids division by zero; in µs.
 const TIME_LEAST: f64 = 1e-9;
 /// Rates below one series in a thousand seconds are as good as none.
 const RATE_LEAST: f64 = 1e-9;
@@ -25,14 +26,19 @@ pub(super) struct TaskState {
     pub smallest: f64,
     pub device_set: usize,
     pub is_controlled: bool,
+    /// It fires whenever a device is idle, so how busy it keeps one says nothing of what it needs.
+    pub is_eager: bool,
     /// r̃.
     pub rate: f64,
     /// b̃in.
     pub batch_in: f64,
     /// b̃.
     pub batch: f64,
-    /// 1/x̃.
+    /// 1/x̃. After periods without a batch what is sure: it is longer than these. So what is known of it does not depend on
+    /// where goals longer than a period have their batches.
     pub apart_us: f64,
+    /// Periods since the last batch.
+    quiet_us: f64,
     /// Too few of its series wait for a label before, so the tasks before do not count in its delay.
     pub is_source: bool,
     /// b, as planned.
@@ -47,10 +53,12 @@ impl TaskState {
             smallest: task.sizes.fitting(1).unwrap_or(1) as f64,
             device_set: task.device_set,
             is_controlled: task.goal.is_some(),
+            is_eager: false,
             rate: 0.0,
             batch_in: 0.0,
             batch: 0.0,
             apart_us: f64::INFINITY,
+            quiet_us: f64::INFINITY,
             is_source: task.follows.is_empty(),
             b: 0.0,
         }
@@ -101,6 +109,28 @@ impl TaskState {
         self.rate * self.service_us() / self.series()
     }
 
+    /// How much of one device's time it cannot do without. An eager task takes what is left of it, in small batches; where
+    /// others need it, its batches grow by themselves, up to the largest.
+    pub fn needed_load(&self) -> f64 {
+        match self.is_eager {
+            true => self.rate * (self.profile.t0_us / self.largest + self.profile.t1_us),
+            false => self.load(),
+        }
+    }
+
+    /// What was measured holds on, and what was planned where it still can be.
+    fn go_on_from(&mut self, before: &TaskState) {
+        self.rate = before.rate;
+        self.batch_in = before.batch_in;
+        self.batch = before.batch;
+        (self.apart_us, self.quiet_us) = (before.apart_us, before.quiet_us);
+        self.is_source = before.is_source;
+        self.b = match self.is_controlled {
+            true => before.b.min(self.largest),
+            false => 0.0,
+        };
+    }
+
     fn take(&mut self, measure: &TaskMeasure, waits_least: f64) {
         let rate = measure.rate_per_s / 1e6;
         let leaps = rate > LEAP * self.rate || self.rate > LEAP * rate;
@@ -111,7 +141,15 @@ impl TaskState {
         };
         self.batch_in = measure.batch_in;
         self.batch = measure.batch;
-        self.apart_us = 1e6 / measure.batches_per_s;
+        let has_batches = measure.batches_per_s > 0.0;
+        self.quiet_us = match has_batches {
+            true => 0.0,
+            false => self.quiet_us + PERIOD.as_secs_f64() * 1e6,
+        };
+        self.apart_us = match has_batches {
+            true => 1e6 / measure.batches_per_s,
+            false => self.quiet_us,
+        };
         self.profile = measure.profile;
         self.is_source = measure.waited < waits_least;
     }
@@ -140,6 +178,17 @@ impl PathState {
             goal: path.goal,
             budget_us: path.goal.aim_us(),
             p95_us: 0.0,
+        }
+    }
+
+    /// What was measured holds on. The budget is as much of the new goal as it was of the old one, or all of that.
+    fn go_on_from(&mut self, before: &PathState) {
+        (self.skipped, self.on) = (before.skipped, before.on);
+        self.p95_us = before.p95_us;
+        self.budget_us = before.budget_us;
+        if self.goal != before.goal {
+            let part = (before.budget_us / before.goal.aim_us()).min(1.0);
+            self.budget_us = part * self.goal.aim_us();
         }
     }
 
@@ -217,6 +266,25 @@ impl Model {
             path.skipped = path.tasks.iter().rposition(last_source).unwrap_or(0);
             path.on = path.tasks().iter().map(|task| 1 << task).sum();
         }
+        self.find_running();
+    }
+
+    /// Goes on from the model of the same tasks on other devices, or with other goals.
+    pub fn go_on_from(&mut self, before: &Model) {
+        for (task, before) in self.tasks.iter_mut().zip(&before.tasks) {
+            task.go_on_from(before);
+        }
+        for path in &mut self.paths {
+            let mut same = before.paths.iter().filter(|it| it.tasks == path.tasks);
+            if let Some(before) = same.next() {
+                path.go_on_from(before);
+            }
+        }
+        self.find_running();
+    }
+
+    /// The tasks that get series, and how busy devices are with them.
+    fn find_running(&mut self) {
         let running = self.tasks.iter().enumerate();
         let running = running.filter(|(_, task)| task.rate > RATE_LEAST);
         self.running = running.map(|(number, _)| 1 << number).sum();
@@ -226,7 +294,8 @@ impl Model {
     }
 
     /// Which device sets work off a backlog: they were busy all the time, and paths through them are late beyond what
-    /// bursts and hold-ups do.
+    /// bursts and hold-ups do. Eager tasks count with what they need, or a device that they share would be taken to be in a
+    /// backlog for ever.
     pub fn find_overloads(&mut self, measures: &[TaskMeasure], paths: &[PathMeasure]) {
         let late = self.paths.iter().zip(paths);
         let late = late.filter(|(path, measure)| measure.p95_us > path.goal.goal_us());
@@ -234,6 +303,9 @@ impl Model {
         self.overloaded = 0;
         for (number, set) in self.device_sets.iter().enumerate() {
             let times = members(*set).map(|task| {
+                if self.tasks[task].is_eager {
+                    return self.tasks[task].needed_load();
+                }
                 let Profile { t0_us, t1_us } = measures[task].profile;
                 let rows = measures[task].batch.max(self.tasks[task].smallest);
                 measures[task].batches_per_s / 1e6 * (t0_us + t1_us * rows)
@@ -258,6 +330,13 @@ impl Model {
     /// How much of its devices' time a device set takes, by the plan.
     pub fn load(&self, device_set: usize) -> f64 {
         let loads = members(self.device_sets[device_set]).map(|task| self.tasks[task].load());
+        loads.sum::<f64>() / self.devices[device_set]
+    }
+
+    /// The same of what its tasks cannot do without.
+    pub fn needed_load(&self, device_set: usize) -> f64 {
+        let members = members(self.device_sets[device_set]);
+        let loads = members.map(|task| self.tasks[task].needed_load());
         loads.sum::<f64>() / self.devices[device_set]
     }
 

@@ -94,7 +94,7 @@ impl Projection {
         self.tries = TRIES;
     }
 
-    /// Takes one step. Tells whether there was one to take.
+    /// Takes one step. Returns whether there was one to take.
     pub fn step(&mut self, model: &mut Model) -> bool {
         if self.tries == 0 {
             return false;
@@ -198,7 +198,7 @@ impl Projection {
         self.gradient[task] + held.sum::<f64>()
     }
 
-    /// Releases the path that holds the load up most. Tells whether there was one.
+    /// Releases the path that holds the load up most. Returns whether there was one.
     fn release_path(&mut self) -> bool {
         let multipliers = self.multipliers.iter().enumerate();
         let least = multipliers.min_by(|a, b| a.1.total_cmp(b.1));

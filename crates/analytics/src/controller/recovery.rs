@@ -16,7 +16,7 @@ pub(super) struct Recovery {
     before: Vec<f64>,
     slopes: Vec<f64>,
     slack_us: Vec<f64>,
-    /// Tasks whose least batch is more than the plan had.
+    /// Tasks raised by [`Recovery::keep_up`].
     pub raised: u64,
 }
 
@@ -84,7 +84,7 @@ impl Recovery {
         is_recoverable
     }
 
-    /// Takes the same part of what is above 1 from all that the path waits for. Tells whether there was anything.
+    /// Takes the same part of what is above 1 from all that the path waits for. Returns whether there was anything.
     fn shrink(&self, model: &mut Model, excess_us: f64) -> bool {
         let above = |b: f64| (b - 1.0).max(0.0);
         let tasks = model.tasks.iter().zip(&self.slopes);
@@ -158,7 +158,7 @@ impl Recovery {
     pub fn keep_up(&mut self, model: &mut Model) {
         self.raised = 0;
         for device_set in 0..model.device_sets.len() {
-            if model.load(device_set) > BUSY_MAX {
+            if model.needed_load(device_set) > BUSY_MAX {
                 self.raise(model, device_set);
             }
         }
@@ -174,7 +174,7 @@ impl Recovery {
                 left -= state.rate * state.profile.t1_us;
                 open |= 1 << task;
             } else {
-                left -= state.load();
+                left -= state.needed_load();
             }
         }
         // Those that cannot be as large as they should leave more to the others.

@@ -25,8 +25,9 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Of tasks of which some has a goal; `None` where none has one.
-    pub fn of(tasks: &mut [Task], now_ns: u64) -> Option<Control> {
+    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks their
+    /// plans at once, because those that they have may be far too long for a new goal.
+    pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
         tasks.iter_mut().for_each(|task| task.spread(0, None));
         let mut kinds = tasks.iter().filter_map(|task| match task.policy() {
             Policy::Slo { .. } => Some(Kind::Slo),
@@ -35,7 +36,8 @@ impl Control {
         });
         // The check of a configuration sees to it that all are of one kind.
         let kind = kinds.next()?;
-        // As many tasks and chains as a configuration allows always fit, and sizes and profiles were checked.
+        // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer chains than a controller takes,
+        // because chains that others cover are left out. Its check has seen to sizes, profiles and circles.
         let shared = graph(tasks).ok()?;
         let homes = match kind {
             Kind::Slo => shared.homes(),
@@ -52,14 +54,24 @@ impl Control {
             profile: UNMEASURED,
             waited: 0.0,
         };
-        Some(Control {
-            controller: Controller::new(graph, kind),
+        let mut controller = Controller::new(graph, kind);
+        let eager = tasks.iter().enumerate();
+        let eager = eager.filter(|(_, task)| task.policy() == Policy::None);
+        eager.for_each(|(number, _)| controller.set_eager(number));
+        if let Some(before) = &before {
+            controller.go_on_from(&before.controller);
+        }
+        let control = Control {
+            controller,
             tasks: vec![nothing; tasks.len()],
             paths: vec![PathMeasure::default(); paths],
-            began_ns: now_ns,
+            // What tasks have measured since goes on to count.
+            began_ns: before.map_or(now_ns, |it| it.began_ns),
             homes,
             drifts: drifts(tasks),
-        })
+        };
+        control.publish(tasks);
+        Some(control)
     }
 
     /// Cuts where that is due, and ends the control period when it is over. Returns whether devices take other times than those
@@ -142,6 +154,11 @@ fn drifts(tasks: &[Task]) -> u64 {
 }
 
 /// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.
+///
+/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices overlap in part, as where one
+/// task has a device and another one has that and a second, they count as apart, and neither plans for the batches of the
+/// other: its goal is kept by what is measured only, and a backlog on the common device may go unnoticed. To count them
+/// as one set would be wrong in another way, because a task does not have the time of devices that it cannot use.
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {

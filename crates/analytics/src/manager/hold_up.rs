@@ -4,7 +4,7 @@
 //! earlier, and the device would have more to do from then on. The controller is not told of them, and
 //! [`crate::SloCounters::violations`] counts them all the same. For shorter ones smaller batches make room.
 
-/// What of a delay is not worth the name.
+/// Delays shorter than this are ignored.
 const SHORT_NS: u64 = 500_000;
 /// A device that takes so many times what was expected may be slow. Expectations follow it within some batches.
 const SLOWER: u64 = 2;

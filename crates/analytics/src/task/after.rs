@@ -1,4 +1,4 @@
-//! Tasks that are asked only where the labels of others say so: a cheap model first, a dear one for what stays unsure.
+//! Tasks that are asked only where the labels of others say so: a cheap model first, an expensive one for what stays unsure.
 //!
 //! A series of such a task comes down its own ring as any other. It waits there until the labels that it depends on are
 //! decided, and is then looked up and batched, or passed over. The labels are read where the flow's packets find them, in
@@ -115,8 +115,13 @@ impl Task {
         decided != self.reconsidered_at && self.queues.iter().any(Queue::has_parked)
     }
 
-    /// As [`Task::look_at`], where the labels of other tasks say which series go on.
-    pub(super) fn look_after_others(&mut self, ring_input: usize, new: usize, now_ns: u64) {
+    /// As [`Task::look_at`], where the labels of other tasks say which series go on. Returns how many are for the devices.
+    pub(super) fn look_after_others(
+        &mut self,
+        ring_input: usize,
+        new: usize,
+        now_ns: u64,
+    ) -> usize {
         let (after, queue) = (&self.after, &mut self.queues[ring_input]);
         let (ready, not_asked) = (&mut self.ready, &mut self.counters.not_asked);
         ready.clear();
@@ -147,9 +152,10 @@ impl Task {
             }
         }
         let ready = std::mem::take(&mut self.ready);
-        self.admit(ring_input, ready.len(), ready.iter().copied(), now_ns);
+        let kept = self.admit(ring_input, ready.len(), ready.iter().copied(), now_ns);
         self.ready = ready;
         self.queues[ring_input].release();
+        kept
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cache::{Answer, Cache};
 use crate::device_slot::{Model, Polled};
 use crate::dispatch::Dispatch;
 use crate::failure::Failure;
+use crate::lanes::Lanes;
 use crate::ring_input::Queue;
 use crate::rows::{Retry, Row, Rows};
 use accel::Classification;
@@ -18,12 +19,11 @@ use cring::{Label, Series, Source};
 use std::time::Duration;
 
 impl Task {
-    /// Turns finished batches into labels, and sends probes off. Returns whether a batch came back, or is given up.
+    /// Turns finished batches into labels. Returns whether a batch came back, or is given up.
     pub(super) fn collect(&mut self, now_ns: u64) -> bool {
         let mut collected = false;
         for device_slot in 0..self.dispatch.device_slots.len() {
             collected |= self.collect_from(device_slot, now_ns);
-            self.probe(device_slot, now_ns);
         }
         collected
     }
@@ -68,16 +68,29 @@ impl Task {
         true
     }
 
-    fn probe(&mut self, i: usize, now_ns: u64) {
+    /// Sends probes off to devices whose time has come and whose lane is free: like a batch, each takes its lane. Before any
+    /// batch of the round does, or a device whose lane others always fill would never be back.
+    pub(crate) fn probe(&mut self, now_ns: u64, lanes: &mut Lanes) {
+        for i in 0..self.dispatch.device_slots.len() {
+            let lane = self.dispatch.device_slots[i].lane();
+            if lanes.is_free(lane) && self.probe_device(i, now_ns) {
+                lanes.take(lane);
+            }
+        }
+    }
+
+    /// Returns whether a probe was due.
+    fn probe_device(&mut self, i: usize, now_ns: u64) -> bool {
         let row_len = self.row_len();
         let device_slot = &mut self.dispatch.device_slots[i];
         let Some(sent) = device_slot.probe(self.probe.split_at(row_len), now_ns) else {
-            return;
+            return false;
         };
         self.counters.devices[i].probes += 1;
         if let Err(failure) = sent {
             self.on_device_failure(i, false, &failure);
         }
+        true
     }
 
     /// A device failed: its series are to be retried, or given up.

@@ -5,14 +5,32 @@ use crate::cache::LookUp;
 use crate::ring_input::Seen;
 use cring::Source;
 
+/// What a look at a ring came to.
+#[derive(Default)]
+struct Looked {
+    /// Series that nobody had seen.
+    seen: usize,
+    /// Those that are for the devices by now, seen before or not.
+    kept: usize,
+}
+
 impl Task {
     /// Looks at what is new in the rings, in turn. Returns whether there was anything.
     pub(super) fn look(&mut self, now_ns: u64) -> bool {
         self.turn = (self.turn + 1) % self.queues.len();
         let nothing_waited = self.waiting() == 0;
-        let mut seen = 0;
+        let (mut seen, mut kept) = (0, 0);
         for i in in_turn(self.turn, self.queues.len()) {
-            seen += self.look_at(i, now_ns);
+            let looked = self.look_at(i, now_ns);
+            seen += looked.seen;
+            kept += looked.kept;
+        }
+        // Once for all rings, because one batch takes from all of them.
+        self.measure.arrived(kept);
+        if let Some(news_ns) = &mut self.news_ns
+            && seen > 0
+        {
+            *news_ns = now_ns;
         }
         self.reconsidered_at = self.decided_elsewhere;
         if nothing_waited && self.waiting() > 0 {
@@ -21,34 +39,35 @@ impl Task {
         seen > 0
     }
 
-    /// Looks at what is new in one ring, up to the bound. Returns how many series that were.
-    fn look_at(&mut self, ring_input: usize, now_ns: u64) -> usize {
+    /// Looks at what is new in one ring, up to the bound.
+    fn look_at(&mut self, ring_input: usize, now_ns: u64) -> Looked {
         let queue = &mut self.queues[ring_input];
         let new = queue.unseen().min(self.look_max);
         let has_news = self.decided_elsewhere != self.reconsidered_at;
         if new == 0 && !(has_news && queue.has_parked()) {
-            return 0;
+            return Looked::default();
         }
         self.counters.series += new as u64;
         if !self.after.is_nothing() {
-            self.look_after_others(ring_input, new, now_ns);
-            return new;
+            let kept = self.look_after_others(ring_input, new, now_ns);
+            return Looked { seen: new, kept };
         }
         let series = self.queues[ring_input].take_unseen(new, now_ns);
-        self.admit(ring_input, new, series, now_ns);
+        let kept = self.admit(ring_input, new, series, now_ns);
         self.queues[ring_input].release();
-        new
+        Looked { seen: new, kept }
     }
 
-    /// Looks so many series up in the cache, where it is in use; what it does not know waits for a batch.
+    /// Looks so many series up in the cache, where it is in use; what it does not know waits for a batch. Returns how many
+    /// series that are.
     pub(super) fn admit(
         &mut self,
         ring_input: usize,
         new: usize,
         series: impl Iterator<Item = Seen>,
         now_ns: u64,
-    ) {
-        let kept = match &mut self.cache {
+    ) -> usize {
+        match &mut self.cache {
             Some(cache) if cache.governor.is_in_use() => {
                 self.look_up(ring_input, new, series, now_ns)
             }
@@ -61,8 +80,7 @@ impl Task {
                 series.for_each(|seen| queue.keep(seen, None));
                 new
             }
-        };
-        self.measure.arrived(kept);
+        }
     }
 
     /// Looks so many series up in the cache. Returns how many of them are for the devices.

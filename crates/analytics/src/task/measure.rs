@@ -20,7 +20,7 @@ const LATE_ONE_IN: u64 = 100;
 pub(crate) struct Measure {
     /// Series that want a device.
     arrived: u64,
-    /// Looks that brought some.
+    /// Looks at all rings that brought some.
     looks: u64,
     /// Series that had to wait for the label of another task.
     waited: u64,
@@ -36,14 +36,19 @@ struct Labels {
     goal: Goal,
     goal_ns: u64,
     aim_ns: u64,
-    bins: [u32; BINS],
-    counts: Counts,
-    /// Of series that were on their way while the thread was held up; the others are left out of all above.
-    held_up: Counts,
+    seen: Group,
+    /// Of series that were on their way while the thread was held up; they are left out of all above.
+    held_up: Group,
     /// Series emitted before were.
     held_up_until_ns: u64,
     /// Since periods were last judged.
     unjudged: Unjudged,
+}
+
+/// Labels that are counted together: all in all, and by what part of the goal they took.
+struct Group {
+    counts: Counts,
+    bins: [u32; BINS],
 }
 
 /// Labels, and those of them that were later than the goal, or than what is aimed at.
@@ -70,9 +75,8 @@ impl Measure {
                 goal,
                 goal_ns,
                 aim_ns: (goal_ns as f64 * (1.0 - goal.delta)) as u64,
-                bins: [0; BINS],
-                counts: Counts::default(),
-                held_up: Counts::default(),
+                seen: Group::EMPTY,
+                held_up: Group::EMPTY,
                 held_up_until_ns: 0,
                 unjudged: Unjudged::default(),
             })
@@ -88,7 +92,7 @@ impl Measure {
         self.labels.as_ref().map(|labels| labels.goal)
     }
 
-    /// So many series came in one look that want a device.
+    /// So many series came in one look at all rings that want a device.
     pub fn arrived(&mut self, series: usize) {
         self.arrived += series as u64;
         self.looks += u64::from(series > 0);
@@ -119,25 +123,21 @@ impl Measure {
         let Some(labels) = &mut self.labels else {
             return;
         };
-        let is_held_up = emitted_ns < labels.held_up_until_ns;
-        let counts = match is_held_up {
+        let group = match emitted_ns < labels.held_up_until_ns {
             true => &mut labels.held_up,
-            false => &mut labels.counts,
+            false => &mut labels.seen,
         };
-        counts.labels += 1;
-        counts.late += u64::from(time_ns > labels.goal_ns);
-        counts.near += u64::from(time_ns > labels.aim_ns);
-        if is_held_up {
-            return;
-        }
+        group.counts.labels += 1;
+        group.counts.late += u64::from(time_ns > labels.goal_ns);
+        group.counts.near += u64::from(time_ns > labels.aim_ns);
         let bin = time_ns.saturating_mul(BINS_TO_GOAL) / labels.goal_ns.max(1);
-        labels.bins[(bin as usize).min(BINS - 1)] += 1;
+        group.bins[(bin as usize).min(BINS - 1)] += 1;
     }
 
     /// Labels of this period that were late though nothing held them up, and all of these.
     pub fn late(&self) -> (u64, u64) {
         let labels = self.labels.as_ref();
-        labels.map_or((0, 0), |it| (it.counts.late, it.counts.labels))
+        labels.map_or((0, 0), |it| (it.seen.counts.late, it.seen.counts.labels))
     }
 
     /// Ends a period that took so many seconds, and begins the next.
@@ -183,21 +183,21 @@ impl Counts {
 
 impl Labels {
     fn take(&mut self, slo: &mut SloCounters) -> PathMeasure {
-        let (mut counts, held_up) = (self.counts, self.held_up);
+        self.judge(slo);
         // What holds most of them up is how things are, and no exception.
-        if held_up.labels > counts.labels {
-            counts = counts.and(held_up);
+        if self.held_up.counts.labels > self.seen.counts.labels {
+            self.seen.add(&self.held_up);
         }
+        let goal_us = self.goal_ns as f64 / 1e3;
+        let Group { counts, .. } = self.seen;
         let measure = PathMeasure {
-            p95_us: self.quantile_us(0.95),
-            p99_us: self.quantile_us(0.99),
+            p95_us: self.seen.quantile(0.95) * goal_us,
+            p99_us: self.seen.quantile(0.99) * goal_us,
             labels: counts.labels,
             late: counts.late,
             near: counts.near,
         };
-        self.judge(slo);
-        self.bins.fill(0);
-        (self.counts, self.held_up) = (Counts::default(), Counts::default());
+        (self.seen, self.held_up) = (Group::EMPTY, Group::EMPTY);
         measure
     }
 
@@ -205,7 +205,7 @@ impl Labels {
     fn judge(&mut self, slo: &mut SloCounters) {
         let seen = &mut self.unjudged;
         seen.periods += 1;
-        let all = self.counts.and(self.held_up);
+        let all = self.seen.counts.and(self.held_up.counts);
         (seen.count, seen.late) = (seen.count + all.labels, seen.late + all.late);
         if seen.count < LABELS_MIN && seen.periods < PERIODS_MAX {
             return;
@@ -214,15 +214,33 @@ impl Labels {
         slo.periods += u64::from(seen.count > 0);
         slo.violations += u64::from(seen.late * LATE_ONE_IN > seen.count);
     }
+}
 
-    /// The upper end of the bin in which the quantile is.
-    fn quantile_us(&self, quantile: f64) -> f64 {
+impl Group {
+    const EMPTY: Group = Group {
+        counts: Counts {
+            labels: 0,
+            late: 0,
+            near: 0,
+        },
+        bins: [0; BINS],
+    };
+
+    fn add(&mut self, other: &Group) {
+        self.counts = self.counts.and(other.counts);
+        for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
+            *bin += more;
+        }
+    }
+
+    /// The upper end of the bin in which the quantile is, as a part of the goal.
+    fn quantile(&self, quantile: f64) -> f64 {
         let rank = (self.counts.labels as f64 * quantile).ceil() as u64;
         let mut below = 0;
         for (bin, &count) in (1..).zip(&self.bins) {
             below += u64::from(count);
             if below >= rank && count > 0 {
-                return bin as f64 * self.goal_ns as f64 / BINS_TO_GOAL as f64 / 1e3;
+                return f64::from(bin) / BINS_TO_GOAL as f64;
             }
         }
         0.0
@@ -289,6 +307,7 @@ mod tests {
         (0..100).for_each(|_| measure.labelled(95_000_000, 1_000_000));
         let (_, path) = measure.take(0.1, PROFILE, &mut slo);
         assert_eq!((path.labels, path.late), (300, 200));
+        assert!(path.p95_us > 2_900.0, "{}", path.p95_us);
     }
 
     #[test]

@@ -11,10 +11,10 @@ use accel::{Profile, Sizes};
 use std::time::Duration;
 
 impl Task {
-    /// Takes the lanes on which batches of this task are.
+    /// Takes the lanes on which batches of this task are, but for those of hung devices.
     pub(crate) fn take_lanes(&self, lanes: &mut Lanes) {
         let slots = self.dispatch.device_slots.iter();
-        let busy = slots.filter(|slot| slot.is_in_flight());
+        let busy = slots.filter(|slot| slot.holds_lane());
         busy.for_each(|slot| lanes.take(slot.lane()));
     }
 
@@ -37,8 +37,8 @@ impl Task {
         Some((since_ns.saturating_add(patience_ns), since_ns))
     }
 
-    /// Until when the thread may have rested, for all this task cares: a batch is out, a series came that nobody has seen, or one is
-    /// due. `None` without any of these.
+    /// Until when the thread may have rested without harm to this task: until a batch is out, a series came that nobody has seen,
+    /// or one is due. `None` without any of these.
     pub(crate) fn rests_until_ns(&mut self) -> Option<u64> {
         if !self.dispatch.is_empty() {
             return Some(0);
@@ -63,7 +63,7 @@ impl Task {
         self.policy
     }
 
-    /// Where devices cannot keep up, tasks with the greatest go first.
+    /// As configured: where devices cannot keep up, tasks with the greatest go first.
     pub(crate) fn priority(&self) -> u8 {
         self.priority
     }

@@ -206,8 +206,7 @@ impl Task {
                 generation: swap.generation,
                 swap: self.swaps,
             };
-            let has_other_sizes = accelerator.device.sizes() != device_slot.sizes();
-            self.changes += u64::from(has_other_sizes);
+            self.changes += u64::from(!device_slot.plans_as(&accelerator));
             let retired = device_slot.replace(accelerator, model, now_ns);
             swap.retired.accelerators.push(retired);
         }

@@ -12,6 +12,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::Paragraph;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use super::screen::{Pane, Screen};
@@ -65,6 +67,9 @@ pub fn run(client: Client, options: Options) -> io::Result<()> {
     thread::Builder::new()
         .name("top".to_owned())
         .spawn(move || ask(&client, interval, &asked, &answers))?;
+    thread::Builder::new()
+        .name("hang-up".to_owned())
+        .spawn(end_with_the_terminal)?;
     // It also makes a panic restore the terminal first.
     let mut terminal = ratatui::try_init()?;
     let mut screen = Screen::default();
@@ -104,6 +109,21 @@ pub fn run(client: Client, options: Options) -> io::Result<()> {
     drop(next);
     ratatui::try_restore()?;
     shown
+}
+
+/// Ends the program once its terminal is gone, as when a connection to another machine breaks. Crossterm 0.29 does not see that: it
+/// reads nothing from the terminal again and again, and the flag of SIGHUP is not looked at.
+fn end_with_the_terminal() {
+    let stdout = io::stdout();
+    // A hang-up is reported whether or not it is asked for.
+    let mut terminal = [PollFd::new(&stdout, PollFlags::empty())];
+    loop {
+        match poll(&mut terminal, None) {
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+            Ok(_) => std::process::exit(0),
+        }
+    }
 }
 
 /// Asks for a moment at each interval, until the other side is gone.

@@ -22,6 +22,7 @@ fn situation(waiting: usize, age_us: u64, sizes: &Sizes) -> Situation<'_> {
             budget: Duration::from_micros(1900),
         },
         ring_full: false,
+        stalled: false,
         draining: false,
     }
 }
@@ -62,6 +63,19 @@ fn it_waits_for_the_trigger_or_until_the_oldest_must_go() {
         ..situation(30, 0, &ANY)
     };
     assert_eq!(fired(&full), Some((30, 30, Trigger::RingFull)));
+    let stalled = Situation {
+        stalled: true,
+        ..situation(30, 0, &ANY)
+    };
+    assert_eq!(fired(&stalled), None, "age will fire them");
+    let for_ever = Situation {
+        plan: Plan {
+            budget: Duration::MAX,
+            ..stalled.plan
+        },
+        ..stalled
+    };
+    assert_eq!(fired(&for_ever), Some((30, 30, Trigger::MaxWait)));
 }
 
 #[test]

@@ -192,6 +192,74 @@ fn impossible_graphs_are_refused() {
     );
 }
 
+#[test]
+fn a_task_that_is_followed_through_another_one_makes_no_path_of_its_own() {
+    let graph = |follows: &[Vec<usize>]| {
+        let tasks = follows
+            .iter()
+            .map(|it| load(5.0, 2.0, 32, 1000, 0.05, it).task);
+        Graph::new(tasks.collect(), vec![1]).unwrap()
+    };
+    // A row in which each waits for all before.
+    let row: Vec<Vec<usize>> = (0..64).map(|task| (0..task).collect()).collect();
+    let row = graph(&row);
+    assert_eq!(row.paths().len(), 64);
+    assert_eq!(row.paths()[63].tasks, (0..64).collect::<Vec<_>>());
+    // Both branches stay, and what comes before them is on their paths.
+    let join = graph(&[vec![], vec![0], vec![0], vec![0, 1, 2]]);
+    let ends: Vec<_> = join.paths()[3..].iter().map(|it| &it.tasks[..]).collect();
+    assert_eq!(ends, [[0, 1, 3], [0, 2, 3]]);
+}
+
+#[test]
+fn all_tasks_that_a_configuration_can_have_fit_however_they_follow_each_other() {
+    // Layers of tasks, each after all tasks of all layers before: there is no other way to more chains. Of so many tasks in
+    // front of one, 3^(n/3) chains lead to it at most.
+    let tasks = cring::TASKS_MAX;
+    let mut most = 0;
+    for ends in 0..1 << (tasks - 1) {
+        let layer = |task: usize| (ends & ((1 << task) - 1) as u32).count_ones();
+        let of = |task: usize| {
+            let before: Vec<usize> = (0..task).filter(|it| layer(*it) < layer(task)).collect();
+            load(5.0, 2.0, 32, 1000, 0.05, &before).task
+        };
+        let graph = Graph::new((0..tasks).map(of).collect(), vec![1]).unwrap();
+        most = most.max(graph.paths().len());
+    }
+    assert!((16..=PATHS_MAX).contains(&most), "{most}");
+}
+
+#[test]
+fn paths_that_end_at_one_task_halve_what_they_share_once() {
+    let loads = [
+        load(5.0, 2.0, 512, 90_000, 0.0, &[]),
+        load(5.0, 2.0, 512, 90_000, 0.0, &[0]),
+        load(5.0, 2.0, 512, 90_000, 0.0, &[0]),
+        load(5.0, 2.0, 512, 90_000, 0.0, &[1, 2]),
+    ];
+    let late = PathMeasure {
+        late: 500,
+        near: 500,
+        labels: 1000,
+        ..PathMeasure::default()
+    };
+    for within in [true, false] {
+        let mut controller = controller(&loads, &[1e5; 4], Turnaround::Constant);
+        for task in &mut controller.model.tasks {
+            task.b = 64.0;
+        }
+        for path in [3, 4] {
+            match within {
+                true => assert!(controller.cut(path, 900, 1000)),
+                false => controller.judge(path, &late),
+            }
+            assert_eq!(controller.model.paths[path].budget_us, 45_000.0);
+        }
+        let b = [0, 1, 2, 3].map(|task| controller.model.tasks[task].b);
+        assert_eq!(b, [32.0; 4], "within a period: {within}");
+    }
+}
+
 /// Follows none, a row, or all the first.
 fn follows(shape: usize, task: usize) -> Vec<usize> {
     match (shape, task) {

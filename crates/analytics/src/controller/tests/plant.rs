@@ -89,10 +89,8 @@ pub struct Plant {
 
 impl Plant {
     pub fn new(loads: Vec<Load>, kind: Kind) -> Self {
-        let tasks: Vec<Task> = loads.iter().map(|load| load.task.clone()).collect();
-        let graph = Graph::new(tasks, vec![1]).unwrap();
         Self {
-            controller: Controller::new(graph, kind),
+            controller: controller(&loads, kind),
             queues: loads.iter().map(|_| Queue::default()).collect(),
             forecast: vec![1.0; loads.len()],
             loads,
@@ -354,8 +352,20 @@ impl Plant {
     /// From now on this is a task's goal.
     pub fn set_goal(&mut self, task: usize, goal: Goal) {
         self.loads[task].task.goal = Some(goal);
-        self.controller.set_goal(task, goal);
+        let mut controller = controller(&self.loads, self.controller.kind());
+        controller.go_on_from(&self.controller);
+        self.controller = controller;
     }
+}
+
+fn controller(loads: &[Load], kind: Kind) -> Controller {
+    let tasks = loads.iter().map(|load| load.task.clone()).collect();
+    let mut controller = Controller::new(Graph::new(tasks, vec![1]).unwrap(), kind);
+    // Those without a goal fire whatever waits.
+    let eager = loads.iter().enumerate();
+    let eager = eager.filter(|(_, load)| load.task.goal.is_none());
+    eager.for_each(|(number, _)| controller.set_eager(number));
+    controller
 }
 
 /// A task that all flows ask.

@@ -149,7 +149,8 @@ fn the_turnaround_is_part_of_the_plan() {
         mean_load(&periods)
     });
     println!("load {constant:.3} with a constant turnaround, {planned:.3} with a planned one");
-    assert!(planned <= constant * 1.01, "{planned}, {constant}");
+    // A fifth less, with some room for how the random flows come.
+    assert!(planned <= constant * 0.85, "{planned}, {constant}");
 }
 
 #[test]
@@ -269,6 +270,28 @@ fn tasks_with_another_policy_take_their_time_on_the_device() {
         "{:?}",
         slo[PERIODS - 1].triggers
     );
+}
+
+#[test]
+fn beside_a_task_that_keeps_the_device_busy_by_design_a_late_period_is_got_over() {
+    // Without batching the first task would need twice the device's time; so it always has the next small batch.
+    let mut loads = vec![
+        load(100.0, 1.0, 256, 1, 0.0, &[]),
+        load(20.0, 2.0, 256, 4000, 0.05, &[]),
+    ];
+    loads[0].task.goal = None;
+    let mut plant = plant(&loads, Kind::Slo, 20_000.0);
+    plant.play(WARM_UP);
+    plant.slower = 10.0;
+    assert_eq!(violated(&plant.play(1)), 1);
+    plant.slower = 1.0;
+    plant.play(WARM_UP);
+    let periods = plant.play(PERIODS);
+    let last = &periods[PERIODS - 1];
+    assert!(last.load >= 0.9, "{last:?}");
+    // Nor is it taken to need the largest batches, which would not be in time.
+    assert!(last.triggers[1] <= 80, "{last:?}");
+    assert_eq!(violated(&periods), 0);
 }
 
 #[test]

@@ -33,6 +33,35 @@ fn at_low_rates_age_decides() {
 }
 
 #[test]
+fn a_goal_longer_than_a_period_has_batches_of_more_than_a_period() {
+    for (goal_us, least) in [(150_000, 120.0), (200_000, 160.0), (450_000, 380.0)] {
+        let task = load(20.0, 2.0, 512, goal_us, 0.05, &[]);
+        let mut plant = Plant::new(vec![task], Kind::Slo);
+        plant.arrivals = Arrivals::Even;
+        plant.rate_per_s = 1000.0;
+        plant.play(60);
+        let periods = plant.play(60);
+        let batches: f64 = periods
+            .iter()
+            .map(|it| it.tasks[0].batches_per_s / 10.0)
+            .sum();
+        let mean = 6000.0 / batches;
+        assert!(mean >= least, "{goal_us} us: batches of {mean}");
+        assert_eq!(violated(&periods), 0, "{goal_us} us");
+    }
+}
+
+#[test]
+fn a_task_that_comes_less_often_than_its_goal_is_not_batched() {
+    let task = load(20.0, 2.0, 512, 200_000, 0.05, &[]);
+    let mut plant = Plant::new(vec![task], Kind::Slo);
+    plant.arrivals = Arrivals::Even;
+    plant.rate_per_s = 2.0;
+    let periods = plant.play(60);
+    assert!(periods.iter().skip(10).all(|it| it.triggers == [0]));
+}
+
+#[test]
 fn a_wrong_profile_does_not_break_the_goal() {
     // Four times slower than it says; 8 us a row are 40 % of the device.
     let periods = single(4.0).play(40);

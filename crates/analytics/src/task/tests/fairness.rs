@@ -137,6 +137,22 @@ fn a_flooded_inlet_delays_another_by_its_ring_at_most() {
 }
 
 #[test]
+fn what_comes_in_one_round_counts_together_whatever_the_inlet() {
+    let mut plan = Plan::new(Policy::None);
+    plan.inputs = 4;
+    let mut world = plan.start();
+    for now_ms in 0..10 {
+        for ring_input in 0..4 {
+            world.emit_new(ring_input, 2);
+        }
+        world.round_at_ms(2 * now_ms);
+        world.round_at_ms(2 * now_ms + 1);
+    }
+    let (measure, _) = world.task.measured(0.1, CHEAP);
+    assert_eq!((measure.rate_per_s, measure.batch_in), (800.0, 8.0));
+}
+
+#[test]
 fn a_round_looks_at_a_bounded_number() {
     let mut plan = Plan::new(Policy::None);
     plan.cache = exact_cache(0.0);
