@@ -183,8 +183,9 @@ impl Task {
         self.cost_clock = Box::new(clock);
     }
 
-    /// The first part of a round: whether a batch came back, and whether series were seen.
-    pub(crate) fn take_in(&mut self, now_ns: u64) -> (bool, bool) {
+    /// The first part of a round, alone where others than a [`crate::Manager`] say who fires next: whether a batch came back, and
+    /// whether series were seen.
+    pub fn take_in(&mut self, now_ns: u64) -> (bool, bool) {
         let collected = self.collect(now_ns);
         self.swap_devices(now_ns);
         (collected, self.look(now_ns))

@@ -155,14 +155,16 @@ def parser():
     p.add_argument("first", metavar="FIRST")
     p.add_argument("second", metavar="SECOND")
     answers = p.add_mutually_exclusive_group(required=True)
-    answers.add_argument("--labels", action="append", metavar="TABLE", help="labelled flows that neither has seen")
-    answers.add_argument("--held-out", nargs=2, metavar="FILE.npz", help="what fit --held-out wrote for the first and for the second")
+    answers.add_argument("--labels", action="append", metavar="TABLE", help="labelled flows that none has seen")
+    answers.add_argument("--held-out", nargs="+", metavar="FILE.npz", help="what fit --held-out wrote for the first, the second, and those of --beside")
+    p.add_argument("--beside", nargs="+", default=[], metavar="DIR", help="bundles to compare alone, too, at the depth of the second")
     table_options(p)
     p.add_argument("--first-depth", type=positive, default=None, metavar="N", help="elements that the first sees (its greatest depth)")
     p.add_argument("--second-depth", type=positive, default=None, metavar="N", help="elements that the second sees (its greatest depth)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences below which the second runs, instead of the usual ones")
     p.add_argument("--batch", type=positive, default=256, help="rows in a batch when device time is measured (256)")
     p.add_argument("--out", default=None, metavar="PLOT.svg", help="plot to create: accuracy over device time")
+    p.add_argument("--json", default=None, metavar="FILE.json", help="file to create: the same figures for programs")
     return made
 
 

@@ -1,5 +1,6 @@
 """cascade: cost and accuracy of a large model that runs only where a cheap one is unsure."""
 
+import json
 import xml.etree.ElementTree
 
 import numpy as np
@@ -9,6 +10,12 @@ from conftest import FAST, rows, save
 from fenxi_train import cascade, heldout
 
 COSTS = cascade.Costs(0.1)
+
+
+def told(made, levels):
+    """The text and the confidence of least time."""
+    found = cascade.figures(made, ("cheap", "large"), levels, COSTS)
+    return cascade.report(made, ("cheap", "large"), found), found["best"]
 
 
 def answers(folds=None):
@@ -33,8 +40,8 @@ def test_the_second_runs_below_the_confidence_only():
 
 def test_the_least_time_without_loss_is_marked():
     assert cascade.step(answers(), 0.7, cascade.Costs(0.1, {0.7: 2.0})).time == pytest.approx(0.7)
-    text, _, best = cascade.report(answers(), ("cheap", "large"), cascade.LEVELS, COSTS)
-    assert best.level == 0.7 and round(best.time, 3) == 0.4
+    text, best = told(answers(), cascade.LEVELS)
+    assert best["level"] == 0.7 and round(best["time"], 3) == 0.4
     assert "2.5 times less device time: it runs on 30.0% of flows" in text
     assert "1 are correct only with the cascade, and 1 only with large alone" in text
     assert '    when = "cheap.confidence < 0.7"' in text
@@ -44,11 +51,23 @@ def test_the_least_time_without_loss_is_marked():
 def test_no_confidence_may_do():
     made = answers()
     made.second = np.where(np.arange(2) == made.truth[:, None], 0.9, 0.1)
-    text, _, best = cascade.report(made, ("cheap", "large"), (0.0, 0.7, 1.0), COSTS)
+    text, best = told(made, (0.0, 0.7, 1.0))
     assert best is None and "run large alone" in text and "when =" not in text
     made.first = made.second
-    text, _, best = cascade.report(made, ("cheap", "large"), (0.0, 0.7, 1.0), COSTS)
-    assert best.level == 0 and "large is not worth its time" in text and "when =" not in text
+    text, best = told(made, (0.0, 0.7, 1.0))
+    assert best["level"] == 0 and "large is not worth its time" in text and "when =" not in text
+
+
+def test_the_cheapest_model_alone_that_is_as_accurate_is_named():
+    made = answers()
+    made.others = (made.first, made.second)
+    costs = cascade.Costs(0.1, others=(0.05, 0.2))
+    names = ("cheap", "large", "small", "middle")
+    text = cascade.report(made, names, cascade.figures(made, names, cascade.LEVELS, costs))
+    assert "as accurate is middle (0.9000, 0 flows won and 0 lost, device time 0.200): the cascade takes 2.0 times more" in text
+    assert "within chance is small (0.6000, 1 flows won and 4 lost, device time 0.050)" in text
+    assert "| small alone |" in text
+    assert not cascade.Single("a", 0.5, 0.5, 0.1, 1, 10).is_alike
 
 
 def test_a_confidence_is_scored_on_folds_it_was_not_chosen_on():
@@ -77,6 +96,17 @@ def test_the_command_prints_and_plots(fenxi_train, pair, tmp_path):
         assert xml.etree.ElementTree.parse(tmp_path / f"{i}.svg").getroot().tag.endswith("svg")
     code, _, err = fenxi_train("cascade", *pair, "--labels", other, "--out", tmp_path / "0.svg")
     assert code == 73 and "exists already" in err
+
+
+def test_other_models_alone_are_in_the_table_and_in_the_file(fenxi_train, pair, tmp_path):
+    kept = tmp_path / "cheap.npz", tmp_path / "large.npz", tmp_path / "cheap.npz"
+    code, out, err = fenxi_train("cascade", *pair, "--beside", pair[0], "--held-out", *kept, "--second-depth", "3", "--json", tmp_path / "f.json")
+    assert code == 0, err
+    found = json.loads((tmp_path / "f.json").read_text())
+    assert [s["name"] for s in found["single"]] == ["cheap", "large", "cheap"]
+    assert found["single"][0]["accuracy"] == found["single"][2]["accuracy"] and found["elsewhere"]["levels"]
+    code, _, err = fenxi_train("cascade", *pair, "--beside", pair[0], "--held-out", *kept[:2], "--second-depth", "3")
+    assert code == 64 and "2 files for 3 bundles" in err
 
 
 def test_what_does_not_fit_is_refused_in_one_line(fenxi_train, pair, table, tmp_path):

@@ -36,6 +36,9 @@ pub struct BenchArgs {
     /// latency, swap, idle: series per second; padding takes several rates
     #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rates: Vec<u32>,
+    /// tasks: these graphs only, such as "chain of 2"
+    #[arg(long = "graph", value_name = "NAME,...", value_delimiter = ',')]
+    pub graphs: Vec<String>,
     /// idle: length of each pause
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
     pub pause: f64,

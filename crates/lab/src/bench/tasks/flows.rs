@@ -48,6 +48,8 @@ pub struct Flows {
     count: usize,
     /// Series that found their ring full.
     pub shed: u64,
+    /// Series of each task so far.
+    pub emitted: Vec<u64>,
     /// Whether a series of a task that follows others waits here for their labels, not in its ring.
     holds_back: bool,
 }
@@ -72,10 +74,11 @@ impl Flows {
             rings,
             words,
             flows: vec![Flow::default(); table],
-            rng: Rng::new(1),
+            rng: Rng::new(case.seed),
             next_ns: 0,
             count: 0,
             shed: 0,
+            emitted: vec![0; tasks],
             holds_back,
         };
         (flows, inputs)
@@ -136,6 +139,7 @@ impl Flows {
 
     fn emit(&mut self, task: usize, index: usize) {
         self.flows[index].emitted |= 1 << task;
+        self.emitted[task] += 1;
         let flow = self.flows[index];
         let pushed = self.rings[task].push(|slot| {
             slot.flow = FlowRef {

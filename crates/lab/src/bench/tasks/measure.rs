@@ -7,18 +7,29 @@ use hdrhistogram::Histogram;
 
 use super::graphs::Case;
 use super::judge::Judge;
-use super::shares::Shares;
+use super::shares::{Shares, Weights};
 use super::world::World;
 use fenxi::exit::Failure;
 
 /// A control period, ns.
 pub const PERIOD_NS: u64 = 100_000_000;
 
-/// How many control periods are looked at, after how many that are not.
+/// How many control periods are looked at, after how many that are not, and with how many seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     pub warm_up: u64,
     pub periods: u64,
+    pub seeds: u64,
+}
+
+impl Length {
+    pub fn at_most(self, other: Length) -> Length {
+        Length {
+            warm_up: self.warm_up.min(other.warm_up),
+            periods: self.periods.min(other.periods),
+            seeds: self.seeds.min(other.seeds),
+        }
+    }
 }
 
 /// Something that runs tasks in virtual time.
@@ -56,7 +67,7 @@ impl Runs for World {
     }
 }
 
-/// What a policy came to.
+/// What a policy came to, with one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The part of the time in which the device works.
@@ -73,6 +84,32 @@ pub struct Outcome {
     pub shed: u64,
     /// Mean time to label of each task.
     pub means: Vec<Duration>,
+    /// How many tasks' 99th percentile was above their goal; 0 without goals.
+    pub missed: usize,
+}
+
+/// The value in the middle of those of all seeds.
+pub fn median(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+    let mut values: Vec<f64> = outcomes.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// The largest value of all seeds.
+pub fn largest(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
+    outcomes.iter().map(of).fold(0.0, f64::max)
+}
+
+/// What something comes to with each seed.
+///
+/// # Errors
+/// Those of the run.
+pub fn with_seeds<T>(
+    case: &Case,
+    seeds: u64,
+    run: impl Fn(&Case) -> Result<T, Failure>,
+) -> Result<Vec<T>, Failure> {
+    (1..=seeds).map(|seed| run(&case.with_seed(seed))).collect()
 }
 
 /// Runs a policy on a graph.
@@ -88,12 +125,17 @@ pub fn manager(
     Ok(measure(World::new(case, policies)?, goals, length))
 }
 
-/// Runs tasks with equal shares of the thread on a graph.
+/// Runs tasks with shares of the thread on a graph.
 ///
 /// # Errors
 /// When a manager refuses its task.
-pub fn shares(case: &Case, goals: &[Duration], length: Length) -> Result<Outcome, Failure> {
-    Ok(measure(Shares::new(case)?, goals, length))
+pub fn shares(
+    case: &Case,
+    weights: Weights,
+    goals: &[Duration],
+    length: Length,
+) -> Result<Outcome, Failure> {
+    Ok(measure(Shares::new(case, weights)?, goals, length))
 }
 
 fn measure(mut world: impl Runs, goals: &[Duration], length: Length) -> Outcome {
@@ -116,6 +158,7 @@ fn measure(mut world: impl Runs, goals: &[Duration], length: Length) -> Outcome 
         violated: violated as f64 / length.periods as f64,
         shed: world.shed_at_rings() - began_shed,
         means: Vec::new(),
+        missed: 0,
     };
     let (mut labels, mut batches, mut rows) = (0, 0, 0);
     for (number, (before, now)) in began.iter().zip(world.counters()).enumerate() {
@@ -128,6 +171,7 @@ fn measure(mut world: impl Runs, goals: &[Duration], length: Length) -> Outcome 
             let p99_us = times.value_at_quantile(0.99) as f64;
             let by_goal = p99_us / (goal.as_secs_f64() * 1e6);
             outcome.p99_by_goal = outcome.p99_by_goal.max(by_goal);
+            outcome.missed += usize::from(by_goal > 1.0);
         }
         let (batches_before, rows_before) = fired(before);
         let (batches_now, rows_now) = fired(now);

@@ -6,19 +6,20 @@
 
 mod changes;
 mod device;
+mod figures;
 mod flows;
+mod goals;
 mod graphs;
 mod judge;
 mod measure;
+mod plans;
 mod shares;
 mod world;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use analytics::Policy;
 use flowmgr::Pages;
 
 use super::report::{Figure, Report};
@@ -27,40 +28,31 @@ use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
 use fenxi::machine::{Machine, cores};
 use graphs::Case;
-use measure::{Length, Outcome};
+use measure::Length;
+use plans::DELTAS;
 
-/// Control periods, after as many as a plan needs to settle.
-const PERIODS: u64 = 100;
-const WARM_UP: u64 = 30;
+/// Control periods that are looked at with each seed, after as many as a plan needs to settle (Batchy's took 5 to 10).
+const PERIODS: u64 = 40;
+const WARM_UP: u64 = 20;
 /// At least, for trying things out.
 const PERIODS_MIN: u64 = 3;
-/// Goals, as in the paper: so much of the mean time to label with the policy `max`; and no less than so many turnarounds.
-const OF_MAX: f64 = 0.8;
-const TURNAROUNDS: u32 = 2;
-/// δ as in the paper, aggressive and cautious, with the part of the control periods that may be violated.
-const DELTAS: [(f64, f64); 2] = [(0.05, 0.09), (0.2, 0.0)];
-/// How many times less the device has to do than without batches, at least.
-const GAIN: f64 = 1.5;
-/// The least part of the labels that the policy `max` gives.
-const THROUGHPUT: f64 = 0.95;
-/// The graphs for changes.
-const CHANGED: [&str; 3] = [
-    "chain of 2, batches to 256",
-    "split of 4, batches to 256",
-    "split and join, batches to 256",
-];
+/// Where there are at least so many periods; one will do for trying things out.
+const SEEDS: u64 = 5;
+const PERIODS_OF_SEEDS: u64 = 10;
+/// Where flows are too many, rings are full soon, and one period is like the next.
+const SATURATED: Length = Length {
+    warm_up: 10,
+    periods: 10,
+    seeds: 2,
+};
 
-/// A case's figures.
-type Figures = Vec<Figure>;
+/// The graphs for changes.
+const CHANGED: [&str; 3] = ["chain of 2", "split of 4", "split and join"];
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let periods = ((args.seconds * 1e9) as u64 / measure::PERIOD_NS).clamp(PERIODS_MIN, PERIODS);
-    let length = Length {
-        warm_up: WARM_UP.min(periods),
-        periods,
-    };
-    let cases = graphs::cases();
-    let of_cases = in_parallel(cases.len(), |number| figures(&cases[number], length))?;
+    let length = length(args.seconds);
+    let cases = chosen(&args.graphs)?;
+    let of_cases = in_parallel(cases.len(), |number| of_case(&cases[number], length))?;
     Ok(Report {
         bench: "tasks",
         title: "Tasks on one thread: load of the device by policy, virtual time",
@@ -71,96 +63,48 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// All policies on one graph.
-fn figures(case: &Case, length: Length) -> Result<Figures, Failure> {
-    let tasks = case.nodes.len();
-    let max = measure::manager(case, &vec![Policy::Max; tasks], &[], length)?;
-    let goals = goals(case, &max)?;
-    let run = |policy: &dyn Fn(Duration) -> Policy| {
-        measure::manager(case, &world::with_goals(&goals, policy), &goals, length)
-    };
-    let (null, max) = (run(&|_| Policy::None)?, run(&|_| Policy::Max)?);
-    let on_off = run(&|latency_goal| Policy::OnOff {
-        latency_goal,
-        delta: DELTAS[0].0,
-    })?;
-    let mut figures = Vec::new();
-    let mut tell = |policy: &str, outcome: &Outcome, bars: Option<f64>| {
-        figures.extend(told(case, policy, outcome, (&null, &max), bars));
-    };
-    tell("none", &null, None);
-    tell("max", &max, None);
-    tell(
-        "equal shares",
-        &measure::shares(case, &goals, length)?,
-        None,
-    );
-    tell("on-off", &on_off, None);
-    for (delta, violated) in DELTAS {
-        let slo = run(&|goal| changes::slo(goal, delta))?;
-        tell(&format!("slo {delta}"), &slo, Some(violated));
+/// The graphs of these names, or all.
+fn chosen(names: &[String]) -> Result<Vec<Case>, Failure> {
+    let all = graphs::cases();
+    let unknown = |name: &&String| !all.iter().any(|case| case.is_of(name));
+    if let Some(name) = names.iter().find(unknown) {
+        let line = format!("--graph {name}: no such graph; docs/bench.md lists them");
+        return Err(Failure::usage(line));
     }
-    if CHANGED.contains(&case.name.as_str()) {
-        for (delta, _) in DELTAS {
-            figures.extend(changes::figures(case, &goals, delta, length)?);
-        }
-    }
-    Ok(figures)
+    let is_chosen = |case: &Case| names.is_empty() || names.iter().any(|name| case.is_of(name));
+    Ok(all.into_iter().filter(is_chosen).collect())
 }
 
-fn goals(case: &Case, max: &Outcome) -> Result<Vec<Duration>, Failure> {
-    let least = TURNAROUNDS * case.turnaround()?;
-    let of_max = max.means.iter().map(|mean| mean.mul_f64(OF_MAX));
-    Ok(of_max.map(|goal| goal.max(least)).collect())
-}
-
-/// What a policy came to, beside none and `max`. Bars are for a policy whose periods may be violated to this part.
-fn told(
-    case: &Case,
-    policy: &str,
-    outcome: &Outcome,
-    (null, max): (&Outcome, &Outcome),
-    bars: Option<f64>,
-) -> Figures {
-    let figure = |what: &str, unit, value| {
-        let line = match case.x {
-            Some(_) => format!("split, batches to {}, {policy}: {what}", case.cap),
-            None => format!("{}, {policy}: {what}", case.name),
-        };
-        Figure {
-            x: case.x,
-            ..Figure::one(line, unit, value)
-        }
-    };
-    let load = Figure {
-        line: match case.x {
-            Some(_) => format!("{policy}: load of splits"),
-            None => format!("{}, {policy}: load", case.name),
+fn length(seconds: f64) -> Length {
+    let periods = ((seconds * 1e9) as u64 / measure::PERIOD_NS).clamp(PERIODS_MIN, PERIODS);
+    Length {
+        warm_up: WARM_UP.min(periods),
+        periods,
+        seeds: if periods >= PERIODS_OF_SEEDS {
+            SEEDS
+        } else {
+            1
         },
-        ..figure("", "busy", outcome.load)
-    };
-    let mut gain = figure("load of none by this", "ratio", null.load / outcome.load);
-    let part = outcome.labels_per_s / max.labels_per_s;
-    let mut by_max = figure("throughput by that of max", "ratio", part);
-    let mut violated = figure("control periods in violation", "share", outcome.violated);
-    if let Some(most) = bars {
-        by_max = by_max.at_least(THROUGHPUT);
-        // In an overload there is no load to save, and no goal can be kept.
-        if !case.is_overload {
-            gain = gain.at_least(GAIN);
-            violated = violated.at_most(most);
+    }
+}
+
+/// All plans on one graph, with flows that can be kept up with and with too many, and changes.
+fn of_case(case: &Case, length: Length) -> Result<Vec<Figure>, Failure> {
+    let goals = plans::goals(case, length)?;
+    let of_goals = figures::of_goals(case, &goals);
+    let goals = goals::latencies(&goals);
+    let outcomes = plans::outcomes(case, &goals, length)?;
+    let mut told = figures::of_plans(case, &outcomes);
+    told.extend(of_goals);
+    let saturated = case.saturated();
+    let outcomes = plans::outcomes(&saturated, &goals, length.at_most(SATURATED))?;
+    told.extend(figures::of_saturation(&saturated, &outcomes));
+    if CHANGED.iter().any(|name| case.is_of(name)) {
+        for (delta, _) in DELTAS {
+            told.extend(changes::figures(case, &goals, delta, length)?);
         }
     }
-    vec![
-        load,
-        gain,
-        figure("throughput", "k labels/s", outcome.labels_per_s / 1e3),
-        by_max,
-        figure("series in a batch", "series", outcome.batch),
-        figure("p99 by goal, worst task", "ratio", outcome.p99_by_goal),
-        violated,
-        figure("series without a label", "series", outcome.shed as f64),
-    ]
+    Ok(told)
 }
 
 /// Runs so many pieces of work on all cores; their results in order.
@@ -196,7 +140,10 @@ fn in_parallel<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::measure::Runs;
+    use super::shares::Weights;
     use super::*;
+    use analytics::Policy;
+    use std::time::Duration;
 
     /// Labels of each task in a second.
     fn labels(mut world: impl Runs) -> Vec<u64> {
@@ -211,19 +158,11 @@ mod tests {
         for case in graphs::cases().iter().filter(|it| it.cap == 32) {
             let nodes = case.nodes.len();
             let one = labels(world::World::new(case, &vec![Policy::None; nodes]).unwrap());
-            let several = labels(shares::Shares::new(case).unwrap());
-            for (number, node) in case.nodes.iter().enumerate() {
-                let is_asked = |class: usize| {
-                    node.emitted[class] && node.after.iter().all(|(_, wanted)| wanted[class])
-                };
-                let classes = (0..case.shares.len()).filter(|class| is_asked(*class));
-                // A join is asked where all are that it follows.
-                let share: f64 = match case.name.starts_with("split and join") && number == 3 {
-                    true => case.shares[2],
-                    false => classes.map(|class| case.shares[class]).sum(),
-                };
-                for labels in [one[number], several[number]] {
-                    let part = labels as f64 / (share * case.rate);
+            let [equal, by_load] = [Weights::Equal, Weights::ByLoad]
+                .map(|weights| labels(shares::Shares::new(case, weights).unwrap()));
+            for number in 0..nodes {
+                for labels in [one[number], equal[number], by_load[number]] {
+                    let part = labels as f64 / (case.asked(number) * case.rate);
                     assert!((0.97..1.03).contains(&part), "{}: {part}", case.name);
                 }
             }

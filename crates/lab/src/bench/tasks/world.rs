@@ -24,6 +24,8 @@ pub struct World {
     pub flows: Flows,
     pub clock: Arc<Clock>,
     configs: Vec<Config>,
+    /// Whether some task fires by age, so that time matters where nothing comes.
+    has_ages: bool,
 }
 
 impl World {
@@ -46,6 +48,7 @@ impl World {
             manager: Manager::new(tasks?),
             flows,
             clock,
+            has_ages: has_ages(policies),
             configs,
         })
     }
@@ -57,9 +60,9 @@ impl World {
             self.flows.arrive(now_ns);
             let round = self.manager.round(now_ns);
             if self.clock.now_ns() == now_ns && round == Round::Idle {
-                let next_ns = match self.manager.undecided() {
-                    0 => self.flows.next_ns(),
-                    _ => self.flows.next_ns().min(now_ns + TICK_NS),
+                let next_ns = match self.has_ages && self.manager.undecided() > 0 {
+                    true => self.flows.next_ns().min(now_ns + TICK_NS),
+                    false => self.flows.next_ns(),
                 };
                 self.clock.set(next_ns.min(end_ns));
             }
@@ -72,6 +75,7 @@ impl World {
     /// # Errors
     /// When the manager refuses them.
     pub fn reload(&mut self, policies: &[Policy]) -> Result<(), Failure> {
+        self.has_ages = has_ages(policies);
         let tasks = self.manager.tasks_mut().iter_mut();
         for ((task, old), policy) in tasks.zip(&mut self.configs).zip(policies) {
             let new = Config {
@@ -92,6 +96,12 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// `none`, `max` and `on-off` wait for series or devices only.
+fn has_ages(policies: &[Policy]) -> bool {
+    let knows_none = |it: &Policy| matches!(it, Policy::None | Policy::Max | Policy::OnOff { .. });
+    !policies.iter().all(knows_none)
 }
 
 /// A task of a case; `waits` says whether the manager waits for the labels of others.
