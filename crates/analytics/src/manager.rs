@@ -77,7 +77,7 @@ impl Manager {
         debug_assert!(!tasks.is_empty(), "a manager has a task");
         Manager {
             order: Vec::with_capacity(tasks.len()),
-            priorities: priorities(&tasks),
+            priorities: vec![0; tasks.len()],
             crowded_until_ns: 0,
             control: None,
             hold_up: HoldUp::default(),
@@ -134,11 +134,12 @@ impl Manager {
         }
     }
 
-    /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory taken, where policies or
-    /// devices have changed.
+    /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory taken, where policies,
+    /// priorities or devices have changed.
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
+            set_priorities(&mut self.priorities, &self.tasks);
             self.control = Control::of(&mut self.tasks, self.control.take(), now_ns);
             self.controlled_at = changes;
         }
@@ -249,9 +250,11 @@ impl Manager {
     }
 }
 
-/// By task: its priority, or the greatest of those that wait for its labels, directly or through others.
-fn priorities(tasks: &[Task]) -> Vec<u8> {
-    let mut priorities: Vec<u8> = tasks.iter().map(Task::priority).collect();
+/// Sets for each task its priority, or the greatest of those that wait for its labels, directly or through others.
+fn set_priorities(priorities: &mut [u8], tasks: &[Task]) {
+    for (priority, task) in priorities.iter_mut().zip(tasks) {
+        *priority = task.priority();
+    }
     // Each turn reaches one task further back.
     for _ in tasks {
         for (number, task) in tasks.iter().enumerate() {
@@ -262,7 +265,6 @@ fn priorities(tasks: &[Task]) -> Vec<u8> {
             }
         }
     }
-    priorities
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::mem;
 /// Settings that were checked, with all memory that they need. All else is fixed by the rings and the model.
 pub struct Settings {
     policy: Policy,
+    priority: u8,
     cache: CacheChange,
 }
 
@@ -21,7 +22,7 @@ enum CacheChange {
 }
 
 impl Settings {
-    /// Policy and cache of `new`, for a task that works by `old`. The cache is made anew where its prefix or its size
+    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is made anew where its prefix or its size
     /// is another one.
     ///
     /// # Errors
@@ -32,6 +33,7 @@ impl Settings {
             (old.cache.prefix, old.cache.entries) == (new.cache.prefix, new.cache.entries);
         Ok(Self {
             policy: new.policy,
+            priority: new.priority,
             cache: match is_same {
                 true => CacheChange::Audit(new.cache.audit),
                 false => CacheChange::Replace(Box::new(Cache::new(
@@ -63,6 +65,10 @@ impl Task {
             self.measure = Measure::new(goal(settings.policy));
             self.changes += 1;
             mem::swap(&mut self.policy, &mut settings.policy);
+        }
+        if settings.priority != self.priority {
+            self.changes += 1;
+            mem::swap(&mut self.priority, &mut settings.priority);
         }
         match &mut settings.cache {
             CacheChange::Audit(share) => {
