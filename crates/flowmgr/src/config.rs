@@ -20,6 +20,8 @@ pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
 /// The most depths of a task.
 pub const DEPTHS_MAX: usize = 6;
+/// The most tasks after the first.
+pub const OTHERS_MAX: usize = TASKS_MAX - 1;
 /// The most buckets of a table, of eight flows each: twice what [`MAX_FLOWS_MAX`] flows need.
 pub const BUCKETS_MAX: usize = 1 << 24;
 

@@ -62,15 +62,14 @@ pub use asked::{Asked, Direction, Inside};
 pub use bare_table::BareTable;
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
-    PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
+    OTHERS_MAX, PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
 };
 pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume};
 pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
 pub use look::{
-    CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OTHERS_MAX, OtherLabel, Standing, TaskDetail,
-    Wanted,
+    CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OtherLabel, Standing, TaskDetail, Wanted,
 };
 pub use manager::{BURST_MAX, Counted, Fate, LABELS_LOOKED_AT, Manager, Packet};
 pub use measure::{RandomLines, hash_by};

@@ -10,13 +10,13 @@ use std::net::IpAddr;
 
 use cring::{Label, Series};
 
-use crate::config::DEPTHS_MAX;
+use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::manager::Manager;
 use crate::record::{Decision, FlowName};
 use crate::table::Occupant;
 
-pub use tasks::{OTHERS_MAX, OtherLabel, TaskDetail};
+pub use tasks::{OtherLabel, TaskDetail};
 
 /// Flows in a bucket's chain, at most: a portion is never cut within a chain.
 pub const CHAIN_FLOWS_MAX: usize = crate::table::CHAIN_SLOTS;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use cring::Source;
 
+use crate::config::OTHERS_MAX;
 use crate::entry::Counts;
-use crate::look::OTHERS_MAX;
 
 /// Why a flow record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,14 +1,11 @@
 //! A look at what each task says of a flow, where there are several.
 
-use cring::{Answers, Label, Series, TASKS_MAX};
+use cring::{Answers, Label, Series};
 
 use super::Standing;
-use crate::config::DEPTHS_MAX;
+use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision};
-
-/// Tasks behind the first, at most.
-pub const OTHERS_MAX: usize = TASKS_MAX - 1;
 
 /// The label of a task, in few bytes: each flow of a picture has room for those of all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

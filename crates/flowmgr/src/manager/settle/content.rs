@@ -3,8 +3,8 @@
 use cring::{Answers, Feature, Label};
 
 use super::Awaited;
+use crate::config::OTHERS_MAX;
 use crate::entry::LABEL_NOT_EMITTED;
-use crate::look::OTHERS_MAX;
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, SeriesRecord};
 

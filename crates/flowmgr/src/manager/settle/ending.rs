@@ -3,7 +3,7 @@
 use cring::{Answers, FlowRef, Label};
 
 use super::{Awaited, Out, count_class};
-use crate::look::OTHERS_MAX;
+use crate::config::OTHERS_MAX;
 use crate::manager::Manager;
 use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;
