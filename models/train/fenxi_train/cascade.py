@@ -310,13 +310,13 @@ def plot(steps, singles, best):
     parts += [axes.dot(s, 2.5, "#1f77b4") for s in steps]
     for single, color in ((first, "#2ca02c"), (second, "#d62728"), *((o, "#888") for o in others)):
         parts.append(axes.dot(single, 5 if color != "#888" else 4, color))
-        side = 9 if axes.x(single.time) < axes.width / 2 else -9
-        parts.append(words(axes.x(single.time) + side, axes.y(single.accuracy) + 14, f"{single.name} alone", "start" if side > 0 else "end"))
+        side = 7 if axes.x(single.time) < axes.width / 2 else -7
+        parts.append(words(axes.x(single.time) + side, axes.y(single.accuracy) + 14, single.name, "start" if side > 0 else "end"))
     if best is not None:
         parts.append(f'<circle cx="{axes.x(best.time):.1f}" cy="{axes.y(best.accuracy):.1f}" r="6" fill="none" stroke="black"/>')
         parts.append(words(axes.x(best.time), axes.y(best.accuracy) - 10, f"< {best.level:g}"))
     parts.append(words(axes.width / 2, 24, f"{first.name} first, {second.name} where it is unsure: accuracy"))
-    parts.append(words(axes.width / 2, axes.height - 10, f"device time per flow, {second.name} alone = 1"))
+    parts.append(words(axes.width / 2, axes.height - 10, f"device time per flow, {second.name} alone = 1; line: both, single points: models alone"))
     size = f'width="{axes.width}" height="{axes.height}"'
     return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {axes.width} {axes.height}">'
             f'<rect {size} fill="white"/>{"".join(parts)}</svg>\n')
