@@ -159,22 +159,27 @@ fn excluded<'a>(count: usize, choice: impl Fn(usize) -> Option<&'a Choice>) -> O
 /// A bound of a confidence: its value, and whether the value itself is excluded.
 type Bound = (f32, bool, Option<usize>);
 
+/// The bounds of the confidence of one task, each with the place of its term.
+fn bounds<'a>(
+    terms: &'a [Needed<'_>],
+    of: usize,
+) -> impl Iterator<Item = (usize, &'a Comparison, &'a f32)> {
+    let of_term = move |(at, needed): (usize, &'a Needed<'_>)| match needed.term {
+        Term::Confidence {
+            task,
+            comparison,
+            bound,
+        } if *task == of => Some((at, comparison, bound)),
+        _ => None,
+    };
+    terms.iter().enumerate().filter_map(of_term)
+}
+
 /// The confidence of one task against all bounds, and against 0 and 1.
 fn confidence(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
     let mut least: Bound = (0.0, false, None);
     let mut most: Bound = (1.0, false, None);
-    for (at, needed) in terms.iter().enumerate() {
-        let Term::Confidence {
-            task,
-            comparison,
-            bound,
-        } = needed.term
-        else {
-            continue;
-        };
-        if *task != of {
-            continue;
-        }
+    for (at, comparison, bound) in bounds(terms, of) {
         let is_open = matches!(comparison, Comparison::Below | Comparison::Above);
         let new = (*bound, is_open, Some(at));
         let is_tighter = |old: &Bound| *bound == old.0 && is_open && !old.1;
@@ -200,18 +205,7 @@ fn confidence(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
 /// Bounds with no step of label words between them, such as `> 0.5 and < 0.500001`.
 fn between_steps(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
     let (mut least, mut most) = ((0, None), (u16::MAX, None));
-    for (at, needed) in terms.iter().enumerate() {
-        let Term::Confidence {
-            task,
-            comparison,
-            bound,
-        } = needed.term
-        else {
-            continue;
-        };
-        if *task != of {
-            continue;
-        }
+    for (at, comparison, bound) in bounds(terms, of) {
         let steps = comparison.steps(*bound);
         if *steps.start() > least.0 {
             least = (*steps.start(), Some(at));
