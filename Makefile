@@ -83,9 +83,12 @@ demo: fenxi ## replay the shipped capture: a table of flows with labels, and a s
 	@scripts/flow-table target/demo.jsonl
 
 .PHONY: test
-test: onnxruntime $(VENV) ## run all tests; what is skipped is named
-	cargo test --locked --workspace
-	CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked -p cring --release --lib loom
+test: onnxruntime $(VENV) ## run all tests; the last line says how many passed, failed and were skipped
+	@scripts/run-tests
+
+.PHONY: test-tools
+test-tools: ## install the tools without which tests are skipped, by apt; needs root
+	@scripts/test-tools
 
 # Python's onnxruntime, which the labels are compared with. Without it that test is
 # skipped by name.

@@ -422,7 +422,7 @@ fn a_run_without_traffic_feeds_the_watchdog() {
 /// A tunnel's packets that the sender's machine left unsplit cannot be sent on. That is counted, and told with its cure.
 #[test]
 fn merged_packets_of_tunnels_are_told_of() {
-    let Some(lab) = Lab::bridged("tunnel", &["ethtool"]) else {
+    let Some(lab) = Lab::bridged("tunnel", &["ethtool", "ping"]) else {
         return;
     };
     let live = start(&lab, "box", "[\"l\", \"r\"]", "inline");

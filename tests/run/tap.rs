@@ -227,7 +227,7 @@ fn cap_net_raw_alone_suffices() {
 /// said once, with the cure.
 #[test]
 fn merged_packets_of_unknown_segments_are_told_of() {
-    let Some(lab) = Lab::bridged("tso", &["ethtool"]) else {
+    let Some(lab) = Lab::bridged("tso", &["ethtool", "ping"]) else {
         return;
     };
     let args = [
