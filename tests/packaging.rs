@@ -244,7 +244,7 @@ fn the_package_works_from_where_it_is_unpacked() {
     }
     for script in [
         "tasks/try",
-        "mark/tc-cake.sh",
+        "shaper/shaper",
         "configs/policy/make-subscribers",
     ] {
         let mode = std::fs::metadata(examples.join(script)).expect(script);

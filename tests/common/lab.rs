@@ -292,11 +292,12 @@ impl Drop for Lab {
 /// Bits that the router's own rules give to every new connection and every packet.
 pub const FOREIGN: u32 = 0x0000_cd40;
 
-/// Rules that make conntrack look at all, and use bits of the mark that are not fenxi's.
+/// Rules that make conntrack look at all, and use bits of the mark that are not fenxi's. A connection is new until the first answer
+/// comes, and may have fenxi's mark by then.
 const OTHERS: &str = "table inet lab {
     chain others {
         type filter hook prerouting priority -190; policy accept;
-        ct state new ct mark set 0x0000cd40
+        ct state new ct mark 0 ct mark set 0x0000cd40
         meta mark set 0x0000cd40
     }
 }";

@@ -132,9 +132,13 @@ fn every_example_of_the_page_is_one() {
 /// The files that ship, against the labels of the model that ships: nothing is wrong, and every rule can win.
 #[test]
 fn shipped_rules_are_right() {
-    for (name, rules) in [("home.toml", 4), ("office.toml", 8), ("isp.toml", 10)] {
-        let line =
-            format!("fenxi policy check configs/policy/{name} --model models/protocol --json");
+    for (name, rules) in [
+        ("configs/policy/home.toml", 4),
+        ("configs/policy/office.toml", 8),
+        ("configs/policy/isp.toml", 10),
+        ("examples/shaper/rules.toml", 4),
+    ] {
+        let line = format!("fenxi policy check {name} --model models/protocol --json");
         let told = shell(&root(), &line).expect_code(0).json();
         assert_eq!(told["rules"], rules, "{name}");
         assert_eq!(told["unreachable"], serde_json::json!([]), "{name}: {told}");

@@ -32,6 +32,7 @@ mod reload;
 mod rules;
 mod seeing;
 mod segments;
+mod shaper;
 mod tap;
 mod tasks;
 mod told;

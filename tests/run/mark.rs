@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
 
 use serde_json::Value;
 
@@ -163,60 +162,6 @@ fn each_connection_gets_the_mark_of_its_label() {
             assert_eq!(live[name], 0, "{name}");
         }
     }
-}
-
-/// The shipped rules shape what fenxi calls bulk, from the moment of its label.
-#[test]
-fn the_shipped_rules_shape_a_labelled_transfer() {
-    /// The line, and what the shaper leaves to bulk.
-    const LINE_KBIT: usize = 50_000;
-    const BULK_KBIT: usize = LINE_KBIT / 10;
-    const BYTES: usize = 1_000_000;
-    let Some(lab) = Lab::routed("shaped", true, &["tc"]) else {
-        return;
-    };
-    let rules = common::root().join("examples/mark");
-    lab.run(
-        "router",
-        &format!("nft -f {}/nftables.nft", rules.display()),
-    );
-    lab.run(
-        "router",
-        &format!("{}/tc-htb.sh out {LINE_KBIT}", rules.display()),
-    );
-    let bulk = || -> u64 {
-        let classes = lab.run("router", "tc -s class show dev out");
-        let (_, class) = classes.split_once("class htb 1:30 ").unwrap();
-        let (_, bytes) = class.split_once("Sent ").unwrap();
-        bytes.split(' ').next().unwrap().parse().unwrap()
-    };
-    let open = |is_v6| connect(&lab, HOSTS, Lab::server(is_v6));
-    let upload = |[near, far]: [TcpStream; 2]| {
-        let began = Instant::now();
-        stream(near, far, BYTES);
-        BYTES as f64 * 8e-3 / began.elapsed().as_secs_f64()
-    };
-    upload(open(false));
-    assert_eq!(bulk(), 0, "nobody has said yet that this is bulk");
-
-    let class = every_label("mark.class", "0x07000000");
-    let live = start(&lab, "in", &class, &common::SIMULATED);
-    for is_v6 in [false, true] {
-        let mut connection = open(is_v6);
-        talk(&mut connection);
-        let client = connection[0].local_addr().unwrap();
-        live.wait_for("the connection has its mark", |_| {
-            mark_at(&lab, client) & 0xff00_0000 == 0x0700_0000
-        });
-        let before = bulk();
-        let kbit_per_s = upload(connection);
-        assert!(kbit_per_s < 3.0 * BULK_KBIT as f64, "{kbit_per_s} kbit/s");
-        let shaped = bulk() - before;
-        assert!(shaped as usize > BYTES * 3 / 4, "{shaped} of {BYTES}");
-    }
-    let counted = lab.run("router", "nft list chain inet fenxi bulk");
-    assert!(!counted.contains("packets 0 "), "{counted}");
-    live.terminate(0);
 }
 
 /// A number of packets there and back, more than a series has.

@@ -1,27 +1,28 @@
-//! The rules under `examples/mark/`, with connections that carry marks.
+//! The rules of `examples/shaper` and of `docs/mark.md`, with connections that carry marks.
 
 use super::*;
 
-/// Counts what reaches the server with the DSCP of each group.
+/// Counts what reaches the server with the DSCP of each class of the shaper.
 const SEEN: &str = "table inet seen {
-    chain af11 { counter; }
-    chain af21 { counter; }
-    chain cs1 { counter; }
+    chain early { counter; }
+    chain late { counter; }
     chain input {
         type filter hook input priority 0; policy accept;
-        ip dscp vmap { af11 : jump af11, af21 : jump af21, cs1 : jump cs1 }
-        ip6 dscp vmap { af11 : jump af11, af21 : jump af21, cs1 : jump cs1 }
+        ip dscp vmap { ef : jump early, lephb : jump late }
+        ip6 dscp vmap { ef : jump early, lephb : jump late }
     }
 }";
+/// What a big transfer has, by the rules of the shaper; here as the mark of a label.
+const BIG: &str = "mark.class.NetBIOS=0x20000000";
 
-fn example(name: &str) -> std::path::PathBuf {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join("examples/mark").join(name)
+fn example(name: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    format!("{root}/examples/shaper/{name}")
 }
 
-/// A writer with the built-in configuration, as for the shipped model.
-fn shipped_writer(lab: &Lab) -> (Writer, Vec<String>) {
-    let config = config::Config::load(None, &[]).unwrap();
+/// A writer with the built-in marks of labels, and one more.
+fn writer(lab: &Lab) -> (Writer, Vec<String>) {
+    let config = config::Config::load(None, &[BIG.to_owned()]).unwrap();
     let classes: Vec<_> = config
         .mark
         .class
@@ -46,118 +47,126 @@ fn counted(lab: &Lab, host: &str, table: &str, chain: &str) -> u64 {
 }
 
 /// Bytes that a class of the shaper has let through.
-fn shaped(lab: &Lab, class: &str) -> u64 {
+fn shaped(lab: &Lab, class: u32) -> u64 {
     let listed = lab.run("router", "tc -s class show dev out");
-    let (_, rest) = listed.split_once(&format!("class htb {class} ")).unwrap();
+    let (_, rest) = listed
+        .split_once(&format!("class htb fe:{class} "))
+        .unwrap();
     let (_, bytes) = rest.split_once("Sent ").unwrap();
     bytes.split(' ').next().unwrap().parse().unwrap()
 }
 
+/// `shaper up` for the router's uplink, which says nothing.
+fn shape(lab: &Lab, rate: &str) {
+    let line = format!("{} up out {rate} 2>&1", example("shaper"));
+    assert_eq!(lab.run("router", &line), "", "{rate}");
+}
+
 #[test]
-fn the_shipped_rules_write_the_dscp_of_the_label() {
-    let Some(lab) = Lab::routed("dscp", true, &["tc"]) else {
+fn the_shipped_shaper_sorts_packets_by_marks() {
+    let Some(lab) = Lab::routed("sorted", true, &["tc"]) else {
         return;
     };
-    lab.run(
-        "router",
-        &format!("nft -f {}", example("nftables.nft").display()),
-    );
-    // Loading them again replaces them.
-    lab.run(
-        "router",
-        &format!("nft -f {}", example("nftables.nft").display()),
-    );
+    // tc does not warn of the quantum, whatever the rate; and what is there is replaced.
+    for rate in ["500kbit", "10gbit", "40mbit"] {
+        shape(&lab, rate);
+    }
     lab.nft("server", SEEN);
-    let (writer, classes) = shipped_writer(&lab);
+    let (writer, classes) = writer(&lab);
     let mut asked = 0;
-    for (label, chain, dscp) in [
-        ("SSH", "interactive", "af21"),
-        ("TLS", "web", "af11"),
-        ("NetBIOS", "bulk", "cs1"),
+    for (label, class, chain, dscp) in [
+        ("SSH", 4, "first", Some("early")),
+        ("NetBIOS", 1, "last", Some("late")),
+        ("TLS", 2, "first", None),
     ] {
-        let class = classes.iter().position(|known| known == label).unwrap() as u16;
+        let of_label = classes.iter().position(|known| known == label).unwrap() as u16;
         for is_v6 in [false, true] {
-            let before = counted(&lab, "server", "seen", dscp);
+            let of_dscp = || ["early", "late"].map(|dscp| counted(&lab, "server", "seen", dscp));
+            let before = of_dscp();
             let mut connection = Connection::tcp(&lab, is_v6);
-            let unlabelled = counted(&lab, "server", "seen", dscp);
-            assert_eq!(unlabelled, before, "{label} has no label yet");
-            writer.shared().set(connection.views()[2], class);
+            assert_eq!(of_dscp(), before, "{label} has no label yet");
+            writer.shared().set(connection.views()[2], of_label);
             asked += 1;
             assert_eq!(settled(&writer, asked).written, asked);
+            let (bytes, chained) = (
+                shaped(&lab, class),
+                counted(&lab, "router", "fenxi-shaper", chain),
+            );
             let (near, far) = connection.streams.as_mut().unwrap();
-            near.write_all(b"more").unwrap();
-            far.read_exact(&mut [0; 4]).unwrap();
-            assert!(
-                counted(&lab, "server", "seen", dscp) > before,
+            near.write_all(&[7; 1000]).unwrap();
+            far.read_exact(&mut [0; 1000]).unwrap();
+            assert!(shaped(&lab, class) >= bytes + 1000, "{label} {is_v6}");
+            let after = counted(&lab, "router", "fenxi-shaper", chain);
+            assert_eq!(after > chained, dscp.is_some(), "{label} {is_v6}");
+            let seen = ["early", "late"].map(|name| Some(name) == dscp);
+            let more = of_dscp();
+            assert_eq!(
+                [0, 1].map(|at| more[at] > before[at]),
+                seen,
                 "{label} {is_v6}"
             );
         }
-        assert!(counted(&lab, "router", "fenxi", chain) >= 2, "{chain}");
     }
 }
 
+/// A question to DNS comes first without a mark.
 #[test]
-fn the_shipped_shaper_holds_a_class_to_its_rate() {
-    let Some(lab) = Lab::routed("htb", true, &["tc"]) else {
+fn dns_comes_first() {
+    let Some(lab) = Lab::routed("dns", true, &["tc"]) else {
         return;
     };
-    lab.run(
-        "router",
-        &format!("nft -f {}", example("nftables.nft").display()),
-    );
-    // It says nothing, and tc does not warn of the quantum, whatever the rate.
-    for kbit in ["500", "10000000", "40000"] {
-        let line = format!("sh {} out {kbit} 2>&1", example("tc-htb.sh").display());
-        assert_eq!(lab.run("router", &line), "", "{kbit}");
+    shape(&lab, "40mbit");
+    let questions = lab.on("client", || std::net::UdpSocket::bind("0.0.0.0:0").unwrap());
+    for port in [54, 53] {
+        questions.send_to(&[7; 40], ("10.77.2.2", port)).unwrap();
     }
-    let (writer, classes) = shipped_writer(&lab);
-    let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
-    let mut connection = Connection::tcp(&lab, false);
-    assert_eq!(shaped(&lab, "1:30"), 0);
-    assert!(shaped(&lab, "1:40") > 0);
-    writer.shared().set(connection.views()[0], class);
-    assert_eq!(settled(&writer, 1).written, 1);
-
-    // Bulk may have a tenth of 40 Mbit/s: 400,000 bytes take 0.8 s, less a burst. A slow machine only
-    // takes longer.
-    let bytes = 400_000;
-    let (near, far) = connection.streams.as_mut().unwrap();
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| near.write_all(&vec![0; bytes]).unwrap());
-        far.read_exact(&mut vec![0; bytes]).unwrap();
-    });
-    assert!(
-        begun.elapsed() > Duration::from_millis(500),
-        "{:?}",
-        begun.elapsed()
-    );
-    assert!(shaped(&lab, "1:30") >= bytes as u64);
-    assert!(shaped(&lab, "1:40") < 100_000);
-    lab.run(
-        "router",
-        &format!("sh {} out off", example("tc-htb.sh").display()),
-    );
-    assert!(!lab.run("router", "tc qdisc show dev out").contains("htb"));
+    let first = || counted(&lab, "router", "fenxi-shaper", "first");
+    while first() == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(first(), 1);
 }
 
+/// The answers to a big download wait for no upload: they are small.
 #[test]
-fn the_shipped_rules_let_ip_rule_choose_the_route() {
+fn acknowledgements_are_never_last() {
+    let Some(lab) = Lab::routed("answers", true, &["tc"]) else {
+        return;
+    };
+    shape(&lab, "40mbit");
+    let (writer, classes) = writer(&lab);
+    let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
+    let mut connection = Connection::tcp(&lab, false);
+    writer.shared().set(connection.views()[0], class);
+    assert_eq!(settled(&writer, 1).written, 1);
+    let before = shaped(&lab, 2);
+    let (near, far) = connection.streams.as_mut().unwrap();
+    far.write_all(&[7; 100_000]).unwrap();
+    near.read_exact(&mut [0; 100_000]).unwrap();
+    near.write_all(b"thanks").unwrap();
+    far.read_exact(&mut [0; 6]).unwrap();
+    assert_eq!(shaped(&lab, 1), 0);
+    assert!(shaped(&lab, 2) > before);
+}
+
+/// The rule of the page that copies bits to the packet, for ip-rule.
+#[test]
+fn the_documented_rule_lets_ip_rule_choose_the_route() {
     let Some(lab) = Lab::routed("rule", false, &["tc"]) else {
         return;
     };
-    lab.run(
-        "router",
-        &format!("nft -f {}", example("nftables.nft").display()),
-    );
+    let page = include_str!("../../../../../../docs/mark.md");
+    let (_, rule) = page.split_once("    table inet steer {").unwrap();
+    let (rule, _) = rule.split_once("\n    }\n").unwrap();
+    lab.nft("router", &format!("table inet steer {{{rule}\n}}\n"));
     // The whole mark: bits of others on the packet stay too.
     lab.run(
         "router",
-        &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x700_0000),
+        &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x500_0000),
     );
     lab.run("router", "ip route add prohibit default table 100");
-    let (writer, classes) = shipped_writer(&lab);
-    let class = classes.iter().position(|label| label == "NetBIOS").unwrap() as u16;
+    let (writer, classes) = writer(&lab);
+    let class = classes.iter().position(|label| label == "SSH").unwrap() as u16;
     let (near, connection) = Connection::udp_with_socket(&lab, false);
     writer.shared().set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
