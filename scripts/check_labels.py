@@ -13,12 +13,16 @@ nothing to compare, 64 usage.  Needs Python >= 3.11, numpy and onnxruntime.
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 import tomllib
 
 import numpy as np
-import onnxruntime
+
+# Turns off the telemetry client of ONNX Runtime; it is read when the library is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import onnxruntime  # noqa: E402
 
 UNKNOWN = "unknown"
 CONFIDENCE_TOLERANCE = 1e-4  # records may round; the label word holds 16 bits

@@ -92,6 +92,24 @@ fn the_template_differs_from_the_unit_only_in_its_names() {
 }
 
 #[test]
+fn the_telemetry_of_onnx_runtime_is_off_wherever_fenxi_starts() {
+    for (path, line) in [
+        (
+            "systemd/fenxi.service",
+            "Environment=ORT_DISABLE_TELEMETRY=1",
+        ),
+        (
+            "systemd/fenxi@.service",
+            "Environment=ORT_DISABLE_TELEMETRY=1",
+        ),
+        ("container/Containerfile", "ENV ORT_DISABLE_TELEMETRY=1"),
+    ] {
+        let file = text(&format!("packaging/{path}"));
+        assert!(file.lines().any(|it| it == line), "{path}");
+    }
+}
+
+#[test]
 fn alerts_fire_when_they_should_and_not_else() {
     let dir = common::root().join("packaging/prometheus");
     let args = ["test", "rules", "alerts_test.yml"];

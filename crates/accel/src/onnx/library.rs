@@ -173,7 +173,7 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
         ort::init_from(&file)
             .map_err(|error| refusal(&file, error))
             .and_then(|builder| {
-                // Turns off the runtime's telemetry.
+                // The crate `ort` asks for events unless told otherwise. `telemetry` turns the client off.
                 let builder = builder.with_name("fenxi").with_telemetry(false);
                 let environment = builder.with_logger(logger()).build();
                 environment.map_err(|error| LibraryError::Unloadable {

@@ -17,6 +17,7 @@ mod plugin;
 mod provider;
 mod session;
 mod spec;
+mod telemetry;
 
 pub use device::OnnxDevice;
 pub use error::SessionError;
