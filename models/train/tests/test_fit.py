@@ -158,3 +158,31 @@ def test_confusions_are_shares_of_wrong_labels():
     assert hosts.confusions(truth, given) == {1: {0: 0.5}}
     row = np.exp(hosts.log_row(1, 0.8, [0, 1, 2], {0: 0.5})) - hosts.FLOOR
     assert np.allclose(row, [0.1, 0.8, 0.1])
+
+
+def test_the_walk_through_the_depths_is_that_of_the_data_path():
+    from types import SimpleNamespace
+
+    from fenxi_train import calibrate
+
+    a, b, unknown = np.eye(3)
+    weak = 0.8 * a + 0.2 * b
+    flows = [  # answers at two depths, elements, class by the port; class and what decided
+        ((a, a), 2, 1, 0, "depth 1"),
+        ((unknown, a), 2, -1, 0, "depth 2"),  # a sure unknown ends nothing
+        ((unknown, unknown), 2, -1, -1, "nothing"),  # and is no name
+        ((unknown, unknown), 2, 1, 1, "port"),
+        ((weak, weak), 2, 1, 0, "not sure"),  # the last answer stands against a port
+        ((weak, weak), 1, 1, 1, "port"),  # an earlier one does not
+        ((weak, weak), 1, -1, 0, "not sure"),
+        ((0.6 * a + 0.4 * b,) * 2, 2, -1, -1, "nothing"),
+        ((a, a), 0, 1, 1, "port"),
+    ]
+    answers, counts, ports, classes, kinds = zip(*flows)
+    seen = SimpleNamespace(classes=np.zeros(len(flows), int), counts=np.array(counts), outlier=2)
+    by_depth = {depth: np.array([answer[i] for answer in answers]) for i, depth in enumerate((1, 2))}
+    found = calibrate.walk(seen, by_depth, (1, 2), [0.9, 0.9], 0.7, np.array(ports))
+    assert (tuple(found[0]), tuple(found[1])) == (classes, kinds)
+    # Of a model with a single depth the answer stands, whatever it is.
+    found = calibrate.walk(seen, by_depth, (2,), [0.9], 0.7, np.array(ports))
+    assert tuple(found[0]) == (0, 0, -1, -1, 0, 1, -1, -1, 1)
