@@ -327,7 +327,7 @@ fn a_first_model_that_does_not_end_is_said_and_a_signal_ends_the_run() {
     // With less patience it ends by itself.
     world.configure(&within(2.0));
     let refused = world.begin(&model).ended(69);
-    let line = "opening the model endless 1.0.1 on cpu: not done within 2 s and given up";
+    let line = "opening the model endless 1.0.2 on cpu: not done within 2 s and given up";
     assert!(
         refused.stderr.contains(&format!("fenxi: {line}")),
         "{}",

@@ -16,7 +16,9 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::packets::{capture, read_capture};
 use common::root;
+use packetio::CaptureFormat;
 
 /// Python with `onnxruntime`, if it and fenxi's own library are there.
 fn python(test: &str) -> Option<PathBuf> {
@@ -153,5 +155,61 @@ fn int8_labels_do_not_depend_on_the_batch() {
     assert!(expected.contains("confidence"), "nothing to compare");
     for sizes in ["[1]", "[2]", "[3, 7]", "[64]"] {
         assert!(records(sizes) == expected, "batches of {sizes}");
+    }
+}
+
+/// The demo's SSH, as from a server at this port instead of 22.
+fn ssh_at(port: u16) -> Vec<u8> {
+    let mut frames = read_capture(&common::demo());
+    frames.retain_mut(|(_, bytes)| {
+        // Ethernet, then IPv4 without options, or IPv6 without extension headers.
+        let tcp = match (&bytes[12..14], bytes.get(23), bytes.get(20)) {
+            ([0x08, 0x00], Some(6), _) => 34,
+            ([0x86, 0xdd], _, Some(6)) => 54,
+            _ => return false,
+        };
+        let ends = [tcp, tcp + 2].map(|at| at..at + 2);
+        let server = ends.into_iter().find(|at| bytes[at.clone()] == [0, 22]);
+        server.is_some_and(|at| {
+            bytes[at].copy_from_slice(&port.to_be_bytes());
+            true
+        })
+    });
+    capture(CaptureFormat::Pcap { nanosecond: false }, &frames)
+}
+
+/// Off its usual port the model knows SSH by no name, however sure it is that no other one fits: that is no label to act upon.
+#[test]
+fn a_protocol_off_its_port_is_unknown_and_gets_no_mark() {
+    if !common::has_onnxruntime() {
+        let test = "a_protocol_off_its_port_is_unknown_and_gets_no_mark";
+        return common::skip(test, "ONNX Runtime (make onnxruntime)");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    for (port, is_known) in [(22, true), (2222, false)] {
+        let [ssh, flows, tagged] =
+            ["ssh.pcap", "flows.jsonl", "tagged.pcap"].map(|name| dir.path().join(name));
+        std::fs::write(&ssh, ssh_at(port)).expect("a capture");
+        for model in ["protocol", "protocol-int8"] {
+            let mut replay = common::fenxi(["replay", "--json", "--flows"]);
+            replay.arg(&flows).arg("--write").arg(&tagged).arg(&ssh);
+            replay.arg("--model").arg(root().join("models").join(model));
+            let summary = common::run(replay).expect_code(0).json();
+            let records = common::json_lines(&flows);
+            let ended = records.iter().filter(|it| it["type"] == "flow");
+            let labels: Vec<_> = ended.map(|it| it["label"].as_str()).collect();
+            assert_eq!(labels.len(), 11);
+            let wanted = if is_known { "SSH" } else { "unknown" };
+            assert!(labels.iter().all(|it| *it == Some(wanted)), "{labels:?}");
+            assert_eq!(summary["labels"][wanted], 11);
+            assert_eq!(common::sum(&summary["labels"]), 11, "{summary}");
+            let before = read_capture(&ssh);
+            let after = read_capture(&tagged);
+            let is_marked = before.iter().zip(&after).any(|(a, b)| a.1 != b.1);
+            assert_eq!((is_marked, before.len()), (is_known, after.len()));
+            for file in [&flows, &tagged] {
+                std::fs::remove_file(file).expect("was written");
+            }
+        }
     }
 }

@@ -78,7 +78,7 @@ def sides(lab, scratch):
         "records.socket": (["--set", f"records.socket={sock}"], lambda: follow(str(sock))),
         "ipfix udp": (["--ipfix", "udp://127.0.0.1:4739"], lambda: collect(collector)),
         "ipfix file": (["--ipfix", f"file:{messages}"], lambda: None),
-        "mark": (["--set", "io.mode=mark"], lambda: None),
+        "mark": (["--set", "io.mode=mark", "--set", "io.capture=all", "--set", "analytics.policy=carry-over"], lambda: None),
         "connlabel": (["--set", 'connlabel.class={ DNS = "1" }'], lambda: None),
         "nftset": (nftset, lambda: None),
     }

@@ -64,7 +64,7 @@ fn bench_gives_the_scores_computed_by_hand() {
         report["rows"],
         json!({"rows": 13, "unlabelled": 1, "uncertain": 1, "not_in_bundle": 0, "midstream": 1, "short": 1, "scored": 9})
     );
-    assert_eq!(report["others_are"], "other");
+    assert_eq!(report["others_are"], "unknown");
     assert_eq!(
         report["other_labels"],
         json!([{"label": "Zabbix", "flows": 1}])
@@ -101,7 +101,7 @@ fn bench_gives_the_scores_computed_by_hand() {
     assert_near(&report["names"]["right"], 4.0 / 9.0);
     assert_eq!(
         report["names"]["confusions"],
-        json!([{"label": "TLS", "name": "DNS", "flows": 4}, {"label": "other", "name": "DNS", "flows": 1}])
+        json!([{"label": "TLS", "name": "DNS", "flows": 4}, {"label": "unknown", "name": "DNS", "flows": 1}])
     );
 
     let grouped = bench(&dir, TABLE.as_bytes(), &["--json", "--group", "dport"]);
@@ -112,7 +112,7 @@ fn bench_gives_the_scores_computed_by_hand() {
 
     let text = bench(&dir, TABLE.as_bytes(), &[]).expect_code(0).stdout;
     for part in [
-        "1  count as other, because the bundle does not have the label: Zabbix 1",
+        "1  count as unknown, because the bundle does not have the label: Zabbix 1",
         "by 2 folds of 2 groups of flows",
         "Names that flows end with: 90.0 % of 10 flows get one, 0.444 of those are right.",
         "4  TLS named DNS",

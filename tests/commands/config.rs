@@ -102,8 +102,8 @@ fn check_draws_the_graph_of_the_tasks() {
     ];
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
-        "\ntasks\n  protocol (protocol 1.1.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
-         └─► second (app-id-k10 1.0.1; K 10; cpu; max; priority 0) when protocol = tcp and protocol.confidence < 0.9 ─► \
+        "\ntasks\n  protocol (protocol 1.2.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
+         └─► second (app-id-k10 1.0.2; K 10; cpu; max; priority 0) when protocol = tcp and protocol.confidence < 0.9 ─► \
          records\n  device (iot-family 1.1.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction = out, inside and sample = 0.5 ─► \
          mark 0xff0000, records\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       STUN, SIP\n",
@@ -214,6 +214,40 @@ fn config_show_tells_origins_and_is_a_configuration() {
         "io.burst=8",
     ]);
     assert_eq!(again, before);
+}
+
+/// `fenxi run --mode mark` with nothing else set: what it does differently from other modes is told.
+#[test]
+fn defaults_of_mode_mark_are_told() {
+    let mark = ["--set", "io.mode=mark"];
+    let show = |more: &[&str]| {
+        let shown = ran(&[&["config", "show", "--origin"], &mark[..], more].concat());
+        let shown = shown.expect_code(0).stdout;
+        let wanted = ["capture = ", "policy = "];
+        let lines = shown
+            .lines()
+            .filter(|it| wanted.iter().any(|key| it.starts_with(key)));
+        let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        words.collect::<Vec<_>>()
+    };
+    let by_mode = |line: &str| format!("{line} # default of mode mark");
+    let expected = ["capture = \"first\"", "policy = \"slo\""].map(by_mode);
+    assert_eq!(show(&[]), expected);
+    let sets = ["--set", "io.capture=all", "--set", "analytics.policy=none"];
+    let expected = ["capture = \"all\" # --set", "policy = \"none\" # --set"];
+    assert_eq!(show(&sets), expected);
+
+    let check = |more: &[&str]| {
+        let interfaces = ["check", "--config-only", "--set", "io.interfaces=[\"lo\"]"];
+        let drawn = ran(&[&interfaces[..], &mark, more].concat());
+        drawn.expect_code(0).stdout
+    };
+    let drawn = check(&[]);
+    let port = "bursts of 128; first packets of each flow only (default of mode mark)\n";
+    let policy = "slo, 99 of 100 labels within 2ms, δ = 0.05 (default of mode mark); cache";
+    assert!(drawn.contains(port) && drawn.contains(policy), "{drawn}");
+    let drawn = check(&sets);
+    assert!(!drawn.contains("default of mode mark"), "{drawn}");
 }
 
 #[test]

@@ -108,11 +108,11 @@ fn model_check_says_what_int8_loses() {
     let int8 = int8_bundle();
     let told = against(&int8, &bundle(), &[]).expect_code(0).stdout;
     assert!(
-        told.contains("app-id-k10-int8 1.0.1 (int8): golden outputs agree: "),
+        told.contains("app-id-k10-int8 1.0.2 (int8): golden outputs agree: "),
         "{told}"
     );
     assert!(
-        told.contains("against app-id-k10 1.0.1 (fp32):\n  golden inputs: same class for "),
+        told.contains("against app-id-k10 1.0.2 (fp32):\n  golden inputs: same class for "),
         "{told}"
     );
 

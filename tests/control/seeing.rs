@@ -473,7 +473,7 @@ fn an_explanation_says_what_the_model_saw_and_who_decided() {
         "packets with payload",
         "forward",
         "decided: HTTP",
-        "the model in use was asked again",
+        "[probabilities]: recomputed now, on ",
         "written",
         "dscp",
     ] {
@@ -496,6 +496,22 @@ fn an_explanation_says_what_the_model_saw_and_who_decided() {
     assert!(apart < 1e-3, "{best} {given}");
     assert_eq!(decided[0]["probabilities"][0]["label"], "HTTP");
     assert_eq!(json["series"]["elements"][0]["is_reverse"], false);
+    // Where the model is not sure enough, its best guess is named; iperf3 has none.
+    let sets = ["--set", "model.min_confidence=0.999"];
+    let stun = "UDP 192.0.2.30:59309 198.51.100.34:3478";
+    let unsure = explain(stun, &sets).expect_code(0).stdout;
+    let why = unsure.lines().find(|line| line.starts_with("why "));
+    let [guess, bound] = ["best guess STUN 0.9", ", below 0.999: too unsure"];
+    assert!(
+        why.is_some_and(|it| it.contains(guess) && it.contains(bound)),
+        "{unsure}"
+    );
+    let iperf = explain("TCP 192.0.2.20:60300 198.51.100.87:5201", &[]);
+    let iperf = iperf.expect_code(0).stdout;
+    assert!(
+        iperf.contains("takes it for none of its labels: unknown 0."),
+        "{iperf}"
+    );
     // By number, and one that began mid-stream or is too short.
     let id = json["flow"]["flow_id"].to_string();
     let by_id = explain(&id, &["--json"]).expect_code(0).json();

@@ -81,6 +81,31 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
     assert_eq!(lines.len(), stderr.lines().count(), "{stderr}");
 }
 
+/// Ring, features, depths and labels are fixed when the flow workers start.
+#[test]
+fn a_model_of_another_shape_is_refused_with_the_cure() {
+    let Some(lab) = Lab::new("shape", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let models = common::root().join("models");
+    let path = format!("model.path={}", models.join("protocol").display());
+    let live = Live::start(&lab, "host", &[&WATCH[..], &["--set", &path]].concat());
+    for (other, what) in [("app-id-k10", "unit and k"), ("iot-family", "features")] {
+        let dir = models.join(other);
+        let refused = live.ctl(&["model", "load", dir.to_str().unwrap()]);
+        let refused = refused.expect_code(78).stderr;
+        let start = format!("fenxi: {}: the {what} are ", dir.display());
+        assert!(refused.starts_with(&start), "{refused}");
+        assert!(
+            refused.ends_with("; restart to use this model\n"),
+            "{refused}"
+        );
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+    }
+    live.terminate(0);
+}
+
 #[test]
 fn a_device_that_fails_is_told_of() {
     let Some(lab) = Lab::new("device-log", &["host"], &[]) else {

@@ -156,7 +156,8 @@ fn all_shared_captures_give_the_same_flows() {
     }
 }
 
-/// Where the kernel refuses the program, all packets come up: one warning, a metric, and the run goes on.
+/// Where the kernel refuses the program, all packets come up: one line, a metric, and the run goes on. It is a warning where the
+/// first packets were asked for, and no fault where they are the default of the mode.
 #[test]
 fn where_the_kernel_refuses_all_packets_come_up() {
     let Some(lab) = Lab::new("first-not", &["host"], &["setpriv"]) else {
@@ -165,25 +166,31 @@ fn where_the_kernel_refuses_all_packets_come_up() {
     lab.wire_within("host", "a", "b");
     let launcher = [
         "setpriv",
-        "--bounding-set=-all,+net_raw",
-        "--inh-caps=-all,+net_raw",
+        "--bounding-set=-all,+net_raw,+net_admin",
+        "--inh-caps=-all,+net_raw,+net_admin",
     ];
-    let args = [
-        &["--set", "io.interfaces=[\"b\"]"][..],
-        &FIRST,
-        &common::SIMULATED,
-    ]
-    .concat();
-    let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
-    let sent = lab.on("host", || send(&common::demo(), "a"));
-    live.wait_for_packets(sent);
-    assert_eq!(live.metric_sum("fenxi_port_counts_in_kernel"), 0.0);
-    assert_eq!(live.metric_sum("fenxi_port_packets_total"), sent as f64);
-    assert_eq!(
-        live.said("CAP_BPF and CAP_NET_ADMIN are needed; all packets come up instead"),
-        1
-    );
-    live.terminate(0);
+    for (asked, level) in [(FIRST, "WARN"), (["--set", "io.mode=mark"], "INFO")] {
+        let args = [
+            &["--set", "io.interfaces=[\"b\"]"][..],
+            &asked,
+            &common::SIMULATED,
+        ]
+        .concat();
+        let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
+        let sent = lab.on("host", || send(&common::demo(), "a"));
+        live.wait_for_packets(sent);
+        assert_eq!(live.metric_sum("fenxi_port_counts_in_kernel"), 0.0);
+        assert_eq!(live.metric_sum("fenxi_port_packets_total"), sent as f64);
+        let refused = "b: the kernel cannot send up the first packets only: ";
+        assert_eq!(live.said(refused), 1);
+        assert_eq!(
+            live.said(&format!("{level} fenxi::run::ports: {refused}")),
+            1
+        );
+        let cause = "CAP_BPF and CAP_NET_ADMIN are needed; all packets come up instead";
+        assert_eq!(live.said(cause), 1);
+        live.terminate(0);
+    }
 }
 
 /// An interface that goes away and comes back is watched again, though most privileges were dropped meanwhile.

@@ -128,7 +128,8 @@ fn labels_do_not_depend_on_offloads() {
                 ("server", "eth", ("router", "out")),
             ];
             let mode = format!("io.mode={mode}");
-            let seen = Seen::by(&lab, "router", "[\"in\"]", &["--set", &mode], 3, 0, sides);
+            let args = ["--set", &mode, "--set", "io.capture=all"];
+            let seen = Seen::by(&lab, "router", "[\"in\"]", &args, 3, 0, sides);
             assert!(seen.assert_is_the_wire() > 1000);
             assert!(seen.several > 500, "{} merged packets", seen.several);
             let (packets, segments) = merged_of(&seen);

@@ -60,6 +60,7 @@ fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
         let interfaces = format!("io.interfaces=[\"{interface}\"]");
         let mode_is = format!("io.mode={mode}");
         let mut args = vec!["--set", &interfaces, "--set", &mode_is, "--series"];
+        args.extend(["--set", "io.capture=all"]);
         args.extend(["--flows", live_path.to_str().unwrap()]);
         args.extend(device());
         let live = Live::start(&lab, "router", &args);

@@ -89,6 +89,7 @@ fn store(read: &Reader<'_>, problems: &mut Vec<String>) -> Draft {
 fn settle(read: &Reader<'_>, draft: &mut Draft) {
     let flow = &mut draft.flow;
     flow.k_origin = read.settings.setting(KeyId::FlowK).origin.clone();
+    draft.io.capture_origin = read.settings.setting(KeyId::IoCapture).origin.clone();
     if flow.buckets == 0 {
         flow.buckets = flow
             .max_flows

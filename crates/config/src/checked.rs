@@ -177,6 +177,8 @@ pub struct Io {
     pub mode: IoMode,
     /// Which packets come up from the kernel, in modes that send none.
     pub capture: Capture,
+    /// Where that was set.
+    pub capture_origin: Origin,
     /// Flows that the kernel counts, for each interface and flow manager.
     pub counted_flows: u32,
     /// Names of the interfaces; two where the mode is inline.

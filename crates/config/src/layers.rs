@@ -5,7 +5,7 @@
 //! each keeps its [`Origin`]. Nothing here stops at the first problem: a wrong value is noted, the
 //! layer below keeps its place, and reading goes on. The tables of devices, sets and tasks are read in `layers/tables.rs`.
 
-use crate::checked::MarkAs;
+use crate::checked::{Capture, IoMode, MarkAs};
 use crate::draft::PolicyName;
 use crate::keys::{KEYS, KeyId, TaskKey};
 use crate::origin::Origin;
@@ -92,6 +92,36 @@ impl Settings {
         (has_none && !policy.refused).then_some(policy)
     }
 
+    /// Sets the default of a key, unless somebody set the key; `is_of_mark`: it is that of mode mark.
+    fn set_default(&mut self, id: KeyId, value: &str, is_of_mark: bool) {
+        let setting = &mut self.values[id as usize];
+        if setting.origin.is_default() && !setting.refused {
+            setting.value = Value::String(value.to_owned());
+            setting.origin = match is_of_mark {
+                true => Origin::Mode(IoMode::Mark),
+                false => Origin::BuiltIn,
+            };
+        }
+    }
+
+    /// Whether somebody set a key of the built-in policy, or the policy of a task that tasks with a goal of slo cannot stand beside.
+    fn has_other_batching(&self) -> bool {
+        let keys = [
+            KeyId::AnalyticsTimeoutMs,
+            KeyId::AnalyticsPhi,
+            KeyId::AnalyticsMaxWaitMs,
+        ];
+        let is_set = |id: &KeyId| !self.setting(*id).origin.is_default();
+        let is_other = |task: &Table| {
+            let policy = task.of_task(TaskKey::Policy);
+            let policy = policy.and_then(|policy| policy.value.as_str());
+            let times = [TaskKey::TimeoutMs, TaskKey::MaxWaitMs];
+            policy == Some(PolicyName::OnOff.name())
+                || (policy.is_none() && times.iter().any(|id| task.of_task(*id).is_some()))
+        };
+        keys.iter().any(is_set) || self.tasks.iter().any(is_other)
+    }
+
     /// These, with those of `running` where a key changes at a start only. Where there are other tasks or other nft sets than
     /// before, that holds for all of them.
     pub fn live_over(&self, running: &Settings) -> Settings {
@@ -103,6 +133,8 @@ impl Settings {
         }
         mixture.tasks = tables_live_over(Section::Task, &self.tasks, &running.tasks);
         mixture.nft_sets = tables_live_over(Section::NftSet, &self.nft_sets, &running.nft_sets);
+        // The mode is that of the run.
+        settle(&mut mixture);
         mixture
     }
 }
@@ -168,4 +200,20 @@ fn settle(settings: &mut Settings) {
     if holds_dscp && mask.origin == Origin::BuiltIn && !mask.refused {
         mask.value = Value::Integer(DSCP_MASK.into());
     }
+    let mode = settings.setting(KeyId::IoMode).value.as_str();
+    let is_mark = mode == Some(IoMode::Mark.name());
+    let capture = if is_mark {
+        Capture::First
+    } else {
+        Capture::All
+    };
+    settings.set_default(KeyId::IoCapture, capture.name(), is_mark);
+    // A connection gets its mark while its first packets pass, so labels must not wait for a batch.
+    let is_mark = is_mark && !settings.has_other_batching();
+    let policy = if is_mark {
+        PolicyName::Slo
+    } else {
+        PolicyName::CarryOver
+    };
+    settings.set_default(KeyId::AnalyticsPolicy, policy.name(), is_mark);
 }

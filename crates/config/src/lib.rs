@@ -32,6 +32,7 @@ mod tests;
 pub mod when;
 mod words;
 
+use checked::BatchPolicy;
 pub use checked::Config;
 pub use difference::{Difference, Differences};
 use effective::Effective;
@@ -39,6 +40,7 @@ pub use keys::{Change, KEYS_AND_DEVICES, Key};
 pub use kind::{Entry, Kind};
 pub use nearest::nearest;
 pub use network::Network;
+use origin::Origin;
 pub use sources::Sources;
 
 /// Why there is no configuration.
@@ -73,6 +75,21 @@ impl Loaded {
         flow.active_timeout = flow.active_timeout_live;
         flow.half_open_timeout = flow.half_open_timeout_live;
         flow.established_timeout = flow.established_timeout_live;
+        self
+    }
+
+    /// As it is for a replay, whose packets wait for no mark: batching by default is the same in all modes.
+    pub fn replayed(mut self) -> Loaded {
+        let config = &mut self.config;
+        for task in &mut config.tasks {
+            if matches!(task.policy_origin, Origin::Mode(_)) {
+                task.batching.policy = BatchPolicy::default();
+                task.policy_origin = Origin::BuiltIn;
+            }
+        }
+        if let Some(first) = config.tasks.first() {
+            config.analytics = first.batching.clone();
+        }
         self
     }
 

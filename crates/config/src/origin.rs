@@ -4,12 +4,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::checked::IoMode;
+
 /// Where a value was set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The default.
     #[default]
     BuiltIn,
+    /// The default of this mode, which is another one than the built-in.
+    Mode(IoMode),
     /// A line of a configuration file, counted from 1.
     File {
         /// The file as it was named.
@@ -24,10 +28,15 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// Whether nobody set the value.
+    pub fn is_default(&self) -> bool {
+        matches!(self, Origin::BuiltIn | Origin::Mode(_))
+    }
+
     /// Which layer it is: that of a greater number goes over the others.
     pub fn rank(&self) -> usize {
         match self {
-            Origin::BuiltIn => 0,
+            Origin::BuiltIn | Origin::Mode(_) => 0,
             Origin::File { .. } => 1,
             Origin::Variable(_) => 2,
             Origin::Set => 3,
@@ -48,6 +57,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::BuiltIn => f.write_str("built-in"),
+            Origin::Mode(mode) => write!(f, "default of mode {}", mode.name()),
             Origin::File { file, line } => write!(f, "{file}:{line}"),
             Origin::Variable(name) => f.write_str(name),
             Origin::Set => f.write_str("--set"),

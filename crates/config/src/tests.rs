@@ -58,6 +58,7 @@ fn without_origins(config: &Config) -> Vec<Task> {
             &mut task.model_origin,
             &mut task.depths_origin,
             &mut task.when_origin,
+            &mut task.policy_origin,
         ] {
             *origin = Origin::Set;
         }

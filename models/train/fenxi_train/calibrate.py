@@ -39,7 +39,7 @@ def confidences(flows, probabilities, depths, target):
     for depth in depths:
         asked = open_ & (flows.counts >= depth)
         top, guess = probabilities[depth].max(axis=1), probabilities[depth].argmax(axis=1)
-        named, right = asked & (guess != (-1 if flows.outlier is None else flows.outlier)), guess == flows.classes
+        named, right = asked & (guess != outlier(flows)), guess == flows.classes
         level = CONFIDENCE_MAX
         for candidate in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX, 0.01):
             sure = named & (top >= candidate)
@@ -49,8 +49,13 @@ def confidences(flows, probabilities, depths, target):
                 level = candidate
                 break
         levels.append(float(round(level, 2)))
-        open_ &= ~(asked & (top >= level))
+        open_ &= ~(named & (top >= level))
     return levels
+
+
+def outlier(flows):
+    """The class of everything else, which is never sure; -1 for none."""
+    return -1 if flows.outlier is None else flows.outlier
 
 
 def ports(flows, folds, threshold):
@@ -81,30 +86,29 @@ def ports(flows, folds, threshold):
 
 
 def walk(flows, probabilities, depths, confidences, min_confidence, port_guess):
-    """What a flow is called and when: class and kind for each flow.  `probabilities` are by depth."""
+    """What a flow is called and when, as fenxi has it: class and kind for each flow.  `probabilities` are by depth."""
     answer, kind = np.full(len(flows.classes), -1), np.full(len(flows.classes), "nothing", object)
-    last = np.full(len(flows.classes), -1)
+    last = np.full(len(flows.classes), outlier(flows))
     last_top = np.zeros(len(flows.classes))
     for depth, level in zip(depths, confidences):
         found, open_ = probabilities[depth], kind == "nothing"
         top, guess = found.max(axis=1), found.argmax(axis=1)
         asked = open_ & (flows.counts >= depth)
         last, last_top = np.where(asked, guess, last), np.where(asked, top, last_top)
-        sure = asked & (top >= level)
+        sure = asked & (top >= level) & (guess != outlier(flows))
         answer[sure], kind[sure] = guess[sure], f"depth {depth}"
-    open_ = kind == "nothing"
-    by_port = open_ & (port_guess >= 0)
-    answer[by_port], kind[by_port] = port_guess[by_port], "port"
-    weak = open_ & ~by_port & (last >= 0) & (last_top >= min_confidence)
+    weak = (kind == "nothing") & (last != outlier(flows)) & (last_top >= min_confidence)
+    # The last answer stands against a port, unless it is unknown; that of a single depth stands whatever it is.
+    whole = flows.counts >= depths[-1]
+    by_port = (kind == "nothing") & (port_guess >= 0) & ~(whole & (weak | (len(depths) == 1)))
     answer[weak], kind[weak] = last[weak], "not sure"
+    answer[by_port], kind[by_port] = port_guess[by_port], "port"
     return answer, kind
 
 
 def coverage(flows, answer, kind):
     """Rows of (kind, share of flows, share right of those named), and the sum over everything that is named."""
-    outlier = flows.outlier
-    named = (answer >= 0) & (answer != (-1 if outlier is None else outlier))
-    right = answer == flows.classes
+    named, right = answer >= 0, answer == flows.classes
     rows = []
     for name in sorted(set(kind), key=lambda n: (n == "nothing", n == "not sure", n == "port", len(n), n)):
         own = kind == name

@@ -6,8 +6,7 @@ import numpy as np
 
 from . import leftout, metrics
 from .graph import OPSET
-
-ELEMENTS = {"packet": "packets", "data": "packets with layer-4 payload"}
+from .inputs import ELEMENTS
 
 
 def table(head, rows):

@@ -101,7 +101,7 @@ def parser():
     p.add_argument("--classes", type=listed, default=None, help="labels to tell apart; others are the outlier class")
     p.add_argument("--min-flows", type=positive, default=20, help="flows that make a label a class (20)")
     p.add_argument("--min-sources", type=positive, default=1, help="sources (tables, or column source) that must have it (1)")
-    p.add_argument("--outlier", choices=("other", "unknown", "none"), default="unknown", help="class of all other labels (unknown)")
+    p.add_argument("--outlier", choices=("unknown", "none"), default="unknown", help="class of all other labels (unknown)")
     p.add_argument("--model", choices=("net", "forest", "extra-trees"), default="net",
                    help="a network, a random forest or extremely randomised trees (net)")
     p.add_argument("--trees", type=positive, default=20, help="trees of a forest (20)")
@@ -210,7 +210,7 @@ def options_of(args):
 
 
 def fit(args):
-    from . import bundle, data, fit
+    from . import bundle, data, fit, table
 
     if args.k and args.depths:
         raise Refusal("give --k or --depths, not both", USAGE)
@@ -223,7 +223,7 @@ def fit(args):
     out, options, about = bundle.new_folder(args.out), options_of(args), text_of(args.about)
     outlier = None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
-                      args.min_flows, args.min_sources, outlier, args.also_split_by)
+                      args.min_flows, args.min_sources, outlier, args.also_split_by, table.note)
     if args.foreign:
         if flows.outlier is None:
             raise Refusal("--foreign: there is no outlier class for these flows; give --outlier unknown", USAGE)

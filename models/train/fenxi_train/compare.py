@@ -9,6 +9,7 @@ from .card import pair
 from .card import table as lines
 from .errors import Refusal
 from .fit import plain_score
+from .inputs import TCP
 
 
 def scored(made, flows, context):
@@ -43,11 +44,12 @@ def coverage(folder, paths, column, joined=()):
     session, names = made.session(), made.labels
     probabilities = {d: runtime.run_all(session, made.input.cut(series, d), context) for d in made.input.depths}
     table_of_ports = {(p["protocol"], p["port"]): names.index(p["label"]) for p in made.manifest.get("ports", [])}
-    ports = [table_of_ports.get(("tcp" if r.get("proto") == "6" else "udp", int(r.get("dport") or 0)), -1) for r in read.rows]
-    seen = Walked(np.zeros(len(series), int), np.where(midstream, -1, counts))
+    ports = [table_of_ports.get(("tcp" if proto == TCP else "udp", port), -1) for proto, port in table.ports(read)]
+    outlier = names.index(made.outlier) if made.outlier else None
+    seen = Walked(np.zeros(len(series), int), np.where(midstream, -1, counts), outlier)
     answer, _ = calibrate.walk(seen, probabilities, made.input.depths, made.confidences, made.manifest["min_confidence"],
                                np.where(midstream, -1, ports))
-    named = (answer >= 0) & (answer != (names.index(made.outlier) if made.outlier else -1))
+    named = answer >= 0
     labels = np.array([data.label_of(r, column) for r in read.rows])
     sure = np.array([bool(n) and r.get("confidence", "").strip().lower() in table.CERTAIN for n, r in zip(labels, read.rows)])
     right = np.array([a >= 0 and names[a] == n for a, n in zip(answer, labels)])
@@ -65,6 +67,7 @@ class Walked:
 
     classes: np.ndarray
     counts: np.ndarray
+    outlier: int | None
 
 
 def report(folder, paths, column, joined=(), split="capture", all_ports=False, folds=5, show_classes=True):

@@ -7,8 +7,9 @@ import numpy as np
 
 from . import groups, table
 from .errors import Refusal
-from .inputs import Input
+from .inputs import ELEMENTS, Input
 
+LOST_MAX = 20  # labels told of that are no class
 OUTLIERS = ("other", "unknown")  # a class of this name stands for everything that is no other class
 
 
@@ -64,9 +65,10 @@ def label_of(row, column):
     return row.get(column, "").strip()
 
 
-def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other", second_split=None):
+def load(paths, input, column="label", joined=(), split="capture", classes=None, min_flows=20, min_sources=1, outlier="other", second_split=None,
+         say=None):
     """The flows of these tables that have a certain label.  `classes` are the names to use, or None for all labels
-    with enough flows (of at least the first depth) from enough sources."""
+    with enough flows (of at least the first depth) from enough sources; `say` is told which labels are no class."""
     read = table.read_all(paths, joined)
     where = ", ".join(map(str, paths))
     table.check_columns(read, paths, input)
@@ -81,6 +83,8 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
     series, counts = table.series(read, input)
     names = classes or frequent(labels, counts, read, input, min_flows, min_sources, where)
     names = [n for n in names if n not in OUTLIERS]
+    if say:
+        tell_lost(labels, counts, names, bool(classes), input, min_flows, min_sources, say)
     known = np.array([n in names for n in labels])
     # Made-up flows teach the outlier class, so it does not need flows of its own.
     if outlier and (input.has_lengths or not known.all()):
@@ -89,10 +93,9 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
         read, series, counts, labels = read.keep(known), series[known], counts[known], labels[known]
     index = {n: i for i, n in enumerate(names)}
     numbers = np.array([index.get(n, len(names) - 1) for n in labels])
-    ports = [(int(r.get("proto") or 0), table.whole(read, i, "dport", 0, 65_535)) for i, r in enumerate(read.rows)] if "dport" in read.columns else [(0, 0)] * len(read.rows)
     flows = Flows(
         input, series, table.context(read, input, np.zeros(len(series), bool)), counts, table.midstream(read), numbers,
-        names, taxonomies(names, labels, read), groups.of(read, split), np.array(ports), labels,
+        names, taxonomies(names, labels, read), groups.of(read, split), np.array(table.ports(read)), labels,
         np.array([r.get("device") or r.get("src", "") for r in read.rows]), np.array([r["source"] for r in read.rows]),
         groups.of(read, second_split or split),
     )
@@ -130,6 +133,30 @@ def frequent(labels, counts, read, input, min_flows, min_sources, where):
             f"{f' in {min_sources} sources' if min_sources > 1 else ''}; give more flows or a smaller --min-flows"
         )
     return names
+
+
+def tell_lost(labels, counts, names, were_given, input, min_flows, min_sources, say):
+    """Says which labels are no class (or which given classes have no flow to learn from) and why; those with most flows first."""
+    flows = collections.Counter(labels.tolist())
+    need = 1 if were_given else min_flows
+    lost = names if were_given else [n for n in flows if n not in names and n not in OUTLIERS]
+    lines = []
+    for name in sorted(lost, key=lambda n: (-flows[n], n)):
+        own, depth = np.sort(counts[labels == name])[::-1], input.depths[0]
+        long = int((own >= depth).sum())
+        if long >= need and were_given:
+            continue
+        short = f"{long} of its {len(own)} flows have {depth} {ELEMENTS[input.unit]}, and a class needs {need}"
+        if long >= need:
+            lines.append(f"{name}: in fewer than {min_sources} sources; give tables of more sources, or a smaller --min-sources")
+        elif len(own) >= need and own[need - 1] > 0:
+            lines.append(f"{name}: {short}; {own[need - 1]} as the first depth keeps it ({'--k' if len(input.depths) == 1 else '--depths'})")
+        else:
+            lines.append(f"{name}: {short}; give more of its flows" + ("" if were_given else ", or a smaller --min-flows"))
+    for line in lines[:LOST_MAX]:
+        say(f"not a class: {line}")
+    if len(lines) > LOST_MAX:
+        say(f"not a class: {len(lines) - LOST_MAX} more labels, with fewer flows")
 
 
 def taxonomies(names, labels, read):

@@ -10,6 +10,7 @@ import datetime
 import numpy as np
 
 from .errors import USAGE, Refusal
+from .table import integer
 
 SPLITS = ("capture", "host", "day", "source")
 
@@ -36,7 +37,7 @@ def of(table, split):
 
 def day(table, i, column):
     try:
-        return datetime.datetime.fromtimestamp(int(table.rows[i][column]) / 1e6, datetime.timezone.utc).date().isoformat()
+        return datetime.datetime.fromtimestamp(integer(table.rows[i][column]) / 1e6, datetime.timezone.utc).date().isoformat()
     except (ValueError, OverflowError, OSError):
         raise table.refuse(i, f"{column}: '{table.rows[i][column][:30]}' is not a time in microseconds") from None
 

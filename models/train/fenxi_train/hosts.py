@@ -8,7 +8,7 @@ import collections
 
 import numpy as np
 
-from . import baselines
+from . import baselines, calibrate
 
 FLOWS, MIN_FLOWS, CONFIDENCE = 20, 1, 0.9
 FLOOR = 1e-4  # added to each probability
@@ -22,10 +22,10 @@ def labels(flows, probabilities, confidences, min_confidence, ports, port_guess)
     for depth, level in zip(flows.input.depths, confidences):
         asked = open_ & (flows.counts >= depth)
         found[asked] = probabilities[depth][asked]
-        now = asked & (found.max(axis=1) >= level) & (found.argmax(axis=1) != outlier(flows))
+        now = asked & (found.max(axis=1) >= level) & (found.argmax(axis=1) != calibrate.outlier(flows))
         sure, open_ = sure | now, open_ & ~now
     top, guess = found.max(axis=1), found.argmax(axis=1)
-    given = np.where((guess != outlier(flows)) & (sure | (top >= min_confidence)), guess, -1)
+    given = np.where((guess != calibrate.outlier(flows)) & (sure | (top >= min_confidence)), guess, -1)
     precision = {(6 if p["protocol"] == "tcp" else 17, p["port"]): p["precision"] for p in ports}
     by_port = np.array([precision.get(tuple(map(int, p)), 0.0) for p in flows.ports])
     # The last answer stands against a port, unless it is unknown.
@@ -34,10 +34,6 @@ def labels(flows, probabilities, confidences, min_confidence, ports, port_guess)
     usable = (flows.counts >= flows.input.depths[0]) & ~flows.midstream
     given = np.where(named_by_port, port_guess, given)
     return np.where(usable, given, -1), np.where(named_by_port, by_port, top)
-
-
-def outlier(flows):
-    return -1 if flows.outlier is None else flows.outlier
 
 
 def confusions(truth, given):
@@ -68,7 +64,7 @@ def log_row(named, p, classes, shares):
 
 def held_out(flows, folds, given, p, with_confusions):
     """The logarithms of each flow with a label; confusions are those of the other folds."""
-    classes = [c for c in range(len(flows.names)) if c != outlier(flows)]
+    classes = [c for c in range(len(flows.names)) if c != calibrate.outlier(flows)]
     rows = np.zeros((len(given), len(classes)))
     for fold in sorted(set(folds)):
         own = folds == fold

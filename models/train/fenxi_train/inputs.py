@@ -11,7 +11,8 @@ import numpy as np
 
 from .errors import USAGE, Refusal
 
-UNITS = ("packet", "data")
+ELEMENTS = {"packet": "packets", "data": "packets with layer-4 payload"}  # what a series is made of, by unit
+UNITS = tuple(ELEMENTS)
 FEATURES = ("signed_length", "payload_length", "inter_arrival_us", "tcp_flags")
 CONTEXT = ("protocol", "server_port")
 K_MAX = 32

@@ -4,7 +4,6 @@ None of this looks into packets on fenxi's data path: names come from files that
 run over captures here.
 """
 
-import csv
 import ipaddress
 import subprocess
 
@@ -48,7 +47,11 @@ def run(args):
 
 def read_csv(path, needed, ragged=False):
     """The rows of a small CSV file, with their lines."""
-    found = table.read(path, ragged)
+    return with_lines(table.read(path, ragged), path, needed)
+
+
+def with_lines(found, path, needed):
+    """The rows of a table that has these columns, with their lines."""
     table.require(found, needed, path, f"its first line must be: {','.join(needed)}")
     return [(line, row) for (_, line), row in zip(found.places, found.rows)]
 
@@ -66,12 +69,11 @@ def read_pairs(path, key):
 
 def read_labels(path):
     """Labels by Community ID."""
-    with table.open_text(path) as file:
-        names = next(csv.reader(file), [])
-    by_id = "community_id" in names
+    listed = table.read(path)
+    by_id = "community_id" in listed.columns
     needed = ("community_id", "label") if by_id else ("proto", "src", "sport", "dst", "dport", "label")
     found = {}
-    for line, row in read_csv(path, needed):
+    for line, row in with_lines(listed, path, needed):
         if not row["label"].strip():
             raise in_line(path, line, "an empty label; complete or remove the line")
         found[row["community_id"].strip() if by_id else id_of(path, line, row)] = (row["label"].strip(), "")

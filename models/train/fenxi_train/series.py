@@ -13,6 +13,7 @@ import tempfile
 
 from . import collector, table
 from .errors import CANNOT_CREATE, NO_INPUT, Refusal, in_line
+from .inputs import K_MAX
 
 COLUMNS = (
     "capture", "flow", "proto", "src", "sport", "dst", "dport", "first_us", "packets", "bytes", "midstream",
@@ -85,20 +86,24 @@ def flows_of(path, capture, unit):
     """Rows by flow number; a flow's records are added up, and its last series counts."""
     rows = {}
     with table.open_text(path) as file:
-        for line, text in enumerate(file, 1):
+        lines = table.Lines(path, file)
+        for line, text in enumerate(lines, 1):
+            lines.new_row()
             if not text.strip():
                 continue
             try:
                 record = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise in_line(path, line, "not a JSON object; records are one object per line") from None
             if not isinstance(record, dict) or "type" not in record:
                 raise in_line(path, line, "not a record of fenxi: no type; see docs/records.md")
             if record["type"] == "flow" and record.get("proto") in (6, 17):
                 try:
                     add(rows, record, capture, record.get("series_unit", unit))
-                except (KeyError, TypeError, ValueError) as error:
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise in_line(path, line, f"not a flow record with a series ({error}); run fenxi with --series") from None
+                if len(rows) > table.FLOWS_LIMIT:
+                    raise in_line(path, line, f"more than {table.FLOWS_LIMIT:,} flows; give fewer records")
     return rows
 
 
@@ -114,6 +119,8 @@ def add(rows, record, capture, unit):
     row["packets"] += record["packets_fwd"] + record["packets_rev"]
     row["bytes"] += record["bytes_fwd"] + record["bytes_rev"]
     series = record["series"]
+    if len(series) > K_MAX:
+        raise ValueError(f"a series of {len(series)} numbers; {K_MAX} is the most")
     names = table.COLUMNS[unit]
     for part, field in FIELDS.items():
         if part == "flags" and record["proto"] != 6:
@@ -121,7 +128,10 @@ def add(rows, record, capture, unit):
         elif field in record and record[field] is not None:
             if len(record[field]) != len(series):
                 raise ValueError(f"{field} has {len(record[field])} numbers for {len(series)} lengths")
-            row[names[part]] = " ".join(str(int(v)) for v in record[field])
+            strange = [v for v in record[field] if type(v) is not int]
+            if strange:
+                raise ValueError(f"{field}: {str(strange[0])[:30]!r} is not a whole number")
+            row[names[part]] = " ".join(map(str, record[field]))
 
 
 def micros(text):

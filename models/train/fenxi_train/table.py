@@ -9,6 +9,7 @@ import csv
 import dataclasses
 import gzip
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -19,6 +20,10 @@ from .inputs import ACK, LENGTH_MAX, SYN, TCP, TIME_MAX, UDP
 LENGTH_LIMIT = 262_144  # no capture holds a longer packet
 TIME_LIMIT = 2**53
 LIST_LIMIT = 100_000  # characters
+ROW_LIMIT = 2**20  # characters of a row, as `fenxi model bench` has it
+FLOWS_LIMIT = 500_000  # flows of a table, as there
+CELLS_LIMIT = 60 * FLOWS_LIMIT  # cells of a table; a cell takes some 100 bytes of memory
+TABLE_LIMIT = 2**29  # characters of a table, unpacked
 CERTAIN = ("", "dpi")  # values of `confidence` that make a label count
 
 # The columns that hold a feature's numbers.
@@ -64,17 +69,55 @@ def open_text(path):
         raise Refusal(f"{path}: {error.strerror or error}", NO_INPUT) from None
 
 
+class Lines:
+    """The lines of a text file, of which no more than a row is in memory; after each row its reader calls `new_row`."""
+
+    def __init__(self, path, file):
+        self.path, self.file = path, file
+        self.number = self.total = 0
+        self.new_row()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        line = self.file.readline(ROW_LIMIT + 1)
+        if not line:
+            raise StopIteration
+        self.number, self.row, self.total = self.number + 1, self.row + len(line), self.total + len(line)
+        if self.row > ROW_LIMIT:
+            raise in_line(self.path, self.begin, f"a row of more than {ROW_LIMIT:,} characters; remove it, or close its quotes")
+        return line
+
+    def new_row(self):
+        self.begin, self.row = self.number + 1, 0
+
+
+def rows_of(path, lines, reader, columns):
+    """The rows of a reader of these lines; refuses a table that takes too much memory."""
+    limit = min(FLOWS_LIMIT, CELLS_LIMIT // columns)
+    for count, row in enumerate(reader, 1):
+        if count > limit:
+            raise in_line(path, lines.number, f"more than {limit:,} flows of {columns:,} columns; leave out flows or columns")
+        if lines.total > TABLE_LIMIT:
+            raise in_line(path, lines.number, f"more than {TABLE_LIMIT:,} characters; leave out flows or columns")
+        lines.new_row()
+        yield row
+
+
 def read(path, ragged=False):
     """One table; `ragged`: lines may have more or fewer cells than the first."""
-    csv.field_size_limit(LIST_LIMIT * 10)
+    csv.field_size_limit(ROW_LIMIT)
     rows, places = [], []
     try:
         with open_text(path) as file:
-            reader = csv.DictReader(file)
+            lines = Lines(path, file)
+            reader = csv.DictReader(lines)
             names = reader.fieldnames or []
             if not names:
                 raise Refusal(f"{path}: empty; a table begins with a line of column names")
-            for row in reader:
+            lines.new_row()
+            for row in rows_of(path, lines, reader, len(names)):
                 if ragged:
                     row = {k: v or "" for k, v in row.items() if k is not None}
                 elif None in row or None in row.values():
@@ -121,13 +164,21 @@ def require(table, names, path, why):
         raise Refusal(f"{path}: line 1: no column {', '.join(missing)}; {why}")
 
 
+def integer(text, base=10):
+    """A whole number in ASCII digits; int() also takes digits of other scripts, and `1_0`."""
+    digits = "[0-9a-fA-F]" if base == 16 else "[0-9]"
+    if not re.fullmatch(f"[+-]?{digits}{{1,30}}", text.strip()):
+        raise ValueError(f"'{text[:30]}' is not a whole number")
+    return int(text, base)
+
+
 def numbers(table, i, column, limit, base=10):
     """The whole numbers of one cell."""
     text = table.rows[i].get(column, "")
     if len(text) > LIST_LIMIT:
         raise table.refuse(i, f"{column}: {len(text)} characters; a series needs no more than 32 numbers")
     try:
-        found = [int(v, base) for v in text.split()]
+        found = [integer(v, base) for v in text.split()]
     except ValueError as error:
         raise table.refuse(i, f"{column}: {error}; write whole numbers with spaces between") from None
     if any(abs(v) > limit for v in found):
@@ -140,9 +191,9 @@ def whole(table, i, column, low, high):
     """One whole number of a row."""
     text = table.rows[i].get(column, "")
     try:
-        value = int(text)
-    except ValueError:
-        raise table.refuse(i, f"{column}: '{text[:30]}' is not a whole number") from None
+        value = integer(text)
+    except ValueError as error:
+        raise table.refuse(i, f"{column}: {error}") from None
     if not low <= value <= high:
         raise table.refuse(i, f"{column}: {value} is not within {low} to {high}")
     return value
@@ -224,6 +275,14 @@ def midstream(table):
             flags = numbers(table, i, "flags", 255, 16 if row.get("_hex_flags") else 10)
             found[i] = flags[0] & (SYN | ACK) != SYN
     return found
+
+
+def ports(table):
+    """Protocol and destination port of each flow's first packet; 0 where a table lacks them."""
+    if "dport" not in table.columns:
+        return [(0, 0)] * len(table.rows)
+    proto = lambda i: whole(table, i, "proto", 0, 255) if table.rows[i].get("proto") else 0
+    return [(proto(i), whole(table, i, "dport", 0, 65_535)) for i in range(len(table.rows))]
 
 
 def protocol(table, i):

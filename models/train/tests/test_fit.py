@@ -105,6 +105,31 @@ def test_rare_and_foreign_labels_become_the_outlier_class(fenxi_train, tmp_path)
     assert bundle.read(tmp_path / "b").labels == ["mail", "names", "web", "unknown"]
 
 
+def test_labels_that_are_no_class_are_told_with_reason_and_cure(fenxi_train, tmp_path):
+    content = rows(240)
+    for row in content:
+        if row["label"] == "names":  # 80 flows, of two packets with payload each
+            for column in ("data_lengths", "data_payloads", "data_offsets_us"):
+                row[column] = " ".join(row[column].split()[:2])
+    content += [{**r, "label": "rare"} for r in rows(3)]
+    table = save(tmp_path / "t.csv", content)
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--depths", "3,5", *FAST)
+    assert code == 0 and bundle.read(tmp_path / "b").labels == ["mail", "web", "unknown"]
+    told = [line for line in err.splitlines() if "not a class" in line]
+    assert told == [
+        "fenxi-train: not a class: names: 0 of its 80 flows have 3 packets with layer-4 payload, and a class needs 5;"
+        " 2 as the first depth keeps it (--depths)",
+        "fenxi-train: not a class: rare: 3 of its 3 flows have 3 packets with layer-4 payload, and a class needs 5;"
+        " give more of its flows, or a smaller --min-flows",
+    ]
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "c", "--depths", "2,5", *FAST)
+    assert code == 0 and "names" in bundle.read(tmp_path / "c").labels and "not a class: names" not in err
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "d", "--k", "3", "--classes", "web,names,typo", *FAST)
+    assert code == 0 and "not a class: names: 0 of its 80" in err and "not a class: typo: 0 of its 0" in err
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "e", "--k", "3", "--min-sources", "2", *FAST)
+    assert code == 65 and "not a class" not in err
+
+
 def test_compare_scores_an_easy_table_and_foreign_labels(fenxi_train, table, tmp_path):
     fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", *FAST, "--steps", "300")
     other = save(tmp_path / "o.csv", rows(seed=7) + [{**r, "label": "new"} for r in rows(6, seed=8)])
@@ -133,3 +158,31 @@ def test_confusions_are_shares_of_wrong_labels():
     assert hosts.confusions(truth, given) == {1: {0: 0.5}}
     row = np.exp(hosts.log_row(1, 0.8, [0, 1, 2], {0: 0.5})) - hosts.FLOOR
     assert np.allclose(row, [0.1, 0.8, 0.1])
+
+
+def test_the_walk_through_the_depths_is_that_of_the_data_path():
+    from types import SimpleNamespace
+
+    from fenxi_train import calibrate
+
+    a, b, unknown = np.eye(3)
+    weak = 0.8 * a + 0.2 * b
+    flows = [  # answers at two depths, elements, class by the port; class and what decided
+        ((a, a), 2, 1, 0, "depth 1"),
+        ((unknown, a), 2, -1, 0, "depth 2"),  # a sure unknown ends nothing
+        ((unknown, unknown), 2, -1, -1, "nothing"),  # and is no name
+        ((unknown, unknown), 2, 1, 1, "port"),
+        ((weak, weak), 2, 1, 0, "not sure"),  # the last answer stands against a port
+        ((weak, weak), 1, 1, 1, "port"),  # an earlier one does not
+        ((weak, weak), 1, -1, 0, "not sure"),
+        ((0.6 * a + 0.4 * b,) * 2, 2, -1, -1, "nothing"),
+        ((a, a), 0, 1, 1, "port"),
+    ]
+    answers, counts, ports, classes, kinds = zip(*flows)
+    seen = SimpleNamespace(classes=np.zeros(len(flows), int), counts=np.array(counts), outlier=2)
+    by_depth = {depth: np.array([answer[i] for answer in answers]) for i, depth in enumerate((1, 2))}
+    found = calibrate.walk(seen, by_depth, (1, 2), [0.9, 0.9], 0.7, np.array(ports))
+    assert (tuple(found[0]), tuple(found[1])) == (classes, kinds)
+    # Of a model with a single depth the answer stands, whatever it is.
+    found = calibrate.walk(seen, by_depth, (2,), [0.9], 0.7, np.array(ports))
+    assert tuple(found[0]) == (0, 0, -1, -1, 0, 1, -1, -1, 1)

@@ -1,9 +1,15 @@
 """Bad tables: one line that names file, line and cure, and a code of sysexits.h."""
 
 import gzip
+import pathlib
+import resource
+import subprocess
+import sys
 
 import pytest
 from conftest import COLUMNS, FAST, rows, save
+
+PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 def broken(**cells):
@@ -13,8 +19,13 @@ def broken(**cells):
 
 
 @pytest.mark.parametrize("cells, text", [
-    ({"data_lengths": "12 abc 3"}, "data_lengths: invalid literal"),
-    ({"data_lengths": "1.5 2 3"}, "data_lengths: invalid literal"),
+    ({"data_lengths": "12 abc 3"}, "data_lengths: 'abc' is not a whole number"),
+    ({"data_lengths": "1.5 2 3"}, "data_lengths: '1.5' is not a whole number"),
+    ({"data_lengths": "1_0_0 2 3"}, "data_lengths: '1_0_0' is not a whole number"),
+    ({"data_lengths": "١٠٠ 2 3"}, "data_lengths: '١٠٠' is not a whole number"),
+    ({"data_lengths": "9" * 5000}, "is not a whole number"),
+    ({"dport": "4_43"}, "dport: '4_43' is not a whole number"),
+    ({"proto": "tcp"}, "proto: 'tcp' is not a whole number"),
     ({"data_lengths": "100 -99999999999999999999 100"}, "is beyond 262144"),
     ({"data_lengths": "100 0 100"}, "a length of 0"),
     ({"data_lengths": "100 " * 40_000}, "characters"),
@@ -41,6 +52,35 @@ def test_a_file_that_is_no_table(fenxi_train, tmp_path, content, text):
     (tmp_path / "t.csv").write_bytes(content)
     code, _, err = fenxi_train("fit", tmp_path / "t.csv", "--out", tmp_path / "b", "--k", "3", *FAST)
     assert code == 65 and text in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("parts, text", [
+    ((b"a,b\n1,", (b"0" * 2**20, 3000), b"\n"), "line 2: a row of more than 1,048,576 characters"),  # a line of 3 GB
+    ((b"a,b\n" b'1,"', (b"0" * 999 + b"\n", 10_000), b'"\n'), "line 2: a row of more than 1,048,576 characters"),
+    ((b"0", (b",0" * 10**6, 10), b"\n"), "line 1: a row of more than 1,048,576 characters"),  # 10^7 columns
+    ((b"a,b", (b"\n" * 10**6, 40)), "line 2: a row of more than"),
+    ((b"a,b\n", (b"1,2\n" * 10**6, 40)), "line 500002: more than 500,000 flows of 2 columns"),
+])
+def test_a_small_file_does_not_take_all_memory(tmp_path, parts, text):
+    zipped = (gzip.compress(p, 1) if isinstance(p, bytes) else gzip.compress(p[0], 1) * p[1] for p in parts)
+    (tmp_path / "t.csv.gz").write_bytes(b"".join(zipped))
+    command = [sys.executable, "-m", "fenxi_train", "fit", str(tmp_path / "t.csv.gz"), "--out", str(tmp_path / "b")]
+    limited = lambda: resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE, preexec_fn=limited)
+    assert done.returncode == 65 and f"t.csv.gz: {text}" in done.stderr and done.stderr.count("\n") == 1, done.stderr[-2000:]
+
+
+def test_bounds_of_a_table(fenxi_train, tmp_path, monkeypatch):
+    from fenxi_train import table
+
+    (tmp_path / "t.csv").write_text("a,b,c\n" + "1,2,3\n" * 10)
+    fit = lambda: fenxi_train("fit", tmp_path / "t.csv", "--out", tmp_path / "b", *FAST)
+    for name, limit, text in (("CELLS_LIMIT", 27, "line 11: more than 9 flows of 3 columns"), ("TABLE_LIMIT", 59, "line 10: more than 59 characters")):
+        with monkeypatch.context() as patch:
+            patch.setattr(table, name, limit)
+            code, _, err = fit()
+            assert code == 65 and text in err and err.count("\n") == 1
+    assert "no column" in fit()[2]  # all is well with the bounds as they are
 
 
 def test_missing_files_and_labels(fenxi_train, tmp_path):

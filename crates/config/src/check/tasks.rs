@@ -241,6 +241,7 @@ impl<'a> Asked<'a> {
             false => self.mark_mask(),
         };
         let when_origin = self.when_origin().clone();
+        let policy_origin = self.origin(TaskKey::Policy, KeyId::AnalyticsPolicy).clone();
         let model_origin = self.origin(TaskKey::Model, KeyId::ModelPath).clone();
         let depths = self.own(TaskKey::Depths);
         let depths_origin = depths.map_or(self.named_at(), |own| &own.origin).clone();
@@ -258,6 +259,7 @@ impl<'a> Asked<'a> {
             when_origin,
             devices,
             batching: own.batching.checked(),
+            policy_origin,
             cache: is_on.then_some(own.cache),
             priority: own.priority,
             min_confidence: own.labels.min_confidence,

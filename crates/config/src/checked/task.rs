@@ -38,6 +38,8 @@ pub struct Task {
     pub devices: Vec<Device>,
     /// When a batch fires.
     pub batching: Analytics,
+    /// Where the policy was set.
+    pub policy_origin: Origin,
     /// The prefix cache; `None`: off.
     pub cache: Option<Cache>,
     /// Where devices cannot keep up, series of the task with the lowest number are shed first; 0 to 9.

@@ -62,7 +62,7 @@ keys! {
             => |d, s| s.put(&mut d.io.interfaces);
         IoCapture: restart "io.capture", Kind::OneOf(Capture::NAMES), "\"all\"", "",
             "mode tap and mark: all packets come up from the kernel, or the first ones of each flow (Linux 6.6 or later), and it \
-             counts the others; where the kernel refuses, all come up"
+             counts the others; where the kernel refuses, all come up. The default of mode mark is \"first\""
             => |d, s| s.put(&mut d.io.capture);
         IoCountedFlows: restart "io.counted_flows", integer(1024, MAX_FLOWS_MAX as i64), "131072", "flows",
             "capture first: flows that the kernel counts, for each interface and flow manager; it takes 88 bytes for each at \
@@ -227,7 +227,8 @@ keys! {
         AnalyticsPolicy: live "analytics.policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "",
             "when a batch fires: at the timeout with carry-over (Alg. 2) or padding (Alg. 1), whenever the device is free \
              (none), when it is as large as the device takes (max), as late as latency_goal_ms allows (slo, Batchy), or at \
-             once or full, whichever keeps latency_goal_ms (on-off, Batchy's controller without sizes between)"
+             once or full, whichever keeps latency_goal_ms (on-off, Batchy's controller without sizes between). The default of \
+             mode mark is \"slo\", unless timeout_ms, phi or max_wait_ms is set"
             => |d, s| s.put(&mut d.batching.policy);
         AnalyticsTimeoutMs: live "analytics.timeout_ms", TIMEOUT_MS, "10.0", "milliseconds",
             "how long the oldest series waits before a batch is composed"

@@ -1,6 +1,10 @@
 //! `[mark]`: what it comes to, and what is said where it does not fit.
 
+use std::time::Duration;
+
 use super::{load, origin};
+use crate::Config;
+use crate::checked::{BatchPolicy, Capture};
 
 #[test]
 fn marks_are_bits_as_rules_see_them() {
@@ -199,4 +203,81 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
             "mark.class (c.toml:4): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out"
         ]
     );
+}
+
+/// A connection gets its mark while its first packets pass, so mode mark has defaults of its own, which any setting outranks.
+#[test]
+fn mode_mark_has_defaults_of_its_own_and_settings_win() {
+    const BY_MODE: &str = "default of mode mark";
+    let slo = |ms| BatchPolicy::Slo {
+        latency_goal: Duration::from_micros(ms * 1000),
+        delta: 0.05,
+    };
+    let of = |file: &str, sets: &[&str]| {
+        let (config, effective) = load(file, &[], sets).unwrap();
+        let origins = ["io.capture", "analytics.policy"].map(|key| origin(&effective, key));
+        let policies = config.tasks.iter().map(|it| it.batching.policy);
+        assert_eq!(config.analytics.policy, config.tasks[0].batching.policy);
+        (config.io.capture, policies.collect::<Vec<_>>(), origins)
+    };
+    let built_in = || ["built-in"; 2].map(str::to_owned);
+    for mode in ["tap", "inline"] {
+        let file = format!("[io]\nmode = \"{mode}\"\ninterfaces = [\"a\", \"b\"]");
+        assert_eq!(
+            of(&file, &[]),
+            (Capture::All, vec![BatchPolicy::CarryOver], built_in())
+        );
+    }
+    let mark = "[io]\nmode = \"mark\"\n";
+    let (capture, policies, origins) = of(mark, &[]);
+    assert_eq!((capture, &policies[..]), (Capture::First, &[slo(2)][..]));
+    assert_eq!(origins, [BY_MODE; 2]);
+    for (sets, expected) in [
+        (&["analytics.policy=carry-over"][..], BatchPolicy::CarryOver),
+        (&["analytics.policy=none"], BatchPolicy::None),
+        (&["analytics.timeout_ms=3"], BatchPolicy::CarryOver),
+        (&["analytics.phi=0.5"], BatchPolicy::CarryOver),
+        (&["analytics.latency_goal_ms=4"], slo(4)),
+    ] {
+        assert_eq!(of(mark, sets).1, [expected], "{sets:?}");
+    }
+    let (capture, _, origins) = of(mark, &["io.capture=all"]);
+    assert_eq!((capture, &*origins[0]), (Capture::All, "--set"));
+
+    let tasks = |own: &str| {
+        format!("{mark}[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\nmodel = \"m\"\n{own}\n")
+    };
+    let carry_over = BatchPolicy::CarryOver;
+    for (own, expected) in [
+        ("", [slo(2), slo(2)]),
+        ("latency_goal_ms = 20.0", [slo(2), slo(20)]),
+        ("policy = \"max\"", [slo(2), BatchPolicy::Max]),
+        ("timeout_ms = 5.0", [carry_over, carry_over]),
+    ] {
+        assert_eq!(of(&tasks(own), &[]).1, expected, "{own}");
+    }
+    let (_, policies, _) = of(&tasks("policy = \"on-off\""), &[]);
+    assert_eq!(policies[0], carry_over, "goals are kept in one way");
+}
+
+/// A reload cannot change the mode, so it brings no default of another one; a replay, which sets no marks, keeps that of all modes.
+#[test]
+fn defaults_of_a_mode_are_those_of_the_run() {
+    let read = |sets: &[&str]| {
+        let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
+        Config::from_layers(&[], &[], &sets, Vec::new()).unwrap()
+    };
+    let [tap, mark] = [read(&[]), read(&["io.mode=mark"])];
+    for (running, next) in [(&tap, &mark), (&mark, &tap)] {
+        let taken = next.taken_over_by(running).unwrap();
+        let policies = [&taken, running].map(|it| it.config.analytics.policy);
+        assert_eq!(policies[0], policies[1]);
+        assert_eq!(taken.config.io, running.config.io);
+    }
+    assert_eq!(
+        mark.replayed().config.tasks[0].batching,
+        tap.config.tasks[0].batching
+    );
+    let asked = read(&["io.mode=mark", "analytics.policy=slo"]).replayed();
+    assert!(asked.config.analytics.policy.plans());
 }

@@ -450,8 +450,7 @@ fn check_meaning(dir: &Path, what: &str, found: &[String], state: &[String]) -> 
         return Ok(());
     }
     Err(Error::data(format!(
-        "{}: the {what} are {}, but those of the model in use are {}; a model that is swapped in has the same, in the \
-         same order",
+        "{}: the {what} are {}, but those of the model in use are {}; restart to use this model",
         dir.display(),
         found.join(", "),
         state.join(", ")
@@ -465,7 +464,7 @@ fn check_midstream(dir: &Path, found: &Bundle, state: &Bundle) -> Result<(), Err
         return Ok(());
     }
     Err(Error::data(format!(
-        "{}: midstream is {}, but {} of the model in use; a model that is asked about other flows is brought in by a restart",
+        "{}: midstream is {}, but {} of the model in use; restart to use this model",
         dir.display(),
         found.midstream(),
         state.midstream(),

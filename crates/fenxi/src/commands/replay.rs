@@ -8,8 +8,8 @@ use crate::outcome::Outcome;
 use crate::protocol::FlowQuery;
 use crate::replay::{self, Plan};
 use crate::summary::Summary;
-use config::Config;
 use config::when::{Term, shortened};
+use config::{Config, Sources};
 use dataplane::bundle::find_bundle;
 
 /// Replays, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
@@ -27,7 +27,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .cloned()
         .chain(args.output.sets())
         .collect();
-    let mut config = Config::load(args.config.config.as_deref(), &sets)?;
+    let sources = Sources::named(args.config.config.as_deref(), &sets);
+    let mut config = sources.load()?.replayed().config;
     // A collector of live traffic must not get that of a capture because both have one configuration.
     if args.output.ipfix.is_none() {
         config.ipfix.to = None;

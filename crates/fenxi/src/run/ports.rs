@@ -68,7 +68,7 @@ pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result
 
 /// Opens all interfaces for `workers` flow workers, over the rings of the process before where there are some that fit; gives each
 /// worker its ports, in the order of the configuration. Where the kernel does not send up the first packets only, all come up, and
-/// a warning says so.
+/// the log says so: as a warning if somebody asked for the first ones.
 ///
 /// # Errors
 /// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
@@ -93,7 +93,11 @@ pub fn open(
     let adopted = kept.adopt(&interfaces(None), workers as u16);
     let opened = match adopted.map_or_else(|| open(first), Ok) {
         Err(refused @ OpenError::FirstPackets { .. }) => {
-            warn!("{refused}; all packets come up instead, as with io.capture = \"all\"");
+            let so = "all packets come up instead, as with io.capture = \"all\"";
+            match io.capture_origin.is_default() {
+                true => info!("{refused}; {so}"),
+                false => warn!("{refused}; {so}"),
+            }
             open(None)
         }
         opened => opened,

@@ -8,8 +8,9 @@ use cring::Unit;
 use flowmgr::{SeriesTask, table_bytes};
 
 use config::Config;
-use config::checked::{self, BatchPolicy, DeviceThread, IoMode, MarkAs};
+use config::checked::{self, BatchPolicy, Capture, DeviceThread, IoMode, MarkAs};
 use config::layout::SessionPlace;
+use config::origin::Origin;
 use dataplane::bundle::series_tasks;
 use dataplane::label_map::{LabelEffect, LabelMap};
 use dataplane::placement::{Cores, Role, Thread};
@@ -73,7 +74,7 @@ fn draw(
         page,
         "pipeline {layout}, {instances}
 
-  port                    bursts of {burst}
+  port                    bursts of {burst}{first}
    │
   {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; labels: {effect}
    │        ▲
@@ -88,6 +89,7 @@ fn draw(
         analytics_managers = several(layout.analytics_managers, "analytics manager"),
         device = several(layout.devices, "device"),
         burst = config.io.burst,
+        first = first_packets(config),
         flows = flow.max_flows,
         buckets = flow.buckets,
         mib = bytes.div_ceil(1 << 20),
@@ -104,12 +106,32 @@ fn draw(
         k = most_elements(bundle),
         elements = elements(bundle),
         depths = depths(bundle),
-        policy = policy(config),
+        policy = policy(config) + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
         devices = devices.join(", "),
         cache = cache(config, bundle),
         effect = effect(config, map),
     );
     page
+}
+
+/// Whether only the first packets of each flow come up.
+fn first_packets(config: &Config) -> String {
+    let io = &config.io;
+    match io.capture {
+        Capture::First => format!(
+            "; first packets of each flow only{}",
+            by_mode(Some(&io.capture_origin))
+        ),
+        Capture::All => String::new(),
+    }
+}
+
+/// That a value is the default of the mode, where it is.
+fn by_mode(origin: Option<&Origin>) -> String {
+    match origin {
+        Some(origin @ Origin::Mode(_)) => format!(" ({origin})"),
+        _ => String::new(),
+    }
 }
 
 /// The depths below k, in words.

@@ -37,7 +37,9 @@ pub fn look(config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
                 tried,
                 "packet sockets, which copy every packet",
             )),
-            (Backend::AfPacket, Some(_)) => Some(of_first(name, tried)),
+            (Backend::AfPacket, Some(_)) => {
+                Some(of_first(name, tried, io.capture_origin.is_default()))
+            }
             (Backend::AfXdp, _) => Some(of_xdp(name, tried)),
             (Backend::Dpdk, _) => Some(plain(
                 name,
@@ -56,8 +58,8 @@ fn plain(name: &str, tried: Result<(), OpenError>, what: &str) -> Finding {
     }
 }
 
-/// It stays a warning, because all packets can come up instead.
-fn of_first(name: &str, tried: Result<(), OpenError>) -> Finding {
+/// It stays a warning, because all packets can come up instead; and not even that where nobody asked for the first ones.
+fn of_first(name: &str, tried: Result<(), OpenError>, is_default: bool) -> Finding {
     let Err(error) = tried else {
         let cause = "the first packets of each flow come up, and the kernel counts the others";
         return Finding::ok(CHECK, name, cause);
@@ -66,7 +68,11 @@ fn of_first(name: &str, tried: Result<(), OpenError>) -> Finding {
     let lacks_rights = why.contains(FIRST_NEEDS);
     let lines = settings(include_str!("../../../../../packaging/systemd/first.conf"));
     let cause = format!("{why}; all packets will come up by packet sockets, which costs more");
-    Finding::warning(CHECK, name, cause).cure_if(lacks_rights.then(|| drop_in("first", &lines)))
+    let finding = match is_default {
+        true => Finding::ok(CHECK, name, cause),
+        false => Finding::warning(CHECK, name, cause),
+    };
+    finding.cure_if(lacks_rights.then(|| drop_in("first", &lines)))
 }
 
 fn of_xdp(name: &str, tried: Result<(), OpenError>) -> Finding {

@@ -244,9 +244,6 @@ fn asked_again(subject: &Subject, asked: &Asked) -> String {
         (Ok(rows), _) if rows.is_empty() => {
             "no probabilities: the series is shorter than the first depth".to_owned()
         }
-        (Ok(_), _) => format!(
-            "[probabilities]: the model in use was asked again just now, with the same numbers, on {}",
-            asked.device
-        ),
+        (Ok(_), _) => format!("[probabilities]: recomputed now, on {}", asked.device),
     }
 }

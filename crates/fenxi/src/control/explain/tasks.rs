@@ -45,7 +45,7 @@ pub fn when(config: &Config, number: usize) -> String {
 pub fn part(tasks: &[AskedTask], config: &Config, number: usize) -> (String, String, Vec<Answer>) {
     let AskedTask { asked, subject, .. } = &tasks[number];
     let mut answers = answers(subject, &asked.bundle, asked);
-    let (why, advice) = why::sentences(subject, &asked.bundle);
+    let (why, advice) = why::sentences(subject, asked, &config.of_task(number));
     if subject.decision.is_some() {
         return (why, advice, answers);
     }

@@ -1,21 +1,30 @@
 //! The reason in a sentence, and what to do about it.
 
 use accel::Bundle;
+use config::Config;
+use dataplane::devices::thresholds;
 use flowmgr::Standing;
 use flowmgr::record::{DecidedBy, Decision, EndReason};
 
-use super::Subject;
+use super::{Asked, Subject, class_name};
 
-/// Why the flow has its label or none, and what the user can do; the latter may be empty.
-pub fn sentences(subject: &Subject, bundle: &Bundle) -> (String, String) {
+/// Why the flow has its label or none, and what the user can do; the latter may be empty. `config` is that of the task.
+pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, String) {
+    let bundle = &asked.bundle;
     match (subject.decision, subject.standing) {
-        (Some(decision), _) => labelled(subject, decision, bundle),
+        (Some(decision), _) => labelled(subject, decision, asked, config),
         (None, Some(standing)) => waiting(standing, bundle),
         (None, None) => ended(subject, bundle),
     }
 }
 
-fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, String) {
+fn labelled(
+    subject: &Subject,
+    decision: Decision,
+    asked: &Asked,
+    config: &Config,
+) -> (String, String) {
+    let bundle = &asked.bundle;
     let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
     let depth = bundle
         .depths()
@@ -53,9 +62,10 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
                 "`fenxi policy explain` shows which rule".to_owned(),
             );
         }
-        _ if is_unknown => format!(
-            "the model's likeliest class had a confidence below model.min_confidence after {elements}, so the label is \"unknown\"{took}"
-        ),
+        _ if is_unknown => {
+            let guess = unknown(decision, confidence, asked, config);
+            format!("after {elements}, {guess}{took}")
+        }
         DecidedBy::Cache => format!(
             "an earlier flow began with the same {elements}, and the prefix cache remembered the model's answer{took}"
         ),
@@ -74,6 +84,39 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
         (false, true) => "",
     };
     (why, advice.to_owned())
+}
+
+/// Why the model's answer is "unknown". The data path keeps its confidence; what the guess was, the model says again.
+fn unknown(decision: Decision, confidence: f64, asked: &Asked, config: &Config) -> String {
+    let bundle = &asked.bundle;
+    let mut depths = bundle.depths().iter();
+    let at = depths.position(|depth| depth.elements == usize::from(decision.depth));
+    let rows = asked.probabilities.as_deref().unwrap_or_default();
+    let best = at.and_then(|at| rows.get(at)).map(|row| {
+        let ranked = row.iter().enumerate();
+        ranked
+            .max_by(|a, b| a.1.total_cmp(b.1))
+            .map_or(0, |it| it.0)
+    });
+    let label = best.filter(|best| *best < bundle.labels().len());
+    let least = match (thresholds(config, bundle), label) {
+        (Ok(thresholds), Some(class)) => thresholds.get(class),
+        _ => config
+            .model
+            .min_confidence
+            .unwrap_or(bundle.min_confidence()),
+    };
+    let is_too_unsure = confidence < f64::from(least);
+    match (label, best) {
+        (Some(class), _) if is_too_unsure => format!(
+            "best guess {} {confidence:.2}, below {least}: too unsure",
+            class_name(bundle, class as u16)
+        ),
+        (None, None) if is_too_unsure => {
+            format!("the best guess had {confidence:.2}, below {least}: too unsure")
+        }
+        _ => format!("the model takes it for none of its labels: unknown {confidence:.2}"),
+    }
 }
 
 fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {

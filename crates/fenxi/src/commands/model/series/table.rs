@@ -9,7 +9,7 @@ use labelled::table::Table;
 use super::Samples;
 use crate::exit::Failure;
 
-/// The label that a model uses for everything without a label of its own, if it has one.
+/// The label that a model without a column "unknown" may use for everything without a label of its own.
 const OTHER: &str = "other";
 /// The confidence of labels that were found in the flow's bytes and not guessed.
 const CERTAIN: &str = "dpi";
@@ -39,17 +39,19 @@ pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     Ok(samples)
 }
 
-/// The bundle's class for the flow's label: its full name, the part before the first dot, or "other". `None` if the label
-/// was not found in the flow's bytes.
+/// The bundle's class for the flow's label: its full name, the part before the first dot, "other", or the column "unknown".
+/// `None` if the label was not found in the flow's bytes.
 fn class_of(label: &str, confidence: Option<&str>, bundle: &Bundle) -> Option<usize> {
     if label.is_empty() || confidence.is_some_and(|confidence| confidence != CERTAIN) {
         return None;
     }
     let class = |name: &str| bundle.labels().iter().position(|label| label.name == name);
     let protocol = label.split('.').next().unwrap_or(label);
+    let (labels, columns) = (bundle.labels().len(), bundle.shape().classes);
     class(label)
         .or_else(|| class(protocol))
         .or_else(|| class(OTHER))
+        .or((columns > labels).then_some(labels))
 }
 
 #[cfg(test)]
@@ -91,7 +93,7 @@ mod tests {
         let manifest = manifest.replacen("k = 10\nfeatures = [\"signed_length\"]", &lines, 1);
         std::fs::write(dir.path().join("model.toml"), manifest).unwrap();
         let zeros = |count: usize| vec!["0"; count].join(",");
-        let (inputs, outputs) = (zeros(3 * features.len()), zeros(bundle().labels().len()));
+        let (inputs, outputs) = (zeros(3 * features.len()), zeros(bundle().shape().classes));
         std::fs::write(dir.path().join("golden/inputs.csv"), inputs).unwrap();
         std::fs::write(dir.path().join("golden/outputs.csv"), outputs).unwrap();
         Bundle::open(dir.path()).unwrap()
@@ -110,7 +112,7 @@ mod tests {
         for (label, confidence, expected) in [
             ("TLS", "dpi", class("TLS")),
             ("TLS.Google", "dpi", class("TLS")),
-            ("DNS", "dpi", class("other")),
+            ("DNS", "dpi", Some(bundle().labels().len())),
             ("TLS", "port", None),
             ("", "dpi", None),
         ] {
