@@ -10,7 +10,7 @@ use super::Subject;
 pub fn sentences(subject: &Subject, bundle: &Bundle) -> (String, String) {
     match (subject.decision, subject.standing) {
         (Some(decision), _) => labelled(subject, decision, bundle),
-        (None, Some(standing)) => waiting(standing, bundle),
+        (None, Some(standing)) => waiting(subject, standing, bundle),
         (None, None) => ended(subject, bundle),
     }
 }
@@ -49,8 +49,11 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
         }
         DecidedBy::Rule => {
             return (
-                "a rule gives the flow this label, so no model was asked".to_owned(),
-                "`fenxi policy explain` shows which rule".to_owned(),
+                format!(
+                    "{} gives the flow this label, so no model was asked",
+                    rule(subject)
+                ),
+                String::new(),
             );
         }
         _ if is_unknown => format!(
@@ -76,7 +79,7 @@ fn labelled(subject: &Subject, decision: Decision, bundle: &Bundle) -> (String, 
     (why, advice.to_owned())
 }
 
-fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
+fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, String) {
     let unit = noun(bundle);
     let first = bundle
         .depths()
@@ -92,8 +95,8 @@ fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
             "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi does not see their first packets",
         ),
         Standing::Unasked => (
-            "a rule says that no model is asked about this flow".to_owned(),
-            "`fenxi policy explain` shows which rule",
+            format!("{} says that no model is asked about this flow", rule(subject)),
+            "",
         ),
         Standing::NotAsked => ("the task is not asked about this flow".to_owned(), ""),
         Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
@@ -147,6 +150,14 @@ fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
         _ => "",
     };
     (why, advice.to_owned())
+}
+
+/// The flow's rule.
+fn rule(subject: &Subject) -> String {
+    match subject.rule {
+        Some(number) => format!("rule {number}"),
+        None => "a rule".to_owned(),
+    }
 }
 
 /// What an element is, in the plural.
