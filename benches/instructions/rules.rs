@@ -82,8 +82,8 @@ fn within(question: &RuleQuestion, filters: &[Filter<u32>]) -> RuleQuestion {
 fn read() -> RuleSet {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions/rules.classbench");
     let options = Options {
-        interfaces: &[],
         format: Some(Format::ClassBench),
+        ..Options::default()
     };
     let mut set = rulefiles::read(&path, &options)
         .expect("a file of rules")

@@ -135,6 +135,27 @@ fn few_lines_cannot_make_many_filters() {
     );
 }
 
+/// Equal rules, and rules of wide ranges of ports, at sizes at which comparing each with each would not end.
+#[test]
+fn many_rules_for_the_same_flows_are_checked() {
+    let mut equal = "source,dscp\n".to_owned();
+    for at in 0..300_000 {
+        let _ = writeln!(equal, "10.0.0.0/8,{}", at % 64);
+    }
+    let mut ranges = "source,destination_port,dscp\n".to_owned();
+    for at in 0..200_000 {
+        let first = at * 7919 % 60_000;
+        let _ = writeln!(ranges, "10.0.0.0/8,{first}-{},{}", first + 5000, at % 64);
+    }
+    for (text, rules) in [(equal, 300_000), (ranges, 200_000)] {
+        let files = Files::new(&[("r.csv", &text)]);
+        let told = files.ran("check", &["--json"]).expect_code(0).json();
+        assert_eq!(told["rules"], rules);
+        let told = files.ran("stats", &["--json"]).expect_code(0).json();
+        assert_eq!(told["v4_filters"], rules);
+    }
+}
+
 /// Duplicates and contradictions are no errors, but each is named with the rule that it loses against; two rules of one name are
 /// an error.
 #[test]

@@ -349,6 +349,12 @@ fn rules_that_a_run_cannot_keep_are_refused() {
         );
         assert!(said.contains(&expected), "{said}");
     }
+    let mut check = common::fenxi(["check", "--config-only", "--set", "io.mode=tap"]);
+    fs::write(&file, rule("dscp = \"EF\"")).unwrap();
+    check.args(["--set", &format!("policy.rules={}", file.display())]);
+    let said = common::run(check).expect_code(0).stdout;
+    let expected = "rules.toml:1: dscp: no effect in mode tap";
+    assert!(said.contains(expected), "{said}");
     let check = |rules: &str, code| check_in("mark", rules, code);
     let said = check(&rule("app = \"Napster\"\ndscp = \"CS1\""), 65);
     assert!(
@@ -359,5 +365,119 @@ fn rules_that_a_run_cannot_keep_are_refused() {
     let expected =
         "rules.toml:1: mirror: only mode inline can copy packets, and io.mode is \"mark\"";
     assert!(said.contains(expected), "{said}");
-    check(&rule("dscp = \"CS1\""), 0);
+    // A DSCP needs bits in the mark, and a mark those of the mask.
+    let said = check(&rule("dscp = \"CS1\""), 78);
+    let expected = "rules.toml:1: dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \"label\"; set mark.as = \"dscp\"";
+    assert!(said.contains(expected), "{said}");
+    check(&rule("dscp = \"CS1\"\nmark = 0x1000000"), 0);
+    let said = check(&rule("mark = \"0x1000000/0x1000001\""), 65);
+    let expected = "rules.toml:1: mark: the mask of 0x1000000/0x1000001 has bits outside of mark.mask = 0xff000000";
+    assert!(said.contains(expected), "{said}");
+}
+
+/// A rule counts the packets of a flow that goes on, before any record has them, and the same number once it has ended.
+#[test]
+fn rules_count_flows_that_go_on() {
+    let Some(lab) = Lab::bridged("rulecount", &[]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let four = rule(&format!(
+        "name = \"four\"\nsource = \"{}\"\ndscp = \"AF41\"",
+        LEFT[0]
+    ));
+    fs::write(&file, four).unwrap();
+    let rules = format!("policy.rules={}", file.display());
+    let timeouts = [
+        "--set",
+        "flow.active_timeout_s=0",
+        "--set",
+        "flow.idle_timeout_s=10",
+    ];
+    let live = inline::start(&lab, &[&["--set", rules.as_str()], &timeouts[..]].concat());
+    let shown = |live: &Live| {
+        let show = live
+            .ctl(&["policy", "show", "four", "--counters"])
+            .expect_code(0)
+            .stdout;
+        let row = show.lines().nth(1).unwrap().to_owned();
+        let cells: Vec<&str> = row.split_whitespace().skip(1).take(3).collect();
+        cells.join(" ")
+    };
+    // 20 to 26 bytes there, 400 to 406 back, and 28 of headers.
+    let all = "1 14 3,374";
+    let _flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 7);
+    live.wait_for("packets of the flow count", |live| shown(live) == all);
+    let of_records = |live: &Live| live.metric_sum("fenxi_policy_rule_packets_total");
+    assert_eq!(of_records(&live), 0.0, "no record has them");
+    live.wait_for("the flow ends", |live| of_records(live) == 14.0);
+    live.wait_for("they count once", |live| shown(live) == all);
+    live.terminate(0);
+}
+
+/// A pipe in place of the file is refused at once, before and during a run.
+#[test]
+fn a_pipe_in_place_of_the_rules_is_refused() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("r.csv");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let rules = format!("policy.rules={}", pipe.display());
+    let check = common::fenxi(["check", "--config-only", "--set", &rules]);
+    let said = common::run(check).expect_code(65).stderr;
+    let expected = format!(
+        "fenxi: policy.rules: {}: not a regular file; copy the rules into one\n",
+        pipe.display()
+    );
+    assert_eq!(said, expected);
+
+    let Some(lab) = Lab::routed("rulepipe", false, &[]) else {
+        return;
+    };
+    let live = Live::start(&lab, "router", &["--set", "io.interfaces=[\"in\"]"]);
+    let load = ["policy", "load", pipe.to_str().unwrap()];
+    let said = live.ctl(&load).expect_code(78).stderr;
+    assert!(said.contains("r.csv: not a regular file"), "{said}");
+    live.ctl(&["policy", "add", "label = \"DNS\""])
+        .expect_code(0);
+    live.terminate(0);
+}
+
+/// In mode mark a rule's DSCP goes into the mark of the connection, where marks hold a DSCP; `explain` names the rule and the mark.
+#[test]
+fn a_dscp_of_a_rule_is_in_the_mark() {
+    let Some(lab) = Lab::routed("ruledscp", false, &["conntrack"]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.toml");
+    let four = Lab::server(false);
+    let calls =
+        format!("name = \"calls\"\ndestination = \"{four}\"\ndscp = \"EF\"\ntask = \"none\"");
+    fs::write(&file, rule(&calls)).unwrap();
+    let rules = format!("policy.rules={}", file.display());
+    let args = [&["--set", rules.as_str()], &common::SIMULATED[..]].concat();
+    let live = mark::start(&lab, "in", "mark.as=dscp", &args);
+    let [near, far] = ask_udp(&lab, mark::HOSTS, four, 2);
+    let expected = FOREIGN | 128 | u32::from(EF);
+    live.wait_for("the connection has its mark", |_| {
+        mark::mark_at(&lab, near.local_addr().unwrap()) == expected
+    });
+    let flow = format!(
+        "{} > {} udp",
+        near.local_addr().unwrap(),
+        far.local_addr().unwrap()
+    );
+    let said = live.ctl(&["explain", &flow]).expect_code(0).stdout;
+    let place = format!("rule     1, {}:1: name = \"calls\"", file.display());
+    for part in [
+        "rule 1 says that no model is asked about this flow",
+        &place,
+        "mark 0xae/0xbf: the connection has the mark",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    live.terminate(0);
 }

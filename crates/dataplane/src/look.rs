@@ -105,8 +105,15 @@ impl LookPort {
         self.current.is_some()
     }
 
-    /// Between two bursts: goes on with the look, if there is one. `ahead_us` is how far wall time is ahead of packet time.
-    pub fn go_on(&mut self, manager: &Manager, ahead_us: i64, is_idle: bool) {
+    /// Between two bursts: goes on with the look, if there is one. `ahead_us` is how far wall time is ahead of packet time,
+    /// `order` says which rule to be written the rule of a number was, which people know it by: its number may be another's later.
+    pub fn go_on(
+        &mut self,
+        manager: &Manager,
+        ahead_us: i64,
+        is_idle: bool,
+        order: impl Fn(u32) -> Option<u32>,
+    ) {
         if self.current.is_none() && self.asked.is_empty() {
             return;
         }
@@ -120,9 +127,18 @@ impl LookPort {
         };
         let from = look.next.unwrap_or(0);
         match look.question {
-            Question::All => look.next = manager.look(from, most, &mut look.rows),
+            Question::All => {
+                let before = look.rows.len();
+                look.next = manager.look(from, most, &mut look.rows);
+                for row in &mut look.rows[before..] {
+                    row.rule = row.rule.and_then(&order);
+                }
+            }
             Question::Flow(wanted) => match manager.look_for(from, most, &wanted) {
-                Found::Flow(detail) => (look.next, look.detail) = (None, Some(detail)),
+                Found::Flow(mut detail) => {
+                    detail.look.rule = detail.look.rule.and_then(order);
+                    (look.next, look.detail) = (None, Some(detail));
+                }
                 Found::NotYet { next } => look.next = Some(next),
                 Found::Nowhere => look.next = None,
             },

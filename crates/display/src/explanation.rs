@@ -52,6 +52,9 @@ pub fn text(it: &Explanation) -> String {
     if !it.advice.is_empty() {
         lines.push(field("", &it.advice));
     }
+    if let Some(rule) = &it.rule {
+        lines.push(field("rule", rule));
+    }
     lines.push(field("model", &it.model));
     lines.push(String::new());
     lines.extend(series(it));

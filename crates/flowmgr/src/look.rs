@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use cring::{Label, Series};
 
+use crate::action::Action;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::manager::Manager;
@@ -44,6 +45,8 @@ pub struct FlowLook {
     pub others: [Option<OtherLabel>; OTHERS_MAX],
     /// Number of its rule, by the last answer.
     pub rule: Option<u32>,
+    /// What is done to its packets now.
+    pub action: Action,
 }
 
 /// A flow to look for.
@@ -212,6 +215,7 @@ impl Manager {
             standing: self.standing(index),
             others: self.other_labels(index),
             rule: self.rule_of(index),
+            action: Action::of_number(self.entries.hot(index).action),
         }
     }
 

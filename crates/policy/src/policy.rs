@@ -214,6 +214,15 @@ impl Policy {
         self.has_gone = true;
     }
 
+    /// Whether all rules name only what is there.
+    ///
+    /// # Errors
+    /// What one names, and what there is instead.
+    pub fn check_all(rules: &RuleSet, names: &Names<'_>) -> Result<(), PolicyError> {
+        let (v4, v6) = (Classifier::untrained(&[])?, Classifier::untrained(&[])?);
+        Policy::with(v4, v6, rules, names).map(drop)
+    }
+
     /// Whether a rule names only what is there.
     pub(crate) fn check(
         rules: &RuleSet,

@@ -65,7 +65,8 @@ pub struct OwnedNames {
 }
 
 impl OwnedNames {
-    fn borrowed(&self) -> Names<'_> {
+    /// As those who look them up take them.
+    pub fn borrowed(&self) -> Names<'_> {
         Names {
             labels: &self.labels,
             tasks: &self.tasks,

@@ -199,6 +199,9 @@ pub enum Problem {
     /// An included file is no regular file.
     #[error("include: {0} is not a regular file")]
     NotAFile(String),
+    /// The file of rules is no regular file.
+    #[error("not a regular file; copy the rules into one")]
+    NotRegular,
     /// A file includes itself.
     #[error("include: {0} includes itself; remove one include")]
     Cycle(String),

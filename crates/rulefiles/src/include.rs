@@ -82,15 +82,20 @@ pub fn beside(path: &Path, name: &str) -> PathBuf {
         .map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
-/// Opens a file that another one names. A pipe or a device could make the program wait for ever.
+/// Opens a file that another one names.
 pub fn open(path: &Path, place: &str) -> Result<File, ReadError> {
-    let what = || format!("{place}: {}", path.display());
-    let failed = |error| ReadError::Open {
-        what: what(),
-        error,
-    };
-    match path.metadata().map_err(failed)?.is_file() {
-        true => File::open(path).map_err(failed),
-        false => Err(Problem::NotAFile(path.display().to_string()).at(place)),
+    let named = path.display();
+    let refused = Problem::NotAFile(named.to_string()).at(place);
+    open_regular(path, format!("{place}: {named}"), refused)
+}
+
+/// Opens a file that is neither a pipe nor a device, which could make the program wait without end, with `refused`. `what`
+/// stands before the system's answer.
+pub fn open_regular(path: &Path, what: String, refused: ReadError) -> Result<File, ReadError> {
+    let failed = |error| ReadError::Open { what, error };
+    match path.metadata() {
+        Ok(found) if found.is_file() => File::open(path).map_err(failed),
+        Ok(_) => Err(refused),
+        Err(error) => Err(failed(error)),
     }
 }

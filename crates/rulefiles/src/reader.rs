@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use policy::{RuleNumber, RuleSet};
 
@@ -11,7 +12,7 @@ use crate::draft::{Draft, Parts, word};
 use crate::error::{Problem, ReadError};
 use crate::expand;
 use crate::format::Format;
-use crate::include::{Include, beside, file_name, open};
+use crate::include::{Include, beside, file_name, open, open_regular};
 use crate::lines::{LineError, Lines};
 use crate::sets::{Sets, read_prefixes};
 use crate::toml_file::{self, At, Document, Entries, Item, TOML_MAX};
@@ -30,6 +31,10 @@ pub struct Options<'a> {
     pub interfaces: &'a [String],
     /// Format of the file; `None`: by its name.
     pub format: Option<Format>,
+    /// The file may be a pipe or a device, at which a program that must not hang would wait.
+    pub takes_pipes: bool,
+    /// Reading ends with an error once this is true: nobody waits for the rules any more.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 /// What was read.
@@ -46,10 +51,11 @@ pub struct Rules {
 /// # Errors
 /// A file is missing or one line is wrong. Then no rule is read.
 pub fn read(path: &Path, options: &Options<'_>) -> Result<Rules, ReadError> {
-    let opened = File::open(path).map_err(|error| ReadError::Open {
-        what: path.display().to_string(),
-        error,
-    })?;
+    let what = path.display().to_string();
+    let opened = match options.takes_pipes {
+        true => File::open(path).map_err(|error| ReadError::Open { what, error })?,
+        false => open_regular(path, what.clone(), Problem::NotRegular.at(what))?,
+    };
     read_from(path, opened, options)
 }
 
@@ -62,7 +68,7 @@ pub fn read_from(
     opened: impl Read,
     options: &Options<'_>,
 ) -> Result<Rules, ReadError> {
-    let mut reader = Reader::new(options.interfaces);
+    let mut reader = Reader::new(options);
     reader.file(path, opened, options.format, &Parts::default())?;
     reader.finish()
 }
@@ -127,8 +133,23 @@ pub fn parse_one_among(
     }
 }
 
+/// A file that is read until nobody waits for it any more.
+struct Stoppable<'a, R> {
+    file: R,
+    stop: Option<&'a AtomicBool>,
+}
+
+impl<R: Read> Read for Stoppable<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            true => Err(io::Error::other("given up")),
+            false => self.file.read(into),
+        }
+    }
+}
+
 /// Rules as they are read.
-struct Reader {
+struct Reader<'a> {
     rules: RuleSet,
     sets: Sets,
     warnings: Warnings,
@@ -137,10 +158,12 @@ struct Reader {
     /// Files that are being read, each inside the one before.
     open: Vec<PathBuf>,
     seen: HashSet<PathBuf>,
+    stop: Option<&'a AtomicBool>,
 }
 
-impl Reader {
-    fn new(interfaces: &[String]) -> Reader {
+impl<'a> Reader<'a> {
+    fn new(options: &Options<'a>) -> Reader<'a> {
+        let interfaces = options.interfaces;
         let mut rules = RuleSet::default();
         rules.interfaces.extend_from_slice(interfaces);
         Reader {
@@ -150,7 +173,13 @@ impl Reader {
             has_interfaces: !interfaces.is_empty(),
             open: Vec::new(),
             seen: HashSet::new(),
+            stop: options.stop,
         }
+    }
+
+    fn lines<R: Read>(&self, file: R) -> Lines<Stoppable<'a, R>> {
+        let stop = self.stop;
+        Lines::new(Stoppable { file, stop })
     }
 
     fn finish(mut self) -> Result<Rules, ReadError> {
@@ -180,7 +209,7 @@ impl Reader {
         self.seen.insert(canonical);
         let number = self.rules.files.len() as u16;
         self.rules.files.push(path.to_owned());
-        let mut lines = Lines::new(opened);
+        let mut lines = self.lines(opened);
         let first = lines.peek().map_err(|error| self.io(number, error))?;
         let format = format.or_else(|| Format::of_file(path, first));
         let format = format.ok_or_else(|| Problem::UnknownFormat.at(path.display().to_string()))?;
@@ -274,7 +303,7 @@ impl Reader {
                 let named = table.values().map(|file| file_name(file.get_ref()));
                 let file = beside(path, &named.collect::<Result<String, _>>().map_err(wrong)?);
                 let opened = open(&file, &place)?;
-                let mut lines = Lines::new(opened);
+                let mut lines = self.lines(opened);
                 read_prefixes(name, &mut lines)
                     .map_err(|error| line_error(&file, lines.number(), error))?
             }
@@ -321,7 +350,7 @@ impl Reader {
         self.file(&file, opened, include.format, &include.parts.or(defaults))
     }
 
-    fn io(&self, number: u16, error: std::io::Error) -> ReadError {
+    fn io(&self, number: u16, error: io::Error) -> ReadError {
         let what = self.rules.files[usize::from(number)].display().to_string();
         ReadError::Read { what, error }
     }

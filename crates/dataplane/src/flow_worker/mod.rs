@@ -214,8 +214,14 @@ impl FlowWorker {
                 settings.take(|update| self.processor.take(update));
             }
             if let Some(look) = &mut self.hooks.look {
-                let Processor { manager, clock, .. } = &self.processor;
-                look.go_on(manager, clock.ahead_us(), round == Round::Idle);
+                let Processor {
+                    manager,
+                    clock,
+                    rules,
+                    ..
+                } = &self.processor;
+                let order = |rule| rules.as_ref()?.policy().order(rule);
+                look.go_on(manager, clock.ahead_us(), round == Round::Idle, order);
             }
         }
         self.process_last()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::seconds;
+use super::{ConfigArgs, seconds};
 
 /// Files of policy rules.
 #[derive(Debug, Subcommand)]
@@ -49,6 +49,12 @@ pub struct PolicyCheckArgs {
     /// Model bundle whose labels and taxonomies the rules must name
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
+    /// Configuration file: refuse what `fenxi run` would refuse with it [default: the file of rules alone is checked]
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key, for example io.mode=mark; overrides file and environment
+    #[arg(short, long = "set", value_name = "KEY=VALUE")]
+    pub sets: Vec<String>,
     /// Name at most this many rules of each finding
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub top: usize,
@@ -81,9 +87,12 @@ pub struct PolicyExplainArgs {
     /// Age of the flow
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     pub age_s: f64,
-    /// Model bundle, which says the taxonomy of the label
+    /// Model bundle, which says the taxonomy of the label [default: the one that `fenxi run` would use]
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
+    /// Where the configuration comes from, which names the model.
+    #[command(flatten)]
+    pub config: ConfigArgs,
     /// Show at most this many rules
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub top: usize,

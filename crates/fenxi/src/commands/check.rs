@@ -74,10 +74,12 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     if !args.deep {
         let mut amiss = whens::look(&config, &rules);
         amiss.extend(goals::look(&tasks, None));
+        amiss.extend(idle(&rules));
         return print(&(draw::page(&config, &bundles, &map, &rows) + &finding::lines(&amiss)));
     }
     let mut findings = look(args, &config, &tasks, &map);
     findings.extend(whens::look(&config, &rules));
+    findings.extend(idle(&rules));
     let report = Report(findings);
     print(&if args.json {
         report.to_json(&rows)
@@ -85,6 +87,12 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         report.page()
     })?;
     report.failure().map_or(Ok(()), Err)
+}
+
+/// Rules without an effect in the mode of the run.
+fn idle(rules: &Rules) -> Option<Finding> {
+    let cause = rules.idle()?;
+    Some(Finding::warning("rule", "", cause))
 }
 
 /// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.

@@ -20,8 +20,8 @@ use crate::exit::Failure;
 /// Values of a list that a line shows.
 const SHOWN_VALUES: usize = 4;
 
-/// Reads the rules.
-fn read(file: &RuleFile) -> Result<Rules, Failure> {
+/// Reads the rules, which may name these interfaces; none: any.
+fn read(file: &RuleFile, interfaces: &[String]) -> Result<Rules, Failure> {
     let format = file.format.map(|format| match format {
         RuleFormat::Toml => Format::Toml,
         RuleFormat::Csv => Format::Csv,
@@ -29,6 +29,8 @@ fn read(file: &RuleFile) -> Result<Rules, Failure> {
     });
     let options = Options {
         format,
+        interfaces,
+        takes_pipes: true,
         ..Options::default()
     };
     Ok(rulefiles::read(&file.file, &options)?)

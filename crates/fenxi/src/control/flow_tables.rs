@@ -30,6 +30,8 @@ const AGAIN_MAX: Duration = Duration::from_millis(8);
 const KEPT: usize = 65_536;
 /// Hosts that a picture sums up, at most; flows of further ones count in the other sums only.
 const HOSTS: usize = 65_536;
+/// Rules that a picture sums up, at most.
+const RULES: usize = 65_536;
 /// The shortest time that a rate is taken over, µs.
 const RATE_OVER_US: i64 = 200_000;
 
@@ -88,6 +90,8 @@ pub struct Picture {
     pub classes: HashMap<Option<u16>, Sum>,
     /// By host, with the flow of the highest rate.
     pub hosts: HashMap<IpAddr, (Sum, Rate, Option<u16>)>,
+    /// Packets and bytes since their last records, by the rule that the flows have now: which one to be written it was, from 0.
+    pub rules: HashMap<u32, [u64; 2]>,
     /// All.
     pub all: Sum,
 }
@@ -299,6 +303,13 @@ impl Picture {
                 (*highest, *label) = (flow.rate, class);
             }
         }
+        if let Some(rule) = flow.look.rule
+            && (self.rules.len() < RULES || self.rules.contains_key(&rule))
+        {
+            let sum = self.rules.entry(rule).or_default();
+            let both = sum.iter_mut().zip(totals(&flow.look.counts));
+            both.for_each(|(sum, count)| *sum += count);
+        }
         if self.flows.len() == KEPT {
             let by_rate = |a: &LiveFlow, b: &LiveFlow| Rate::order(&a.rate, &b.rate);
             self.flows.select_nth_unstable_by(KEPT / 2, by_rate);
@@ -336,6 +347,7 @@ mod tests {
             reported_us,
             midstream: false,
             rule: None,
+            action: flowmgr::Action::default(),
             is_half_open: false,
             is_closed: false,
             others: [None; flowmgr::OTHERS_MAX],

@@ -303,16 +303,26 @@ impl Plane {
         }
     }
 
-    /// Adds what rules have counted, where they have counters of their own.
+    /// Adds what rules have counted, where they have counters of their own: of flows that go on, what no record has yet, too.
     async fn add_counters(&self, rows: &mut [RuleRow]) {
+        let alive = self.tables.lock().await.picture().await.rules.clone();
+        let of_alive = |number: u64| {
+            let order = u32::try_from(number.saturating_sub(1)).ok();
+            order
+                .and_then(|order| alive.get(&order))
+                .copied()
+                .unwrap_or_default()
+        };
         let collector = self.collected().await;
         let view = self.view(&collector);
         let volumes = catalogue::rule_volumes(&view);
         for row in rows {
             let volume = row.name.as_deref().and_then(|name| volumes.get(name));
             if let Some(volume) = volume {
-                (row.flows, row.packets, row.bytes) =
-                    (Some(volume.flows), Some(volume.packets), Some(volume.bytes));
+                let [packets, bytes] = of_alive(row.number);
+                row.flows = Some(volume.flows);
+                row.packets = Some(volume.packets + packets);
+                row.bytes = Some(volume.bytes + bytes);
             }
         }
     }
@@ -350,9 +360,31 @@ impl Plane {
             let classes = subject.classes();
             collector.run_sinks().explain(&subject.name, &classes)
         };
+        let rule = match subject.rule {
+            Some(number) => Some(self.rule(number).await),
+            None => None,
+        };
         self.explainer
-            .explain(&self.facts, &subject, others, written)
+            .explain(&self.facts, &subject, others, written, rule)
             .await
+    }
+
+    /// A rule by its number: where it stands, and what it says.
+    async fn rule(&self, number: u64) -> String {
+        let request = Request::PolicyShow {
+            rule: Some(number.to_string()),
+            counters: false,
+            limit: 1,
+        };
+        let shown = match self.call(request).await.body {
+            Some(Body::Policy(shown)) => shown.rows.into_iter().next(),
+            _ => None,
+        };
+        // Deleted, and the flow has not looked again since.
+        let Some(RuleRow { place, rule, .. }) = shown else {
+            return format!("{number}, which is deleted");
+        };
+        format!("{number}, {place}: {rule}")
     }
 
     async fn call(&self, request: Request) -> Reply {

@@ -13,6 +13,7 @@ mod tests;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use config::Config;
@@ -22,9 +23,13 @@ use dataplane::state::RulesState;
 use policy::{
     Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Trained, Training, Version,
 };
+use tracing::info;
 
 pub use changes::{Refused, number_by_order};
 pub use terms::{Terms, Traffic};
+
+/// So many rules take a while, so the log says how far they are.
+const MANY: usize = 10_000;
 
 /// Rules in use.
 pub struct Rules {
@@ -60,8 +65,35 @@ impl Rules {
     /// # Errors
     /// The file cannot be read; a line is wrong, or names what this run does not have.
     pub fn read(path: &Path, key: &str, terms: Terms) -> Result<Rules, Error> {
-        let set = terms.read(path, key)?;
-        Rules::of(set, terms, true)
+        Rules::read_until(path, key, terms, &AtomicBool::new(false))
+    }
+
+    /// The same, which ends with an error soon after `stop` is set.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn read_until(
+        path: &Path,
+        key: &str,
+        terms: Terms,
+        stop: &AtomicBool,
+    ) -> Result<Rules, Error> {
+        let began = Instant::now();
+        let set = terms.read(path, key, stop)?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Data(format!("{}: given up", path.display())));
+        }
+        let (count, file) = (set.rules.len(), path.display());
+        if count >= MANY {
+            let seconds = began.elapsed().as_secs_f64();
+            info!("{count} rules of {file} read in {seconds:.1} s; building their index");
+        }
+        let rules = Rules::of(set, terms, true)?;
+        if count >= MANY {
+            let seconds = began.elapsed().as_secs_f64();
+            info!("{count} rules of {file} are ready after {seconds:.1} s");
+        }
+        Ok(rules)
     }
 
     fn of(set: RuleSet, terms: Terms, has_file: bool) -> Result<Rules, Error> {
@@ -116,6 +148,11 @@ impl Rules {
     /// The name of a rule that is most like this one, if any is near.
     pub fn nearest(&self, name: &str) -> Option<&str> {
         config::nearest(name, self.by_name.keys().map(|known| &**known))
+    }
+
+    /// The rules of which no part has an effect in the mode of the run, in one line.
+    pub fn idle(&self) -> Option<String> {
+        self.terms.idle(self.store.rules())
     }
 
     /// What rules are read by.

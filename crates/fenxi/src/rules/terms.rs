@@ -1,15 +1,16 @@
 //! What rules are read by: what a run has that they may name, and what it can do for them.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use config::Config;
-use config::checked::{IoMode, PolicyUpdate};
+use config::checked::{IoMode, MarkAs, PolicyUpdate};
 use config::when::{Choice, Term};
 use dataplane::Error;
 use dataplane::rules::Unasked;
 use policy::rule::{RuleAction, Task};
-use policy::{Label, OwnedNames, RuleNumber, RuleSet, Update};
-use rulefiles::{Options, ReadError};
+use policy::{Label, Mark, OwnedNames, RuleNumber, RuleSet, Update};
+use rulefiles::{Options, Problem, ReadError};
 use tracing::warn;
 
 /// What traffic the rules are for.
@@ -33,6 +34,8 @@ pub struct Terms {
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
     mark_mask: u32,
+    /// Marks hold a DSCP.
+    has_dscp_marks: bool,
     /// Which rules the tasks ask for, with the numbers of the tasks.
     whens: Vec<(u8, Choice)>,
     /// Tasks that wait for another, each with the first of those.
@@ -83,6 +86,7 @@ impl Terms {
             },
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
+            has_dscp_marks: config.mark.holds == MarkAs::Dscp,
             whens: whens(config),
             waiting: waiting(config),
         }
@@ -113,52 +117,123 @@ impl Terms {
         }
     }
 
-    /// Reads a file; `key` stands before the error where it cannot be opened.
-    pub(super) fn read(&self, path: &Path, key: &str) -> Result<RuleSet, Error> {
+    /// Reads a file, until nobody waits for it any more; `key` stands before the error where it cannot be opened.
+    pub(super) fn read(&self, path: &Path, key: &str, stop: &AtomicBool) -> Result<RuleSet, Error> {
         let options = Options {
             interfaces: &self.interfaces,
-            format: None,
+            stop: Some(stop),
+            ..Options::default()
         };
         let read = rulefiles::read(path, &options).map_err(|error| match error {
             ReadError::Open { .. } => Error::NoInput(format!("{key}{error}")),
+            ReadError::Wrong {
+                problem: Problem::NotRegular,
+                ..
+            } => Error::Data(format!("{key}{error}")),
             error => Error::Data(error.to_string()),
         })?;
         for warning in &read.warnings {
             warn!("{warning}");
         }
         let mut set = read.set;
+        self.accept(&mut set)?;
+        if let Some(warning) = self.idle(&set) {
+            warn!("{warning}");
+        }
+        Ok(set)
+    }
+
+    /// The interfaces that rules may name; empty: any.
+    pub fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
+    /// Checks the actions of rules that were read, and makes of each what the run does about it.
+    ///
+    /// # Errors
+    /// A rule asks for what this run cannot do.
+    pub fn accept(&self, set: &mut RuleSet) -> Result<(), Error> {
         for number in 0..set.actions.len() {
             let place = |set: &RuleSet| {
                 let rule = set.rules.iter().find(|it| it.action as usize == number);
                 rule.map_or_else(String::new, |rule| set.place_of(rule))
             };
             let action = &set.actions[number];
-            if let Some(why) = self.not_inline(action) {
-                return Err(Error::Config(format!("{}: {why}", place(&set))));
+            if let Some(why) = self.not_in_this_mode(action) {
+                return Err(Error::Config(format!("{}: {why}", place(set))));
             }
-            let why = self.no_mark(action).or_else(|| self.no_mirror(action));
-            if let Some(why) = why.or_else(|| self.never_asked(action)) {
-                return Err(Error::Data(format!("{}: {why}", place(&set))));
+            if let Some(why) = self.wrong(action) {
+                return Err(Error::Data(format!("{}: {why}", place(set))));
             }
             if let Some(action) = self.confined(action) {
                 set.actions[number] = action;
             }
         }
-        Ok(set)
+        Ok(())
     }
 
     /// Checks the action of a rule that was added, and confines its mark.
     pub(super) fn fit(&self, set: &mut RuleSet, rule: RuleNumber) -> Result<(), String> {
         let action = set.action(rule);
-        let why = self.not_inline(action).or_else(|| self.no_mark(action));
-        let why = why.or_else(|| self.no_mirror(action));
-        if let Some(why) = why.or_else(|| self.never_asked(action)) {
+        let why = self.not_in_this_mode(action);
+        if let Some(why) = why.or_else(|| self.wrong(action)) {
             return Err(why);
         }
         if let Some(action) = self.confined(action) {
             set.set_action(rule, action);
         }
         Ok(())
+    }
+
+    /// What the mode cannot do.
+    fn not_in_this_mode(&self, action: &RuleAction) -> Option<String> {
+        self.not_inline(action).or_else(|| self.no_dscp(action))
+    }
+
+    /// What the configuration does not have.
+    fn wrong(&self, action: &RuleAction) -> Option<String> {
+        let why = self.no_mark(action).or_else(|| self.no_mirror(action));
+        why.or_else(|| self.never_asked(action))
+    }
+
+    /// The rules of which no part has an effect in this mode, in one line; a mode that only watches is where rules are tried, so they
+    /// are no error.
+    pub fn idle(&self, set: &RuleSet) -> Option<String> {
+        let mode = self.mode?;
+        let is_idle = |action: &RuleAction| {
+            let acts = match mode {
+                IoMode::Tap => false,
+                IoMode::Mark => action.mark.is_some(),
+                IoMode::Inline => action.dscp.is_some() || action.drop || action.mirror.is_some(),
+            };
+            let asks = (action.dscp.is_some(), action.mark.is_some());
+            (asks != (false, false) && !acts).then_some(if asks.0 { "dscp" } else { "mark" })
+        };
+        let idle: Vec<Option<&str>> = set.actions.iter().map(is_idle).collect();
+        let of = |rule: &policy::rule::Rule| idle[rule.action as usize];
+        let mut rules = set.rules.iter().filter(|rule| of(rule).is_some());
+        let first = rules.next()?;
+        let key = of(first)?;
+        let more = match rules.count() {
+            0 => String::new(),
+            more => format!(" (and {more} more rules)"),
+        };
+        let place = set.place_of(first);
+        let mode = mode.name();
+        Some(format!("{place}: {key}: no effect in mode {mode}{more}"))
+    }
+
+    /// In mode mark a DSCP is written into the marks of connections, where these have bits for it.
+    fn no_dscp(&self, action: &RuleAction) -> Option<String> {
+        let is_refused = self.mode == Some(IoMode::Mark)
+            && !self.has_dscp_marks
+            && action.dscp.is_some()
+            && action.mark.is_none();
+        is_refused.then(|| {
+            "dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \"label\"; set mark.as = \"dscp\", or \
+             give the rule a mark"
+                .to_owned()
+        })
     }
 
     /// Packets that fenxi does not forward cannot be dropped or copied by it: such a rule would promise what nobody keeps.
@@ -216,16 +291,24 @@ impl Terms {
     /// Mode mark: rules write the bits that `mark.mask` gives to fenxi.
     fn no_mark(&self, action: &RuleAction) -> Option<String> {
         let mark = action.mark.filter(|_| self.mode == Some(IoMode::Mark))?;
-        let (bits, mask) = (mark.bits, self.mark_mask);
-        (bits & !mask != 0).then(|| {
-            format!(
-                "mark: {bits:#x} has bits outside of mark.mask = {mask:#x}, which fenxi may not write; use others, or set mark.mask"
-            )
+        let own = self.mark_mask;
+        let beyond = "outside of mark.mask";
+        let cure = "which fenxi may not write; use others, or set mark.mask";
+        if mark.bits & !own != 0 {
+            let bits = mark.bits;
+            return Some(format!(
+                "mark: {bits:#x} has bits {beyond} = {own:#x}, {cure}"
+            ));
+        }
+        // Without a mask a mark has that of the configuration.
+        (mark.mask != u32::MAX && mark.mask & !own != 0).then(|| {
+            let Mark { bits, mask } = mark;
+            format!("mark: the mask of {bits:#x}/{mask:#x} has bits {beyond} = {own:#x}, {cure}")
         })
     }
 
-    /// The same action with a mark that leaves all bits alone that `mark.mask` does not give to fenxi, and in a replay, which copies
-    /// nothing, without a mirror, whatever it is called; `None`: it is as it is.
+    /// The same action with a mark that leaves all bits alone that `mark.mask` does not give to fenxi, or with one made of its DSCP; in
+    /// a replay, which copies nothing, without a mirror, whatever it is called. `None`: it is as it is.
     fn confined(&self, action: &RuleAction) -> Option<RuleAction> {
         if self.mode.is_none() {
             action.mirror.as_ref()?;
@@ -234,7 +317,8 @@ impl Terms {
                 ..action.clone()
             });
         }
-        let mut mark = action.mark?;
+        let of_dscp = action.dscp.filter(|_| self.mode == Some(IoMode::Mark));
+        let mut mark = action.mark.or_else(|| of_dscp.map(Mark::of_dscp))?;
         mark.mask &= self.mark_mask;
         (action.mark != Some(mark)).then(|| RuleAction {
             mark: Some(mark),

@@ -64,7 +64,7 @@ fn a_batch_is_made_whole() {
 #[test]
 fn a_wrong_line_is_named_and_nothing_is_changed() {
     let mut rules = rules_with(&["io.mode=mark", "mark.mask=0xff000000"]);
-    rules.change("add name = \"a\", dscp = \"CS1\"").unwrap();
+    rules.change("add name = \"a\", label = \"DNS\"").unwrap();
     let before = (texts(&rules), rules.version().policy);
     let refused = |rules: &mut Rules, text: &str| match rules.change(text).unwrap_err() {
         Refused::Invalid(why) | Refused::NotFound(why) => why,
@@ -79,12 +79,17 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
         ("delete a\ndelete 1", "line 2: there is no rule 1"),
         ("add dscp = \"AF99\"", "dscp: "),
         (
-            "\nadd dscp = \"CS2\"\nadd app = \"Napster\"",
+            "\nadd label = \"DNS\"\nadd app = \"Napster\"",
             "line 3: there is no label or taxonomy \"Napster\"; there are DNS",
         ),
         ("add drop = true", "drop: only mode inline can drop packets"),
         ("add mark = 1", "mark: 0x1 has bits outside of mark.mask"),
-        ("add name = \"a\", dscp = \"CS2\"", "already"),
+        (
+            "add mark = \"0x1000000/0x1ff0000\"",
+            "mark: the mask of 0x1000000/0x1ff0000 has bits outside of mark.mask = 0xff000000",
+        ),
+        ("add dscp = \"CS1\"", "dscp: in mode mark "),
+        ("add name = \"a\", label = \"DNS\"", "already"),
         ("add source = \"10.0.0.0/8\", , dscp", "not TOML"),
     ] {
         let said = refused(&mut rules, text);
@@ -99,6 +104,28 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
     assert_eq!(
         texts(&rules)[1],
         "2 app = \"DNS\", mark = \"0x1000000/0xff000000\""
+    );
+}
+
+#[test]
+fn in_mode_mark_a_dscp_is_written_into_the_mark() {
+    let mut rules = rules_with(&["io.mode=mark", "mark.as=dscp"]);
+    rules
+        .change("add dscp = \"EF\"\nadd dscp = \"EF\", mark = \"0x81/0xbf\"")
+        .unwrap();
+    assert_eq!(
+        texts(&rules),
+        [
+            "1 dscp = \"EF\", mark = \"0xae/0xbf\"",
+            "2 dscp = \"EF\", mark = \"0x81/0xbf\""
+        ]
+    );
+    let Err(Refused::Invalid(said)) = rules.change("add mark = \"0x88/0xff\"") else {
+        panic!("bits that are not fenxi's");
+    };
+    assert!(
+        said.starts_with("mark: the mask of 0x88/0xff has bits outside of mark.mask = 0xbf"),
+        "{said}"
     );
 }
 

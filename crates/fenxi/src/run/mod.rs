@@ -34,7 +34,7 @@ use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
 use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::cli::RunArgs;
 use crate::control::Sockets;
@@ -178,7 +178,7 @@ fn log_start(config: &Config, tasks: &[OpenTask]) {
 fn log_gap(map: &LabelMap) {
     match map.gap() {
         Some(gap) if map.is_users() => warn!("{gap}"),
-        Some(gap) => info!("{gap}"),
+        Some(gap) => debug!("{gap}"),
         None => {}
     }
 }

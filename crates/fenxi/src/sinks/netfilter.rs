@@ -149,10 +149,11 @@ impl Explained<'_> {
         is_meant: impl Fn(u64) -> bool,
     ) -> Written {
         let word = place.map(|place| writer.word_of(place));
-        let settled = place.and_then(|_| writer.latest_of(tuple, is_meant));
+        let settled = writer.latest_of(tuple, is_meant);
         let (value, outcome) = match (word, settled) {
-            (None, _) => (None, "nothing, since there is no label to write".to_owned()),
+            // A rule writes without a label, too.
             (_, Some(settled)) => (Some(settled.word), self.sentence(settled.fate)),
+            (None, None) => (None, "nothing, since there is no label to write".to_owned()),
             (Some(0), None) => (
                 None,
                 format!("nothing: [{}] has nothing for this label", self.table),

@@ -3,37 +3,79 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use config::Sources;
+use dataplane::tasks::OpenTask;
 use policy::analysis::{Cause, Report, Unreachable};
-use policy::rule::Task;
+use policy::rule::{RuleAction, Task};
 use policy::{Names, Policy, RuleSet};
 use rulefiles::Rules;
 use serde_json::{Value, json};
 
-use super::{index, labels, read, title};
+use super::{labels, read, title};
 use crate::cli::PolicyCheckArgs;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
+use crate::rules::{Terms, Traffic};
 
 /// Reads the rules and prints what was found.
 ///
 /// # Errors
 /// The file is missing or wrong, or a rule names a label that the model does not have. Rules that never win are no error.
 pub fn check(args: &PolicyCheckArgs) -> Result<(), Failure> {
-    let rules = read(&args.rules)?;
-    if let Some(dir) = &args.model {
+    let terms = terms(args)?;
+    let interfaces = terms.as_ref().map_or(&[][..], |terms| terms.interfaces());
+    let mut rules = read(&args.rules, interfaces)?;
+    if let Some(terms) = &terms {
+        terms.accept(&mut rules.set)?;
+        check_names(&rules.set, &terms.names.borrowed())?;
+    } else if let Some(dir) = &args.model {
         check_labels(&rules.set, dir)?;
     }
+    let idle = terms.as_ref().and_then(|terms| terms.idle(&rules.set));
     let report = policy::analysis::check(&rules.set, args.top);
-    let index = index::describe(&rules.set)?;
-    match args.json {
-        true => {
-            let mut json = as_json(&rules, &report);
-            json["index"] = index::as_json(&index);
-            print(&format!("{json}\n"))
+    if args.json {
+        let mut json = as_json(&rules, &report);
+        json["without_effect"] = json!(idle);
+        return print(&format!("{json}\n"));
+    }
+    let mut page = page(&rules, &report, args.rules.file.as_path());
+    if let Some(idle) = idle {
+        page += &format!("warning: {idle}\n");
+    }
+    if terms.is_none() {
+        page += assumed(&rules.set, args.model.is_some());
+    }
+    print(&page)
+}
+
+/// What a run has that rules may name, and what it can do; `None`: no configuration is named.
+fn terms(args: &PolicyCheckArgs) -> Result<Option<Terms>, Failure> {
+    if args.config.is_none() && args.sets.is_empty() {
+        return Ok(None);
+    }
+    let sources = Sources::of_service(args.config.as_deref(), &args.sets);
+    let config = sources.load()?.config;
+    let labels = match &args.model {
+        Some(dir) => labels(dir)?,
+        None => dataplane::bundle::labels(&OpenTask::open_all(&config, None)?[0].bundle),
+    };
+    Ok(Some(Terms::of(&config, &labels, Traffic::Live)))
+}
+
+/// What was not checked, if some rule has it.
+fn assumed(rules: &RuleSet, has_model: bool) -> &'static str {
+    let acts = rules
+        .actions
+        .iter()
+        .any(|action| *action != RuleAction::default());
+    let names = rules.conditions.iter().any(|it| !it.labels.is_empty());
+    match (acts || names || !rules.interfaces.is_empty(), has_model) {
+        (false, _) => "",
+        (true, true) => {
+            "not checked: mode, mark.mask, tasks and interfaces; --config FILE checks them\n"
         }
-        false => {
-            let page = page(&rules, &report, args.rules.file.as_path());
-            print(&(page + &index::page(&index, rules.set.rules.len())))
+        (true, false) => {
+            "not checked: mode, mark.mask, labels, tasks and interfaces; --config FILE checks them\n"
         }
     }
 }
@@ -60,21 +102,20 @@ fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
         tasks: &tasks,
         mirrors: &mirrors,
     };
-    match Policy::new(rules, &names) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::data(error.to_string())),
-    }
+    check_names(rules, &names)
+}
+
+fn check_names(rules: &RuleSet, names: &Names<'_>) -> Result<(), Failure> {
+    Policy::check_all(rules, names).map_err(|error| Failure::data(error.to_string()))
 }
 
 fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     let set = &rules.set;
     let mut page = format!(
-        "{}: {} from {}: {} of IPv4, {} of IPv6\n",
+        "{}: {} from {}\n",
         file.display(),
         counted(set.rules.len(), "rule", "rules"),
         counted(set.files.len(), "file", "files"),
-        counted(set.v4.len(), "filter", "filters"),
-        grouped(set.v6.len() as u64),
     );
     let mut line = |text: String| {
         // A String takes all that is written.
@@ -85,6 +126,7 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     }
     let unreachable = report.duplicates + report.contradictions + report.shadowed + report.empty;
     match unreachable {
+        0 if report.crossings == 0 => line("no conflict".to_owned()),
         0 => line("every rule can win".to_owned()),
         count => line(format!(
             "{} can never win: {} duplicate, {} contradict an earlier one, {} covered by a wider one, {} of an empty set",
@@ -105,8 +147,8 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     }
     if report.crossings > 0 {
         line(format!(
-            "{} of filters partly overlap and have different actions; the first one wins",
-            counted(report.crossings as usize, "pair", "pairs")
+            "{} of rules with different actions; the first one decides",
+            counted(report.crossings as usize, "overlap", "overlaps")
         ));
         for (first, second) in &report.crossing {
             line(format!(
@@ -115,12 +157,6 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
                 title(set, *second)
             ));
         }
-    }
-    if report.exceptions > 0 {
-        let count = counted(report.exceptions as usize, "pair", "pairs");
-        line(format!(
-            "{count} of filters are a rule and an exception from it"
-        ));
     }
     for (count, what) in [
         (report.not_compared, "covers"),
@@ -133,16 +169,6 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
             ));
         }
     }
-    line(format!(
-        "{} of memory for rules and filters; {} and {}",
-        bytes(set.bytes()),
-        counted(
-            set.conditions.iter().filter(|it| !it.is_none()).count(),
-            "distinct condition",
-            "distinct conditions"
-        ),
-        counted(set.actions.len(), "distinct action", "distinct actions"),
-    ));
     page
 }
 
@@ -171,10 +197,6 @@ pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
         1 => format!("1 {one}"),
         count => format!("{} {several}", grouped(count as u64)),
     }
-}
-
-pub(super) fn bytes(count: usize) -> String {
-    format!("{}B", crate::figures::scaled(count as f64))
 }
 
 fn as_json(rules: &Rules, report: &Report) -> Value {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use dataplane::tasks::OpenTask;
 use policy::analysis::{Explanation, Lack, Match, Verdict};
 use policy::{Facts, Label, RuleSet, Tuple};
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
             "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > 192.0.2.4:443 tcp",
         ));
     };
-    let rules = read(&args.rules)?.set;
+    let rules = read(&args.rules, &[])?.set;
     let in_port = in_port(&rules, args.in_port.as_deref());
     let Some(tuple) = Tuple::new(protocol, a, b, in_port) else {
         return Err(Failure::usage(
@@ -69,24 +70,24 @@ fn in_port(rules: &RuleSet, name: Option<&str>) -> u8 {
     }
 }
 
-/// The label of the flow, with its taxonomy where a model says it.
+/// The label of the flow, with its taxonomy, which rules may name: of the model that is given, else of the one that a run would use.
 fn label(args: &PolicyExplainArgs) -> Result<Option<Label>, Failure> {
     let Some(name) = &args.label else {
         return Ok(None);
     };
-    let Some(dir) = &args.model else {
-        return Ok(Some(Label {
-            name: name.clone(),
-            taxonomy: String::new(),
-        }));
+    let (labels, model) = match &args.model {
+        Some(dir) => (labels(dir)?, dir.display().to_string()),
+        None => {
+            let config = args.config.of_service().load()?.config;
+            let bundle = &OpenTask::open_all(&config, None)?[0].bundle;
+            (dataplane::bundle::labels(bundle), bundle.name().to_owned())
+        }
     };
-    let labels = labels(dir)?;
     let found = labels.iter().find(|label| label.name == *name);
     found.cloned().map(Some).ok_or_else(|| {
         let known = policy::listed(&labels);
         Failure::data(format!(
-            "{}: the model has no label \"{name}\"; it has {known}",
-            dir.display()
+            "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another one"
         ))
     })
 }
@@ -98,7 +99,10 @@ fn page(
     label: Option<&Label>,
     most: usize,
 ) -> String {
-    let label = label.map_or("no label yet", |label| &label.name);
+    let label = label.map_or("no label yet".to_owned(), |label| match &*label.taxonomy {
+        "" => label.name.clone(),
+        taxonomy => format!("{} ({taxonomy})", label.name),
+    });
     let mut page = format!("{flow}, {label}\n");
     let mut line = |text: String| {
         // A String takes all that is written.
@@ -120,7 +124,7 @@ fn page(
         line(format!("and {more} more"));
     }
     if explanation.winner().is_none() {
-        line("no rule: packets are treated as the label of the flow says".to_owned());
+        line("no rule matches; the label decides".to_owned());
     }
     page
 }

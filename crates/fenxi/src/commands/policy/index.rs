@@ -6,9 +6,14 @@ use policy::RuleSet;
 use policy::classifier::{Classifier, Description};
 use serde_json::{Value, json};
 
-use super::check::{bytes, counted};
+use super::check::counted;
 use crate::exit::Failure;
 use crate::figures::grouped;
+
+/// Bytes with a unit.
+pub fn bytes(count: usize) -> String {
+    format!("{}B", crate::figures::scaled(count as f64))
+}
 
 /// How rules of IPv4 and IPv6 are found. Trains the models, which takes about a second for 500,000 rules.
 pub fn describe(set: &RuleSet) -> Result<[Description; 2], Failure> {

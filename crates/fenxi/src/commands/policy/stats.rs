@@ -7,6 +7,7 @@ use policy::analysis::{PortClass, Stats};
 use rulefiles::write::protocol_text;
 use serde_json::{Value, json};
 
+use super::index::{self, bytes};
 use super::read;
 use crate::cli::PolicyStatsArgs;
 use crate::exit::{Failure, print};
@@ -20,11 +21,21 @@ const ROWS: usize = 10;
 /// # Errors
 /// The file is missing or wrong.
 pub fn stats(args: &PolicyStatsArgs) -> Result<(), Failure> {
-    let rules = read(&args.rules)?.set;
+    let rules = read(&args.rules, &[])?.set;
     let stats = policy::analysis::stats(&rules);
+    let index = index::describe(&rules)?;
     match args.json {
-        true => print(&format!("{}\n", as_json(&rules, &stats))),
-        false => print(&page(&rules, &stats)),
+        true => {
+            let mut json = as_json(&rules, &stats);
+            json["bytes"] = json!(rules.bytes());
+            json["index"] = index::as_json(&index);
+            print(&format!("{json}\n"))
+        }
+        false => {
+            let memory = format!("{} of memory for rules and filters\n", bytes(rules.bytes()));
+            let found = index::page(&index, rules.rules.len());
+            print(&(page(&rules, &stats) + &memory + &found))
+        }
     }
 }
 

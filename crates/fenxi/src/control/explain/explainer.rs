@@ -73,13 +73,14 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// The reply for a flow. `written` is what the sinks say.
+    /// The reply for a flow. `written` is what the sinks say, `rule` what the flow's rule does.
     pub async fn explain(
         &self,
         facts: &Facts,
         subject: &Subject,
         others: usize,
         mut written: Vec<Written>,
+        rule: Option<String>,
     ) -> Reply {
         let states = facts.state.get().tasks.into_iter().enumerate();
         let questions = states.map(|(number, state)| Question {
@@ -93,7 +94,7 @@ impl Explainer {
             Err((code, why)) => return Reply::refused(code, why),
         };
         written.extend(dscp(&facts.config, facts.is_live, &tasks));
-        match explanation(tasks, &facts.config, written, others) {
+        match explanation(tasks, &facts.config, written, others, rule) {
             Some(explained) => Reply::ok(Body::Explained(Box::new(explained))),
             None => Reply::refused(Code::NotHere, "there is no task"),
         }
@@ -169,6 +170,14 @@ impl Question {
     }
 }
 
+/// A code point with its name, if it has one.
+fn dscp_text(code_point: u8) -> String {
+    let name = Dscp::new(code_point).and_then(Dscp::name);
+    format!("{code_point} {}", name.unwrap_or_default())
+        .trim_end()
+        .to_owned()
+}
+
 /// What is written into packets; `None` in mode mark, where the sink says it.
 pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Written> {
     let written = |what: &str, value: String, outcome: &str| {
@@ -190,6 +199,19 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
         }
         _ => {}
     }
+    // A rule comes before the label.
+    let first = tasks.first().map(|task| &task.subject);
+    if let Some(action) = first
+        .filter(|it| it.rule.is_some())
+        .and_then(|it| it.action)
+    {
+        if action.drop {
+            return written("packets", String::new(), "dropped, as the flow's rule says");
+        }
+        if let Some(code_point) = action.dscp {
+            return written("dscp", dscp_text(code_point), "packets leave with it now");
+        }
+    }
     if tasks.iter().all(|task| task.subject.decision.is_none()) {
         return written("dscp", String::new(), "nothing, since there is no label");
     }
@@ -201,15 +223,11 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
     });
     match given.next() {
         Some(code_point) => {
-            let name = Dscp::new(code_point)
-                .and_then(Dscp::name)
-                .unwrap_or_default();
-            let value = format!("{code_point} {name}");
             let what = match is_live {
                 true => "packets from the label on leave with it",
                 false => "packets from the label on carry it, with --write",
             };
-            written("dscp", value.trim_end().to_owned(), what)
+            written("dscp", dscp_text(code_point), what)
         }
         None => written(
             "dscp",

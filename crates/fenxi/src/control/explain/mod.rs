@@ -46,6 +46,7 @@ pub fn explanation(
     config: &Config,
     written: Vec<Written>,
     others: usize,
+    rule: Option<String>,
 ) -> Option<Explanation> {
     let (why, advice, answers) = tasks::part(&tasks, config, 0);
     let parts = tasks::parts(&tasks, config);
@@ -65,6 +66,7 @@ pub fn explanation(
         one_way: subject.one_way,
         why,
         advice,
+        rule,
         series: series(&subject, bundle),
         asked_again: asked_again(&subject, &asked),
         answers,

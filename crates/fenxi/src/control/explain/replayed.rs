@@ -61,6 +61,6 @@ pub fn after_a_replay(
         });
     }
     let written = dscp(config, false, &tasks).into_iter().collect();
-    let explained = explanation(tasks, config, written, others);
+    let explained = explanation(tasks, config, written, others, None);
     explained.ok_or_else(|| Failure::software("no task"))
 }

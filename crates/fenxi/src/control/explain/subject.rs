@@ -3,10 +3,11 @@
 use cring::{Feature, Features, Label, Series};
 use dataplane::tasks::TaskNames;
 use flowmgr::record::{Decision, EndReason, FlowName, SeriesRecord};
-use flowmgr::{FlowDetail, OTHERS_MAX, Standing, TaskDetail};
+use flowmgr::{Action, FlowDetail, OTHERS_MAX, Standing, TaskDetail};
 
 use super::super::flow_tables::LiveFlow;
 use crate::protocol::FlowRow;
+use crate::rules::number_by_order;
 use crate::sinks::Known;
 
 /// A flow, wherever it was found, as a task sees it.
@@ -36,6 +37,10 @@ pub struct Subject {
     pub answers: Option<Vec<Label>>,
     /// The depth that decided.
     pub decided: Option<usize>,
+    /// The number of its rule, as people know it.
+    pub rule: Option<u64>,
+    /// What is done to its packets; `None`: it has ended.
+    pub action: Option<Action>,
     /// What is known for the tasks behind the first, in their order.
     others: Vec<OfTask>,
 }
@@ -105,6 +110,8 @@ impl Subject {
             series: Some(detail.series),
             answers: Some(answers.map(|(_, label)| *label).collect()),
             decided: detail.decided.map(usize::from),
+            rule: look.rule.map(number_by_order),
+            action: Some(look.action),
             others: detail.others.iter().flatten().map(OfTask::live).collect(),
         }
     }
@@ -159,6 +166,8 @@ impl Subject {
             series: series.map(|series| of_record(series, &known.flow, known.midstream)),
             answers: None,
             decided: None,
+            rule: None,
+            action: None,
             others: (1..=OTHERS_MAX as u8)
                 .map(|task| OfTask::ended(known.others.get(&task).copied()))
                 .collect(),

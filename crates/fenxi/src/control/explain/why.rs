@@ -13,7 +13,7 @@ pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, 
     let bundle = &asked.bundle;
     match (subject.decision, subject.standing) {
         (Some(decision), _) => labelled(subject, decision, asked, config),
-        (None, Some(standing)) => waiting(standing, bundle),
+        (None, Some(standing)) => waiting(subject, standing, bundle),
         (None, None) => ended(subject, bundle),
     }
 }
@@ -58,8 +58,11 @@ fn labelled(
         }
         DecidedBy::Rule => {
             return (
-                "a rule gives the flow this label, so no model was asked".to_owned(),
-                "`fenxi policy explain` shows which rule".to_owned(),
+                format!(
+                    "{} gives the flow this label, so no model was asked",
+                    rule(subject)
+                ),
+                String::new(),
             );
         }
         _ if is_unknown => {
@@ -119,7 +122,7 @@ fn unknown(decision: Decision, confidence: f64, asked: &Asked, config: &Config) 
     }
 }
 
-fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
+fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, String) {
     let unit = noun(bundle);
     let first = bundle
         .depths()
@@ -135,8 +138,8 @@ fn waiting(standing: Standing, bundle: &Bundle) -> (String, String) {
             "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi does not see their first packets",
         ),
         Standing::Unasked => (
-            "a rule says that no model is asked about this flow".to_owned(),
-            "`fenxi policy explain` shows which rule",
+            format!("{} says that no model is asked about this flow", rule(subject)),
+            "",
         ),
         Standing::NotAsked => ("the task is not asked about this flow".to_owned(), ""),
         Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
@@ -190,6 +193,14 @@ fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
         _ => "",
     };
     (why, advice.to_owned())
+}
+
+/// The flow's rule.
+fn rule(subject: &Subject) -> String {
+    match subject.rule {
+        Some(number) => format!("rule {number}"),
+        None => "a rule".to_owned(),
+    }
 }
 
 /// What an element is, in the plural.

@@ -21,6 +21,7 @@ mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select, tick};
@@ -254,10 +255,15 @@ impl Thread {
     fn load(&self, file: &Path) -> Result<Body, NoChange> {
         let (terms, path) = (self.rules.lock().terms().clone(), file.to_owned());
         let what = format!("reading the rules of {}", file.display());
-        let cure = "check why the file cannot be read";
+        let cure = "the disk or server of the file is slow, or the rules are too many for this machine: copy the file to a local disk, \
+                    or load fewer rules";
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = stop.clone();
         let read = self.helpers.run(&what, READ_WITHIN, cure, move || {
-            Rules::read(&path, "", terms)
+            Rules::read_until(&path, "", terms, &asked)
         });
+        // Where nobody waits for the rules any more, the helper ends.
+        stop.store(true, Ordering::Relaxed);
         let rules =
             read?.map_err(|error| NoChange::Refused(Refused::Invalid(error.to_string())))?;
         let count = rules.len();

@@ -4,7 +4,7 @@
 //! that looks at fewer bits than it fixes, as long as the lists there stay short, so tables are few. Where lists would grow
 //! long, a table that looks at more bits is added; the last resort are the ports.
 //!
-//! A filter is added or removed in the time of a few look-ups, so this is also where changes to a trained index wait.
+//! A filter is added in the time of a few look-ups, so this is also where changes to a trained index wait.
 
 mod table;
 
@@ -30,14 +30,17 @@ pub struct TupleMerge<A> {
 pub struct TableFull;
 
 impl<A: Address> TupleMerge<A> {
-    /// Of these filters.
+    /// Of these filters, in any order.
     ///
     /// # Errors
     /// There are too many.
     pub fn new(filters: &[Filter<A>]) -> Result<TupleMerge<A>, TableFull> {
         let mut all = TupleMerge { tables: Vec::new() };
-        for filter in filters {
-            all.insert(filter)?;
+        // By rank each is appended to its list, so that equal filters take no time of their square.
+        let mut order: Vec<u32> = (0..filters.len() as u32).collect();
+        order.sort_unstable_by_key(|at| filters[*at as usize].rank);
+        for at in order {
+            all.insert(&filters[at as usize])?;
         }
         all.tables.iter_mut().for_each(Table::shrink);
         Ok(all)
@@ -85,7 +88,7 @@ impl<A: Address> TupleMerge<A> {
     /// The most specific table in which the filter's list is short; a new one if there is none.
     fn table_for(&mut self, filter: &Filter<A>, own: &Mask) -> usize {
         let fitting = |(_, table): &(usize, &Table<A>)| own.fits_in(&table.mask);
-        let short = |(_, table): &(usize, &Table<A>)| table.list_length(filter) < LIST_MAX;
+        let short = |(_, table): &(usize, &Table<A>)| table.has_short_list(filter, LIST_MAX);
         let tables = self.tables.iter().enumerate();
         let found = tables
             .filter(fitting)
@@ -103,17 +106,6 @@ impl<A: Address> TupleMerge<A> {
         // The table of its own mask is there, and its list is long: the filters agree in all that can be hashed.
         let own_table = self.tables.iter().position(|table| table.mask == *own);
         own_table.unwrap_or(0)
-    }
-
-    /// Takes out a filter that was added; whether it was there.
-    pub fn remove(&mut self, filter: &Filter<A>) -> bool {
-        let own = Mask::of(filter);
-        let mut tables = self.tables.iter_mut();
-        let removed = tables.any(|table| own.fits_in(&table.mask) && table.remove(filter));
-        if removed {
-            self.tables.retain(|table| table.len() != 0);
-        }
-        removed
     }
 
     /// For each of up to [`BATCH`] keys, the filter of the least rank that has it and whose rule `counts`, where that is below the

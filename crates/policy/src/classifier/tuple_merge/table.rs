@@ -70,12 +70,12 @@ pub(super) struct Table<A> {
     /// No filter of the table has a lesser rank.
     pub best: Rank,
     heads: Vec<u32>,
+    /// The last node of each head's list, so that a filter of the greatest rank is appended without a walk. Only while filters are
+    /// added: look-ups do not need it.
+    tails: Vec<u32>,
     /// How far a hash is shifted to be the number of a head.
     shift: u32,
     nodes: Vec<Node<A>>,
-    /// List of nodes that are free.
-    free: u32,
-    count: usize,
 }
 
 impl<A: Address> Table<A> {
@@ -88,25 +88,26 @@ impl<A: Address> Table<A> {
                 | (u32::from(mask.destination_port) * 0xffff),
             best: Rank::LAST,
             heads: vec![EMPTY; HEADS_MIN],
+            tails: vec![NONE; HEADS_MIN],
             shift: shift_for(HEADS_MIN),
             nodes: Vec::new(),
-            free: NONE,
-            count: 0,
         }
     }
 
-    /// Gives back memory that was taken for more filters.
+    /// Gives back memory that only more filters need.
     pub fn shrink(&mut self) {
         self.nodes.shrink_to_fit();
+        self.tails = Vec::new();
     }
 
     /// Filters in the table.
     pub fn len(&self) -> usize {
-        self.count
+        self.nodes.len()
     }
 
     pub fn bytes(&self) -> usize {
-        self.heads.len() * size_of::<u32>() + self.nodes.capacity() * size_of::<Node<A>>()
+        (self.heads.len() + self.tails.len()) * size_of::<u32>()
+            + self.nodes.capacity() * size_of::<Node<A>>()
     }
 
     /// The hash of what the table looks at.
@@ -189,56 +190,50 @@ impl<A: Address> Table<A> {
         None
     }
 
-    /// Filters in the list that this one would join.
-    pub fn list_length(&self, filter: &Filter<A>) -> usize {
-        let mut length = 0;
+    /// Whether the list that this filter would join has fewer than `most` filters.
+    pub fn has_short_list(&self, filter: &Filter<A>, most: usize) -> bool {
         let mut next = self.heads[self.head_of(self.hash_of(filter))] & NONE;
-        while let Some(node) = self.nodes.get(next as usize) {
-            length += 1;
-            next = node.next;
+        for _ in 0..most {
+            match self.nodes.get(next as usize) {
+                Some(node) => next = node.next,
+                None => return true,
+            }
         }
-        length
+        false
     }
 
     /// Adds a filter that fits the mask. The table has to have room, see [`NODES_MAX`].
     pub fn insert(&mut self, filter: &Filter<A>) {
-        if self.count >= self.heads.len() / 2 {
+        if self.nodes.len() >= self.heads.len() / 2 {
             self.grow();
+        } else if self.tails.is_empty() {
+            self.tails = self
+                .heads
+                .iter()
+                .map(|head| self.last(head & NONE))
+                .collect();
         }
-        let number = match self.nodes.get(self.free as usize) {
-            Some(node) => {
-                let number = self.free;
-                self.free = node.next;
-                number
-            }
-            None => {
-                self.nodes.push(Node {
-                    filter: *filter,
-                    next: NONE,
-                });
-                (self.nodes.len() - 1) as u32
-            }
-        };
-        self.nodes[number as usize].filter = *filter;
-        self.link(number);
-        self.count += 1;
+        self.nodes.push(Node {
+            filter: *filter,
+            next: NONE,
+        });
+        self.link((self.nodes.len() - 1) as u32);
         self.best = self.best.min(filter.rank);
     }
 
-    /// Puts a node into its list, by rank.
+    /// Puts a node into its list, by rank. Rules come by rank, so nearly all are appended; only one that comes before others of its
+    /// list, as a later rule of a greater priority does, walks.
     fn link(&mut self, number: u32) {
         let filter = self.nodes[number as usize].filter;
         let hash = self.hash_of(&filter);
         let head = self.head_of(hash);
         let first = self.heads[head];
-        let mut before = NONE;
-        let mut next = first & NONE;
-        while let Some(node) = self.nodes.get(next as usize)
-            && node.filter.rank < filter.rank
-        {
-            before = next;
-            next = node.next;
-        }
+        let tail = self.nodes.get(self.tails[head] as usize);
+        let is_last = tail.is_none_or(|tail| tail.filter.rank <= filter.rank);
+        let (before, next) = match is_last {
+            true => (self.tails[head], NONE),
+            false => self.place_of(first & NONE, filter.rank),
+        };
         self.nodes[number as usize].next = next;
         let bloom = first & !NONE | bloom_bit(hash);
         let first = match self.nodes.get_mut(before as usize) {
@@ -249,22 +244,34 @@ impl<A: Address> Table<A> {
             None => number,
         };
         self.heads[head] = first | bloom;
+        if next == NONE {
+            self.tails[head] = number;
+        }
     }
 
-    /// A head for the list from this node on.
-    fn head_from(&self, first: u32) -> u32 {
-        let mut head = first;
-        let mut next = first;
+    /// The last node of a list; [`NONE`] of an empty one.
+    fn last(&self, first: u32) -> u32 {
+        let (mut last, mut next) = (NONE, first);
         while let Some(node) = self.nodes.get(next as usize) {
-            head |= bloom_bit(self.hash_of(&node.filter));
-            next = node.next;
+            (last, next) = (next, node.next);
         }
-        head
+        last
+    }
+
+    /// The nodes of a list between which a filter of this rank stands; [`NONE`] where there is none.
+    fn place_of(&self, first: u32, rank: Rank) -> (u32, u32) {
+        let (mut before, mut next) = (NONE, first);
+        while let Some(node) = self.nodes.get(next as usize)
+            && node.filter.rank < rank
+        {
+            (before, next) = (next, node.next);
+        }
+        (before, next)
     }
 
     fn grow(&mut self) {
         let heads = self.heads.len() * 2;
-        let mut all = Vec::with_capacity(self.count);
+        let mut all = Vec::with_capacity(self.nodes.len());
         for &head in &self.heads {
             let mut next = head & NONE;
             while let Some(node) = self.nodes.get(next as usize) {
@@ -273,36 +280,11 @@ impl<A: Address> Table<A> {
             }
         }
         self.heads = vec![EMPTY; heads];
+        self.tails = vec![NONE; heads];
         self.shift = shift_for(heads);
         for number in all {
             self.link(number);
         }
-    }
-
-    /// Takes the filters of a rule that have the same box and rank as this one; whether there was one.
-    pub fn remove(&mut self, filter: &Filter<A>) -> bool {
-        let head = self.head_of(self.hash_of(filter));
-        let mut before = NONE;
-        let mut next = self.heads[head] & NONE;
-        while let Some(node) = self.nodes.get(next as usize).copied() {
-            if node.filter == *filter {
-                let first = match self.nodes.get_mut(before as usize) {
-                    Some(before) => {
-                        before.next = node.next;
-                        self.heads[head] & NONE
-                    }
-                    None => node.next,
-                };
-                self.heads[head] = self.head_from(first);
-                self.nodes[next as usize].next = self.free;
-                self.free = next;
-                self.count -= 1;
-                return true;
-            }
-            before = next;
-            next = node.next;
-        }
-        false
     }
 }
 
