@@ -88,7 +88,10 @@ fn draw(
             parameters(config),
         ),
         false => (
-            config.io.interfaces.join(", "),
+            match config.io.interfaces.as_slice() {
+                [] => "no interface".to_owned(),
+                interfaces => interfaces.join(", "),
+            },
             String::new(),
             String::new(),
             waits(config),
