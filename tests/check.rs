@@ -315,7 +315,7 @@ fn the_report_has_one_form_for_people_and_one_for_machines() {
     assert!(
         people
             .stdout
-            .starts_with("problem  interface: io.interfaces is empty"),
+            .contains("\n\nproblem  interface: io.interfaces is empty"),
         "{}",
         people.stdout
     );

@@ -298,7 +298,7 @@ fn k_follows_the_bundle() {
     };
     let drawn = check(&[]).expect_code(0).stdout;
     assert!(
-        drawn.contains("slots of k = 3 packets with payload"),
+        drawn.contains(" labels      after 3 packets with payload\n"),
         "{drawn}"
     );
     check(&["flow.k=3"]).expect_code(0);

@@ -14,16 +14,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
-use std::os::unix::net::UnixDatagram;
-use std::path::Path;
-use std::process::Stdio;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
 use common::lab::Lab;
-use common::live::fenxi_on;
+use common::live::{Live, fenxi_on};
 
 /// Far more than any start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -122,6 +122,7 @@ const CASES: &[Case] = &[
     (73, &[("control.socket", "\"DIR/nonesuch/s\"")]),
     (73, &[("control.socket", "\"DIR/case.toml\"")]),
     (73, &[("control.socket", "\"DIR/case.toml/s\"")]),
+    (73, &[("ipfix.to", "\"file:DIR/fifo/model.onnx\"")]),
     (73, &[("records.path", "\"nonesuch/flows.jsonl\"")]),
     (73, &[("records.path", "\"damaged\"")]),
     (73, &[("records.path", "\"case.toml/flows.jsonl\"")]),
@@ -247,6 +248,129 @@ fn what_one_refuses_the_other_refuses() {
     }
     assert!(differences.is_empty(), "{differences}");
     assert!(CASES.len() >= 25);
+}
+
+#[test]
+fn an_address_in_use_names_the_process() {
+    let Some(lab) = lab("held") else { return };
+    let http = lab.on("host", || TcpListener::bind("127.0.0.1:9001").unwrap());
+    let dir = folder();
+    let socket = UnixListener::bind(dir.path().join("s")).unwrap();
+    let file = dir.path().join("case.toml");
+    let program = fs::read_to_string("/proc/self/comm").unwrap();
+    let holder = format!(
+        "in use by {}, process {}; ",
+        program.trim(),
+        std::process::id()
+    );
+    for (key, value) in [
+        ("control.http", "\"127.0.0.1:9001\""),
+        ("control.socket", "\"DIR/s\""),
+    ] {
+        fs::write(&file, written(dir.path(), &[(key, value)])).unwrap();
+        let (code, line) = run(&lab, &[], &file, &[]);
+        let cure = format!("{holder}set {key} to another ");
+        assert!(code == 69 && line.contains(&cure), "{key}: {code}: {line}");
+    }
+    drop((http, socket));
+}
+
+/// Whatever runs out, there is a line and an exit code of sysexits(3), and no panic.
+#[test]
+fn few_descriptors_are_refused_and_are_no_reason_to_panic() {
+    let Some(lab) = lab("descriptors") else {
+        return;
+    };
+    let dir = folder();
+    let file = dir.path().join("case.toml");
+    let sinks = [
+        ("records.path", "\"DIR/flows.jsonl\""),
+        ("records.socket", "\"DIR/records\""),
+        ("ipfix.to", "\"file:DIR/flows.ipfix\""),
+        ("control.http", "\"unix:DIR/http\""),
+        ("control.socket", "\"DIR/ctl\""),
+    ];
+    fs::write(&file, written(dir.path(), &sinks)).unwrap();
+    let mut refused = 0;
+    for limit in 4..=40 {
+        let limit = format!("--nofile={limit}");
+        let launcher = ["prlimit", &limit];
+        let mut replay = fenxi_on(&lab, "host", &launcher);
+        replay
+            .arg("replay")
+            .args(common::SIMULATED)
+            .arg(common::demo());
+        let replay = common::run(replay);
+        let replay = (replay.code, replay.stderr);
+        // One that lacks a descriptor to tell the service manager that it is ready is ended by `timeout`, with 124.
+        let launcher = ["timeout", "-s", "TERM", "5", "prlimit", &limit];
+        for (code, said) in [replay, run(&lab, &launcher, &file, &[])] {
+            refused += u32::from(!matches!(code, 0 | 124));
+            let is_known = matches!(code, 0 | 65 | 66 | 69 | 73 | 74 | 124);
+            assert!(is_known, "{limit}: {code}: {said}");
+            assert!(!said.contains("panicked"), "{limit}: {said}");
+        }
+    }
+    assert!(refused > 10, "only {refused} starts lacked descriptors");
+}
+
+/// A control group of its own, with a limit of memory, until this goes.
+struct Group(PathBuf);
+
+impl Group {
+    fn with(mib: u64) -> Option<Group> {
+        let name = format!("fenxi-test-{}", std::process::id());
+        let hierarchies = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ];
+        hierarchies.into_iter().find_map(|(root, limit)| {
+            let group = Path::new(root).join(&name);
+            fs::create_dir(&group).ok()?;
+            let group = Group(group);
+            let limit = group.0.join(limit);
+            fs::write(limit, (mib << 20).to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_flow_table_that_memory_does_not_hold_is_warned_of() {
+    let Some(lab) = lab("memory") else { return };
+    let Some(group) = Group::with(256) else {
+        let needs = "a control group for memory";
+        return common::skip("a_flow_table_that_memory_does_not_hold_is_warned_of", needs);
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.0.display());
+    let said = |flows: &str| {
+        let program = common::fenxi::<&str>([]);
+        let interface = "io.interfaces=[\"left\"]";
+        let args = ["--set", interface, "--set", flows].into_iter();
+        let args: Vec<&str> = args.chain(common::SIMULATED).collect();
+        // In the namespace of the network alone: `ip netns exec` would hide the control groups.
+        let live = lab.on("host", || {
+            let mut command = Command::new("sh");
+            command
+                .args(["-c", &enter, "sh"])
+                .arg(program.get_program());
+            command.env("FENXI_CONFIG", "").current_dir(common::root());
+            Live::launch(command, &args)
+        });
+        live.terminate(0).stderr
+    };
+    let warning = "MiB of memory, and 256 MiB are available";
+    let many = said("flow.max_flows=1048576");
+    assert_eq!(many.matches(warning).count(), 1, "{many}");
+    assert!(many.contains("set flow.max_flows = "), "{many}");
+    let few = said("flow.max_flows=65536");
+    assert!(!few.contains(warning), "{few}");
 }
 
 #[test]

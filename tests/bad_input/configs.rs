@@ -168,6 +168,31 @@ fn tasks_that_do_not_fit_are_refused_with_their_line() {
     assert_refused(check(&missing), 66, &[says]);
 }
 
+/// A name is repeated in the line that refuses it, but not 64 KiB of it.
+#[test]
+fn a_long_name_is_shortened() {
+    let name = "n".repeat(1 << 16);
+    for (text, says) in [
+        (
+            format!("[[task]]\nname = \"{name}\"\n"),
+            "expected 1 to 32 letters",
+        ),
+        (
+            format!("[io]\nmode = \"{name}\"\n"),
+            "expected one of \"tap\", ",
+        ),
+        (format!("[io]\n{name} = 1\n"), "unknown key io.nnn"),
+        (
+            format!("[io]\nmode = \"{}\"\n", "n ".repeat(1 << 15)),
+            "expected one of \"tap\", ",
+        ),
+    ] {
+        let refused = with_file(&text, &[]).expect_code(78).stderr;
+        assert!(refused.contains(says), "{refused}");
+        assert!(refused.len() < 1 << 15, "{} bytes", refused.len());
+    }
+}
+
 #[test]
 fn all_problems_are_listed_at_once() {
     let text = "[flow]\nk = 0\n[io]\nbrust = 3\n[ring]\nslots = 100\n";

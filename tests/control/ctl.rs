@@ -191,7 +191,10 @@ fn hosts_are_listed_with_their_labels() {
 fn a_model_that_names_no_hosts_says_so() {
     let served = Served::start(&["--speed", "real"]);
     let refused = served.ctl(&["hosts"]).expect_code(69).stderr;
-    assert!(refused.contains("the model names no hosts"), "{refused}");
+    assert!(
+        refused.contains("this model does not name devices"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -242,7 +245,7 @@ fn a_second_one_on_the_same_socket_is_refused() {
     ]);
     let finished = run(command).expect_code(69);
     assert!(
-        finished.stderr.contains("another instance listens"),
+        finished.stderr.contains("in use by fenxi, process "),
         "{}",
         finished.stderr
     );

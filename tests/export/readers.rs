@@ -162,7 +162,8 @@ fn a_socket_needs_no_file_and_a_second_run_does_not_take_it() {
     ]);
     let second = common::run(second).expect_code(69);
     assert!(
-        second.stderr.contains("records.socket: ") && second.stderr.contains("another instance"),
+        second.stderr.contains("records.socket: ")
+            && second.stderr.contains("in use by fenxi, process "),
         "{}",
         second.stderr
     );

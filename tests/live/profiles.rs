@@ -8,7 +8,7 @@ use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 
 /// Plans by profiles of the CPU. The goal leaves room for a profile that is far too slow.
-const PLANS: [&str; 10] = [
+const PLANS: [&str; 12] = [
     "--set",
     "io.interfaces=[\"b\"]",
     "--set",
@@ -19,6 +19,8 @@ const PLANS: [&str; 10] = [
     "analytics.latency_goal_ms=50",
     "--set",
     "accel.devices=[\"cpu\"]",
+    "--set",
+    "log.level=info,fenxi::profiles=debug",
 ];
 
 fn lab(name: &str) -> Option<Lab> {

@@ -54,7 +54,7 @@ fn a_run_that_finds_no_connection_says_so_everywhere() {
     let status = || live.ctl(&["status"]).stdout;
     let fresh = status();
     assert!(
-        fresh.contains("marks     0 written: no flow has got a label yet"),
+        fresh.contains("marks     0 written: no label of a flow has a mark yet"),
         "{fresh}"
     );
     for flow in 0..SUSPICIOUS {

@@ -24,7 +24,7 @@ use accel::profile::{
     measure_quickly,
 };
 use accel::{Bundle, Device, Profile};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use crate::Error;
 use crate::devices::library;
@@ -213,7 +213,7 @@ impl Profiles {
                     Origin::Measured => "an earlier start measured it",
                     Origin::Run => "an earlier run found it",
                 };
-                info!(
+                debug!(
                     target: LOG,
                     "{}: {}; {from}: {}",
                     name(key, bundle),
@@ -242,7 +242,7 @@ impl Profiles {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let machine = format!("{}, {cores} cores", key.conditions.cpu);
         let file = ProfileFile::for_folder(bundle, &measured, key, session.effective(), &machine);
-        info!(
+        debug!(
             target: LOG,
             "{}: {}; measured in {:.2} s",
             name(key, bundle),

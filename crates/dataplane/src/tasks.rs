@@ -100,7 +100,7 @@ impl OpenTask {
         TaskNames {
             name: self.name.as_str().into(),
             classes: classes(&self.bundle),
-            depths: self.bundle.depths().len(),
+            depths: self.bundle.depths().iter().map(|it| it.elements).collect(),
         }
     }
 }
@@ -112,8 +112,8 @@ pub struct TaskNames {
     pub name: Arc<str>,
     /// Names of the classes in the order of the model's outputs, then `unknown`.
     pub classes: Arc<[String]>,
-    /// How many depths its model has, each of which is a task to flow managers.
-    pub depths: usize,
+    /// After how many elements its model is asked. Each depth is a task to flow managers.
+    pub depths: Vec<usize>,
 }
 
 /// What labels of all tasks do to packets; the bundles are in the order of the tasks.

@@ -1,5 +1,6 @@
 //! Escapes text from outside, so that a line of the log or of an error stays one line whatever paths and names it contains.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
@@ -40,6 +41,31 @@ fn line(event: &[u8]) -> String {
     }
 }
 
+/// The longest word of a message, in characters: paths are shorter.
+const WORD_MAX: usize = 512;
+/// The longest message.
+const MESSAGE_MAX: usize = 16 * 1024;
+
+/// A message of one line, escaped, in which no name from outside is longer than a reader can bear.
+pub fn message(text: &str) -> String {
+    let text = escape(text);
+    let words = text.split(' ').map(|word| shortened(word, WORD_MAX));
+    let text = words.collect::<Vec<_>>().join(" ");
+    shortened(&text, MESSAGE_MAX).into_owned()
+}
+
+/// The beginning and the end of a text that has more than so many characters.
+fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if count <= most {
+        return text.into();
+    }
+    let kept = most / 4;
+    let begin: String = text.chars().take(kept).collect();
+    let end: String = text.chars().skip(count - kept).collect();
+    format!("{begin}…[{} characters]…{end}", count - 2 * kept).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +74,19 @@ mod tests {
     fn an_event_is_one_line() {
         assert_eq!(line(b"WARN x\nWARN y: gone\n"), "WARN x\\nWARN y: gone\n");
         assert_eq!(line(b"no end"), "no end");
+    }
+
+    #[test]
+    fn a_long_name_is_shortened_and_the_rest_of_the_message_stays() {
+        let path = "/x".repeat(WORD_MAX / 2 - 1);
+        let fits = format!("{path}: not found\n");
+        assert_eq!(message(&fits), format!("{path}: not found\\n"));
+        let name = "a".repeat(1 << 16);
+        let said = message(&format!("f.toml:3: task.{name}: expected a word"));
+        assert!(said.starts_with("f.toml:3: task.aaa"), "{said}");
+        assert!(said.ends_with("aaa: expected a word"), "{said}");
+        assert!(said.contains("…[65286 characters]…"), "{said}");
+        let many = message(&"é ".repeat(1 << 16));
+        assert!(many.chars().count() < MESSAGE_MAX, "{}", many.len());
     }
 }

@@ -13,7 +13,7 @@ use labelled::TableError;
 use packetio::RxError;
 use recording::RecordingError;
 
-use crate::escape::escape;
+use crate::escape;
 
 mod usage;
 
@@ -28,7 +28,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of one line; control characters in names are escaped.
+    /// A failure of one line; control characters in names are escaped, and long names are shortened.
     fn new(code: u8, message: impl Into<String>) -> Failure {
         let message = message.into();
         Failure::of_lines(code, (!message.is_empty()).then_some(message.as_str()))
@@ -36,7 +36,7 @@ impl Failure {
 
     /// A line for each problem.
     fn of_lines<'a>(code: u8, lines: impl IntoIterator<Item = &'a str>) -> Failure {
-        let lines = lines.into_iter().map(|line| escape(line).into_owned());
+        let lines = lines.into_iter().map(escape::message);
         Failure {
             lines: lines.collect(),
             code,

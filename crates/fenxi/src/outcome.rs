@@ -144,7 +144,7 @@ impl Outcome {
         let mut by_task = Vec::new();
         let mut depths = self.flows.tasks.iter();
         for names in self.names.iter() {
-            let own = depths.by_ref().take(names.depths);
+            let own = depths.by_ref().take(names.depths.len());
             by_task.push(own.map(|it| it.series_emitted - it.series_shed).sum());
         }
         by_task

@@ -192,9 +192,29 @@ struct Coverage {
     ended_before_k: f64,
 }
 
+impl Coverage {
+    fn write_text(&self, page: &mut String) -> std::fmt::Result {
+        let flows = match self.flows {
+            1.0 => "all".to_owned(),
+            share => format!("{:.1} % of", share * 100.0),
+        };
+        writeln!(
+            page,
+            "labelled  {flows} flows; {:.1} % of packets and {:.1} % of bytes came after the label; {:.1} % of flows \
+             ended before the model was asked",
+            self.packets * 100.0,
+            self.bytes * 100.0,
+            self.ended_before_k * 100.0
+        )
+    }
+}
+
 /// Flows with a label, by what decided it.
 #[derive(Serialize)]
 struct Decided {
+    /// After how many packets the model is asked.
+    #[serde(skip)]
+    depths: Vec<usize>,
     /// The model's answer to each of its depths, in their order.
     by_depth: Vec<u64>,
     /// The port of the server.
@@ -206,11 +226,12 @@ struct Decided {
 }
 
 impl Decided {
-    /// Of the first task, which has so many depths.
-    fn of(flows: &flowmgr::Counters, depths: usize) -> Decided {
-        let depths = flows.tasks.iter().take(depths);
+    /// Of the first task, whose model is asked at these depths.
+    fn of(flows: &flowmgr::Counters, depths: &[usize]) -> Decided {
+        let by_depth = flows.tasks.iter().take(depths.len());
         Decided {
-            by_depth: depths.map(|depth| depth.flows_decided).collect(),
+            depths: depths.to_vec(),
+            by_depth: by_depth.map(|depth| depth.flows_decided).collect(),
             by_port: flows.flows_by_port,
             unsure: flows.flows_unsure,
             by_rule: flows.flows_by_rule,
@@ -224,17 +245,23 @@ impl Decided {
         }
         let by_rule = match self.by_rule {
             0 => String::new(),
-            by_rule => format!(", {by_rule} by a rule"),
+            by_rule => format!("; by rule: {by_rule}"),
         };
-        let depths: Vec<String> = self.by_depth.iter().map(u64::to_string).collect();
         writeln!(
             page,
-            "decided   {} by depth, {} by port, {} by an answer that was not sure{by_rule}",
-            depths.join(" + "),
-            self.by_port,
-            self.unsure
+            "decided   {}; ended while unsure: {}; by port: {}{by_rule}",
+            by_depth(&self.depths, &self.by_depth),
+            self.unsure,
+            self.by_port
         )
     }
+}
+
+/// After how many packets the model decided flows, and how many: `after 1, 2, 3 packets: 389, 3, 12`.
+fn by_depth(depths: &[usize], flows: &[u64]) -> String {
+    let depths: Vec<String> = depths.iter().map(usize::to_string).collect();
+    let flows: Vec<String> = flows.iter().map(u64::to_string).collect();
+    format!("after {} packets: {}", depths.join(", "), flows.join(", "))
 }
 
 /// The flow table.
@@ -266,7 +293,7 @@ impl Summary {
             labels: labels(outcome),
             batches: batches(series),
             cache: Cache::of(&series.cache),
-            decided: Decided::of(flows, outcome.names[0].depths),
+            decided: Decided::of(flows, &outcome.names[0].depths),
             coverage: coverage(flows),
             devices: series.devices.iter().map(Device::of).collect(),
             phases_ms: Phases::of(&series.phases),
@@ -362,16 +389,7 @@ impl Summary {
         for line in &self.sink_lines {
             writeln!(page, "{line}")?;
         }
-        writeln!(
-            page,
-            "coverage  {:.1} % of flows, {:.1} % of packets, {:.1} % of bytes; {:.1} % of flows ended \
-             before K packets",
-            self.coverage.flows * 100.0,
-            self.coverage.packets * 100.0,
-            self.coverage.bytes * 100.0,
-            self.coverage.ended_before_k * 100.0
-        )?;
-        Ok(())
+        self.coverage.write_text(page)
     }
 
     /// Batches, threads, devices and times.

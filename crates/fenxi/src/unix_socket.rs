@@ -6,8 +6,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::sockopt;
+
 use crate::access::may_make;
 use crate::exit::Failure;
+use crate::holder;
+use crate::proc::Machine;
 
 /// A listening Unix socket; its file goes with it.
 pub struct UnixSocket {
@@ -97,9 +101,14 @@ fn is_stale(key: &str, path: &Path) -> Result<bool, Failure> {
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         Err(error) => Err(Failure::not_allowed(format!("{key}: {name}: {error}"))),
-        Ok(_) => Err(Failure::unavailable(format!(
-            "{key}: {name}: another instance listens there; stop it, or set {key} to another path"
-        ))),
+        Ok(peer) => {
+            let pid = sockopt::socket_peercred(&peer).ok();
+            let pid = pid.map(|peer| peer.pid.as_raw_nonzero().get() as u32);
+            let holder = holder::named(&Machine::here(), pid);
+            Err(Failure::unavailable(format!(
+                "{key}: {name}: in use by {holder}; set {key} to another path"
+            )))
+        }
     }
 }
 
@@ -119,7 +128,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let message = bind(&path).err().unwrap().to_string();
-        assert!(message.contains("another instance"), "{message}");
+        let holder = format!(", process {}; set control.socket", std::process::id());
+        assert!(message.contains(&holder), "{message}");
         drop(socket);
         assert!(!path.exists());
     }

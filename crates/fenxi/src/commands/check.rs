@@ -1,4 +1,4 @@
-//! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, looks at the machine that is to run it.
+//! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, also diagnoses the machine.
 
 mod capabilities;
 mod clock;
@@ -10,7 +10,6 @@ mod finding;
 mod goals;
 mod interfaces;
 mod interrupts;
-mod machine;
 mod marks;
 mod memory;
 mod mirror;
@@ -30,6 +29,7 @@ use accel::Bundle;
 use crate::cli::CheckConfigArgs;
 use crate::exit::{Failure, print};
 use crate::log;
+use crate::proc as machine;
 use crate::rules::{Rules, Traffic};
 use config::Config;
 use dataplane::bundle::{check_labels, labels};
@@ -42,7 +42,7 @@ use finding::{Finding, Level, Report};
 use machine::Machine;
 
 /// Checks the configuration and the bundle, and that `fenxi run` can start with them on this machine. Then prints the
-/// pipeline and its threads or, with `--deep`, the findings about the machine.
+/// pipeline and its threads and, with `--deep`, their parameters and the findings about the machine.
 ///
 /// # Errors
 /// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
@@ -75,7 +75,12 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         let mut amiss = whens::look(&config, &rules);
         amiss.extend(goals::look(&tasks, None));
         amiss.extend(idle(&rules));
-        return print(&(draw::page(&config, &bundles, &map, &rows) + &finding::lines(&amiss)));
+        let verdict = match is_plain {
+            true => "ok, would start\n\n",
+            false => "ok, the configuration is valid\n\n",
+        };
+        let page = draw::page(&config, &bundles, &map, &rows, false);
+        return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
     }
     let mut findings = look(args, &config, &tasks, &map);
     findings.extend(whens::look(&config, &rules));
@@ -84,7 +89,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     print(&if args.json {
         report.to_json(&rows)
     } else {
-        report.page()
+        draw::page(&config, &bundles, &map, &rows, true) + "\n" + &report.page()
     })?;
     report.failure().map_or(Ok(()), Err)
 }

@@ -51,7 +51,8 @@ pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
         clap_complete::generate_to(shell, &mut command, "fenxi", &completions)
             .map_err(|error| Failure::creating(&completions, &error))?;
     }
-    let mut command = without_help(command);
+    // A command of its own: that of the completions is built, and has its subcommands `help` already.
+    let mut command = without_help(Cli::command());
     command.build();
     pages(&command, &man)?;
     write(&man, "fenxi.toml.5", keys)
@@ -237,11 +238,9 @@ mod tests {
         ] {
             assert!(pages.contains(&page.to_owned()), "{page}: {pages:?}");
         }
-        assert!(
-            !pages
-                .iter()
-                .any(|page| page.contains("manual") || page.contains("try"))
-        );
+        for hidden in ["manual", "try", "help"] {
+            assert!(!pages.iter().any(|page| page.contains(hidden)), "{pages:?}");
+        }
         assert_eq!(names("completions").len(), SHELLS.len());
         let text = fs::read_to_string(dir.path().join("man/fenxi.toml.5")).unwrap();
         for key in KEYS_AND_DEVICES.into_iter().flatten() {

@@ -127,7 +127,7 @@ fn names(header: &Header) -> TaskNames {
     TaskNames {
         name: header.task.as_str().into(),
         classes: header.classes.clone().into(),
-        depths: header.flow.tasks.len(),
+        depths: header.flow.tasks.iter().map(|task| task.k).collect(),
     }
 }
 

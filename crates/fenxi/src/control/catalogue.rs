@@ -294,7 +294,7 @@ static CATALOGUE: &[Row] = &[
         "Flows that reached their K-th packet and were not sent to the model: they began mid-stream, and the model was not trained for that.",
         |view| task_sums(view, |sums| sums.flows.series_withheld)),
     metric(C, "fenxi_flows_not_asked_total", "flows", &["pipeline", "task"],
-        "Flows that reached their K-th packet and on which the task does not run, because the flow itself does not match its when or that of a task that it waits for, or its rule names another task. They emit no series; series ruled out by another task's label are counted as not_asked in fenxi_series_total.",
+        "Flows excluded by a rule, or by the when of the task or of a task that it waits for. They emit no series; series excluded by the label of another task are counted as not_asked in fenxi_series_total.",
         |view| task_sums(view, |sums| sums.flows.flows_not_asked)),
     metric(C, "fenxi_series_total", "series", &["pipeline", "task", "outcome"],
         "Series by outcome; not_asked, ruled out by the label of another task.",

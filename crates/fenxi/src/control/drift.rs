@@ -104,14 +104,20 @@ impl Drift {
     fn line(&self) -> String {
         let Drift { from, to, rows } = self;
         let us = |line: &Profile| line.t0_us + line.t1_us * rows;
+        let (how, cure) = match us(to) / us(from) {
+            slower if slower >= 1.0 => (
+                format!("{slower:.1} times slower than measured"),
+                "; is the machine busy?",
+            ),
+            faster => (
+                format!("{:.1} times faster than measured", 1.0 / faster),
+                "",
+            ),
+        };
         format!(
-            "batches of {rows:.0} take {:.0} µs, {:.2} times what the profile says: {:.1} µs + {:.2} µs per series, not {:.1} + {:.2}",
+            "the model is {how}: {:.0} µs for a batch of {rows:.0}, not {:.0} µs{cure}",
             us(to),
-            us(to) / us(from),
-            to.t0_us,
-            to.t1_us,
-            from.t0_us,
-            from.t1_us
+            us(from)
         )
     }
 
@@ -221,14 +227,14 @@ mod tests {
 
     #[test]
     fn a_drift_is_one_line() {
-        let drift = Drift {
-            from: line(20.0),
-            to: line(120.0),
-            rows: 40.0,
-        };
+        let between = |from, to| drift(from, to).unwrap().line();
         assert_eq!(
-            drift.line(),
-            "batches of 40 take 200 µs, 2.00 times what the profile says: 120.0 µs + 2.00 µs per series, not 20.0 + 2.00"
+            between(120.0, 20.0),
+            "the model is 2.0 times faster than measured: 100 µs for a batch of 40, not 200 µs"
+        );
+        assert_eq!(
+            between(20.0, 120.0),
+            "the model is 2.0 times slower than measured: 200 µs for a batch of 40, not 100 µs; is the machine busy?"
         );
     }
 }

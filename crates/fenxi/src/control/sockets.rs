@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::exit::Failure;
+use crate::holder::{self, Holder};
+use crate::proc::Machine;
 use crate::unix_socket::{self, UnixSocket};
 use config::checked::{Control, HttpPlace};
 
@@ -59,7 +61,7 @@ impl Sockets {
             Some(HttpPlace::Tcp(address)) => {
                 bound(*address)
                     .map(drop)
-                    .map_err(|error| cannot_listen(address, &error))?;
+                    .map_err(|error| cannot_listen(*address, &error))?;
             }
             Some(HttpPlace::Unix(path)) => unix_socket::look("control.http", path)?,
             None => {}
@@ -82,11 +84,21 @@ fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn cannot_listen(address: &SocketAddr, error: &io::Error) -> Failure {
-    let message = format!("control.http: cannot listen on {address}: {error}");
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Failure {
+    let message = |why: &str| format!("control.http: cannot listen on {address}: {why}");
     match error.kind() {
-        io::ErrorKind::PermissionDenied => Failure::not_allowed(message),
-        _ => Failure::unavailable(message),
+        io::ErrorKind::PermissionDenied => Failure::not_allowed(message(&error.to_string())),
+        io::ErrorKind::AddrInUse => {
+            let machine = Machine::here();
+            let pid = match holder::of_port(&machine, address) {
+                Holder::Process(pid) => pid,
+                Holder::Nobody | Holder::File => None,
+            };
+            let holder = holder::named(&machine, pid);
+            let why = format!("in use by {holder}; set control.http to another address");
+            Failure::unavailable(message(&why))
+        }
+        _ => Failure::unavailable(message(&error.to_string())),
     }
 }
 
@@ -99,7 +111,7 @@ impl HttpSocket {
                     Ok(TcpListener::from(socket))
                 };
                 let listener = bound(*address).and_then(listen);
-                let listener = listener.map_err(|error| cannot_listen(address, &error))?;
+                let listener = listener.map_err(|error| cannot_listen(*address, &error))?;
                 Ok(HttpSocket::Tcp(listener))
             }
             HttpPlace::Unix(path) => {

@@ -121,7 +121,7 @@ impl PipelineSums {
             && analytics_threads.iter().all(|it| it.life == Life::Ended);
         let mut depths = flows.counters.tasks.as_slice();
         let mut of_task = |(number, names): (usize, &TaskNames)| {
-            let (own, others) = depths.split_at(names.depths.min(depths.len()));
+            let (own, others) = depths.split_at(names.depths.len().min(depths.len()));
             depths = others;
             let threads = analytics_threads.iter();
             let snapshots = threads.filter_map(|it| it.latest.tasks.get(number));

@@ -39,7 +39,9 @@ use tracing::{debug, info, warn};
 use crate::cli::RunArgs;
 use crate::control::Sockets;
 use crate::exit::Failure;
+use crate::memory::Need;
 use crate::outcome::{Outcome, Table};
+use crate::proc::Machine;
 use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
 use crate::supervise;
@@ -80,6 +82,9 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let rules = Rules::load(config, &labels(bundle), Traffic::Live)?;
     log_start(config, &tasks);
     log_gap(&map);
+    if let Some(warning) = Need::of(config, &tasks).warning(&Machine::here()) {
+        warn!("{warning}");
+    }
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: plan.args.output.recorded_series(config),

@@ -336,6 +336,7 @@ impl SinkControl for Control {
 fn report(counts: &Counts, missing: i64) -> Report {
     let no_labels = counts.failed_by(Cause::NoLabels);
     let others = counts.failed() - no_labels;
+    let lost_labels = counts.failed() + counts.dropped + counts.not_found;
     let lost = |what, count, why: String| Lost { what, count, why };
     let sums = vec![
         ("connlabels_asked", counts.asked),
@@ -361,7 +362,7 @@ fn report(counts: &Counts, missing: i64) -> Report {
                 String::new(),
             ),
         ],
-        status: [&sums[..4], &[("connlabels_lost", counts.failed() + counts.dropped)]].concat(),
+        status: [&sums[..4], &[("connlabels_lost", lost_labels)]].concat(),
         live_text: Some(format!(
             "connlabels: {} written, {} kept, {} without a connection, {} refused, {} dropped",
             counts.written, counts.kept, counts.not_found, counts.failed(), counts.dropped
@@ -398,6 +399,19 @@ mod tests {
             overwrite: false,
             queue: 64,
         }
+    }
+
+    #[test]
+    fn what_has_no_connection_is_lost_as_with_marks() {
+        let mut counts = Counts::none();
+        (
+            counts.asked,
+            counts.written,
+            counts.not_found,
+            counts.dropped,
+        ) = (7, 4, 2, 1);
+        let status = report(&counts, 0).status;
+        assert!(status.contains(&("connlabels_lost", 3)), "{status:?}");
     }
 
     #[test]

@@ -259,9 +259,8 @@ impl Slo {
         }
         writeln!(
             page,
-            "slo       {:.1} % of {} control periods in violation",
-            percent(self.violations, self.periods),
-            self.periods
+            "slo       latency goal missed in {} of {} periods",
+            self.violations, self.periods
         )
     }
 }

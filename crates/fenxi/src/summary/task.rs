@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::series::{Cache, Device, Phases, Series, Slo};
 use super::times::Quantiles;
-use super::{Batches, batches, batches_line, labels_line};
+use super::{Batches, batches, batches_line, by_depth, labels_line};
 use crate::outcome::Outcome;
 
 /// One task of several.
@@ -18,6 +18,9 @@ pub struct Task {
     name: String,
     series: Series,
     labels: BTreeMap<String, u64>,
+    /// After how many packets the model is asked.
+    #[serde(skip)]
+    depths: Vec<usize>,
     /// Flows that the answer to each depth decided.
     decided_by_depth: Vec<u64>,
     batches: BTreeMap<&'static str, Batches>,
@@ -36,7 +39,7 @@ impl Task {
         }
         let mut depths = outcome.flows.tasks.as_slice();
         let tasks = outcome.names.iter().enumerate().map(|(number, names)| {
-            let (own, others) = depths.split_at(names.depths.min(depths.len()));
+            let (own, others) = depths.split_at(names.depths.len().min(depths.len()));
             depths = others;
             // There are no counters where no model was opened.
             let none = Counters::none();
@@ -54,6 +57,7 @@ impl Task {
             name: names.name.to_string(),
             series: Series::of(depths, series),
             labels: labels.collect(),
+            depths: names.depths.clone(),
             decided_by_depth: depths.iter().map(|depth| depth.flows_decided).collect(),
             batches: batches(series),
             cache: Cache::of(&series.cache),
@@ -72,9 +76,8 @@ impl Task {
         self.cache.write_text(&mut block)?;
         labels_line(&self.labels, &mut block)?;
         if self.decided_by_depth.len() > 1 {
-            let depths = self.decided_by_depth.iter().map(u64::to_string);
-            let depths: Vec<String> = depths.collect();
-            writeln!(block, "decided   {} by depth", depths.join(" + "))?;
+            let decided = by_depth(&self.depths, &self.decided_by_depth);
+            writeln!(block, "decided   {decided}")?;
         }
         batches_line(&self.batches, &mut block)?;
         for device in &self.devices {

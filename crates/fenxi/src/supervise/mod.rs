@@ -11,6 +11,8 @@ pub mod policy;
 mod progress;
 pub mod reload;
 
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,10 @@ pub struct Serving {
     /// The requests that the control thread answers.
     pub calls: mpsc::Receiver<Call>,
 }
+
+/// Descriptors of the runtime: those of epoll and its copy, its waker, the pair of sockets that signals go through, and a copy of
+/// the receiving one. tokio panics where there is none left for the pair.
+const RUNTIME_DESCRIPTORS: usize = 6;
 
 /// What the control plane serves, and on what.
 pub struct ControlPlane {
@@ -107,10 +113,22 @@ pub struct Ended {
 /// # Errors
 /// The system refuses.
 pub fn runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    let spare = spare_descriptors(RUNTIME_DESCRIPTORS);
+    let build = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+    };
+    spare
+        .and_then(|()| build())
         .map_err(|error| Failure::unavailable(format!("cannot start the control thread: {error}")))
+}
+
+/// Checks that so many descriptors can be opened.
+fn spare_descriptors(count: usize) -> io::Result<()> {
+    let stderr = io::stderr();
+    let opened = (0..count).map(|_| stderr.as_fd().try_clone_to_owned());
+    opened.collect::<io::Result<Vec<_>>>().map(drop)
 }
 
 impl Supervisor {

@@ -1,7 +1,7 @@
 //! The addresses of the control plane: free, or in use by a running instance. Nothing is bound. A connection to a Unix
 //! socket shows who listens, and is closed at once.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -12,19 +12,10 @@ use rustix::net::{
 
 use super::finding::Finding;
 use super::machine::Machine;
+use crate::holder::{self, Holder};
 use config::checked::{Control, HttpPlace};
 
 const CHECK: &str = "control";
-
-/// Who uses an address.
-#[derive(Debug, PartialEq, Eq)]
-enum Holder {
-    Nobody,
-    /// A file that is not a socket.
-    File,
-    /// A process, with its number if that is visible.
-    Process(Option<u32>),
-}
 
 /// The instance that runs with this configuration, if any: the process that uses its socket or port.
 pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
@@ -61,7 +52,7 @@ fn is_fenxi(machine: &Machine, pid: u32) -> bool {
 
 fn holder_of(machine: &Machine, place: &HttpPlace) -> Holder {
     match place {
-        HttpPlace::Tcp(address) => holder_of_port(machine, *address),
+        HttpPlace::Tcp(address) => holder::of_port(machine, *address),
         HttpPlace::Unix(path) => holder_of_socket(path),
     }
 }
@@ -91,7 +82,7 @@ fn held(machine: &Machine, name: &str, place: &str, pid: Option<u32>, line: Stri
 fn port(machine: &Machine, address: SocketAddr) -> Finding {
     const NAME: &str = "control.http";
     let place = address.to_string();
-    if let Holder::Process(pid) = holder_of_port(machine, address) {
+    if let Holder::Process(pid) = holder::of_port(machine, address) {
         return held(
             machine,
             NAME,
@@ -108,66 +99,6 @@ fn port(machine: &Machine, address: SocketAddr) -> Finding {
             Finding::problem(CHECK, NAME, cause).cure("ip -br addr")
         }
     }
-}
-
-/// Who listens on a port, according to `/proc/net/tcp` and the open files of processes.
-fn holder_of_port(machine: &Machine, wanted: SocketAddr) -> Holder {
-    let files =
-        ["proc/net/tcp", "proc/net/tcp6"].map(|file| machine.text(file).unwrap_or_default());
-    let mut listeners = files
-        .iter()
-        .flat_map(|text| text.lines().filter_map(listener));
-    let found = listeners.find(|(address, _)| {
-        let (ours, theirs) = (wanted.ip(), address.ip());
-        address.port() == wanted.port()
-            && (ours == theirs || ours.is_unspecified() || theirs.is_unspecified())
-    });
-    match found {
-        Some((_, inode)) => Holder::Process(owner(machine, inode)),
-        None => Holder::Nobody,
-    }
-}
-
-/// Address and inode of a line of `/proc/net/tcp` that listens.
-fn listener(line: &str) -> Option<(SocketAddr, u64)> {
-    const LISTENS: &str = "0A";
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    let (address, port) = fields.get(1)?.split_once(':')?;
-    if *fields.get(3)? != LISTENS {
-        return None;
-    }
-    // Words as the machine stores them.
-    let word = |at: usize| {
-        u32::from_str_radix(address.get(at..at + 8)?, 16)
-            .ok()
-            .map(u32::to_ne_bytes)
-    };
-    let ip: IpAddr = match address.len() {
-        8 => Ipv4Addr::from(word(0)?).into(),
-        _ => {
-            let bytes = [word(0)?, word(8)?, word(16)?, word(24)?].concat();
-            Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()
-        }
-    };
-    let port = u16::from_str_radix(port, 16).ok()?;
-    Some((SocketAddr::new(ip, port), fields.get(9)?.parse().ok()?))
-}
-
-/// The process that has a socket open; only root sees the processes of other users.
-fn owner(machine: &Machine, inode: u64) -> Option<u32> {
-    let link = format!("socket:[{inode}]");
-    let processes = machine
-        .names("proc")
-        .into_iter()
-        .filter_map(|name| name.parse::<u32>().ok());
-    let mut holding = processes.filter(|pid| {
-        let folder = format!("proc/{pid}/fd");
-        machine
-            .names(&folder)
-            .iter()
-            .any(|fd| machine.link(&format!("{folder}/{fd}")).as_deref() == Some(&link))
-    });
-    holding.next()
 }
 
 fn socket(machine: &Machine, name: &str, path: &Path) -> Finding {
@@ -278,15 +209,6 @@ mod tests {
         };
         assert_eq!(service(&machine(&ours).1, &control), Some(77));
         assert_eq!(service(&machine(&theirs).1, &control), None);
-    }
-
-    #[test]
-    #[cfg(target_endian = "little")]
-    fn addresses_of_both_families() {
-        let line = " 0: 00000000000000000000000001000000:24FD 0:0 0A 0 0 0 0 0 9 1";
-        let (address, inode) = listener(line).unwrap();
-        assert_eq!((address.to_string().as_str(), inode), ("[::1]:9469", 9));
-        assert_eq!(listener("sl local_address rem_address st"), None);
     }
 
     #[test]

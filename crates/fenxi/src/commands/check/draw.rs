@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use accel::Bundle;
 use cring::Unit;
@@ -18,8 +19,15 @@ use dataplane::placement::{Cores, Role, Thread};
 use super::tasks::{self, TaskRow};
 use crate::escape::escape;
 
-/// The drawing of the pipeline, its tasks, the list of its threads, and what is done about each label.
-pub fn page(config: &Config, bundles: &[Bundle], map: &LabelMap, tasks: &[TaskRow]) -> String {
+/// The drawing of the pipeline, its tasks, the list of its threads, and what is done about each label. `is_deep`: with the
+/// sizes of its parts, and the batching policy by its parameters.
+pub fn page(
+    config: &Config,
+    bundles: &[Bundle],
+    map: &LabelMap,
+    tasks: &[TaskRow],
+    is_deep: bool,
+) -> String {
     let Some(bundle) = bundles.first() else {
         return String::new();
     };
@@ -30,7 +38,7 @@ pub fn page(config: &Config, bundles: &[Bundle], map: &LabelMap, tasks: &[TaskRo
         bundle.labels().len()
     );
     let series: Vec<_> = bundles.iter().flat_map(series_tasks).collect();
-    let pipeline = draw(config, bundle, &series, map, &model);
+    let pipeline = draw(config, bundle, &series, map, &model, is_deep);
     let first = effects(config, map, "");
     pipeline
         + &tasks::graph(tasks)
@@ -58,6 +66,7 @@ fn draw(
     series: &[SeriesTask],
     map: &LabelMap,
     model: &str,
+    is_deep: bool,
 ) -> String {
     let flow = &config.flow;
     let bytes = table_bytes(flow.max_flows, flow.buckets, series);
@@ -68,17 +77,38 @@ fn draw(
         1 => "1 instance".to_owned(),
         instances => format!("{instances} instances, each like this"),
     };
+    let rings = match layout.rings().len() {
+        1 => String::new(),
+        rings => format!("{rings} rings of "),
+    };
+    let (port, buckets, slots, policy) = match is_deep {
+        true => (
+            format!("bursts of {}", config.io.burst),
+            format!(", {} buckets", flow.buckets),
+            format!("; {rings}{} slots", config.ring.slots),
+            parameters(config),
+        ),
+        false => (
+            match config.io.interfaces.as_slice() {
+                [] => "no interface".to_owned(),
+                interfaces => interfaces.join(", "),
+            },
+            String::new(),
+            String::new(),
+            waits(config),
+        ),
+    };
     let mut page = String::new();
     // Writing to a string cannot fail.
     let _ = write!(
         page,
         "pipeline {layout}, {instances}
 
-  port                    bursts of {burst}{first}
+  port                    {port}{first}
    │
-  {flow_managers:<23} {flows} flows, {buckets} buckets, {mib} MiB{each}; labels: {effect}
+  {flow_managers:<23} {flows} flows{buckets}, {mib} MiB{each}; labels: {effect}
    │        ▲
-   │ ring   │ label words {slots} slots of k = {k} {elements}{depths}{each_ring}
+   │ ring   │ labels      after {depths} {elements}{slots}
    ▼        │
   {analytics_managers:<23} {policy}; cache: {cache}
    │        ▲
@@ -88,25 +118,17 @@ fn draw(
         flow_managers = several(layout.flow_managers, "flow manager"),
         analytics_managers = several(layout.analytics_managers, "analytics manager"),
         device = several(layout.devices, "device"),
-        burst = config.io.burst,
         first = first_packets(config),
         flows = flow.max_flows,
-        buckets = flow.buckets,
         mib = bytes.div_ceil(1 << 20),
         each = if layout.flow_managers > 1 {
             " each"
         } else {
             ""
         },
-        slots = config.ring.slots,
-        each_ring = match layout.rings().len() {
-            1 => String::new(),
-            rings => format!(", {rings} of them"),
-        },
-        k = most_elements(bundle),
         elements = elements(bundle),
         depths = depths(bundle),
-        policy = policy(config) + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
+        policy = policy + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
         devices = devices.join(", "),
         cache = cache(config, bundle),
         effect = effect(config, map),
@@ -134,17 +156,10 @@ fn by_mode(origin: Option<&Origin>) -> String {
     }
 }
 
-/// The depths below k, in words.
+/// After how many elements the model is asked.
 fn depths(bundle: &Bundle) -> String {
-    let earlier = bundle
-        .depths()
-        .split_last()
-        .map_or(&[][..], |(_, rest)| rest);
-    let earlier: Vec<String> = earlier.iter().map(|it| it.elements.to_string()).collect();
-    match earlier.is_empty() {
-        true => String::new(),
-        false => format!(" (earlier answers after {})", earlier.join(" and ")),
-    }
+    let depths = bundle.depths().iter().map(|it| it.elements.to_string());
+    depths.collect::<Vec<_>>().join(", ")
 }
 
 /// What one element of a series is, in words.
@@ -153,12 +168,6 @@ fn elements(bundle: &Bundle) -> &'static str {
         Some(Unit::Data) => "packets with payload",
         _ => "packets",
     }
-}
-
-/// Of how many elements a series has room.
-fn most_elements(bundle: &Bundle) -> usize {
-    let depths = bundle.depths().iter().map(|depth| depth.elements);
-    depths.max().unwrap_or(bundle.k())
 }
 
 fn cache(config: &Config, bundle: &Bundle) -> String {
@@ -288,7 +297,26 @@ fn named(device: &checked::Device) -> String {
     }
 }
 
-fn policy(config: &Config) -> String {
+/// How long a label waits for a batch.
+fn waits(config: &Config) -> String {
+    let analytics = &config.analytics;
+    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    let (timeout, max_wait) = (ms(analytics.timeout), ms(analytics.max_wait));
+    match analytics.policy {
+        BatchPolicy::None => "a label waits until the device is idle".to_owned(),
+        BatchPolicy::Max => "a label waits until a batch is full".to_owned(),
+        BatchPolicy::Slo { latency_goal, .. } | BatchPolicy::OnOff { latency_goal, .. } => {
+            format!("99 of 100 labels within {} ms", ms(latency_goal))
+        }
+        BatchPolicy::Timeout => format!("a label waits up to {timeout} ms for a batch"),
+        BatchPolicy::CarryOver => {
+            format!("a label waits {timeout} ms for a batch, {max_wait} ms at most")
+        }
+    }
+}
+
+/// The batching policy with its parameters.
+fn parameters(config: &Config) -> String {
     let analytics = &config.analytics;
     let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
     match analytics.policy {

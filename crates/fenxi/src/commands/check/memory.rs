@@ -1,58 +1,12 @@
 //! Memory: whether it is enough, and whether large tables are on huge pages.
 
-use flowmgr::table_bytes;
-use packetio::Backend;
-
 use super::finding::Finding;
 use super::machine::Machine;
+use crate::memory::{MIB, Need, available};
 use config::Config;
 use dataplane::tasks::OpenTask;
 
 const CHECK: &str = "memory";
-const MIB: u64 = 1 << 20;
-
-/// A series' slot in a ring: two cache lines.
-const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
-
-/// A packet buffer of DPDK and its description: 2176 and 256 bytes, and what its pool needs.
-const MBUF_BYTES: u64 = 2560;
-
-/// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: about 40 MiB.
-const PROGRAM: u64 = 64 * MIB;
-
-/// Memory that a configuration needs, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Need {
-    /// Flow tables when full; their pages are taken as flows begin.
-    tables: u64,
-    /// Receive rings and series rings, taken at start.
-    rings: u64,
-    /// Flows per table.
-    max_flows: usize,
-}
-
-impl Need {
-    fn of(config: &Config, tasks: &[OpenTask]) -> Need {
-        let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
-        let instances = config.pipeline.instances as u64;
-        let flow_managers = layout.flow_managers as u64 * instances;
-        let ring = match io.backend {
-            Backend::AfPacket => u64::from(io.block_bytes) * u64::from(io.blocks),
-            // Of each queue, of which a flow manager has one or more.
-            Backend::AfXdp => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
-            Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
-        };
-        let receive = ring * io.interfaces.len() as u64;
-        let rings = layout.rings().len() * tasks.len();
-        let slots = rings as u64 * instances * config.ring.slots as u64;
-        Need {
-            tables: flow_managers
-                * table_bytes(flow.max_flows, flow.buckets, &OpenTask::series(tasks)) as u64,
-            rings: flow_managers * receive + slots * SLOT_BYTES,
-            max_flows: flow.max_flows,
-        }
-    }
-}
 
 /// Checks memory; a running `service` already holds part of what it needs.
 pub fn look(
@@ -69,30 +23,12 @@ pub fn look(
     ]
 }
 
-/// A value of `/proc/meminfo`, in bytes.
-fn kib(machine: &Machine, file: &str, name: &str) -> Option<u64> {
-    let value = machine.field(file, name)?;
-    Some(
-        value
-            .strip_suffix("kB")
-            .unwrap_or(&value)
-            .trim()
-            .parse::<u64>()
-            .ok()?
-            * 1024,
-    )
-}
-
 fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
     let held = service
-        .and_then(|pid| kib(machine, &format!("proc/{pid}/status"), "VmRSS"))
+        .and_then(|pid| machine.bytes(&format!("proc/{pid}/status"), "VmRSS"))
         .unwrap_or(0);
-    let free = kib(machine, "proc/meminfo", "MemAvailable").unwrap_or(u64::MAX);
-    let available = limit(machine)
-        .unwrap_or(u64::MAX)
-        .min(free.saturating_add(held));
-    let start = need.rings + PROGRAM;
-    let all = start + need.tables;
+    let available = available(machine, held);
+    let (start, all) = (need.at_start(), need.with_full_tables());
     let cause = format!(
         "needs {} MiB at start and {} MiB with full flow tables; {} MiB available",
         start / MIB,
@@ -105,9 +41,8 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
             .cure(line);
     }
     if all > available {
-        let share = (available - start) as f64 / need.tables as f64;
-        let flows = (need.max_flows as f64 * share) as usize;
-        let line = format!("fenxi check --deep --set flow.max_flows={}", flows.max(64));
+        let flows = need.flows_within(available);
+        let line = format!("fenxi check --deep --set flow.max_flows={flows}");
         return Finding::problem(
             CHECK,
             "",
@@ -118,25 +53,12 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
     Finding::ok(CHECK, "", cause)
 }
 
-/// The smallest limit of the control groups of this process, bytes.
-fn limit(machine: &Machine) -> Option<u64> {
-    let groups = machine.text("proc/self/cgroup")?;
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mut folder = own.trim_end_matches('/');
-    let mut least = None;
-    while !folder.is_empty() {
-        let max = machine.number(&format!("sys/fs/cgroup{folder}/memory.max"));
-        let max = max.and_then(|bytes| u64::try_from(bytes).ok());
-        least = [least, max].into_iter().flatten().min();
-        folder = folder.rsplit_once('/').map_or("", |(above, _)| above);
-    }
-    least
-}
-
 /// The kind of pages that the tables will use.
 fn pages(machine: &Machine, tables: u64) -> Finding {
     const CHECK: &str = "huge-pages";
-    let size = kib(machine, "proc/meminfo", "Hugepagesize").unwrap_or(2 * MIB);
+    let size = machine
+        .bytes("proc/meminfo", "Hugepagesize")
+        .unwrap_or(2 * MIB);
     let count = |name: &str| {
         machine
             .field("proc/meminfo", name)
@@ -198,12 +120,7 @@ mod tests {
     use super::super::finding::Level;
     use super::super::machine::tests::machine;
     use super::*;
-
-    const NEED: Need = Need {
-        tables: 200 * MIB,
-        rings: 16 * MIB,
-        max_flows: 1000,
-    };
+    use crate::memory::tests::NEED;
 
     fn meminfo(available_mib: u64, huge: (u64, u64)) -> String {
         format!(
@@ -212,14 +129,6 @@ mod tests {
             huge.0,
             huge.1
         )
-    }
-
-    #[test]
-    fn the_need_of_the_defaults_is_that_of_the_drawing() {
-        let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
-        let need = Need::of(&config, &OpenTask::open_all(&config, None).unwrap());
-        assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
-        assert!(need.tables > 172 << 20, "{need:?}");
     }
 
     #[test]
@@ -242,23 +151,6 @@ mod tests {
             ("proc/7/status", "VmRSS:  102400 kB\n"),
         ]);
         assert_eq!(enough(&serving, NEED, Some(7)).level, Level::Ok);
-    }
-
-    #[test]
-    fn a_control_group_above_counts() {
-        let (_dir, bounded) = machine(&[
-            (
-                "proc/self/cgroup",
-                "1:cpu:/x\n0::/system.slice/fenxi.service\n",
-            ),
-            (
-                "sys/fs/cgroup/system.slice/fenxi.service/memory.max",
-                "max\n",
-            ),
-            ("sys/fs/cgroup/system.slice/memory.max", "1048576\n"),
-        ]);
-        assert_eq!(limit(&bounded), Some(1 << 20));
-        assert_eq!(enough(&bounded, NEED, None).level, Level::Problem);
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl SinkControl for NoHosts {
     }
 
     fn answer(&self, request: &Request) -> Option<Reply> {
-        let why = "the model names no hosts: its bundle has no table [hosts]";
+        let why = "this model does not name devices: its bundle has no table [hosts]; `fenxi top`, key 3, lists hosts by traffic";
         matches!(request, Request::Hosts { .. }).then(|| Reply::refused(Code::NotHere, why))
     }
 }

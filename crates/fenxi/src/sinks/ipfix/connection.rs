@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -92,6 +92,7 @@ impl Connection {
 /// # Errors
 /// As [`Connection::open`].
 pub fn look(path: &Path) -> io::Result<()> {
+    refuse_fifo(path)?;
     match OpenOptions::new().append(true).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => may_make(path),
@@ -127,11 +128,24 @@ fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// A live run must not wait for the reader of a FIFO, neither at its start nor with messages.
+fn refuse_fifo(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_fifo() => Err(io::Error::other(
+            "it is a FIFO, not a regular file; a collector that reads at once needs tcp:// or udp://",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn file(path: &Path, mode: FileMode) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).mode(MODE);
     match mode {
-        FileMode::Append => options.append(true),
+        FileMode::Append => {
+            refuse_fifo(path)?;
+            options.append(true)
+        }
         FileMode::Replace => options.write(true).truncate(true),
     };
     options.open(path)

@@ -72,6 +72,7 @@ impl SinkKind for Marks {
     fn empty_report(&self) -> Report {
         Report {
             status: Vec::new(),
+            live_text: None,
             ..report(&Counts::none(), 0)
         }
     }

@@ -14,7 +14,7 @@ pub fn line(sums: &Sums) -> Option<String> {
     let asked = *sums.get("marks_asked")?;
     let [written, kept, not_found] = ["marks_written", "marks_kept", "marks_not_found"].map(of);
     Some(match asked {
-        0 => "marks     0 written: no flow has got a label yet that has a mark; fenxi check prints which have".to_owned(),
+        0 => "marks     0 written: no label of a flow has a mark yet; `fenxi check` lists those that have".to_owned(),
         _ if written + kept == 0 && not_found > 0 => format!("marks     {}", nothing(not_found)),
         _ => format!(
             "marks     {} written, {} kept as they were, {} without a connection",
@@ -28,7 +28,8 @@ pub fn line(sums: &Sums) -> Option<String> {
 /// The sentence of the summary.
 pub fn sentence(counts: &Counts) -> String {
     match counts.asked {
-        0 => "marks: 0 written: no flow got a label that has a mark".to_owned(),
+        0 => "marks: 0 written: no label of a flow has a mark; `fenxi check` lists those that have"
+            .to_owned(),
         _ if is_nothing(counts) => format!("marks: {}", nothing(counts.not_found)),
         _ => format!(
             "marks: {} written, {} kept, {} without a connection, {} refused, {} dropped",
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn a_run_that_writes_nothing_says_why() {
         let said = |asked, written, not_found| line(&sums(asked, written, not_found)).unwrap();
-        assert!(said(0, 0, 0).contains("0 written: no flow has got a label yet that has a mark"));
+        assert!(said(0, 0, 0).contains("0 written: no label of a flow has a mark yet"));
         assert!(said(512, 0, 512).contains("0 written: no connection was found for 512 labels"));
         assert!(
             said(513, 1, 512).ends_with("1 written, 0 kept as they were, 512 without a connection")

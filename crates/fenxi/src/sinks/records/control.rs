@@ -253,7 +253,7 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
             count: dropped,
             why: String::new(),
         }],
-        status: vec![("records_dropped", dropped)],
+        status: vec![("records_dropped", dropped + failed)],
         summary: vec![("records_dropped", dropped + failed)],
         ..Report::default()
     }

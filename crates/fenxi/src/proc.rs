@@ -39,6 +39,13 @@ impl Machine {
         field(&self.text(path)?, name).map(str::to_owned)
     }
 
+    /// The same in bytes, where a value is in kB.
+    pub fn bytes(&self, path: &str, name: &str) -> Option<u64> {
+        let value = self.field(path, name)?;
+        let kib: u64 = value.strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    }
+
     /// Whether the file or folder exists.
     pub fn has(&self, path: &str) -> bool {
         self.root.join(path).exists()

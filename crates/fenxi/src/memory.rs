@@ -1,0 +1,182 @@
+//! Memory that a configuration needs, and memory that this process may use.
+
+use config::Config;
+use dataplane::tasks::OpenTask;
+use flowmgr::table_bytes;
+use packetio::Backend;
+
+use crate::proc::Machine;
+
+/// 2^20 bytes.
+pub const MIB: u64 = 1 << 20;
+
+/// A series' slot in a ring: two cache lines.
+const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
+
+/// A packet buffer of DPDK and its description: 2176 and 256 bytes, and what its pool needs.
+const MBUF_BYTES: u64 = 2560;
+
+/// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: about 40 MiB.
+const PROGRAM: u64 = 64 * MIB;
+
+/// Memory that a configuration needs, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// Flow tables when full; their pages are taken as flows begin.
+    pub tables: u64,
+    /// Receive rings and series rings, taken at start.
+    pub rings: u64,
+    /// Flows per table.
+    pub max_flows: usize,
+}
+
+impl Need {
+    /// Of a live run.
+    pub fn of(config: &Config, tasks: &[OpenTask]) -> Need {
+        let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
+        let instances = config.pipeline.instances as u64;
+        let flow_managers = layout.flow_managers as u64 * instances;
+        let ring = match io.backend {
+            Backend::AfPacket => u64::from(io.block_bytes) * u64::from(io.blocks),
+            // Of each queue, of which a flow manager has one or more.
+            Backend::AfXdp => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
+            Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
+        };
+        let receive = ring * io.interfaces.len() as u64;
+        let rings = layout.rings().len() * tasks.len();
+        let slots = rings as u64 * instances * config.ring.slots as u64;
+        Need {
+            tables: flow_managers
+                * table_bytes(flow.max_flows, flow.buckets, &OpenTask::series(tasks)) as u64,
+            rings: flow_managers * receive + slots * SLOT_BYTES,
+            max_flows: flow.max_flows,
+        }
+    }
+
+    /// With empty flow tables.
+    pub fn at_start(&self) -> u64 {
+        self.rings + PROGRAM
+    }
+
+    /// With full flow tables.
+    pub fn with_full_tables(&self) -> u64 {
+        self.at_start() + self.tables
+    }
+
+    /// The flows per table for which so many bytes are enough.
+    pub fn flows_within(&self, available: u64) -> usize {
+        let share = available.saturating_sub(self.at_start()) as f64 / self.tables as f64;
+        ((self.max_flows as f64 * share) as usize).max(64)
+    }
+
+    /// What to warn of where full flow tables do not fit.
+    pub fn warning(&self, machine: &Machine) -> Option<String> {
+        let (all, available) = (self.with_full_tables(), available(machine, 0));
+        (all > available).then(|| {
+            format!(
+                "full flow tables need {} MiB of memory, and {} MiB are available: the kernel may kill fenxi before they are \
+                 full; set flow.max_flows = {}",
+                all / MIB,
+                available / MIB,
+                self.flows_within(available)
+            )
+        })
+    }
+}
+
+/// Bytes that a process may use which holds so many of them already.
+pub fn available(machine: &Machine, held: u64) -> u64 {
+    let free = machine.bytes("proc/meminfo", "MemAvailable");
+    let free = free.unwrap_or(u64::MAX).saturating_add(held);
+    free.min(limit(machine).unwrap_or(u64::MAX))
+}
+
+/// The smallest limit of the control groups of this process, bytes. In a container the group's path may be one of the host;
+/// then the files of the container's own group are at the root.
+fn limit(machine: &Machine) -> Option<u64> {
+    let groups = machine.text("proc/self/cgroup")?;
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?);
+        let (root, file) = match controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            _ if controllers.split(',').any(|it| it == "memory") => {
+                ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let groups = group
+            .trim_end_matches('/')
+            .rmatch_indices('/')
+            .map(|(end, _)| end);
+        let ends = std::iter::once(group.trim_end_matches('/').len()).chain(groups);
+        let limit = |end: usize| machine.number(&format!("{root}{}/{file}", &group[..end]));
+        ends.filter_map(limit).min()
+    });
+    limits.filter_map(|bytes| u64::try_from(bytes).ok()).min()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::proc::tests::machine;
+
+    /// Something that needs 280 MiB.
+    pub const NEED: Need = Need {
+        tables: 200 * MIB,
+        rings: 16 * MIB,
+        max_flows: 1000,
+    };
+
+    #[test]
+    fn the_need_of_the_defaults_is_that_of_the_drawing() {
+        let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
+        let need = Need::of(&config, &OpenTask::open_all(&config, None).unwrap());
+        assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
+        assert!(need.tables > 172 << 20, "{need:?}");
+    }
+
+    #[test]
+    fn the_least_limit_of_the_control_groups_counts() {
+        let least = |groups: &str, files: &[(&str, &str)]| {
+            let groups = [("proc/self/cgroup", groups)];
+            limit(&machine(&[&groups[..], files].concat()).1)
+        };
+        let unified = "1:cpu:/x\n0::/system.slice/fenxi.service\n";
+        let own = "sys/fs/cgroup/system.slice/fenxi.service/memory.max";
+        let above = "sys/fs/cgroup/system.slice/memory.max";
+        assert_eq!(
+            least(unified, &[(own, "max\n"), (above, "1048576\n")]),
+            Some(1 << 20)
+        );
+        assert_eq!(least(unified, &[(own, "max\n")]), None);
+        let former = "4:cpu,memory:/a/b\n1:cpu:/x\n0::/\n";
+        let own = "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes";
+        let top = "sys/fs/cgroup/memory/memory.limit_in_bytes";
+        let none = "9223372036854771712\n";
+        assert_eq!(
+            least(former, &[(own, "1048576\n"), (top, none)]),
+            Some(1 << 20)
+        );
+        // In a container.
+        assert_eq!(least(former, &[(top, "2097152\n")]), Some(2 << 20));
+        let root = "sys/fs/cgroup/memory.max";
+        assert_eq!(least("0::/\n", &[(root, "4096\n")]), Some(4096));
+    }
+
+    #[test]
+    fn tables_that_do_not_fit_are_told_with_those_that_do() {
+        let warning = |mib: u64| {
+            let text = format!("MemAvailable:   {} kB\n", mib * 1024);
+            NEED.warning(&machine(&[("proc/meminfo", &text)]).1)
+        };
+        assert_eq!(warning(280), None);
+        assert_eq!(
+            warning(180).as_deref(),
+            Some(
+                "full flow tables need 280 MiB of memory, and 180 MiB are available: the kernel may kill fenxi before they are \
+                 full; set flow.max_flows = 500"
+            )
+        );
+    }
+}
