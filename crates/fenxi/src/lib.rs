@@ -26,6 +26,7 @@ mod outcome;
 mod replay;
 mod rules;
 mod run;
+mod service_unit;
 mod signals;
 mod sinks;
 mod summary;

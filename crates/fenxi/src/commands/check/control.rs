@@ -302,7 +302,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
         assert_eq!(
-            socket(&Machine::here(), "control.socket", &path).level,
+            socket(&Machine::here(""), "control.socket", &path).level,
             Level::Problem
         );
     }
