@@ -242,6 +242,67 @@ fn a_missing_capability_is_named() {
     }
 }
 
+/// A folder /etc of its own, in which the package's unit is installed and its configuration is of mode mark; `systemctl` does
+/// nothing. The check of the service's configuration is refused until the line that it prints is pasted.
+#[test]
+fn the_unit_of_the_service_is_checked_and_the_printed_line_mends_it() {
+    const SERVICE: &str = "
+mount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work /mnt/bin
+mount -t overlay -o lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work none /etc
+ln -s /bin/true /mnt/bin/systemctl && PATH=/mnt/bin:$PATH
+rm -rf /etc/fenxi /etc/systemd/system/fenxi* && mkdir -p /etc/fenxi /etc/systemd/system
+cp packaging/systemd/*.service /etc/systemd/system/
+for name in fenxi lan0; do cat >/etc/fenxi/$name.toml <<END
+[io]
+mode = \"mark\"
+interfaces = [\"lan0\"]
+[flow]
+max_flows = 4096
+[accel]
+devices = [\"simulated\"]
+[control]
+http = \"\"
+socket = \"\"
+END
+done
+for unit in fenxi fenxi@lan0; do
+  file=/etc/fenxi/${unit#fenxi@}.toml
+  said=$(\"$1\" check --config $file 2>&1) && exit 1
+  echo \"$? $said\"
+  \"$1\" check --config $file --mode mark >/dev/null
+  sh -c \"install -d ${said#*: install -d }\"
+  grep CAP_NET_ADMIN /etc/systemd/system/$unit.service.d/mark.conf
+  \"$1\" check --config $file >/dev/null
+done
+";
+    let needs = ["unshare", "nft"];
+    let Some(lab) = Lab::new("unit", &["host"], &needs) else {
+        return;
+    };
+    lab.wire_within("host", "wan0", "lan0");
+    let mut command = lab.command("host", "unshare");
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-ec",
+        SERVICE,
+        "sh",
+    ]);
+    command
+        .arg(common::fenxi::<&str>([]).get_program())
+        .current_dir(common::root());
+    let finished = common::run(command).expect_code(0);
+    for unit in ["fenxi.service", "fenxi@lan0.service"] {
+        let refused = format!(
+            "77 fenxi: {unit} would not start: its unit lacks CAP_NET_ADMIN, which marks, labels of connections and sets of \
+             nftables need; install the drop-in mark.conf: install -d /etc/systemd/system/{unit}.d && "
+        );
+        assert!(finished.stdout.contains(&refused), "{}", finished.stdout);
+    }
+}
+
 #[test]
 fn a_fenxi_that_runs_is_found_and_not_disturbed() {
     let Some(lab) = Lab::new("deep-beside", &["host"], &["ethtool"]) else {

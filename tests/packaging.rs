@@ -74,6 +74,22 @@ fn units_are_valid_and_hardened_with_each_drop_in() {
     }
 }
 
+/// `@system-service` of systemd 252 lacks them, and without them files and TCP are not restricted.
+#[test]
+fn units_permit_landlock() {
+    for unit in ["fenxi.service", "fenxi@.service"] {
+        let text = text(&format!("packaging/systemd/{unit}"));
+        let filters = text
+            .lines()
+            .filter_map(|it| it.strip_prefix("SystemCallFilter="));
+        let permitted: BTreeSet<&str> = filters.flat_map(str::split_whitespace).collect();
+        for call in ["create_ruleset", "add_rule", "restrict_self"] {
+            let call = format!("landlock_{call}");
+            assert!(permitted.contains(call.as_str()), "{unit}: {call}");
+        }
+    }
+}
+
 #[test]
 fn the_template_differs_from_the_unit_only_in_its_names() {
     let settings = |path: &str| -> BTreeSet<String> {
@@ -287,10 +303,15 @@ fn the_package_works_from_where_it_is_unpacked() {
             assert!(package.path(&file).is_file(), "{document}");
         }
     }
-    assert_eq!(
-        package.text("DEBIAN/conffiles"),
-        "/etc/fenxi/fenxi.toml\n/etc/logrotate.d/fenxi\n"
-    );
+    // Without a file for logrotate: fenxi rotates its records itself, and both must not.
+    assert_eq!(package.text("DEBIAN/conffiles"), "/etc/fenxi/fenxi.toml\n");
+    assert!(!package.path("etc/logrotate.d").exists());
+    assert!(examples.join("logrotate.d/fenxi").is_file());
+    let (code, said) = package.fenxi(&["config", "show", "-c", &config]);
+    let rotates = said
+        .lines()
+        .any(|line| line.starts_with("records.rotate_mib = 256"));
+    assert!(code == 0 && rotates, "{said}");
     assert!(
         package
             .text("DEBIAN/control")

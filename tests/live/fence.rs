@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::io::Errno;
+
 use crate::common::lab::{Lab, skip};
-use crate::common::live::Live;
+use crate::common::live::{Live, fenxi_on};
 use crate::{WATCH, common, generate};
 
 /// Of a capability in a set of them.
@@ -98,6 +100,51 @@ fn rights_are_kept_where_the_configuration_says_so() {
         "{}",
         finished.stderr
     );
+}
+
+/// Answers system calls, from the first to the last number, with an error, and starts a program.
+const REFUSING: &str = "
+import ctypes, os, struct, sys
+first, last, errno = map(int, sys.argv[1:4])
+program = b''.join(struct.pack('<HBBI', *line) for line in [
+    (0x20, 0, 0, 0),                    # load the number of the call
+    (0x35, 0, 2, first),                # below the first: allow
+    (0x25, 1, 0, last),                 # above the last: allow
+    (0x06, 0, 0, 0x00050000 | errno),   # the error
+    (0x06, 0, 0, 0x7fff0000),           # allow
+])
+code = ctypes.create_string_buffer(program)
+filter = struct.pack('HL', len(program) // 8, ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filter):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execvp(sys.argv[4], sys.argv[4:])
+";
+
+/// Why files and TCP are not restricted: a filter of system calls, such as that of a unit, or the kernel.
+#[test]
+fn what_keeps_landlock_away_is_named() {
+    let Some(lab) = Lab::new("refused", &["host"], &["python3"]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let forbidden = "WARN fenxi::run::sandbox: sandbox: capabilities CAP_NET_RAW, no new privileges; files and TCP are not restricted: a filter of \
+                     system calls forbids Landlock; add landlock_create_ruleset, landlock_add_rule and landlock_restrict_self \
+                     to SystemCallFilter= of the unit";
+    // landlock_create_ruleset, landlock_add_rule and landlock_restrict_self are 444 to 446 everywhere.
+    for (first, last, errno, expected) in [
+        (444, 446, Errno::PERM, forbidden),
+        (446, 446, Errno::PERM, forbidden),
+        (444, 446, Errno::NOSYS, "this kernel has no Landlock"),
+        (444, 446, Errno::OPNOTSUPP, "add landlock to lsm="),
+    ] {
+        let [first, last, errno] =
+            [first, last, errno.raw_os_error()].map(|number| number.to_string());
+        let launcher = ["python3", "-c", REFUSING, &first, &last, &errno];
+        let live = Live::launch(fenxi_on(&lab, "host", &launcher), &WATCH);
+        let said = live.terminate(0).stderr;
+        assert!(said.contains(expected), "{first} {errno}: {said}");
+    }
 }
 
 /// Behind the fence: reload, another model, the file of records moved and reopened, an interface that goes and comes back.

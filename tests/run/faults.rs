@@ -403,6 +403,26 @@ fn what_is_missing_is_named() {
         let refused = run(&["setpriv", &bounding, &inherited], "wan0", mode).expect_code(77);
         assert!(refused.stderr.contains(name), "{}", refused.stderr);
     }
+    // The cure is that of a program, or of the service, which systemd tells of its number.
+    let without = [
+        "setpriv",
+        "--bounding-set=-net_admin",
+        "--inh-caps=-net_admin",
+    ];
+    let by_hand = run(&without, "wan0", "mark").expect_code(77).stderr;
+    assert!(
+        by_hand.contains("run it as root, or: setcap cap_net_admin,cap_net_raw+ep /"),
+        "{by_hand}"
+    );
+    let as_service = ["sh", "-c", "SYSTEMD_EXEC_PID=$$ exec \"$@\"", "sh"];
+    let service = run(&[&without[..], &as_service].concat(), "wan0", "mark")
+        .expect_code(77)
+        .stderr;
+    let cure = ".service lacks its drop-in mark.conf; install it: install -d /etc/systemd/system/";
+    assert!(
+        service.contains(cure) && !service.contains("setcap"),
+        "{service}"
+    );
 }
 
 #[test]

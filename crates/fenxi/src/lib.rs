@@ -29,6 +29,7 @@ mod proc;
 mod replay;
 mod rules;
 mod run;
+mod service_unit;
 mod signals;
 mod sinks;
 mod summary;

@@ -1,20 +1,39 @@
 //! The machine as `/proc` and `/sys` describe it; tests use a folder with the same files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use dataplane::placement::numbers;
 
+use crate::service_unit::UNIT;
+
 /// The files of a machine. All paths are relative to its root.
 pub struct Machine {
     root: PathBuf,
+    /// The name of the service's unit.
+    pub service: String,
+}
+
+/// The unit of an installed service, with its drop-ins in the order in which systemd reads them.
+pub struct Unit {
+    /// The settings of the unit's own file.
+    pub own: String,
+    /// Those of the drop-ins.
+    pub drop_ins: String,
 }
 
 impl Machine {
-    /// The machine that this process runs on.
+    /// The machine that this process runs on, with the service as it is installed by default.
     pub fn here() -> Machine {
+        Machine::with_service(UNIT)
+    }
+
+    /// The machine that this process runs on, and the service in question.
+    pub fn with_service(service: &str) -> Machine {
         Machine {
             root: PathBuf::from("/"),
+            service: service.to_owned(),
         }
     }
 
@@ -84,18 +103,31 @@ impl Machine {
         self.text(&format!("proc/{pid}/comm"))
     }
 
-    /// Whether the service is installed, and the text of its drop-ins.
-    pub fn unit(&self) -> Option<String> {
+    /// The service's unit, if it is installed.
+    pub fn unit(&self) -> Option<Unit> {
         let folders = ["etc", "run", "usr/lib", "lib"].map(|top| format!("{top}/systemd/system"));
-        folders
-            .iter()
-            .find(|folder| self.has(&format!("{folder}/fenxi.service")))?;
-        let drop_ins = folders.iter().flat_map(|folder| {
-            let folder = format!("{folder}/fenxi.service.d");
-            let files = self.names(&folder).into_iter();
-            files.filter_map(move |name| self.text(&format!("{folder}/{name}")))
-        });
-        Some(drop_ins.collect::<Vec<_>>().join("\n"))
+        // Files of an instance, then those of its template.
+        let template = self.service.split_once('@');
+        let template = template.map(|(name, _)| format!("{name}@.service"));
+        let names = [Some(self.service.clone()), template];
+        let units = names.iter().flatten();
+        let places = units.flat_map(|unit| folders.iter().map(move |it| format!("{it}/{unit}")));
+        let places: Vec<String> = places.collect();
+        let own = places.iter().find_map(|place| self.text(place))?;
+        // Of drop-ins of the same name the first counts.
+        let mut drop_ins = BTreeMap::new();
+        for folder in places.iter().map(|place| format!("{place}.d")) {
+            let names = self.names(&folder).into_iter();
+            for name in names.filter(|name| name.ends_with(".conf")) {
+                let text = self.text(&format!("{folder}/{name}")).unwrap_or_default();
+                drop_ins.entry(name).or_insert(text);
+            }
+        }
+        let drop_ins: Vec<String> = drop_ins.into_values().collect();
+        Some(Unit {
+            own,
+            drop_ins: drop_ins.join("\n"),
+        })
     }
 
     /// The path in the real file system.
@@ -125,8 +157,11 @@ pub mod tests {
                 None => fs::write(path, text).unwrap(),
             }
         }
-        let root = dir.path().to_owned();
-        (dir, Machine { root })
+        let machine = Machine {
+            root: dir.path().to_owned(),
+            service: crate::service_unit::UNIT.to_owned(),
+        };
+        (dir, machine)
     }
 
     #[test]
@@ -138,14 +173,30 @@ pub mod tests {
 
     #[test]
     fn a_unit_is_found_with_its_drop_ins() {
-        assert_eq!(machine(&[]).1.unit(), None);
-        let (_dir, machine) = machine(&[
+        assert!(machine(&[]).1.unit().is_none());
+        let (_dir, mut machine) = machine(&[
             ("usr/lib/systemd/system/fenxi.service", "[Unit]"),
-            (
-                "etc/systemd/system/fenxi.service.d/mark.conf",
-                "CAP_NET_ADMIN",
-            ),
+            ("usr/lib/systemd/system/fenxi.service.d/b.conf", "shadowed"),
+            ("etc/systemd/system/fenxi.service.d/b.conf", "b"),
+            ("usr/lib/systemd/system/fenxi.service.d/c.conf", "c"),
+            ("etc/systemd/system/fenxi.service.d/a.conf.orig", "a"),
+            ("usr/lib/systemd/system/fenxi@.service", "[Template]"),
+            ("etc/systemd/system/fenxi@.service.d/all.conf", "all"),
+            ("etc/systemd/system/fenxi@lan0.service.d/lan0.conf", "lan0"),
+            ("etc/systemd/system/fenxi@lan1.service.d/lan1.conf", "lan1"),
         ]);
-        assert_eq!(machine.unit().as_deref(), Some("CAP_NET_ADMIN"));
+        let unit = machine.unit().unwrap();
+        assert_eq!(
+            (&*unit.own, unit.drop_ins.as_str()),
+            ("[Unit]", "b\nc"),
+            "{}",
+            machine.service
+        );
+        machine.service = "fenxi@lan0.service".to_owned();
+        let unit = machine.unit().unwrap();
+        assert_eq!(
+            (&*unit.own, unit.drop_ins.as_str()),
+            ("[Template]", "all\nlan0")
+        );
     }
 }

@@ -26,10 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(500);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The capability is missing.
-    #[error(
-        "{what} needs CAP_NET_ADMIN; give it by `setcap cap_net_admin,cap_net_raw+ep` on the program or \
-         AmbientCapabilities=CAP_NET_ADMIN in the unit"
-    )]
+    #[error("{what} needs CAP_NET_ADMIN")]
     Capability {
         /// As in "marking connections".
         what: &'static str,

@@ -31,6 +31,7 @@ use crate::exit::{Failure, print};
 use crate::log;
 use crate::proc as machine;
 use crate::rules::{Rules, Traffic};
+use crate::service_unit;
 use config::Config;
 use dataplane::bundle::{check_labels, labels};
 use dataplane::devices::look_at_devices;
@@ -48,7 +49,13 @@ use machine::Machine;
 /// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
 /// `--config-only`: errors that do not depend on the machine. With `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
-    let config = args.live.sources([])?.load()?.config;
+    let sources = args.live.sources([])?;
+    let config = sources.load()?.config;
+    let unit = sources.file().and_then(service_unit::of_file);
+    let machine = Machine::with_service(unit.as_deref().unwrap_or(service_unit::UNIT));
+    // With other values the configuration is not that of the service.
+    let is_of_service =
+        unit.is_some() && args.live.mode.is_none() && args.live.config.sets.is_empty();
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
         log::look(&config.log)?;
@@ -63,9 +70,11 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     check_tasks(&config, &bundles)?;
     let rules = Rules::load(&config, &labels(bundle), Traffic::Live)?;
     if is_plain {
-        let machine = Machine::here();
         let is_running = control::service(&machine, &config.control).is_some();
         start::look(&config, &tasks, is_running)?;
+        if is_of_service {
+            capabilities::look_at_unit(&machine, &config)?;
+        }
         for task in &tasks {
             look_at_devices(&task.config, &task.bundle)?;
         }
@@ -82,7 +91,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         let page = draw::page(&config, &bundles, &map, &rows, false);
         return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
     }
-    let mut findings = look(args, &config, &tasks, &map);
+    let mut findings = look(args, &machine, is_of_service, &config, &tasks, &map);
     findings.extend(whens::look(&config, &rules));
     findings.extend(idle(&rules));
     let report = Report(findings);
@@ -103,30 +112,31 @@ fn idle(rules: &Rules) -> Option<Finding> {
 /// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.
 fn look(
     args: &CheckConfigArgs,
+    machine: &Machine,
+    is_of_service: bool,
     config: &Config,
     tasks: &[OpenTask],
     map: &LabelMap,
 ) -> Vec<Finding> {
-    let machine = Machine::here();
     let cores = Cores::of(config);
-    let service = control::service(&machine, &config.control);
-    let mut findings = interfaces::look(&machine, config);
-    findings.extend(mirror::look(&machine, config));
+    let service = control::service(machine, &config.control);
+    let mut findings = interfaces::look(machine, config);
+    findings.extend(mirror::look(machine, config));
     for name in interfaces::present(config) {
         findings.extend(offloads::look(name, config.io.mode, config.io.promiscuous));
-        findings.extend(queues::look(&machine, name, config));
-        findings.extend(interrupts::look(&machine, name, &cores));
+        findings.extend(queues::look(machine, name, config));
+        findings.extend(interrupts::look(machine, name, &cores));
     }
-    findings.extend(queues::backlog(&machine));
-    findings.extend(cores::look(&machine, config, &cores, service));
-    findings.extend(memory::look(&machine, config, tasks, service));
-    findings.extend(capabilities::look(&machine, config));
-    findings.extend(port::look(config, tasks));
-    findings.extend(marks::look(&machine, config, tasks, map));
+    findings.extend(queues::backlog(machine));
+    findings.extend(cores::look(machine, config, &cores, service));
+    findings.extend(memory::look(machine, config, tasks, service));
+    findings.extend(capabilities::look(machine, config, is_of_service));
+    findings.extend(port::look(machine, config, tasks));
+    findings.extend(marks::look(machine, config, tasks, map));
     findings.extend(outcomes::look(config));
-    findings.extend(control::look(&machine, &config.control));
-    findings.extend(records::look(&machine, &config.records));
-    findings.extend(collectors::look(&machine, config));
+    findings.extend(control::look(machine, &config.control));
+    findings.extend(records::look(machine, &config.records));
+    findings.extend(collectors::look(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {
         let (found, profiles) = model::look(args, &task.config, task.bundle.dir());
@@ -138,7 +148,7 @@ fn look(
         );
     }
     findings.extend(goals::look(tasks, Some(&measured)));
-    findings.extend(clock::look(&machine));
+    findings.extend(clock::look(machine));
     findings.extend(start(config, tasks, service.is_some(), &findings));
     findings
 }

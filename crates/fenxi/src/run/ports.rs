@@ -27,6 +27,7 @@ use tracing::{info, warn};
 
 use super::kept::Kept;
 use crate::exit::Failure;
+use crate::service_unit::XDP;
 use crate::sinks::Sinks;
 use crate::workers::WorkerIo;
 
@@ -320,6 +321,11 @@ fn failure_of(key: &str, error: &OpenError) -> Failure {
             let near = nearest(interface, known.iter().map(String::as_str));
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{line}{}", near.unwrap_or_default()))
+        }
+        // The unit itself grants CAP_NET_RAW; the rest is for AF_XDP.
+        OpenError::MissingCapability { capability, .. } if *capability != "CAP_NET_RAW" => {
+            let cure = XDP.cure().map(|cure| format!("; {cure}"));
+            Failure::not_allowed(line + &cure.unwrap_or_default())
         }
         OpenError::MissingCapability { .. }
         | OpenError::LockedMemory { .. }

@@ -12,14 +12,16 @@
 //! of them. Whatever needs more privileges, such as ports below 1024 and folders of other users, is opened earlier.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::fmt;
 use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::io::Errno;
 use rustix::thread::{
@@ -73,11 +75,12 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
                     needs.connects
                 );
             }
-            Err(why) => {
-                info!(
-                    "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
-                );
-            }
+            Err(why @ Unrestricted::Forbidden) => warn!(
+                "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+            ),
+            Err(why) => info!(
+                "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+            ),
         },
     }
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
@@ -156,24 +159,62 @@ const OWN_PROGRAM: [&str; 3] = [
     "/lib/ld-linux-aarch64.so.1",
 ];
 
-/// Restricts writing, programs and TCP. Returns the writable folders, or why nothing is restricted.
-fn restrict_files(needs: &Needs<'_>) -> Result<String, String> {
-    let (rules, folders) = build(needs).map_err(|error| error.to_string())?;
-    let status = rules.restrict_self().map_err(|error| error.to_string())?;
-    match status.ruleset {
-        RulesetStatus::NotEnforced => Err("this kernel has no Landlock".to_owned()),
+/// Why files and TCP are not restricted.
+#[derive(Debug, thiserror::Error)]
+enum Unrestricted {
+    /// The filter is that of the unit, or of the container.
+    #[error(
+        "a filter of system calls forbids Landlock; add landlock_create_ruleset, landlock_add_rule and \
+         landlock_restrict_self to SystemCallFilter= of the unit"
+    )]
+    Forbidden,
+    #[error("Landlock is off; add landlock to lsm= on the command line of the kernel")]
+    Off,
+    #[error("this kernel has no Landlock")]
+    Missing,
+    #[error(transparent)]
+    Refused(RulesetError),
+}
+
+impl From<RulesetError> for Unrestricted {
+    fn from(error: RulesetError) -> Unrestricted {
+        let cause = error.source().and_then(|it| it.downcast_ref::<io::Error>());
+        // With no_new_privs the kernel itself permits each of the three calls.
+        match cause.is_some_and(|it| it.kind() == ErrorKind::PermissionDenied) {
+            true => Unrestricted::Forbidden,
+            false => Unrestricted::Refused(error),
+        }
+    }
+}
+
+/// Restricts writing, programs and TCP. Returns the writable folders.
+fn restrict_files(needs: &Needs<'_>) -> Result<String, Unrestricted> {
+    let rules = Ruleset::default();
+    // That asked the kernel for its version of Landlock. The crate tells no other errors from ENOSYS.
+    let refused = io::Error::last_os_error();
+    let (rules, folders) = build(rules, needs)?;
+    let status = rules.restrict_self()?;
+    match (status.ruleset, status.landlock) {
+        (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => Err(Unrestricted::Off),
+        (RulesetStatus::NotEnforced, _) if refused.kind() == ErrorKind::PermissionDenied => {
+            Err(Unrestricted::Forbidden)
+        }
+        (RulesetStatus::NotEnforced, _) => Err(Unrestricted::Missing),
         _ if folders.is_empty() => Ok("/dev/null".to_owned()),
         _ => Ok(folders.into_iter().collect::<Vec<_>>().join(", ")),
     }
 }
 
-fn build(needs: &Needs<'_>) -> Result<(landlock::RulesetCreated, BTreeSet<String>), RulesetError> {
+fn build(
+    rules: Ruleset,
+    needs: &Needs<'_>,
+) -> Result<(landlock::RulesetCreated, BTreeSet<String>), RulesetError> {
     let changes = AccessFs::from_write(landlock::ABI::V5) & !BitFlags::from(AccessFs::IoctlDev);
     let handled = match needs.connects {
         Connects::Any => AccessNet::BindTcp.into(),
         Connects::Ports(_) => AccessNet::BindTcp | AccessNet::ConnectTcp,
     };
-    let mut rules = Ruleset::default()
+    let mut rules = rules
         .handle_access(changes | AccessFs::Execute)?
         .handle_access(handled)?
         .scope(Scope::Signal)?

@@ -16,6 +16,7 @@ use policy::Mark;
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, Sample, TIMES, US, buckets, count, number, sample};
 use crate::protocol::Written;
+use crate::service_unit::{MARK, set_capabilities};
 use crate::sinks::records::rfc3339;
 
 /// How long after the last label the end of a run waits for what is still to be written.
@@ -310,7 +311,11 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Failure {
         let message = error.to_string();
         match error {
-            StartError::Capability { .. } => Failure::not_allowed(message),
+            StartError::Capability { .. } => {
+                let by_hand = || format!("run it as root, or: {}", set_capabilities(true));
+                let cure = MARK.cure().unwrap_or_else(by_hand);
+                Failure::not_allowed(format!("{message}; {cure}"))
+            }
             StartError::Kernel { .. } | StartError::Thread { .. } => Failure::unavailable(message),
             StartError::Unfit(_) => Failure::config(message),
         }

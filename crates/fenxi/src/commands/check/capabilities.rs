@@ -1,23 +1,23 @@
 //! Capabilities of this process and of the installed service.
 
 use config::Config;
+use config::checked::{Capture, IoMode};
 use packetio::Backend;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use rustix::thread::CapabilitySet;
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::machine::Machine;
+use crate::exit::Failure;
+use crate::service_unit::{self, DropIn, FIRST, MARK, XDP, set_capabilities};
 use crate::sinks;
 
 const CHECK: &str = "capabilities";
 
-/// The folder of the unit's drop-ins.
-pub const DROP_INS: &str = "/etc/systemd/system/fenxi.service.d";
-
 /// Checks the capabilities that ports and sinks need; [`super::marks`] and [`super::outcomes`] try CAP_NET_ADMIN.
-pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
+pub fn look(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
     let mut findings = match config.io.backend {
@@ -27,16 +27,8 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
         // Which rights it needs depends on its drivers.
         Backend::Dpdk => Vec::new(),
     };
-    findings.extend(unit(machine, needs_admin));
+    findings.extend(unit(machine, config, is_its_file));
     findings
-}
-
-/// The command that lets this program run without root.
-pub fn set_capabilities(needs_admin: bool) -> String {
-    let program = std::env::current_exe()
-        .map_or_else(|_| "fenxi".to_owned(), |path| path.display().to_string());
-    let admin = if needs_admin { "cap_net_admin," } else { "" };
-    format!("setcap {admin}cap_net_raw+ep {program}")
 }
 
 /// Tries to open a packet socket without a protocol, which receives nothing.
@@ -63,57 +55,101 @@ fn packet_socket(needs_admin: bool) -> Finding {
     }
 }
 
-/// The command that gives the unit a drop-in with these lines.
-pub fn drop_in(name: &str, lines: &[&str]) -> String {
-    let lines = lines.join("\\n");
-    format!(
-        "install -d {DROP_INS} && printf '[Service]\\n{lines}\\n' >{DROP_INS}/{name}.conf && systemctl daemon-reload"
-    )
+/// What the installed unit lacks of what the configuration needs, regardless of this process. `is_its_file`: the service reads
+/// this configuration, so that it cannot start.
+pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
+    let Some(unit) = machine.unit() else {
+        return Vec::new();
+    };
+    let settings = unit.own + "\n" + &unit.drop_ins;
+    let of = |(drop_in, what): (&DropIn, &str)| {
+        let mut needed = drop_in.capabilities();
+        let service = &machine.service;
+        let Some(missing) = needed.find(|it| !service_unit::grants(&settings, it)) else {
+            return Finding::ok(CHECK, service, format!("its unit grants what {what} need"));
+        };
+        let cause = format!(
+            "its unit lacks {missing}, which {what} need; install the drop-in {}",
+            drop_in.file()
+        );
+        // Without first packets, all come up.
+        let finding = match is_its_file && *drop_in != FIRST {
+            true => Finding::problem(CHECK, service, cause).for_permission(),
+            false => Finding::warning(CHECK, service, cause),
+        };
+        finding.cure(drop_in.install(service))
+    };
+    needed(config).into_iter().map(of).collect()
 }
 
-/// Checks whether the installed unit grants what the sinks need, regardless of this process.
-fn unit(machine: &Machine, needs_admin: bool) -> Option<Finding> {
-    let drop_ins = machine.unit()?;
-    if !needs_admin {
-        return None;
-    }
-    if drop_ins.contains("CAP_NET_ADMIN") {
-        return Some(Finding::ok(
-            CHECK,
-            "fenxi.service",
-            "a drop-in grants CAP_NET_ADMIN",
-        ));
-    }
-    let cause = "marks, labels of connections and sets of nftables need CAP_NET_ADMIN, which the systemd unit grants only with \
-                 a drop-in";
-    let lines = [
-        "AmbientCapabilities=CAP_NET_ADMIN",
-        "CapabilityBoundingSet=CAP_NET_ADMIN",
+/// The drop-ins that the configuration needs, and what needs each.
+fn needed(config: &Config) -> Vec<(&'static DropIn, &'static str)> {
+    let of_sinks = sinks::rights(config, None).capabilities;
+    let is_first = config.io.capture == Capture::First
+        && config.io.backend == Backend::AfPacket
+        && config.io.mode != IoMode::Inline;
+    let all = [
+        (
+            of_sinks.contains(CapabilitySet::NET_ADMIN),
+            (&MARK, "marks, labels of connections and sets of nftables"),
+        ),
+        (is_first, (&FIRST, "first packets")),
+        (
+            config.io.backend == Backend::AfXdp,
+            (&XDP, "XDP sockets and programs"),
+        ),
     ];
-    Some(Finding::warning(CHECK, "fenxi.service", cause).cure(drop_in("mark", &lines)))
+    let needed = all.into_iter().filter(|(is_needed, _)| *is_needed);
+    needed.map(|(_, needed)| needed).collect()
+}
+
+/// Checks whether the service can start with its configuration.
+///
+/// # Errors
+/// 77: its unit lacks a capability.
+pub fn look_at_unit(machine: &Machine, config: &Config) -> Result<(), Failure> {
+    let mut findings = unit(machine, config, true).into_iter();
+    match findings.find(|finding| finding.level == Level::Problem) {
+        None => Ok(()),
+        Some(found) => Err(Failure::not_allowed(format!(
+            "{} would not start: {}: {}",
+            found.subject,
+            found.cause,
+            found.remedy.unwrap_or_default()
+        ))),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::super::machine::tests::machine;
     use super::*;
+    use config::Sources;
+
+    fn levels(files: &[(&str, &str)], sets: &[&str], is_its_file: bool) -> Vec<Level> {
+        let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+        let config = Sources::named(None, &sets).load().unwrap().config;
+        let findings = unit(&machine(files).1, &config, is_its_file);
+        findings.iter().map(|finding| finding.level).collect()
+    }
 
     #[test]
     fn a_unit_without_the_drop_in() {
-        let service = ("etc/systemd/system/fenxi.service", "[Service]");
-        let (_dir, plain) = machine(&[service]);
-        assert_eq!(unit(&plain, true).unwrap().level, Level::Warning);
-        assert_eq!(unit(&plain, false), None);
-        let drop_in = (
-            "etc/systemd/system/fenxi.service.d/mark.conf",
-            "AmbientCapabilities=CAP_NET_ADMIN",
-        );
-        assert_eq!(
-            unit(&machine(&[service, drop_in]).1, true).unwrap().level,
-            Level::Ok
-        );
-        assert_eq!(unit(&machine(&[]).1, true), None);
-        assert!(set_capabilities(true).starts_with("setcap cap_net_admin,cap_net_raw+ep /"));
+        let mark = ["io.mode=mark"];
+        let own = include_str!("../../../../../packaging/systemd/fenxi.service");
+        let service = ("usr/lib/systemd/system/fenxi.service", own);
+        assert_eq!(levels(&[service], &mark, false), [Level::Warning]);
+        assert_eq!(levels(&[service], &mark, true), [Level::Problem]);
+        assert_eq!(levels(&[service], &["io.mode=tap"], true), []);
+        assert_eq!(levels(&[], &mark, true), [], "no service");
+        let drop_in = include_str!("../../../../../packaging/systemd/mark.conf");
+        let drop_in = ("etc/systemd/system/fenxi.service.d/mark.conf", drop_in);
+        assert_eq!(levels(&[service, drop_in], &mark, true), [Level::Ok]);
+        // Its program needs more; but all packets can come up.
+        let first = ["io.mode=mark", "io.capture=first"];
+        let found = levels(&[service, drop_in], &first, true);
+        assert_eq!(found, [Level::Ok, Level::Warning]);
+        let xdp = ["io.backend=af_xdp"];
+        assert_eq!(levels(&[service, drop_in], &xdp, true), [Level::Problem]);
     }
 }

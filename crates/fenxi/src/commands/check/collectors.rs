@@ -7,9 +7,9 @@ use std::time::Duration;
 use config::Config;
 use config::checked::{Destination, Endpoint};
 
-use super::capabilities::drop_in;
 use super::finding::Finding;
 use super::machine::Machine;
+use crate::service_unit;
 
 const CHECK: &str = "collectors";
 
@@ -70,7 +70,7 @@ fn answer(name: &str, endpoint: &Endpoint, addresses: &[SocketAddr], is_tcp: boo
 
 /// Whether the installed service, whose unit allows addresses of this machine only, may reach it.
 fn in_reach(machine: &Machine, name: &str, addresses: &[SocketAddr]) -> Option<Finding> {
-    let drop_ins = machine.unit()?;
+    let drop_ins = machine.unit()?.drop_ins;
     let is_allowed = drop_ins.lines().any(|line| {
         let line = line.trim();
         line.starts_with("IPAddressAllow=") || line == "IPAddressDeny="
@@ -83,7 +83,8 @@ fn in_reach(machine: &Machine, name: &str, addresses: &[SocketAddr]) -> Option<F
     let line = format!("IPAddressAllow={}", away.join(" "));
     let cause = "the service cannot reach it: its unit allows only addresses of this machine; allow the name servers as well, \
                  unless they are local";
-    Some(Finding::warning(CHECK, name, cause).cure(drop_in("collectors", &[&line])))
+    let cure = service_unit::install(&machine.service, "collectors", &[&line]);
+    Some(Finding::warning(CHECK, name, cause).cure(cure))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Mode mark: whether the kernel tracks connections, accepts marks, and forwards; and whether rules overwrite marks.
 
-use super::capabilities::set_capabilities;
 use super::finding::Finding;
 use super::machine::Machine;
 use super::rules;
+use crate::service_unit::set_capabilities;
 use crate::sinks::mark;
 use accel::Bundle;
 use config::Config;

@@ -3,8 +3,8 @@
 use config::Config;
 use netfilter::writer::StartError;
 
-use super::capabilities::set_capabilities;
 use super::finding::Finding;
+use crate::service_unit::set_capabilities;
 use crate::sinks::{connlabel, nft_set};
 
 const CONNLABEL: &str = "connlabel";

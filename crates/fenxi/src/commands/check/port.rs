@@ -4,10 +4,11 @@ use config::Config;
 use dataplane::tasks::OpenTask;
 use packetio::{Backend, OpenError};
 
-use super::capabilities::drop_in;
 use super::finding::Finding;
 use super::interfaces;
+use super::machine::Machine;
 use crate::run::ports;
+use crate::service_unit::{FIRST, XDP};
 
 const CHECK: &str = "port";
 /// What the program needs that sends up first packets.
@@ -15,7 +16,7 @@ const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
 
 /// Tries the port of each interface. Programs are loaded, and a program for first packets is attached and detached again;
 /// no packet takes another way meanwhile.
-pub fn look(config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
+pub fn look(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
     let io = &config.io;
     let names = match io.backend {
         // Its devices are none of the kernel's interfaces.
@@ -37,10 +38,13 @@ pub fn look(config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
                 tried,
                 "packet sockets, which copy every packet",
             )),
-            (Backend::AfPacket, Some(_)) => {
-                Some(of_first(name, tried, io.capture_origin.is_default()))
-            }
-            (Backend::AfXdp, _) => Some(of_xdp(name, tried)),
+            (Backend::AfPacket, Some(_)) => Some(of_first(
+                machine,
+                name,
+                tried,
+                io.capture_origin.is_default(),
+            )),
+            (Backend::AfXdp, _) => Some(of_xdp(machine, name, tried)),
             (Backend::Dpdk, _) => Some(plain(
                 name,
                 tried,
@@ -59,23 +63,27 @@ fn plain(name: &str, tried: Result<(), OpenError>, what: &str) -> Finding {
 }
 
 /// It stays a warning, because all packets can come up instead; and not even that where nobody asked for the first ones.
-fn of_first(name: &str, tried: Result<(), OpenError>, is_default: bool) -> Finding {
+fn of_first(
+    machine: &Machine,
+    name: &str,
+    tried: Result<(), OpenError>,
+    is_default: bool,
+) -> Finding {
     let Err(error) = tried else {
         let cause = "the first packets of each flow come up, and the kernel counts the others";
         return Finding::ok(CHECK, name, cause);
     };
     let why = error.to_string();
     let lacks_rights = why.contains(FIRST_NEEDS);
-    let lines = settings(include_str!("../../../../../packaging/systemd/first.conf"));
     let cause = format!("{why}; all packets will come up by packet sockets, which costs more");
     let finding = match is_default {
         true => Finding::ok(CHECK, name, cause),
         false => Finding::warning(CHECK, name, cause),
     };
-    finding.cure_if(lacks_rights.then(|| drop_in("first", &lines)))
+    finding.cure_if(lacks_rights.then(|| FIRST.install(&machine.service)))
 }
 
-fn of_xdp(name: &str, tried: Result<(), OpenError>) -> Finding {
+fn of_xdp(machine: &Machine, name: &str, tried: Result<(), OpenError>) -> Finding {
     match tried {
         Ok(()) => Finding::ok(
             CHECK,
@@ -83,19 +91,12 @@ fn of_xdp(name: &str, tried: Result<(), OpenError>) -> Finding {
             "AF_XDP; the log of `fenxi run` says whether in native mode and with zero copy",
         ),
         Err(error @ (OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. })) => {
-            let lines = settings(include_str!("../../../../../packaging/systemd/xdp.conf"));
             refused(name, &error)
-                .cure(drop_in("xdp", &lines))
+                .cure(XDP.install(&machine.service))
                 .for_permission()
         }
         Err(error) => refused(name, &error),
     }
-}
-
-/// The settings of a drop-in that is shipped.
-fn settings(conf: &'static str) -> Vec<&'static str> {
-    let is_setting = |line: &&str| !line.is_empty() && !line.starts_with(['#', '[']);
-    conf.lines().filter(is_setting).collect()
 }
 
 fn refused(name: &str, error: &OpenError) -> Finding {

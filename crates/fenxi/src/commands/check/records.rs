@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 
-use super::capabilities::drop_in;
 use super::finding::Finding;
 use super::machine::Machine;
 use crate::cli::is_dash;
+use crate::service_unit;
 use config::checked::{Records, Rotate};
 
 const CHECK: &str = "records";
@@ -99,7 +99,7 @@ fn taken(path: &Path, old: usize) -> u64 {
 
 /// Whether the installed service may write to the folder.
 fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
-    let drop_ins = machine.unit()?;
+    let drop_ins = machine.unit()?.drop_ins;
     let is_opened = |line: &str| {
         let paths = line.trim().strip_prefix("ReadWritePaths=");
         paths.is_some_and(|paths| {
@@ -117,7 +117,8 @@ fn in_reach(machine: &Machine, folder: &Path) -> Option<Finding> {
     let name = folder.display().to_string();
     let cause = format!("the service cannot write here, only to {OF_SERVICE}");
     let line = format!("ReadWritePaths={name}");
-    Some(Finding::warning(CHECK, &name, cause).cure(drop_in("records", &[&line])))
+    let cure = service_unit::install(&machine.service, "records", &[&line]);
+    Some(Finding::warning(CHECK, &name, cause).cure(cure))
 }
 
 fn folder_of(path: &Path) -> &Path {
