@@ -356,7 +356,7 @@ fn rules_that_a_run_cannot_keep_are_refused() {
     let expected = "rules.toml:1: dscp: no effect in mode tap";
     assert!(said.contains(expected), "{said}");
     let check = |rules: &str, code| check_in("mark", rules, code);
-    let said = check(&rule("app = \"Napster\"\ndscp = \"CS1\""), 65);
+    let said = check(&rule("app = \"Napster\"\nmark = 0x1000000"), 65);
     assert!(
         said.contains("there is no label or taxonomy \"Napster\""),
         "{said}"

@@ -254,3 +254,19 @@ fn a_replay_takes_any_mirror() {
     assert_eq!(texts(&rules), ["1 drop = true"]);
     assert!(read(Traffic::Live).is_err());
 }
+
+/// A load that took too long is given up, and its thread must not go on.
+#[test]
+fn reading_ends_once_nobody_waits_for_the_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.csv");
+    std::fs::write(&file, "source\n10.0.0.1\n").unwrap();
+    let config = Sources::named(None, &[]).load().unwrap().config;
+    let read = |stop| {
+        let terms = Terms::of(&config, &[], Traffic::Live);
+        Rules::read_until(&file, "", terms, &AtomicBool::new(stop))
+    };
+    assert_eq!(read(false).unwrap().len(), 1);
+    let said = read(true).err().unwrap().to_string();
+    assert!(said.ends_with("r.csv: cannot be read: given up"), "{said}");
+}
