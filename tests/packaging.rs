@@ -310,7 +310,7 @@ fn the_package_works_from_where_it_is_unpacked() {
     let (code, said) = package.fenxi(&["config", "show", "-c", &config]);
     let rotates = said
         .lines()
-        .any(|line| line.starts_with("records.rotate_mib = 256"));
+        .any(|line| line.starts_with("rotate_mib = 256"));
     assert!(code == 0 && rotates, "{said}");
     assert!(
         package
