@@ -88,6 +88,7 @@ fn series(criterion: &mut Criterion) {
             let packet = Packet {
                 at: 0,
                 captured: 28,
+                wire: u32::MAX,
                 link: RAW_IP,
                 time_us,
                 rss: None,

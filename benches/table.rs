@@ -45,6 +45,7 @@ impl Packets {
         let packet = |i| Packet {
             at: i * UDP_PACKET,
             captured: UDP_PACKET as u32,
+            wire: u32::MAX,
             link: RAW_IP,
             time_us: 0,
             rss: None,

@@ -88,6 +88,7 @@ impl World {
                 .map(|packet| Packet {
                     at: packet * FRAME,
                     captured: FRAME as u32,
+                    wire: u32::MAX,
                     link: 1,
                     time_us: 0,
                     rss: None,

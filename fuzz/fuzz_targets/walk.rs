@@ -153,6 +153,7 @@ impl Bench {
         self.packets.push(Packet {
             at: self.data.len(),
             captured: bytes.len() as u32,
+            wire: u32::MAX,
             link,
             time_us: self.time_us,
             rss: None,

@@ -264,6 +264,136 @@ fn a_killed_run_leaves_no_program_behind() {
     }
 }
 
+/// A frame of UDP whose IP header claims so many bytes, whatever the frame has.
+fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16), claims: u16, payload: usize) -> Vec<u8> {
+    let length = (20 + 8 + payload) as u16;
+    let claims = claims.max(length);
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend(claims.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    frame.extend([from.0, to.0].concat());
+    for number in [from.1, to.1, length - 20, 0] {
+        frame.extend(number.to_be_bytes());
+    }
+    frame.resize(frame.len() + payload, 7);
+    frame
+}
+
+/// A capture of these frames.
+fn write(frames: &[Vec<u8>], to: &Path) {
+    let file = std::fs::File::create(to).unwrap();
+    let format = CaptureFormat::Pcap { nanosecond: false };
+    let mut out = CaptureWriter::create(format, file).unwrap();
+    for (i, bytes) in frames.iter().enumerate() {
+        let frame = Frame {
+            captured: bytes.len() as u32,
+            wire: bytes.len() as u32,
+            link: ETHERNET,
+            time_us: 1_700_000_000_000_000 + i as i64,
+            ..Frame::default()
+        };
+        out.write(&frame, bytes).unwrap();
+    }
+    out.finish().unwrap();
+}
+
+/// Packets and bytes of all records of flows from this port.
+fn of_port(records: &Path, port: u16) -> [u64; 2] {
+    let records = common::json_lines(records);
+    let flows = records
+        .iter()
+        .filter(|it| it["type"] == "flow" && it["src_port"] == port);
+    flows.fold([0; 2], |sums, flow| {
+        let of = |name: &str| flow[name].as_u64().unwrap();
+        [
+            sums[0] + of("packets_fwd") + of("packets_rev"),
+            sums[1] + of("bytes_fwd") + of("bytes_rev"),
+        ]
+    })
+}
+
+/// A table that is full of flows gives entries away; what was counted in them is in the records all the same.
+#[test]
+fn a_flow_pushed_out_of_the_kernels_table_keeps_its_counts() {
+    let Some(lab) = Lab::new("first-full", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let [capture, records] = ["capture", "records"].map(|name| dir.path().join(name));
+    // 100 packets of one flow, then more flows than the table holds, several times.
+    let victim = ([10, 0, 0, 1], 4000);
+    let server = ([10, 0, 0, 2], 9000);
+    let mut frames = Vec::new();
+    for round in 0..4u16 {
+        frames.extend((0..100).map(|_| udp(victim, server, 0, 1000)));
+        frames.extend((0..3000u16).map(|i| {
+            let other = ([10, 1, (i >> 8) as u8, i as u8], 10_000 + round);
+            udp(other, server, 0, 20)
+        }));
+    }
+    write(&frames, &capture);
+    let args = [
+        &["--set", "io.interfaces=[\"b\"]", "--flows"][..],
+        &[records.to_str().unwrap()],
+        &["--set", "io.counted_flows=1024"],
+        &FIRST,
+        &common::SIMULATED,
+    ]
+    .concat();
+    let live = Live::start(&lab, "host", &args);
+    let sent = lab.on("host", || send(&capture, "a"));
+    live.wait_for("all are seen", |live| seen(live) >= sent as f64);
+    assert!(live.metric_sum("fenxi_port_flows_forgotten") > 1000.0);
+    live.terminate(0);
+    assert_eq!(of_port(&records, 4000), [400, 400 * 1028]);
+}
+
+/// Frames that claim more bytes than they have are no packets of a flow: no host takes them.
+#[test]
+fn forged_lengths_count_for_no_flow() {
+    let Some(lab) = Lab::new("forged", &["host"], &[]) else {
+        return;
+    };
+    lab.wire_within("host", "a", "b");
+    let dir = tempfile::tempdir().unwrap();
+    let [capture, records] = ["capture", "records"].map(|name| dir.path().join(name));
+    let (victim, server) = (([10, 0, 0, 1], 4000), ([10, 0, 0, 2], 9000));
+    let honest = (0..30).map(|_| udp(victim, server, 0, 100));
+    // Padded frames are honest, too.
+    let padded = (0..30).map(|_| {
+        let mut frame = udp(victim, server, 0, 1);
+        frame.resize(60, 0);
+        frame
+    });
+    let forged = (0..200).map(|_| {
+        let mut frame = udp(victim, server, 65_000, 1);
+        frame.resize(60, 0);
+        frame
+    });
+    write(
+        &honest.chain(padded).chain(forged).collect::<Vec<_>>(),
+        &capture,
+    );
+    for capture_mode in [&[][..], &FIRST] {
+        let _ = std::fs::remove_file(&records);
+        let args = [
+            &["--set", "io.interfaces=[\"b\"]", "--flows"][..],
+            &[records.to_str().unwrap()],
+            capture_mode,
+            &common::SIMULATED,
+        ]
+        .concat();
+        let live = Live::start(&lab, "host", &args);
+        let sent = lab.on("host", || send(&capture, "a"));
+        live.wait_for("all are seen", |live| seen(live) >= sent as f64);
+        assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
+        let summary = live.terminate(0).json();
+        assert_eq!(summary["verdicts"]["ip_length"], 200, "{summary}");
+        assert_eq!(of_port(&records, 4000), [60, 30 * 128 + 30 * 29]);
+    }
+}
+
 /// A connection of many packets costs few of them: the rest is counted, and its record has all.
 #[test]
 fn a_long_connection_is_counted_to_its_end() {
@@ -299,7 +429,15 @@ fn a_long_connection_is_counted_to_its_end() {
         came_up < 60.0 && counted > 1000.0,
         "{came_up} came up, {counted} were counted"
     );
-    live.terminate(0);
+    let status = live.ctl(&["status", "--json"]).expect_code(0).json();
+    let summary = live.terminate(0).json();
+    // The kernel's counts are in both; a few packets may come after the status.
+    let shown = status["status"]["overview"]["bytes"].as_u64().unwrap();
+    let all = summary["bytes"].as_u64().unwrap();
+    assert!(
+        shown > 4_000_000 && all.abs_diff(shown) < 10_000,
+        "{shown} of {all}"
+    );
     let records = common::json_lines(&records);
     let flow = records
         .iter()

@@ -243,6 +243,30 @@ fn overload_is_told_of_when_it_begins_and_when_it_is_over() {
     assert_eq!(stderr.matches(what).count(), 2, "{stderr}");
 }
 
+/// The same of series that find the ring to analytics full, as after a thread was stopped.
+#[test]
+fn lost_series_are_told_of_when_it_begins_and_when_it_is_over() {
+    let Some(lab) = wired("lost-series", Over::Packet) else {
+        return;
+    };
+    let live = start(&lab, Over::Packet, "tap", &["--set", "ring.slots=16"]);
+    let lost = |live: &Live| live.samples_with("fenxi_series_lost_total", "ring_full")[0];
+    let mut sent = 0;
+    while lost(&live) == 0.0 {
+        live.signal(Signal::STOP);
+        sent += lab.on("host", || send(&common::demo(), "a"));
+        live.signal(Signal::CONT);
+        wait_for_all(&live, sent);
+    }
+    let what = "series are lost, and their flows get no label: the ring to analytics is full; see ring.slots";
+    live.wait_for("it is told", |live| {
+        live.said(&format!("WARN fenxi::log::loss: {what}\n")) == 1
+    });
+    let over = format!("over for 10 s: {what}; {} in total\n", lost(&live));
+    live.wait_for("its end is told", |live| live.said(&over) > 0);
+    live.terminate(0);
+}
+
 /// What was received before the end is still walked, and an end does not wait for the rest of an overload.
 #[test]
 fn it_ends_in_order_at_any_load() {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
+use protocol::{Body, Client, Request};
 use serde_json::Value;
 
 use crate::common::lab::Lab;
@@ -154,8 +156,29 @@ fn hosts_get_the_names_that_a_replay_gives_them() {
         .expect_code(0)
         .json();
     let listed = listed["hosts"].as_array().unwrap().iter();
-    let named = listed.filter(|host| host["label"].is_string());
-    assert_eq!(named.count(), expected.len());
+    let named: BTreeMap<String, String> = listed
+        .filter_map(|host| {
+            Some((
+                host["address"].as_str()?.into(),
+                host["label"].as_str()?.into(),
+            ))
+        })
+        .collect();
+    assert_eq!(named.len(), expected.len());
+    // The live view has the same names, whatever the label of a host's fastest flow.
+    let client = Client::new(&live.socket(), Duration::from_secs(10));
+    let (_, reply) = client.ask(&Request::Top { rows: 1000 }).unwrap();
+    let Some(Body::Top(top)) = reply.body else {
+        panic!("{reply:?}");
+    };
+    let mut seen = 0;
+    for host in top.hosts {
+        if let Some(name) = named.get(&host.address) {
+            assert_eq!(host.label.as_ref(), Some(name), "{}", host.address);
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
     let summary = live.terminate(0).json();
     assert_eq!(summary["hosts_named"], expected.len());
     assert_eq!(host_names(&live_path), expected);

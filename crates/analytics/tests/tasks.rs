@@ -216,6 +216,7 @@ impl World {
             burst.push(Packet {
                 at: data.len(),
                 captured: frame.len() as u32,
+                wire: u32::MAX,
                 link: 101,
                 time_us: packet.time_us,
                 rss: None,
@@ -448,6 +449,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         let packet = Packet {
             at: 0,
             captured: data.len() as u32,
+            wire: u32::MAX,
             link: 101,
             time_us: packet.time_us,
             rss: None,

@@ -165,7 +165,7 @@ impl Outcome {
             let own = PortCounters::sum(&worker.ports);
             self.flows.merge(&worker.counters);
             self.packets_by_worker.push(own.rx.received);
-            self.bytes += own.rx.bytes + own.rx.counted_bytes;
+            self.bytes += own.rx.bytes_seen();
             // All workers see the same steps of the wall clock, but each sees only its own packets of a capture.
             self.clock_steps = match worker.is_live {
                 true => self

@@ -26,6 +26,7 @@ mod label;
 mod merged;
 pub(crate) mod settle;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use cring::{FlowRef, Labels, Producer, Slot, TaskWords};
@@ -66,12 +67,15 @@ pub struct Packet {
     pub at: usize,
     /// Bytes captured.
     pub captured: u32,
+    /// Bytes on the wire. A packet whose IP header claims more belongs to no flow, for no host accepts it. `u32::MAX`: whatever
+    /// the header claims counts, as in captures.
+    pub wire: u32,
     /// Link type, as pcap numbers them.
     pub link: u16,
     /// When it came, µs since the epoch.
     pub time_us: i64,
     /// The NIC's RSS hash, where it gave one.
-    pub rss: Option<u32>,
+    pub rss: Option<NonZeroU32>,
     /// Where it is several packets merged into one: how to tell them apart.
     pub gso: Gso,
 }
@@ -400,10 +404,12 @@ impl Manager {
         }
         for packet in packets {
             let frame = &data[packet.at..packet.at + packet.captured as usize];
-            let headers = wire::parse(packet.link, frame);
+            let headers = wire::parse_on_wire(packet.link, frame, packet.wire);
             let mut hash = 0;
             if let Ok(headers) = &headers {
-                hash = self.hasher.hash(&headers.key, packet.rss);
+                hash = self
+                    .hasher
+                    .hash(&headers.key, packet.rss.map(NonZeroU32::get));
                 self.table.prefetch(hash);
             }
             self.staged.push(Staged {

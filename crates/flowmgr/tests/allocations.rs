@@ -134,6 +134,7 @@ impl World {
             self.packets.push(Packet {
                 at: self.data.len(),
                 captured: 40,
+                wire: u32::MAX,
                 link: 101,
                 time_us: self.time_us,
                 rss: None,

@@ -80,6 +80,7 @@ impl Event {
         Packet {
             at,
             captured: u32::from(length),
+            wire: u32::MAX,
             link: 101,
             time_us: self.time_us,
             rss: None,

@@ -4,8 +4,8 @@
 //
 // Attached to both directions of an interface (TC, by TCX), it looks at each packet and lets all of them go on. Sent up are:
 // packets with SYN, FIN or RST; the first ones of a flow, as many as the model's series may need, until user space says that
-// the flow has its label; and all that it does not parse, from fragments to tunnels. Of the others it adds up packets and bytes
-// by flow, each merged packet (GRO, TSO) as its segments.
+// the flow has its label; and all that it does not parse, from fragments to tunnels and packets that claim more bytes than their
+// frames have. Of the others it adds up packets and bytes by flow, each merged packet (GRO, TSO) as its segments.
 //
 // The flows are in a table of its own making, an array that user space has mapped: sets of four entries, of which a new flow
 // takes a free one or the one used least recently. The kernel's LRU hash was measured first: it cost a packet some 330 ns,
@@ -48,15 +48,30 @@ struct packet {
 	__u32 gso_size;
 	// The rest is of packets that were parsed.
 	struct set *set;
-	struct words_of_set *words; // of IPv6
-	struct entry *entry;        // null: it has none
+	__u32 at;            // of the set
+	struct entry *entry; // null: it has none
 	__u32 now;
 	__u32 marks; // SYN, FIN, RST, and ACK
 	__u32 data;  // segments with payload, up to 255
 };
 
-static __always_inline __u64 mix(__u64 hash, __u64 word) { return (hash ^ word) * 0x9e3779b97f4a7c15ull; }
 static __always_inline __u64 fold(__u64 hash) { return hash ^ hash >> 32; }
+
+// A term of the hash: of one word, whose halves are masked by secrets of their own.
+static __always_inline __u64 term(__u64 word, int i)
+{
+	return ((__u32)word + hash_secrets[2 * i]) * ((word >> 32) + hash_secrets[2 * i + 1]);
+}
+
+// The sum of the terms is strongly universal (Lemire and Kaser 2014, "multilinear-HM"): any two flows collide in it for few
+// secrets. The last round hides from regular tuples that it is nearly linear. User space has the same in src/first/hash.rs.
+static __always_inline __u64 hash_of(const __u64 words[4], __u64 kind, int is_v6)
+{
+	__u64 sum = term(kind, 0) + term(words[0], 1);
+	if (is_v6)
+		sum += term(words[1], 2) + term(words[2], 3) + term(words[3], 4);
+	return fold(fold(sum) * hash_secrets[10]);
+}
 
 // Ticks since the flow's last packet. Another CPU may have seen one in a later tick than this one's.
 static __always_inline __u32 silence(const struct entry *entry, __u32 now)
@@ -77,14 +92,28 @@ static __always_inline int swap(__u32 *version, __u32 from, __u32 to)
 	return __sync_val_compare_and_swap(version, from, to) == from;
 }
 
-// Begins a flow in the first free entry, else in the one used least recently. Another CPU, or user space, may be changing that
-// entry, and then there is none for the flow yet.
-static __always_inline void begin(const struct packet *packet)
+// Writes an entry's counts in front of a packet. `version` is that of the flow that they are of.
+static __always_inline void write_counts(struct record *record, const struct entry *entry, __u32 version)
+{
+	record->packets[0] = entry->packets[0];
+	record->packets[1] = entry->packets[1];
+	record->bytes[0] = entry->bytes[0];
+	record->bytes[1] = entry->bytes[1];
+	record->last = entry->last;
+	record->version = version;
+}
+
+// Begins a flow in the first free entry, else in the one used least recently, whose counts go up with the packet, in `record`;
+// the record's flags. Where there is no record for them (null), or another CPU or user space is changing that entry, there is
+// none for the flow yet.
+static __always_inline __u16 begin(const struct packet *packet, struct record *record)
 {
 	struct set *set = packet->set;
-	struct words_of_set *words = packet->words;
+	struct words_of_set *words = bpf_map_lookup_elem(&table_words, &packet->at);
+	if (!words)
+		return 0;
 	struct entry *entry = &set->ways[0];
-	__u64 *rest = words ? words->ways[0] : 0;
+	__u64 *rest = words->ways[0];
 	__u32 longest = 0, way = 0;
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
@@ -95,17 +124,31 @@ static __always_inline void begin(const struct packet *packet)
 			longest = silent;
 			entry = other;
 			way = i;
-			if (words) {
-				rest = words->ways[i];
-				OWN(rest);
-			}
+			rest = words->ways[i];
+			OWN(rest);
 		}
 	}
 	__u32 version = entry->version;
 	if (version & DOING || !swap(&entry->version, version, version | GIVING))
-		return;
-	if (entry->kind && !is_forgotten(entry, packet->now))
-		packet->counters->evicted++;
+		return 0;
+	__u16 flags = 0;
+	if (entry->kind) {
+		if (entry->packets[0] | entry->packets[1]) {
+			if (!record) {
+				swap(&entry->version, version | GIVING, version);
+				return 0;
+			}
+			flags = HAS_COUNTS | OPENS;
+			record->key.words[0] = entry->ends;
+			record->key.words[1] = rest[0];
+			record->key.words[2] = rest[1];
+			record->key.words[3] = rest[2];
+			record->key.kind = entry->kind;
+			write_counts(record, entry, version);
+		}
+		if (!is_forgotten(entry, packet->now))
+			packet->counters->evicted++;
+	}
 	entry->ends = packet->key.words[0];
 	entry->kind = packet->key.kind;
 	entry->last = packet->now;
@@ -113,12 +156,11 @@ static __always_inline void begin(const struct packet *packet)
 	entry->sent_data = packet->data;
 	entry->is_quiet = 0;
 	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
-	if (rest) {
-#pragma unroll
-		for (int i = 0; i < 3; i++)
-			rest[i] = packet->key.words[i + 1];
-	}
+	rest[0] = packet->key.words[1];
+	rest[1] = packet->key.words[2];
+	rest[2] = packet->key.words[3];
 	swap(&entry->version, version | GIVING, ((version & -VERSION_STEP) + VERSION_STEP) | way << WAY_SHIFT);
+	return flags;
 }
 
 // An entry's flow begins anew.
@@ -134,14 +176,17 @@ static __always_inline void begin_again(struct entry *entry, __u32 sent, __u32 d
 	swap(&entry->version, version | CLEARING, version + VERSION_STEP);
 }
 
-// Sends a packet up, with the counts of its entry if it has one; whether there was room.
-static __always_inline int send_up(struct __sk_buff *skb, const struct packet *packet, int is_parsed, __u16 flags)
+// Sends a packet up, with the counts of its entry if it has one, else of that which it is given if it `begins` one; whether
+// there was room.
+static __always_inline int send_up(struct __sk_buff *skb, const struct packet *packet, int is_parsed, int begins, __u16 flags)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &packet->worker);
 	if (!ring)
 		return 0;
 	__u32 most = is_parsed ? SHORT_FRAME : LONG_FRAME, captured = skb->len;
 	struct record *record = bpf_ringbuf_reserve(ring, sizeof(*record) + most, 0);
+	if (begins)
+		flags = begin(packet, record);
 	if (!record) {
 		packet->counters->dropped++;
 		return 0;
@@ -152,14 +197,8 @@ static __always_inline int send_up(struct __sk_buff *skb, const struct packet *p
 	record->gso_size = packet->gso_size;
 	record->flags = flags;
 	if (is_parsed && packet->entry) {
-		struct entry *entry = packet->entry;
 		record->key = packet->key;
-		record->packets[0] = entry->packets[0];
-		record->packets[1] = entry->packets[1];
-		record->bytes[0] = entry->bytes[0];
-		record->bytes[1] = entry->bytes[1];
-		record->last = entry->last;
-		record->version = entry->version & ~DOING;
+		write_counts(record, packet->entry, packet->entry->version & ~DOING);
 	}
 	if (captured > most)
 		captured = most;
@@ -181,7 +220,7 @@ static __noinline int send_other(struct __sk_buff *skb, __u32 gso_size, __u32 fl
 	struct packet packet = {.gso_size = gso_size};
 	packet.counters = bpf_map_lookup_elem(&counts, &packet.worker);
 	if (packet.counters)
-		send_up(skb, &packet, 0, flags);
+		send_up(skb, &packet, 0, 0, flags);
 	return GO_ON;
 }
 
@@ -206,10 +245,8 @@ static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 	struct entry *entry = packet->entry;
 	int has_marks = packet->marks & (TCP_SYN | TCP_FIN | TCP_RST);
 	if (!entry) {
-		send_up(skb, packet, 1, 0);
 		// A packet with SYN makes no entry, so a flood of them fills no table.
-		if (!has_marks)
-			begin(packet);
+		send_up(skb, packet, 1, !has_marks, 0);
 		return 1;
 	}
 	// Its ports are used again, or user space has ended it because it was silent, and takes this packet for another flow.
@@ -217,7 +254,7 @@ static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 	if (!has_marks && !opens && (entry->is_quiet || !is_first(entry, packet->data)))
 		return 0;
 	__u16 flags = opens && entry->packets[0] | entry->packets[1] ? HAS_COUNTS | OPENS : HAS_COUNTS;
-	if (!send_up(skb, packet, 1, flags) && opens)
+	if (!send_up(skb, packet, 1, 0, flags) && opens)
 		return 1; // User space knows of no other flow.
 	if (opens)
 		begin_again(entry, has_marks ? 0 : 1, has_marks ? 0 : packet->data);
@@ -276,14 +313,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		ports = l4.to | (__u32)l4.from << 16;
 	}
 	__u64 kind = ports | (__u64)(is_tcp ? IPPROTO_TCP : IPPROTO_UDP) << PROTOCOL_SHIFT | (__u64)is_v6 << IS_V6_SHIFT;
-	__u64 hash = mix(hash_seed, words[0]);
-	if (is_v6) {
-#pragma unroll
-		for (int i = 1; i < 4; i++)
-			hash = mix(fold(hash), words[i]);
-	}
-	hash = fold(mix(fold(hash), kind));
-
+	__u64 hash = hash_of(words, kind, is_v6);
 	__u32 worker = workers > 1 ? (__u32)(hash >> 40) % workers : 0;
 	__u32 at = worker * sets + ((__u32)hash & (sets - 1));
 	struct set *set = bpf_map_lookup_elem(&table, &at);
@@ -312,7 +342,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		    .worker = worker,
 		    .gso_size = gso_size,
 		    .set = set,
-		    .words = others,
+		    .at = at,
 		    .entry = entry,
 		    .now = now,
 		    .marks = l4.marks,
@@ -385,7 +415,7 @@ static __noinline int look(struct __sk_buff *skb)
 		} else {
 			l4 = parse_l4(ip + 20, is_tcp);
 		}
-		if (!l4.header || length < header + l4.header)
+		if (!l4.header || length < header + l4.header || at + length > skb->len)
 			goto other;
 		__u64 words[4] = {be32(ip + 12) | (__u64)be32(ip + 16) << 32};
 		return plain(skb, words, 0, is_tcp, l4, length, header + l4.header);
@@ -401,7 +431,7 @@ static __noinline int look(struct __sk_buff *skb)
 			return CUT;
 		struct l4 l4 = parse_l4(ip + 40, is_tcp);
 		// A payload of 0 says that its length is elsewhere.
-		if (!l4.header || payload < l4.header)
+		if (!l4.header || payload < l4.header || at + 40 + payload > skb->len)
 			goto other;
 		__u64 words[4];
 #pragma unroll

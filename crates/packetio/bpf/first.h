@@ -14,7 +14,7 @@ const volatile __u32 is_ethernet = 1;     // frames have Ethernet headers
 const volatile __u32 packets_wanted = 12; // of a flow, whatever they hold; below 256
 const volatile __u32 data_wanted = 0;     // of a flow, packets with payload; below 256
 const volatile __u32 forget_ticks = 0;    // a flow that was silent for so long begins anew; 0: never
-const volatile __u64 hash_seed = 0;
+const volatile __u64 hash_secrets[11];    // the last one is odd
 
 #define WORKERS_MAX 64
 #define WAYS 4
@@ -59,7 +59,8 @@ struct words_of_set {
 #define VERSION_STEP 16
 
 #define HAS_COUNTS 1 // `key` and what comes behind it hold what was counted of the flow before this packet
-#define OPENS 2      // with it: they are of the flow before, and begin again with this packet
+#define OPENS 2      // with it: they are of a flow that ends before this packet: the flow before with the same key, or another
+                     // one, whose entry this packet's flow was given
 #define IS_UDP 4     // `gso_size` is that of UDP, or of what is in it
 
 // In front of each frame in a ring.
@@ -86,7 +87,7 @@ struct counters {
 	__u64 counted_bytes; // of frames
 	__u64 sent;          // records
 	__u64 dropped;       // records that found no room
-	__u64 evicted;       // flows that were in use and made room for others
+	__u64 evicted;       // flows that were in use and gave their entries to others
 };
 
 struct ring {

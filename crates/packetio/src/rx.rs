@@ -142,6 +142,11 @@ pub struct RxCounts {
 }
 
 impl RxCounts {
+    /// Bytes on the wire of all packets, handed out or counted by the kernel.
+    pub fn bytes_seen(&self) -> u64 {
+        self.bytes + self.counted_bytes
+    }
+
     /// Adds those of another port.
     pub fn merge(&mut self, other: &RxCounts) {
         *self = RxCounts {

@@ -110,7 +110,7 @@ pub struct Top {
     pub problems: Vec<String>,
     /// Packets received per second.
     pub packets_per_s: f64,
-    /// Bytes per second of all flows in the tables.
+    /// Bytes per second of all flows, at the IP layer.
     pub bytes_per_s: f64,
     /// Flows in the tables.
     pub flows_now: u64,
@@ -187,7 +187,7 @@ pub struct HostRate {
     pub packets_per_s: f64,
     /// Their bytes per second.
     pub bytes_per_s: f64,
-    /// The label of its flow of the highest rate.
+    /// Its name, where the model names hosts and this one has a name; else the label of its flow of the highest rate.
     pub label: Option<String>,
 }
 

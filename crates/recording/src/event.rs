@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 
 use flate2::Crc;
 use flowmgr::{Action, Counted, Key, RuleAnswer};
@@ -21,7 +22,7 @@ use super::settings::{FlowSettings, SeriesStart, SwapForm};
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
 /// No packet socket gives a longer frame.
@@ -125,8 +126,10 @@ pub struct Frame {
     pub time_us: i64,
     /// Bytes that the manager saw. In the replay, those behind the kept ones are zeros.
     pub captured: u32,
+    /// Bytes on the wire; see [`flowmgr::Packet::wire`].
+    pub wire: u32,
     pub link: u16,
-    pub rss: Option<u32>,
+    pub rss: Option<NonZeroU32>,
     /// What is known of its segments, if it was merged; see [`flowmgr::Gso::bits`].
     pub gso: u16,
     /// The first bytes, as far as the parser reads.
@@ -464,10 +467,15 @@ impl Frame {
         put_i64(out, self.time_us.wrapping_sub(*before_us));
         *before_us = self.time_us;
         put_u64(out, self.captured.into());
-        let has = u64::from(self.gso != 0) << 1 | u64::from(self.rss.is_some());
-        put_u64(out, u64::from(self.link) << 2 | has);
+        let has = u64::from(self.wire != self.captured) << 2
+            | u64::from(self.gso != 0) << 1
+            | u64::from(self.rss.is_some());
+        put_u64(out, u64::from(self.link) << 3 | has);
+        if self.wire != self.captured {
+            put_u64(out, self.wire.into());
+        }
         if let Some(rss) = self.rss {
-            put_u64(out, rss.into());
+            put_u64(out, rss.get().into());
         }
         if self.gso != 0 {
             put_u64(out, self.gso.into());
@@ -487,8 +495,12 @@ fn read_frames(cursor: &mut Cursor<'_>) -> Result<Vec<Frame>, Malformed> {
         before_us = before_us.wrapping_add(cursor.i64()?);
         let captured = cursor.u32()?;
         let link = cursor.u32()?;
+        let wire = match link & 4 {
+            4 => cursor.u32()?,
+            _ => captured,
+        };
         let rss = match link & 1 {
-            1 => Some(cursor.u32()?),
+            1 => NonZeroU32::new(cursor.u32()?),
             _ => None,
         };
         let gso = match link & 2 {
@@ -505,7 +517,8 @@ fn read_frames(cursor: &mut Cursor<'_>) -> Result<Vec<Frame>, Malformed> {
         frames.push(Frame {
             time_us: before_us,
             captured,
-            link: u16::try_from(link >> 2).map_err(|_| Malformed::new("no such link type"))?,
+            wire,
+            link: u16::try_from(link >> 3).map_err(|_| Malformed::new("no such link type"))?,
             rss,
             gso,
             kept,

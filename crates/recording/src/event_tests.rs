@@ -1,6 +1,7 @@
 //! What is written is read again, and nothing else panics.
 
 use std::io::Cursor as Bytes;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -16,13 +17,15 @@ fn frame() -> impl Strategy<Value = Frame> {
     let fields = (
         any::<i64>(),
         0u32..100_000,
+        prop_oneof![Just(None), any::<Option<u32>>()],
         any::<u16>(),
-        any::<Option<u32>>(),
+        any::<Option<NonZeroU32>>(),
         prop_oneof![Just(0), any::<u16>()],
     );
-    (fields, kept).prop_map(|((time_us, more, link, rss, gso), kept)| Frame {
+    (fields, kept).prop_map(|((time_us, more, wire, link, rss, gso), kept)| Frame {
         time_us,
         captured: kept.len() as u32 + more,
+        wire: wire.unwrap_or(kept.len() as u32 + more),
         link,
         rss,
         gso,

@@ -224,6 +224,7 @@ impl End {
             let frame = Frame {
                 time_us: packet.time_us,
                 captured: packet.captured,
+                wire: packet.wire,
                 link: packet.link,
                 rss: packet.rss,
                 gso: packet.gso.bits(),

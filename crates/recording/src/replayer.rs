@@ -426,6 +426,7 @@ impl Work {
             packets.push(Packet {
                 at,
                 captured: frame.captured,
+                wire: frame.wire,
                 link: frame.link,
                 time_us: frame.time_us,
                 rss: frame.rss,

@@ -104,6 +104,7 @@ impl World {
         let packet = |at| flowmgr::Packet {
             at,
             captured: FRAME as u32,
+            wire: u32::MAX,
             link: RAW_IP,
             time_us: self.wall_us,
             rss: None,

@@ -81,6 +81,7 @@ fn send(forward: &mut Forward, manager: &mut Manager, hosts: &[u8]) {
     let packet = |at| Packet {
         at: 28 * at,
         captured: 28,
+        wire: u32::MAX,
         link: 101,
         time_us: 1_000_000,
         rss: None,

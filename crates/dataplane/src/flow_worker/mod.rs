@@ -13,6 +13,7 @@
 
 mod finish;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -425,13 +426,16 @@ impl Processor {
         if !self.clock.fits(frames, now_us) {
             self.check_clock();
         }
+        // In captures the length in the IP header counts, whatever the record says of the wire.
+        let is_live = matches!(self.clock, Clock::Live(_));
         self.packets.clear();
         self.packets.extend(frames.iter().map(|frame| Packet {
             at: frame.at,
             captured: frame.captured,
+            wire: if is_live { frame.wire } else { u32::MAX },
             link: frame.link,
             time_us: self.clock.flow_time_of(frame.time_us, now_us),
-            rss: frame.rss,
+            rss: frame.rss.and_then(NonZeroU32::new),
             gso: Gso::from_bits(frame.gso.bits()),
         }));
         let now_ns = self.run.now_ns();

@@ -13,7 +13,7 @@ use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 
 use super::State;
-use super::view::View;
+use super::view::{View, series_lost};
 use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
@@ -306,10 +306,8 @@ static CATALOGUE: &[Row] = &[
     metric(C, "fenxi_series_lost_total", "series", &["pipeline", "task", "reason"],
         "Series shed or failed, by reason.",
         |view| by(view, |sums| {
-            let (series, flows) = (&sums.analytics, &sums.flows);
-            [("ring_full", flows.series_shed - flows.series_shed_half_open),
-             ("half_open", flows.series_shed_half_open), ("no_device", series.shed_no_device),
-             ("no_other_device", series.failed_no_other_device), ("after_retry", series.failed_after_retry)]
+            let shed = [sums.flows.series_shed, sums.flows.series_shed_half_open];
+            series_lost(shed, &sums.analytics)
         })),
     metric(C, "fenxi_series_retried_total", "series", &["pipeline", "task"],
         "Series sent to a second device because the first one failed.",

@@ -185,8 +185,10 @@ pub struct Collector {
     pub packets_per_s: f64,
     /// Flows looked up among the rules per second, over the same time.
     pub lookups_per_s: f64,
-    /// When the rates were last worked out, and how many packets and flows looked up there were.
-    rated: (Instant, [u64; 2]),
+    /// Bytes of flows per second, at the IP layer, over the same time.
+    pub flow_bytes_per_s: f64,
+    /// When the rates were last worked out, and how many packets, flows looked up and bytes there were.
+    rated: (Instant, [u64; 3]),
     host: Arc<HostStats>,
     reported: Arc<Sinks>,
     collected: Option<Instant>,
@@ -207,7 +209,8 @@ impl Collector {
             sinks: sinks.reports(),
             packets_per_s: 0.0,
             lookups_per_s: 0.0,
-            rated: (Instant::now(), [0; 2]),
+            flow_bytes_per_s: 0.0,
+            rated: (Instant::now(), [0; 3]),
             host,
             reported: sinks,
             collected: None,
@@ -251,9 +254,11 @@ impl Collector {
         let seconds = then.elapsed().as_secs_f64();
         if seconds >= RATE_OVER.as_secs_f64() {
             let lookups = self.flows.iter().map(|it| it.latest.rules.lookups);
-            let now = [self.packets(), lookups.sum()];
+            let bytes = self.flows.iter().map(|it| it.latest.counters.flow_bytes);
+            let now = [self.packets(), lookups.sum(), bytes.sum()];
             let rate = |at: usize| (now[at] - before[at]) as f64 / seconds;
             (self.packets_per_s, self.lookups_per_s) = (rate(0), rate(1));
+            self.flow_bytes_per_s = rate(2);
             self.rated = (Instant::now(), now);
         }
     }

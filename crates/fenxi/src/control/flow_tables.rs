@@ -34,6 +34,8 @@ const HOSTS: usize = 65_536;
 const RULES: usize = 65_536;
 /// The shortest time that a rate is taken over, µs.
 const RATE_OVER_US: i64 = 200_000;
+/// Rates are not taken over the time since a picture that could have been followed by another one so long ago.
+const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// A flow as it was last seen, with its rates.
 #[derive(Debug, Clone, Copy)]
@@ -94,6 +96,8 @@ pub struct Picture {
     pub rules: HashMap<u32, [u64; 2]>,
     /// All.
     pub all: Sum,
+    /// When it was taken, by the clock of the tables, µs.
+    at_us: Option<i64>,
 }
 
 /// The tables of all flow workers.
@@ -137,19 +141,23 @@ impl FlowTables {
     }
 
     async fn take(&mut self) {
-        let before: HashMap<u64, LiveFlow> = self
-            .picture
-            .flows
-            .drain(..)
-            .map(|flow| (flow.look.flow.flow_id, flow))
-            .collect();
+        let is_stale = |at: Instant| at.elapsed() > STALE_AFTER;
+        let before = match self.next_at.is_some_and(is_stale) {
+            true => Picture::default(),
+            false => std::mem::take(&mut self.picture),
+        };
+        let looked_us = before.at_us;
+        let flows = before.flows.into_iter();
+        let before: HashMap<u64, LiveFlow> =
+            flows.map(|flow| (flow.look.flow.flow_id, flow)).collect();
         let mut picture = Picture::default();
         let networks = self.networks.clone();
         self.look(Question::All, |look| {
             for row in &look.rows {
-                let flow = LiveFlow::of(row, look, before.get(&row.flow.flow_id), &networks);
-                picture.add(flow);
+                let before = before.get(&row.flow.flow_id);
+                picture.add(LiveFlow::of(row, look, (before, looked_us), &networks));
             }
+            picture.at_us = picture.at_us.max(Some(look.now_us));
             false
         })
         .await;
@@ -169,9 +177,11 @@ impl FlowTables {
             .iter()
             .find(|flow| wanted.is_of(&flow.look.flow))
             .copied();
+        let looked_us = self.picture.at_us;
         self.look(Question::Flow(wanted), |look| {
             found = look.detail.map(|detail| {
-                let live = LiveFlow::of(&detail.look, look, before.as_ref(), &networks);
+                let before = (before.as_ref(), looked_us);
+                let live = LiveFlow::of(&detail.look, look, before, &networks);
                 (detail, live)
             });
             found.is_some()
@@ -226,7 +236,7 @@ impl LiveFlow {
     fn of(
         row: &FlowLook,
         look: &Look,
-        before: Option<&LiveFlow>,
+        before: (Option<&LiveFlow>, Option<i64>),
         networks: &[Network],
     ) -> LiveFlow {
         LiveFlow {
@@ -255,9 +265,14 @@ impl LiveFlow {
     }
 }
 
-/// Over the time since the picture before; since the flow's last record, or its first packet, where that picture does not
-/// have the flow or the record came between.
-fn rate(row: &FlowLook, now_us: i64, before: Option<&LiveFlow>) -> Rate {
+/// Over the time since the picture before, with the flow as it was there and the time of that picture. A flow that the picture
+/// does not have, or that has had a record since, is rated by what came since that record, or its first packet: over the same
+/// time if it is younger, so that the sums of short flows are right; else over its own.
+fn rate(
+    row: &FlowLook,
+    now_us: i64,
+    (before, looked_us): (Option<&LiveFlow>, Option<i64>),
+) -> Rate {
     let per_s = |counts: [u64; 2], us: i64| {
         let seconds = us.max(RATE_OVER_US) as f64 / 1e6;
         Rate {
@@ -277,9 +292,20 @@ fn rate(row: &FlowLook, now_us: i64, before: Option<&LiveFlow>) -> Rate {
             per_s(came, elapsed_us)
         }
         _ => {
-            let elapsed_us = now_us.saturating_sub(row.reported_us);
-            // A flow of one packet has no rate yet: over a second it is what it had.
-            per_s(now, elapsed_us.max(PICTURE_EVERY.as_micros() as i64))
+            // Without a picture before, or right after it: over a second.
+            let since_us = looked_us.map_or(0, |looked_us| now_us.saturating_sub(looked_us));
+            let over_us = since_us.max(PICTURE_EVERY.as_micros() as i64);
+            let lasted_us = row.last_us.saturating_sub(row.reported_us);
+            // What the kernel counts is known up to a second later.
+            let silent_us = if lasted_us < over_us {
+                over_us
+            } else {
+                2 * over_us
+            };
+            if now_us.saturating_sub(row.last_us) > silent_us {
+                return Rate::default();
+            }
+            per_s(now, now_us.saturating_sub(row.reported_us).max(over_us))
         }
     }
 }
@@ -339,7 +365,7 @@ mod tests {
                 destination: ([192, 0, 2, 1].into(), 443),
                 first_us: reported_us,
             },
-            last_us: 0,
+            last_us: reported_us,
             counts: Counts {
                 packets: [bytes / 100, 0],
                 bytes: [bytes, 0],
@@ -361,7 +387,33 @@ mod tests {
             host: Some(look.flow.source.0),
             now_us,
             ahead_us: 0,
-            rate: rate(&look, now_us, before),
+            rate: rate(&look, now_us, (before, before.map(|before| before.now_us))),
+        }
+    }
+
+    /// Flows of one packet of 1000 bytes, one every 10 ms, that stay in the table for a minute, seen every so many seconds.
+    #[test]
+    fn sums_are_the_bytes_that_came_however_short_the_flows_and_however_rare_the_pictures() {
+        for every_s in [1, 2, 5, 9] {
+            let mut before: HashMap<u64, LiveFlow> = HashMap::new();
+            let mut looked_us = None;
+            for look in 1..=4 {
+                let now_us = 30_000_000 + look * every_s * 1_000_000;
+                let begun = (0..now_us).step_by(10_000).enumerate();
+                let rows = begun.map(|(id, first_us)| row(id as u64, 1000, first_us));
+                let flows: HashMap<u64, LiveFlow> = rows
+                    .map(|row| {
+                        let before = before.get(&row.flow.flow_id);
+                        let rate = rate(&row, now_us, (before, looked_us));
+                        let flow = live(row, now_us, None);
+                        (row.flow.flow_id, LiveFlow { rate, ..flow })
+                    })
+                    .collect();
+                let sum: f64 = flows.values().map(|flow| flow.rate.bytes).sum();
+                let expected = 99_000.0..=102_000.0;
+                assert!(expected.contains(&sum), "every {every_s} s: {sum} B/s");
+                (before, looked_us) = (flows, Some(now_us));
+            }
         }
     }
 
@@ -376,7 +428,11 @@ mod tests {
         let silent = live(row(1, 5000, 0), 3_500_000, Some(&second));
         assert_eq!(silent.rate, Rate::default());
         // A record was made in between, and the counts began again.
-        let reported = live(row(1, 600, 3_000_000), 5_000_000, Some(&silent));
+        let reported = FlowLook {
+            last_us: 4_900_000,
+            ..row(1, 600, 3_000_000)
+        };
+        let reported = live(reported, 5_000_000, Some(&silent));
         assert_eq!(reported.rate.bytes, 300.0);
     }
 

@@ -33,7 +33,9 @@ pub fn of(view: &View<'_>) -> Overview {
     let full = flowmgr::verdict::Verdict::TableFull;
     Overview {
         packets: collector.packets(),
-        bytes: sum(&|it| it.flows.port_counters().rx.bytes + it.flows.counters.merged.header_bytes),
+        bytes: sum(&|it| {
+            it.flows.port_counters().rx.bytes_seen() + it.flows.counters.merged.header_bytes
+        }),
         packets_per_s: collector.packets_per_s,
         flows: sum(&|it| it.flows.alive),
         half_open: sum(&|it| it.flows.half_open),

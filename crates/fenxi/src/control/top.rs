@@ -10,7 +10,7 @@ use super::{Facts, overview, rows};
 use crate::protocol::{
     CheckRow, DeviceLine, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top,
 };
-use crate::sinks;
+use crate::sinks::{self, Sinks};
 use dataplane::tasks::TaskNames;
 
 /// Points of the history, and the seconds between two of them: ten minutes.
@@ -102,13 +102,13 @@ pub async fn of(
         model: overview.model.clone(),
         problems: problems(checks),
         packets_per_s: overview.packets_per_s,
-        bytes_per_s: picture.all.rate.bytes,
+        bytes_per_s: view.collector.flow_bytes_per_s,
         flows_now: overview.flows,
         flows_max: overview.flows_max,
         label_p50_ms: overview.label_p50_ms,
         label_p99_ms: overview.label_p99_ms,
         labels: labels(picture, classes, &given),
-        hosts: hosts(picture, classes, most),
+        hosts: hosts(picture, view.collector.run_sinks(), classes, most),
         flows: flow_rows::highest(picture, &recent.lock(), names, most),
         devices: devices(view.collector, names),
         losses: losses(&overview),
@@ -153,17 +153,21 @@ fn labels(picture: &Picture, classes: &[String], given: &[u64]) -> Vec<LabelRate
     rates.into_iter().map(|(_, rate)| rate).collect()
 }
 
-fn hosts(picture: &Picture, classes: &[String], most: usize) -> Vec<HostRate> {
+/// The hosts of the highest rate, with their names where the model names hosts; else with the label of their fastest flow.
+fn hosts(picture: &Picture, sinks: &Sinks, classes: &[String], most: usize) -> Vec<HostRate> {
     let mut hosts: Vec<_> = picture.hosts.iter().collect();
     hosts.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
     let hosts = hosts.into_iter().take(most);
     hosts
-        .map(|(address, (sum, _, class))| HostRate {
-            address: address.to_string(),
-            flows: sum.flows,
-            packets_per_s: sum.rate.packets,
-            bytes_per_s: sum.rate.bytes,
-            label: class.and_then(|class| classes.get(usize::from(class)).cloned()),
+        .map(|(address, (sum, _, class))| {
+            let class = sinks.host_name(*address).or(*class);
+            HostRate {
+                address: address.to_string(),
+                flows: sum.flows,
+                packets_per_s: sum.rate.packets,
+                bytes_per_s: sum.rate.bytes,
+                label: class.and_then(|class| classes.get(usize::from(class)).cloned()),
+            }
         })
         .collect()
 }

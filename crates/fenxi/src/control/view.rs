@@ -83,6 +83,21 @@ impl Balance {
     }
 }
 
+/// Series shed or failed, by reason: of those that flow managers shed, how many in all and of half-open flows; and what analytics
+/// managers counted.
+pub fn series_lost(
+    [shed, of_half_open]: [u64; 2],
+    analytics: &Counters,
+) -> [(&'static str, u64); 5] {
+    [
+        ("ring_full", shed - of_half_open),
+        ("half_open", of_half_open),
+        ("no_device", analytics.shed_no_device),
+        ("no_other_device", analytics.failed_no_other_device),
+        ("after_retry", analytics.failed_after_retry),
+    ]
+}
+
 /// The sums of each pipeline, in order.
 pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums> {
     let of_flows = collector

@@ -6,6 +6,7 @@ use std::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::collector::{Collector, Life, STALLED_AFTER, Watched};
+use super::view::series_lost;
 use crate::log::Loss;
 
 /// The look before.
@@ -18,6 +19,8 @@ pub struct Watch {
     abandoned: Loss,
     table_full: Loss,
     evicted: Loss,
+    /// By reason, in the order of [`series_lost`].
+    series: [Loss; 5],
     /// What the sinks lose, in the order of their reports.
     sinks: Vec<Loss>,
 }
@@ -51,6 +54,14 @@ impl Default for Watch {
             evicted: Loss::new(
                 "the flow table is full and flows are evicted, as in a flood; see fenxi ctl status",
             ),
+            series: [
+                "series are lost, and their flows get no label: the ring to analytics is full; see ring.slots",
+                "series of half-open flows are left out because the ring to analytics fills, as in a flood",
+                "series are lost, and their flows get no label: no device works",
+                "series are lost, and their flows get no label: a device failed, and there is no other",
+                "series are lost, and their flows get no label: two devices failed on them",
+            ]
+            .map(Loss::new),
             sinks: Vec::new(),
         }
     }
@@ -117,6 +128,15 @@ impl Watch {
         let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());
         let evicted = evictions.map(|(_, flows)| flows).sum();
         self.evicted.look(now, evicted, String::new);
+        let mut analytics = analytics::Counters::none();
+        let managers = collector.analytics.iter();
+        managers.for_each(|watched| analytics.merge(&watched.latest.counters()));
+        let shed = flows().map(|flows| flows.counters.series_shed()).sum();
+        let half_open = flows().map(|flows| flows.counters.series_shed_half_open());
+        let lost = series_lost([shed, half_open.sum()], &analytics);
+        for (loss, (_, series)) in self.series.iter_mut().zip(lost) {
+            loss.look(now, series, String::new);
+        }
         let lost = collector.sinks.iter().flat_map(|report| &report.losses);
         for (i, lost) in lost.enumerate() {
             if i == self.sinks.len() {

@@ -5,6 +5,7 @@
 //! Everything but the start and the workers' halves has a default, so a sink says only what it has.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -189,6 +190,11 @@ pub trait SinkControl: Send + Sync {
 
     /// Answers a request of `fenxi ctl` that concerns this sink.
     fn answer(&self, _request: &Request) -> Option<Reply> {
+        None
+    }
+
+    /// The class of a host's name, where this sink names hosts and that one has a name.
+    fn host_name(&self, _host: IpAddr) -> Option<u16> {
         None
     }
 

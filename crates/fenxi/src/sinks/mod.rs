@@ -19,6 +19,7 @@ mod reopen;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -152,6 +153,11 @@ impl Sinks {
     /// The answer to a request that concerns a sink.
     pub fn answer(&self, request: &Request) -> Option<Reply> {
         self.running().find_map(|sink| sink.answer(request))
+    }
+
+    /// The class of a host's name, as `fenxi ctl hosts` has it.
+    pub fn host_name(&self, host: IpAddr) -> Option<u16> {
+        self.running().find_map(|sink| sink.host_name(host))
     }
 
     /// What the sinks have written about a flow, for `fenxi ctl explain`.

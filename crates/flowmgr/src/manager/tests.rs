@@ -129,6 +129,7 @@ impl Bench {
             burst.push(Packet {
                 at: data.len(),
                 captured: bytes.len() as u32,
+                wire: u32::MAX,
                 link: 101,
                 time_us: packet.time_us,
                 rss: None,

@@ -51,8 +51,20 @@ impl Headers {
 /// The verdict of a packet that belongs to no flow.
 #[inline]
 pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
+    parse_on_wire(link, frame, u32::MAX)
+}
+
+/// The same of a frame that had so many bytes on the wire: a packet that claims to be longer is malformed.
+///
+/// # Errors
+/// As [`parse`].
+#[inline]
+pub fn parse_on_wire(link: u16, frame: &[u8], wire: u32) -> Result<Headers, Verdict> {
     let (ip_at, announced) = link::find_ip(link, frame)?;
     let packet = ip::parse(&frame[ip_at..], announced)?;
+    if u64::from(packet.length) + ip_at as u64 > u64::from(wire.max(frame.len() as u32)) {
+        return Err(Verdict::IpLength);
+    }
     let ports = transport::parse(packet.protocol, packet.payload)?;
     let (key, from_low) = Key::new(
         packet.is_v6,

@@ -223,3 +223,28 @@ fn payload_is_what_the_lengths_leave_and_not_what_was_captured() {
     v6[5] += 9;
     assert_eq!(payload(&v6), 9);
 }
+
+#[test]
+fn a_packet_that_claims_more_than_its_frame_had_is_malformed() {
+    let claims = |ip: Vec<u8>, wire| parse_on_wire(RAW, &ip, wire).map(|headers| headers.length);
+    // 32 bytes of which 4 are payload, and a frame padded to 46.
+    assert_eq!(claims(udp_v4(32), 32), Ok(32));
+    assert_eq!(claims(udp_v4(32), 46), Ok(32));
+    assert_eq!(claims(udp_v4(46), 46), Ok(46));
+    assert_eq!(claims(udp_v4(47), 46), Err(Verdict::IpLength));
+    assert_eq!(claims(udp_v4(65_000), 32), Err(Verdict::IpLength));
+    // The capture cut the frame: what it had on the wire counts.
+    assert_eq!(claims(udp_v4(1400), 1400), Ok(1400));
+    assert_eq!(claims(udp_v4(1400), 1399), Err(Verdict::IpLength));
+    // A length that the header leaves open claims nothing.
+    assert_eq!(claims(udp_v4(0), 32), Ok(32));
+    let mut v6 = udp_v6(UDP, &[]);
+    assert_eq!(claims(v6.clone(), 48), Ok(48));
+    v6[5] += 1;
+    assert_eq!(claims(v6, 48), Err(Verdict::IpLength));
+    // Bytes in front of the IP header are none of the packet's.
+    let tagged = ethernet(&[0x81, 0, 0, 7, 8, 0], &udp_v4(32));
+    assert!(parse_on_wire(ETHERNET, &tagged, 50).is_ok());
+    let tagged = ethernet(&[0x81, 0, 0, 7, 8, 0], &udp_v4(33));
+    assert_eq!(parse_on_wire(ETHERNET, &tagged, 50), Err(Verdict::IpLength));
+}

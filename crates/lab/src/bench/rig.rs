@@ -238,6 +238,7 @@ fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMu
         let mut packet = Packet {
             at: i * FRAME,
             captured: FRAME as u32,
+            wire: u32::MAX,
             link: ETHERNET,
             time_us: 0,
             rss: None,

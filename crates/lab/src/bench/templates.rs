@@ -139,6 +139,7 @@ impl Templates {
         Packet {
             at,
             captured: kept.captured,
+            wire: u32::MAX,
             link: kept.link,
             time_us,
             rss: None,

@@ -9,7 +9,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `layout.rs` | what the program and this side share: keys, counts, records, the hash of a flow |
+//! | `layout.rs` | what the program and this side share: keys, counts, records |
+//! | `hash.rs` | the hash of a flow, likewise |
 //! | `program.rs` | the program on an interface: loaded, attached, attached again |
 //! | `table.rs` | the flows that it counts, in memory shared with the kernel |
 //! | `describe.rs` | frames and counts as the rest of the program knows them |
@@ -22,6 +23,7 @@
 //! * **Frames** are cut: behind the headers where they were parsed, else at 2,048 bytes.
 
 mod describe;
+mod hash;
 mod layout;
 mod program;
 mod receiver;

@@ -10,6 +10,7 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
+use super::hash::Secrets;
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
 use crate::error::OpenError;
@@ -111,6 +112,7 @@ fn load_object(
     let is_ethernet = u32::from(interface.link_type == ETHERNET);
     let forget_ticks = ticks(first.forget.as_nanos() as u64);
     let sets = first.flows.div_ceil(WAYS as u32).next_power_of_two();
+    let secrets = Secrets::new(first.seed);
     let loaded = EbpfLoader::new()
         .override_global("workers", &workers, true)
         .override_global("is_ethernet", &is_ethernet, true)
@@ -118,7 +120,7 @@ fn load_object(
         .override_global("data_wanted", &first.data_packets, true)
         .override_global("forget_ticks", &forget_ticks, true)
         .override_global("sets", &sets, true)
-        .override_global("hash_seed", &first.seed, true)
+        .override_global("hash_secrets", secrets.as_slice(), true)
         .map_max_entries("table", workers.saturating_mul(sets))
         .map_max_entries("table_words", workers.saturating_mul(sets))
         .load(OBJECT)
@@ -132,7 +134,7 @@ fn load_object(
         };
         let maps = [array("table")?, array("table_words")?, array("asleep")?];
         let maps = maps.each_ref().map(|map| map.fd().as_fd());
-        let table = Table::map(maps, (workers, sets), first.seed)?;
+        let table = Table::map(maps, (workers, sets), secrets)?;
         Ok((ebpf, table))
     };
     loaded

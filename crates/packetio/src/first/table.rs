@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::hash::Secrets;
 use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
 
 /// An entry as `bpf/first.h` has it: a line of memory.
@@ -87,7 +88,7 @@ pub struct Table {
     workers: u32,
     /// Sets of a worker.
     sets: u32,
-    seed: u64,
+    secrets: Secrets,
 }
 
 impl Table {
@@ -95,7 +96,7 @@ impl Table {
     pub fn map(
         [table, words, asleep]: [BorrowedFd<'_>; 3],
         (workers, sets): (u32, u32),
-        seed: u64,
+        secrets: Secrets,
     ) -> io::Result<Table> {
         let entries = workers as usize * sets as usize * WAYS;
         Ok(Table {
@@ -104,7 +105,7 @@ impl Table {
             asleep: Mapped::of(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
             workers,
             sets,
-            seed,
+            secrets,
         })
     }
 
@@ -165,7 +166,7 @@ impl Table {
     }
 
     fn find(&self, key: &Key) -> Option<&Entry> {
-        let hash = key.hash(self.seed);
+        let hash = self.secrets.hash(key);
         let worker = match self.workers {
             1 => 0,
             workers => (hash >> 40) as u32 % workers,

@@ -168,6 +168,7 @@ fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
         let packet = Packet {
             at: 0,
             captured: data.len() as u32,
+            wire: u32::MAX,
             link: 101,
             time_us: clock.flow_time_of(stamp_us, now_us),
             rss: None,

@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use accel::Bundle;
@@ -51,9 +52,10 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
             .map(|frame| Packet {
                 at: frame.at,
                 captured: frame.captured,
+                wire: u32::MAX,
                 link: frame.link,
                 time_us: frame.time_us,
-                rss: frame.rss,
+                rss: frame.rss.and_then(NonZeroU32::new),
                 gso: flowmgr::Gso::from_bits(frame.gso.bits()),
             })
             .collect();

@@ -2,6 +2,7 @@
 //! records are written.
 
 use std::cmp::Reverse;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -138,6 +139,10 @@ impl SinkControl for HostControl {
             Request::Hosts { label, top } => Some(self.list(label.as_deref(), *top)),
             _ => None,
         }
+    }
+
+    fn host_name(&self, host: IpAddr) -> Option<u16> {
+        self.hosts.name(host)
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,6 +81,10 @@ impl SharedHosts {
 
     fn sums(&self) -> HostSums {
         self.lock().sums()
+    }
+
+    fn name(&self, host: IpAddr) -> Option<u16> {
+        self.lock().name(host)
     }
 
     /// Those that `is_wanted`, latest labels first.

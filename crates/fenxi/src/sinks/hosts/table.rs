@@ -209,6 +209,11 @@ impl HostTable {
         })
     }
 
+    /// The class of a host's name.
+    pub fn name(&self, host: IpAddr) -> Option<u16> {
+        self.hosts.peek(&host)?.name
+    }
+
     /// Sums over all hosts.
     pub fn sums(&self) -> HostSums {
         HostSums {

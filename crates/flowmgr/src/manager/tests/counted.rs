@@ -38,6 +38,7 @@ fn udp(bench: &mut Bench, time_us: i64, from: u8, to: u8) {
     let packet = Packet {
         at: 0,
         captured: data.len() as u32,
+        wire: u32::MAX,
         link: 101,
         time_us,
         rss: None,

@@ -182,6 +182,7 @@ fn outcome(
                 packets.push(Packet {
                     at: data.len(),
                     captured: frame.len() as u32,
+                    wire: u32::MAX,
                     link: 1,
                     time_us: send.time_us,
                     rss: None,
@@ -311,6 +312,7 @@ fn walk(frame: Vec<u8>, gso: Gso) -> Bench {
     let packet = Packet {
         at: 0,
         captured: data.len() as u32,
+        wire: u32::MAX,
         link: 1,
         time_us: 0,
         rss: None,

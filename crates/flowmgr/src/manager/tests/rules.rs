@@ -87,6 +87,7 @@ fn frames(packets: &[Tcp]) -> (Vec<u8>, Vec<Packet>) {
         burst.push(Packet {
             at: data.len(),
             captured: bytes.len() as u32,
+            wire: u32::MAX,
             link: 101,
             time_us: packet.time_us,
             rss: None,

@@ -70,6 +70,7 @@ impl World {
             let packet = Packet {
                 at: 0,
                 captured: data.len() as u32,
+                wire: u32::MAX,
                 link: 101,
                 time_us: self.now_us,
                 rss: None,
@@ -364,6 +365,7 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         let packet = Packet {
             at: 0,
             captured: data.len() as u32,
+            wire: u32::MAX,
             link: 101,
             time_us: world.now_us,
             rss: None,

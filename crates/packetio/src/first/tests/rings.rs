@@ -39,6 +39,97 @@ fn a_new_flow_takes_the_place_of_the_one_that_was_silent_for_longest() {
     });
 }
 
+/// A client may choose its tuples so that they meet in one set of the table, and so push a flow out of it. Whatever was counted
+/// comes up all the same, with the packet that takes the entry.
+#[test]
+fn what_was_counted_of_a_flow_that_loses_its_entry_comes_up() {
+    let Some(netns) = namespace("what_was_counted_of_a_flow_that_loses_its_entry_comes_up") else {
+        return;
+    };
+    netns.inside(|| {
+        for (a, b) in [(v4(1, 7000), v4(2, 53)), (v6(1, 7000), v6(2, 53))] {
+            let mut bench = Bench::new(FirstPackets {
+                flows: 4,
+                ..first(1)
+            });
+            let flow = udp(a, b, 100);
+            assert_eq!(bench.up_of([flow, flow.back(), flow, flow]), 1);
+            std::thread::sleep(Duration::from_millis(40));
+            // These take the other three entries, then that of the flow.
+            for port in 1..=4 {
+                let up = bench.up_of([udp(v4(3, port), v4(4, 9), 10)]);
+                assert_eq!(up, 1);
+            }
+            assert_eq!(bench.sums().forgotten, 1);
+            let ip_bytes = flow.ip_bytes() as u64;
+            assert_eq!(
+                bench.counted(&flow),
+                ([2, 1], [2 * ip_bytes, ip_bytes]),
+                "nobody read the table"
+            );
+            // It comes up again, and is counted from the start.
+            assert_eq!(bench.up_of([flow; 3]), 1);
+            assert_eq!(bench.packets_counted(&flow), [2, 0]);
+        }
+    });
+}
+
+/// Where the ring is full, so that counts cannot come up, the flow keeps its entry.
+#[test]
+fn a_flow_keeps_its_entry_while_its_counts_find_no_room() {
+    let Some(netns) = namespace("a_flow_keeps_its_entry_while_its_counts_find_no_room") else {
+        return;
+    };
+    netns.inside(|| {
+        let settings = PortSettings {
+            block_bytes: 4096,
+            blocks: 2,
+            ..settings(FirstPackets {
+                flows: 4,
+                ..first(1)
+            })
+        };
+        let mut bench = Bench::with(&settings, 1);
+        let flows = [1, 2, 3, 4].map(|port| udp(v4(1, port), v4(2, 9), 10));
+        bench.send(flows.into_iter().flat_map(|flow| [flow; 3]));
+        bench.send((0..1000).map(|port| tcp(v4(3, port), v4(4, 80), SYN, 0)));
+        assert!(bench.arrived().dropped > 0);
+        bench.send((0..50).map(|port| udp(v4(5, port), v4(6, 9), 10)));
+        assert_eq!(bench.arrived().forgotten, 0);
+        bench.up_now();
+        for flow in flows {
+            assert_eq!(bench.packets_counted(&flow), [2, 0]);
+        }
+    });
+}
+
+/// As many flows, whose addresses and ports differ in their top bits only, as a client can make up: they find room like any others.
+#[test]
+fn flows_that_differ_in_top_bits_only_are_not_forgotten() {
+    let Some(netns) = namespace("flows_that_differ_in_top_bits_only_are_not_forgotten") else {
+        return;
+    };
+    netns.inside(|| {
+        let settings = PortSettings {
+            block_bytes: 1 << 20,
+            ..settings(FirstPackets {
+                flows: 131_072,
+                ..first(1)
+            })
+        };
+        let mut bench = Bench::with(&settings, 1);
+        let flows = (0..3968u16).map(|i| {
+            let address = [0x80 | (i % 64) as u8, 0, 0, 9];
+            udp(v4(1, 5000), (address.into(), (i / 64) << 10 | 5), 10)
+        });
+        bench.send(flows);
+        let sums = bench.arrived();
+        assert_eq!((sums.offered, sums.dropped), (3968, 0));
+        // Of as many random ones, one is forgotten in a hundred tables.
+        assert!(sums.forgotten <= 2, "{sums:?}");
+    });
+}
+
 /// Whoever adds counts up must see that they began anew, however many places were given up in between.
 #[test]
 fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
