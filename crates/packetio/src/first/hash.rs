@@ -92,22 +92,26 @@ mod tests {
     #[test]
     fn regular_tuples_are_spread_like_any_others_whatever_the_seed() {
         let v4 = |bits: u32| IpAddr::V4(bits.into());
-        let v6 = |bits: u128| IpAddr::V6((0x3000 << 112 | bits).into());
+        let v6 = |bits: u128| IpAddr::V6(((0x3000 << 112) | bits).into());
         for seed in 0..100 {
             let secrets = Secrets::new(seed);
             // Top bits of address and port, low bits, ports alone, addresses alone; words of IPv6.
             let regular: [Box<dyn Iterator<Item = Key>>; 6] = [
                 Box::new(flows(
                     3968,
-                    |i| v4(1 << 31 | (i % 64) << 25),
+                    |i| v4((1 << 31) | ((i % 64) << 25)),
                     |i| ((i / 64) << 10) as u16 | 5,
                 )),
-                Box::new(flows(3968, |i| v4(11 << 24 | i % 64), |i| (i / 64) as u16)),
-                Box::new(flows(3968, |_| v4(11 << 24), |i| i as u16)),
-                Box::new(flows(3968, |i| v4(1 << 31 | i << 19), |_| 5)),
                 Box::new(flows(
                     3968,
-                    |i| v6(u128::from(i % 64) << 90 | u128::from(i / 64) << 26),
+                    |i| v4((11 << 24) | (i % 64)),
+                    |i| (i / 64) as u16,
+                )),
+                Box::new(flows(3968, |_| v4(11 << 24), |i| i as u16)),
+                Box::new(flows(3968, |i| v4((1 << 31) | (i << 19)), |_| 5)),
+                Box::new(flows(
+                    3968,
+                    |i| v6((u128::from(i % 64) << 90) | (u128::from(i / 64) << 26)),
                     |_| 5,
                 )),
                 Box::new(flows(3968, |i| v6(u128::from(i)), |_| 5)),
