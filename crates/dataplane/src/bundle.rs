@@ -354,7 +354,7 @@ mod tests {
             Bundle::open(&root.join(name)).unwrap()
         };
         let shipped = bundle("models/app-id-k10");
-        assert_eq!(series_tasks(&shipped), [SeriesTask::lengths(10, 10)]);
+        assert_eq!(series_tasks(&shipped), [SeriesTask::lengths(10, 9)]);
         let data = series_tasks(&bundle("tests/bundles/data-k3"))[0];
         assert_eq!((data.k, data.unit, data.classes), (3, Unit::Data, 13));
         let times = bundle("tests/bundles/times-k10");

@@ -172,19 +172,24 @@ fn labels_that_are_not_the_output_columns_are_refused() {
         return;
     };
     let dir = shipped_but(|file, text| match file {
-        "model.toml" => format!("{text}\n[[labels]]\nname = \"one more\"\ntaxonomy = \"none\"\n"),
+        "model.toml" => {
+            let first = "[[labels]]\n";
+            let one_more = format!("{first}name = \"one more\"\ntaxonomy = \"none\"\n\n{first}");
+            text.replacen(first, &one_more, 1)
+        }
         "golden/outputs.csv" => text.lines().map(|line| format!("{line},0\n")).collect(),
         _ => text,
     });
-    let classes = shipped().labels().len();
+    // The last column is "unknown".
+    let columns = shipped().labels().len() + 1;
     let message = refusal(&library, dir.path());
     assert_has(
         &message,
         &[&format!(
-            "its output is \"probabilities\", float32 [N, {classes}]"
+            "its output is \"probabilities\", float32 [N, {columns}]"
         )],
     );
-    assert_has(&message, &[&format!("float32 [N, {}]", classes + 1)]);
+    assert_has(&message, &[&format!("float32 [N, {}]", columns + 1)]);
 }
 
 #[test]
