@@ -102,7 +102,11 @@ mod tests {
                     |i| v4(1 << 31 | (i % 64) << 25),
                     |i| ((i / 64) << 10) as u16 | 5,
                 )),
-                Box::new(flows(3968, |i| v4(11 << 24 | i % 64), |i| (i / 64) as u16)),
+                Box::new(flows(
+                    3968,
+                    |i| v4(0x0b00_0000 + i % 64),
+                    |i| (i / 64) as u16,
+                )),
                 Box::new(flows(3968, |_| v4(11 << 24), |i| i as u16)),
                 Box::new(flows(3968, |i| v4(1 << 31 | i << 19), |_| 5)),
                 Box::new(flows(
