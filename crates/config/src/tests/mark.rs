@@ -201,7 +201,7 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
 #[test]
 fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     const BY_MODE: &str = "default of mode mark";
-    let slo = |ms| BatchPolicy::Slo {
+    let slo = |ms: u64| BatchPolicy::Slo {
         latency_goal: Duration::from_micros(ms * 1000),
         delta: 0.05,
     };
