@@ -10,6 +10,7 @@ use crate::draft::PolicyName;
 use crate::keys::{KEYS, KeyId, TaskKey};
 use crate::origin::Origin;
 use crate::setting::{Entries, Setting};
+use packetio::Backend;
 use policy::DSCP_MASK;
 use toml::Value;
 
@@ -202,12 +203,15 @@ fn settle(settings: &mut Settings) {
     }
     let mode = settings.setting(KeyId::IoMode).value.as_str();
     let is_mark = mode == Some(IoMode::Mark.name());
-    let capture = if is_mark {
+    // Other backends take frames from the kernel, which mode mark refuses in a line of its own.
+    let backend = settings.setting(KeyId::IoBackend).value.as_str();
+    let is_first = is_mark && backend == Some(Backend::AfPacket.name());
+    let capture = if is_first {
         Capture::First
     } else {
         Capture::All
     };
-    settings.set_default(KeyId::IoCapture, capture.name(), is_mark);
+    settings.set_default(KeyId::IoCapture, capture.name(), is_first);
     // A connection gets its mark while its first packets pass, so labels must not wait for a batch.
     let is_mark = is_mark && !settings.has_other_batching();
     let policy = if is_mark {

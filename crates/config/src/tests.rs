@@ -272,6 +272,7 @@ fn what_is_shown_can_be_read_back() {
         }
         (config.tasks, again.tasks) = (without_origins(&config), without_origins(&again));
         again.flow.k_origin = config.flow.k_origin.clone();
+        again.io.capture_origin = config.io.capture_origin.clone();
         assert_eq!(config, again);
         assert_eq!(effective.config.len(), effective_again.config.len());
     }
