@@ -334,7 +334,7 @@ fn a_summary_for_people_is_on_standard_error() {
     assert_eq!(
         heads,
         [
-            "packets", "verdicts", "flows", "series", "labels", "decided", "coverage", "batches",
+            "packets", "verdicts", "flows", "series", "labels", "decided", "labelled", "batches",
             "table", "pipeline", "load", "device", "times", "phases"
         ]
     );

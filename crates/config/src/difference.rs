@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::Value;
 
 use crate::effective::{Effective, EffectiveKey};
-use crate::keys::Change;
+use crate::keys::{Change, KeyId};
 
 /// A key with another value than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,12 +38,26 @@ impl Effective {
             let rows = effective.config.iter();
             rows.map(|row| (row.key.clone(), row.clone())).collect()
         };
+        let mode = |effective: &Effective| -> Option<Value> {
+            let mut rows = effective.config.iter();
+            let row = rows.find(|row| row.key == KeyId::IoMode.key().path);
+            row.map(|row| row.value.clone())
+        };
+        let is_other_mode = mode(self) != mode(before);
         let mut gone = by_key(before);
         let mut differences = Differences::default();
         for row in &self.config {
             let old = gone.remove(&row.key);
             match old {
                 Some(old) if old.value == row.value => differences.unchanged += 1,
+                // The default of another mode comes with that mode.
+                Some(old)
+                    if is_other_mode && old.origin.is_default() && row.origin.is_default() =>
+                {
+                    let mut row = row.clone();
+                    row.change = Change::Restart;
+                    differences.add(Some(&old), Some(&row));
+                }
                 old => differences.add(old.as_ref(), Some(row)),
             }
         }

@@ -203,7 +203,7 @@ fn settle(settings: &mut Settings) {
     }
     let mode = settings.setting(KeyId::IoMode).value.as_str();
     let is_mark = mode == Some(IoMode::Mark.name());
-    // Other backends hand out every packet.
+    // Other backends take frames from the kernel, which mode mark refuses in a line of its own.
     let backend = settings.setting(KeyId::IoBackend).value.as_str();
     let is_first = is_mark && backend == Some(Backend::AfPacket.name());
     let capture = if is_first {

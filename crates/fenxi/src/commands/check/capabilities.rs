@@ -138,17 +138,20 @@ mod tests {
         let mark = ["io.mode=mark"];
         let own = include_str!("../../../../../packaging/systemd/fenxi.service");
         let service = ("usr/lib/systemd/system/fenxi.service", own);
-        assert_eq!(levels(&[service], &mark, false), [Level::Warning]);
-        assert_eq!(levels(&[service], &mark, true), [Level::Problem]);
+        // First packets, a default of mode mark, need more than marks; but without them, all packets come up.
+        let found = |files: &[_], is_its_file| levels(files, &mark, is_its_file);
+        assert_eq!(found(&[service], false), [Level::Warning, Level::Warning]);
+        assert_eq!(found(&[service], true), [Level::Problem, Level::Warning]);
         assert_eq!(levels(&[service], &["io.mode=tap"], true), []);
-        assert_eq!(levels(&[], &mark, true), [], "no service");
+        assert_eq!(found(&[], true), [], "no service");
         let drop_in = include_str!("../../../../../packaging/systemd/mark.conf");
         let drop_in = ("etc/systemd/system/fenxi.service.d/mark.conf", drop_in);
-        assert_eq!(levels(&[service, drop_in], &mark, true), [Level::Ok]);
-        // Its program needs more; but all packets can come up.
-        let first = ["io.mode=mark", "io.capture=first"];
-        let found = levels(&[service, drop_in], &first, true);
-        assert_eq!(found, [Level::Ok, Level::Warning]);
+        assert_eq!(
+            found(&[service, drop_in], true),
+            [Level::Ok, Level::Warning]
+        );
+        let all = ["io.mode=mark", "io.capture=all"];
+        assert_eq!(levels(&[service, drop_in], &all, true), [Level::Ok]);
         let xdp = ["io.backend=af_xdp"];
         assert_eq!(levels(&[service, drop_in], &xdp, true), [Level::Problem]);
     }
