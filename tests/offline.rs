@@ -113,11 +113,13 @@ impl Watch {
 
     /// What strace has seen of a program that has ended.
     fn seen(&self, pid: u32) -> Seen {
-        let (began, end) = (Instant::now(), format!("{pid} +++ "));
+        let (began, pid) = (Instant::now(), pid.to_string());
+        // strace pads short process ids.
+        let is_end = |line: &str| line.split_whitespace().take(2).eq([&*pid, "+++"]);
         loop {
             let trace = fs::read_to_string(self.trace()).unwrap();
             // The process ends after its threads.
-            if trace.lines().any(|line| line.starts_with(&end)) {
+            if trace.lines().any(is_end) {
                 return Seen { trace };
             }
             assert!(began.elapsed() < PATIENCE, "strace does not end");

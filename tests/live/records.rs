@@ -229,7 +229,7 @@ fn a_full_disk_is_counted_and_all_goes_on_when_there_is_room() {
     // The status counts them as lost.
     let failed = dropped(&live, "write_failed");
     let status = live.ctl(&["--json", "status"]).expect_code(0).json();
-    let lost = &status["status"]["overview"]["sinks"]["records_dropped"];
+    let lost = &status["status"]["overview"]["records_dropped"];
     assert!(lost.as_f64() >= Some(failed), "{failed}: {status}");
     let received = live.metric_sum("fenxi_port_packets_total");
     fs::remove_file(inside("ballast")).unwrap();
