@@ -193,6 +193,12 @@ pub fn labels(bundle: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Those that name a flow: all but `unknown`.
+pub fn names(bundle: &Path) -> Vec<String> {
+    let labels = labels(bundle).into_iter();
+    labels.filter(|label| label != "unknown").collect()
+}
+
 /// Sum over an object of counts.
 pub fn sum(counts: &Value) -> u64 {
     let counts = counts.as_object().expect("an object");

@@ -30,13 +30,13 @@ pub fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
 
 /// A mark of its own for each label.
 fn mark_of(label: &Value) -> u32 {
-    let labels = common::labels(&common::shipped_bundle());
+    let labels = common::names(&common::shipped_bundle());
     let at = labels.iter().position(|known| label == known.as_str());
     at.map_or(0, |at| (at as u32 + 1) << 24)
 }
 
 fn own_marks() -> String {
-    let labels = common::labels(&common::shipped_bundle()).into_iter();
+    let labels = common::names(&common::shipped_bundle()).into_iter();
     let entries: Vec<String> = labels
         .map(|label| format!("\"{label}\" = {}", mark_of(&Value::from(label.as_str()))))
         .collect();
