@@ -302,8 +302,17 @@ fn few_descriptors_are_refused_and_are_no_reason_to_panic() {
             .arg(common::demo());
         let replay = common::run(replay);
         let replay = (replay.code, replay.stderr);
-        // One that lacks a descriptor to tell the service manager that it is ready is ended by `timeout`, with 124.
-        let launcher = ["timeout", "-s", "TERM", "5", "prlimit", &limit];
+        // One that lacks a descriptor to tell the service manager that it is ready is ended by `timeout`, with 124. In the
+        // foreground, `timeout` passes a signal on once: a second one would end the run at once.
+        let launcher = [
+            "timeout",
+            "--foreground",
+            "-s",
+            "TERM",
+            "5",
+            "prlimit",
+            &limit,
+        ];
         for (code, said) in [replay, run(&lab, &launcher, &file, &[])] {
             refused += u32::from(!matches!(code, 0 | 124));
             let is_known = matches!(code, 0 | 65 | 66 | 69 | 73 | 74 | 124);

@@ -117,7 +117,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         let mut args = vec!["--config", file.to_str().unwrap(), "--series"];
         args.extend(["--record", recording.to_str().unwrap()]);
         args.extend(["--flows", live_flows.to_str().unwrap()]);
-        for set in [&mode, &layout, "io.interfaces=[\"in\"]"] {
+        for set in [&mode, &layout, "io.capture=all", "io.interfaces=[\"in\"]"] {
             args.extend(["--set", set]);
         }
         for set in sets {

@@ -246,7 +246,7 @@ mod tests {
         // Nobody saw port 99 before.
         assert_eq!(
             guessed(port_table(&flows, &folds, 1)),
-            ["TLS", "TLS", "TLS", "DNS", "HTTP", "other"]
+            ["TLS", "TLS", "TLS", "DNS", "HTTP", "unknown"]
         );
         // The first element was seen, the second was not; of 95 not even the first.
         assert_eq!(

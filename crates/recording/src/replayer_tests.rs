@@ -16,7 +16,7 @@ fn header() -> String {
         "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3, "sure": 0, "is_deeper": false,
     });
     let header = json!({
-        "format": 6, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
+        "format": 7, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
         "model_version": "1", "task": "default", "features": [], "classes": ["one", "other", "unknown"],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
@@ -123,7 +123,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
         ("\"one\",", "", "flow.settings"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":6", "\"format\":7", "fenxi 0.1.0"),
+        ("\"format\":7", "\"format\":8", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");

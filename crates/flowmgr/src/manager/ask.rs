@@ -226,6 +226,10 @@ impl Manager {
 
     /// What packets of the flow were counted elsewhere may be beyond a bound.
     pub(crate) fn ask_for_counts(&mut self, index: u32) {
+        // There is no room for more; the flow's turn comes with its next counts.
+        if self.asking.questions.len() >= super::BURST_MAX {
+            return;
+        }
         if !self.is_current(index) || self.has_bounds() {
             let last_us = self.entries.hot(index).last_us;
             self.ask_between(index, last_us);

@@ -125,6 +125,9 @@ impl Manager {
         self.add(index, &new);
         self.note_last(place, index, counted.last_us);
         self.note_answer(place, index, &new);
+        if self.rules.is_some() {
+            self.ask_for_counts(index);
+        }
         true
     }
 

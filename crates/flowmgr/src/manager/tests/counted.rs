@@ -21,7 +21,7 @@ fn key(protocol: u8, one: u8, other: u8) -> crate::Key {
 
 /// So many packets of the flow of TCP between hosts 1 and 2, from each of them, since the counter began; 100 bytes each from
 /// host 1, and 1000 from host 2.
-fn counted(last_us: i64, packets: [u64; 2]) -> Counted {
+pub(super) fn counted(last_us: i64, packets: [u64; 2]) -> Counted {
     Counted {
         key: key(wire::TCP, 1, 2),
         packets,

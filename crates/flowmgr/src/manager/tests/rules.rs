@@ -408,3 +408,21 @@ fn records_of_a_replay_have_one_order_whatever_the_bursts() {
         assert_eq!(records, said, "{size}");
     }
 }
+
+#[test]
+fn packets_that_were_counted_elsewhere_may_go_beyond_a_bound() {
+    for has_bounds in [false, true] {
+        let config = Config {
+            expects_counts: true,
+            ..live()
+        };
+        let mut bench = with_rules(config, has_bounds);
+        let opening = [tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_SYN | TCP_ACK)];
+        bench.ruled(&opening, |_| dscp(7, 10));
+        let counted = super::counted::counted(1000, [5, 5]);
+        assert!(bench.manager.count(&counted));
+        let questions = bench.manager.rule_questions();
+        assert_eq!(questions.len(), usize::from(has_bounds));
+        assert!(questions.iter().all(|it| it.packets == 12));
+    }
+}
