@@ -14,6 +14,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use common::packets::{RAW_IP, capture, ipv4, read_capture, record_offsets, timed, udp};
@@ -443,8 +444,7 @@ fn a_signal_ends_it_in_order() {
     while !handles(&fs::read_to_string(&signals).unwrap()) {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let id = child.id().to_string();
-    assert!(Command::new("kill").arg(id).status().unwrap().success());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let finished = Finished::of(child.wait_with_output().unwrap()).expect_code(0);
     drop(pipe);
     assert_eq!(finished.json()["interrupted"], true);
