@@ -151,7 +151,7 @@ fn expected(flow: &Value) -> Flow {
 fn nfdump_decodes_every_record() {
     let test = "nfdump_decodes_every_record";
     if Command::new("nfdump").arg("-V").output().is_err() {
-        return skip(test, "the program nfdump");
+        return common::skip(test, "the program nfdump");
     }
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().to_str().unwrap().to_owned();
