@@ -162,7 +162,7 @@ fn check_with_a_configuration_refuses_what_a_run_refuses() {
     );
 }
 
-/// Without `--model` the taxonomy of a label is that of the model that a run would use.
+/// Without `--model`, the taxonomy of a label comes from the model that a run would use.
 #[test]
 fn explain_knows_the_taxonomies_of_the_model_of_a_run() {
     let files = Files::new(&[(

@@ -365,7 +365,7 @@ fn rules_that_a_run_cannot_keep_are_refused() {
     let expected =
         "rules.toml:1: mirror: only mode inline can copy packets, and io.mode is \"mark\"";
     assert!(said.contains(expected), "{said}");
-    // A DSCP needs bits in the mark, and a mark those of the mask.
+    // A DSCP needs bits in the mark, and a mark needs bits of the mask.
     let said = check(&rule("dscp = \"CS1\""), 78);
     let expected = "rules.toml:1: dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \"label\"; set mark.as = \"dscp\"";
     assert!(said.contains(expected), "{said}");

@@ -155,7 +155,7 @@ fn answer(lab: &Lab, port: u16) -> Program {
     program
 }
 
-/// A call of so many packets.
+/// A call of this number of packets.
 fn call(lab: &Lab, port: u16, packets: usize) -> Program {
     let (script, server) = (script(), Lab::server(false));
     lab.spawn(

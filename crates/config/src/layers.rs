@@ -93,7 +93,7 @@ impl Settings {
         (has_none && !policy.refused).then_some(policy)
     }
 
-    /// Sets the default of a key, unless somebody set the key; `is_of_mark`: it is that of mode mark.
+    /// Sets the default of a key, unless the key was set; `is_of_mark`: the default belongs to mode mark.
     fn set_default(&mut self, id: KeyId, value: &str, is_of_mark: bool) {
         let setting = &mut self.values[id as usize];
         if setting.origin.is_default() && !setting.refused {
@@ -134,7 +134,7 @@ impl Settings {
         }
         mixture.tasks = tables_live_over(Section::Task, &self.tasks, &running.tasks);
         mixture.nft_sets = tables_live_over(Section::NftSet, &self.nft_sets, &running.nft_sets);
-        // The mode is that of the run.
+        // The mode of the run stays.
         settle(&mut mixture);
         mixture
     }

@@ -19,7 +19,7 @@ pub struct Machine {
 pub struct Unit {
     /// The settings of the unit's own file.
     pub own: String,
-    /// Those of the drop-ins.
+    /// The settings of the drop-ins.
     pub drop_ins: String,
 }
 
@@ -106,7 +106,7 @@ impl Machine {
     /// The service's unit, if it is installed.
     pub fn unit(&self) -> Option<Unit> {
         let folders = ["etc", "run", "usr/lib", "lib"].map(|top| format!("{top}/systemd/system"));
-        // Files of an instance, then those of its template.
+        // The instance's files, then its template's.
         let template = self.service.split_once('@');
         let template = template.map(|(name, _)| format!("{name}@.service"));
         let names = [Some(self.service.clone()), template];

@@ -53,7 +53,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let config = sources.load()?.config;
     let unit = sources.file().and_then(service_unit::of_file);
     let machine = Machine::with_service(unit.as_deref().unwrap_or(service_unit::UNIT));
-    // With other values the configuration is not that of the service.
+    // With other values this is not the service's configuration.
     let is_of_service =
         unit.is_some() && args.live.mode.is_none() && args.live.config.sets.is_empty();
     let is_plain = !args.deep && !args.config_only;

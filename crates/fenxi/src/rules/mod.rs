@@ -28,7 +28,7 @@ use tracing::info;
 pub use changes::{Refused, number_by_order};
 pub use terms::{Terms, Traffic};
 
-/// So many rules take a while, so the log says how far they are.
+/// From this number of rules on, the log shows progress.
 const MANY: usize = 10_000;
 
 /// Rules in use.

@@ -300,7 +300,7 @@ impl Terms {
                 "mark: {bits:#x} has bits {beyond} = {own:#x}, {cure}"
             ));
         }
-        // Without a mask a mark has that of the configuration.
+        // Without a mask of its own, a mark has the configuration's.
         (mark.mask != u32::MAX && mark.mask & !own != 0).then(|| {
             let Mark { bits, mask } = mark;
             format!("mark: the mask of {bits:#x}/{mask:#x} has bits {beyond} = {own:#x}, {cure}")

@@ -162,7 +162,7 @@ const OWN_PROGRAM: [&str; 3] = [
 /// Why files and TCP are not restricted.
 #[derive(Debug, thiserror::Error)]
 enum Unrestricted {
-    /// The filter is that of the unit, or of the container.
+    /// The unit or the container sets the filter.
     #[error(
         "a filter of system calls forbids Landlock; add landlock_create_ruleset, landlock_add_rule and \
          landlock_restrict_self to SystemCallFilter= of the unit"

@@ -124,7 +124,7 @@ pub fn runtime() -> Result<Runtime, Failure> {
         .map_err(|error| Failure::unavailable(format!("cannot start the control thread: {error}")))
 }
 
-/// Checks that so many descriptors can be opened.
+/// Checks that this number of descriptors can be opened.
 fn spare_descriptors(count: usize) -> io::Result<()> {
     let stderr = io::stderr();
     let opened = (0..count).map(|_| stderr.as_fd().try_clone_to_owned());

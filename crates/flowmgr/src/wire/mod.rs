@@ -54,7 +54,7 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
     parse_on_wire(link, frame, u32::MAX)
 }
 
-/// The same of a frame that had so many bytes on the wire: a packet that claims to be longer is malformed.
+/// As [`parse`], for a frame of `wire` bytes on the wire: a packet that claims to be longer is malformed.
 ///
 /// # Errors
 /// As [`parse`].

@@ -8,7 +8,7 @@ use flowmgr::record::{DecidedBy, Decision, EndReason};
 
 use super::{Asked, Subject, class_name};
 
-/// Why the flow has its label or none, and what the user can do; the latter may be empty. `config` is that of the task.
+/// Why the flow has its label or none, and what the user can do; the latter may be empty. `config` is the task's.
 pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, String) {
     let bundle = &asked.bundle;
     match (subject.decision, subject.standing) {

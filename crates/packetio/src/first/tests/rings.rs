@@ -55,7 +55,7 @@ fn what_was_counted_of_a_flow_that_loses_its_entry_comes_up() {
             let flow = udp(a, b, 100);
             assert_eq!(bench.up_of([flow, flow.back(), flow, flow]), 1);
             std::thread::sleep(Duration::from_millis(40));
-            // These take the other three entries, then that of the flow.
+            // These take the other three entries, then the flow's.
             for port in 1..=4 {
                 let up = bench.up_of([udp(v4(3, port), v4(4, 9), 10)]);
                 assert_eq!(up, 1);
