@@ -23,6 +23,8 @@ use super::{Finished, fenxi, fenxi_lab, root};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long its log may take to be read, once it is ready.
+const LOG_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the service manager wants to hear of progress.
 pub const WATCHDOG: Duration = Duration::from_secs(4);
@@ -125,11 +127,16 @@ impl Live {
         }
     }
 
-    /// Waits until it says so.
+    /// Waits until it says so, and what it logged before has been read.
     pub fn wait_until_ready(&self) {
         match self.hear() {
             Ok(told) => assert!(told.starts_with("READY=1"), "{told}"),
             Err(error) => panic!("not ready: {error}: {}", self.stderr.lock().unwrap()),
+        }
+        // The log comes by a pipe of its own. At level error there is no such line.
+        let began = Instant::now();
+        while self.said("ready: ") == 0 && began.elapsed() < LOG_WITHIN {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

@@ -52,6 +52,9 @@ impl Stream {
     fn new(lab: &Lab, hosts: [&str; 2], address: &str) -> Stream {
         let [near, far] = ask_udp(lab, hosts, address, 12);
         set_socket_recv_buffer_size_force(&far, 64 << 20).unwrap();
+        // Without a reader of the ring, what is sent stays in the socket's buffer until that is full.
+        near.set_write_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         Stream {
             near,
             far,
@@ -103,6 +106,17 @@ impl Stream {
     }
 }
 
+/// Ends streams when the test does, also by a panic.
+struct Ending<'a>(&'a [Stream]);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        for stream in self.0 {
+            stream.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// All numbers, once each and in order, but for bursts that come again; how many did.
 fn again(numbers: &[u32], sent: u32) -> usize {
     let mut next = 1;
@@ -138,6 +152,7 @@ fn a_restart_loses_nothing() {
         let (live, numbers) = std::thread::scope(|scope| {
             let senders: Vec<_> = streams.iter().map(|it| scope.spawn(|| it.send())).collect();
             let receivers = streams.each_ref().map(|it| scope.spawn(|| it.receive()));
+            let ending = Ending(&streams);
             for _ in 0..restarts {
                 streams.iter().for_each(|it| it.passes(&live));
                 let (store, said) = live.left(signal);
@@ -152,9 +167,7 @@ fn a_restart_loses_nothing() {
                 assert_eq!(live.said(GOING_ON), 1);
             }
             streams.iter().for_each(|it| it.passes(&live));
-            streams
-                .iter()
-                .for_each(|it| it.is_over.store(true, Ordering::Relaxed));
+            drop(ending);
             senders.into_iter().for_each(|it| it.join().unwrap());
             (live, receivers.map(|it| it.join().unwrap()))
         });

@@ -409,9 +409,13 @@ fn rules_count_flows_that_go_on() {
     let all = "1 14 3,374";
     let _flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 7);
     live.wait_for("packets of the flow count", |live| shown(live) == all);
-    let of_records = |live: &Live| live.metric_sum("fenxi_policy_rule_packets_total");
-    assert_eq!(of_records(&live), 0.0, "no record has them");
-    live.wait_for("the flow ends", |live| of_records(live) == 14.0);
+    let counted = |live: &Live| live.metric_sum("fenxi_policy_rule_packets_total");
+    assert_eq!(counted(&live), 14.0);
+    assert_eq!(live.metric_sum("fenxi_policy_rule_bytes_total"), 3374.0);
+    live.wait_for("the flow ends", |live| {
+        live.metric_sum("fenxi_flows_ended_total") == 1.0
+    });
+    assert_eq!(counted(&live), 14.0);
     live.wait_for("they count once", |live| shown(live) == all);
     live.terminate(0);
 }

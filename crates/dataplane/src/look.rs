@@ -7,6 +7,8 @@
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use flowmgr::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Manager, Wanted};
 
+use crate::rules::{FlowRules, RuleTotals};
+
 /// Flows that a worker looks at between two bursts: some ten microseconds' worth.
 const FLOWS_BUSY: usize = 4 * CHAIN_FLOWS_MAX;
 /// The same in a round without packets.
@@ -36,6 +38,8 @@ pub struct Look {
     pub now_us: i64,
     /// By how much wall time is ahead of it, µs.
     pub ahead_us: i64,
+    /// For [`Question::All`]: what rules have counted, also of the flows seen so far, what no record has yet.
+    pub rules: RuleTotals,
 }
 
 impl Look {
@@ -47,6 +51,7 @@ impl Look {
             detail: None,
             now_us: 0,
             ahead_us: 0,
+            rules: RuleTotals::with_capacity(),
         })
     }
 
@@ -105,14 +110,14 @@ impl LookPort {
         self.current.is_some()
     }
 
-    /// Between two bursts: goes on with the look, if there is one. `ahead_us` is how far wall time is ahead of packet time,
-    /// `order` says which rule to be written the rule of a number was, which people know it by: its number may be another's later.
+    /// Between two bursts: goes on with the look, if there is one. `ahead_us` is how far wall time is ahead of packet
+    /// time. Rows name a rule by its order, which rule to be written it was: its number may be another's later.
     pub fn go_on(
         &mut self,
         manager: &Manager,
         ahead_us: i64,
         is_idle: bool,
-        order: impl Fn(u32) -> Option<u32>,
+        rules: Option<&FlowRules>,
     ) {
         if self.current.is_none() && self.asked.is_empty() {
             return;
@@ -126,12 +131,16 @@ impl LookPort {
             false => FLOWS_BUSY,
         };
         let from = look.next.unwrap_or(0);
+        let order = |rule| rules?.policy().order(rule);
         match look.question {
             Question::All => {
                 let before = look.rows.len();
                 look.next = manager.look(from, most, &mut look.rows);
+                if let Some(rules) = rules {
+                    look.rules.add(rules, from == 0, &look.rows[before..]);
+                }
                 for row in &mut look.rows[before..] {
-                    row.rule = row.rule.and_then(&order);
+                    row.rule = row.rule.and_then(order);
                 }
             }
             Question::Flow(wanted) => match manager.look_for(from, most, &wanted) {

@@ -4,12 +4,14 @@
 //! flow worker, which holds the policy in force. Another one comes as a [`RulesUpdate`] by the way of settings, between two
 //! bursts; the old one goes back and is dropped there, so that freeing a large policy holds up no packet.
 
+use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use cring::Counter as _;
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
-use flowmgr::{Action, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
+use flowmgr::{Action, Counts, FlowLook, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
 use policy::{Ask, Dscp, Facts, Mark, Outcome, Policy, RuleNumber, Tuple};
 
 use crate::Error;
@@ -101,7 +103,7 @@ impl KnownRule {
 
 /// A number that no rules have had yet, for [`RulesInForce::numbering`].
 pub fn numbering() -> u64 {
-    static NUMBERINGS: AtomicU64 = AtomicU64::new(0);
+    static NUMBERINGS: AtomicU64 = AtomicU64::new(1);
     NUMBERINGS.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -149,10 +151,17 @@ counters! {
     pub struct RuleVolume {
         /// Flows for which it was found, each as often as it became the flow's rule.
         pub flows: u64,
-        /// Packets in records of flows that had it last.
+        /// Packets of flows that had it last, once a record has them.
         pub packets: u64,
         /// Their bytes at the IP layer.
         pub bytes: u64,
+    }
+}
+
+impl RuleVolume {
+    fn add(&mut self, counts: &Counts) {
+        self.packets += counts.packets.iter().sum::<u64>();
+        self.bytes += counts.bytes.iter().sum::<u64>();
     }
 }
 
@@ -175,6 +184,68 @@ impl RuleCounts {
         RuleCounts {
             by_rule: vec![RuleVolume::default(); counted + 1],
             ..RuleCounts::default()
+        }
+    }
+}
+
+/// What rules have counted at one moment: by records, and of the flows in a table what no record has yet.
+#[derive(Clone, Debug, Default)]
+pub struct RuleTotals {
+    /// [`RulesInForce::numbering`] of the rules; 0: there are none.
+    pub numbering: u64,
+    /// As [`RuleCounts::by_rule`].
+    pub by_rule: Vec<RuleVolume>,
+}
+
+impl RuleTotals {
+    /// With room for all rules that have counters of their own.
+    pub fn with_capacity() -> RuleTotals {
+        RuleTotals {
+            numbering: 0,
+            by_rule: Vec::with_capacity(COUNTED_MAX + 1),
+        }
+    }
+
+    /// Adds flows of a table, whose rules have their numbers. `is_first`: they are the first ones of it, and what records have
+    /// counted so far is to be added.
+    pub fn add(&mut self, rules: &FlowRules, is_first: bool, flows: &[FlowLook]) {
+        if is_first {
+            self.numbering = rules.rules.numbering;
+            self.by_rule.copy_from(&rules.counts.by_rule);
+        }
+        // Meanwhile others came into force, whose numbers mean something else.
+        if self.numbering != rules.rules.numbering {
+            return;
+        }
+        for flow in flows {
+            // A rule that came meanwhile has no place yet.
+            if let Some(rule) = flow.rule
+                && let Some(volume) = self.by_rule.get_mut(slot(&rules.rules.counted, rule))
+            {
+                volume.add(&flow.counts);
+            }
+        }
+    }
+
+    /// Adds those of another table. Of those of other rules than this one's, the newer stay.
+    pub fn merge(&mut self, other: &RuleTotals) {
+        match self.numbering.cmp(&other.numbering) {
+            cmp::Ordering::Less => {
+                self.numbering = other.numbering;
+                self.by_rule.clone_from(&other.by_rule);
+            }
+            cmp::Ordering::Equal => self.by_rule.merge(&other.by_rule),
+            cmp::Ordering::Greater => (),
+        }
+    }
+
+    /// What was counted once stays, though the flows that go on have got another rule, or a look missed one that ended.
+    pub fn keep(&mut self, before: &RuleTotals) {
+        if self.numbering == before.numbering {
+            for (now, before) in self.by_rule.iter_mut().zip(&before.by_rule) {
+                now.packets = now.packets.max(before.packets);
+                now.bytes = now.bytes.max(before.bytes);
+            }
         }
     }
 }
@@ -312,9 +383,7 @@ impl FlowRules {
     /// Counts a record of a flow.
     pub fn count(&mut self, record: &FlowRecord) {
         if let Some(rule) = record.rule {
-            let volume = &mut self.counts.by_rule[slot(&self.rules.counted, rule)];
-            volume.packets += record.counts.packets.iter().sum::<u64>();
-            volume.bytes += record.counts.bytes.iter().sum::<u64>();
+            self.counts.by_rule[slot(&self.rules.counted, rule)].add(&record.counts);
         }
     }
 }
@@ -378,5 +447,49 @@ fn name(question: &RuleQuestion) -> FlowName {
         source: question.source,
         destination: question.destination,
         first_us: question.first_us,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(numbering: u64, packets: &[u64]) -> RuleTotals {
+        let volume = |packets: &u64| RuleVolume {
+            packets: *packets,
+            ..RuleVolume::default()
+        };
+        RuleTotals {
+            numbering,
+            by_rule: packets.iter().map(volume).collect(),
+        }
+    }
+
+    fn packets(totals: &RuleTotals) -> Vec<u64> {
+        totals.by_rule.iter().map(|rule| rule.packets).collect()
+    }
+
+    #[test]
+    fn tables_of_the_same_rules_are_added_and_older_rules_are_left_out() {
+        let mut sum = RuleTotals::default();
+        for table in [
+            totals(7, &[1, 2]),
+            totals(7, &[10, 20, 30]),
+            totals(6, &[100]),
+        ] {
+            sum.merge(&table);
+        }
+        assert_eq!((sum.numbering, packets(&sum)), (7, vec![11, 22, 30]));
+        sum.merge(&totals(8, &[5]));
+        assert_eq!((sum.numbering, packets(&sum)), (8, vec![5]));
+    }
+
+    #[test]
+    fn a_count_never_goes_down_while_the_rules_are_the_same() {
+        let mut now = totals(7, &[3, 50, 1]);
+        now.keep(&totals(7, &[9, 40]));
+        assert_eq!(packets(&now), [9, 50, 1]);
+        now.keep(&totals(6, &[100, 100, 100]));
+        assert_eq!(packets(&now), [9, 50, 1]);
     }
 }

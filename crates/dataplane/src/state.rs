@@ -137,6 +137,8 @@ pub struct RuntimeState {
 pub struct RulesState {
     /// How many there are; `None`: there were none ever.
     pub rules: Option<u64>,
+    /// See [`RulesInForce::numbering`](crate::rules::RulesInForce::numbering); 0: there are none.
+    pub numbering: u64,
     /// Names of those that have counters of their own, in the order of the counters.
     pub counted: Arc<[String]>,
     /// Filters that models find.

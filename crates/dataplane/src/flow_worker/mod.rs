@@ -221,8 +221,8 @@ impl FlowWorker {
                     rules,
                     ..
                 } = &self.processor;
-                let order = |rule| rules.as_ref()?.policy().order(rule);
-                look.go_on(manager, clock.ahead_us(), round == Round::Idle, order);
+                let is_idle = round == Round::Idle;
+                look.go_on(manager, clock.ahead_us(), is_idle, rules.as_ref());
             }
         }
         self.process_last()

@@ -237,7 +237,7 @@ static CATALOGUE: &[Row] = &[
         "Flows that got the rule, by the name of the rule; all rules without a name, and those beyond 1,024, as other. Begins again when the rules are replaced.",
         |view| rules(view, |rule| rule.flows)),
     metric(C, "fenxi_policy_rule_packets_total", "packets", &["rule"],
-        "Packets of flows that had the rule last, counted when a flow ends and, while it goes on, each flow.active_timeout_s. `fenxi ctl policy show --counters` counts up to now.",
+        "Packets of flows that had the rule last. Flows that go on count as the flow tables were last looked at: once a second at most, and the more flows there are the less often.",
         |view| rules(view, |rule| rule.packets)),
     metric(C, "fenxi_policy_rule_bytes_total", "bytes", &["rule"],
         "Bytes of these packets at the IP layer.",

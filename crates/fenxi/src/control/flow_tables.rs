@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use config::Network;
 use dataplane::look::{Look, Looker, Portion, Question};
+use dataplane::rules::RuleTotals;
 use flowmgr::{Counts, FlowDetail, FlowLook, Standing, Wanted};
 use tokio::time::sleep;
 
@@ -30,8 +31,6 @@ const AGAIN_MAX: Duration = Duration::from_millis(8);
 const KEPT: usize = 65_536;
 /// Hosts that a picture sums up, at most; flows of further ones count in the other sums only.
 const HOSTS: usize = 65_536;
-/// Rules that a picture sums up, at most.
-const RULES: usize = 65_536;
 /// The shortest time that a rate is taken over, µs.
 const RATE_OVER_US: i64 = 200_000;
 /// Rates are not taken over the time since a picture that could have been followed by another one so long ago.
@@ -92,8 +91,8 @@ pub struct Picture {
     pub classes: HashMap<Option<u16>, Sum>,
     /// By host, with the flow of the highest rate.
     pub hosts: HashMap<IpAddr, (Sum, Rate, Option<u16>)>,
-    /// Packets and bytes since their last records, by the rule that the flows have now: which one to be written it was, from 0.
-    pub rules: HashMap<u32, [u64; 2]>,
+    /// What rules have counted; no less than in the picture before.
+    pub rules: RuleTotals,
     /// All.
     pub all: Sum,
     /// When it was taken, by the clock of the tables, µs.
@@ -141,6 +140,7 @@ impl FlowTables {
     }
 
     async fn take(&mut self) {
+        let rules_before = std::mem::take(&mut self.picture.rules);
         let is_stale = |at: Instant| at.elapsed() > STALE_AFTER;
         let before = match self.next_at.is_some_and(is_stale) {
             true => Picture::default(),
@@ -158,9 +158,13 @@ impl FlowTables {
                 picture.add(LiveFlow::of(row, look, (before, looked_us), &networks));
             }
             picture.at_us = picture.at_us.max(Some(look.now_us));
+            if look.is_done() {
+                picture.rules.merge(&look.rules);
+            }
             false
         })
         .await;
+        picture.rules.keep(&rules_before);
         let pause =
             PAUSE_PER_FLOW.saturating_mul(u32::try_from(picture.all.flows).unwrap_or(u32::MAX));
         self.next_at = Some(Instant::now() + PICTURE_EVERY.max(pause));
@@ -328,13 +332,6 @@ impl Picture {
             if sum.flows == 1 || Rate::order(&flow.rate, highest) == Ordering::Less {
                 (*highest, *label) = (flow.rate, class);
             }
-        }
-        if let Some(rule) = flow.look.rule
-            && (self.rules.len() < RULES || self.rules.contains_key(&rule))
-        {
-            let sum = self.rules.entry(rule).or_default();
-            let both = sum.iter_mut().zip(totals(&flow.look.counts));
-            both.for_each(|(sum, count)| *sum += count);
         }
         if self.flows.len() == KEPT {
             let by_rate = |a: &LiveFlow, b: &LiveFlow| Rate::order(&a.rate, &b.rate);

@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 use analytics::Counters;
 use config::Config;
+use dataplane::rules::RuleTotals;
 use tokio::sync::{Mutex, MutexGuard, RwLock, mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -257,8 +258,10 @@ impl Plane {
 
     /// The page of all metrics.
     pub async fn metrics(&self) -> String {
+        let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view(&collector);
+        let mut view = self.view(&collector);
+        view.rules_in_tables = in_tables;
         let mut page = String::new();
         for family in catalogue::families(&view) {
             exposition::write(&mut page, &family);
@@ -303,28 +306,29 @@ impl Plane {
         }
     }
 
-    /// Adds what rules have counted, where they have counters of their own: of flows that go on, what no record has yet, too.
+    /// Adds what rules have counted, where they have counters of their own.
     async fn add_counters(&self, rows: &mut [RuleRow]) {
-        let alive = self.tables.lock().await.picture().await.rules.clone();
-        let of_alive = |number: u64| {
-            let order = u32::try_from(number.saturating_sub(1)).ok();
-            order
-                .and_then(|order| alive.get(&order))
-                .copied()
-                .unwrap_or_default()
-        };
+        let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view(&collector);
+        let mut view = self.view(&collector);
+        view.rules_in_tables = in_tables;
         let volumes = catalogue::rule_volumes(&view);
         for row in rows {
             let volume = row.name.as_deref().and_then(|name| volumes.get(name));
             if let Some(volume) = volume {
-                let [packets, bytes] = of_alive(row.number);
                 row.flows = Some(volume.flows);
-                row.packets = Some(volume.packets + packets);
-                row.bytes = Some(volume.bytes + bytes);
+                row.packets = Some(volume.packets);
+                row.bytes = Some(volume.bytes);
             }
         }
+    }
+
+    /// What rules have counted, with the flows that go on. Before the collector is locked, as in [`Plane::top`].
+    async fn rule_totals(&self) -> RuleTotals {
+        if self.facts.state.get().rules.counted.is_empty() {
+            return RuleTotals::default();
+        }
+        self.tables.lock().await.picture().await.rules.clone()
     }
 
     /// The live view, with at most so many flows and hosts.
@@ -430,14 +434,17 @@ impl Plane {
             state: self.health_of(collector, &pipelines).state,
             collector,
             pipelines,
+            rules_in_tables: RuleTotals::default(),
             threads: cpu::thread_times(),
             uptime: self.facts.started.elapsed(),
         }
     }
 
     async fn status(&self) -> Status {
+        let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view(&collector);
+        let mut view = self.view(&collector);
+        view.rules_in_tables = in_tables;
         let health = self.health_of(&collector, &view.pipelines);
         Status {
             state: view.state.name().to_owned(),

@@ -10,6 +10,7 @@ use super::collector::{Collector, Life, Watched};
 use super::cpu::ThreadTime;
 use super::{Facts, State};
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot, TaskSnapshot};
+use dataplane::rules::RuleTotals;
 use dataplane::state::RuntimeState;
 use dataplane::tasks::TaskNames;
 
@@ -25,6 +26,8 @@ pub struct View<'a> {
     pub collector: &'a Collector,
     /// Their sums, by pipeline.
     pub pipelines: Vec<PipelineSums>,
+    /// What rules had counted at the last look at the tables, with flows that go on; without numbers where nobody asks.
+    pub rules_in_tables: RuleTotals,
     /// CPU time of all threads.
     pub threads: Vec<ThreadTime>,
     /// Since the run began.

@@ -172,6 +172,7 @@ impl Rules {
         let [v4, v6] = self.in_force.policy.describe();
         RulesState {
             rules: Some(self.store.len() as u64),
+            numbering: self.in_force.numbering,
             counted: self.in_force.counted.iter().map(name).collect(),
             learned: (v4.learned() + v6.learned()) as u64,
             remainder: (v4.remainder + v6.remainder) as u64,

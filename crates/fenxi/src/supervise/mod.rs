@@ -267,7 +267,7 @@ impl Supervisor {
 
     async fn finish(
         mut self,
-        workers: Vec<FlowOutcome>,
+        mut workers: Vec<FlowOutcome>,
         failure: Option<Failure>,
         is_interrupted: bool,
         all_ended_at: Option<Instant>,
@@ -292,6 +292,10 @@ impl Supervisor {
         }
         if let Some(failure) = failure {
             return Err(failure);
+        }
+        // One that stopped at the deadline, while `tick` looked at it.
+        while let Ok(outcome) = self.outcomes.try_recv() {
+            workers.push(outcome);
         }
         if workers.len() < self.workers {
             // One that died has let go of its end of the channel; one that still has it is stuck.

@@ -15,7 +15,7 @@ use crate::label_names::LabelNames;
 use crate::metric::{Buckets, Sample, Value, count, number};
 use dataplane::counters::PortCounters;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
-use dataplane::rules::RuleVolume;
+use dataplane::rules::{RuleTotals, RuleVolume};
 use dataplane::state::{RulesOp, RulesUpdates};
 
 /// A time, for whoever compares it with the clock.
@@ -113,14 +113,21 @@ const OTHER: &str = "other";
 /// What rules have counted, by name: those that have counters of their own, and all others. A rule that was deleted and another
 /// one of its name count together.
 pub fn rule_volumes<'a>(view: &'a View<'_>) -> BTreeMap<&'a str, RuleVolume> {
-    let mut volumes = BTreeMap::new();
+    let rules = &view.run_state.rules;
+    let mut totals = RuleTotals {
+        numbering: rules.numbering,
+        ..RuleTotals::default()
+    };
     for pipeline in &view.pipelines {
-        let counted = view.run_state.rules.counted.iter().map(String::as_str);
-        let by_rule = &pipeline.flows.rules.by_rule;
-        for (name, volume) in [OTHER].into_iter().chain(counted).zip(by_rule) {
-            let sum: &mut RuleVolume = volumes.entry(name).or_default();
-            sum.merge(volume);
-        }
+        totals.by_rule.merge(&pipeline.flows.rules.by_rule);
+    }
+    // Records may have come since the look at the tables.
+    totals.keep(&view.rules_in_tables);
+    let counted = rules.counted.iter().map(String::as_str);
+    let mut volumes = BTreeMap::new();
+    for (name, volume) in [OTHER].into_iter().chain(counted).zip(&totals.by_rule) {
+        let sum: &mut RuleVolume = volumes.entry(name).or_default();
+        sum.merge(volume);
     }
     volumes
 }
