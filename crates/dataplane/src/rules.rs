@@ -227,7 +227,7 @@ impl RuleTotals {
         }
     }
 
-    /// Adds those of another table. Of those of other rules than this one's, the newer stay.
+    /// Adds what another table has counted. If the tables have different rules, the newer rules stay.
     pub fn merge(&mut self, other: &RuleTotals) {
         match self.numbering.cmp(&other.numbering) {
             cmp::Ordering::Less => {

@@ -450,7 +450,7 @@ fn check_meaning(dir: &Path, what: &str, found: &[String], state: &[String]) -> 
         return Ok(());
     }
     Err(Error::data(format!(
-        "{}: the {what} are {}, but those of the model in use are {}; restart to use this model",
+        "{}: the {what} are {}, but {} in the model in use; restart to use this model",
         dir.display(),
         found.join(", "),
         state.join(", ")
@@ -464,7 +464,7 @@ fn check_midstream(dir: &Path, found: &Bundle, state: &Bundle) -> Result<(), Err
         return Ok(());
     }
     Err(Error::data(format!(
-        "{}: midstream is {}, but {} of the model in use; restart to use this model",
+        "{}: midstream is {}, but {} in the model in use; restart to use this model",
         dir.display(),
         found.midstream(),
         state.midstream(),

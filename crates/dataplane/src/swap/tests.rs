@@ -117,11 +117,11 @@ fn a_model_for_other_series_is_refused() {
     for (name, why) in [
         (
             "data-k3",
-            "the unit and k are data, k = 3, but those of the model in use are packet, k = 10",
+            "the unit and k are data, k = 3, but packet, k = 10 in the model in use",
         ),
         (
             "times-k10",
-            "the features are signed_length, inter_arrival_us, but those of the model in use are signed_length",
+            "the features are signed_length, inter_arrival_us, but signed_length in the model in use",
         ),
     ] {
         let refused = opening.open(&rig.config, &bundles.join(name));
