@@ -7,11 +7,16 @@
 //! 2. else the answer of the last depth, however sure it is;
 //! 3. else, when the flow ends, the answer of the greatest depth that has one.
 //!
+//! A flow that its port has named with its first packet has a label word more, in front of those of the depths. Its label is
+//!
+//! 1. the answer of the least depth that contradicts the port: another class, and as sure as the depth asks for it;
+//! 2. else that of the port.
+//!
 //! So the label depends on the flow's packets and the model alone, in whatever order answers come: a sure answer of a
 //! greater depth waits while that of a lesser one is on its way. Both walks decide by this: flow managers for packets and
 //! records, analytics managers for tasks that are asked only where another task's label says so.
 
-use crate::{FlowRef, Label, Labels};
+use crate::{FlowRef, Label, Labels, Source};
 
 /// When an answer of one depth is sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +25,19 @@ pub struct Depth {
     pub sure: u16,
     /// Classes of the model, `unknown` as the last; an answer of that class is never sure.
     pub classes: usize,
+    /// Least confidence of an answer that contradicts a flow's port; `None`: no answer does.
+    pub contradicts: Option<u16>,
 }
 
 impl Depth {
+    /// In front of the depths, where ports name flows with their first packets. What stands in its word, and is not the port's
+    /// label, is the flow's label for good.
+    pub const PORT: Depth = Depth {
+        sure: 0,
+        classes: usize::MAX,
+        contradicts: None,
+    };
+
     #[inline]
     fn is_sure(self, class: u16, confidence: u16) -> bool {
         usize::from(class) + 1 < self.classes && confidence >= self.sure
@@ -32,8 +47,10 @@ impl Depth {
 /// What the answers to a flow come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// An answer that may decide is on its way.
+    /// An answer that may decide is on its way. A flow that its port has named has that label until then.
     Pending,
+    /// The port's label stands, and a greater depth, which was not asked yet, may contradict it.
+    ByPort,
     /// The answer of this depth is the flow's label, for good.
     Decided {
         /// Number of the depth, from 0.
@@ -49,24 +66,41 @@ pub enum Answers {
 /// What the answers of the first `count` of these depths come to; `label` gives the content of a depth's label word.
 #[inline]
 pub fn resolve(depths: &[Depth], count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
-    let mut best = None;
+    let (mut best, mut port) = (None, None);
+    let mut answered = 0;
     for (number, depth) in (0..count).zip(depths) {
         match label(number) {
             Some(Label::Pending) => return Answers::Pending,
-            None | Some(Label::None) => return Answers::Unsure { best },
+            None | Some(Label::None) => break,
             Some(Label::Unlabelled) => {}
+            Some(Label::Class {
+                class,
+                source: Source::Port,
+                ..
+            }) => (best, port) = (Some(number), Some(class)),
             Some(Label::Class {
                 class, confidence, ..
             }) => {
-                if depth.is_sure(class, confidence) {
+                let decides = match port {
+                    Some(port) => {
+                        let least = depth.contradicts;
+                        class != port && least.is_some_and(|least| confidence >= least)
+                    }
+                    None => depth.is_sure(class, confidence),
+                };
+                if decides {
                     return Answers::Decided { depth: number };
                 }
-                best = Some(number);
+                if port.is_none() {
+                    best = Some(number);
+                }
             }
         }
+        answered = number + 1;
     }
     match best {
-        Some(depth) if usize::from(count) == depths.len() => Answers::Decided { depth },
+        Some(depth) if usize::from(answered) == depths.len() => Answers::Decided { depth },
+        Some(_) if port.is_some() => Answers::ByPort,
         best => Answers::Unsure { best },
     }
 }
@@ -98,7 +132,7 @@ impl TaskWords {
     }
 
     /// The same of those depths alone that are in a set: bit n for the label word of number n. They are the first ones, or none.
-    pub fn label_of(&self, labels: &dyn Labels, flow: FlowRef, set: u8) -> Label {
+    pub fn label_of(&self, labels: &dyn Labels, flow: FlowRef, set: u16) -> Label {
         let word = |depth: u8| {
             labels
                 .word(self.first + depth, flow.index)
@@ -110,6 +144,7 @@ impl TaskWords {
         match resolve(&self.depths, count as u8, word) {
             Answers::Pending => Label::Pending,
             Answers::Decided { depth } => word(depth).unwrap_or(Label::None),
+            Answers::ByPort => word(0).unwrap_or(Label::None),
             Answers::Unsure { .. } => Label::None,
         }
     }
@@ -120,6 +155,7 @@ impl TaskWords {
         match resolve(&self.depths, count, &word) {
             Answers::Pending => Some(Label::Pending),
             Answers::Decided { depth } => word(depth),
+            Answers::ByPort => Some(first),
             Answers::Unsure { .. } if first == Label::None => Some(Label::None),
             Answers::Unsure { .. } => match word(count - 1)? {
                 Label::None => Some(Label::None),
@@ -138,6 +174,7 @@ mod tests {
     const DEPTHS: [Depth; 3] = [Depth {
         sure: 1000,
         classes: 5,
+        contradicts: None,
     }; 3];
 
     fn class(class: u16, confidence: u16) -> Label {
@@ -172,6 +209,42 @@ mod tests {
         assert_eq!(shed, Answers::Decided { depth: 1 });
         let none = of(&[Label::Unlabelled; 3]);
         assert_eq!(none, Answers::Unsure { best: None });
+    }
+
+    #[test]
+    fn a_port_stands_until_a_depth_contradicts_it() {
+        let depth = |contradicts| Depth {
+            contradicts,
+            ..DEPTHS[0]
+        };
+        let depths = [Depth::PORT, depth(None), depth(Some(5000)), depth(Some(3000))];
+        let of = |labels: &[Label]| {
+            resolve(&depths, 4, |depth| labels.get(usize::from(depth)).copied())
+        };
+        let by = |source, it: u16| Label::Class {
+            class: it,
+            confidence: 900,
+            source,
+            model: 0,
+        };
+        let port = by(Source::Port, 1);
+        assert_eq!(of(&[port]), Answers::ByPort);
+        assert_eq!(of(&[port, Label::Pending]), Answers::Pending);
+        // The first depth contradicts nothing, however sure; a class that agrees does not either.
+        let (other, agrees) = (class(2, 60_000), class(1, 60_000));
+        assert_eq!(of(&[port, other]), Answers::ByPort);
+        assert_eq!(of(&[port, other, agrees]), Answers::ByPort);
+        assert_eq!(of(&[port, other, class(2, 4999)]), Answers::ByPort);
+        assert_eq!(of(&[port, other, class(2, 5000)]), Answers::Decided { depth: 2 });
+        // As does `unknown`.
+        let unknown = class(UNKNOWN, 3000);
+        assert_eq!(of(&[port, other, agrees, unknown]), Answers::Decided { depth: 3 });
+        assert_eq!(of(&[port, agrees, agrees, agrees]), Answers::Decided { depth: 0 });
+        // Without a port's label the depths decide alone; that of a rule stands.
+        assert_eq!(of(&[Label::Unlabelled, other]), Answers::Decided { depth: 1 });
+        let unsure = of(&[Label::Unlabelled, class(2, 1)]);
+        assert_eq!(unsure, Answers::Unsure { best: Some(1) });
+        assert_eq!(of(&[by(Source::Rule, UNKNOWN)]), Answers::Decided { depth: 0 });
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::sync::{AtomicU64, Ordering, const_unless_loom};
 /// Class numbers are below this: the word keeps 12 bits for them.
 pub const CLASSES_MAX: usize = 1 << CLASS_BITS;
 
-/// Generations of models are counted modulo this: the word keeps 9 bits for them.
+/// Generations of models are counted modulo this: the word keeps 8 bits for them.
 pub const MODELS_MAX: usize = 1 << MODEL_BITS;
 
 /// Generations of an entry's owners are counted modulo this. A label is mistaken only when it is on its way for so many
@@ -32,14 +32,14 @@ pub const MODELS_MAX: usize = 1 << MODEL_BITS;
 /// at which a series is given up.
 pub const GENERATIONS_MAX: u32 = 1 << GENERATION_BITS;
 
-// From the top: generation 24, model 9, state 2, source 1, class 12, confidence 16.
+// From the top: generation 24, model 8, state 2, source 2, class 12, confidence 16.
 const CONFIDENCE_BITS: u32 = 16;
 const CLASS_BITS: u32 = 12;
-const MODEL_BITS: u32 = 9;
+const MODEL_BITS: u32 = 8;
 const GENERATION_BITS: u32 = 24;
 const CLASS_SHIFT: u32 = CONFIDENCE_BITS;
 const SOURCE_SHIFT: u32 = CLASS_SHIFT + CLASS_BITS;
-const STATE_SHIFT: u32 = SOURCE_SHIFT + 1;
+const STATE_SHIFT: u32 = SOURCE_SHIFT + 2;
 const MODEL_SHIFT: u32 = STATE_SHIFT + 2;
 const GENERATION_SHIFT: u32 = MODEL_SHIFT + MODEL_BITS;
 const _: () = assert!(GENERATION_SHIFT + GENERATION_BITS == 64);
@@ -52,6 +52,8 @@ const STATE_UNLABELLED: u64 = 3;
 
 const SOURCE_MODEL: u64 = 0;
 const SOURCE_CACHE: u64 = 1;
+const SOURCE_PORT: u64 = 2;
+const SOURCE_RULE: u64 = 3;
 
 /// Who decided a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +62,10 @@ pub enum Source {
     Model,
     /// An earlier series had the same prefix.
     Cache,
+    /// The port of the flow's server; the model may contradict it, see [`resolve`](crate::resolve).
+    Port,
+    /// A rule.
+    Rule,
 }
 
 /// What is known of a flow's class.
@@ -244,6 +250,8 @@ fn encode(generation: u32, label: Label) -> u64 {
             let source = match source {
                 Source::Model => SOURCE_MODEL,
                 Source::Cache => SOURCE_CACHE,
+                Source::Port => SOURCE_PORT,
+                Source::Rule => SOURCE_RULE,
             };
             STATE_CLASS << STATE_SHIFT
                 | u64::from(model) << MODEL_SHIFT
@@ -264,10 +272,11 @@ fn decode(word: u64) -> (u32, Label) {
         _ => Label::Class {
             class: (word >> CLASS_SHIFT) as u16 & (CLASSES_MAX - 1) as u16,
             confidence: word as u16,
-            source: if word >> SOURCE_SHIFT & 1 == SOURCE_CACHE {
-                Source::Cache
-            } else {
-                Source::Model
+            source: match word >> SOURCE_SHIFT & 3 {
+                SOURCE_MODEL => Source::Model,
+                SOURCE_CACHE => Source::Cache,
+                SOURCE_PORT => Source::Port,
+                _ => Source::Rule,
             },
             model: (word >> MODEL_SHIFT) as u16 & (MODELS_MAX - 1) as u16,
         },
@@ -284,7 +293,7 @@ mod tests {
         class: 4095,
         confidence: 65_535,
         source: Source::Cache,
-        model: 511,
+        model: 255,
     };
 
     fn pending(generation: u32) -> LabelWord {
@@ -378,8 +387,8 @@ mod tests {
         })]
 
         #[test]
-        fn what_is_decided_is_read(generation in 0..GENERATIONS_MAX, class in 0..4096u16, confidence: u16, cached: bool, model in 0..512u16) {
-            let source = if cached { Source::Cache } else { Source::Model };
+        fn what_is_decided_is_read(generation in 0..GENERATIONS_MAX, class in 0..4096u16, confidence: u16, source in 0..4usize, model in 0..256u16) {
+            let source = [Source::Model, Source::Cache, Source::Port, Source::Rule][source];
             let label = Label::Class { class, confidence, source, model };
             let word = pending(generation);
             prop_assert_eq!(word.decide(generation, label), Ok(()));

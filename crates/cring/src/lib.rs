@@ -85,5 +85,8 @@ pub use ring::{Consumer, Producer, ring};
 pub use series::{K_MAX, SERIES_WORDS_MAX, Series};
 pub use slot::{FlowRef, Slot};
 
-/// Tasks that are asked of one flow, at most. Each has a ring and a label word of its own.
+/// Tasks that are asked of one flow, at most, each depth of one counted. Each has a label word of its own.
 pub const TASKS_MAX: usize = 8;
+
+/// Label words of one flow, at most: those of the depths, and one for each task that ports name flows for.
+pub const WORDS_MAX: usize = 2 * TASKS_MAX;

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::RangeInclusive;
 
-use cring::{Depth, Features, K_MAX, TASKS_MAX, Unit};
+use cring::{Depth, Features, K_MAX, TASKS_MAX, Unit, WORDS_MAX};
 use thiserror::Error;
 
 use crate::asked::{Asked, Inside};
@@ -18,8 +18,8 @@ pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
 /// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip of the keyboard. Indices
 /// have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
-/// The most depths of a task.
-pub const DEPTHS_MAX: usize = 6;
+/// The most depths of a task: six of a model, and that of its ports.
+pub const DEPTHS_MAX: usize = 7;
 /// The most tasks after the first.
 pub const OTHERS_MAX: usize = TASKS_MAX - 1;
 /// The most buckets of a table, of eight flows each: twice what [`MAX_FLOWS_MAX`] flows need.
@@ -41,7 +41,8 @@ pub enum Effect {
 /// What one task asks of a flow's first packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesTask {
-    /// Elements in a series, 1 to [`K_MAX`].
+    /// Elements in a series, 1 to [`K_MAX`]. 0: no series, but the labels that [`Config::ports`] give flows with their first
+    /// packets; the first of a task, before at least one deeper one.
     pub k: usize,
     /// Which packets are elements.
     pub unit: Unit,
@@ -55,6 +56,9 @@ pub struct SeriesTask {
     /// An answer is sure if its confidence is at least this, 0 to 65,535 for 0 to 1, and its class is not `unknown`. Only
     /// asked where a deeper task follows, or this one is deeper itself.
     pub sure: u16,
+    /// An answer contradicts the port that named the flow if its class is another one and its confidence at least this; `None`:
+    /// none does. Only asked behind a task without a series.
+    pub contradicts: Option<u16>,
     /// Asks the same as the task before it, after more elements, about flows of which that one's answer is not sure: see
     /// [`crate::depths`].
     pub is_deeper: bool,
@@ -63,10 +67,19 @@ pub struct SeriesTask {
 impl SeriesTask {
     /// When an answer of it is sure.
     pub fn depth(&self) -> Depth {
+        if self.is_of_ports() {
+            return Depth::PORT;
+        }
         Depth {
             sure: self.sure,
             classes: self.classes,
+            contradicts: self.contradicts,
         }
+    }
+
+    /// It has no series: ports give its labels.
+    pub fn is_of_ports(&self) -> bool {
+        self.k == 0
     }
 
     /// The usual task: signed lengths of the first `k` packets, of TCP flows that are seen from their beginning.
@@ -79,6 +92,7 @@ impl SeriesTask {
             midstream: false,
             classes,
             sure: 0,
+            contradicts: None,
             is_deeper: false,
         }
     }
@@ -87,6 +101,8 @@ impl SeriesTask {
 /// What flows to a port are, where nothing surer is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLabel {
+    /// Number of the task whose label it is, depths not counted.
+    pub task: u8,
     /// IP protocol number.
     pub protocol: u8,
     /// Port of the server.
@@ -100,7 +116,7 @@ pub struct PortLabel {
 /// Configuration of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks.
+    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks, those without a series not counted.
     pub tasks: Vec<SeriesTask>,
     /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks beyond the list are asked about
     /// every flow.
@@ -119,7 +135,8 @@ pub struct Config {
     pub effect: Effect,
     /// Of which flows the records have the series.
     pub record_series: SeriesShare,
-    /// Names flows of the first task that end without a sure answer, by the port of their server.
+    /// Names flows by the port of their server: with their first packet where the task says so ([`SeriesTask::k`]), else those of the
+    /// first task that end without a sure answer.
     pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
@@ -198,17 +215,20 @@ impl Config {
                 range,
             }),
         };
-        let tasks = self.tasks.len();
-        let holds = (1..=TASKS_MAX).contains(&tasks);
+        let tasks = self.tasks.iter().filter(|task| !task.is_of_ports()).count();
+        let holds = (1..=TASKS_MAX).contains(&tasks) && self.tasks.len() <= WORDS_MAX;
         in_range("tasks", tasks as u64, holds, "1 to 8")?;
         // Depths of a task share its rings.
         let own_rings = self.tasks.iter().filter(|task| !task.is_deeper).count();
         let holds = rings.len() == own_rings && rings.iter().all(|&rings| rings > 0);
         let least = rings.iter().min().copied().unwrap_or(0);
         in_range("rings", least as u64, holds, "at least 1 for each task")?;
-        for task in &self.tasks {
+        for (number, task) in self.tasks.iter().enumerate() {
             let k = task.k;
-            in_range("k", k as u64, (1..=K_MAX).contains(&k), "1 to 32")?;
+            let next = self.tasks.get(number + 1);
+            let is_in_front = !task.is_deeper && next.is_some_and(|next| next.is_deeper);
+            let holds = (1..=K_MAX).contains(&k) || (k == 0 && is_in_front);
+            in_range("k", k as u64, holds, "1 to 32, or 0 before a deeper task")?;
             let features = task.features.iter().count() as u64;
             in_range("features", features, features > 0, "1 upwards")?;
         }
@@ -272,13 +292,14 @@ impl Config {
             return Err(ConfigError::Range {
                 setting: "depths",
                 value: depths.into(),
-                range: "1 to 6",
+                range: "1 to 7",
             });
         }
         for (before, task) in first.into_iter().chain(pairs) {
             let as_before = before.map(|before| SeriesTask {
                 k: task.k,
                 sure: task.sure,
+                contradicts: task.contradicts,
                 is_deeper: true,
                 ..before
             });

@@ -70,7 +70,7 @@ counters! {
         pub flows_ended: [u64; EndReason::COUNT],
         /// Flows that made room for others.
         pub evictions: Evictions,
-        /// Ended flows that were named by their server's port.
+        /// Ended flows whose label is that of their server's port.
         pub flows_by_port: u64,
         /// Ended flows that were named by an answer that was not sure, because they ended before the next depth.
         pub flows_unsure: u64,
@@ -101,6 +101,8 @@ counters! {
         pub flows_labelled: Vec<u64>,
         /// Flows whose label is the answer to this task; of several depths the one that decided.
         pub flows_decided: u64,
+        /// Flows whose label was that of their port until an answer contradicted it.
+        pub flows_contradicting: u64,
         /// Flows that reached their K-th element and gave no series, because they began mid-stream.
         pub series_withheld: u64,
         /// Flows that reached their K-th element and gave no series, because the task is not asked about them.

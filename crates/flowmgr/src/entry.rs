@@ -240,12 +240,27 @@ struct OtherTask {
     emitted_at: i64,
     /// As [`Cold::time_to_label_us`].
     time_to_label_us: u32,
-    /// Of the first depth of a task: the depth that decided, from 0, and one more; 0 while none has.
-    decided: u32,
+    /// Of the first depth of a task.
+    decided: Decided,
 }
 
-// SAFETY: integers only.
+// SAFETY: integers, and what is made of them.
 unsafe impl Zeroed for OtherTask {}
+
+/// Which depth of a task gave a flow's label for good.
+#[derive(Clone, Copy, Debug, Default)]
+struct Decided {
+    /// The depth, from 0, and one more; 0 while none has.
+    depth: u16,
+    /// 1 if its answer contradicts the flow's port.
+    contradicts: u16,
+}
+
+impl Decided {
+    fn depth(self) -> Option<u8> {
+        self.depth.checked_sub(1).map(|depth| depth as u8)
+    }
+}
 
 /// What a flow keeps for a depth beyond the first, in a run of its own beside [`OtherTask`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -254,8 +269,8 @@ pub(crate) struct Deeper {
     pub bytes_before: u64,
     /// As [`Cold::packets_before`]; [`NOT_IN_EFFECT`] before that.
     pub packets_before: u32,
-    /// Of the first: which task decided, and one more; 0 while none has. The others leave it unused.
-    decided: u32,
+    /// Of the first: what the first task has. The others leave it unused.
+    decided: Decided,
 }
 
 /// Value of [`Deeper::packets_before`] while the depth's answer would not count yet.
@@ -264,7 +279,7 @@ pub(crate) const NOT_IN_EFFECT: u32 = u32::MAX;
 /// Bytes that a flow takes for each depth beyond the first, apart from those of [`OTHER_TASK_BYTES`].
 pub(crate) const DEEPER_BYTES: usize = size_of::<Deeper>();
 
-// SAFETY: integers only.
+// SAFETY: integers, and what is made of them.
 unsafe impl Zeroed for Deeper {}
 
 /// Bytes that a flow takes for each task beyond the first, its series apart.
@@ -411,10 +426,10 @@ impl Entries {
         let tasks = self.shared.other_tasks;
         let from = index as usize * tasks;
         for task in &mut self.others[from..from + tasks] {
-            (task.time_to_label_us, task.decided) = (LABEL_NOT_EMITTED, 0);
+            (task.time_to_label_us, task.decided) = (LABEL_NOT_EMITTED, Decided::default());
         }
         for depth in self.deeper_mut(index) {
-            (depth.packets_before, depth.decided) = (NOT_IN_EFFECT, 0);
+            (depth.packets_before, depth.decided) = (NOT_IN_EFFECT, Decided::default());
         }
     }
 
@@ -434,25 +449,43 @@ impl Entries {
 
     /// The task whose answer is the flow's label for good, where there are several depths.
     pub fn decided(&self, index: u32) -> Option<u8> {
-        let decided = self.deeper(index).first()?.decided;
-        decided.checked_sub(1).map(|task| task as u8)
+        self.deeper(index).first()?.decided.depth()
     }
 
     pub fn set_decided(&mut self, index: u32, task: u8) {
         if let Some(first) = self.deeper_mut(index).first_mut() {
-            first.decided = u32::from(task) + 1;
+            first.decided.depth = u16::from(task) + 1;
         }
     }
 
     /// The same of another task than the first: which of its depths, from 0. `first` is the number of its first depth.
     pub fn decided_of(&self, first: u8, index: u32) -> Option<u8> {
-        let other = &self.others[place_of(self.shared.other_tasks, first, index)];
-        other.decided.checked_sub(1).map(|depth| depth as u8)
+        self.others[place_of(self.shared.other_tasks, first, index)]
+            .decided
+            .depth()
     }
 
     pub fn set_decided_of(&mut self, first: u8, index: u32, depth: u8) {
         let place = place_of(self.shared.other_tasks, first, index);
-        self.others[place].decided = u32::from(depth) + 1;
+        self.others[place].decided.depth = u16::from(depth) + 1;
+    }
+
+    /// Whether the answer that decided contradicts the flow's port. `first` is the number of the task's first depth.
+    pub fn contradicts(&self, first: u8, index: u32) -> bool {
+        let decided = match first {
+            0 => self.deeper(index).first().map(|depth| depth.decided),
+            _ => Some(self.others[place_of(self.shared.other_tasks, first, index)].decided),
+        };
+        decided.is_some_and(|decided| decided.contradicts != 0)
+    }
+
+    pub fn set_contradicts(&mut self, first: u8, index: u32) {
+        if first > 0 {
+            let place = place_of(self.shared.other_tasks, first, index);
+            self.others[place].decided.contradicts = 1;
+        } else if let Some(depth) = self.deeper_mut(index).first_mut() {
+            depth.decided.contradicts = 1;
+        }
     }
 
     /// When the series of a task was emitted, see [`Cold::emitted_at`].
@@ -483,6 +516,11 @@ impl Entries {
             0 => self.cold_mut(index).time_to_label_us = us,
             _ => self.others[place_of(self.shared.other_tasks, task, index)].time_to_label_us = us,
         }
+    }
+
+    /// The label of a task is another one, of which nothing was said.
+    pub fn forget_time_to_label(&mut self, task: u8, index: u32) {
+        self.set_time_to_label_us(task, index, LABEL_NOT_EMITTED);
     }
 
     /// The flow that owns the entry now, as a reference for the ring.

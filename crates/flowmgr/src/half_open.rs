@@ -6,6 +6,8 @@
 //! and no answer comes to that. So half-open flows have a timeout of their own and are the
 //! first to go where there is no room, and a flow that is in use both ways is never evicted.
 
+use cring::Label;
+
 use crate::entry::STATE_EMITTED;
 use crate::manager::Manager;
 use crate::record::EndReason;
@@ -102,12 +104,19 @@ impl Manager {
     /// A flow that is seen in one direction only, and has enough packets for a label, has
     /// the idle timeout: on a link that carries one direction all flows are such.
     pub(crate) fn as_timed(&self, occupant: Occupant) -> Occupant {
-        let is_half_open =
-            occupant.is_half_open && !self.entries.hot(occupant.index).has(STATE_EMITTED);
+        let is_half_open = occupant.is_half_open && !self.has_series(occupant.index);
         Occupant {
             is_half_open,
             ..occupant
         }
+    }
+
+    /// Whether a flow has given a series for the first task, or has its label from a rule. The label of a port takes no packets.
+    fn has_series(&self, index: u32) -> bool {
+        let first_asked = self.tasks.task(0).first_asked;
+        self.entries.hot(index).has(STATE_EMITTED)
+            && (self.class_by_port(0, index).is_none()
+                || self.entries.word(first_asked, index).read().1 != Label::None)
     }
 
     /// Makes room for a flow with this hash, where there is none, at the expense of another

@@ -142,6 +142,10 @@ impl Manager {
         self.series.begin(index, midstream, self.in_port);
         self.counters.flows_midstream += u64::from(midstream);
         self.counters.flows_begun.count(headers.key.kind);
+        // With rules, when it is known whether they give a label or ask nothing.
+        if self.rules.is_none() {
+            self.name_by_ports(index, time_us);
+        }
         Some(index)
     }
 

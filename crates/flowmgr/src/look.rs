@@ -111,7 +111,8 @@ pub struct FlowDetail {
     pub look: FlowLook,
     /// All that was collected of the first task's unit.
     pub series: Series,
-    /// The label word of each depth, with its number of elements. Once a depth has decided, the first one holds its answer.
+    /// The label word of each depth, with its number of elements. Once a depth has decided, the first one holds its answer, unless
+    /// ports name flows with their first packets.
     pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
     /// Which of the depths decided.
     pub decided: Option<u8>,
@@ -171,7 +172,7 @@ impl Manager {
         let look = self.look_at(occupant);
         let mut series = Series::default();
         self.series.read_all(index, look.flow.protocol, &mut series);
-        series.server_port = match look.midstream {
+        series.server_port = match look.midstream || self.was_named_by_port(0, index) {
             true => 0,
             false => look.flow.destination.1,
         };
@@ -186,7 +187,8 @@ impl Manager {
                 others,
             };
         }
-        for (task, answer) in (0..self.depths.count()).zip(&mut answers) {
+        let first_asked = self.tasks.task(0).first_asked;
+        for (task, answer) in (first_asked..self.depths.count()).zip(&mut answers) {
             let (_, label) = self.entries.word(task, index).read();
             *answer = Some((self.depths.elements(task) as u8, label));
         }
@@ -195,7 +197,7 @@ impl Manager {
             series,
             answers,
             decided: match self.has_depths {
-                true => self.entries.decided(index),
+                true => self.entries.decided(index).and_then(|depth| depth.checked_sub(first_asked)),
                 false => matches!(look.standing, Standing::Labelled(_)).then_some(0),
             },
             others,

@@ -16,10 +16,11 @@
 //! packets, and the caller's clock with the burst. Beginnings and ends of flows
 //! are in [`crate::lifecycle`], records in `settle`. How a packet becomes part of a series, and the series leaves, is in
 //! `collect`; whether a label counts for a packet is in `label`. Packets that GRO, LRO or TSO merged are walked segment by segment
-//! in `merged`, where those of flows that belong to another port are told apart as well.
+//! in `merged`, where those of flows that belong to another port are told apart as well. Labels by ports of servers are in `by_port`.
 
 mod answer;
 mod ask;
+mod by_port;
 mod collect;
 mod counted;
 mod label;
@@ -94,7 +95,7 @@ pub struct Fate {
     pub label_of: Option<FlowRef>,
     /// With it: the depths whose answers count for the packet, bit n for number n; of tasks after the first only where their labels
     /// have actions. [`TaskWords::label_of`] takes them.
-    pub depths: u8,
+    pub depths: u16,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     action: u8,
     /// Where its IP header begins; 0 without a flow.
@@ -199,7 +200,7 @@ impl Manager {
     ) -> Result<Manager, ConfigError> {
         config
             .ports
-            .sort_unstable_by_key(|it| (it.protocol, it.port));
+            .sort_unstable_by_key(|it| (it.task, it.protocol, it.port));
         let by_task: Vec<usize> = rings.iter().map(Vec::len).collect();
         config.check(&by_task)?;
         let entries = config.max_flows + Manager::SPARE_ENTRIES;

@@ -75,7 +75,7 @@ pub enum DecidedBy {
     Model,
     /// The model's answer to an earlier flow that began in the same way.
     Cache,
-    /// The port of the flow's server, since no answer was sure.
+    /// The port of the flow's server: with the first packet, or at the end since no answer was sure.
     Port,
     /// A rule.
     Rule,
@@ -98,6 +98,8 @@ impl From<Source> for DecidedBy {
         match source {
             Source::Model => DecidedBy::Model,
             Source::Cache => DecidedBy::Cache,
+            Source::Port => DecidedBy::Port,
+            Source::Rule => DecidedBy::Rule,
         }
     }
 }
@@ -115,6 +117,8 @@ pub struct Decision {
     pub depth: u8,
     /// Generation of the model.
     pub model: u16,
+    /// The flow's label was that of its port before.
+    pub contradicts: bool,
     /// From the K-th packet to the label, µs; in packet time where that decides. `None` where the label came with the flow's
     /// end only.
     pub time_to_label_us: Option<u32>,

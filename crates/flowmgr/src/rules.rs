@@ -54,8 +54,11 @@ pub struct RuleQuestion {
     pub before: Option<u32>,
     /// The rules are those of the last answer: only what is known of the flow is new.
     pub is_by_same_rules: bool,
-    /// The flow's label was not known the last time.
+    /// The flow's label was not known the last time, or is another one.
     pub is_label_new: bool,
+    /// The label is the one that its port gives the flow with this answer, unless the answer gives another or the first task is not
+    /// asked about it.
+    pub is_by_port: bool,
 }
 
 /// What a flow's rule asks for.
@@ -254,6 +257,11 @@ impl InForce {
         let is_new = mark.0 & RuleMark::LABEL_TOLD == 0;
         mark.0 |= RuleMark::LABEL_TOLD;
         is_new
+    }
+
+    /// The flow has another label than the one that a question had.
+    pub fn untell_label(&mut self, index: u32) {
+        self.memory.marks[index as usize].0 &= !RuleMark::LABEL_TOLD;
     }
 
     /// A rule asks nothing about the flow.

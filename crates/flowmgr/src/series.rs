@@ -86,7 +86,7 @@ impl Collected {
 /// What is collected for these tasks: one element for each unit in use, that of the first task first.
 fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::with_capacity(Unit::ALL.len());
-    for task in tasks {
+    for task in tasks.iter().filter(|task| !task.is_of_ports()) {
         let at = match all.iter().position(|it| it.unit == task.unit) {
             Some(at) => at,
             None => {

@@ -12,11 +12,18 @@ use crate::series::SeenByUnit;
 pub(crate) struct Task {
     /// Number of its first depth among all; the others follow.
     pub first: u8,
+    /// Number of the first depth that asks the model: the one behind `first` where ports name flows with their first packets.
+    pub first_asked: u8,
     pub depths: Depths,
     pub asked: Asked,
 }
 
 impl Task {
+    /// Whether ports name flows with their first packets.
+    pub fn is_ports_first(&self) -> bool {
+        self.first_asked != self.first
+    }
+
     /// Series of a flow that a packet completes at most: its depths differ in what they need, unless all need what the tasks
     /// want that this one comes after.
     pub fn series_at_once(&self) -> usize {
@@ -38,6 +45,8 @@ pub(crate) struct Tasks {
     needs: Vec<SeenByUnit>,
     /// Some task is not asked about every flow.
     pub has_conditions: bool,
+    /// Ports name flows of some task with their first packets.
+    pub has_ports_first: bool,
 }
 
 impl Tasks {
@@ -49,6 +58,7 @@ impl Tasks {
             if !depth.is_deeper {
                 all.push(Task {
                     first: number as u8,
+                    first_asked: number as u8 + u8::from(depth.is_of_ports()),
                     depths: Depths::of(&config.tasks[number..]),
                     asked: config.asked.get(all.len()).cloned().unwrap_or_default(),
                 });
@@ -57,6 +67,7 @@ impl Tasks {
         }
         let mut tasks = Tasks {
             has_conditions: all.iter().any(|task| !task.asked.is_always()),
+            has_ports_first: all.iter().any(Task::is_ports_first),
             all,
             of_depth,
             needs: Vec::new(),
@@ -103,6 +114,12 @@ impl Tasks {
     #[inline]
     pub fn number_of(&self, depth: u8) -> u8 {
         self.of_depth[usize::from(depth)]
+    }
+
+    /// Whether a depth is the first that asks the model of its task.
+    #[inline]
+    pub fn is_first_asked(&self, depth: u8) -> bool {
+        self.task(self.number_of(depth)).first_asked == depth
     }
 
     /// Whether a depth's series is due with so many elements.

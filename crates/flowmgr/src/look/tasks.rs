@@ -74,16 +74,19 @@ impl Manager {
         self.series.read(index, deepest, protocol, &mut series);
         let hot = self.entries.hot(index);
         let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
-        series.server_port = match self.series.is_midstream(index) {
+        let is_not_told = self.series.is_midstream(index) || self.was_named_by_port(number, index);
+        series.server_port = match is_not_told {
             true => 0,
             false => port,
         };
         let mut answers = [None; DEPTHS_MAX];
-        for (depth, answer) in (task.first..task.first + depths).zip(&mut answers) {
+        for (depth, answer) in (task.first_asked..task.first + depths).zip(&mut answers) {
             let k = self.config.tasks[usize::from(depth)].k as u8;
             *answer = Some((k, self.entries.word(depth, index).read().1));
         }
-        let decided = self.decision_now_of(number, index).map(|(depth, _)| depth);
+        let asked_from = task.first_asked - task.first;
+        let decided = self.decision_now_of(number, index);
+        let decided = decided.and_then(|(depth, _)| depth.checked_sub(asked_from));
         TaskDetail {
             standing: self.standing_of(number, index),
             series,
@@ -94,8 +97,9 @@ impl Manager {
 
     /// The label of a task behind the first, as far as its answers say now, and the depth that decided.
     fn decision_now_of(&self, number: u8, index: u32) -> Option<(u8, Decision)> {
-        let Answers::Decided { depth } = self.answers_of(number, index, None) else {
-            return None;
+        let depth = match self.answers_of(number, index, None) {
+            Answers::Decided { depth } => depth,
+            _ => self.class_by_port(number, index).map(|_| 0)?,
         };
         let first = self.tasks.task(number).first;
         Some((depth, self.decision_of_depth(first, depth, index)?))
@@ -130,7 +134,7 @@ impl Manager {
             () if self.is_unasked(index) => Standing::Unasked,
             () if self.series.is_midstream(index) && !own.midstream => Standing::Withheld,
             () if !self.is_asked(index, task.first) => Standing::NotAsked,
-            () if !self.tasks.is_due(task.first, &seen) => Standing::Collecting { elements },
+            () if !self.tasks.is_due(task.first_asked, &seen) => Standing::Collecting { elements },
             () => Standing::Asked,
         }
     }

@@ -4,7 +4,7 @@ use cring::{Label, Source};
 
 use super::ask::Waiting;
 use super::{Fate, Manager, Packet};
-use crate::action::Action;
+use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
 use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT, STATE_WITHHELD};
 use crate::manager::settle::Awaited;
@@ -84,16 +84,25 @@ impl Manager {
         };
         rules.set_rule(index, answer.rule);
         rules.set_tasks_unasked(index, answer.unasked);
+        let is_first = self.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
         let all = u8::MAX >> (8 - self.tasks.count().min(8));
         if answer.unasked & all == all || answer.class.is_some() {
             self.ask_nothing(index);
         }
-        let mut class = question.class;
-        if let Some(given) = answer.class
-            && self.label_by_rule(index, given, time_us, now_ns)
-            && self.config.effect == Effect::Arrival
-        {
-            class = Some(given);
+        let given = match answer.class {
+            Some(class) => self
+                .label_by_rule(index, class, time_us, now_ns)
+                .then_some(class),
+            None if is_first => self.name_by_ports(index, time_us),
+            None => None,
+        };
+        // What the port says was part of the first question, and counts if it was given.
+        let mut class = question.class.filter(|_| !is_first);
+        if self.config.effect == Effect::Arrival {
+            class = given.or(class);
+        }
+        if let (Some(rules), true) = (&mut self.rules, is_first && class.is_some()) {
+            rules.tell_label(index);
         }
         let of_labels = match (class, self.config.effect) {
             (None, _) if !self.acts_by_others => 0,
@@ -120,45 +129,50 @@ impl Manager {
 
     /// Gives a flow its label, if it has none and none is on its way; whether it was given.
     fn label_by_rule(&mut self, index: u32, class: u16, time_us: i64, now_ns: u64) -> bool {
-        let flow = self.entries.flow_ref(index);
         if self.entries.label(index).read().1 != Label::None
             || self.entries.hot(index).has(STATE_EMITTED)
         {
             return false;
         }
-        let word = self.entries.label(index);
-        word.pend(flow.generation);
         let label = Label::Class {
             class,
             confidence: u16::MAX,
-            source: Source::Model,
+            source: Source::Rule,
             model: 0,
         };
-        // Cannot be post-mortem: nobody else knows of the pending word.
-        let _ = word.decide(flow.generation, label);
         if let Some(rules) = &mut self.rules {
             rules.set_labelled(index);
         }
-        let (states, emitted_at) = match self.config.effect {
-            Effect::Arrival => (STATE_EMITTED | STATE_DECIDED, now_ns as i64),
-            // It counts from this packet on.
-            Effect::PacketTime { delay_us } => (
-                STATE_EMITTED | STATE_IN_EFFECT,
-                time_us.saturating_sub(delay_us),
-            ),
-        };
-        self.entries.hot_mut(index).set(states);
-        self.entries.set_emitted_at(0, index, emitted_at);
+        self.label_at_first(index, label, time_us);
+        if self.config.effect == Effect::Arrival {
+            self.entries.hot_mut(index).set(STATE_DECIDED);
+            self.entries.set_emitted_at(0, index, now_ns as i64);
+        }
         if self.has_depths {
             self.entries.set_decided(index, 0);
         }
-        self.leave_out_earlier_packets(index);
         self.counters.flows_by_rule += 1;
-        self.outbox.await_label(Awaited { flow, task: 0 });
         true
     }
 
-    /// By packet time, the label of a rule counts for the packets that wait for it, and not for those before.
+    /// Gives a flow its label of the first task before any series, which counts from the packet of this time on.
+    pub(super) fn label_at_first(&mut self, index: u32, label: Label, time_us: i64) {
+        let flow = self.entries.flow_ref(index);
+        let word = self.entries.label(index);
+        word.pend(flow.generation);
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = word.decide(flow.generation, label);
+        self.entries.hot_mut(index).set(STATE_EMITTED);
+        if let Effect::PacketTime { delay_us } = self.config.effect {
+            self.entries.hot_mut(index).set(STATE_IN_EFFECT);
+            let at = time_us.saturating_sub(delay_us);
+            self.entries.set_emitted_at(0, index, at);
+            self.leave_out_earlier_packets(index);
+        }
+        self.outbox.say_given(Awaited { flow, task: 0 });
+    }
+
+    /// By packet time, a label without a series counts for the packets that wait for it, and not for those before.
     fn leave_out_earlier_packets(&mut self, index: u32) {
         // The walk has counted the packets that wait. Those of this flow have raised one question, so they all wait for it.
         let counts = self.entries.counts(index);
@@ -171,7 +185,8 @@ impl Manager {
     fn treat(&mut self, index: u32, waiting: &mut Waiting, fate: &mut Fate, frame: &mut [u8]) {
         let (packets, length) = (waiting.packets, waiting.length);
         let was = waiting.verdict;
-        if was == Verdict::Unlabelled && self.is_labelled_by_rule(index) {
+        let is_given = self.is_labelled_by_rule(index) || self.class_by_port(0, index).is_some();
+        if was == Verdict::Unlabelled && is_given {
             waiting.verdict = Verdict::Labelled;
             self.count_labelled(index, packets, length);
             if let Effect::PacketTime { .. } = self.config.effect {

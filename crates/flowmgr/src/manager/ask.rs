@@ -271,6 +271,7 @@ impl Manager {
             before: self.rule_of(index),
             is_by_same_rules: false,
             is_label_new: false,
+            is_by_port: false,
         }
     }
 
@@ -289,6 +290,7 @@ impl Manager {
     fn complete_question(&mut self, number: usize) {
         let index = self.asking.questions[number].flow.index;
         let class = self.class_now(index);
+        let by_port = self.class_at_first(index);
         let counts = self.entries.counts(index);
         let Some(rules) = &mut self.rules else {
             return;
@@ -296,8 +298,26 @@ impl Manager {
         let is_label_new = class.is_some() && rules.tell_label(index);
         let (bytes, packets) = rules.since_begin(index, &counts);
         let question = &mut self.asking.questions[number];
-        (question.class, question.bytes, question.packets) = (class, bytes, packets);
-        question.is_label_new |= is_label_new;
+        (question.bytes, question.packets) = (bytes, packets);
+        question.class = class.or(by_port);
+        question.is_by_port = by_port.is_some();
+        question.is_label_new |= is_label_new || by_port.is_some();
+    }
+
+    /// The open question about a flow, whose label is another one than when it was raised.
+    pub(super) fn complete_question_of(&mut self, index: u32) {
+        if let Some(number) = self.asking.find(index) {
+            self.complete_question(number as usize);
+        }
+    }
+
+    /// The class that its port will give a flow that has just begun, if the answer gives no other one.
+    fn class_at_first(&self, index: u32) -> Option<u16> {
+        let is_first = self.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
+        match is_first && self.tasks.has_ports_first && self.config.effect == Effect::Arrival {
+            true => self.port_at_first(0, index).map(|port| port.class),
+            false => None,
+        }
     }
 
     /// The class of a flow's label, where it counts from when it is there.

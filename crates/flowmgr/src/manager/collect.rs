@@ -89,7 +89,7 @@ impl Manager {
                 continue;
             }
             // The states in the hot line are those of the first task.
-            let is_first = number == 0;
+            let is_first = number == usize::from(self.tasks.task(0).first_asked);
             let has_conditions = self.tasks.has_conditions || self.rules.is_some();
             if has_conditions && !self.is_asked_at(index, number as u8) {
                 self.not_asked(index, number);
@@ -99,7 +99,7 @@ impl Manager {
                 if is_first && !self.has_more_tasks {
                     self.entries.hot_mut(index).set(STATE_WITHHELD);
                 }
-                if !task.is_deeper {
+                if self.tasks.is_first_asked(number as u8) {
                     self.counters.tasks[number].series_withheld += 1;
                 }
                 continue;
@@ -117,6 +117,7 @@ impl Manager {
             };
             let number = number as u8;
             self.entries.set_emitted_at(number, index, emitted_at);
+            self.begin_without_port(number, index, emitted_at);
             let place = self.place_of(arrival.hash, index);
             let is_half_open = place.is_some_and(|place| self.table.occupant(place).is_half_open);
             self.emit(arrival, number, is_half_open);
@@ -132,7 +133,9 @@ impl Manager {
     /// Whether the task of a depth has its label already, so that no greater depth has to be asked.
     fn is_decided(&mut self, index: u32, number: u8) -> bool {
         match self.tasks.number_of(number) {
-            0 => self.entries.decided(index).is_some() || self.decide(index),
+            0 if self.class_by_port(0, index).is_none() => {
+                self.entries.decided(index).is_some() || self.decide(index)
+            }
             task => matches!(self.answers_of(task, index, None), Answers::Decided { .. }),
         }
     }
@@ -141,10 +144,22 @@ impl Manager {
     /// and a flow that was asked about at one depth is asked about at the next, and at none otherwise.
     fn is_asked_at(&self, index: u32, number: u8) -> bool {
         let first = self.tasks.task(self.tasks.number_of(number)).first;
-        match number == first {
-            true => self.is_asked(index, number),
-            false => self.entries.word(first, index).read().1 != Label::None,
+        let was_asked = self.entries.word(first, index).read().1 != Label::None;
+        was_asked || self.tasks.is_first_asked(number) && self.is_asked(index, number)
+    }
+
+    /// Where ports name flows with their first packets: this flow, about which its task is asked now, has no label by its port.
+    fn begin_without_port(&mut self, number: u8, index: u32, emitted_at: i64) {
+        let first = self.tasks.task(self.tasks.number_of(number)).first;
+        let word = self.entries.word(first, index);
+        if number == first || word.read().1 != Label::None {
+            return;
         }
+        let (generation, _) = word.read();
+        word.pend(generation);
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = word.decide(generation, Label::Unlabelled);
+        self.entries.set_emitted_at(first, index, emitted_at);
     }
 
     /// Whether a depth's task, and those that it comes after, are asked about the flow.
@@ -177,10 +192,11 @@ impl Manager {
 
     /// A task is not asked about a flow.
     fn not_asked(&mut self, index: u32, number: usize) {
-        if number == 0 && !self.has_more_tasks {
+        let is_first_asked = self.tasks.is_first_asked(number as u8);
+        if number == usize::from(self.tasks.task(0).first_asked) && !self.has_more_tasks {
             self.entries.hot_mut(index).set(STATE_WITHHELD);
         }
-        if !self.config.tasks[number].is_deeper {
+        if is_first_asked {
             self.counters.tasks[number].flows_not_asked += 1;
         }
     }
@@ -191,6 +207,9 @@ impl Manager {
         let index = arrival.index;
         let flow = self.entries.flow_ref(index);
         let protocol = self.entries.hot(index).key().protocol();
+        let is_named_by_port = self
+            .class_by_port(self.tasks.number_of(number), index)
+            .is_some();
         let word = self.entries.word(number, index);
         word.pend(flow.generation);
         let counters = &mut self.counters.tasks[usize::from(number)];
@@ -198,8 +217,11 @@ impl Manager {
         let (series, task) = (&self.series, &self.config.tasks[usize::from(number)]);
         let hot = self.entries.hot(index);
         let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
-        // Who began it is not known of a flow that began mid-stream.
-        let server_port = if series.is_midstream(index) { 0 } else { port };
+        // Who began it is not known of a flow that began mid-stream; and a port is not asked to confirm itself.
+        let server_port = match series.is_midstream(index) || is_named_by_port {
+            true => 0,
+            false => port,
+        };
         let rings = &mut self.rings[ring_of(&self.config.tasks, number)];
         let ring = index as usize % rings.len();
         let ring = &mut rings[ring];

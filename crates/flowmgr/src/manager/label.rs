@@ -92,6 +92,29 @@ impl Manager {
         true
     }
 
+    /// With [`Effect::Arrival`] and several depths: whether the first label word holds the flow's label, for now or for good. An
+    /// answer takes the place of a port's label between bursts only ([`Manager::settle`]): the packets of a burst have one label.
+    pub(super) fn has_decided(&mut self, index: u32) -> bool {
+        self.entries.decided(index).is_some()
+            || self.class_by_port(0, index).is_some()
+            || self.decide(index)
+    }
+
+    /// The flow has another label than its action is of.
+    pub(super) fn note_other_label(&mut self, index: u32) {
+        if let Some(rules) = &mut self.rules {
+            rules.untell_label(index);
+        }
+        let hot = self.entries.hot_mut(index);
+        if hot.policy == self.policy {
+            hot.policy = self.policy.knowing(false);
+        }
+        // A question that is open was asked with the label before.
+        if self.entries.hot(index).policy.is_asked() {
+            self.complete_question_of(index);
+        }
+    }
+
     /// What the answers of a flow's first `count` depths come to.
     pub(crate) fn answers(&self, index: u32, count: u8) -> Answers {
         if let Some(task) = self.entries.decided(index)
@@ -123,7 +146,7 @@ impl Manager {
     /// The class of a flow's label for a task, as far as its answers say now.
     fn class_of_task(&self, task: u8, index: u32) -> Option<u16> {
         let Answers::Decided { depth } = self.answers_of(task, index, None) else {
-            return None;
+            return self.class_by_port(task, index);
         };
         let first = self.tasks.task(task).first;
         match self.entries.word(first + depth, index).read() {
@@ -218,7 +241,7 @@ impl Manager {
     }
 
     /// The depths of other tasks, of those whose labels have actions, that count for a packet of this time.
-    fn others_in_effect(&self, index: u32, time_us: i64, delay_us: i64) -> u8 {
+    fn others_in_effect(&self, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
         for number in self.config.settings.actions.other_tasks() {
             let task = self.tasks.task(number);
@@ -268,9 +291,7 @@ impl Manager {
     #[cold]
     pub(crate) fn class_of(&mut self, index: u32) -> Option<u16> {
         let hot = self.entries.hot(index);
-        if !hot.has(STATE_EMITTED)
-            || self.has_depths && self.entries.decided(index).is_none() && !self.decide(index)
-        {
+        if !hot.has(STATE_EMITTED) || self.has_depths && !self.has_decided(index) {
             return None;
         }
         match self.entries.label(index).read() {

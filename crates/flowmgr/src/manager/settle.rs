@@ -18,7 +18,7 @@ use cring::{Answers, FlowRef, Label, TASKS_MAX};
 
 use crate::config::{DEPTHS_MAX, Effect};
 use crate::entry::{Counts, LABEL_NOT_EMITTED};
-use crate::manager::Manager;
+use crate::manager::{BURST_MAX, Manager};
 use crate::record::{DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record};
 use crate::series::SeenByUnit;
 use crate::table::Occupant;
@@ -88,6 +88,8 @@ pub(crate) struct Outbox {
     /// With [`Effect::Arrival`], series on their way: their labels do not hold up
     /// the events.
     awaited: VecDeque<Awaited>,
+    /// With [`Effect::Arrival`], labels that were there with their flows' first packets, since the last settling.
+    given: VecDeque<Awaited>,
     /// Where among them the next look for labels out of order begins.
     awaited_at: usize,
     /// With several depths, of each report among the events.
@@ -102,10 +104,16 @@ impl Outbox {
             Effect::Arrival => Manager::SPARE_ENTRIES.max(2 * slots),
             Effect::PacketTime { .. } => 0,
         };
+        // A burst begins as many flows as it has packets.
+        let given = match effect {
+            Effect::Arrival => BURST_MAX * TASKS_MAX,
+            Effect::PacketTime { .. } => 0,
+        };
         Outbox {
             effect,
             events: VecDeque::with_capacity(Manager::SPARE_ENTRIES),
             awaited: VecDeque::with_capacity(awaited),
+            given: VecDeque::with_capacity(given),
             awaited_at: 0,
             in_effect: VecDeque::new(),
         }
@@ -120,6 +128,14 @@ impl Outbox {
         match self.effect {
             Effect::Arrival => self.awaited.push_back(awaited),
             Effect::PacketTime { .. } => self.events.push_back(Event::Label(awaited)),
+        }
+    }
+
+    /// A label that is there already.
+    pub fn say_given(&mut self, given: Awaited) {
+        match self.effect {
+            Effect::Arrival => self.given.push_back(given),
+            Effect::PacketTime { .. } => self.events.push_back(Event::Label(given)),
         }
     }
 
@@ -182,7 +198,10 @@ impl Manager {
                 }
             }
         }
-        self.emit_labels_out_of_order(now_ns, &mut out);
+        if self.outbox.events.is_empty() {
+            self.emit_given_labels(now_ns, &mut out);
+            self.emit_labels_out_of_order(now_ns, &mut out);
+        }
         settled
     }
 
@@ -208,15 +227,19 @@ impl Manager {
         }
     }
 
+    /// Emits labels that were there at once. As the ones out of order, only where every flow that has ended is finalized.
+    fn emit_given_labels(&mut self, now_ns: u64, out: &mut Out<'_>) {
+        while let Some(given) = self.outbox.given.pop_front() {
+            self.emit_label(given, now_ns, out);
+        }
+    }
+
     /// Emits labels among a few of those that are awaited, in turn: a cache hit or a faster device must not wait behind
     /// a device that is slow or hangs.
     ///
     /// Only where every flow that has ended is finalized: otherwise the label of a flow could come before that of an earlier flow
     /// with the same addresses and ports, whose mark would then be the last to be set.
     fn emit_labels_out_of_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
-        if !self.outbox.events.is_empty() {
-            return;
-        }
         for _ in 0..self.outbox.awaited.len().min(LABELS_LOOKED_AT) {
             if self.outbox.awaited_at >= self.outbox.awaited.len() {
                 self.outbox.awaited_at = 0;
@@ -279,17 +302,36 @@ impl Manager {
         self.entries.word(task, flow.index).label(flow.generation)
     }
 
-    /// Says that a flow got its label, once.
+    /// Says that a flow got its label, once; that of its port, and another one that contradicts it, each once.
     fn emit_label(&mut self, awaited: Awaited, now_ns: u64, out: &mut Out<'_>) {
-        let Some((awaited, decided_by)) = self.deciding(awaited) else {
-            return;
-        };
+        if let Some(by_port) = self.named_by_port(awaited) {
+            self.say_label(by_port, by_port.task, now_ns, out);
+        }
+        if let Some((awaited, decided_by)) = self.deciding(awaited) {
+            self.say_label(awaited, decided_by, now_ns, out);
+        }
+    }
+
+    /// The label that its port gave the flow of an answer, for the same task.
+    fn named_by_port(&self, Awaited { flow, task }: Awaited) -> Option<Awaited> {
+        let number = self.tasks.number_of(task);
+        let task = self.tasks.task(number).first;
+        let awaited = Awaited { flow, task };
+        // The entry may be another flow's by now.
+        self.label_of(awaited)?;
+        self.class_by_port(number, flow.index).map(|_| awaited)
+    }
+
+    fn say_label(&mut self, awaited: Awaited, decided_by: u8, now_ns: u64, out: &mut Out<'_>) {
         let Awaited { flow, task } = awaited;
         if self.entries.time_to_label_us(task, flow.index) != LABEL_NOT_EMITTED {
             return;
         }
         let emitted_at = self.entries.emitted_at(decided_by, flow.index);
+        let is_by_port = self.config.tasks[usize::from(decided_by)].is_of_ports()
+            && !self.is_labelled_by_rule(flow.index);
         let (time_us, took_us) = match self.config.effect {
+            _ if is_by_port => (self.entries.cold(flow.index).first_us, 0),
             Effect::Arrival => {
                 let took_ns = now_ns.saturating_sub(emitted_at as u64);
                 (self.arrivals.time_us(now_ns), took_ns / 1000)
@@ -312,8 +354,8 @@ impl Manager {
             &mut counters[usize::from(task)].labels_given,
             decision.class,
         );
-        let is_by_rule = decision.decided_by == DecidedBy::Rule;
-        counters[usize::from(decided_by)].flows_decided += u64::from(!is_by_rule);
+        let is_answer = !matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule);
+        counters[usize::from(decided_by)].flows_decided += u64::from(is_answer);
         let number = self.tasks.number_of(task);
         match number {
             0 if self.rules.is_some() => self.ask_for_label(flow.index),
@@ -353,6 +395,9 @@ impl Manager {
         let Answers::Decided { depth } = answers else {
             return None;
         };
+        let contradicts = depth > 0
+            && self.class_by_port(number, flow.index).is_some()
+            && !self.entries.contradicts(first, flow.index);
         match (number, self.config.effect) {
             // The walk looks at the first word alone.
             (0, Effect::Arrival) => {
@@ -360,6 +405,9 @@ impl Manager {
             }
             (0, Effect::PacketTime { .. }) => self.entries.set_decided(flow.index, depth),
             _ => self.entries.set_decided_of(first, flow.index, depth),
+        }
+        if contradicts {
+            self.note_contradiction(number, flow.index);
         }
         Some((Awaited { flow, task: first }, first + depth))
     }
@@ -382,7 +430,9 @@ impl Manager {
                 task: self.deepest_complete(number, report.series_seen),
             };
             // A label that is still on its way is not of this record, though its series is complete.
-            if self.was_complete(first, report.series_seen) && !self.is_on_its_way(awaited) {
+            let is_known =
+                self.class_by_port(number, flow.index).is_some() || !self.is_on_its_way(awaited);
+            if self.was_complete(first, report.series_seen) && is_known {
                 // Live, an earlier label that is still on its way may have kept this one from being said.
                 self.emit_label(awaited, now_ns, out);
                 decisions[usize::from(number)] = self.decision(Awaited { flow, task: first });
@@ -396,7 +446,7 @@ impl Manager {
             }
             false => report.in_effect,
         };
-        self.confirm(decision, report.in_effect, labelled);
+        self.confirm(flow.index, decision, report.in_effect, labelled);
         self.counters.flows_ended[EndReason::Active as usize] += 1;
         if let Some(out) = out {
             let mut record = FlowRecord {
@@ -421,9 +471,14 @@ impl Manager {
     }
 
     /// Packets promised as labelled are so, and it is known by now with which class: those that the label counts for. The
-    /// others turn out unlabelled.
-    fn confirm(&mut self, decision: Option<Decision>, promised: InEffect, labelled: InEffect) {
-        // A port names a flow at its end, and nothing before.
+    /// others turn out unlabelled, or had the label of their flow's port.
+    fn confirm(
+        &mut self,
+        index: u32,
+        decision: Option<Decision>,
+        promised: InEffect,
+        labelled: InEffect,
+    ) {
         let decision = decision.filter(|it| it.decided_by != DecidedBy::Port);
         let labelled = match decision {
             Some(_) => labelled,
@@ -433,9 +488,19 @@ impl Manager {
         if let Some(of_class) = self.counters.labelled_by_class.get_mut(class) {
             of_class.add(labelled.packets, labelled.bytes);
         }
-        let unlabelled = promised.packets - labelled.packets;
-        self.counters.verdicts.retract_labelled(unlabelled);
-        self.counters.labelled_bytes -= promised.bytes - labelled.bytes;
+        let others = InEffect {
+            packets: promised.packets - labelled.packets,
+            bytes: promised.bytes - labelled.bytes,
+        };
+        if let Some(class) = self.class_by_port(0, index) {
+            let by_class = &mut self.counters.labelled_by_class;
+            if let Some(of_class) = by_class.get_mut(usize::from(class)) {
+                of_class.add(others.packets, others.bytes);
+            }
+            return;
+        }
+        self.counters.verdicts.retract_labelled(others.packets);
+        self.counters.labelled_bytes -= others.bytes;
     }
 
     /// The first depth of a task, or the greatest whose series was complete with so many elements.
@@ -461,7 +526,7 @@ impl Manager {
 }
 
 /// One more of a class. A class beyond those of the task, which no device that passed its checks gives, is not counted.
-fn count_class(by_class: &mut [u64], class: u16) {
+pub(super) fn count_class(by_class: &mut [u64], class: u16) {
     if let Some(count) = by_class.get_mut(usize::from(class)) {
         *count += 1;
     }

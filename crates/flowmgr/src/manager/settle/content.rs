@@ -1,12 +1,12 @@
 //! What records say: the label of a flow, its counts, its series.
 
-use cring::{Answers, Feature, Label};
+use cring::{Answers, Feature, Label, Source};
 
 use super::Awaited;
 use crate::config::OTHERS_MAX;
 use crate::entry::LABEL_NOT_EMITTED;
 use crate::manager::Manager;
-use crate::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, SeriesRecord};
+use crate::record::{Decision, EndReason, FlowName, FlowRecord, SeriesRecord};
 
 impl Manager {
     /// The first task's label of a flow of the table as far as its answers say now, whether or not its record was made.
@@ -17,7 +17,8 @@ impl Manager {
         let task = match self.has_depths {
             true => match self.answers(index, self.depths.count()) {
                 Answers::Decided { depth: task } => task,
-                Answers::Pending | Answers::Unsure { .. } => return None,
+                _ if self.class_by_port(0, index).is_some() => 0,
+                _ => return None,
             },
             false => 0,
         };
@@ -43,10 +44,12 @@ impl Manager {
         if depths == 1 {
             return self.answer(awaited, time_to_label_us);
         }
-        let depth = match number {
-            0 => self.entries.decided(flow.index)?,
-            _ => self.entries.decided_of(task, flow.index)?,
+        let decided = match number {
+            0 => self.entries.decided(flow.index),
+            _ => self.entries.decided_of(task, flow.index),
         };
+        let by_port = self.class_by_port(number, flow.index).map(|_| 0);
+        let depth = decided.or(by_port)?;
         let task = task + depth;
         self.answer(Awaited { flow, task }, time_to_label_us)
     }
@@ -63,20 +66,19 @@ impl Manager {
                 source,
                 model,
             } => {
-                let is_by_rule = awaited.task == 0 && self.is_labelled_by_rule(awaited.flow.index);
-                let (decided_by, depth) = match is_by_rule {
-                    true => (DecidedBy::Rule, 0),
-                    false => {
-                        let task = &self.config.tasks[usize::from(awaited.task)];
-                        (source.into(), task.k as u8)
-                    }
+                let Awaited { flow, task } = awaited;
+                let depth = match source {
+                    Source::Port | Source::Rule => 0,
+                    Source::Model | Source::Cache => self.config.tasks[usize::from(task)].k as u8,
                 };
+                let first = self.tasks.task(self.tasks.number_of(task)).first;
                 Some(Decision {
                     class,
                     confidence,
-                    decided_by,
+                    decided_by: source.into(),
                     depth,
                     model,
+                    contradicts: self.entries.contradicts(first, flow.index),
                     time_to_label_us,
                 })
             }

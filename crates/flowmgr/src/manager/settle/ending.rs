@@ -20,8 +20,9 @@ impl Manager {
             .as_ref()
             .is_some_and(|rules| rules.is_unasked(index));
         counters.flows_unasked += u64::from(is_unasked);
+        let first_asked = &self.config.tasks[usize::from(self.tasks.task(0).first_asked)];
         counters.flows_short +=
-            u64::from(!is_unasked && self.series.seen(index, 0) < self.config.tasks[0].k);
+            u64::from(!is_unasked && self.series.seen(index, 0) < first_asked.k);
         let is_one_way =
             self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
@@ -59,7 +60,7 @@ impl Manager {
             true => self.tagged_of(flow, &self.in_effect_by_depth(index)),
             false => promised,
         };
-        self.confirm(decision, promised, labelled);
+        self.confirm(index, decision, promised, labelled);
         if let Some(out) = out {
             let mut record = self.flow_record(index, reason);
             record.decision = decision;
@@ -100,7 +101,8 @@ impl Manager {
     }
 
     /// The same where there are several depths: the label of an ended flow, by an answer that is sure, or by the last one.
-    /// One that ended before, and whose answers were not sure, is named by its port, or else by the best of them.
+    /// One that ended before, and whose answers were not sure, is named by its port, or else by the best of them. Where the port has
+    /// named it with its first packet, that stands unless an answer contradicts it.
     fn finalize_depths(
         &mut self,
         flow: FlowRef,
@@ -133,7 +135,12 @@ impl Manager {
                 if is_unknown && let Some(by_port) = self.name_by_port(flow.index) {
                     return Some(by_port);
                 }
+                self.counters.flows_by_port += u64::from(decision.decided_by == DecidedBy::Port);
                 decision
+            }
+            Answers::ByPort => {
+                self.counters.flows_by_port += 1;
+                self.decision(Awaited { flow, task: 0 })?
             }
             Answers::Unsure { best: Some(task) } => {
                 if let Some(by_port) = self.name_by_port(flow.index) {
@@ -147,37 +154,6 @@ impl Manager {
         let counters = &mut self.counters.tasks[0];
         count_class(&mut counters.flows_labelled, decision.class);
         Some(decision)
-    }
-
-    /// The label that the port of its server gives an ended flow. Only if something was said on it: a SYN that nobody
-    /// answers is not what the port is for. Of a flow that began mid-stream nobody knows which end is the server. The table of
-    /// ports is part of the first task's model, so it names the flows that this task is asked about.
-    #[inline]
-    fn name_by_port(&mut self, index: u32) -> Option<Decision> {
-        let has_conditions = self.tasks.has_conditions || self.rules.is_some();
-        if self.config.ports.is_empty()
-            || self.series.seen(index, 0) == 0
-            || self.series.is_midstream(index)
-            || (has_conditions && !self.is_asked(index, 0))
-        {
-            return None;
-        }
-        let hot = self.entries.hot(index);
-        let (protocol, (_, (_, port))) =
-            (hot.key().protocol(), hot.key().ends(hot.is_low_forward()));
-        let ports = &self.config.ports;
-        let at = ports.binary_search_by_key(&(protocol, port), |it| (it.protocol, it.port));
-        let named = ports[at.ok()?];
-        self.counters.flows_by_port += 1;
-        count_class(&mut self.counters.tasks[0].flows_labelled, named.class);
-        Some(Decision {
-            class: named.class,
-            confidence: named.precision,
-            decided_by: DecidedBy::Port,
-            depth: 0,
-            model: 0,
-            time_to_label_us: None,
-        })
     }
 
     /// The same for all tasks but the first, in their order.
@@ -219,7 +195,9 @@ impl Manager {
         let task = first + depths - 1;
         self.emit_label(Awaited { flow, task }, now_ns, out);
         let decision = match self.answers_of(number, flow.index, None) {
-            Answers::Decided { .. } => self.decision(Awaited { flow, task: first })?,
+            Answers::Decided { .. } | Answers::ByPort => {
+                self.decision(Awaited { flow, task: first })?
+            }
             Answers::Unsure { best } => {
                 let task = first + best?;
                 self.answer(Awaited { flow, task }, None)?
