@@ -217,10 +217,14 @@ mod tests {
             contradicts,
             ..DEPTHS[0]
         };
-        let depths = [Depth::PORT, depth(None), depth(Some(5000)), depth(Some(3000))];
-        let of = |labels: &[Label]| {
-            resolve(&depths, 4, |depth| labels.get(usize::from(depth)).copied())
-        };
+        let depths = [
+            Depth::PORT,
+            depth(None),
+            depth(Some(5000)),
+            depth(Some(3000)),
+        ];
+        let of =
+            |labels: &[Label]| resolve(&depths, 4, |depth| labels.get(usize::from(depth)).copied());
         let by = |source, it: u16| Label::Class {
             class: it,
             confidence: 900,
@@ -235,16 +239,31 @@ mod tests {
         assert_eq!(of(&[port, other]), Answers::ByPort);
         assert_eq!(of(&[port, other, agrees]), Answers::ByPort);
         assert_eq!(of(&[port, other, class(2, 4999)]), Answers::ByPort);
-        assert_eq!(of(&[port, other, class(2, 5000)]), Answers::Decided { depth: 2 });
+        assert_eq!(
+            of(&[port, other, class(2, 5000)]),
+            Answers::Decided { depth: 2 }
+        );
         // As does `unknown`.
         let unknown = class(UNKNOWN, 3000);
-        assert_eq!(of(&[port, other, agrees, unknown]), Answers::Decided { depth: 3 });
-        assert_eq!(of(&[port, agrees, agrees, agrees]), Answers::Decided { depth: 0 });
+        assert_eq!(
+            of(&[port, other, agrees, unknown]),
+            Answers::Decided { depth: 3 }
+        );
+        assert_eq!(
+            of(&[port, agrees, agrees, agrees]),
+            Answers::Decided { depth: 0 }
+        );
         // Without a port's label the depths decide alone; that of a rule stands.
-        assert_eq!(of(&[Label::Unlabelled, other]), Answers::Decided { depth: 1 });
+        assert_eq!(
+            of(&[Label::Unlabelled, other]),
+            Answers::Decided { depth: 1 }
+        );
         let unsure = of(&[Label::Unlabelled, class(2, 1)]);
         assert_eq!(unsure, Answers::Unsure { best: Some(1) });
-        assert_eq!(of(&[by(Source::Rule, UNKNOWN)]), Answers::Decided { depth: 0 });
+        assert_eq!(
+            of(&[by(Source::Rule, UNKNOWN)]),
+            Answers::Decided { depth: 0 }
+        );
     }
 
     #[test]

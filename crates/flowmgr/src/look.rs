@@ -197,7 +197,10 @@ impl Manager {
             series,
             answers,
             decided: match self.has_depths {
-                true => self.entries.decided(index).and_then(|depth| depth.checked_sub(first_asked)),
+                true => self
+                    .entries
+                    .decided(index)
+                    .and_then(|depth| depth.checked_sub(first_asked)),
                 false => matches!(look.standing, Standing::Labelled(_)).then_some(0),
             },
             others,

@@ -153,6 +153,7 @@ fn the_last_depth_decides_and_its_answer_stands() {
 #[test]
 fn a_flow_that_ends_before_gets_its_port_or_the_best_it_has() {
     let port = PortLabel {
+        task: 0,
         protocol: wire::TCP,
         port: 80,
         class: 0,
@@ -199,6 +200,7 @@ fn ports_name_flows_with_payload_from_their_beginning() {
             ..SeriesTask::lengths(3, 3)
         }],
         ports: vec![PortLabel {
+            task: 0,
             protocol: wire::TCP,
             port: 80,
             class: 0,
