@@ -200,9 +200,23 @@ impl Bundle {
         &self.manifest.context
     }
 
-    /// What flows to some ports are, where the model has no sure answer. No protocol and port occur twice.
+    /// What flows to some ports are: from their first packet on ([`Bundle::is_ports_first`]), or where the model has no sure answer.
+    /// No protocol and port occur twice.
     pub fn ports(&self) -> &[PortLabel] {
         &self.manifest.ports
+    }
+
+    /// Whether ports name flows with their first packets, and answers may contradict them ([`Depth::contradiction`]).
+    pub fn is_ports_first(&self) -> bool {
+        self.depths()
+            .iter()
+            .any(|depth| depth.contradiction.is_some())
+    }
+
+    /// What flows to a port of a transport protocol are.
+    pub fn port(&self, protocol: u8, port: u16) -> Option<&PortLabel> {
+        let mut ports = self.ports().iter();
+        ports.find(|it| (it.protocol, it.port) == (protocol, port))
     }
 
     /// How hosts are named by the labels of their first flows; none if the bundle does not ask for that.

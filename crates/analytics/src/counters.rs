@@ -286,7 +286,8 @@ impl Counters {
                 self.cached += 1;
                 &mut self.time_to_cached_label_us
             }
-            Source::Model => {
+            // Ports and rules give their labels elsewhere.
+            Source::Model | Source::Port | Source::Rule => {
                 self.inferred += 1;
                 &mut self.time_to_inferred_label_us
             }

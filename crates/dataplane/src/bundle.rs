@@ -176,21 +176,33 @@ fn check_k(config: &Config, task: &Task, bundle: &Bundle) -> Result<(), Error> {
     )))
 }
 
-/// The tasks that make flow managers collect the bundle's series: one for each depth.
+/// The tasks that make flow managers collect the bundle's series: one for each depth, and one in front of them where ports name
+/// flows with their first packets.
 pub fn series_tasks(bundle: &Bundle) -> Vec<SeriesTask> {
-    let depths = bundle.depths().iter().enumerate();
-    let task = |(at, depth): (usize, &Depth)| SeriesTask {
+    let of_ports = bundle.is_ports_first().then(|| SeriesTask {
+        k: 0,
+        ..series_task(bundle)
+    });
+    let of_depth = |depth: &Depth| SeriesTask {
         k: depth.elements,
         sure: in_words(depth.confidence),
-        is_deeper: at > 0,
+        contradicts: depth
+            .contradiction
+            .filter(|least| *least < 1.0)
+            .map(in_words),
         ..series_task(bundle)
     };
-    depths.map(task).collect()
+    let depths = bundle.depths().iter().map(of_depth);
+    let mut tasks: Vec<SeriesTask> = of_ports.into_iter().chain(depths).collect();
+    let deeper = tasks.iter_mut().skip(1);
+    deeper.for_each(|task| task.is_deeper = true);
+    tasks
 }
 
-/// What the bundle says of ports.
-pub fn port_labels(bundle: &Bundle) -> Vec<PortLabel> {
+/// What the bundle of a task says of ports.
+pub fn port_labels(task: u8, bundle: &Bundle) -> Vec<PortLabel> {
     let label = |port: &accel::PortLabel| PortLabel {
+        task,
         protocol: port.protocol,
         port: port.port,
         class: port.label as u16,
@@ -216,6 +228,7 @@ fn series_task(bundle: &Bundle) -> SeriesTask {
         // One more for flows that are below the bundle's confidence.
         classes: bundle.labels().len() + 1,
         sure: 0,
+        contradicts: None,
         is_deeper: false,
     }
 }

@@ -13,7 +13,7 @@ use config::Config;
 use config::checked::{BatchPolicy, Capture, FlowHash};
 use recording::Recorder;
 
-use crate::bundle::{context, features, port_labels};
+use crate::bundle::{context, features};
 use crate::devices::Opener;
 use crate::placement::{Cores, Role, Thread};
 use crate::profiles::Profiles;
@@ -246,7 +246,7 @@ pub fn flow_config(
         tasks: OpenTask::series(tasks),
         asked: asked.collect(),
         inside: inside(config),
-        ports: port_labels(&tasks[0].bundle),
+        ports: OpenTask::ports(tasks),
         settings: flow_settings(
             config,
             actions(config, tasks.iter().map(|task| &task.bundle))?,

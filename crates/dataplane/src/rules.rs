@@ -368,14 +368,15 @@ impl FlowRules {
                 let slot = slot(&rules.counted, rule);
                 counts.by_rule[slot].flows += 1;
             }
+            let answer = answer(rule, &outcome, rules.unasked.of(rule));
             if rule != question.before || question.is_label_new {
                 ruled(&Ruled {
                     flow: name(question),
-                    class: question.class.or(outcome.class),
+                    class: class(question, &answer),
                     mark: outcome.mark,
                 });
             }
-            answers.push(answer(rule, &outcome, rules.unasked.of(rule)));
+            answers.push(answer);
         }
         answers
     }
@@ -428,6 +429,15 @@ fn answer(rule: Option<RuleNumber>, outcome: &Outcome, unasked: u8) -> RuleAnswe
         action: action(outcome),
         unasked: by_rule | unasked,
         class: outcome.class,
+    }
+}
+
+/// The class of a flow's label with this answer.
+fn class(question: &RuleQuestion, answer: &RuleAnswer) -> Option<u16> {
+    match question.is_by_port {
+        true if answer.class.is_none() && answer.unasked & 1 == 0 => question.class,
+        true => answer.class,
+        false => question.class.or(answer.class),
     }
 }
 

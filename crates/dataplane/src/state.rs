@@ -9,7 +9,7 @@ use accel::Bundle;
 use config::Config;
 
 use crate::profiles::Profiles;
-use crate::tasks::OpenTask;
+use crate::tasks::{self, OpenTask};
 
 /// Identity of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct TaskState {
     pub name: String,
     /// The model of all its devices; during a swap some may still have the old one.
     pub model: ModelId,
-    /// Elements of the model's depths; a swap does not change them.
+    /// As [`TaskNames::depths`](crate::tasks::TaskNames::depths); a swap does not change them.
     pub depths: Vec<usize>,
     /// Entries of all its prefix caches of one pipeline together; 0 without a cache.
     pub cache_entries: u64,
@@ -100,11 +100,10 @@ pub struct TaskState {
 
 impl TaskState {
     fn of(task: &OpenTask) -> TaskState {
-        let depths = task.bundle.depths().iter();
         TaskState {
             name: task.name.clone(),
             model: ModelId::of(&task.bundle, 0),
-            depths: depths.map(|it| it.elements).collect(),
+            depths: tasks::depths(&task.bundle),
             cache_entries: cache_entries(&task.config),
             swaps: Swaps::default(),
         }

@@ -9,12 +9,13 @@ use analytics::{After, Need, Test};
 use config::Config;
 use config::when::{Direction, Term, When};
 use cring::TaskWords;
-use flowmgr::{Actions, Asked, SeriesTask};
+use flowmgr::{Actions, Asked, PortLabel, SeriesTask};
 use policy::Label;
 
 use crate::Error;
 use crate::bundle::{
-    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, series_tasks,
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, port_labels,
+    series_tasks,
 };
 use crate::task_check::{check_tasks, names};
 
@@ -90,6 +91,14 @@ impl OpenTask {
         all.collect()
     }
 
+    /// What ports say. Of tasks behind the first only where that is with a flow's first packet.
+    pub fn ports(tasks: &[OpenTask]) -> Vec<PortLabel> {
+        let all = (0..).zip(tasks);
+        all.filter(|(number, task)| *number == 0 || task.bundle.is_ports_first())
+            .flat_map(|(number, task)| port_labels(number, &task.bundle))
+            .collect()
+    }
+
     /// The classes of each task, with their taxonomies.
     pub fn all_labels(tasks: &[OpenTask]) -> Vec<Arc<[Label]>> {
         tasks.iter().map(|task| labels(&task.bundle)).collect()
@@ -100,7 +109,7 @@ impl OpenTask {
         TaskNames {
             name: self.name.as_str().into(),
             classes: classes(&self.bundle),
-            depths: self.bundle.depths().iter().map(|it| it.elements).collect(),
+            depths: depths(&self.bundle),
         }
     }
 }
@@ -112,8 +121,14 @@ pub struct TaskNames {
     pub name: Arc<str>,
     /// Names of the classes in the order of the model's outputs, then `unknown`.
     pub classes: Arc<[String]>,
-    /// After how many elements its model is asked. Each depth is a task to flow managers.
+    /// After how many elements its model is asked; 0 in front of them where ports name flows with their first packets. Each is a
+    /// task to flow managers.
     pub depths: Vec<usize>,
+}
+
+/// [`TaskNames::depths`] of a bundle.
+pub fn depths(bundle: &Bundle) -> Vec<usize> {
+    series_tasks(bundle).iter().map(|task| task.k).collect()
 }
 
 /// What labels of all tasks do to packets; the bundles are in the order of the tasks.

@@ -204,6 +204,7 @@ fn answer(answer: &Answer) -> String {
     let what = match answer.outcome {
         Outcome::Decided => "decided",
         Outcome::NotSure => "not sure",
+        Outcome::Agrees => "agrees with the port",
         Outcome::NotNeeded => "not needed",
         Outcome::Waiting => "on its way",
         Outcome::Lost => "lost: the series was shed, or the device failed",

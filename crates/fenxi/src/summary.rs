@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use analytics::Trigger;
+use flowmgr::TaskCounters;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 use serde::{Serialize, Serializer};
@@ -219,6 +220,8 @@ struct Decided {
     by_depth: Vec<u64>,
     /// The port of the server.
     by_port: u64,
+    /// Of those by depth: an answer that contradicts the port of the server.
+    contradicting: u64,
     /// An answer that was not sure, because the flow ended before the next depth.
     unsure: u64,
     /// A rule.
@@ -228,11 +231,15 @@ struct Decided {
 impl Decided {
     /// Of the first task, whose model is asked at these depths.
     fn of(flows: &flowmgr::Counters, depths: &[usize]) -> Decided {
-        let by_depth = flows.tasks.iter().take(depths.len());
+        let (depths, by_depth) = decided_by_depth(depths, &flows.tasks);
         Decided {
-            depths: depths.to_vec(),
-            by_depth: by_depth.map(|depth| depth.flows_decided).collect(),
+            depths,
+            by_depth,
             by_port: flows.flows_by_port,
+            contradicting: flows
+                .tasks
+                .first()
+                .map_or(0, |first| first.flows_contradicting),
             unsure: flows.flows_unsure,
             by_rule: flows.flows_by_rule,
         }
@@ -247,14 +254,25 @@ impl Decided {
             0 => String::new(),
             by_rule => format!("; by rule: {by_rule}"),
         };
+        let contradicting = match self.contradicting {
+            0 => String::new(),
+            flows => format!("; contradicting the port: {flows}"),
+        };
         writeln!(
             page,
-            "decided   {}; ended while unsure: {}; by port: {}{by_rule}",
+            "decided   {}; ended while unsure: {}; by port: {}{contradicting}{by_rule}",
             by_depth(&self.depths, &self.by_depth),
             self.unsure,
             self.by_port
         )
     }
+}
+
+/// The depths at which the model is asked, without that of ports, and how many flows each has decided.
+fn decided_by_depth(depths: &[usize], counters: &[TaskCounters]) -> (Vec<usize>, Vec<u64>) {
+    let both = depths.iter().zip(counters).filter(|(depth, _)| **depth > 0);
+    both.map(|(&depth, counters)| (depth, counters.flows_decided))
+        .unzip()
 }
 
 /// After how many packets the model decided flows, and how many: `after 1, 2, 3 packets: 389, 3, 12`.

@@ -124,6 +124,14 @@ pub struct Decision {
     pub time_to_label_us: Option<u32>,
 }
 
+impl Decision {
+    /// Whether the flow's port named it with its first packet, and the model contradicted that or not.
+    pub fn is_ports_first(&self) -> bool {
+        let by_port = self.decided_by == DecidedBy::Port && self.time_to_label_us.is_some();
+        by_port || self.contradicts
+    }
+}
+
 /// A flow got its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelRecord {

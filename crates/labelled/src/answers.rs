@@ -111,6 +111,8 @@ pub struct Namer {
     /// By depth: the confidence from which on an answer is sure, as label words hold it.
     sure: Vec<u16>,
     ports: Vec<PortLabel>,
+    /// Ports name flows with their first packets.
+    is_ports_first: bool,
     /// Number of labels, which stands for unknown.
     unknown: u16,
 }
@@ -122,15 +124,24 @@ impl Namer {
         Namer {
             sure: tasks.iter().map(|task| task.sure).collect(),
             depths: Depths::of(&tasks),
-            ports: port_labels(bundle),
+            ports: port_labels(0, bundle),
+            is_ports_first: bundle.is_ports_first(),
             unknown: bundle.labels().len() as u16,
         }
     }
 
     /// The class of a flow by the rule of the data path, [`NONE`] for none, and what decided. `answers` are by depth.
     pub fn name(&self, flow: &Flow, answers: &[Option<Answer>]) -> (u16, Decider) {
-        let answer = |task: u8| answers.get(usize::from(task)).copied().flatten();
+        let by_port = self.by_port(flow).map(|class| (class, Decider::Port));
+        // The depth in front of the model's is that of the ports.
+        let answer = |task: u8| {
+            let at = usize::from(task).checked_sub(usize::from(self.is_ports_first))?;
+            answers.get(at).copied().flatten()
+        };
         let label = |task| {
+            if self.is_ports_first && task == 0 {
+                return Some(self.label_by_port(by_port));
+            }
             let answer = answer(task)?;
             let (class, confidence) = (answer.named, in_words(answer.top.min(1.0)));
             let (source, model) = (Source::Model, 0);
@@ -141,12 +152,18 @@ impl Namer {
                 model,
             })
         };
-        let by_port = self.by_port(flow).map(|class| (class, Decider::Port));
         let named = |task| answer(task).map_or(self.unknown, |answer| answer.named);
         match self.depths.resolve(self.depths.count(), label) {
+            Answers::Decided { depth: 0 } if self.is_ports_first => {
+                by_port.unwrap_or((NONE, Decider::Nothing))
+            }
+            Answers::ByPort => by_port.unwrap_or((NONE, Decider::Nothing)),
             Answers::Decided { depth: task } => {
                 let class = named(task);
                 let confidence = answer(task).map_or(0.0, |answer| answer.top);
+                if self.is_ports_first && by_port.is_some() {
+                    return (class, Decider::Depth(self.depths.elements(task)));
+                }
                 if class == self.unknown {
                     // Of a model with a single depth the answer stands, whatever it is.
                     let by_port = by_port.filter(|_| self.depths.count() > 1);
@@ -166,12 +183,24 @@ impl Namer {
         }
     }
 
-    /// What the bundle says of the flow's port. A port says nothing of a flow that has no element, and nobody knows which end
+    fn label_by_port(&self, by_port: Option<(u16, Decider)>) -> Label {
+        match by_port {
+            Some((class, _)) => Label::Class {
+                class,
+                confidence: u16::MAX,
+                source: Source::Port,
+                model: 0,
+            },
+            None => Label::Unlabelled,
+        }
+    }
+
+    /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow has no element, and nobody knows which end
     /// is the server of a flow that began mid-stream.
     fn by_port(&self, flow: &Flow) -> Option<u16> {
         let port = flow
             .port
-            .filter(|_| flow.elements > 0 && !flow.is_midstream)?;
+            .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
         let named = self
             .ports
             .iter()

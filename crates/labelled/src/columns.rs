@@ -30,6 +30,8 @@ pub struct Columns {
     context: Vec<String>,
     protocol: Option<usize>,
     server_port: Option<usize>,
+    /// Protocols and ports that name flows with their first packets.
+    ports_first: Vec<(u8, u16)>,
     flags: Option<usize>,
     midstream: Option<usize>,
     /// Times between all packets are gaps, and their flags are hexadecimal.
@@ -76,6 +78,8 @@ impl Columns {
             }
         }
         let lengths = table.column(&column(unit, "signed_length"));
+        let ports_first = bundle.ports().iter().filter(|_| bundle.is_ports_first());
+        let ports_first = ports_first.map(|it| (it.protocol, it.port));
         Ok(Columns {
             k: bundle.k(),
             counted: lengths.or(features.first().map(|(_, at)| *at)).unwrap_or(0),
@@ -84,6 +88,7 @@ impl Columns {
             context: bundle.context().to_vec(),
             protocol: table.column("proto"),
             server_port: table.column("dport"),
+            ports_first: ports_first.collect(),
             flags: table.column("flags"),
             midstream: table.column("midstream"),
             has_gaps,
@@ -176,11 +181,17 @@ impl Columns {
             return Ok(());
         }
         let is_midstream = self.is_midstream(row)?;
+        let is_named = match self.ports_first.is_empty() {
+            true => false,
+            false => self
+                .port(row)?
+                .is_some_and(|port| self.ports_first.contains(&port)),
+        };
         for name in &self.context {
             to.push(match name.as_str() {
                 "protocol" => f32::from(self.protocol(row)?),
-                // Of a flow that began mid-stream nobody knows which end is the server.
-                _ if is_midstream => 0.0,
+                // Of a flow that began mid-stream nobody knows which end is the server, and a port does not confirm itself.
+                _ if is_midstream || is_named => 0.0,
                 _ => f32::from(number::<u16>(row, "dport", self.server_port)?),
             });
         }

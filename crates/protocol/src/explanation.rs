@@ -131,6 +131,8 @@ pub enum Outcome {
     Decided,
     /// The answer was not sure enough.
     NotSure,
+    /// It agrees with the port that named the flow.
+    Agrees,
     /// There is an answer, but a shallower depth had decided.
     NotNeeded,
     /// The series is on its way.

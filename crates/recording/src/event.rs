@@ -22,7 +22,7 @@ use super::settings::{FlowSettings, SeriesStart, SwapForm};
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
 /// No packet socket gives a longer frame.

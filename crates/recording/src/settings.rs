@@ -69,12 +69,14 @@ struct TaskForm {
     midstream: bool,
     classes: usize,
     sure: u16,
+    contradicts: Option<u16>,
     is_deeper: bool,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "PortLabel")]
 struct PortForm {
+    task: u8,
     protocol: u8,
     port: u16,
     class: u16,

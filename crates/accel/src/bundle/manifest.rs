@@ -78,6 +78,7 @@ struct RawManifest {
     midstream: bool,
     depths: Option<Vec<i64>>,
     confidence: Option<Vec<f64>>,
+    contradiction: Option<Vec<f64>>,
     context: Option<Vec<String>>,
     input: Tensor,
     context_input: Option<Tensor>,
@@ -201,7 +202,9 @@ impl Manifest {
             ));
         }
         check_features(&raw.features)?;
-        let depths = options::depths(raw.depths.as_deref(), raw.confidence.as_deref(), k)?;
+        let mut depths = options::depths(raw.depths.as_deref(), raw.confidence.as_deref(), k)?;
+        let are_named = raw.depths.is_some();
+        options::contradiction(&mut depths, are_named, raw.contradiction.as_deref())?;
         let (context, context_input_name) =
             options::context(raw.context, raw.context_input, &raw.input.name)?;
         let (labels, has_unknown) = without_unknown(raw.labels)?;

@@ -420,7 +420,13 @@ fn labels(bundle: &Bundle) -> Vec<String> {
 /// Flow managers know from the start after how many elements an answer is sure.
 fn depths(bundle: &Bundle) -> Vec<String> {
     let depths = bundle.depths().iter();
-    let text = |depth: &Depth| format!("{} (sure from {})", depth.elements, depth.confidence);
+    let text = |depth: &Depth| {
+        let sure = format!("{} (sure from {})", depth.elements, depth.confidence);
+        match depth.contradiction {
+            Some(least) => format!("{sure} (contradicts ports from {least})"),
+            None => sure,
+        }
+    };
     depths.map(text).collect()
 }
 

@@ -198,15 +198,21 @@ static CATALOGUE: &[Row] = &[
         |view| pipelines(view, |sums, pipeline| {
             let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
             tasks.flat_map(|(sums, task)| {
-                let depths = task.depths.iter().zip(&sums.decided);
+                let depths = task.depths.iter().zip(&sums.decided).filter(|(depth, _)| **depth > 0);
                 depths.map(|(depth, flows)| count(&[pipeline, &task.name, &depth.to_string()], *flows))
             }).collect()
         })),
     metric(C, "fenxi_flows_undecided_total", "flows", &["pipeline", "named_by"],
-        "Ended flows that no answer of the first task decided and that were named all the same: port, by their server's port; unsure, by an answer that was not sure.",
+        "Ended flows that no answer of the first task decided and that are named all the same: port, by their server's port; unsure, by an answer that was not sure.",
         |view| pipelines(view, |sums, pipeline| [("port", sums.flows.counters.flows_by_port), ("unsure", sums.flows.counters.flows_unsure)]
             .map(|(by, flows)| count(&[pipeline, by], flows)).into())),
 
+    metric(C, "fenxi_flows_contradicting_total", "flows", &["pipeline", "task"],
+        "Flows that their server's port named with the first packet, and whose label is another one since an answer of the model contradicted the port.",
+        |view| pipelines(view, |sums, pipeline| {
+            let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
+            tasks.map(|(sums, task)| count(&[pipeline, &task.name], sums.flows.flows_contradicting)).collect()
+        })),
     metric(C, "fenxi_flows_by_rule_total", "flows", &["pipeline", "what"],
         "Flows about which no model was asked because of a rule: labelled, the rule gave a label; unasked, they ended without having been asked about, with a label of a rule or without.",
         |view| pipelines(view, |sums, pipeline| [("labelled", sums.flows.counters.flows_by_rule), ("unasked", sums.flows.counters.flows_unasked)]

@@ -16,7 +16,7 @@ use dataplane::run::Run;
 use dataplane::sink::Sink;
 use dataplane::tasks::OpenTask;
 use flowmgr::Rss;
-use flowmgr::record::{LabelRecord, Record};
+use flowmgr::record::{DecidedBy, LabelRecord, Record};
 use packetio::sharded::{Owner, share};
 use packetio::{
     Direction, DpdkSettings, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings,
@@ -286,7 +286,10 @@ struct ToKernel(Vec<Enough>);
 
 impl Sink for ToKernel {
     fn record(&mut self, record: &Record) {
-        if let Record::Label(LabelRecord { flow, .. }) = record {
+        // A port's label says nothing of what the model is still to be asked.
+        if let Record::Label(LabelRecord { flow, decision, .. }) = record
+            && decision.decided_by != DecidedBy::Port
+        {
             let ends = [flow.source, flow.destination];
             self.0.iter().for_each(|it| it.of(flow.protocol, ends));
         }

@@ -340,6 +340,7 @@ mod tests {
             task,
             time_us: 0,
             decision: Decision {
+                contradicts: false,
                 class,
                 confidence: 0,
                 decided_by: DecidedBy::Model,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::series::{Cache, Device, Phases, Series, Slo};
 use super::times::Quantiles;
-use super::{Batches, batches, batches_line, by_depth, labels_line};
+use super::{Batches, batches, batches_line, by_depth, decided_by_depth, labels_line};
 use crate::outcome::Outcome;
 
 /// One task of several.
@@ -53,12 +53,13 @@ impl Task {
             .first()
             .map_or(&[][..], |first| &first.flows_labelled);
         let labels = names.classes.iter().cloned().zip(labelled.iter().copied());
+        let (asked, decided) = decided_by_depth(&names.depths, depths);
         Task {
             name: names.name.to_string(),
             series: Series::of(depths, series),
             labels: labels.collect(),
-            depths: names.depths.clone(),
-            decided_by_depth: depths.iter().map(|depth| depth.flows_decided).collect(),
+            depths: asked,
+            decided_by_depth: decided,
             batches: batches(series),
             cache: Cache::of(&series.cache),
             devices: series.devices.iter().map(Device::of).collect(),

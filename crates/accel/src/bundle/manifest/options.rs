@@ -1,4 +1,4 @@
-//! The keys of `model.toml` that a bundle may leave out: depths, context, ports and hosts.
+//! The keys of `model.toml` that a bundle may leave out: depths, contradiction, context, ports and hosts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,6 +28,9 @@ pub struct Depth {
     pub elements: usize,
     /// An answer at this depth is sure if its confidence is at least this number, 0 to 1.
     pub confidence: f32,
+    /// Where ports name flows with their first packets, an answer of another class contradicts the port if its confidence is at
+    /// least this number, 0 to 1; none does if it is 1.
+    pub contradiction: Option<f32>,
 }
 
 /// What flows to a port are, where the model has no sure answer.
@@ -97,6 +100,33 @@ pub(super) struct RawPort {
     precision: f64,
 }
 
+/// Adds `contradiction`, a number for each of the depths that the bundle names.
+pub(super) fn contradiction(
+    depths: &mut [Depth],
+    are_named: bool,
+    contradiction: Option<&[f64]>,
+) -> Result<(), Problem> {
+    let refuse = |problem: String| Err(("contradiction".to_owned(), problem));
+    let Some(contradiction) = contradiction else {
+        return Ok(());
+    };
+    if !are_named {
+        let problem = "is given without depths; name the depths that it belongs to, or remove it";
+        return refuse(problem.to_owned());
+    }
+    if contradiction.len() != depths.len() {
+        let (found, expected) = (contradiction.len(), depths.len());
+        return refuse(format!(
+            "has {found} entries, but must have {expected}, one for each depth"
+        ));
+    }
+    for (at, (depth, &least)) in depths.iter_mut().zip(contradiction).enumerate() {
+        check_range(|| format!("contradiction[{at}]"), least)?;
+        depth.contradiction = Some(least as f32);
+    }
+    Ok(())
+}
+
 /// Checks `depths` against `confidence` and `k`. Without the two keys the model is asked once, after `k` elements.
 pub(super) fn depths(
     depths: Option<&[i64]>,
@@ -111,6 +141,7 @@ pub(super) fn depths(
             return Ok(vec![Depth {
                 elements,
                 confidence,
+                contradiction: None,
             }]);
         }
         (Some(_), None) => {
@@ -149,6 +180,7 @@ pub(super) fn depths(
         .map(|(&elements, &confidence)| Depth {
             elements: elements as usize,
             confidence: confidence as f32,
+            contradiction: None,
         })
         .collect())
 }

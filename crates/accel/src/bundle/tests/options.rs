@@ -26,6 +26,7 @@ fn a_bundle_without_depths_answers_once() {
     let depth = Depth {
         elements: 3,
         confidence: 0.0,
+        contradiction: None,
     };
     assert_eq!(bundle.depths(), [depth]);
 }
@@ -55,6 +56,33 @@ fn a_model_may_be_asked_at_some_of_its_depths() {
     for wrong in [&[4][..], &[2, 4], &[0, 3]] {
         let refused: NoSuchDepths = at(wrong).unwrap_err();
         assert_eq!(refused.depths, [1, 2, 3], "{wrong:?}");
+    }
+}
+
+#[test]
+fn answers_may_contradict_ports_at_each_depth() {
+    let depths = "depths = [1, 3]\nconfidence = [0.75, 0.5]\n";
+    let bundle = opened(&with(depths, PORT));
+    assert!(!bundle.is_ports_first() && bundle.port(17, 53).is_some());
+    let bundle = opened(&with(&format!("{depths}contradiction = [1.0, 0.9]"), PORT));
+    assert!(bundle.is_ports_first() && bundle.port(6, 53).is_none());
+    let at = bundle.depths().iter().map(|depth| depth.contradiction);
+    assert_eq!(at.collect::<Vec<_>>(), [Some(1.0), Some(0.9)]);
+    for (lines, parts) in [
+        (
+            "contradiction = [0.9]",
+            &["contradiction is given without depths"][..],
+        ),
+        (
+            &format!("{depths}contradiction = [0.9]"),
+            &["contradiction has 1 entries", "must have 2"],
+        ),
+        (
+            &format!("{depths}contradiction = [0.9, 1.5]"),
+            &["contradiction[1] is 1.5", "must be 0 to 1"],
+        ),
+    ] {
+        lines_refused(lines, PORT, parts);
     }
 }
 

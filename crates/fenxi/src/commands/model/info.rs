@@ -60,11 +60,23 @@ fn page(bundle: &Bundle) -> String {
     line("min_confidence", bundle.min_confidence().to_string());
     if bundle.depths().len() > 1 {
         for depth in bundle.depths() {
-            let sure = format!("{:<15} sure from {}", depth.elements, depth.confidence);
+            let mut sure = format!("{:<15} sure from {}", depth.elements, depth.confidence);
+            match depth.contradiction {
+                Some(least) if least < 1.0 => sure += &format!(", contradicts ports from {least}"),
+                Some(_) => sure += ", contradicts no port",
+                None => {}
+            }
             line("depth", sure);
         }
     }
-    line("ports", bundle.ports().len().to_string());
+    let ports = bundle.ports().len();
+    line(
+        "ports",
+        match bundle.is_ports_first() {
+            true => format!("{ports:<15} name flows with their first packets"),
+            false => ports.to_string(),
+        },
+    );
     if let Some(hosts) = bundle.hosts() {
         let text = format!(
             "by their first {} flows, at least {}, from {}",
@@ -86,8 +98,13 @@ fn as_json(bundle: &Bundle) -> Value {
         |name| json!({"name": name, "shape": ["N", shape.context], "fields": bundle.context()}),
     );
     let depths = bundle.depths().iter();
-    let depths = depths
-        .map(|depth| json!({"elements": depth.elements, "confidence": decimal(depth.confidence)}));
+    let depths = depths.map(|depth| {
+        json!({
+            "elements": depth.elements,
+            "confidence": decimal(depth.confidence),
+            "contradiction": depth.contradiction.map(decimal),
+        })
+    });
     let ports = bundle.ports().iter().map(|port| {
         json!({
             "protocol": port.protocol,

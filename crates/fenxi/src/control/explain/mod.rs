@@ -11,7 +11,7 @@ mod why;
 
 use accel::Bundle;
 use config::Config;
-use cring::{Feature, Label, Series, Source};
+use cring::{Feature, Label, Series};
 use flowmgr::Wanted;
 use flowmgr::record::DecidedBy;
 
@@ -131,6 +131,7 @@ fn flag_names(flags: u16) -> String {
 fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
     let seen = subject.series.as_ref().map_or(0, |series| series.k());
     let decided = decided_at(subject, bundle);
+    let by_port = port_first(subject, bundle).map(|port| port.label as u16);
     let depths = bundle.depths().iter().enumerate();
     let answer = |(at, depth): (usize, &accel::Depth)| {
         let word = subject
@@ -139,8 +140,13 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
             .and_then(|answers| answers.get(at))
             .copied();
         // Once a deeper one has decided, the first label word holds its answer.
-        let is_own = at != 0 || decided.is_none_or(|decided| decided == 0);
+        let is_own =
+            at != 0 || bundle.is_ports_first() || decided.is_none_or(|decided| decided == 0);
         let own = word.filter(|_| is_own);
+        let sure_from = match by_port {
+            Some(_) => depth.contradiction.unwrap_or(depth.confidence),
+            None => depth.confidence,
+        };
         let (label, confidence, by) = match own {
             Some(Label::Class {
                 class,
@@ -150,10 +156,7 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
             }) => (
                 Some(class_name(bundle, class)),
                 Some(f64::from(confidence) / f64::from(u16::MAX)),
-                Some(match source {
-                    Source::Model => "model".to_owned(),
-                    Source::Cache => "cache".to_owned(),
-                }),
+                Some(DecidedBy::from(source).name().to_owned()),
             ),
             _ if decided == Some(at) => (
                 subject.row.label.clone(),
@@ -164,15 +167,31 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
         };
         Answer {
             depth: depth.elements,
-            outcome: outcome(word, at, depth.elements, decided, seen),
+            outcome: match by_port.is_some_and(|port| own_class(own) == Some(port)) {
+                true => Outcome::Agrees,
+                false => outcome(word, at, depth.elements, decided, seen),
+            },
             label,
             confidence,
             by,
-            sure_from: f64::from(depth.confidence),
+            sure_from: f64::from(sure_from),
             probabilities: probabilities(asked, bundle, at),
         }
     };
     depths.map(answer).collect()
+}
+
+fn own_class(own: Option<Label>) -> Option<u16> {
+    match own {
+        Some(Label::Class { class, .. }) => Some(class),
+        _ => None,
+    }
+}
+
+/// What the flow's port says, where it named the flow with its first packet.
+fn port_first<'a>(subject: &Subject, bundle: &'a Bundle) -> Option<&'a accel::PortLabel> {
+    let decision = subject.decision.filter(|it| it.is_ports_first());
+    decision.and_then(|_| bundle.port(subject.name.protocol, subject.name.destination.1))
 }
 
 /// Place of the depth whose answer is the flow's label; `None`: none is, or the port decided.

@@ -129,7 +129,10 @@ impl Subject {
         row.label = label.as_ref().map(|it| it.label.clone());
         row.confidence = label.as_ref().map(|it| it.confidence);
         row.decided_by = label.map(|it| it.decided_by);
-        let of_records = self.series.filter(|_| takes_records);
+        let mut of_records = self.series.filter(|_| takes_records);
+        if let Some(series) = &mut of_records {
+            series.server_port = server_port(&self.name, self.midstream, of_task.decision);
+        }
         Subject {
             row,
             decision: of_task.decision,
@@ -163,7 +166,10 @@ impl Subject {
             labelled_us: known.labelled_us,
             standing: None,
             ended: known.ended,
-            series: series.map(|series| of_record(series, &known.flow, known.midstream)),
+            series: series.map(|series| {
+                let port = server_port(&known.flow, known.midstream, known.decision);
+                of_record(series, known.flow.protocol, port)
+            }),
             answers: None,
             decided: None,
             rule: None,
@@ -175,8 +181,16 @@ impl Subject {
     }
 }
 
+/// The port that a model is told of: none of a flow that began mid-stream, and not the one that named the flow.
+fn server_port(flow: &FlowName, midstream: bool, decision: Option<Decision>) -> u16 {
+    match midstream || decision.is_some_and(|it| it.is_ports_first()) {
+        true => 0,
+        false => flow.destination.1,
+    }
+}
+
 /// The series of a record, as the model gets it.
-fn of_record(record: &SeriesRecord, flow: &FlowName, midstream: bool) -> Series {
+fn of_record(record: &SeriesRecord, protocol: u8, server_port: u16) -> Series {
     let present = [
         (Feature::SignedLength, true),
         (Feature::PayloadLength, record.payloads.is_some()),
@@ -186,8 +200,8 @@ fn of_record(record: &SeriesRecord, flow: &FlowName, midstream: bool) -> Series 
     let features = present.into_iter().filter(|(_, is_there)| *is_there);
     let features: Features = features.map(|(feature, _)| feature).collect();
     let k = record.lengths.len().min(cring::K_MAX);
-    let mut series = Series::new(flow.protocol, k, features);
-    series.server_port = if midstream { 0 } else { flow.destination.1 };
+    let mut series = Series::new(protocol, k, features);
+    series.server_port = server_port;
     for (at, length) in record.lengths.iter().take(k).enumerate() {
         series.set_signed(at, *length);
     }
@@ -232,7 +246,8 @@ mod tests {
             destination: ([10, 0, 0, 2].into(), 443),
             first_us: 0,
         };
-        let series = of_record(&record, &flow, false);
+        let of_record = |midstream| of_record(&record, 6, server_port(&flow, midstream, None));
+        let series = of_record(false);
         assert_eq!(series.signed_lengths().collect::<Vec<_>>(), [60, -1500, 40]);
         assert_eq!(
             series.inter_arrivals_us().collect::<Vec<_>>(),
@@ -241,6 +256,6 @@ mod tests {
         assert_eq!(series.channel(Feature::PayloadLength), [20, 1460, 0]);
         assert!(series.channel(Feature::TcpFlags).is_empty());
         assert_eq!((series.server_port, series.protocol), (443, 6));
-        assert_eq!(of_record(&record, &flow, true).server_port, 0);
+        assert_eq!(of_record(true).server_port, 0);
     }
 }

@@ -165,8 +165,9 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
 fn decision(tasks: &[AskedTask], task: usize) -> Option<Option<Decision>> {
     let subject = &tasks[task].subject;
     match (subject.decision, subject.standing) {
-        // A port or a rule named the flow, which is nothing that the model said.
-        (Some(it), _) if matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule) => None,
+        // A port at the end, or a rule named the flow, which is nothing that the model said.
+        (Some(it), _) if it.decided_by == DecidedBy::Rule => None,
+        (Some(it), _) if it.decided_by == DecidedBy::Port && !it.is_ports_first() => None,
         (Some(decision), _) => Some(Some(decision)),
         (None, Some(Standing::Lost)) => Some(None),
         (None, _) => None,

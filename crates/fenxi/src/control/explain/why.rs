@@ -6,7 +6,7 @@ use dataplane::devices::thresholds;
 use flowmgr::Standing;
 use flowmgr::record::{DecidedBy, Decision, EndReason};
 
-use super::{Asked, Subject, class_name};
+use super::{Asked, Subject, class_name, port_first};
 
 /// Why the flow has its label or none, and what the user can do; the latter may be empty. `config` is the task's.
 pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, String) {
@@ -33,7 +33,7 @@ fn labelled(
     let sure_from = depth.map_or(0.0, |depth| f64::from(depth.confidence));
     let is_unknown = usize::from(decision.class) >= bundle.labels().len();
     // To the precision of label words.
-    let is_sure = !is_unknown && confidence + 1e-4 >= sure_from;
+    let is_sure = decision.contradicts || !is_unknown && confidence + 1e-4 >= sure_from;
     let elements = match decision.depth {
         1 => format!(
             "the first {}",
@@ -45,7 +45,18 @@ fn labelled(
         Some(us) => format!("; the label came {:.2} ms later", us as f64 / 1e3),
         None => String::new(),
     };
+    let by_port = port_first(subject, bundle);
     let why = match decision.decided_by {
+        DecidedBy::Port if by_port.is_some() => {
+            return (
+                format!(
+                    "by port {} ({}), with the flow's first packet: no answer of the model has contradicted it; the confidence is \
+                     how often that port was right in training",
+                    subject.name.destination.1, subject.row.transport
+                ),
+                String::new(),
+            );
+        }
         DecidedBy::Port => {
             return (
                 format!(
@@ -78,6 +89,14 @@ fn labelled(
         DecidedBy::Model => {
             format!("no answer was sure; the last one, after {elements}, stands{took}")
         }
+    };
+    let why = match by_port.filter(|_| decision.contradicts) {
+        Some(port) => format!(
+            "by port {} it was {} until the model contradicted that: {why}",
+            port.port,
+            class_name(bundle, port.label as u16)
+        ),
+        None => why,
     };
     let advice = match (is_unknown, is_sure) {
         (true, _) => {

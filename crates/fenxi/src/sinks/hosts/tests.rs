@@ -33,6 +33,7 @@ fn flow(host: u8) -> FlowName {
 
 fn decision(class: u16, confidence: f64) -> Decision {
     Decision {
+        contradicts: false,
         class,
         confidence: (confidence * f64::from(u16::MAX)) as u16,
         decided_by: DecidedBy::Model,

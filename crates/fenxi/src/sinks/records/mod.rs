@@ -112,6 +112,13 @@ struct Labelled<'a> {
     depth: Option<u8>,
     model_generation: Option<u16>,
     time_to_label_us: Option<u32>,
+    #[serde(skip_serializing_if = "is_false")]
+    contradicts: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A line of the file.
@@ -295,9 +302,10 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> 
         label: names.label(decision.class),
         confidence: Some(rounded(confidence)),
         decided_by: Some(decision.decided_by.name()),
-        depth: is_answer.then_some(decision.depth),
+        depth: (is_answer || decision.is_ports_first()).then_some(decision.depth),
         model_generation: is_answer.then_some(decision.model),
         time_to_label_us: decision.time_to_label_us,
+        contradicts: decision.contradicts,
     }
 }
 
@@ -419,6 +427,7 @@ mod tests {
 
     fn decision(class: u16) -> Decision {
         Decision {
+            contradicts: false,
             class,
             confidence: 65_535,
             decided_by: DecidedBy::Model,
@@ -494,6 +503,7 @@ mod tests {
             task: 0,
             time_us: 1,
             decision: Decision {
+                contradicts: false,
                 class: 1,
                 confidence: 65_535,
                 decided_by: DecidedBy::Cache,
