@@ -182,6 +182,7 @@ fn words_of(task: u8) -> TaskWords {
         depths: vec![Depth {
             sure: 0,
             classes: CLASSES,
+            contradicts: None,
         }],
     }
 }

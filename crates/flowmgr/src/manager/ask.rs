@@ -158,7 +158,9 @@ impl Manager {
         if hot.policy.is_asked() {
             return self.asking.find(index);
         }
-        let is_first = !hot.has_packets() && hot.policy == PolicyStamp::NONE;
+        // A flow that was reported with this packet has none either, but was heard of before.
+        let is_new = !hot.has_packets() && hot.last_us == 0;
+        let is_first = is_new && hot.policy == PolicyStamp::NONE;
         let is_current = self.is_current(index);
         let cause = match (is_first, is_current) {
             (true, _) => Cause::Begun,

@@ -9,6 +9,7 @@ mod look;
 mod merged;
 mod midstream;
 mod ports;
+mod ports_first;
 mod rules;
 mod settings;
 mod tasks;

@@ -110,7 +110,11 @@ pub fn config(case: &Case, number: usize, policy: Policy, waits: bool) -> Config
     let need = |(before, wanted): &(usize, Vec<bool>)| Need {
         words: TaskWords {
             first: *before as u8,
-            depths: vec![Depth { sure: 0, classes }],
+            depths: vec![Depth {
+                sure: 0,
+                classes,
+                contradicts: None,
+            }],
         },
         test: Test::Class {
             is_wanted: wanted.clone(),
