@@ -41,6 +41,11 @@ def depths_of(manifest):
     return list(zip(depths, manifest.get("confidence", [0.0])))
 
 
+def first_port(record, manifest):
+    """Label and precision of the port that named the flow with its first packet, if the bundle's ports do so."""
+    return port_label(record, manifest) if "contradiction" in manifest else None
+
+
 def load_records(path, manifest):
     """Flow records that have reached a depth or have a label, as (line number, record, series [features, elements])."""
     fields = [FIELDS[name] for name in manifest["features"]]
@@ -57,7 +62,8 @@ def load_records(path, manifest):
 
 def context_of(record, manifest):
     """The numbers of the second input."""
-    numbers = {"protocol": record["proto"], "server_port": 0 if record.get("midstream") else record["dst_port"]}
+    is_hidden = record.get("midstream") or first_port(record, manifest)
+    numbers = {"protocol": record["proto"], "server_port": 0 if is_hidden else record["dst_port"]}
     return [numbers[name] for name in manifest.get("context", [])]
 
 
@@ -109,16 +115,23 @@ def port_label(record, manifest):
 def expected(record, answers, elements, manifest):
     """(label, confidence, decided_by, depth) of a flow by the model's answers to the depths that it reached."""
     depths = depths_of(manifest)
+    first = first_port(record, manifest)
     best = None
-    for (depth, sure), row in zip(depths, answers):
+    for number, ((depth, sure), row) in enumerate(zip(depths, answers)):
         top = int(row.argmax())
         confidence = float(row[top])
         label = manifest["labels"][top]["name"]
         if confidence < manifest["min_confidence"]:
             label = UNKNOWN
         best = label, confidence, "model", depth
-        if label != UNKNOWN and round(confidence * 65535) >= round(sure * 65535):
+        if first:
+            least = manifest["contradiction"][number]
+            if least < 1 and label != first[0] and round(confidence * 65535) >= round(least * 65535):
+                return best
+        elif label != UNKNOWN and round(confidence * 65535) >= round(sure * 65535):
             return best
+    if "contradiction" in manifest:
+        return (*first, "port", 0) if first else best
     port = port_label(record, manifest) if elements else None
     # The last depth decides, unless it finds the flow unknown.
     is_decided = len(answers) == len(depths) and best[0] != UNKNOWN
@@ -138,6 +151,8 @@ def difference(record, answers, elements, manifest):
     is_same = found[0] == label and (found[2] == decided_by or (found[2], decided_by) == ("cache", "model"))
     # Older records do not say the depth.
     is_same = is_same and ("depth" not in record or found[3] == depth)
+    contradicts = first_port(record, manifest) is not None and decided_by != "port"
+    is_same = is_same and record.get("contradicts", False) == contradicts
     if not is_same:
         return f"{found}, expected {wanted}"
     if found[1] is not None and abs(found[1] - confidence) > CONFIDENCE_TOLERANCE:
