@@ -257,6 +257,8 @@ pub struct Ruled {
     pub flow: FlowName,
     /// Class of its label, if it has one.
     pub class: Option<u16>,
+    /// The class of the label that its port gave it before, where an answer contradicts that.
+    pub contradicts: Option<u16>,
     /// Mark that the rule asks for; `None`: as the label says.
     pub mark: Option<Mark>,
 }
@@ -373,6 +375,7 @@ impl FlowRules {
                 ruled(&Ruled {
                     flow: name(question),
                     class: class(question, &answer),
+                    contradicts: question.contradicts,
                     mark: outcome.mark,
                 });
             }

@@ -252,7 +252,7 @@ unsafe impl Zeroed for OtherTask {}
 struct Decided {
     /// The depth, from 0, and one more; 0 while none has.
     depth: u16,
-    /// 1 if its answer contradicts the flow's port.
+    /// The class of the port's label that its answer contradicts, and one more; 0: none.
     contradicts: u16,
 }
 
@@ -470,21 +470,21 @@ impl Entries {
         self.others[place].decided.depth = u16::from(depth) + 1;
     }
 
-    /// Whether the answer that decided contradicts the flow's port. `first` is the number of the task's first depth.
-    pub fn contradicts(&self, first: u8, index: u32) -> bool {
+    /// The class of the port's label that the answer that decided contradicts. `first` is the number of the task's first depth.
+    pub fn contradicts(&self, first: u8, index: u32) -> Option<u16> {
         let decided = match first {
             0 => self.deeper(index).first().map(|depth| depth.decided),
             _ => Some(self.others[place_of(self.shared.other_tasks, first, index)].decided),
         };
-        decided.is_some_and(|decided| decided.contradicts != 0)
+        decided?.contradicts.checked_sub(1)
     }
 
-    pub fn set_contradicts(&mut self, first: u8, index: u32) {
+    pub fn set_contradicts(&mut self, first: u8, index: u32, class: u16) {
         if first > 0 {
             let place = place_of(self.shared.other_tasks, first, index);
-            self.others[place].decided.contradicts = 1;
+            self.others[place].decided.contradicts = class + 1;
         } else if let Some(depth) = self.deeper_mut(index).first_mut() {
-            depth.decided.contradicts = 1;
+            depth.decided.contradicts = class + 1;
         }
     }
 

@@ -117,8 +117,8 @@ pub struct Decision {
     pub depth: u8,
     /// Generation of the model.
     pub model: u16,
-    /// The flow's label was that of its port before.
-    pub contradicts: bool,
+    /// The flow had a label of this class by its port before.
+    pub contradicts: Option<u16>,
     /// From the K-th packet to the label, µs; in packet time where that decides. `None` where the label came with the flow's
     /// end only.
     pub time_to_label_us: Option<u32>,
@@ -128,7 +128,7 @@ impl Decision {
     /// Whether the flow's port named it with its first packet, and the model contradicted that or not.
     pub fn is_ports_first(&self) -> bool {
         let by_port = self.decided_by == DecidedBy::Port && self.time_to_label_us.is_some();
-        by_port || self.contradicts
+        by_port || self.contradicts.is_some()
     }
 }
 

@@ -59,6 +59,8 @@ pub struct RuleQuestion {
     /// The label is the one that its port gives the flow with this answer, unless the answer gives another or the first task is not
     /// asked about it.
     pub is_by_port: bool,
+    /// The class that its port gave the flow before, where an answer contradicts that.
+    pub contradicts: Option<u16>,
 }
 
 /// What a flow's rule asks for.

@@ -107,13 +107,13 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             let change = &self.change;
             let open = batch.iter().filter(|update| !update.is_found);
             self.requests
-                .extend(open.map(|update| (update.tuple, change(update.word))));
+                .extend(open.map(|update| (update.tuple, change_of(change, update))));
             if self.requests.is_empty() {
                 return;
             }
             conntrack::query(&mut self.socket, &self.requests, &mut self.outcomes);
             let mut answers = self.requests.iter().zip(&self.outcomes);
-            let asked_for = &mut self.asked_for;
+            let (asked_for, word_change) = (&mut self.asked_for, &self.change);
             settle(batch, tally, |update| {
                 if update.is_found {
                     return None;
@@ -127,8 +127,9 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
                         None
                     }
                     Outcome::Found(connection)
-                        if !connection.is_changed_by(change)
-                            && !gets_some(asked_for, connection.id, change) =>
+                        if is_ours(connection, update, word_change)
+                            || !connection.is_changed_by(change)
+                                && !gets_some(asked_for, connection.id, change) =>
                     {
                         asked_for.push((connection.id, change.mask()));
                         update.is_found = true;
@@ -151,7 +152,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             self.requests.extend(
                 batch
                     .iter()
-                    .map(|update| (update.tuple, change(update.word))),
+                    .map(|update| (update.tuple, change_of(change, update))),
             );
             conntrack::update(&mut self.socket, &self.requests, &mut self.outcomes);
             let mut outcomes = self.outcomes.iter();
@@ -165,6 +166,17 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             });
         }
     }
+}
+
+fn change_of(change: &impl Fn(u64) -> Change, update: &Update) -> Change {
+    let new = change(update.word);
+    if update.clears { new.cleared() } else { new }
+}
+
+/// Whether the connection has what the label before wrote, or nothing, because that is in the same batch.
+fn is_ours(connection: &Connection, update: &Update, change: &impl Fn(u64) -> Change) -> bool {
+    let before = change(update.before);
+    update.before != 0 && (connection.is_as(&before) || !connection.is_changed_by(&before))
 }
 
 /// Whether an update before this one gives the connection bits that the change would replace. Those of another mask do not

@@ -84,6 +84,15 @@ pub enum Change {
 }
 
 impl Change {
+    /// The same bits, and none of them is set.
+    #[must_use]
+    pub fn cleared(self) -> Change {
+        match self {
+            Change::Mark { mask, .. } => Change::Mark { bits: 0, mask },
+            Change::Labels { mask, .. } => Change::Labels { bits: 0, mask },
+        }
+    }
+
     /// The bits that change.
     pub fn mask(&self) -> u128 {
         match *self {
@@ -199,6 +208,14 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// Whether the bits are as this change makes them.
+    pub fn is_as(&self, change: &Change) -> bool {
+        match *change {
+            Change::Mark { bits, mask } => self.mark & mask == bits & mask,
+            Change::Labels { bits, mask } => self.labels & mask == bits & mask,
+        }
+    }
+
     /// Whether some of the bits that a change would replace are set.
     pub fn is_changed_by(&self, change: &Change) -> bool {
         match *change {

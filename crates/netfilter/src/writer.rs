@@ -61,6 +61,10 @@ pub struct Update {
     pub tuple: Tuple,
     /// What is written for its class; not 0.
     pub word: u64,
+    /// What a label before wrote, which gives way; 0: nothing does.
+    pub before: u64,
+    /// The new label writes nothing: what the one before wrote is taken away.
+    pub clears: bool,
     /// When the label came.
     pub asked: Instant,
     /// Connections: one has the tuple, and none of our bits.
@@ -129,6 +133,13 @@ impl Writer {
 
     /// The same for a word that is not that of a class; 0: nothing is written.
     pub fn set_word(&self, tuple: Tuple, word: u64) {
+        self.replace_word(tuple, 0, word);
+    }
+
+    /// The same where the label is another one than before: what that wrote gives way, also to nothing.
+    pub fn replace_word(&self, tuple: Tuple, before: u64, word: u64) {
+        let clears = word == 0;
+        let word = if clears { before } else { word };
         let Some(queue) = self.queue.as_ref().filter(|_| word != 0) else {
             return;
         };
@@ -137,6 +148,8 @@ impl Writer {
         let update = Update {
             tuple,
             word,
+            before,
+            clears,
             asked: Instant::now(),
             is_found: false,
         };

@@ -12,6 +12,12 @@ pub const CLASSES: usize = 250;
 /// right, or it was meant for somebody else.
 pub const PREFIX: usize = 2;
 
+/// What the server's port says, where ports name flows with their first packets.
+pub const BY_PORT: u16 = 7;
+/// The confidence of that, and the least of an answer that contradicts it.
+pub const PRECISION: u16 = 60_000;
+pub const CONTRADICTS: u16 = 30_000;
+
 /// The model of a generation. Class and confidence depend on each of the first packets' lengths, and the classes of
 /// two generations never agree; so a label of another flow, or of another model, does not pass for the right one.
 pub fn model(generation: u16, lengths: [i32; PREFIX]) -> Classification {

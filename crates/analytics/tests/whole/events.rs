@@ -33,6 +33,8 @@ pub struct Plan {
     pub asks_midstream: bool,
     /// Half-open flows and established connections have timeouts of their own.
     pub has_more_timeouts: bool,
+    /// The server's port names flows with their first packets.
+    pub ports_first: bool,
     pub end: End,
 }
 
@@ -119,7 +121,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         any::<bool>(),
         prop::sample::select(vec![8usize, 16, 40, 64]),
         prop::sample::select(vec![2usize, 4, 8]),
-        any::<[bool; 3]>(),
+        any::<[bool; 4]>(),
     );
     let series = (1..=2usize, any::<bool>(), policies(), caches());
     let ends = prop::sample::select(vec![End::Silence, End::Stop, End::StopAtOnce]);
@@ -130,6 +132,7 @@ pub fn plans() -> impl Strategy<Value = Plan> {
         reports: table.3[0],
         asks_midstream: table.3[1],
         has_more_timeouts: table.3[2],
+        ports_first: table.3[3],
         devices: series.0,
         has_deadline: series.1,
         policy: series.2,

@@ -12,7 +12,7 @@ pub const RAW_IP: u16 = 101;
 pub const FRAME: usize = 40;
 
 const CLIENT_PORT: u16 = 1000;
-const SERVER_PORT: u16 = 443;
+pub const SERVER_PORT: u16 = 443;
 /// Client and server of a flow differ by this bit, so that the paper's hash is the same for all flows.
 const SERVER: u8 = 0x80;
 

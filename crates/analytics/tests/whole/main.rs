@@ -82,7 +82,7 @@ fn run_lists(effect: Effect, reached: &[&'static str]) {
     }
 }
 
-const REACHED: [&str; 36] = [
+const REACHED: [&str; 38] = [
     "table full",
     "chain full",
     "half_open",
@@ -92,6 +92,8 @@ const REACHED: [&str; 36] = [
     "withheld",
     "labelled by the model",
     "labelled by the cache",
+    "named by the port",
+    "contradicted",
     "labelled by a later model",
     "labelled",
     "midstream",

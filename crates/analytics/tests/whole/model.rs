@@ -10,10 +10,10 @@ use flowmgr::wire::TCP;
 
 use crate::Outcome;
 use crate::coverage::Coverage;
-use crate::device::model;
+use crate::device::{BY_PORT, CONTRADICTS, PRECISION, model};
 use crate::ensure;
 use crate::events::{K, Kind};
-use crate::frames::{Packet, flow_of_ends, flow_of_length, protocol};
+use crate::frames::{Packet, SERVER_PORT, flow_of_ends, flow_of_length, protocol};
 
 /// DSCP of a class; there are two ways, and settings say which one holds.
 pub fn dscp_of(class: u16, way: u8) -> u8 {
@@ -41,6 +41,10 @@ struct Told {
     was_answered: bool,
     is_established: bool,
     is_labelled: bool,
+    /// The port named it.
+    is_named: bool,
+    /// A packet had the label that contradicts the port.
+    is_contradicted: bool,
 }
 
 /// A pair of ends.
@@ -64,8 +68,10 @@ struct Conversation {
 #[derive(Default)]
 pub struct Model {
     conversations: HashMap<u8, Conversation>,
-    /// Label records, by source.
-    pub labels: [u64; 2],
+    /// Label records, by who decided.
+    pub labels: [u64; 4],
+    /// Of these, those that contradict a port.
+    pub contradicting: u64,
     /// Final records.
     pub finals: u64,
     /// Packets that are labelled for good, and their bytes.
@@ -85,6 +91,8 @@ pub struct Moment<'a> {
     pub is_live: bool,
     /// Flows that begin mid-stream are asked about.
     pub asks_midstream: bool,
+    /// The server's port names flows with their first packets.
+    pub ports_first: bool,
 }
 
 impl Model {
@@ -117,11 +125,25 @@ impl Model {
         let conversation = self.conversations.entry(flow).or_default();
         let is_new = |other: Option<u64>| other.is_none_or(|other| other < id);
         ensure!(is_new(conversation.over), "a label of a flow that is over");
-        ensure!(is_new(conversation.marked_by), "a second label");
         let decision = label.decision;
+        let before = conversation.labelled.iter().position(|it| it.0 == id);
+        if decision.contradicts.is_some() {
+            let Some((_, by_port)) = before.map(|at| conversation.labelled.remove(at)) else {
+                return Err("it contradicts nothing".to_owned());
+            };
+            ensure!(by_port.decided_by == DecidedBy::Port, "a third label");
+            ensure!(
+                conversation.marked_by >= Some(id),
+                "the port's label made no mark"
+            );
+            self.contradicting += 1;
+        } else {
+            ensure!(is_new(conversation.marked_by), "a second label");
+        }
+        let is_answer = matches!(decision.decided_by, DecidedBy::Model | DecidedBy::Cache);
         let newest = moment.generations.len() - 1;
         ensure!(usize::from(decision.model) <= newest, "a model to come");
-        if moment.is_live {
+        if moment.is_live && is_answer {
             let emitted_ns =
                 moment.now_ns - 1000 * u64::from(decision.time_to_label_us.unwrap_or_default());
             let at = moment.generations.iter();
@@ -133,8 +155,11 @@ impl Model {
             );
         }
         conversation.labelled.push((id, decision));
-        conversation.marked_by = Some(id);
-        conversation.mark = Some(decision.class);
+        // A contradiction may come when the next flow has its label by the port.
+        conversation.marked_by = conversation.marked_by.max(Some(id));
+        if conversation.marked_by == Some(id) {
+            conversation.mark = Some(decision.class);
+        }
         self.labels[decision.decided_by as usize] += 1;
         Ok(())
     }
@@ -178,7 +203,7 @@ impl Model {
             let direction = usize::from(sent.packet.is_from_client() != client_began);
             packets[direction] += 1;
             bytes[direction] += u64::from(sent.packet.length);
-            told.take(sent, direction, record.decision)?;
+            told.take(sent, direction, record, moment)?;
             if sent.labelled.is_some() && record.decision.is_some() {
                 self.labelled.0 += 1;
                 self.labelled.1 += u64::from(sent.packet.length);
@@ -189,6 +214,7 @@ impl Model {
             "{packets:?} {bytes:?}"
         );
         told.check(record)?;
+        told.check_port(record)?;
         let is_wanted = moment.asks_midstream || !record.midstream;
         ensure!(is_wanted || record.decision.is_none(), "nobody asked");
         let was_evicted = record.reason == EndReason::Evicted;
@@ -207,17 +233,26 @@ impl Model {
 
 impl Told {
     /// Another packet of it.
-    fn take(&mut self, sent: Sent, direction: usize, decision: Option<Decision>) -> Outcome {
-        let Sent { packet, labelled } = sent;
+    fn take(
+        &mut self,
+        sent: Sent,
+        direction: usize,
+        record: &FlowRecord,
+        moment: Moment<'_>,
+    ) -> Outcome {
+        let (Sent { packet, labelled }, decision) = (sent, record.decision);
         let is_tcp = protocol(packet.flow) == TCP;
         if self.packets == 0 {
             self.is_midstream = is_tcp && packet.kind != Kind::Syn;
+            let (_, port) = record.flow.destination;
+            self.is_named = moment.ports_first && port == SERVER_PORT && !self.is_midstream;
         }
         if self.packets < K {
             let length = i32::from(packet.length);
             self.series
                 .push(if direction == 1 { -length } else { length });
-            ensure!(labelled.is_none(), "packet {} is labelled", self.packets);
+            let is_right = labelled.is_some() == self.is_named;
+            ensure!(is_right, "packet {}: {labelled:?}", self.packets);
         }
         self.packets += 1;
         self.fins[0] |= packet.kind == Kind::Fin;
@@ -231,7 +266,11 @@ impl Told {
         };
         self.was_answered |= direction == 1;
         match (labelled, decision) {
+            (Some((dscp, way)), Some(_)) if self.is_named && dscp == dscp_of(BY_PORT, way) => {
+                ensure!(!self.is_contradicted, "DSCP of the port again");
+            }
             (Some((dscp, way)), Some(decision)) => {
+                self.is_contradicted |= self.is_named && way != u8::MAX;
                 let right = dscp_of(decision.class, way);
                 ensure!(dscp == right || way == u8::MAX, "DSCP {dscp}, not {right}");
             }
@@ -266,7 +305,8 @@ impl Told {
             }
         };
         ensure!(is_right, "ended by {:?}", record.reason);
-        let Some(decision) = record.decision else {
+        let by_model = |it: &Decision| it.decided_by != DecidedBy::Port;
+        let Some(decision) = record.decision.filter(by_model) else {
             return Ok(());
         };
         ensure!(self.series.len() == K, "a label without a series");
@@ -284,6 +324,26 @@ impl Told {
         Ok(())
     }
 
+    /// Whether the label is the port's, or contradicts it, where the port has named the flow.
+    fn check_port(&self, record: &FlowRecord) -> Outcome {
+        let Some(decision) = record.decision else {
+            ensure!(!self.is_named, "no label, in spite of the port");
+            return Ok(());
+        };
+        if decision.decided_by == DecidedBy::Port {
+            ensure!(self.is_named, "a port that does not name it");
+            let label = (decision.class, decision.confidence, decision.contradicts);
+            ensure!(label == (BY_PORT, PRECISION, None), "{label:?} by port");
+            ensure!(!self.is_contradicted, "the port was contradicted");
+            return Ok(());
+        }
+        let port = self.is_named.then_some(BY_PORT);
+        ensure!(decision.contradicts == port, "contradicts");
+        let is_sure = decision.class != BY_PORT && decision.confidence >= CONTRADICTS;
+        ensure!(!self.is_named || is_sure, "it does not contradict the port");
+        Ok(())
+    }
+
     fn cover(&self, record: &FlowRecord, coverage: &mut Coverage) {
         let of_model = |by| record.decision.is_some_and(|it| it.decided_by == by);
         coverage.saw(match record.reason {
@@ -296,6 +356,9 @@ impl Told {
         });
         coverage.saw_if(of_model(DecidedBy::Model), "labelled by the model");
         coverage.saw_if(of_model(DecidedBy::Cache), "labelled by the cache");
+        coverage.saw_if(of_model(DecidedBy::Port), "named by the port");
+        let contradicts = record.decision.is_some_and(|it| it.contradicts.is_some());
+        coverage.saw_if(contradicts, "contradicted");
         coverage.saw_if(record.midstream, "midstream");
         coverage.saw_if(record.is_final() && record.is_one_way(), "one way");
         coverage.saw_if(self.is_labelled, "labelled");

@@ -8,15 +8,15 @@ use analytics::{Accelerator, Config, Manager, NewModel, RingInput, Settings, Sta
 use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
-use flowmgr::wire::TCP;
-use flowmgr::{Actions, Effect, Fate, SeriesTask};
+use flowmgr::wire::{TCP, UDP};
+use flowmgr::{Actions, Effect, Fate, PortLabel, SeriesTask};
 
 use crate::Outcome;
 use crate::coverage::Coverage;
-use crate::device::{CLASSES, SharedBay, Told, look};
+use crate::device::{BY_PORT, CLASSES, CONTRADICTS, PRECISION, SharedBay, Told, look};
 use crate::ensure;
 use crate::events::{Event, FLOWS, K, Kind, Plan, TALKERS, cache, policy};
-use crate::frames::protocol;
+use crate::frames::{SERVER_PORT, protocol};
 use crate::model::{Model, Moment, dscp_of};
 
 /// How long a round takes.
@@ -76,10 +76,7 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
 
 fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
     flowmgr::Config {
-        tasks: vec![SeriesTask {
-            midstream: plan.asks_midstream,
-            ..SeriesTask::lengths(K, CLASSES)
-        }],
+        tasks: tasks(plan),
         settings: settings(0, plan),
         hash: match plan.collides {
             true => HashKind::Fenxi,
@@ -89,12 +86,36 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         buckets: 8,
         effect,
         record_series: flowmgr::SeriesShare::ALL,
-        ports: Vec::new(),
+        ports: [TCP, UDP].map(by_port).into(),
         flow_id_first: 0,
         flow_id_step: 1,
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+    }
+}
+
+fn tasks(plan: &Plan) -> Vec<SeriesTask> {
+    let task = |k| SeriesTask {
+        midstream: plan.asks_midstream,
+        contradicts: Some(CONTRADICTS),
+        ..SeriesTask::lengths(k, CLASSES)
+    };
+    let mut tasks = vec![task(K)];
+    if plan.ports_first {
+        tasks[0].is_deeper = true;
+        tasks.insert(0, task(0));
+    }
+    tasks
+}
+
+fn by_port(protocol: u8) -> PortLabel {
+    PortLabel {
+        task: 0,
+        protocol,
+        port: SERVER_PORT,
+        class: BY_PORT,
+        precision: PRECISION,
     }
 }
 
@@ -259,6 +280,7 @@ impl World {
             generations: &self.generations,
             is_live: self.effect == Effect::Arrival,
             asks_midstream: self.plan.asks_midstream,
+            ports_first: self.plan.ports_first,
         };
         let (model, coverage) = (&mut self.model, &mut self.coverage);
         let mut out = |record: Record| {
@@ -368,7 +390,8 @@ impl World {
             "a replay sheds nothing"
         );
         let awaited = in_ring + series.series - had_fate;
-        let word = |entry| self.labels.word(0, entry).read().1;
+        let asked = u8::from(self.plan.ports_first);
+        let word = |entry| self.labels.word(asked, entry).read().1;
         let entries = 0..self.entries as u32;
         let pending = entries.filter(|&entry| word(entry) == cring::Label::Pending);
         let pending = pending.count() as u64;

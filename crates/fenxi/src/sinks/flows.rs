@@ -303,7 +303,7 @@ mod tests {
 
     fn decision(class: u16) -> Decision {
         Decision {
-            contradicts: false,
+            contradicts: None,
             class,
             confidence: u16::MAX,
             decided_by: DecidedBy::Model,

@@ -63,6 +63,9 @@ pub struct WriterSink {
     pub places: Places,
     /// What rules say about marks.
     pub by_rule: ByRule,
+    /// What the label of a port wrote gives way where an answer contradicts it. Elements of sets stay until their timeout, since
+    /// other flows may have written them too.
+    pub replaces: bool,
 }
 
 /// What rules mean for a writer.
@@ -89,9 +92,14 @@ impl Sink for WriterSink {
         }
         let tuple = tuple(&ruled.flow, self.zone);
         for writer in &self.writers {
+            let before = ruled.contradicts.map_or(0, |class| writer.word_of(class));
             match (ruled.mark, ruled.class) {
-                (Some(mark), _) => writer.set_word(tuple, Mark::to_word(Some(mark))),
-                (None, Some(class)) => writer.set(tuple, class),
+                (Some(mark), _) => {
+                    writer.replace_word(tuple, before, Mark::to_word(Some(mark)));
+                }
+                (None, Some(class)) => {
+                    writer.replace_word(tuple, before, writer.word_of(class));
+                }
                 (None, None) => {}
             }
         }
@@ -103,8 +111,11 @@ impl Sink for WriterSink {
             && let Some(place) = self.places.of_class(label.task, label.decision.class)
         {
             let tuple = tuple(&label.flow, self.zone);
+            let before = label.decision.contradicts.filter(|_| self.replaces);
+            let before = before.and_then(|class| self.places.of_class(label.task, class));
             for writer in &self.writers {
-                writer.set(tuple, place);
+                let before = before.map_or(0, |place| writer.word_of(place));
+                writer.replace_word(tuple, before, writer.word_of(place));
             }
         }
     }
@@ -340,7 +351,7 @@ mod tests {
             task,
             time_us: 0,
             decision: Decision {
-                contradicts: false,
+                contradicts: None,
                 class,
                 confidence: 0,
                 decided_by: DecidedBy::Model,
@@ -364,6 +375,7 @@ mod tests {
             zone: 0,
             places,
             by_rule,
+            replaces: true,
         };
         labels.iter().for_each(|label| sink.record(label));
         // The thread ends with the writer.

@@ -274,6 +274,7 @@ impl Manager {
             is_by_same_rules: false,
             is_label_new: false,
             is_by_port: false,
+            contradicts: None,
         }
     }
 
@@ -293,6 +294,7 @@ impl Manager {
         let index = self.asking.questions[number].flow.index;
         let class = self.class_now(index);
         let by_port = self.class_at_first(index);
+        let contradicts = self.entries.contradicts(0, index);
         let counts = self.entries.counts(index);
         let Some(rules) = &mut self.rules else {
             return;
@@ -303,6 +305,7 @@ impl Manager {
         (question.bytes, question.packets) = (bytes, packets);
         question.class = class.or(by_port);
         question.is_by_port = by_port.is_some();
+        question.contradicts = contradicts;
         question.is_label_new |= is_label_new || by_port.is_some();
     }
 

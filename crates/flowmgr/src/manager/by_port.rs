@@ -76,13 +76,14 @@ impl Manager {
     /// Whether the port named the flow for a task at its beginning, so that the model judges it by what is not the port.
     pub(crate) fn was_named_by_port(&self, number: u8, index: u32) -> bool {
         let first = self.tasks.task(number).first;
-        self.class_by_port(number, index).is_some() || self.entries.contradicts(first, index)
+        self.class_by_port(number, index).is_some()
+            || self.entries.contradicts(first, index).is_some()
     }
 
-    /// An answer contradicts the port: the flow's label is another one from now on, and is said again.
-    pub(super) fn note_contradiction(&mut self, number: u8, index: u32) {
+    /// An answer contradicts the port, which said this class: the flow's label is another one from now on, and is said again.
+    pub(super) fn note_contradiction(&mut self, number: u8, index: u32, class: u16) {
         let first = self.tasks.task(number).first;
-        self.entries.set_contradicts(first, index);
+        self.entries.set_contradicts(first, index, class);
         self.entries.forget_time_to_label(first, index);
         self.counters.tasks[usize::from(first)].flows_contradicting += 1;
         if number == 0 && self.config.effect == Effect::Arrival {
@@ -106,7 +107,7 @@ impl Manager {
             decided_by: DecidedBy::Port,
             depth: 0,
             model: 0,
-            contradicts: false,
+            contradicts: None,
             time_to_label_us: None,
         })
     }

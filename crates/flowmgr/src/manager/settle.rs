@@ -395,9 +395,9 @@ impl Manager {
         let Answers::Decided { depth } = answers else {
             return None;
         };
-        let contradicts = depth > 0
-            && self.class_by_port(number, flow.index).is_some()
-            && !self.entries.contradicts(first, flow.index);
+        let contradicts = self
+            .class_by_port(number, flow.index)
+            .filter(|_| depth > 0 && self.entries.contradicts(first, flow.index).is_none());
         match (number, self.config.effect) {
             // The walk looks at the first word alone.
             (0, Effect::Arrival) => {
@@ -406,8 +406,8 @@ impl Manager {
             (0, Effect::PacketTime { .. }) => self.entries.set_decided(flow.index, depth),
             _ => self.entries.set_decided_of(first, flow.index, depth),
         }
-        if contradicts {
-            self.note_contradiction(number, flow.index);
+        if let Some(class) = contradicts {
+            self.note_contradiction(number, flow.index, class);
         }
         Some((Awaited { flow, task: first }, first + depth))
     }

@@ -33,7 +33,7 @@ fn labelled(
     let sure_from = depth.map_or(0.0, |depth| f64::from(depth.confidence));
     let is_unknown = usize::from(decision.class) >= bundle.labels().len();
     // To the precision of label words.
-    let is_sure = decision.contradicts || !is_unknown && confidence + 1e-4 >= sure_from;
+    let is_sure = decision.contradicts.is_some() || !is_unknown && confidence + 1e-4 >= sure_from;
     let elements = match decision.depth {
         1 => format!(
             "the first {}",
@@ -90,7 +90,7 @@ fn labelled(
             format!("no answer was sure; the last one, after {elements}, stands{took}")
         }
     };
-    let why = match by_port.filter(|_| decision.contradicts) {
+    let why = match by_port.filter(|_| decision.contradicts.is_some()) {
         Some(port) => format!(
             "by port {} it was {} until the model contradicted that: {why}",
             port.port,

@@ -25,12 +25,19 @@ pub struct HostFlow {
 
 impl HostFlow {
     /// What a record says of a host: a label record of the first task, or the last record of a flow that got its label only
-    /// then. `None`: nothing, or nothing that was not said before. `networks` are where the hosts are, if configured.
+    /// then, or keeps that of its port. `None`: nothing, or nothing that was not said before. `networks` are where the hosts are, if configured.
     pub fn of(record: &Record, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
-            Record::Label(label) if label.task == 0 => (&label.flow, label.decision, label.time_us),
+            Record::Label(label)
+                if label.task == 0 && label.decision.decided_by != DecidedBy::Port =>
+            {
+                (&label.flow, label.decision, label.time_us)
+            }
             Record::Flow(flow) if flow.is_final() => {
-                let decision = flow.decision.filter(|it| it.time_to_label_us.is_none())?;
+                let at_end = |it: &Decision| {
+                    it.time_to_label_us.is_none() || it.decided_by == DecidedBy::Port
+                };
+                let decision = flow.decision.filter(at_end)?;
                 (&flow.flow, decision, flow.last_us)
             }
             _ => return None,

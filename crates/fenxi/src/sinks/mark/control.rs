@@ -140,6 +140,7 @@ impl SinkControl for MarkControl {
             zone: self.zone,
             places: self.places.clone(),
             by_rule: ByRule::Marks,
+            replaces: true,
         }))
     }
 

@@ -305,7 +305,7 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> 
         depth: (is_answer || decision.is_ports_first()).then_some(decision.depth),
         model_generation: is_answer.then_some(decision.model),
         time_to_label_us: decision.time_to_label_us,
-        contradicts: decision.contradicts,
+        contradicts: decision.contradicts.is_some(),
     }
 }
 
@@ -427,7 +427,7 @@ mod tests {
 
     fn decision(class: u16) -> Decision {
         Decision {
-            contradicts: false,
+            contradicts: None,
             class,
             confidence: 65_535,
             decided_by: DecidedBy::Model,
@@ -503,7 +503,7 @@ mod tests {
             task: 0,
             time_us: 1,
             decision: Decision {
-                contradicts: false,
+                contradicts: None,
                 class: 1,
                 confidence: 65_535,
                 decided_by: DecidedBy::Cache,

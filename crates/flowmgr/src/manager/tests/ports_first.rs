@@ -94,7 +94,9 @@ impl Bench {
 }
 
 fn parts(it: Decision) -> (u16, DecidedBy, u8, bool) {
-    (it.class, it.decided_by, it.depth, it.contradicts)
+    let contradicts = it.contradicts == Some(BY_PORT);
+    assert_eq!(contradicts, it.contradicts.is_some());
+    (it.class, it.decided_by, it.depth, contradicts)
 }
 
 const PORT: (u16, DecidedBy, u8, bool) = (BY_PORT, DecidedBy::Port, 0, false);
