@@ -26,7 +26,7 @@ pub struct Series {
     pub protocol: u8,
     k: u8,
     features: Features,
-    /// Number of the task that asks for a label, below [`TASKS_MAX`](crate::TASKS_MAX).
+    /// Number of the task that asks for a label, below [`WORDS_MAX`](crate::WORDS_MAX).
     pub task: u8,
     /// Bit i is set when element i went against the flow's first packet.
     pub directions: u32,

@@ -86,7 +86,10 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         buckets: 8,
         effect,
         record_series: flowmgr::SeriesShare::ALL,
-        ports: [TCP, UDP].map(by_port).into(),
+        ports: match plan.ports_first {
+            true => [TCP, UDP].map(by_port).into(),
+            false => Vec::new(),
+        },
         flow_id_first: 0,
         flow_id_step: 1,
         asked: Vec::new(),
