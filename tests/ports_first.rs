@@ -226,7 +226,6 @@ fn ports_first_is_deterministic() {
             "analytics.batch_sizes=[3, 7]",
         ],
         &["--label-delay-ms", "0"],
-        &["--set", "flow.hash_seed=5"],
     ] {
         let other = of(options);
         assert_eq!(other.summary["verdicts"].is_object(), true);

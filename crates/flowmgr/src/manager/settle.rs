@@ -176,7 +176,6 @@ impl Manager {
     }
 
     fn settle_to(&mut self, written: u64, most: usize, now_ns: u64, mut out: Out<'_>) -> usize {
-        self.emit_labels_in_order(now_ns, &mut out);
         let mut settled = 0;
         while let Some(&event) = self.outbox.events.front() {
             if settled == most || !self.is_ready(event, written) {
@@ -198,8 +197,11 @@ impl Manager {
                 }
             }
         }
+        // Only where every flow that has ended is finalized: otherwise the label of a flow could come before that of an earlier flow
+        // with the same addresses and ports, whose mark would then be the last to be set.
         if self.outbox.events.is_empty() {
             self.emit_given_labels(now_ns, &mut out);
+            self.emit_labels_in_order(now_ns, &mut out);
             self.emit_labels_out_of_order(now_ns, &mut out);
         }
         settled
@@ -227,7 +229,7 @@ impl Manager {
         }
     }
 
-    /// Emits labels that were there at once. As the ones out of order, only where every flow that has ended is finalized.
+    /// Emits labels that were there at once.
     fn emit_given_labels(&mut self, now_ns: u64, out: &mut Out<'_>) {
         while let Some(given) = self.outbox.given.pop_front() {
             self.emit_label(given, now_ns, out);
@@ -236,9 +238,6 @@ impl Manager {
 
     /// Emits labels among a few of those that are awaited, in turn: a cache hit or a faster device must not wait behind
     /// a device that is slow or hangs.
-    ///
-    /// Only where every flow that has ended is finalized: otherwise the label of a flow could come before that of an earlier flow
-    /// with the same addresses and ports, whose mark would then be the last to be set.
     fn emit_labels_out_of_order(&mut self, now_ns: u64, out: &mut Out<'_>) {
         for _ in 0..self.outbox.awaited.len().min(LABELS_LOOKED_AT) {
             if self.outbox.awaited_at >= self.outbox.awaited.len() {
