@@ -246,7 +246,7 @@ fn ports_first_is_deterministic() {
     };
     let cached = of(&[
         "--set",
-        "cache.prefix_len=10",
+        "cache.prefix=10",
         "--set",
         "cache.entries=1000",
     ]);

@@ -172,10 +172,10 @@ fn what_does_not_fit_is_refused_and_comes_back() {
         error,
         "2 accelerators stand by for 1 devices: give one for each"
     );
-    let (_, error) = refused(standby(&other, 1, 512));
+    let (_, error) = refused(standby(&other, 1, 256));
     assert_eq!(
         error,
-        "model generation 512 does not fit a label: it lies below 512"
+        "model generation 256 does not fit a label: it lies below 256"
     );
     let device = FakeDevice::new(0, Sizes::Fixed(vec![]), Vec::new(), other.log.clone());
     let device: Box<dyn Device> = Box::new(device);
