@@ -244,12 +244,7 @@ fn ports_first_is_deterministic() {
             .map(|flow| parts.map(|part| flow[part].clone()))
             .collect::<Vec<_>>()
     };
-    let cached = of(&[
-        "--set",
-        "cache.prefix=10",
-        "--set",
-        "cache.entries=1000",
-    ]);
+    let cached = of(&["--set", "cache.prefix=10", "--set", "cache.entries=1000"]);
     assert_eq!(labels(&cached), labels(&expected));
 }
 
