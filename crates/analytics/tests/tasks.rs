@@ -166,6 +166,7 @@ impl World {
             asked: Vec::new(),
             inside: flowmgr::Inside::default(),
             expects_counts: false,
+            behaviour: None,
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
@@ -435,6 +436,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     };
     let tasks = vec![SeriesTask::lengths(10, 1), SeriesTask::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);

@@ -15,6 +15,7 @@
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | `rules` | questions about the rules of flows, and answers to them |
+//! | `behaviour` | what flows do, by their counts |
 //! | [`depths`] | which of a flow's answers is its label |
 //! | `look` | the flows of the table, for people |
 //! | `manager::settle`, [`record`] | what is said about flows, and when |
@@ -31,6 +32,7 @@ mod action;
 mod arrival;
 mod asked;
 mod bare_table;
+mod behaviour;
 mod config;
 mod counters;
 pub mod depths;
@@ -60,11 +62,14 @@ pub mod wire;
 pub use action::{Action, Actions};
 pub use asked::{Asked, Direction, Inside};
 pub use bare_table::BareTable;
+pub use behaviour::{BEHAVIOUR_BYTES, Behaviour, Bounds};
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
     OTHERS_MAX, PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
 };
-pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume};
+pub use counters::{
+    BehaviourCounters, Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume,
+};
 pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;

@@ -20,6 +20,7 @@
 
 mod answer;
 mod ask;
+mod behave;
 mod collect;
 mod counted;
 mod label;
@@ -33,6 +34,7 @@ use cring::{FlowRef, Labels, Producer, Slot, TaskWords};
 
 use crate::action::{Action, Actions, PolicyStamp};
 use crate::arrival::Arrivals;
+use crate::behaviour::Behaviours;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::Depths;
@@ -173,6 +175,8 @@ pub struct Manager {
     /// Since the first rules were in force.
     pub(crate) rules: Option<InForce>,
     pub(crate) asking: Asking,
+    /// What flows do, unless that is off.
+    pub(crate) behaviours: Option<Behaviours>,
     staged: Vec<Staged>,
 }
 
@@ -215,6 +219,10 @@ impl Manager {
             true => Some(CountedSoFar::new(entries).map_err(no_memory)?),
             false => None,
         };
+        let behaviours = config
+            .behaviour
+            .map(|bounds| Behaviours::new(entries, bounds));
+        let behaviours = behaviours.transpose().map_err(no_memory)?;
         let lifetimes = Lifetimes::of(&config.settings, config.counts_lag_s());
         let series = SeriesStore::new(entries, &config.tasks, !config.record_series.is_none())
             .map_err(no_memory)?;
@@ -222,8 +230,13 @@ impl Manager {
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
-            entries: Entries::new(entries, tasks, usize::from(depths.count()) - 1)
-                .map_err(no_memory)?,
+            entries: Entries::new(
+                entries,
+                tasks,
+                usize::from(depths.count()) - 1,
+                behaviours.is_some(),
+            )
+            .map_err(no_memory)?,
             tasks: Tasks::of(&config, |unit| series.number_of(unit)),
             series,
             rings,
@@ -249,7 +262,7 @@ impl Manager {
             clock: Clock::new(),
             arrivals: Arrivals::new(),
             lifetimes,
-            sweep: Sweep::new(config.buckets as u32, lifetimes),
+            sweep: Sweep::new(config.buckets as u32, config.sweep_period_us(lifetimes)),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
             outbox: Outbox::new(config.effect, slots),
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
@@ -260,6 +273,7 @@ impl Manager {
             counted,
             rules: None,
             asking: Asking::default(),
+            behaviours,
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
@@ -518,7 +532,7 @@ impl Manager {
         let is_answered = hot.has_reverse_packets();
         let is_collected = hot.has_all(self.collected);
         if let Some(carry) = carry {
-            self.entries.carry(index, direction, carry);
+            self.carry(index, direction, carry);
         }
         self.counters.flow_bytes += u64::from(headers.length);
         if is_half_open && is_answered {

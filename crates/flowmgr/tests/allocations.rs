@@ -78,6 +78,7 @@ impl World {
             asked: Vec::new(),
             inside: flowmgr::Inside::default(),
             expects_counts,
+            behaviour: None,
         }
     }
 

@@ -95,6 +95,7 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     }
 }
 
