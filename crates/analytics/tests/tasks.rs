@@ -261,7 +261,7 @@ impl World {
 fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
     let labels = records.iter().filter_map(|record| match record {
         Record::Label(label) => Some(((label.flow.flow_id, label.task), label)),
-        Record::Flow(_) => None,
+        Record::Flow(_) | Record::Behaviour(_) => None,
     });
     let count = labels.clone().count();
     let by_flow: HashMap<_, _> = labels.collect();
@@ -272,7 +272,7 @@ fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
 fn flow_records(records: &[Record]) -> Vec<&FlowRecord> {
     let flows = records.iter().filter_map(|record| match record {
         Record::Flow(flow) => Some(flow),
-        Record::Label(_) => None,
+        Record::Label(_) | Record::Behaviour(_) => None,
     });
     flows.collect()
 }

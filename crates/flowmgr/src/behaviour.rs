@@ -62,7 +62,7 @@ impl Behaviour {
 }
 
 /// Bounds between behaviours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// A flow with more bytes is `bulk`; both directions, at the IP layer. At most [`Bounds::BULK_BYTES_MAX`].
     pub bulk_bytes: u32,

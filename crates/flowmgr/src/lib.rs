@@ -84,12 +84,18 @@ pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, re
 pub use settings::Settings;
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks, without what `record_series` adds.
-pub fn table_bytes(max_flows: usize, buckets: usize, tasks: &[SeriesTask]) -> usize {
-    max_flows * bytes_per_flow(tasks) + buckets * 64
+/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what `record_series` adds.
+pub fn table_bytes(
+    max_flows: usize,
+    buckets: usize,
+    tasks: &[SeriesTask],
+    behaviour: Option<Bounds>,
+) -> usize {
+    let behaviours = behaviour.map_or(0, |_| BEHAVIOUR_BYTES);
+    max_flows * (bytes_per_flow(tasks) + behaviours) + buckets * 64
 }
 
-/// Bytes of memory per flow that the table may hold, without its share of the
+/// Bytes of memory per flow that the table may hold, without its behaviour and its share of the
 /// buckets (64 bytes each) and without what `record_series` adds.
 pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
@@ -124,7 +130,7 @@ mod tests {
             .collect();
         assert_eq!(super::bytes_per_flow(&depths), 332);
         // 4 Mi flows with a quarter as many buckets.
-        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks) >> 20;
+        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None) >> 20;
         assert_eq!(mib, 752);
     }
 }

@@ -211,8 +211,13 @@ impl Manager {
         let tasks = config.tasks.len();
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
-            mib: crate::table_bytes(config.max_flows, config.buckets, &config.tasks)
-                .div_ceil(1 << 20),
+            mib: crate::table_bytes(
+                config.max_flows,
+                config.buckets,
+                &config.tasks,
+                config.behaviour,
+            )
+            .div_ceil(1 << 20),
             cause,
         };
         let counted = match config.expects_counts {

@@ -129,6 +129,15 @@ impl Writer {
 
     /// The same for a word that is not that of a class; 0: nothing is written.
     pub fn set_word(&self, tuple: Tuple, word: u64) {
+        self.ask(tuple, word, false);
+    }
+
+    /// The same, and bits that the connection has already are replaced.
+    pub fn replace_word(&self, tuple: Tuple, word: u64) {
+        self.ask(tuple, word, true);
+    }
+
+    fn ask(&self, tuple: Tuple, word: u64, replaces: bool) {
         let Some(queue) = self.queue.as_ref().filter(|_| word != 0) else {
             return;
         };
@@ -138,7 +147,7 @@ impl Writer {
             tuple,
             word,
             asked: Instant::now(),
-            is_found: false,
+            is_found: replaces,
         };
         if queue.try_send(update).is_err() {
             self.dropped.fetch_add(1, Ordering::Release);

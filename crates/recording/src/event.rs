@@ -22,7 +22,7 @@ use super::settings::{FlowSettings, SeriesStart, SwapForm};
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
 pub const BODY_MAX: usize = 64 << 20;
 /// No packet socket gives a longer frame.
@@ -83,6 +83,7 @@ pub enum Event {
     ChangeRules {
         manager: u32,
         has_bounds: bool,
+        has_behaviours: bool,
         is_renumbered: bool,
     },
     /// [`flowmgr::Manager::answer_rules`].
@@ -177,10 +178,13 @@ impl Event {
             Event::ChangeRules {
                 manager,
                 has_bounds,
+                has_behaviours,
                 is_renumbered,
             } => {
                 begin(out, 15, *manager);
-                out.extend_from_slice(&[(*has_bounds).into(), (*is_renumbered).into()]);
+                out.extend_from_slice(
+                    &[*has_bounds, *has_behaviours, *is_renumbered].map(u8::from),
+                );
             }
             Event::AnswerRules {
                 manager,
@@ -299,6 +303,7 @@ impl Event {
             15 => Event::ChangeRules {
                 manager,
                 has_bounds: cursor.u8()? != 0,
+                has_behaviours: cursor.u8()? != 0,
                 is_renumbered: cursor.u8()? != 0,
             },
             16 => Event::AnswerRules {

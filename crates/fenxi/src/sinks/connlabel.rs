@@ -286,6 +286,7 @@ impl SinkControl for Control {
             zone: self.zone,
             places: Places::of_first_task(),
             by_rule: super::netfilter::ByRule::Nothing,
+            behaviours: Arc::default(),
         }))
     }
 

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use dataplane::rules::{Ruled, RulesInForce};
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use flowmgr::Behaviour;
 use flowmgr::record::{FlowName, Record};
 use netfilter::conntrack::Tuple;
 use netfilter::counts::{Cause, Counts, Fate};
@@ -63,7 +65,12 @@ pub struct WriterSink {
     pub places: Places,
     /// What rules say about marks.
     pub by_rule: ByRule,
+    /// What is written for behaviours, by their numbers; 0: nothing.
+    pub behaviours: Arc<BehaviourWords>,
 }
+
+/// The words of behaviours, by their numbers.
+pub type BehaviourWords = [AtomicU64; Behaviour::COUNT];
 
 /// What rules mean for a writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,6 +105,12 @@ impl Sink for WriterSink {
     }
 
     fn record(&mut self, record: &Record) {
+        if let Record::Behaviour(change) = record {
+            let word = self.behaviours[change.behaviour as usize].load(Ordering::Relaxed);
+            let tuple = tuple(&change.flow, self.zone);
+            let writers = self.writers.iter();
+            writers.for_each(|writer| writer.replace_word(tuple, word));
+        }
         if let Record::Label(label) = record
             && (self.by_rule != ByRule::InForce || label.task > 0)
             && let Some(place) = self.places.of_class(label.task, label.decision.class)
@@ -363,6 +376,7 @@ mod tests {
             zone: 0,
             places,
             by_rule,
+            behaviours: Arc::default(),
         };
         labels.iter().for_each(|label| sink.record(label));
         // The thread ends with the writer.

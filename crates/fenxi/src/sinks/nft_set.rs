@@ -196,6 +196,7 @@ impl SinkControl for Control {
             zone: 0,
             places: Places::of_first_task(),
             by_rule: ByRule::Nothing,
+            behaviours: Arc::default(),
         }))
     }
 

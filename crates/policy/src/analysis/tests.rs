@@ -166,7 +166,7 @@ fn causes_are_told_apart() {
     };
     let labelled = || Condition {
         labels: vec!["DNS".to_owned()],
-        over: Over::default(),
+        ..Condition::default()
     };
     let sampled = RuleAction {
         sample: Some(1),

@@ -158,6 +158,7 @@ fn reason(found: &Match) -> Option<String> {
 fn lack(lack: &Lack) -> String {
     match lack {
         Lack::Label(labels) => format!("the label or taxonomy {}", labels.join(" or ")),
+        Lack::Behaviour(names) => format!("the behaviour {}", names.join(" or ")),
         Lack::Over {
             what,
             unit,
