@@ -384,3 +384,12 @@ fn name(question: &RuleQuestion) -> FlowName {
         first_us: question.first_us,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn rules_and_flows_number_behaviours_alike() {
+        let names = flowmgr::Behaviour::ALL.map(flowmgr::Behaviour::name);
+        assert_eq!(names, policy::rule::BEHAVIOURS);
+    }
+}

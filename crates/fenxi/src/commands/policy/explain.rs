@@ -42,6 +42,7 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     };
     let label = label(args)?;
     let facts = Facts {
+        behaviour: args.behaviour as u8,
         bytes: args.bytes,
         packets: args.packets,
         age_us: (args.age_s * 1e6) as u64,
