@@ -169,11 +169,7 @@ fn packets_that_cross_the_bound_of_bulk_come_up() {
         let (a, b) = (v6(1, 7001), v6(2, 80));
         assert_eq!(bench.up_of([udp(a, b, 952); 9]), 2, "9,000 bytes");
         assert_eq!(bench.up_of([udp(a, b, 752)]), 1, "9,800 bytes");
-        assert_eq!(
-            bench.up_of([udp(a, b, 52); 9]),
-            4,
-            "9,900 to 10,200"
-        );
+        assert_eq!(bench.up_of([udp(a, b, 52); 9]), 4, "9,900 to 10,200");
     });
 }
 
