@@ -337,19 +337,31 @@ impl From<StartError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use flowmgr::record::{DecidedBy, Decision, LabelRecord};
+    use flowmgr::record::{BehaviourRecord, DecidedBy, Decision, LabelRecord};
 
     use super::*;
 
+    fn flow() -> FlowName {
+        FlowName {
+            flow_id: 0,
+            protocol: 6,
+            source: ([10, 0, 0, 1].into(), 1),
+            destination: ([10, 0, 0, 2].into(), 443),
+            first_us: 0,
+        }
+    }
+
+    fn behaviour(behaviour: Behaviour) -> Record {
+        Record::Behaviour(BehaviourRecord {
+            flow: flow(),
+            time_us: 0,
+            behaviour,
+        })
+    }
+
     fn label(task: u8, class: u16) -> Record {
         Record::Label(LabelRecord {
-            flow: FlowName {
-                flow_id: 0,
-                protocol: 6,
-                source: ([10, 0, 0, 1].into(), 1),
-                destination: ([10, 0, 0, 2].into(), 443),
-                first_us: 0,
-            },
+            flow: flow(),
             task,
             time_us: 0,
             decision: Decision {
@@ -376,7 +388,7 @@ mod tests {
             zone: 0,
             places,
             by_rule,
-            behaviours: Arc::default(),
+            behaviours: Arc::new([0, 50, 0, 30, 0].map(AtomicU64::new)),
         };
         labels.iter().for_each(|label| sink.record(label));
         // The thread ends with the writer.
@@ -401,5 +413,22 @@ mod tests {
             words_of(Places::of_first_task(), ByRule::Nothing, &labels[..2]),
             [2]
         );
+    }
+
+    #[test]
+    fn behaviours_have_words_beside_labels_whatever_rules_say() {
+        let records = [
+            behaviour(Behaviour::Bulk),
+            behaviour(Behaviour::Idle),
+            label(0, 1),
+            behaviour(Behaviour::Realtime),
+        ];
+        let one = Places::of_first_task();
+        assert_eq!(
+            words_of(one.clone(), ByRule::Marks, &records),
+            [50, 2, 30],
+            "nothing is written for the second"
+        );
+        assert_eq!(words_of(one, ByRule::InForce, &records), [50, 30]);
     }
 }
