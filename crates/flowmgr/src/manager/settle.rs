@@ -237,7 +237,7 @@ impl Manager {
 
     /// Nothing waits to be said.
     pub fn is_settled(&self) -> bool {
-        self.outbox.events.is_empty()
+        self.outbox.events.is_empty() && self.outbox.changes.is_empty()
     }
 
     /// Emits the labels that have come, in the order of their series, up to the first that has not.

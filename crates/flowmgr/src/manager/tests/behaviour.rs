@@ -252,6 +252,10 @@ fn counts_from_elsewhere_cross_the_bound_at_once() {
     assert_eq!(now(&bench, 0), Behaviour::None, "940 bytes");
     bench.manager.count(&counted([10, 0]));
     assert_eq!(now(&bench, 0), Behaviour::Bulk);
+    assert!(!bench.manager.is_settled(), "sinks have to be told");
+    bench.settle();
+    assert!(bench.manager.is_settled());
+    assert_eq!(changes(&bench), [Behaviour::Bulk]);
     // Far beyond what the counter holds.
     let mut bench = Bench::new(Config {
         expects_counts: true,
