@@ -42,6 +42,7 @@ pub fn config(k: usize, entries: usize) -> Config {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     }
 }
 

@@ -104,6 +104,7 @@ fn config(run: &Run) -> Config {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     }
 }
 

@@ -11,6 +11,7 @@
 mod common;
 
 mod backends;
+mod behaviour;
 mod bypass;
 mod capture;
 mod ctinfo;

@@ -107,7 +107,8 @@ fn marks_that_fail_or_are_dropped_are_told_of_when_it_begins_and_when_it_is_over
         let lines = stderr.matches(&line).count();
         assert_eq!(lines, 1, "{line}{stderr}");
     }
-    assert_eq!(stderr.matches("WARN").count(), 2, "{stderr}");
+    let losses = stderr.matches("WARN fenxi::log::loss").count();
+    assert_eq!(losses, 2, "{stderr}");
 }
 
 #[test]

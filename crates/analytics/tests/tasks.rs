@@ -166,6 +166,7 @@ impl World {
             asked: Vec::new(),
             inside: flowmgr::Inside::default(),
             expects_counts: false,
+            behaviour: None,
         };
         let rings = producers.into_iter().map(|producer| vec![producer]);
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
@@ -260,7 +261,7 @@ impl World {
 fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
     let labels = records.iter().filter_map(|record| match record {
         Record::Label(label) => Some(((label.flow.flow_id, label.task), label)),
-        Record::Flow(_) => None,
+        Record::Flow(_) | Record::Behaviour(_) => None,
     });
     let count = labels.clone().count();
     let by_flow: HashMap<_, _> = labels.collect();
@@ -271,7 +272,7 @@ fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
 fn flow_records(records: &[Record]) -> Vec<&FlowRecord> {
     let flows = records.iter().filter_map(|record| match record {
         Record::Flow(flow) => Some(flow),
-        Record::Label(_) => None,
+        Record::Label(_) | Record::Behaviour(_) => None,
     });
     flows.collect()
 }
@@ -435,6 +436,7 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     };
     let tasks = vec![SeriesTask::lengths(10, 1), SeriesTask::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);

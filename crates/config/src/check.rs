@@ -53,6 +53,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         io: draft.io,
         flow: draft.flow,
         tag: draft.tag,
+        behaviour: draft.behaviour,
         mark: draft.mark,
         connlabel: draft.connlabel,
         nft_sets,
@@ -126,6 +127,11 @@ fn combinations(
         &[KeyId::FlowBuckets, KeyId::FlowMaxFlows],
         config.flow.buckets * BUCKET_FLOWS < config.flow.max_flows,
         "impossible combination: a bucket has 8 flows, so max_flows is at most 8 times buckets",
+    );
+    rule(
+        &[KeyId::MarkBehaviour, KeyId::BehaviourEnabled],
+        !config.mark.behaviour.is_empty() && !config.behaviour.enabled,
+        "no effect: flows have no behaviour; leave one of the two out",
     );
     rule(
         &[KeyId::IoMode, KeyId::IoInterfaces],

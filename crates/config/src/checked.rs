@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flowmgr::{Behaviour, Bounds};
 use netfilter::nft_set::{Field, SetName};
 use packetio::Backend;
 use policy::{Action, Dscp, LabelRule};
@@ -46,6 +47,8 @@ pub struct Config {
     pub io: Io,
     /// The flow manager.
     pub flow: Flow,
+    /// What flows do, by their counts.
+    pub behaviour: Behaviours,
     /// Marking of labelled packets.
     pub tag: Tag,
     /// Marks of connections, where the kernel forwards.
@@ -266,6 +269,22 @@ pub struct Flow {
     pub buckets: usize,
 }
 
+/// What flows do, by their counts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Behaviours {
+    /// Whether flows have a behaviour.
+    pub enabled: bool,
+    /// Where behaviours begin and end.
+    pub bounds: Bounds,
+}
+
+impl Behaviours {
+    /// The bounds, unless flows have no behaviour.
+    pub fn in_use(&self) -> Option<Bounds> {
+        self.enabled.then_some(self.bounds)
+    }
+}
+
 /// Marking of labelled packets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tag {
@@ -304,6 +323,24 @@ pub struct Mark {
     pub class: Vec<MarkMapping>,
     /// How many updates may wait for the writer.
     pub queue: usize,
+    /// Behaviour to bits, outside of the mask.
+    pub behaviour: Vec<BehaviourMark>,
+}
+
+/// One entry of `mark.behaviour`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BehaviourMark {
+    /// What the flow does.
+    pub behaviour: Behaviour,
+    /// Bits of the connection mark.
+    pub mark: u32,
+}
+
+impl Mark {
+    /// The bits that behaviours may write.
+    pub fn behaviour_mask(&self) -> u32 {
+        self.behaviour.iter().fold(0, |mask, row| mask | row.mark)
+    }
 }
 
 /// One entry of `mark.class`.

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use accel::Faults;
+use flowmgr::Behaviour;
 use netfilter::nft_set::Field;
 
 mod task;
 
 use crate::checked::{
-    Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control, Destination, DeviceThread,
-    DscpMapping, Endpoint, Flow, HttpPlace, Io, Ipfix, Kafka, Log, Mark, MarkMapping, Model,
-    NftSet, Pipeline, Policy, Provider, Records, Ring, Rotate, Tag,
+    BehaviourMark, Behaviours, Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control,
+    Destination, DeviceThread, DscpMapping, Endpoint, Flow, HttpPlace, Io, Ipfix, Kafka, Log, Mark,
+    MarkMapping, Model, NftSet, Pipeline, Policy, Provider, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
@@ -57,6 +58,8 @@ pub struct Draft {
     pub io: Io,
     /// As checked, but for `buckets`: 0 where the user left it open.
     pub flow: Flow,
+    /// As checked.
+    pub behaviour: Behaviours,
     /// As checked.
     pub tag: Tag,
     /// As checked.
@@ -201,6 +204,29 @@ pub fn mark_rules(setting: &Setting, place: &mut Vec<MarkMapping>) -> Stored {
         required: !entry.is_default,
         origin: entry.origin.clone(),
     })
+}
+
+pub fn behaviour_marks(setting: &Setting, place: &mut Vec<BehaviourMark>) -> Stored {
+    let named = Behaviour::ALL
+        .into_iter()
+        .filter(|it| *it != Behaviour::None);
+    let known: Vec<&str> = named.map(Behaviour::name).collect();
+    let mut rows: Vec<(String, u32)> = Vec::new();
+    setting.put_entries(&mut rows, |name, bits, _| (name.to_owned(), bits))?;
+    place.clear();
+    for (name, mark) in rows {
+        let behaviour = Behaviour::ALL.into_iter().find(|it| it.name() == name);
+        let Some(behaviour) = behaviour.filter(|it| *it != Behaviour::None) else {
+            let near = nearest(&name, known.iter().copied());
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            return Err(format!(
+                "found \"{name}\", expected some of {}{near}",
+                known.join(", ")
+            ));
+        };
+        place.push(BehaviourMark { behaviour, mark });
+    }
+    Ok(())
 }
 
 pub fn connlabels(setting: &Setting, connlabel: &mut Connlabel) -> Stored {

@@ -256,9 +256,10 @@ pub fn features(bundle: &Bundle) -> Vec<Feature> {
 /// The model has no such label, or nothing would be done.
 pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<LabelMap, Error> {
     let map = LabelMap::of(config, bundle)?;
-    // Labels of connections, sets of nftables and labels of other tasks are effects as well; who brings them about checks that
-    // each of their labels exists.
-    let has_others = (1..config.tasks.len()).any(|task| !config.rules_of(task).is_empty());
+    // Labels of connections, sets of nftables, labels of other tasks and marks of behaviours are effects as well; who brings them
+    // about checks that each of their labels exists.
+    let has_others = (1..config.tasks.len()).any(|task| !config.rules_of(task).is_empty())
+        || !config.mark.behaviour.is_empty();
     if config.connlabel.class.is_empty() && config.nft_sets.is_empty() && !has_others {
         map.check(bundle.name())?;
     }

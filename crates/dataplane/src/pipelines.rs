@@ -264,6 +264,7 @@ pub fn flow_config(
         flow_id_first: 0,
         flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
         expects_counts: options.effect == Effect::Arrival && config.io.capture == Capture::First,
+        behaviour: config.behaviour.in_use(),
     })
 }
 

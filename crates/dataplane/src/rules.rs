@@ -282,6 +282,7 @@ impl FlowRules {
         } = update;
         let change = RulesChange {
             has_bounds: rules.policy.has_bounds(),
+            has_behaviours: rules.policy.has_behaviours(),
             is_renumbered: true,
             memory,
         };
@@ -309,6 +310,7 @@ impl FlowRules {
         std::mem::swap(&mut self.counts, &mut update.counts);
         RulesChange {
             has_bounds: self.rules.policy.has_bounds(),
+            has_behaviours: self.rules.policy.has_behaviours(),
             is_renumbered,
             memory: None,
         }
@@ -343,7 +345,8 @@ impl FlowRules {
             answers,
         } = self;
         // What is new of a flow may change nothing: then its rule stays.
-        let asks_for_news = rules.policy.has_labels() || rules.policy.has_bounds();
+        let asks_for_news =
+            rules.policy.has_labels() || rules.policy.has_bounds() || rules.policy.has_behaviours();
         let stays = |question: &RuleQuestion| question.is_by_same_rules && !asks_for_news;
         asks.clear();
         asks.extend(questions.iter().filter(|it| !stays(it)).map(ask));
@@ -412,6 +415,7 @@ pub(crate) fn ask(question: &RuleQuestion) -> Ask {
         tuple: tuple.unwrap_or(Tuple::V4(policy::Key::default())),
         facts: Facts {
             class: question.class,
+            behaviour: question.behaviour as u8,
             bytes: question.bytes,
             packets: question.packets,
             age_us: question.age_us,
@@ -504,5 +508,11 @@ mod tests {
         assert_eq!(packets(&now), [9, 50, 1]);
         now.keep(&totals(6, &[100, 100, 100]));
         assert_eq!(packets(&now), [9, 50, 1]);
+    }
+
+    #[test]
+    fn rules_and_flows_number_behaviours_alike() {
+        let names = flowmgr::Behaviour::ALL.map(flowmgr::Behaviour::name);
+        assert_eq!(names, policy::rule::BEHAVIOURS);
     }
 }

@@ -104,6 +104,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
     for record in records {
         match record {
             Record::Label(_) => labels += 1,
+            Record::Behaviour(_) => {}
             Record::Flow(flow) => {
                 flows += 1;
                 assert!(flow.decision.is_some(), "flow {}", flow.flow.flow_id);

@@ -47,7 +47,12 @@ impl Need {
         let slots = rings as u64 * instances * config.ring.slots as u64;
         Need {
             tables: flow_managers
-                * table_bytes(flow.max_flows, flow.buckets, &OpenTask::series(tasks)) as u64,
+                * table_bytes(
+                    flow.max_flows,
+                    flow.buckets,
+                    &OpenTask::series(tasks),
+                    config.behaviour.in_use(),
+                ) as u64,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }

@@ -100,7 +100,9 @@ impl Table {
         managers: &[(Thread, flowmgr::Manager)],
     ) -> Table {
         let flow = &config.flow;
-        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &OpenTask::series(tasks));
+        let series = OpenTask::series(tasks);
+        let bounds = config.behaviour.in_use();
+        let bytes = flowmgr::table_bytes(flow.max_flows, flow.buckets, &series, bounds);
         let pages = managers.iter().map(|(_, manager)| manager.pages());
         Table {
             max_flows: flow.max_flows * managers.len(),

@@ -7,7 +7,9 @@ use cring::{Depth, Features, K_MAX, TASKS_MAX, Unit, WORDS_MAX};
 use thiserror::Error;
 
 use crate::asked::{Asked, Inside};
+use crate::behaviour::Bounds;
 use crate::depths::Depths;
+use crate::expiry::{Lifetimes, Sweep};
 use crate::hash::HashKind;
 use crate::settings::Settings;
 
@@ -144,6 +146,8 @@ pub struct Config {
     pub flow_id_step: u64,
     /// Packets of flows may be counted elsewhere and told of later, see [`crate::Manager::count`].
     pub expects_counts: bool,
+    /// Where behaviours of flows begin and end; `None`: flows have none, and that costs nothing.
+    pub behaviour: Option<Bounds>,
 }
 
 /// Of which flows the records have the series: of none, of all, or of a share that does not depend on what the flows are.
@@ -252,7 +256,18 @@ impl Config {
             && buckets <= BUCKETS_MAX
             && buckets.saturating_mul(8) >= flows;
         let range = "a power of two up to 2^24, at least an eighth of max_flows";
-        in_range("buckets", buckets as u64, holds, range)
+        in_range("buckets", buckets as u64, holds, range)?;
+        let bulk_bytes = self.behaviour.map_or(1, |bounds| bounds.bulk_bytes);
+        let holds = (1..=Bounds::BULK_BYTES_MAX).contains(&bulk_bytes);
+        in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")
+    }
+
+    /// One round over all buckets. Live, the sweep samples behaviours as well.
+    pub(crate) fn sweep_period_us(&self, lifetimes: Lifetimes) -> i64 {
+        match (self.behaviour, self.effect) {
+            (Some(_), Effect::Arrival) => 1_000_000,
+            _ => Sweep::period_us(lifetimes),
+        }
     }
 
     /// A task comes after others only, and no cycle leads back to it.

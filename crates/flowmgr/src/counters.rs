@@ -2,6 +2,7 @@
 
 use cring::{Counter, counters};
 
+use crate::behaviour::Behaviour;
 use crate::key::{KIND_UDP, KIND_V6};
 use crate::record::EndReason;
 use crate::verdict::Verdicts;
@@ -86,8 +87,24 @@ counters! {
         pub clock_rebased: u64,
         /// How late flows ended that were silent for too long.
         pub expiry_lag: ExpiryLag,
+        /// By [`crate::Behaviour`].
+        pub behaviours: [BehaviourCounters; Behaviour::COUNT],
         /// What belongs to one task each.
         pub tasks: Vec<TaskCounters>,
+    }
+}
+
+counters! {
+    /// Sums of a behaviour.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct BehaviourCounters {
+        /// Flows that took it, each as often as it did; no flow begins with one.
+        pub flows: u64,
+        /// Packets of flows while they had it. Those of an idle flow count for what it was before. They are counted when a flow
+        /// is sampled, changes its behaviour or ends.
+        pub packets: u64,
+        /// Their bytes at the IP layer.
+        pub bytes: u64,
     }
 }
 

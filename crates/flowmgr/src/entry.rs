@@ -203,7 +203,7 @@ const PACKETS_CARRIED: u64 = u8::MAX as u64;
 #[derive(Clone, Copy)]
 pub(crate) struct Carry {
     packets: bool,
-    bytes: u8,
+    pub bytes: u8,
 }
 
 /// The cold line of a flow.
@@ -316,6 +316,9 @@ const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Cold>() == 64);
 // SAFETY: integers only, and a label word of zero is the one of a new entry.
 unsafe impl Zeroed for Entry {}
 
+// SAFETY: integers only.
+unsafe impl Zeroed for [u32; 2] {}
+
 // SAFETY: as above; a label word is one integer.
 unsafe impl Zeroed for LabelWord {}
 
@@ -358,11 +361,19 @@ pub(crate) struct Entries {
     deeper: Array<Deeper>,
     /// Depths beyond the first.
     depths: usize,
+    /// With behaviours: bytes by which the counters of each direction run ahead, so that they carry where the flow may cross the
+    /// bound of `bulk`. Below 2^24.
+    ahead: Array<[u32; 2]>,
 }
 
 impl Entries {
     /// Room for `entries` flows with so many tasks each, at least one, of which so many are deeper than the first.
-    pub fn new(entries: usize, tasks: usize, deeper: usize) -> io::Result<Entries> {
+    pub fn new(
+        entries: usize,
+        tasks: usize,
+        deeper: usize,
+        behaviours: bool,
+    ) -> io::Result<Entries> {
         let other_tasks = tasks - 1;
         Ok(Entries {
             shared: Arc::new(Shared {
@@ -374,6 +385,7 @@ impl Entries {
             others: Array::new(entries * other_tasks)?,
             deeper: Array::new(entries * deeper)?,
             depths: deeper,
+            ahead: Array::new(entries * usize::from(behaviours))?,
         })
     }
 
@@ -571,14 +583,8 @@ impl Entries {
         }
     }
 
-    /// Counts `packets` of `length` bytes each.
-    pub fn count_many(&mut self, index: u32, direction: usize, packets: u32, length: u32) {
-        let packets = u64::from(packets);
-        self.count_sum(index, direction, packets, packets * u64::from(length));
-    }
-
-    /// Counts so many packets with so many bytes in all.
-    pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) {
+    /// Counts so many packets with so many bytes in all; how often the counter of bytes carried.
+    pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) -> u64 {
         let hot = self.hot_mut(index);
         // As in `Hot::count`, past 255 comes 1.
         let sum = u64::from(hot.packets[direction]) + packets;
@@ -589,11 +595,11 @@ impl Entries {
         let cold = self.cold_mut(index);
         cold.packets_high[direction] = cold.packets_high[direction].wrapping_add(carries as u32);
         cold.bytes_high[direction] = cold.bytes_high[direction].wrapping_add((bytes >> 24) as u32);
+        bytes >> 24
     }
 
     /// Takes what a counter of the hot line could not hold; once in 255 packets or
     /// 16 MiB.
-    #[cold]
     pub fn carry(&mut self, index: u32, direction: usize, carry: Carry) {
         let cold = self.cold_mut(index);
         cold.packets_high[direction] += u32::from(carry.packets);
@@ -603,27 +609,71 @@ impl Entries {
     /// Packets and bytes since the flow's last record.
     pub fn counts(&self, index: u32) -> Counts {
         let (hot, cold) = (self.hot(index), self.cold(index));
+        let ahead = self.ahead(index);
         Counts {
             packets: std::array::from_fn(|direction| {
                 u64::from(cold.packets_high[direction]) * PACKETS_CARRIED
                     + u64::from(hot.packets[direction])
             }),
             bytes: std::array::from_fn(|direction| {
-                u64::from(cold.bytes_high[direction]) << 24 | u64::from(hot.bytes(direction))
+                (u64::from(cold.bytes_high[direction]) << 24 | u64::from(hot.bytes(direction)))
+                    - u64::from(ahead[direction])
             }),
         }
+    }
+
+    fn ahead(&self, index: u32) -> [u32; 2] {
+        self.ahead.get(index as usize).copied().unwrap_or_default()
+    }
+
+    /// [`Entries::arm`] for a flow that has no bytes yet.
+    pub fn arm_anew(&mut self, index: u32, bytes: u32) {
+        self.ahead[index as usize] = [0; 2];
+        self.arm(index, bytes);
+    }
+
+    /// Makes the counter of a direction carry before or when so many more bytes have come in both directions, at most 2^24: each
+    /// gets half of them. Counts stay as they are.
+    pub fn arm(&mut self, index: u32, bytes: u32) {
+        let counts = self.counts(index);
+        for (direction, share) in [bytes.div_ceil(2), (bytes / 2).max(1)]
+            .into_iter()
+            .enumerate()
+        {
+            let low = (1 << 24) - share;
+            let high = counts.bytes[direction]
+                .saturating_sub(low.into())
+                .div_ceil(1 << 24);
+            self.hot_mut(index).set_bytes(direction, low);
+            self.cold_mut(index).bytes_high[direction] = high as u32;
+            let sum = (high << 24) + u64::from(low);
+            self.ahead[index as usize][direction] = (sum - counts.bytes[direction]) as u32;
+        }
+    }
+
+    /// Bytes that are left of those of the last [`Entries::arm`], behind one that made a counter carry so many times; below 0
+    /// once more have come.
+    pub fn left(&self, index: u32, times: u64) -> i64 {
+        let hot = self.hot(index);
+        let both = i64::from(hot.bytes(0)) + i64::from(hot.bytes(1));
+        (2 << 24) - both - ((times as i64) << 24)
     }
 
     /// Takes the counts and starts again from 0, at an active timeout.
     pub fn take_counts(&mut self, index: u32) -> Counts {
         let counts = self.counts(index);
-        let hot = self.hot_mut(index);
-        hot.packets = [0; 2];
-        hot.bytes_low = [0; 2];
-        hot.bytes_high = [0; 2];
+        self.hot_mut(index).packets = [0; 2];
         let cold = self.cold_mut(index);
         cold.packets_high = [0; 2];
         cold.bytes_high = [0; 2];
+        if self.ahead.is_empty() {
+            let hot = self.hot_mut(index);
+            (hot.bytes_low, hot.bytes_high) = ([0; 2], [0; 2]);
+        } else {
+            // The counters still carry where they did.
+            let hot = self.hot(index);
+            self.ahead[index as usize] = [hot.bytes(0), hot.bytes(1)];
+        }
         counts
     }
 }
@@ -635,7 +685,7 @@ mod tests {
 
     #[test]
     fn counters_carry_beyond_8_bits_of_packets_and_24_of_bytes() {
-        let mut entries = Entries::new(1, 1, 0).unwrap();
+        let mut entries = Entries::new(1, 1, 0, false).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         let (packets, length) = (200_000u64, 65_575u32);
@@ -657,18 +707,18 @@ mod tests {
 
     #[test]
     fn many_at_once_count_as_one_by_one() {
-        let mut entries = Entries::new(2, 1, 0).unwrap();
+        let mut entries = Entries::new(2, 1, 0, false).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         (0..2).for_each(|index| entries.hot_mut(index).begin(&key, true));
         for (packets, length) in [
-            (0, 9),
+            (0u64, 9),
             (1, 65_535),
             (254, 1),
             (255, 0),
             (256, 1),
             (1000, 65_000),
         ] {
-            entries.count_many(0, 1, packets, length);
+            entries.count_sum(0, 1, packets, packets * u64::from(length));
             (0..packets).for_each(|_| entries.count(1, 1, length));
             assert_eq!(entries.counts(0), entries.counts(1));
             assert_eq!(entries.hot(0).packets, entries.hot(1).packets);
@@ -677,7 +727,7 @@ mod tests {
 
     #[test]
     fn a_large_frame_carries_more_than_once() {
-        let mut entries = Entries::new(1, 1, 0).unwrap();
+        let mut entries = Entries::new(1, 1, 0, false).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&key, true);
         entries.count(0, 0, u32::MAX >> 1);
@@ -687,7 +737,7 @@ mod tests {
 
     #[test]
     fn a_new_flow_inherits_nothing_in_the_hot_line() {
-        let mut entries = Entries::new(1, 1, 0).unwrap();
+        let mut entries = Entries::new(1, 1, 0, false).unwrap();
         let (first, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         entries.hot_mut(0).begin(&first, true);
         entries.hot_mut(0).set(STATE_RST | STATE_EMITTED);

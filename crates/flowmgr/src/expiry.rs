@@ -195,6 +195,11 @@ impl Clock {
         self.now_us.saturating_sub(late_us)
     }
 
+    /// Flow time at which the next second begins.
+    pub fn next_second_us(self) -> i64 {
+        self.next_second_us
+    }
+
     /// The current second of flow time, wrapping.
     #[inline]
     pub fn second(self) -> u16 {
@@ -333,10 +338,10 @@ impl Sweep {
 
     /// One round takes the shortest timeout, so a flow is found to be over at the
     /// latest that long after it was.
-    pub fn new(buckets: u32, lifetimes: Lifetimes) -> Sweep {
+    pub fn new(buckets: u32, period_us: i64) -> Sweep {
         Sweep {
             buckets,
-            period_us: Sweep::period_us(lifetimes),
+            period_us,
             started_us: i64::MIN,
             next_us: i64::MIN,
             done: 0,
@@ -345,14 +350,13 @@ impl Sweep {
         }
     }
 
-    fn period_us(lifetimes: Lifetimes) -> i64 {
+    pub fn period_us(lifetimes: Lifetimes) -> i64 {
         let period_us = i64::from(lifetimes.shortest_s) * SECOND_US;
         period_us.clamp(SECOND_US, Sweep::PERIOD_MAX_S * SECOND_US)
     }
 
-    /// Goes on from the same bucket at the pace of other lifetimes.
-    pub fn set_pace(&mut self, lifetimes: Lifetimes) {
-        let period_us = Sweep::period_us(lifetimes);
+    /// Goes on from the same bucket at another pace.
+    pub fn set_pace(&mut self, period_us: i64) {
         // Where nothing changes nothing starts anew, or who changes settings all the time would stop the sweep.
         if period_us != self.period_us {
             (self.period_us, self.started_us, self.done) = (period_us, i64::MIN, 0);
@@ -375,20 +379,21 @@ impl Sweep {
         heads
     }
 
-    /// Buckets that are due at `now_us`, at most all of them.
+    /// Whether [`Sweep::due`] is to be asked.
     #[inline]
-    pub fn due(&mut self, now_us: i64) -> u32 {
-        if now_us < self.next_us {
-            return 0;
-        }
-        self.due_after_tick(now_us)
+    pub fn is_due(&self, now_us: i64) -> bool {
+        now_us >= self.next_us
     }
 
-    fn due_after_tick(&mut self, now_us: i64) -> u32 {
+    /// Buckets that are due at `now_us`, at most all of them. The caller asks again at `again_us`, if not before.
+    pub fn due(&mut self, now_us: i64, again_us: i64) -> u32 {
+        if !self.is_due(now_us) {
+            return 0;
+        }
         if self.started_us == i64::MIN {
             self.started_us = now_us;
         }
-        self.next_us = now_us.saturating_add(Sweep::TICK_US);
+        self.next_us = now_us.saturating_add(Sweep::TICK_US).min(again_us);
         let elapsed_us = now_us.saturating_sub(self.started_us) as u128;
         let total = (elapsed_us * u128::from(self.buckets) / self.period_us as u128) as u64;
         let due = (total - self.done).min(u64::from(self.buckets)) as u32;
@@ -579,12 +584,12 @@ mod tests {
     #[test]
     fn a_period_of_time_sweeps_every_bucket_once_however_it_is_cut() {
         for step_us in [1, 999, 1000, 77_777, 2_500_000] {
-            let mut sweep = Sweep::new(1000, LIFETIMES);
-            assert_eq!(sweep.due(0), 0);
+            let mut sweep = Sweep::new(1000, Sweep::period_us(LIFETIMES));
+            assert_eq!(sweep.due(0, i64::MAX), 0);
             let (mut now_us, mut swept) = (0, 0);
             while now_us < 5_000_000 {
                 now_us = (now_us + step_us).min(5_000_000);
-                swept += sweep.due(now_us);
+                swept += sweep.due(now_us, i64::MAX);
             }
             assert!(
                 (999..=1000).contains(&swept),
@@ -595,7 +600,7 @@ mod tests {
 
     #[test]
     fn what_is_put_off_is_one_round_at_most_and_is_all_taken() {
-        let mut sweep = Sweep::new(1000, LIFETIMES);
+        let mut sweep = Sweep::new(1000, Sweep::period_us(LIFETIMES));
         sweep.put_off(700);
         sweep.put_off(700);
         let mut taken = 0;
@@ -608,10 +613,10 @@ mod tests {
 
     #[test]
     fn a_jump_sweeps_everything_once_and_not_more() {
-        let mut sweep = Sweep::new(1000, LIFETIMES);
-        sweep.due(0);
-        assert_eq!(sweep.due(i64::MAX), 1000);
-        assert_eq!(sweep.due(i64::MAX), 0);
+        let mut sweep = Sweep::new(1000, Sweep::period_us(LIFETIMES));
+        sweep.due(0, i64::MAX);
+        assert_eq!(sweep.due(i64::MAX, i64::MAX), 1000);
+        assert_eq!(sweep.due(i64::MAX, i64::MAX), 0);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | `rules` | questions about the rules of flows, and answers to them |
+//! | `behaviour` | what flows do, by their counts |
 //! | [`depths`] | which of a flow's answers is its label |
 //! | `look` | the flows of the table, for people |
 //! | `manager::settle`, [`record`] | what is said about flows, and when |
@@ -31,6 +32,7 @@ mod action;
 mod arrival;
 mod asked;
 mod bare_table;
+mod behaviour;
 mod config;
 mod counters;
 pub mod depths;
@@ -60,11 +62,14 @@ pub mod wire;
 pub use action::{Action, Actions};
 pub use asked::{Asked, Direction, Inside};
 pub use bare_table::BareTable;
+pub use behaviour::{BEHAVIOUR_BYTES, Behaviour, Bounds};
 pub use config::{
     BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
     OTHERS_MAX, PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
 };
-pub use counters::{Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume};
+pub use counters::{
+    BehaviourCounters, Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume,
+};
 pub use depths::Depths;
 pub use entry::Counts;
 pub use key::Key;
@@ -79,12 +84,18 @@ pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, re
 pub use settings::Settings;
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks, without what `record_series` adds.
-pub fn table_bytes(max_flows: usize, buckets: usize, tasks: &[SeriesTask]) -> usize {
-    max_flows * bytes_per_flow(tasks) + buckets * 64
+/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what `record_series` adds.
+pub fn table_bytes(
+    max_flows: usize,
+    buckets: usize,
+    tasks: &[SeriesTask],
+    behaviour: Option<Bounds>,
+) -> usize {
+    let behaviours = behaviour.map_or(0, |_| BEHAVIOUR_BYTES);
+    max_flows * (bytes_per_flow(tasks) + behaviours) + buckets * 64
 }
 
-/// Bytes of memory per flow that the table may hold, without its share of the
+/// Bytes of memory per flow that the table may hold, without its behaviour and its share of the
 /// buckets (64 bytes each) and without what `record_series` adds.
 pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
@@ -119,7 +130,7 @@ mod tests {
             .collect();
         assert_eq!(super::bytes_per_flow(&depths), 332);
         // 4 Mi flows with a quarter as many buckets.
-        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks) >> 20;
+        let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None) >> 20;
         assert_eq!(mib, 752);
     }
 }

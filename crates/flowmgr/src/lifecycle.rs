@@ -13,10 +13,11 @@ use crate::record::EndReason;
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 
-/// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended before no further
+/// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended or sampled before no further
 /// [`PORTION`] is begun. More flows than a burst can begin, so the sweep does not fall behind for good.
 const OWED_BUCKETS_MAX: u32 = 4096;
 const OWED_ENDS_MAX: usize = 2 * BURST_MAX;
+const OWED_SAMPLES_MAX: usize = 4 * BURST_MAX;
 /// Buckets swept at a time.
 const PORTION: u32 = 64;
 
@@ -30,12 +31,25 @@ impl Manager {
         if !self.clock.advance_near(time_us) {
             self.advance_far(time_us);
         }
-        let due = self.sweep.due(self.clock.now_us());
-        if due != 0 {
-            match self.config.effect {
-                Effect::PacketTime { .. } => self.sweep_buckets(due),
-                Effect::Arrival => self.sweep.put_off(due),
+        if self.sweep.is_due(self.clock.now_us()) {
+            self.sweep_due();
+        }
+    }
+
+    #[inline(never)]
+    fn sweep_due(&mut self) {
+        // Samples by packet time must not lack a packet, so they are taken at full seconds.
+        let again_us = match self.behaviours.is_some() {
+            true => self.clock.next_second_us(),
+            false => i64::MAX,
+        };
+        let due = self.sweep.due(self.clock.now_us(), again_us);
+        match self.config.effect {
+            Effect::PacketTime { .. } => {
+                self.sample_second();
+                self.sweep_buckets(due);
             }
+            Effect::Arrival => self.sweep.put_off(due),
         }
     }
 
@@ -67,10 +81,15 @@ impl Manager {
 
     fn sweep_some(&mut self) {
         let before = self.alive;
-        let mut left = OWED_BUCKETS_MAX;
-        while left != 0 && self.sweep.owed() != 0 && before - self.alive < OWED_ENDS_MAX {
+        let (mut left, mut sampled) = (OWED_BUCKETS_MAX, 0);
+        while left != 0
+            && self.sweep.owed() != 0
+            && before - self.alive < OWED_ENDS_MAX
+            && sampled < OWED_SAMPLES_MAX
+        {
             let heads = self.sweep.take_owed(PORTION.min(left));
             left -= heads.len() as u32;
+            sampled += self.sample_swept(heads.clone());
             self.end_in_buckets(heads, Manager::is_over);
         }
     }
@@ -135,6 +154,7 @@ impl Manager {
         if let Some(rules) = &mut self.rules {
             rules.begin(index);
         }
+        self.begin_behaviour(index);
         // An answer to a SYN that was not seen is no beginning either: its direction is taken for forward, and the series
         // lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
@@ -232,6 +252,7 @@ impl Manager {
         }
         let report = Report {
             flow: self.entries.flow_ref(index),
+            behaviour: self.behaviour(index),
             counts: self.entries.take_counts(index),
             in_effect,
             last_us,
@@ -239,6 +260,9 @@ impl Manager {
         };
         if let Some(rules) = &mut self.rules {
             rules.report(index, &report.counts);
+        }
+        if let Some(behaviours) = &mut self.behaviours {
+            behaviours.report(index, &report.counts);
         }
         let is_answered = report.counts.packets[1] > 0;
         if is_answered {

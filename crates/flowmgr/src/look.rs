@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use cring::{Label, Series};
 
 use crate::action::Action;
+use crate::behaviour::Behaviour;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::manager::Manager;
@@ -47,6 +48,8 @@ pub struct FlowLook {
     pub rule: Option<u32>,
     /// What is done to its packets now.
     pub action: Action,
+    /// What the flow does.
+    pub behaviour: Behaviour,
 }
 
 /// A flow to look for.
@@ -221,6 +224,7 @@ impl Manager {
             others: self.other_labels(index),
             rule: self.rule_of(index),
             action: Action::of_number(self.entries.hot(index).action),
+            behaviour: self.behaviour(index),
         }
     }
 

@@ -20,6 +20,7 @@
 
 mod answer;
 mod ask;
+mod behave;
 mod by_port;
 mod collect;
 mod counted;
@@ -34,6 +35,7 @@ use cring::{FlowRef, Labels, Producer, Slot, TaskWords};
 
 use crate::action::{Action, Actions, PolicyStamp};
 use crate::arrival::Arrivals;
+use crate::behaviour::Behaviours;
 use crate::config::{Config, ConfigError, Effect};
 use crate::counters::Counters;
 use crate::depths::Depths;
@@ -174,6 +176,8 @@ pub struct Manager {
     /// Since the first rules were in force.
     pub(crate) rules: Option<InForce>,
     pub(crate) asking: Asking,
+    /// What flows do, unless that is off.
+    pub(crate) behaviours: Option<Behaviours>,
     staged: Vec<Staged>,
 }
 
@@ -208,14 +212,23 @@ impl Manager {
         let tasks = config.tasks.len();
         let no_memory = |cause| ConfigError::Memory {
             max_flows: config.max_flows,
-            mib: crate::table_bytes(config.max_flows, config.buckets, &config.tasks)
-                .div_ceil(1 << 20),
+            mib: crate::table_bytes(
+                config.max_flows,
+                config.buckets,
+                &config.tasks,
+                config.behaviour,
+            )
+            .div_ceil(1 << 20),
             cause,
         };
         let counted = match config.expects_counts {
             true => Some(CountedSoFar::new(entries).map_err(no_memory)?),
             false => None,
         };
+        let behaviours = config
+            .behaviour
+            .map(|bounds| Behaviours::new(entries, bounds));
+        let behaviours = behaviours.transpose().map_err(no_memory)?;
         let lifetimes = Lifetimes::of(&config.settings, config.counts_lag_s());
         let series = SeriesStore::new(entries, &config.tasks, !config.record_series.is_none())
             .map_err(no_memory)?;
@@ -223,8 +236,13 @@ impl Manager {
         Ok(Manager {
             hasher: Hasher::new(config.hash),
             table: Table::new(config.buckets, entries).map_err(no_memory)?,
-            entries: Entries::new(entries, tasks, usize::from(depths.count()) - 1)
-                .map_err(no_memory)?,
+            entries: Entries::new(
+                entries,
+                tasks,
+                usize::from(depths.count()) - 1,
+                behaviours.is_some(),
+            )
+            .map_err(no_memory)?,
             tasks: Tasks::of(&config, |unit| series.number_of(unit)),
             series,
             rings,
@@ -250,7 +268,7 @@ impl Manager {
             clock: Clock::new(),
             arrivals: Arrivals::new(),
             lifetimes,
-            sweep: Sweep::new(config.buckets as u32, lifetimes),
+            sweep: Sweep::new(config.buckets as u32, config.sweep_period_us(lifetimes)),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
             outbox: Outbox::new(config.effect, slots),
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
@@ -261,6 +279,7 @@ impl Manager {
             counted,
             rules: None,
             asking: Asking::default(),
+            behaviours,
             staged: Vec::with_capacity(BURST_MAX),
             config,
         })
@@ -519,7 +538,7 @@ impl Manager {
         let is_answered = hot.has_reverse_packets();
         let is_collected = hot.has_all(self.collected);
         if let Some(carry) = carry {
-            self.entries.carry(index, direction, carry);
+            self.carry(index, direction, carry);
         }
         self.counters.flow_bytes += u64::from(headers.length);
         if is_half_open && is_answered {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use cring::Source;
 
+use crate::behaviour::Behaviour;
 use crate::config::OTHERS_MAX;
 use crate::entry::Counts;
 
@@ -169,6 +170,19 @@ pub struct FlowRecord {
     pub series: Option<Box<SeriesRecord>>,
     /// Number of the flow's rule, by its last answer.
     pub rule: Option<u32>,
+    /// What the flow does. Of one that ended: what it did before it fell silent.
+    pub behaviour: Behaviour,
+}
+
+/// A flow does something else than before. Told live only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BehaviourRecord {
+    /// The flow.
+    pub flow: FlowName,
+    /// When it was noticed, µs since the epoch.
+    pub time_us: i64,
+    /// What it does now.
+    pub behaviour: Behaviour,
 }
 
 impl FlowRecord {
@@ -223,6 +237,8 @@ pub enum Record {
     Label(LabelRecord),
     /// It ended or goes on.
     Flow(FlowRecord),
+    /// It behaves otherwise.
+    Behaviour(BehaviourRecord),
 }
 
 impl Record {
@@ -231,6 +247,7 @@ impl Record {
         match self {
             Record::Label(label) => &label.flow,
             Record::Flow(flow) => &flow.flow,
+            Record::Behaviour(change) => &change.flow,
         }
     }
 
@@ -239,6 +256,7 @@ impl Record {
         let (flow, time_us) = match self {
             Record::Label(label) => (&mut label.flow, &mut label.time_us),
             Record::Flow(flow) => (&mut flow.flow, &mut flow.last_us),
+            Record::Behaviour(change) => (&mut change.flow, &mut change.time_us),
         };
         flow.first_us = flow.first_us.saturating_add(by_us);
         *time_us = time_us.saturating_add(by_us);

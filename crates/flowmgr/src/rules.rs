@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use cring::FlowRef;
 
 use crate::action::{Action, GENERATIONS};
+use crate::behaviour::Behaviour;
 use crate::entry::Counts;
 use crate::manager::{Asking, Manager};
 use crate::memory::{Array, Zeroed};
@@ -42,6 +43,8 @@ pub struct RuleQuestion {
     pub first_us: i64,
     /// Class of the flow's label, if it has one; by packet time labels are not known here.
     pub class: Option<u16>,
+    /// What the flow does.
+    pub behaviour: Behaviour,
     /// Bytes in both directions so far, with those of the packets that raised the question.
     pub bytes: u64,
     /// Packets in both directions so far.
@@ -84,6 +87,8 @@ pub const RULES_MAX: u32 = (1 << 24) - 1;
 pub struct RulesChange {
     /// Some rule asks for what flows have done, so flows are looked up again as they go on.
     pub has_bounds: bool,
+    /// Some rule asks for a behaviour.
+    pub has_behaviours: bool,
     /// The numbers of rules stand for other rules than before.
     pub is_renumbered: bool,
     /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed comes back in it.
@@ -177,6 +182,7 @@ struct Reported {
 pub(crate) struct InForce {
     memory: RuleMemory,
     pub has_bounds: bool,
+    pub has_behaviours: bool,
     numbering: u32,
     /// The next of [`RuleMemory::changed_us`] to be written.
     next_change: usize,
@@ -189,6 +195,7 @@ impl InForce {
         InForce {
             memory,
             has_bounds: false,
+            has_behaviours: false,
             numbering: 0,
             next_change: 0,
             outdated_us: i64::MIN,
@@ -327,6 +334,7 @@ impl Manager {
             return;
         };
         rules.has_bounds = change.has_bounds;
+        rules.has_behaviours = change.has_behaviours;
         if change.is_renumbered {
             rules.numbering = (rules.numbering + 1) % RuleMark::NUMBERINGS;
         }

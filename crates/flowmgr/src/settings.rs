@@ -37,7 +37,8 @@ impl Manager {
         self.policy = self.policy.next();
         self.acts_by_others = self.config.settings.actions.has_others();
         self.lifetimes = Lifetimes::of(&self.config.settings, self.config.counts_lag_s());
-        self.sweep.set_pace(self.lifetimes);
+        self.sweep
+            .set_pace(self.config.sweep_period_us(self.lifetimes));
         self.active = ActiveTimeout::new(self.config.settings.active_timeout_s);
     }
 }

@@ -17,7 +17,8 @@ use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::{
-    Actions, BURST_MAX, Config, Counted, Effect, Fate, Key, Manager, Packet, SeriesTask, Settings,
+    Actions, BURST_MAX, Bounds, Config, Counted, Effect, Fate, Key, Manager, Packet, SeriesTask,
+    Settings,
 };
 
 /// Allocations of this thread while `work` runs.
@@ -78,6 +79,14 @@ impl World {
             asked: Vec::new(),
             inside: flowmgr::Inside::default(),
             expects_counts,
+            behaviour: Some(Bounds {
+                bulk_bytes: 1000,
+                small_bytes: 300,
+                interactive_packets_max: 30,
+                realtime_packets_min: 10,
+                hold_s: 2,
+                idle_s: 2,
+            }),
         }
     }
 
@@ -191,6 +200,7 @@ impl World {
             .settle(u64::MAX, 0, &mut |record| match record {
                 Record::Label(_) => *labels += 1,
                 Record::Flow(_) => *flows += 1,
+                Record::Behaviour(_) => {}
             });
     }
 

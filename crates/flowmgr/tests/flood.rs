@@ -254,6 +254,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     };
     let mut manager = Manager::new(config, producer).expect("the settings are in range");
     let mut traffic = Traffic {

@@ -183,6 +183,7 @@ fn put_flow(flow: &Flow, to: &mut Vec<u8>) {
     to.extend(flow.flow_id.to_be_bytes());
     to.extend(flow.application.bytes());
     to.push(if flow.source.0.is_ipv4() { 4 } else { 6 });
+    to.push(flow.behaviour);
 }
 
 #[cfg(test)]

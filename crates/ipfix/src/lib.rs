@@ -56,4 +56,6 @@ pub struct Flow {
     pub flow_id: u64,
     /// The label.
     pub application: ApplicationId,
+    /// Number of its behaviour; 0: none.
+    pub behaviour: u8,
 }

@@ -45,7 +45,7 @@ const fn reverse(element: u16, length: u16) -> Field {
 }
 
 /// Fields of a flow whose addresses are these elements of so many bytes.
-const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 16] {
+const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 17] {
     [
         field(source, bytes),
         field(destination, bytes),
@@ -63,13 +63,15 @@ const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 16] {
         field(148, 8), // flowId
         field(95, 4),  // applicationId
         field(60, 1),  // ipVersion
+        // commonPropertiesId, in one byte of its eight (RFC 7011 §6.2): what the flow does
+        field(137, 1),
     ]
 }
 
 /// sourceIPv4Address, destinationIPv4Address.
-const V4: [Field; 16] = flow_fields(8, 12, 4);
+const V4: [Field; 17] = flow_fields(8, 12, 4);
 /// sourceIPv6Address, destinationIPv6Address.
-const V6: [Field; 16] = flow_fields(27, 28, 16);
+const V6: [Field; 17] = flow_fields(27, 28, 16);
 /// applicationId, the scope, and applicationName. Names are padded with NUL: nfdump and others refuse options of variable
 /// length.
 const APPLICATIONS: [Field; 2] = [field(95, 4), field(96, NAME_MAX as u16)];

@@ -175,8 +175,11 @@ fn change_of(change: &impl Fn(u64) -> Change, update: &Update) -> Change {
 
 /// Whether the connection has what the label before wrote, or nothing, because that is in the same batch.
 fn is_ours(connection: &Connection, update: &Update, change: &impl Fn(u64) -> Change) -> bool {
+    if update.before == 0 {
+        return false;
+    }
     let before = change(update.before);
-    update.before != 0 && (connection.is_as(&before) || !connection.is_changed_by(&before))
+    connection.is_as(&before) || !connection.is_changed_by(&before)
 }
 
 /// Whether an update before this one gives the connection bits that the change would replace. Those of another mask do not

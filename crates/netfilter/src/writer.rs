@@ -71,6 +71,20 @@ pub struct Update {
     pub(crate) is_found: bool,
 }
 
+impl Update {
+    /// For a label that is the first of its flow.
+    fn new(tuple: Tuple, word: u64) -> Update {
+        Update {
+            tuple,
+            word,
+            before: 0,
+            clears: false,
+            asked: Instant::now(),
+            is_found: false,
+        }
+    }
+}
+
 /// Where a writer's thread counts, and remembers what became of the latest updates.
 #[derive(Debug, Clone)]
 pub struct Tally(Arc<Mutex<(Counts, Latest)>>);
@@ -140,19 +154,27 @@ impl Writer {
     pub fn replace_word(&self, tuple: Tuple, before: u64, word: u64) {
         let clears = word == 0;
         let word = if clears { before } else { word };
-        let Some(queue) = self.queue.as_ref().filter(|_| word != 0) else {
+        self.ask(Update {
+            before,
+            clears,
+            ..Update::new(tuple, word)
+        });
+    }
+
+    /// The same, whatever the connection has in these bits.
+    pub fn overwrite_word(&self, tuple: Tuple, word: u64) {
+        self.ask(Update {
+            is_found: true,
+            ..Update::new(tuple, word)
+        });
+    }
+
+    fn ask(&self, update: Update) {
+        let Some(queue) = self.queue.as_ref().filter(|_| update.word != 0) else {
             return;
         };
         // Before its fate, so that whoever reads the fates first finds no more of them than were asked for.
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let update = Update {
-            tuple,
-            word,
-            before,
-            clears,
-            asked: Instant::now(),
-            is_found: false,
-        };
         if queue.try_send(update).is_err() {
             self.dropped.fetch_add(1, Ordering::Release);
         }

@@ -4,7 +4,7 @@
 //
 // Attached to both directions of an interface (TC, by TCX), it looks at each packet and lets all of them go on. Sent up are:
 // packets with SYN, FIN or RST; the first ones of a flow, as many as the model's series may need, until user space says that
-// the flow has its label; and all that it does not parse, from fragments to tunnels and packets that claim more bytes than their
+// the flow has its label; those with which a flow crosses the bound of bulk; and all that it does not parse, from fragments to tunnels and packets that claim more bytes than their
 // frames have. Of the others it adds up packets and bytes by flow, each merged packet (GRO, TSO) as its segments.
 //
 // The flows are in a table of its own making, an array that user space has mapped: sets of four entries, of which a new flow
@@ -52,7 +52,8 @@ struct packet {
 	struct entry *entry; // null: it has none
 	__u32 now;
 	__u32 marks; // SYN, FIN, RST, and ACK
-	__u32 data;  // segments with payload, up to 255
+	__u32 data;   // segments with payload, up to 255
+	__u32 length; // at the IP layer
 };
 
 static __always_inline __u64 fold(__u64 hash) { return hash ^ hash >> 32; }
@@ -84,6 +85,21 @@ static __always_inline __u32 silence(const struct entry *entry, __u32 now)
 static __always_inline int is_forgotten(const struct entry *entry, __u32 now)
 {
 	return forget_ticks && silence(entry, now) > forget_ticks;
+}
+
+// What user space has seen of a flow in front of its entry, such as SYN and the answer to it: so near to the bound, packets are
+// sent up already, so that the one that crosses it is among them.
+#define BULK_SLACK 256
+
+static __always_inline __u64 bytes_so_far(const struct entry *entry)
+{
+	return entry->bytes[0] + entry->bytes[1] + entry->sent_bytes;
+}
+
+// Whether the flow crosses the bound of bulk, or may.
+static __always_inline int may_cross(const struct entry *entry, __u32 length)
+{
+	return bulk_bytes && !entry->is_bulk && bytes_so_far(entry) + length + BULK_SLACK > bulk_bytes;
 }
 
 static __always_inline int swap(__u32 *version, __u32 from, __u32 to)
@@ -154,7 +170,8 @@ static __always_inline __u16 begin(const struct packet *packet, struct record *r
 	entry->last = packet->now;
 	entry->sent = 1;
 	entry->sent_data = packet->data;
-	entry->is_quiet = 0;
+	entry->is_quiet = entry->is_bulk = 0;
+	entry->sent_bytes = packet->length;
 	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
 	rest[0] = packet->key.words[1];
 	rest[1] = packet->key.words[2];
@@ -172,7 +189,8 @@ static __always_inline void begin_again(struct entry *entry, __u32 sent, __u32 d
 	entry->packets[0] = entry->packets[1] = entry->bytes[0] = entry->bytes[1] = 0;
 	entry->sent = sent;
 	entry->sent_data = data;
-	entry->is_quiet = 0;
+	entry->is_quiet = entry->is_bulk = 0;
+	entry->sent_bytes = 0;
 	swap(&entry->version, version | CLEARING, version + VERSION_STEP);
 }
 
@@ -251,13 +269,17 @@ static __noinline int send_first(struct __sk_buff *skb, struct packet *packet)
 	}
 	// Its ports are used again, or user space has ended it because it was silent, and takes this packet for another flow.
 	int opens = (packet->marks & (TCP_SYN | TCP_ACK)) == TCP_SYN || is_forgotten(entry, packet->now);
-	if (!has_marks && !opens && (entry->is_quiet || !is_first(entry, packet->data)))
+	int crosses = may_cross(entry, packet->length);
+	if (!has_marks && !opens && !crosses && (entry->is_quiet || !is_first(entry, packet->data)))
 		return 0;
 	__u16 flags = opens && entry->packets[0] | entry->packets[1] ? HAS_COUNTS | OPENS : HAS_COUNTS;
 	if (!send_up(skb, packet, 1, 0, flags) && opens)
 		return 1; // User space knows of no other flow.
 	if (opens)
 		begin_again(entry, has_marks ? 0 : 1, has_marks ? 0 : packet->data);
+	else if (crosses && bytes_so_far(entry) > bulk_bytes)
+		entry->is_bulk = 1; // The one before has crossed it, unless two CPUs counted at once; then this one has.
+	entry->sent_bytes += packet->length;
 	entry->last = packet->now;
 	return 1;
 }
@@ -334,7 +356,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		break;
 	}
 	__u32 now = bpf_ktime_get_coarse_ns() >> 20;
-	if (!entry || !entry->is_quiet || l4.marks & ~TCP_ACK || is_forgotten(entry, now)) {
+	if (!entry || !entry->is_quiet || l4.marks & ~TCP_ACK || is_forgotten(entry, now) || may_cross(entry, length)) {
 		__u32 data = !payload ? 0 : segments < 255 ? segments : 255;
 		struct packet packet = {
 		    .key = {.words = {words[0]}, .kind = kind},
@@ -347,6 +369,7 @@ static __always_inline int plain(struct __sk_buff *skb, __u64 words[4], int is_v
 		    .now = now,
 		    .marks = l4.marks,
 		    .data = data,
+		    .length = length,
 		};
 		if (is_v6) {
 			packet.key.words[1] = words[1];

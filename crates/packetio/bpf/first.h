@@ -13,6 +13,7 @@ const volatile __u32 sets = 16;           // of a worker; a power of two
 const volatile __u32 is_ethernet = 1;     // frames have Ethernet headers
 const volatile __u32 packets_wanted = 12; // of a flow, whatever they hold; below 256
 const volatile __u32 data_wanted = 0;     // of a flow, packets with payload; below 256
+const volatile __u32 bulk_bytes = 0;      // a flow's packet that makes them more is sent up, too; 0: none
 const volatile __u32 forget_ticks = 0;    // a flow that was silent for so long begins anew; 0: never
 const volatile __u64 hash_secrets[11];    // the last one is odd
 
@@ -35,9 +36,11 @@ struct entry {
 	__u64 kind; // 0: free
 	__u32 version; // of its flow and its counts: see below
 	__u32 last;    // when the last packet came, in ticks of 2^20 ns, about a millisecond, of CLOCK_MONOTONIC
-	__u16 sent;      // packets sent up; 255 for more
-	__u16 sent_data; // of these, packets with payload
-	__u32 is_quiet;  // none needs to be sent up any more; user space says so, too
+	__u8 sent;        // packets sent up; 255 for more
+	__u8 sent_data;   // of these, packets with payload
+	__u8 is_quiet;    // none needs to be sent up any more; user space says so, too
+	__u8 is_bulk;     // none needs to be sent up for its bytes any more
+	__u32 sent_bytes; // of what was sent up, at the IP layer
 	__u64 packets[2]; // counted
 	__u64 bytes[2];   // at the IP layer
 };

@@ -26,6 +26,8 @@ pub struct FirstPackets {
     pub packets: u32,
     /// First packets of a flow with payload.
     pub data_packets: u32,
+    /// The packet by which a flow gets more bytes than this, at the IP layer, is sent up as well; 0: none.
+    pub bulk_bytes: u32,
     /// A flow that was silent for so long begins anew; zero: never.
     pub forget: Duration,
     /// Flows that the kernel keeps apart, for each worker; beyond them it forgets the one used least recently.

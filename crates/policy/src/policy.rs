@@ -11,6 +11,8 @@ use crate::{Dscp, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
 pub struct Facts {
     /// Class of its label; `None` while it has none.
     pub class: Option<u16>,
+    /// Number of its behaviour, see [`crate::rule::BEHAVIOURS`].
+    pub behaviour: u8,
     /// Bytes in both directions so far.
     pub bytes: u64,
     /// Packets in both directions so far.
@@ -90,6 +92,8 @@ pub enum PolicyError {
 struct Checked {
     /// Bits by class; `None`: whatever the label.
     classes: Option<Box<[u64]>>,
+    /// Bits by number; 0: whatever the behaviour.
+    behaviours: u8,
     over: Over,
 }
 
@@ -113,6 +117,7 @@ pub struct Policy {
     outcomes: Vec<(Outcome, u32)>,
     has_labels: bool,
     has_bounds: bool,
+    has_behaviours: bool,
     /// Rules that were deleted and are still found, a bit for each.
     gone: Vec<u64>,
     has_gone: bool,
@@ -146,6 +151,7 @@ impl Policy {
             outcomes: Vec::with_capacity(rules.actions.len()),
             has_labels: false,
             has_bounds: false,
+            has_behaviours: false,
             gone: Vec::new(),
             has_gone: false,
         };
@@ -169,6 +175,7 @@ impl Policy {
             let checked = check(condition, names, place)?;
             self.has_labels |= checked.classes.is_some();
             self.has_bounds |= checked.over != Over::default();
+            self.has_behaviours |= checked.behaviours != 0;
             self.conditions.push(checked);
         }
         for (number, action) in rules.actions.iter().enumerate().skip(self.outcomes.len()) {
@@ -255,6 +262,11 @@ impl Policy {
         self.has_bounds
     }
 
+    /// Whether a rule asks for a behaviour, so that flows look again when theirs changes.
+    pub fn has_behaviours(&self) -> bool {
+        self.has_behaviours
+    }
+
     /// What a rule asks for.
     pub fn outcome(&self, rule: RuleNumber) -> &Outcome {
         &self.outcomes[self.rows[rule as usize].outcome as usize].0
@@ -328,7 +340,11 @@ impl Policy {
     /// Whether a rule's condition holds.
     fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
         let row = self.rows[rule as usize];
-        let Checked { classes, over } = &self.conditions[row.condition as usize];
+        let Checked {
+            classes,
+            behaviours,
+            over,
+        } = &self.conditions[row.condition as usize];
         let (_, sample) = self.outcomes[row.outcome as usize];
         let has_class = |classes: &[u64]| {
             facts.class.is_some_and(|class| {
@@ -343,6 +359,7 @@ impl Policy {
             bits > u128::from(bound) * u128::from(facts.age_us.max(1))
         };
         classes.as_deref().is_none_or(has_class)
+            && (*behaviours == 0 || behaviours >> facts.behaviour & 1 != 0)
             && is_over(over.bytes, facts.bytes)
             && is_over(over.packets, facts.packets)
             && is_over(over.age_ms, facts.age_us / 1000)
@@ -359,6 +376,7 @@ fn check(
     if condition.labels.is_empty() {
         return Ok(Checked {
             classes: None,
+            behaviours: condition.behaviours,
             over: condition.over,
         });
     }
@@ -382,6 +400,7 @@ fn check(
     }
     Ok(Checked {
         classes: Some(classes.into()),
+        behaviours: condition.behaviours,
         over: condition.over,
     })
 }

@@ -7,8 +7,23 @@ use crate::{Dscp, Mark, Rank};
 pub struct Condition {
     /// The flow's label is one of these, or of a taxonomy of this name. Empty: whatever its label, even none.
     pub labels: Vec<String>,
+    /// The flow has one of these behaviours: bit n for number n of [`BEHAVIOURS`]. 0: whatever it does.
+    pub behaviours: u8,
     /// What the flow has done so far.
     pub over: Over,
+}
+
+/// Names of behaviours, in the order of their numbers.
+pub const BEHAVIOURS: [&str; 5] = ["none", "bulk", "interactive", "realtime", "idle"];
+
+/// The names in a set of behaviours.
+pub fn behaviour_names(behaviours: u8) -> impl Iterator<Item = &'static str> {
+    let is_in = move |(number, _): &(usize, &str)| behaviours >> number & 1 != 0;
+    BEHAVIOURS
+        .into_iter()
+        .enumerate()
+        .filter(is_in)
+        .map(|(_, name)| name)
 }
 
 /// Bounds that a flow has gone beyond, each where it is not `None`.

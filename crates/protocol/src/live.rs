@@ -30,6 +30,9 @@ pub struct FlowRow {
     /// The labels that other tasks than the first gave.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<TaskLabel>,
+    /// What the flow does, by its counts; `None`: none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behaviour: Option<String>,
     /// Packets in both directions.
     pub packets: u64,
     /// Bytes of these packets at the IP layer.

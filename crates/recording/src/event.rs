@@ -83,6 +83,7 @@ pub enum Event {
     ChangeRules {
         manager: u32,
         has_bounds: bool,
+        has_behaviours: bool,
         is_renumbered: bool,
     },
     /// [`flowmgr::Manager::answer_rules`].
@@ -177,10 +178,13 @@ impl Event {
             Event::ChangeRules {
                 manager,
                 has_bounds,
+                has_behaviours,
                 is_renumbered,
             } => {
                 begin(out, 15, *manager);
-                out.extend_from_slice(&[(*has_bounds).into(), (*is_renumbered).into()]);
+                out.extend_from_slice(
+                    &[*has_bounds, *has_behaviours, *is_renumbered].map(u8::from),
+                );
             }
             Event::AnswerRules {
                 manager,
@@ -299,6 +303,7 @@ impl Event {
             15 => Event::ChangeRules {
                 manager,
                 has_bounds: cursor.u8()? != 0,
+                has_behaviours: cursor.u8()? != 0,
                 is_renumbered: cursor.u8()? != 0,
             },
             16 => Event::AnswerRules {

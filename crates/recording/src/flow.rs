@@ -155,10 +155,16 @@ impl Walker {
 
     /// [`Manager::change_rules`].
     pub fn change_rules(&mut self, change: &mut RulesChange) {
-        let (has_bounds, is_renumbered) = (change.has_bounds, change.is_renumbered);
+        let RulesChange {
+            has_bounds,
+            has_behaviours,
+            is_renumbered,
+            ..
+        } = *change;
         let event = |manager| Event::ChangeRules {
             manager,
             has_bounds,
+            has_behaviours,
             is_renumbered,
         };
         self.step(event, |manager| manager.change_rules(change));

@@ -199,8 +199,17 @@ impl Replayer {
             Event::ChangeRules {
                 manager,
                 has_bounds,
+                has_behaviours,
                 is_renumbered,
-            } => self.change_rules(manager, has_bounds, is_renumbered)?,
+            } => {
+                let change = RulesChange {
+                    has_bounds,
+                    has_behaviours,
+                    is_renumbered,
+                    memory: None,
+                };
+                self.change_rules(manager, change)?;
+            }
             Event::AnswerRules {
                 manager,
                 now_ns,
@@ -241,23 +250,14 @@ impl Replayer {
         Ok(())
     }
 
-    fn change_rules(
-        &mut self,
-        manager: u32,
-        has_bounds: bool,
-        is_renumbered: bool,
-    ) -> Result<(), String> {
+    fn change_rules(&mut self, manager: u32, mut change: RulesChange) -> Result<(), String> {
         let flows = self.max_flows;
         let manager = self.managers.flow(manager)?;
-        let memory = match manager.has_rules() {
-            true => None,
-            false => Some(RuleMemory::new(flows).map_err(|error| error.to_string())?),
-        };
-        manager.change_rules(&mut RulesChange {
-            has_bounds,
-            is_renumbered,
-            memory,
-        });
+        if !manager.has_rules() {
+            let memory = RuleMemory::new(flows);
+            change.memory = Some(memory.map_err(|error| error.to_string())?);
+        }
+        manager.change_rules(&mut change);
         Ok(())
     }
 

@@ -39,6 +39,8 @@ pub struct FlowConfigForm {
     #[serde(skip)]
     flow_id_step: u64,
     expects_counts: bool,
+    #[serde(with = "bounds")]
+    behaviour: Option<flowmgr::Bounds>,
     /// Runs with a `when` are not recorded.
     #[serde(skip)]
     asked: Vec<flowmgr::Asked>,
@@ -49,6 +51,37 @@ pub struct FlowConfigForm {
 /// Only live runs are recorded.
 fn on_arrival() -> Effect {
     Effect::Arrival
+}
+
+mod bounds {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "flowmgr::Bounds")]
+    struct BoundsForm {
+        bulk_bytes: u32,
+        small_bytes: u32,
+        interactive_packets_max: u32,
+        realtime_packets_min: u32,
+        hold_s: u8,
+        idle_s: u16,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Form(#[serde(with = "BoundsForm")] flowmgr::Bounds);
+
+    pub fn serialize<S: Serializer>(
+        bounds: &Option<flowmgr::Bounds>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        bounds.map(Form).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<flowmgr::Bounds>, D::Error> {
+        Ok(Option::<Form>::deserialize(deserializer)?.map(|form| form.0))
+    }
 }
 
 #[derive(Serialize, Deserialize)]

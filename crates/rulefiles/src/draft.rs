@@ -20,6 +20,7 @@ pub enum Key {
     Protocol,
     InPort,
     App,
+    Behaviour,
     OverBytes,
     OverPackets,
     OverAge,
@@ -34,7 +35,7 @@ pub enum Key {
 }
 
 /// Each key with its name. In TOML, those of `over` stand in a table of that name.
-pub const KEYS: [(Key, &str); 20] = [
+pub const KEYS: [(Key, &str); 21] = [
     (Key::Name, "name"),
     (Key::Priority, "priority"),
     (Key::Source, "source"),
@@ -44,6 +45,7 @@ pub const KEYS: [(Key, &str); 20] = [
     (Key::Protocol, "protocol"),
     (Key::InPort, "in_port"),
     (Key::App, "app"),
+    (Key::Behaviour, "behaviour"),
     (Key::OverBytes, "over.bytes"),
     (Key::OverPackets, "over.packets"),
     (Key::OverAge, "over.age"),
@@ -79,7 +81,12 @@ impl Key {
     pub fn takes_list(self) -> bool {
         matches!(
             self,
-            Key::Source | Key::Destination | Key::SourcePort | Key::DestinationPort | Key::App
+            Key::Source
+                | Key::Destination
+                | Key::SourcePort
+                | Key::DestinationPort
+                | Key::App
+                | Key::Behaviour
         )
     }
 
@@ -129,6 +136,7 @@ pub struct Draft {
     pub protocol: Option<u8>,
     pub in_port: Option<String>,
     pub labels: Vec<String>,
+    pub behaviours: u8,
     pub over: Over,
     pub parts: Parts,
 }
@@ -173,7 +181,12 @@ impl Draft {
             Key::Sample => parts.sample = Some(values::sample(text)?),
             Key::Mirror => parts.mirror = Some(word(name, text)?),
             Key::Drop => parts.drop = Some(values::truth(name, text)?),
-            Key::Source | Key::Destination | Key::SourcePort | Key::DestinationPort | Key::App => {}
+            Key::Source
+            | Key::Destination
+            | Key::SourcePort
+            | Key::DestinationPort
+            | Key::App
+            | Key::Behaviour => {}
         }
         Ok(())
     }
@@ -194,6 +207,11 @@ impl Draft {
             Key::Destination => self.destination = Some(prefixes(name, texts, sets)?),
             Key::SourcePort => self.source_ports = Some(ports()?),
             Key::DestinationPort => self.destination_ports = Some(ports()?),
+            Key::Behaviour => {
+                for text in texts {
+                    self.behaviours |= values::behaviour(name, text)?;
+                }
+            }
             _ => {
                 let labels = texts.iter().map(|text| word(name, text));
                 self.labels = labels.collect::<Result<_, _>>()?;

@@ -72,6 +72,7 @@ pub fn add(
     let priority = parts.priority.unwrap_or(0);
     let condition = Condition {
         labels: draft.labels,
+        behaviours: draft.behaviours,
         over: draft.over,
     };
     let action = action(parts);

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use policy::rule::BEHAVIOURS;
 use policy::{Address, Dscp, Mark, Ports, TCP, UDP};
 
 use crate::error::Problem;
@@ -87,6 +88,15 @@ pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
         true => Ok(Ports { first, last }),
         false => Err(wrong()),
     }
+}
+
+/// A behaviour, as a set of one: bit n for number n of [`BEHAVIOURS`].
+pub fn behaviour(key: &'static str, text: &str) -> Result<u8, Problem> {
+    let found = BEHAVIOURS.iter().position(|name| *name == text);
+    found.map(|number| 1 << number).ok_or_else(|| {
+        let expected = "\"bulk\", \"interactive\", \"realtime\", \"idle\" or \"none\"";
+        Problem::value(key, text, expected)
+    })
 }
 
 /// The number of a protocol.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use policy::rule::Task;
+use policy::rule::{Task, behaviour_names};
 use policy::{Address, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
 
 use crate::draft::{KEYS, Key};
@@ -95,6 +95,10 @@ fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
     let condition = rules.condition(rule);
     if !condition.labels.is_empty() {
         add(Key::App, condition.labels.clone());
+    }
+    if condition.behaviours != 0 {
+        let names = behaviour_names(condition.behaviours);
+        add(Key::Behaviour, names.map(str::to_owned).collect());
     }
     let over = condition.over;
     let mut bound = |key, value: Option<u64>, units: Units| {

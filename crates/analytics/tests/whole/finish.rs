@@ -95,6 +95,12 @@ impl World {
             counters.flows_begun.total() == finals,
             "{finals} flows over"
         );
+        let bytes: u64 = counters.behaviours.iter().map(|it| it.bytes).sum();
+        ensure!(
+            bytes == counters.flow_bytes,
+            "{bytes} bytes by behaviour, {} in all",
+            counters.flow_bytes
+        );
         let left = self.model.unrecorded();
         ensure!(left == 0, "{left} packets in no record");
         let labelled = (

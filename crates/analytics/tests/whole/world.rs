@@ -95,6 +95,15 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        // A few packets are bulk.
+        behaviour: Some(flowmgr::Bounds {
+            bulk_bytes: 500,
+            small_bytes: 300,
+            interactive_packets_max: 30,
+            realtime_packets_min: 10,
+            hold_s: 2,
+            idle_s: 5,
+        }),
     }
 }
 

@@ -109,6 +109,20 @@ fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
     };
     let mut taken = vec![(first, mark.mask)];
     let mut problems = Vec::new();
+    let behaviours = mark.behaviour_mask();
+    let masks = asked.iter().map(|task| match std::ptr::eq(task, first) {
+        true => (task, mark.mask),
+        false => (task, task.mark_mask()),
+    });
+    for (task, mask) in masks.filter(|(_, mask)| mask & behaviours != 0) {
+        problems.push(format!(
+            "{}: bits {:#x} belong to task {}, {}; give behaviours bits of their own",
+            first.read().named(KeyId::MarkBehaviour),
+            mask & behaviours,
+            task.draft.name,
+            named_mask(task, mask),
+        ));
+    }
     for task in others {
         let mask = task.mark_mask();
         let clash = taken.iter().find(|(_, other)| other & mask != 0);

@@ -2,7 +2,7 @@
 
 use analytics::{AUDIT, CACHE_ENTRIES_MAX, PHI, SLO_DELTA};
 use cring::K_MAX;
-use flowmgr::{BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
+use flowmgr::{BUCKETS_MAX, BURST_MAX, Bounds, CLOSED_TIMEOUT_S, MAX_FLOWS_MAX};
 use packetio::{Backend, CAPTURED_MAX};
 
 use super::{float, integer, keys, number_in, power_of_two, seconds_in};
@@ -173,6 +173,32 @@ keys! {
             "size of the hash table; 0: a quarter of max_flows, rounded up to a power of two"
             => |d, s| s.put(&mut d.flow.buckets);
 
+        BehaviourEnabled: restart "behaviour.enabled", Kind::Bool, "true", "",
+            "whether flows get a behaviour from their counts, beside their label: bulk, interactive, realtime, idle, or none yet \
+             (docs/policy.md); takes 40 bytes per flow and no time of packets; a look at each flow that has packets once a second"
+            => |d, s| s.put(&mut d.behaviour.enabled);
+        BehaviourBulkBytes: restart "behaviour.bulk_bytes", integer(1, Bounds::BULK_BYTES_MAX as i64), "100000", "bytes",
+            "bulk: a flow with more bytes, both directions, at the IP layer, from the packet that crosses the bound; those that it \
+             had while it was interactive or realtime do not count. Of a campus' flows 1.6 % are larger than 100 kB, and have 97 % \
+             of the bytes"
+            => |d, s| s.put(&mut d.behaviour.bounds.bulk_bytes);
+        BehaviourSmallBytes: restart "behaviour.small_bytes", integer(40, 65_535), "300", "bytes",
+            "interactive and realtime: the mean length of a direction's packets is at most this, at the IP layer. Speech has 60 to \
+             280 bytes (G.711 of 30 ms), keystrokes and their echo less than 150"
+            => |d, s| s.put(&mut d.behaviour.bounds.small_bytes);
+        BehaviourInteractivePackets: restart "behaviour.interactive_packets", integer(1, 100_000), "30", "packets per second",
+            "interactive: packets both ways, small, and no direction has more than this, which is faster than people type"
+            => |d, s| s.put(&mut d.behaviour.bounds.interactive_packets_max);
+        BehaviourRealtimePackets: restart "behaviour.realtime_packets", integer(1, 100_000), "10", "packets per second",
+            "realtime: UDP, small packets both ways, and each direction has at least this. Speech has 17 to 50, games 20 to 60"
+            => |d, s| s.put(&mut d.behaviour.bounds.realtime_packets_min);
+        BehaviourHoldS: restart "behaviour.hold_s", integer(1, 60), "3", "seconds with packets",
+            "interactive and realtime: how long a flow must show it before it counts, and something else before it ends"
+            => |d, s| s.put(&mut d.behaviour.bounds.hold_s);
+        BehaviourIdleS: restart "behaviour.idle_s", integer(1, 3600), "10", "seconds",
+            "idle: a flow with packets both ways that has had none for so long; with the next one it is again what it was"
+            => |d, s| s.put(&mut d.behaviour.bounds.idle_s);
+
         TagMode: live "tag.mode", Kind::OneOf(TagMode::NAMES), "\"dscp\"", "",
             "whether packets of labelled flows get the DSCP of their label"
             => |d, s| draft::tag_mode(s, &mut d.tag);
@@ -204,6 +230,11 @@ keys! {
             "label or taxonomy to bits of the connection mark; labels not named here leave connections as they are; a table in \
              a file replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark.class);
+
+        MarkBehaviour: live "mark.behaviour", Kind::Map(Entry::Mark), "{}", "bits of the connection mark, outside of mark.mask",
+            "mode mark: behaviour (bulk, interactive, realtime, idle) to bits of the connection mark; the mark follows the behaviour, \
+             so all these bits are replaced with each change, whatever mark.overwrite says; a behaviour not named here clears them"
+            => |d, s| draft::behaviour_marks(s, &mut d.mark.behaviour);
 
         ConnlabelClass: live "connlabel.class", Kind::Map(Entry::Text), "{}",
             "a name in connlabel.file, or a number from 0 to 127 as text",

@@ -281,3 +281,30 @@ fn defaults_of_a_mode_are_those_of_the_run() {
     let asked = read(&["io.mode=mark", "analytics.policy=slo"]).replayed();
     assert!(asked.config.analytics.policy.plans());
 }
+
+#[test]
+fn behaviours_have_bits_of_their_own() {
+    let file = "[mark.behaviour]\nbulk = 0x100000\nidle = 0x200000";
+    let (config, _) = load(file, &[], &[]).unwrap();
+    assert_eq!(config.mark.behaviour_mask(), 0x30_0000);
+    let lines = load(file, &[], &["behaviour.enabled=false"]).unwrap_err();
+    assert!(
+        lines[0].contains("no effect: flows have no behaviour"),
+        "{lines:?}"
+    );
+    let lines = load("[mark.behaviour]\nbulc = 1", &[], &[]).unwrap_err();
+    let expected =
+        "found \"bulc\", expected some of bulk, interactive, realtime, idle; did you mean bulk?";
+    assert!(lines[0].contains(expected), "{lines:?}");
+    let lines = load("[mark.behaviour]\nbulk = 0x1000001", &[], &[]).unwrap_err();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("bits 0x1000000 belong to task"),
+        "{lines:?}"
+    );
+    let lines = load("[behaviour]\nbulk_bytes = 16777216", &[], &[]).unwrap_err();
+    assert!(
+        lines[0].contains("an integer from 1 to 16777215"),
+        "{lines:?}"
+    );
+}

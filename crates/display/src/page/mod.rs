@@ -172,7 +172,7 @@ fn bar(value: f64, most: f64) -> String {
 fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
     out.push_str(
         "<section id=\"flows\" class=\"wide\"><h2>Flows of the highest rate</h2><table><tr><th>Label<th class=\"n\">Confidence\
-         <th>By<th>Protocol<th>From<th>To<th class=\"n\">Bytes/s<th class=\"n\">Bytes<th class=\"n\">Packets<th class=\"n\">Age",
+         <th>By<th>Protocol<th>From<th>To<th class=\"n\">Bytes/s<th class=\"n\">Bytes<th class=\"n\">Packets<th class=\"n\">Age<th>Does",
     );
     for flow in flows.iter().take(2 * ROWS) {
         let class = match &flow.label {
@@ -186,7 +186,7 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
         write!(
             out,
             "<tr><td class=\"{class}\">{label}<td class=\"n\">{confidence}<td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}\
-             <td class=\"n\">{}<td class=\"n\">{}",
+             <td class=\"n\">{}<td class=\"n\">{}<td>{}",
             html(flow.decided_by.as_deref().unwrap_or("")),
             html(&flow.transport),
             html(&flow.src),
@@ -194,7 +194,8 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
             scaled(flow.bytes_per_s),
             scaled(flow.bytes as f64),
             grouped(flow.packets),
-            duration(flow.age_s)
+            duration(flow.age_s),
+            html(flow.behaviour.as_deref().unwrap_or(""))
         )?;
     }
     out.push_str("</table>");

@@ -329,6 +329,7 @@ impl Screen {
         let rate: fn(&FlowRow) -> String = |flow| short(flow.bytes_per_s);
         let bytes: fn(&FlowRow) -> String = |flow| short(flow.bytes as f64);
         let age: fn(&FlowRow) -> String = |flow| duration(flow.age_s);
+        let behaviour: fn(&FlowRow) -> String = |flow| flow.behaviour.clone().unwrap_or_default();
         if width < COLUMNS_ALL {
             let volume = match self.sort {
                 SortBy::Bytes => column("BYTES", 6, true, bytes),
@@ -339,6 +340,7 @@ impl Screen {
                 column("L4", 3, false, transport),
                 volume,
                 column("AGE", 6, true, age),
+                column("DOES", 11, false, behaviour),
             ];
         }
         vec![
@@ -351,6 +353,7 @@ impl Screen {
             column("B/S", 6, true, rate),
             column("BYTES", 6, true, bytes),
             column("AGE", 6, true, age),
+            column("DOES", 11, false, behaviour),
         ]
     }
 

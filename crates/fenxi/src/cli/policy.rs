@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use flowmgr::Behaviour;
 
 use super::{ConfigArgs, seconds};
 
@@ -78,6 +79,9 @@ pub struct PolicyExplainArgs {
     /// Label of the flow [default: none yet]
     #[arg(short, long, value_name = "LABEL")]
     pub label: Option<String>,
+    /// What the flow does: bulk, interactive, realtime, idle or none
+    #[arg(long, value_name = "NAME", default_value = "none", value_parser = behaviour)]
+    pub behaviour: Behaviour,
     /// Bytes of the flow so far, in both directions
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub bytes: u64,
@@ -110,4 +114,12 @@ pub struct PolicyStatsArgs {
     /// Print one JSON object
     #[arg(short, long)]
     pub json: bool,
+}
+
+fn behaviour(text: &str) -> Result<Behaviour, String> {
+    let found = Behaviour::ALL.into_iter().find(|it| it.name() == text);
+    found.ok_or_else(|| {
+        let names = Behaviour::ALL.map(Behaviour::name);
+        format!("expected one of {}", names.join(", "))
+    })
 }

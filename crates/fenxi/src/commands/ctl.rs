@@ -147,7 +147,7 @@ fn page(body: &Body) -> String {
         Body::Flows(flows) => table(
             &[
                 "flow", "label", "conf", "by", "proto", "B/s", "pkt/s", "age", "bytes", "packets",
-                "from", "to", "host", "ended",
+                "from", "to", "host", "does", "ended",
             ],
             flows.iter().map(flow_row),
         ),
@@ -266,6 +266,7 @@ fn flow_row(flow: &FlowRow) -> Vec<String> {
         flow.src.clone(),
         flow.dst.clone(),
         or_dash(flow.host.as_ref()),
+        or_dash(flow.behaviour.as_ref()),
         or_dash(flow.end_reason.as_ref()),
     ]
 }

@@ -156,7 +156,8 @@ fn outcome(
         names: Arc::new([names(header)]),
         table: Table {
             max_flows: flow.max_flows * workers,
-            bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks) * workers,
+            bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks, flow.behaviour)
+                * workers,
             pages: replayed.pages,
         },
         bytes: replayed.bytes,

@@ -20,9 +20,9 @@ use crate::metric::{
 use crate::version;
 use profiles::{parts, profiles};
 use read::{
-    balances, by, devices, drops, ends, failures, labels, lags, mirrored, pipelines, queues, rules,
-    rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, task_labels, task_sums,
-    tasks, workers,
+    balances, behaviours, by, devices, drops, ends, failures, labels, lags, mirrored, pipelines,
+    queues, rules, rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, task_labels,
+    task_sums, tasks, workers,
 };
 
 mod profiles;
@@ -213,6 +213,16 @@ static CATALOGUE: &[Row] = &[
             let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
             tasks.map(|(sums, task)| count(&[pipeline, &task.name], sums.flows.flows_contradicting)).collect()
         })),
+
+    metric(C, "fenxi_behaviour_flows_total", "flows", &["pipeline", "behaviour"],
+        "Flows that took a behaviour, each as often as it did: bulk, interactive, realtime, idle; or none again, which no flow begins with.",
+        |view| behaviours(view, |sums| sums.flows)),
+    metric(C, "fenxi_behaviour_packets_total", "packets", &["pipeline", "behaviour"],
+        "Packets of flows while they had the behaviour, counted about once a second, at a change and at the end of a flow; those before the first one as none.",
+        |view| behaviours(view, |sums| sums.packets)),
+    metric(C, "fenxi_behaviour_bytes_total", "bytes", &["pipeline", "behaviour"],
+        "Bytes of these packets at the IP layer.",
+        |view| behaviours(view, |sums| sums.bytes)),
     metric(C, "fenxi_flows_by_rule_total", "flows", &["pipeline", "what"],
         "Flows about which no model was asked because of a rule: labelled, the rule gave a label; unasked, they ended without having been asked about, with a label of a rule or without.",
         |view| pipelines(view, |sums, pipeline| [("labelled", sums.flows.counters.flows_by_rule), ("unasked", sums.flows.counters.flows_unasked)]

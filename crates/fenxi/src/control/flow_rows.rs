@@ -8,6 +8,7 @@ use flowmgr::{Counts, OtherLabel, Standing};
 
 use super::flow_tables::{FlowTables, LiveFlow, Picture, Rate, totals};
 use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, TaskLabel};
+use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
 
 /// Which flows are asked for.
@@ -135,6 +136,7 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRo
     let seconds = |us: i64| us.max(0) as f64 / 1e6;
     FlowRow {
         no_label: no_label(look.standing),
+        behaviour: behaviour_name(look.behaviour).map(str::to_owned),
         packets_per_s: flow.rate.packets,
         bytes_per_s: flow.rate.bytes,
         age_s: seconds(flow.now_us.saturating_sub(look.flow.first_us)),
@@ -149,6 +151,7 @@ pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> Fl
     let lasted_us = known.last_us.saturating_sub(known.flow.first_us).max(0);
     FlowRow {
         no_label: known.decision.is_none().then(|| "none".to_owned()),
+        behaviour: behaviour_name(known.behaviour).map(str::to_owned),
         age_s: lasted_us as f64 / 1e6,
         end_reason: known.ended.map(|reason| reason.name().to_owned()),
         labels: labels(names, |other| {
@@ -203,6 +206,7 @@ fn row(
         depth: decision.map(|it| it.depth).filter(|depth| *depth > 0),
         no_label: None,
         labels: Vec::new(),
+        behaviour: None,
         packets,
         bytes,
         packets_per_s: 0.0,

@@ -370,6 +370,7 @@ mod tests {
             reported_us,
             midstream: false,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
             action: flowmgr::Action::default(),
             is_half_open: false,
             is_closed: false,

@@ -53,6 +53,7 @@ pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets
     Some(FirstPackets {
         packets,
         data_packets,
+        bulk_bytes: config.behaviour.in_use().map_or(0, |it| it.bulk_bytes),
         forget: config.flow.idle_timeout.unwrap_or_default(),
         flows: config.io.counted_flows,
         seed: config.flow.hash_seed.unwrap_or_default().wrapping_add(1),

@@ -287,6 +287,7 @@ impl SinkControl for Control {
             places: Places::of_first_task(),
             by_rule: super::netfilter::ByRule::Nothing,
             replaces: true,
+            behaviours: Arc::default(),
         }))
     }
 

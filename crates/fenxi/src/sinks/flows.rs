@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::sink::Sink;
 use flowmgr::record::{Decision, EndReason, FlowName, Record, SeriesRecord};
-use flowmgr::{Counts, Wanted};
+use flowmgr::{Behaviour, Counts, Wanted};
 
 use super::{SinkControl, SinkKind, Start};
 use crate::exit::Failure;
@@ -126,6 +126,8 @@ pub struct Known {
     pub midstream: bool,
     /// Only one side has taken part.
     pub is_half_open: bool,
+    /// What it did, by its last record.
+    pub behaviour: Behaviour,
     /// Why it ended; `None`: it goes on, as far as is known.
     pub ended: Option<EndReason>,
     /// The series, if records carry it.
@@ -151,7 +153,8 @@ struct FlowTap {
 impl Sink for FlowTap {
     /// Never waits: where the control thread is behind, the record is left out.
     fn record(&mut self, record: &Record) {
-        if self.records.is_full() {
+        // The table has the behaviours of its flows, and records those of the others.
+        if self.records.is_full() || matches!(record, Record::Behaviour(_)) {
             return;
         }
         // A series is a copy on the heap, but only where records carry series, which then are on the heap themselves.
@@ -167,11 +170,7 @@ struct Watch {
 
 impl Sink for Watch {
     fn record(&mut self, record: &Record) {
-        let flow = match record {
-            Record::Label(label) => &label.flow,
-            Record::Flow(flow) => &flow.flow,
-        };
-        if self.wanted.is_of(flow) {
+        if self.wanted.is_of(record.flow()) {
             self.recent.lock().remember(record.clone());
         }
     }
@@ -213,10 +212,7 @@ impl Recent {
     }
 
     fn remember(&mut self, record: Record) {
-        let flow = match &record {
-            Record::Label(label) => label.flow,
-            Record::Flow(flow) => flow.flow,
-        };
+        let flow = *record.flow();
         self.make_room(flow.flow_id);
         let known = self.flows.entry(flow.flow_id).or_insert(Known {
             flow,
@@ -227,6 +223,7 @@ impl Recent {
             counts: Counts::default(),
             midstream: false,
             is_half_open: false,
+            behaviour: Behaviour::None,
             ended: None,
             series: None,
         });
@@ -248,10 +245,12 @@ impl Recent {
                 known.last_us = flow.last_us;
                 known.midstream = flow.midstream;
                 known.is_half_open = flow.is_half_open;
+                known.behaviour = flow.behaviour;
                 known.ended = is_final.then_some(flow.reason);
                 known.series = flow.series.or(known.series.take());
                 self.sum_up(flow.flow.flow_id, &flow.counts, is_final);
             }
+            Record::Behaviour(_) => {}
         }
     }
 
@@ -328,6 +327,7 @@ mod tests {
             others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
         })
     }
 

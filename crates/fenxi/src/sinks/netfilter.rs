@@ -2,11 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use dataplane::rules::{Ruled, RulesInForce};
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
+use flowmgr::Behaviour;
 use flowmgr::record::{FlowName, Record};
 use netfilter::conntrack::Tuple;
 use netfilter::counts::{Cause, Counts, Fate};
@@ -66,7 +68,12 @@ pub struct WriterSink {
     /// What the label of a port wrote gives way where an answer contradicts it. Elements of sets stay until their timeout, since
     /// other flows may have written them too.
     pub replaces: bool,
+    /// What is written for behaviours, by their numbers; 0: nothing.
+    pub behaviours: Arc<BehaviourWords>,
 }
+
+/// The words of behaviours, by their numbers.
+pub type BehaviourWords = [AtomicU64; Behaviour::COUNT];
 
 /// What rules mean for a writer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,6 +113,12 @@ impl Sink for WriterSink {
     }
 
     fn record(&mut self, record: &Record) {
+        if let Record::Behaviour(change) = record {
+            let word = self.behaviours[change.behaviour as usize].load(Ordering::Relaxed);
+            let tuple = tuple(&change.flow, self.zone);
+            let writers = self.writers.iter();
+            writers.for_each(|writer| writer.overwrite_word(tuple, word));
+        }
         if let Record::Label(label) = record
             && (self.by_rule != ByRule::InForce || label.task > 0)
             && let Some(place) = self.places.of_class(label.task, label.decision.class)
@@ -335,19 +348,31 @@ impl From<StartError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use flowmgr::record::{DecidedBy, Decision, LabelRecord};
+    use flowmgr::record::{BehaviourRecord, DecidedBy, Decision, LabelRecord};
 
     use super::*;
 
+    fn flow() -> FlowName {
+        FlowName {
+            flow_id: 0,
+            protocol: 6,
+            source: ([10, 0, 0, 1].into(), 1),
+            destination: ([10, 0, 0, 2].into(), 443),
+            first_us: 0,
+        }
+    }
+
+    fn behaviour(behaviour: Behaviour) -> Record {
+        Record::Behaviour(BehaviourRecord {
+            flow: flow(),
+            time_us: 0,
+            behaviour,
+        })
+    }
+
     fn label(task: u8, class: u16) -> Record {
         Record::Label(LabelRecord {
-            flow: FlowName {
-                flow_id: 0,
-                protocol: 6,
-                source: ([10, 0, 0, 1].into(), 1),
-                destination: ([10, 0, 0, 2].into(), 443),
-                first_us: 0,
-            },
+            flow: flow(),
             task,
             time_us: 0,
             decision: Decision {
@@ -376,6 +401,7 @@ mod tests {
             places,
             by_rule,
             replaces: true,
+            behaviours: Arc::new([0, 50, 0, 30, 0].map(AtomicU64::new)),
         };
         labels.iter().for_each(|label| sink.record(label));
         // The thread ends with the writer.
@@ -400,5 +426,22 @@ mod tests {
             words_of(Places::of_first_task(), ByRule::Nothing, &labels[..2]),
             [2]
         );
+    }
+
+    #[test]
+    fn behaviours_have_words_beside_labels_whatever_rules_say() {
+        let records = [
+            behaviour(Behaviour::Bulk),
+            behaviour(Behaviour::Idle),
+            label(0, 1),
+            behaviour(Behaviour::Realtime),
+        ];
+        let one = Places::of_first_task();
+        assert_eq!(
+            words_of(one.clone(), ByRule::Marks, &records),
+            [50, 2, 30],
+            "nothing is written for the second"
+        );
+        assert_eq!(words_of(one, ByRule::InForce, &records), [50, 30]);
     }
 }

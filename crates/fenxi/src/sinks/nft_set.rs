@@ -197,6 +197,7 @@ impl SinkControl for Control {
             places: Places::of_first_task(),
             by_rule: ByRule::Nothing,
             replaces: false,
+            behaviours: Arc::default(),
         }))
     }
 

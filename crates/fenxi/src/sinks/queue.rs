@@ -181,7 +181,10 @@ impl Sink for RecordSender {
     }
 
     fn record(&mut self, record: &Record) {
-        self.send(record.clone());
+        // A flow's own records have its behaviour.
+        if !matches!(record, Record::Behaviour(_)) {
+            self.send(record.clone());
+        }
     }
 
     fn drain(&mut self) {
@@ -379,6 +382,7 @@ mod tests {
             others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
         })
     }
 

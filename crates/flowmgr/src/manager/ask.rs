@@ -8,6 +8,7 @@ use cring::{FlowRef, Label};
 
 use super::{Fate, Manager, Packet, Staged};
 use crate::action::{Action, PolicyStamp};
+use crate::behaviour::Behaviour;
 use crate::config::Effect;
 use crate::key::Key;
 use crate::rules::{InForce, RuleQuestion, renewed_max};
@@ -238,6 +239,31 @@ impl Manager {
         }
     }
 
+    /// The flow's behaviour has changed. It is asked about now where `may_raise`, else at its next packet.
+    pub(super) fn ask_for_behaviour(&mut self, index: u32, may_raise: bool) {
+        let hot = self.entries.hot(index);
+        let (is_asked, last_us) = (hot.policy.is_asked(), hot.last_us);
+        // An open question gets the behaviour when it is complete.
+        if is_asked || !self.rules.as_ref().is_some_and(|it| it.has_behaviours) {
+            return;
+        }
+        if !may_raise || self.asking.questions.len() >= super::BURST_MAX {
+            self.entries.hot_mut(index).policy = PolicyStamp::NONE;
+            return;
+        }
+        let cause = match self.is_current(index) {
+            true => Cause::News,
+            false => Cause::Renewed,
+        };
+        if self
+            .raise(index, cause, PolicyStamp::ASKED, last_us)
+            .is_some()
+        {
+            let last = self.asking.questions.len() - 1;
+            self.complete_question(last);
+        }
+    }
+
     /// A question about a flow that a fate of the last burst names, for a packet of this time.
     pub fn rule_question(&self, flow: FlowRef, time_us: i64) -> RuleQuestion {
         let question = self.question(flow.index, time_us);
@@ -247,6 +273,7 @@ impl Manager {
             None => (counts.bytes_total(), counts.packets_total()),
         };
         RuleQuestion {
+            behaviour: self.behaviour(flow.index),
             bytes,
             packets,
             ..question
@@ -266,6 +293,7 @@ impl Manager {
             in_port: self.series.port(index),
             first_us: name.first_us,
             class: None,
+            behaviour: Behaviour::None,
             bytes: 0,
             packets: 0,
             age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
@@ -295,7 +323,7 @@ impl Manager {
         let class = self.class_now(index);
         let by_port = self.class_at_first(index);
         let contradicts = self.entries.contradicts(0, index);
-        let counts = self.entries.counts(index);
+        let (counts, behaviour) = (self.entries.counts(index), self.behaviour(index));
         let Some(rules) = &mut self.rules else {
             return;
         };
@@ -306,6 +334,7 @@ impl Manager {
         question.class = class.or(by_port);
         question.is_by_port = by_port.is_some();
         question.contradicts = contradicts;
+        question.behaviour = behaviour;
         question.is_label_new |= is_label_new || by_port.is_some();
     }
 

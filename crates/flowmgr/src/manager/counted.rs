@@ -135,7 +135,7 @@ impl Manager {
         for (end, from_low) in [true, false].into_iter().enumerate() {
             let direction = self.entries.hot(index).direction(from_low);
             let (packets, bytes) = (new.packets[end], new.bytes[end]);
-            self.entries.count_sum(index, direction, packets, bytes);
+            self.count_sum(index, direction, packets, bytes);
         }
         let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());
         self.counters.flow_bytes += bytes;

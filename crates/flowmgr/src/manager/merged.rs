@@ -151,7 +151,7 @@ impl Manager {
             return;
         };
         let direction = self.entries.hot(index).direction(headers.from_low);
-        self.entries.count_many(index, direction, packets, length);
+        self.count_sum(index, direction, many, bytes);
         self.counters.flow_bytes += bytes;
         if self.rules.is_some() {
             self.wait_alike(index, packets);

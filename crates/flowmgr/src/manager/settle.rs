@@ -16,10 +16,13 @@ use std::collections::VecDeque;
 
 use cring::{Answers, FlowRef, Label, TASKS_MAX};
 
+use crate::behaviour::Behaviour;
 use crate::config::{DEPTHS_MAX, Effect};
 use crate::entry::{Counts, LABEL_NOT_EMITTED};
 use crate::manager::{BURST_MAX, Manager};
-use crate::record::{DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record};
+use crate::record::{
+    BehaviourRecord, DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record,
+};
 use crate::series::SeenByUnit;
 use crate::table::Occupant;
 
@@ -69,12 +72,25 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub flow: FlowRef,
+    pub behaviour: Behaviour,
     pub counts: Counts,
     pub in_effect: InEffect,
     pub last_us: i64,
     /// Elements in the flow's series: below the K of a task no label had been asked for.
     pub series_seen: SeenByUnit,
 }
+
+/// A flow of the table does something else than before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    pub flow: FlowRef,
+    pub behaviour: Behaviour,
+    /// When that was noticed, by the packets' time.
+    pub at_us: i64,
+}
+
+/// Changes of behaviour that wait to be told, at most: what one burst and one part of the sweep may bring, and as much again.
+const CHANGES_MAX: usize = 4096;
 
 /// Label words out of order that one settling looks at, each a line of memory: half a microsecond's worth. So of 1,000
 /// series on their way each is looked at within 16 bursts. Few in tests, so that some are not reached.
@@ -94,6 +110,8 @@ pub(crate) struct Outbox {
     awaited_at: usize,
     /// With several depths, of each report among the events.
     in_effect: VecDeque<InEffectByDepth>,
+    /// Live, changes of behaviour since the last settling.
+    changes: Vec<Changed>,
 }
 
 impl Outbox {
@@ -116,6 +134,14 @@ impl Outbox {
             given: VecDeque::with_capacity(given),
             awaited_at: 0,
             in_effect: VecDeque::new(),
+            changes: Vec::with_capacity(CHANGES_MAX),
+        }
+    }
+
+    pub fn change(&mut self, changed: Changed) {
+        // Records still have the behaviour where the caller does not settle for so long.
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push(changed);
         }
     }
 
@@ -176,6 +202,8 @@ impl Manager {
     }
 
     fn settle_to(&mut self, written: u64, most: usize, now_ns: u64, mut out: Out<'_>) -> usize {
+        // Before ends: a flow that has ended since still has its entry.
+        self.tell_changes(&mut out);
         let mut settled = 0;
         while let Some(&event) = self.outbox.events.front() {
             if settled == most || !self.is_ready(event, written) {
@@ -207,6 +235,21 @@ impl Manager {
         settled
     }
 
+    fn tell_changes(&mut self, out: &mut Out<'_>) {
+        let changes = std::mem::take(&mut self.outbox.changes);
+        if let Some(out) = out {
+            for changed in &changes {
+                out(Record::Behaviour(BehaviourRecord {
+                    flow: self.name(changed.flow.index),
+                    time_us: changed.at_us,
+                    behaviour: changed.behaviour,
+                }));
+            }
+        }
+        self.outbox.changes = changes;
+        self.outbox.changes.clear();
+    }
+
     /// With [`Effect::Arrival`], series whose labels were still on their way at the last settling; and what came after the
     /// first of them.
     pub fn labels_awaited(&self) -> usize {
@@ -215,7 +258,7 @@ impl Manager {
 
     /// Nothing waits to be said.
     pub fn is_settled(&self) -> bool {
-        self.outbox.events.is_empty()
+        self.outbox.events.is_empty() && self.outbox.changes.is_empty()
     }
 
     /// Emits the labels that have come, in the order of their series, up to the first that has not.
@@ -451,6 +494,7 @@ impl Manager {
             let mut record = FlowRecord {
                 last_us: report.last_us,
                 counts: report.counts,
+                behaviour: report.behaviour,
                 decision,
                 others,
                 ..self.flow_record(flow.index, EndReason::Active)

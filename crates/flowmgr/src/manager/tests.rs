@@ -1,5 +1,6 @@
 //! The walk, packet by packet, and against a model of flows in a `HashMap`.
 
+mod behaviour;
 mod clock;
 mod counted;
 mod depths;
@@ -54,6 +55,7 @@ fn config() -> Config {
         asked: Vec::new(),
         inside: crate::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     }
 }
 
@@ -175,7 +177,7 @@ impl Bench {
     fn flows(&self) -> Vec<FlowRecord> {
         let flow = |record: &Record| match record {
             Record::Flow(flow) => Some(flow.clone()),
-            Record::Label(_) => None,
+            Record::Label(_) | Record::Behaviour(_) => None,
         };
         self.records.iter().filter_map(flow).collect()
     }

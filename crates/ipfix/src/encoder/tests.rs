@@ -17,6 +17,7 @@ fn flow(source: &str, destination: &str) -> Flow {
         is_initiator: true,
         flow_id: 7,
         application: ApplicationId::UNLABELLED,
+        behaviour: 0,
     }
 }
 

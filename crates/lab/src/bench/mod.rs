@@ -5,6 +5,7 @@
 //! [`tasks`], on rules by tuple in [`policy`]. [`rounds`] repeats and
 //! interleaves measurements. Each experiment has a file of its own; its [`report`] is printed, written and drawn.
 
+mod behaviour;
 mod controller;
 mod flood;
 mod frames;
@@ -49,6 +50,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Lookup => lookup::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),
+        BenchName::Behaviour => behaviour::run(args),
         BenchName::Analytics => series::analytics(args),
         BenchName::Latency => series::latency(args),
         BenchName::Padding => series::padding(args),

@@ -21,12 +21,15 @@ pub struct BenchArgs {
     /// Approximate time to measure, without the set-up
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
-    /// scale: numbers of flows; flood: number of flows that collide
+    /// scale: numbers of flows; flood: number of flows that collide; behaviour: number of flows
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: Vec<u32>,
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
+    /// behaviour: table of a network's flows by volume, as `fenxi-lab generate --volumes` takes it
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
     /// walk, headline, policy, policy-walk, policy-adding: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
@@ -76,6 +79,8 @@ pub enum BenchName {
     Flood,
     /// Cost of flow expiry per poll
     Sweep,
+    /// What bulk catches of a network's flows, how soon, and what behaviours cost
+    Behaviour,
     /// Throughput of the analytics manager, compared with a bare loop over the device
     Analytics,
     /// Time to label under Poisson arrivals

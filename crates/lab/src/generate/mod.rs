@@ -1,8 +1,10 @@
-//! Traffic made from captures: a synthetic mix of copies of their flows, or the captures themselves at another rate.
+//! Traffic made from captures: a synthetic mix of copies of their flows, or the captures themselves at another rate; or made
+//! from a table of volumes.
 //!
 //! ```text
 //! captures ─ catalogue ─ mix ──┐
-//! captures ────────────────────┴─ retime (--pps) ─ file, memory or interface
+//! captures ────────────────────┼─ retime (--pps) ─ file, memory or interface
+//! table of volumes ────────────┘
 //! ```
 //!
 //! One thread does it all, so the same seed and captures give the same bytes.
@@ -16,6 +18,7 @@ mod frame;
 mod mix;
 pub mod rules;
 mod sink;
+pub mod volumes;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +33,7 @@ use dataplane::bundle::find_shipped;
 use fenxi::exit::Failure;
 use mix::Mix;
 use sink::Sink;
+use volumes::Volumes;
 
 pub use args::{GenerateArgs, GenerateWhat};
 pub use catalogue::Payload;
@@ -38,6 +42,8 @@ pub use mix::Until;
 
 /// The shipped capture, used if the command line names none.
 const DEMO: &str = "demo/office.pcap";
+/// Flows of a table of volumes, unless `--flows` says otherwise.
+const VOLUMES: u64 = 10_000;
 /// Frames made at a time.
 const BURST: usize = 256;
 
@@ -143,12 +149,18 @@ fn pump(
 /// Where frames come from.
 enum Traffic {
     Mix(Box<Mix>),
+    Volumes(Box<Volumes>),
     /// The captures that are left, the next one last, and the number of all captures.
     Captures(Vec<CaptureReader>, usize),
 }
 
 impl Traffic {
     fn open(args: &GenerateArgs, stop: &Arc<AtomicBool>) -> Result<Traffic, Failure> {
+        if let Some(table) = &args.volumes {
+            let flows = volumes::volumes(table, args.flows.unwrap_or(VOLUMES))?;
+            let volumes = Volumes::new(flows, args.flows_per_s, args.seed);
+            return Ok(Traffic::Volumes(Box::new(volumes)));
+        }
         let captures = match args.captures.is_empty() {
             true => vec![demo()?],
             false => args.captures.clone(),
@@ -175,6 +187,7 @@ impl Traffic {
         }
         let port: &mut dyn Rx = match self {
             Traffic::Mix(mix) => &mut **mix,
+            Traffic::Volumes(volumes) => &mut **volumes,
             Traffic::Captures(readers, _) => match readers.last_mut() {
                 Some(reader) => reader,
                 None => return Ok(Received::End),
@@ -190,7 +203,7 @@ impl Traffic {
     /// Moves on to the next capture; false if there is none.
     fn advance(&mut self) -> bool {
         match self {
-            Traffic::Mix(_) => false,
+            Traffic::Mix(_) | Traffic::Volumes(_) => false,
             Traffic::Captures(readers, _) => {
                 readers.pop();
                 !readers.is_empty()
@@ -202,6 +215,7 @@ impl Traffic {
     fn share(&self) -> f64 {
         match self {
             Traffic::Mix(mix) => mix.share(),
+            Traffic::Volumes(volumes) => volumes.share(),
             Traffic::Captures(readers, captures) => {
                 let left = readers.iter().map(|reader| match reader.size() {
                     Some(size) => 1.0 - reader.position() as f64 / size.max(1) as f64,
@@ -215,7 +229,7 @@ impl Traffic {
     fn flows(&self) -> Option<Flows> {
         match self {
             Traffic::Mix(mix) => Some(mix.flows()),
-            Traffic::Captures(..) => None,
+            Traffic::Volumes(_) | Traffic::Captures(..) => None,
         }
     }
 }

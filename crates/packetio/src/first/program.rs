@@ -118,6 +118,7 @@ fn load_object(
         .override_global("is_ethernet", &is_ethernet, true)
         .override_global("packets_wanted", &first.packets, true)
         .override_global("data_wanted", &first.data_packets, true)
+        .override_global("bulk_bytes", &first.bulk_bytes, true)
         .override_global("forget_ticks", &forget_ticks, true)
         .override_global("sets", &sets, true)
         .override_global("hash_secrets", secrets.as_slice(), true)

@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -27,8 +27,11 @@ struct Entry {
     version: AtomicU32,
     last: AtomicU32,
     /// What was sent up; of the program alone.
-    sent: [AtomicU16; 2],
-    is_quiet: AtomicU32,
+    sent: [AtomicU8; 2],
+    is_quiet: AtomicU8,
+    /// Of the program alone, as the next one.
+    is_bulk: AtomicU8,
+    sent_bytes: AtomicU32,
     packets: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
 }

@@ -54,6 +54,7 @@ fn first() -> PortSettings {
         first: Some(FirstPackets {
             packets: FRAMES + 1,
             data_packets: FRAMES + 1,
+            bulk_bytes: 0,
             forget: Duration::from_secs(60),
             flows: 1024,
             seed: 1,

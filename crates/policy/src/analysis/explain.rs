@@ -1,6 +1,6 @@
 //! Which rule is a flow's, and which ones it beat.
 
-use crate::rule::Over;
+use crate::rule::{Over, behaviour_names};
 use crate::{Facts, Filter, Key, Label, Rank, RuleNumber, RuleSet, Tuple};
 
 /// What a flow lacks for a rule.
@@ -8,6 +8,8 @@ use crate::{Facts, Filter, Key, Label, Rank, RuleNumber, RuleSet, Tuple};
 pub enum Lack {
     /// One of these labels or taxonomies.
     Label(Vec<String>),
+    /// One of these behaviours.
+    Behaviour(Vec<&'static str>),
     /// More of what is named, in this unit, than the bound; the flow has less.
     Over {
         /// `bytes`, `packets`, `age`, `rate`.
@@ -110,6 +112,10 @@ fn lacks(rules: &RuleSet, rule: RuleNumber, label: Option<&Label>, facts: &Facts
     let mut lacks = Vec::new();
     if !condition.labels.is_empty() && !label.is_some_and(is_meant) {
         lacks.push(Lack::Label(condition.labels.clone()));
+    }
+    let behaviours = condition.behaviours;
+    if behaviours != 0 && behaviours >> facts.behaviour & 1 == 0 {
+        lacks.push(Lack::Behaviour(behaviour_names(behaviours).collect()));
     }
     let Over {
         bytes,

@@ -136,6 +136,7 @@ fn count_parts(rules: &RuleSet, stats: &mut Stats) {
         let over = condition.over;
         let parts = [
             ("app", !condition.labels.is_empty()),
+            ("behaviour", condition.behaviours != 0),
             ("over.bytes", over.bytes.is_some()),
             ("over.packets", over.packets.is_some()),
             ("over.age", over.age_ms.is_some()),

@@ -1,7 +1,7 @@
 //! Held against comparing each filter with each.
 
 use super::*;
-use crate::rule::{Condition, Over, RuleAction};
+use crate::rule::{Condition, RuleAction};
 use crate::{Facts, Filter, Key, Label, Mark, Names, Policy, Ports, Rank, Tuple};
 
 /// Numbers that look random and are the same each time.
@@ -55,6 +55,7 @@ fn random(rules: u32, seed: u64) -> RuleSet {
             0 => condition.labels = vec!["DNS".to_owned()],
             1 => condition.over.bytes = Some(1000),
             2 => condition.over.bits_per_s = Some(999),
+            3 => condition.behaviours = 1 + dice.below(31) as u8,
             _ => {}
         }
         let mut action = marked(dice.below(3) as u32 + 1);
@@ -166,7 +167,7 @@ fn causes_are_told_apart() {
     };
     let labelled = || Condition {
         labels: vec!["DNS".to_owned()],
-        over: Over::default(),
+        ..Condition::default()
     };
     let sampled = RuleAction {
         sample: Some(1),
@@ -255,6 +256,7 @@ fn explain_agrees_with_the_data_path() {
             let class = [None, Some(0), Some(1)][dice.below(3) as usize];
             let facts = Facts {
                 class,
+                behaviour: dice.below(5) as u8,
                 bytes: dice.below(2001),
                 packets: 1,
                 age_us: dice.below(20_000_000),

@@ -69,7 +69,12 @@ fn draw(
     is_deep: bool,
 ) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(flow.max_flows, flow.buckets, series);
+    let bytes = table_bytes(
+        flow.max_flows,
+        flow.buckets,
+        series,
+        config.behaviour.in_use(),
+    );
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();

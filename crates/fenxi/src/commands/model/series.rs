@@ -96,6 +96,7 @@ fn flow_config(bundle: &Bundle) -> Config {
         asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
+        behaviour: None,
     }
 }
 

@@ -42,6 +42,7 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     };
     let label = label(args)?;
     let facts = Facts {
+        behaviour: args.behaviour as u8,
         bytes: args.bytes,
         packets: args.packets,
         age_us: (args.age_s * 1e6) as u64,
@@ -158,6 +159,7 @@ fn reason(found: &Match) -> Option<String> {
 fn lack(lack: &Lack) -> String {
     match lack {
         Lack::Label(labels) => format!("the label or taxonomy {}", labels.join(" or ")),
+        Lack::Behaviour(names) => format!("the behaviour {}", names.join(" or ")),
         Lack::Over {
             what,
             unit,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use analytics::{DeviceCounters, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::record::EndReason;
-use flowmgr::{ExpiryLag, TaskCounters};
+use flowmgr::{Behaviour, BehaviourCounters, ExpiryLag, TaskCounters};
 use packetio::TxCounts;
 
 use crate::control::collector::Watched;
@@ -76,6 +76,16 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
     pipelines(view, |sums, pipeline| {
         let counts = (0..sums.flows.counters.flows_labelled().len()).map(|at| read(sums, at));
         named(&view.facts.labels[0], &[pipeline], counts)
+    })
+}
+
+/// A count of each behaviour.
+pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| {
+        let counts = sums.flows.counters.behaviours.iter().zip(Behaviour::ALL);
+        counts
+            .map(|(sums, behaviour)| count(&[pipeline, behaviour.name()], read(sums)))
+            .collect()
     })
 }
 

@@ -64,6 +64,7 @@ fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
         others: [None; flowmgr::OTHERS_MAX],
         series: None,
         rule: None,
+        behaviour: flowmgr::Behaviour::None,
     })
 }
 

@@ -205,6 +205,7 @@ impl Sink for FlowSender {
                 others: [None; flowmgr::OTHERS_MAX],
                 series: None,
                 rule: flow.rule,
+                behaviour: flow.behaviour,
             }));
         }
     }

@@ -382,6 +382,7 @@ fn flow_of(record: &FlowRecord, application: Option<ApplicationId>) -> Flow {
         is_initiator: !record.midstream,
         flow_id: record.flow.flow_id,
         application: application.unwrap_or(ApplicationId::UNLABELLED),
+        behaviour: record.behaviour as u8,
     }
 }
 

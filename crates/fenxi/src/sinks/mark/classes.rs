@@ -88,6 +88,7 @@ mod tests {
             zone: 0,
             class: vec![mapping],
             queue: 1,
+            behaviour: Vec::new(),
         }
     }
 

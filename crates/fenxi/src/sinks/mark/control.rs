@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use config::Config;
 use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::sink::Sink;
+use flowmgr::Behaviour;
 use flowmgr::record::FlowName;
 use netfilter::counts::Cause;
 use policy::{Label, Mark};
@@ -18,8 +19,8 @@ use super::{ClassMarks, Counts, Writer, probe, status};
 use crate::exit::Failure;
 use crate::protocol::Written;
 use crate::sinks::netfilter::{
-    ByRule, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
-    newest_error, tuple,
+    BehaviourWords, ByRule, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink,
+    finish, missing, newest_error, tuple,
 };
 use crate::sinks::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 
@@ -46,6 +47,7 @@ impl SinkKind for Marks {
             labels: start.labels.to_vec(),
             zone: start.config.mark.zone,
             table: start.config.mark.table(),
+            behaviours: Arc::new(behaviour_words(&start.config.mark).map(AtomicU64::new)),
             workers: AtomicI64::new(0),
         })))
     }
@@ -112,6 +114,17 @@ fn masks(config: &Config) -> impl Iterator<Item = u32> {
     std::iter::once(config.mark.mask).chain(others.map(|task| task.mark_mask))
 }
 
+/// The mark of each behaviour as a word: one without bits of its own clears those of the others.
+fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] {
+    let mask = mark.behaviour_mask();
+    let word = |bits| Mark::to_word((mask != 0).then_some(Mark { bits, mask }));
+    let mut words = [word(0); Behaviour::COUNT];
+    for row in &mark.behaviour {
+        words[row.behaviour as usize] = word(row.mark);
+    }
+    words
+}
+
 /// What is told of a task's marks.
 struct Task {
     name: String,
@@ -128,6 +141,8 @@ struct MarkControl {
     zone: u16,
     /// The table that gives classes their marks.
     table: &'static str,
+    /// See [`behaviour_words`].
+    behaviours: Arc<BehaviourWords>,
     /// Flow workers, each of which may have one mark in its hands.
     workers: AtomicI64,
 }
@@ -141,6 +156,7 @@ impl SinkControl for MarkControl {
             places: self.places.clone(),
             by_rule: ByRule::Marks,
             replaces: true,
+            behaviours: self.behaviours.clone(),
         }))
     }
 
@@ -185,12 +201,16 @@ impl SinkControl for MarkControl {
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
         let [before, after] = [now, next].map(|config| class_marks(config, &self.labels));
         let (before, after) = (before?, after?);
-        let is_changed = before != after;
+        let words = behaviour_words(&next.mark);
+        let is_changed = before != after || behaviour_words(&now.mark) != words;
         Ok(after.filter(|_| is_changed).map(|marks| {
             let (writer, tasks) = (self.writer.clone(), self.tasks.clone());
+            let behaviours = self.behaviours.clone();
             let masks: Vec<u32> = masks(next).collect();
             Box::new(move || {
                 writer.change(&marks);
+                let places = behaviours.iter().zip(words);
+                places.for_each(|(place, word)| place.store(word, Ordering::Relaxed));
                 let both = tasks.iter().zip(masks);
                 both.for_each(|(task, mask)| task.mask.store(mask, Ordering::Relaxed));
             }) as Commit

@@ -54,6 +54,7 @@ fn mark_config(classes: u16, overwrite: bool) -> Mark {
         zone: 0,
         class: labels.iter().zip(0..).map(mapping).collect(),
         queue: 64,
+        behaviour: Vec::new(),
     }
 }
 
@@ -315,6 +316,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
         zone: 0,
         class: vec![mapping],
         queue: 64,
+        behaviour: Vec::new(),
     };
     writer.shared().set(tuple, 0);
     assert_eq!(settled(&writer, 1).written, 1);

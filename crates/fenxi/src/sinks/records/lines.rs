@@ -143,6 +143,7 @@ mod tests {
             others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
         }))
     }
 

@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use config::checked::{DEFAULT_TASK, Task};
 use dataplane::rules::KnownRule;
 use dataplane::tasks::TaskNames;
+use flowmgr::Behaviour;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -77,6 +78,7 @@ impl Names {
         match record {
             Record::Label(label) => self.of(label.task).is_some_and(|task| !task.is_left_out),
             Record::Flow(_) => true,
+            Record::Behaviour(_) => false,
         }
     }
 }
@@ -145,6 +147,8 @@ enum Line<'a> {
         bytes_rev: u64,
         end_reason: &'static str,
         #[serde(skip_serializing_if = "Option::is_none")]
+        behaviour: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<u64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         rule_name: Option<&'a str>,
@@ -188,6 +192,8 @@ fn write_line(
     let form = match record {
         Record::Label(label) => label_line(label, names),
         Record::Flow(flow) => flow_line(flow, rule, names),
+        // Flows have it in their own records.
+        Record::Behaviour(_) => return Ok(()),
     };
     write_form(&form, line)
 }
@@ -231,6 +237,7 @@ fn flow_line<'a>(
         bytes_fwd: record.counts.bytes[0],
         bytes_rev: record.counts.bytes[1],
         end_reason: record.reason.name(),
+        behaviour: behaviour_name(record.behaviour),
         rule: rule.map(|(order, _)| number_by_order(order)),
         rule_name: rule.and_then(|(_, name)| name),
         labelled: labelled(record.decision.as_ref(), &names.first),
@@ -307,6 +314,11 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> 
         time_to_label_us: decision.time_to_label_us,
         contradicts: decision.contradicts.is_some(),
     }
+}
+
+/// The name of a behaviour, if there is one.
+pub fn behaviour_name(behaviour: Behaviour) -> Option<&'static str> {
+    (behaviour != Behaviour::None).then(|| behaviour.name())
 }
 
 /// To four decimals.
@@ -403,6 +415,7 @@ mod tests {
             others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
         });
         let mut line = Vec::new();
         write_line(&record, None, &Names::default(), &mut line).unwrap();
@@ -476,6 +489,7 @@ mod tests {
             others: others_decided,
             series: None,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
         });
         let json = written(&flow, &names);
         assert_eq!(

@@ -101,6 +101,7 @@ impl Manager {
             others: [None; OTHERS_MAX],
             series: has_series.then(|| self.series_record(index)),
             rule: self.rule_of(index),
+            behaviour: self.last_behaviour(index),
         }
     }
 

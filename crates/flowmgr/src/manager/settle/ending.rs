@@ -13,12 +13,12 @@ impl Manager {
     pub(super) fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
         let index = occupant.index;
         let timed = self.as_timed(occupant);
-        let counters = &mut self.counters;
-        counters.flows_ended[reason as usize] += 1;
         let is_unasked = self
             .rules
             .as_ref()
             .is_some_and(|rules| rules.is_unasked(index));
+        let counters = &mut self.counters;
+        counters.flows_ended[reason as usize] += 1;
         counters.flows_unasked += u64::from(is_unasked);
         let first_asked = &self.config.tasks[usize::from(self.tasks.task(0).first_asked)];
         counters.flows_short +=
@@ -26,13 +26,14 @@ impl Manager {
         let is_one_way =
             self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
+        self.end_behaviour(index);
         let hot = self.entries.hot(index);
         let over_us = self.lifetimes.over_us(hot.last_us, timed);
         // One that ended before, because the input did or another flow took its place, was not late.
         if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
             && lag_us >= 0
         {
-            counters.expiry_lag.count(lag_us as u64);
+            self.counters.expiry_lag.count(lag_us as u64);
         }
     }
 

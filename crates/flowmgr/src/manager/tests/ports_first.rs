@@ -80,7 +80,7 @@ impl Bench {
     fn said(&self) -> Vec<(u16, DecidedBy, u8, bool)> {
         let label = |record: &Record| match record {
             Record::Label(LabelRecord { decision, .. }) => Some(parts(*decision)),
-            Record::Flow(_) => None,
+            Record::Flow(_) | Record::Behaviour(_) => None,
         };
         self.records.iter().filter_map(label).collect()
     }
@@ -295,6 +295,7 @@ fn with_rules(effect: Effect) -> Bench {
     let mut bench = Bench::new(config);
     bench.manager.change_rules(&mut RulesChange {
         has_bounds: false,
+        has_behaviours: false,
         is_renumbered: true,
         memory: Some(memory),
     });

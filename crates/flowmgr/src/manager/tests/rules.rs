@@ -17,6 +17,7 @@ fn with_rules(config: Config, has_bounds: bool) -> Bench {
     let mut bench = Bench::new(config);
     bench.manager.change_rules(&mut RulesChange {
         has_bounds,
+        has_behaviours: true,
         is_renumbered: true,
         memory: Some(RuleMemory::new(flows).unwrap()),
     });
@@ -49,7 +50,7 @@ fn drop(rule: u32) -> RuleAnswer {
 
 impl Bench {
     /// A burst whose questions are answered by `rules`, in terms of the flow's low host; the DSCPs as they leave.
-    fn ruled(
+    pub(super) fn ruled(
         &mut self,
         packets: &[Tcp],
         rules: impl Fn(&crate::RuleQuestion) -> RuleAnswer,

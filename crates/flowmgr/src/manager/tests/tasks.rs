@@ -113,7 +113,7 @@ impl World {
             Record::Label(LabelRecord { task, decision, .. }) => {
                 Some((*task, decision.class, decision.depth))
             }
-            Record::Flow(_) => None,
+            Record::Flow(_) | Record::Behaviour(_) => None,
         };
         self.records.iter().filter_map(label).collect()
     }

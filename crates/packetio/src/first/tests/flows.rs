@@ -132,6 +132,47 @@ fn packets_with_payload_come_up_for_longer_than_others() {
     });
 }
 
+/// The packet that crosses the bound, and the next one, which finds it crossed; near to the bound all of them, since user space may
+/// have seen some bytes more.
+#[test]
+fn packets_that_cross_the_bound_of_bulk_come_up() {
+    let Some(netns) = namespace("packets_that_cross_the_bound_of_bulk_come_up") else {
+        return;
+    };
+    netns.inside(|| {
+        let mut bench = Bench::new(FirstPackets {
+            bulk_bytes: 10_000,
+            ..first(2)
+        });
+        let (a, b) = (v4(1, 7000), v4(2, 80));
+        // 1,028 bytes each way in turn.
+        let packets = |many: usize| {
+            [udp(a, b, 1000), udp(b, a, 1000)]
+                .into_iter()
+                .cycle()
+                .take(many)
+        };
+        assert_eq!(bench.up_of(packets(9)), 2, "9,252 bytes");
+        assert_eq!(bench.up_of(packets(1)), 1, "10,280 bytes");
+        let (_, bytes) = bench.counted(&udp(a, b, 0));
+        assert_eq!(bytes.iter().sum::<u64>(), 7 * 1028, "told in front of it");
+        assert_eq!(bench.up_of(packets(9)), 1);
+        assert_eq!(bench.up_of(packets(50)), 0);
+        assert_eq!(bench.packets_counted(&udp(a, b, 0)).iter().sum::<u64>(), 65);
+        // Who begins again does so with nothing.
+        let (a, b) = (v4(1, 7001), v4(2, 80));
+        let (data, syn) = (tcp(a, b, ACK, 960), tcp(a, b, SYN, 0));
+        assert_eq!(bench.up_of([data; 30]), 5);
+        assert_eq!(bench.up_of([syn]), 1);
+        assert_eq!(bench.up_of([data; 30]), 4, "10,040 and 11,040");
+        // Small ones near to the bound.
+        let (a, b) = (v6(1, 7001), v6(2, 80));
+        assert_eq!(bench.up_of([udp(a, b, 952); 9]), 2, "9,000 bytes");
+        assert_eq!(bench.up_of([udp(a, b, 752)]), 1, "9,800 bytes");
+        assert_eq!(bench.up_of([udp(a, b, 52); 9]), 4, "9,900 to 10,200");
+    });
+}
+
 #[test]
 fn who_has_enough_gets_no_more() {
     let Some(netns) = namespace("who_has_enough_gets_no_more") else {

@@ -46,6 +46,7 @@ fn first(packets: u32) -> FirstPackets {
     FirstPackets {
         packets,
         data_packets: 0,
+        bulk_bytes: 0,
         forget: Duration::ZERO,
         flows: 1 << 12,
         seed: 0x5eed_5eed_5eed_5eed,

@@ -35,6 +35,7 @@ fn lines(flows: std::ops::Range<u64>) -> Lines {
             others: [None; flowmgr::OTHERS_MAX],
             series: None,
             rule: None,
+            behaviour: flowmgr::Behaviour::None,
         });
         lines.push(&record.into()).unwrap();
     }
