@@ -150,6 +150,7 @@ fn task(word: u8, policy: Policy, prefix: usize, batches: usize, ring: RingInput
             depths: vec![Depth {
                 sure: 0,
                 classes: 2,
+                contradicts: None,
             }],
         },
         test: Test::Confidence(0..=1000),

@@ -310,6 +310,10 @@ impl Told {
         let Some(decision) = record.decision.filter(by_model) else {
             return Ok(());
         };
+        // A contradiction may have come after the moment of the record; the last one has all its elements.
+        if record.reason == EndReason::Active && decision.contradicts.is_some() {
+            return Ok(());
+        }
         ensure!(self.series.len() == K, "a label without a series");
         let right = model(decision.model, [self.series[0], self.series[1]]);
         ensure!(

@@ -466,15 +466,18 @@ impl Manager {
         let mut decisions = Decisions::default();
         for number in 0..self.tasks.count() as u8 {
             // What the depths say together stands at the first.
-            let (first, _) = self.depths_of(number);
+            let task = self.tasks.task(number);
+            let (first, first_asked) = (task.first, task.first_asked);
             let awaited = Awaited {
                 flow,
                 task: self.deepest_complete(number, report.series_seen),
             };
+            // A port's label is there from the first packet on, and an answer that has contradicted it since takes its place.
+            let is_named = self.was_named_by_port(number, flow.index);
             // A label that is still on its way is not of this record, though its series is complete.
             let is_known =
                 self.class_by_port(number, flow.index).is_some() || !self.is_on_its_way(awaited);
-            if self.was_complete(first, report.series_seen) && is_known {
+            if (is_named || self.was_complete(first_asked, report.series_seen)) && is_known {
                 // Live, an earlier label that is still on its way may have kept this one from being said.
                 self.emit_label(awaited, now_ns, out);
                 decisions[usize::from(number)] = self.decision(Awaited { flow, task: first });
