@@ -9,7 +9,7 @@ import sys
 from . import inputs
 from .errors import USAGE, Refusal
 
-SPLITS = ("capture", "host", "day", "source")
+SPLITS = ("capture", "host", "day", "source", "flow")
 
 
 class Parser(argparse.ArgumentParser):
