@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cring::Source;
+use cring::{Source, Unit};
 
 use crate::config::OTHERS_MAX;
 use crate::entry::Counts;
@@ -175,6 +175,8 @@ impl FlowRecord {
 /// that unit asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesRecord {
+    /// What its elements are.
+    pub unit: Unit,
     /// Signed lengths, bytes; negative in reverse.
     pub lengths: Vec<i32>,
     /// Times after the flow's first packet, µs.

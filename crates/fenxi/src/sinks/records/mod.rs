@@ -148,6 +148,8 @@ enum Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         series: Option<&'a [i32]>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        series_unit: Option<&'static str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_payload: Option<&'a [u16]>,
@@ -229,6 +231,7 @@ fn flow_line<'a>(
         labelled: labelled(record.decision.as_ref(), &names.first),
         labels: labels_of_others(&record.others, names),
         series: series.map(|series| series.lengths.as_slice()),
+        series_unit: series.map(|series| series.unit.name()),
         series_us: series.map(|series| series.offsets_us.as_slice()),
         series_payload: series.and_then(|series| series.payloads.as_deref()),
         series_inter_arrival_us: series.and_then(|series| series.inter_arrivals_us.as_deref()),
