@@ -71,8 +71,8 @@ def parser():
     p = commands.add_parser("series", help="captures or records to a table of flows")
     p.add_argument("inputs", nargs="+", metavar="CAPTURE|RECORDS.jsonl")
     p.add_argument("--out", required=True, metavar="TABLE.csv.gz")
-    p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi)")
-    p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records (data); captures give both")
+    p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi, or the installed one)")
+    p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records that do not say it (data); captures give both")
     p.add_argument("--config", default=None, metavar="FILE", help="configuration for the replay")
 
     p = commands.add_parser("label", help="give the flows of a table their labels")

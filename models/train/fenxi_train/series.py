@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 
@@ -64,11 +65,14 @@ def run(args):
 
 
 def program_of(given):
-    """The path of the program."""
+    """The path of the program: the one given, that of a source tree, or an installed one."""
     path = pathlib.Path(given or DEFAULT_PROGRAM)
-    if not path.is_file():
-        raise Refusal(f"{path}: no such program; build it with `make`, or give --fenxi PROGRAM", NO_INPUT)
-    return str(path.absolute())
+    if path.is_file():
+        return str(path.absolute())
+    installed = None if given else shutil.which("fenxi")
+    if not installed:
+        raise Refusal(f"{path}: no such program; install fenxi, build it with `make`, or give --fenxi PROGRAM", NO_INPUT)
+    return installed
 
 
 def replayed(program, path, bundles, folder, config):
