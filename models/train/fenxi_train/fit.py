@@ -115,7 +115,7 @@ def folds_of(flows, options, split):
         more = f", like {len(alone) - 1} more labels" if len(alone) > 1 else ""
         raise Refusal(
             f"label {flows.names[c]}: all its flows belong to one {split} ({group}){more}, so it cannot be learned while that is held"
-            f" out; record it in another {split}, give another --split-by (flow is the last resort), or leave it out with --classes"
+            f" out; add flows of it from another {split}, give another --split-by (flow is the last resort), or leave it out with --classes"
         )
     return folds
 
