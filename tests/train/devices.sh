@@ -31,7 +31,7 @@ labelled second $(ls "$captures"/*.pcap | sed -n 'n;p')
 
 # A label in one capture only is refused; the last cure that is named makes a model.
 code=0; $train fit "$work/first.csv.gz" --out "$work/devices" $options 2>"$work/refusal" || code=$?
-[ "$code" = 65 ] && grep -q 'all its flows belong to one capture (/.*\.pcap).*--split-by (flow' "$work/refusal"
+[ "$code" = 65 ] && grep -q 'all flows of a label belong to one capture.* Aria (/.*\.pcap).*--split-by (flow' "$work/refusal"
 $train fit "$work/first.csv.gz" --out "$work/devices" $options --split-by flow
 $train compare "$work/devices" --labels "$work/second.csv.gz" >"$work/scores"
 "$fenxi" replay --model "$work/devices" --flows "$work/records.jsonl" $(ls "$captures"/*.pcap | sed -n 'n;p') >"$work/summary"

@@ -111,11 +111,11 @@ def folds_of(flows, options, split):
         )
     alone = in_one_group(flows)
     if alone:
-        c, group = next(iter(alone.items()))
-        more = f", like {len(alone) - 1} more labels" if len(alone) > 1 else ""
+        listed = ", ".join(f"{flows.names[c]} ({group})" for c, group in alone.items())
+        others = ",".join(n for c, n in enumerate(flows.names) if c not in alone and c != flows.outlier)
         raise Refusal(
-            f"label {flows.names[c]}: all its flows belong to one {split} ({group}){more}, so it cannot be learned while that is held"
-            f" out; add flows of it from another {split}, give another --split-by (flow is the last resort), or leave it out with --classes"
+            f"all flows of a label belong to one {split}, so it cannot be learned while that is held out: {listed}; add flows from another"
+            f" {split}, give another --split-by (flow is the last resort){f', or leave such labels out (--classes {others})' * bool(others)}"
         )
     return folds
 
