@@ -205,7 +205,7 @@ def options_of(args):
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
         int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by,
-        limits=text_of(args.limits), held_out=heldout.new_file(args.held_out, "--held-out"),
+        classes_given=args.classes is not None, limits=text_of(args.limits), held_out=heldout.new_file(args.held_out, "--held-out"),
     )
 
 

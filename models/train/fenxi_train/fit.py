@@ -39,6 +39,7 @@ class Options:
     hosts: bool = False
     int8: str | None = None  # folder of a second bundle, in 8 bits
     score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
+    classes_given: bool = False  # the labels were chosen one by one, also those that are then held out whole
     second_split: str | None = None  # a second split that is scored, too
     limits: str = ""  # last words of the card
     held_out: str | None = None  # file for the predictions for held-out flows
@@ -110,12 +111,12 @@ def folds_of(flows, options, split):
             " or split by something else (--split-by capture, host or day)"
         )
     alone = in_one_group(flows)
-    if alone:
+    if alone and not options.classes_given:
         listed = ", ".join(f"{flows.names[c]} ({group})" for c, group in alone.items())
         others = ",".join(n for c, n in enumerate(flows.names) if c not in alone and c != flows.outlier)
         raise Refusal(
             f"all flows of a label belong to one {split}, so it cannot be learned while that is held out: {listed}; add flows from another"
-            f" {split}, give another --split-by (flow is the last resort){f', or leave such labels out (--classes {others})' * bool(others)}"
+            f" {split}, give another --split-by (flow is the last resort){f', or leave such labels out (--classes {others})' if others else ''}"
         )
     return folds
 

@@ -37,6 +37,7 @@ def test_a_label_that_lies_in_one_group_is_refused_with_its_cures(fenxi_train, t
     assert code == 65 and "all flows of a label belong to one capture" in err and ": mail (c1); add flows from another capture" in err
     assert "(--classes names,web)" in err and not (tmp_path / "b0").exists()
     assert fit("--classes", "web,names")[0] == 0
+    assert fit("--classes", "web,names,mail", "--seed", "2", "--no-ports")[0] == 0  # who names a label wants it
     code, _, err = fit("--split-by", "flow", "--hosts")
     assert code == 0, err
     card = (tmp_path / "b3/CARD.md").read_text()
