@@ -28,7 +28,8 @@ with open(records) as file:
 labels = [(label, found[flow]) for flow, label in truth.items()]
 named = [(label, name) for label, name in labels if name not in (None, "unknown")]
 right = sum(label == name for label, name in named) / len(named)
-error = next(float(line.split("|")[5]) for line in open(scores) if line.startswith("| 3 |"))
+with open(scores) as file:
+    error = next(float(line.split("|")[5]) for line in file if line.startswith("| 3 |"))
 print(f"{len(labels)} flows of 3 data packets: {len(named) / len(labels):.3f} named, {right:.3f} right; ECE at depth 3 {error:.3f}")
 if len(named) / len(labels) < NAMED or right < RIGHT or error > CALIBRATION_ERROR:
     sys.exit(f"devices: the aim is {NAMED} named, {RIGHT} right, ECE {CALIBRATION_ERROR} at most")
