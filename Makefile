@@ -97,12 +97,19 @@ $(VENV): scripts/check_labels.txt
 	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/check_labels.txt; } \
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
 
+.PHONY: train-package
+train-package: ## the trainer as a wheel, with the wheels that it needs, in target/train-package
+	@scripts/train-package
+
 .PHONY: train-test
-train-test: fenxi ## the trainer's tests, and its tutorial from captures to a bundle that runs
+train-test: fenxi train-package ## the trainer's tests, and its tutorial from captures to a bundle that runs, by the package
 	@models/train/run.sh --help >/dev/null
 	@target/train-venv/bin/pip install --quiet --disable-pip-version-check pytest==9.2.0
 	cd models/train && ../../target/train-venv/bin/python -m pytest -q -p no:cacheprovider
-	tests/train/walk.sh
+	@rm -rf target/train-installed && python3 -m venv target/train-installed
+	@target/train-installed/bin/pip install --quiet --disable-pip-version-check --no-index --find-links target/train-package fenxi-train
+	TRAIN=target/train-installed/bin/fenxi-train tests/train/walk.sh
+	TRAIN=target/train-installed/bin/fenxi-train tests/train/devices.sh
 
 .PHONY: systemd-test
 systemd-test: fenxi ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap

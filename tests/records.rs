@@ -184,6 +184,7 @@ fn the_schema_refuses_what_is_wrong() {
         ("decided_by", json!("dice")),
         ("time_to_label_us", json!(-1)),
         ("series", json!([65_536])),
+        ("series_unit", json!("flow")),
         ("series_us", json!(["0"])),
     ] {
         let mut wrong = flow.clone();
@@ -253,6 +254,7 @@ fn records_of_active_timeouts_add_up() {
             "last",
             "label",
             "series",
+            "series_unit",
             "series_us",
             "midstream",
         ] {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cring::Source;
+use cring::{Source, Unit};
 
 use crate::behaviour::Behaviour;
 use crate::config::OTHERS_MAX;
@@ -201,6 +201,8 @@ impl FlowRecord {
 /// that unit asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesRecord {
+    /// What its elements are.
+    pub unit: Unit,
     /// Signed lengths, bytes; negative in reverse.
     pub lengths: Vec<i32>,
     /// Times after the flow's first packet, µs.

@@ -181,6 +181,11 @@ impl SeriesStore {
         self.units.len()
     }
 
+    /// The unit of the first task.
+    pub fn first_unit(&self) -> Unit {
+        self.units[0].unit
+    }
+
     /// The number of a unit in use.
     pub fn number_of(&self, unit: Unit) -> usize {
         let at = self.units.iter().position(|it| it.unit == unit);

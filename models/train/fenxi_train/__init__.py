@@ -5,4 +5,4 @@ import os
 # ONNX Runtime contains a telemetry client, which this turns off; it is read when the library is imported.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-__version__ = "2.0.0"
+__version__ = "2.1.0"

@@ -135,6 +135,8 @@ def text(flows, scored, options, split, name, version, description, command, abo
         f"* {len(flows.classes):,} labelled flows in {len(set(flows.groups)):,} groups; held out by {split},"
         f" {len(set(scored.folds))} folds. All scores below are of flows that the scored networks have not seen. The"
         " weights in the bundle were then trained on all flows.",
+        *(["* Flows were held out at random, because labels were recorded once only: flows of one capture resemble each other, so the"
+           " scores say little of another capture. Temperatures were not measured."] if split == "flow" else []),
         "* TCP flows that begin mid-stream are trained on but not scored, because fenxi does not label them.",
         "",
     ]

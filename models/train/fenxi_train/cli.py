@@ -9,7 +9,7 @@ import sys
 from . import inputs
 from .errors import USAGE, Refusal
 
-SPLITS = ("capture", "host", "day", "source")
+SPLITS = ("capture", "host", "day", "source", "flow")
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,8 +71,8 @@ def parser():
     p = commands.add_parser("series", help="captures or records to a table of flows")
     p.add_argument("inputs", nargs="+", metavar="CAPTURE|RECORDS.jsonl")
     p.add_argument("--out", required=True, metavar="TABLE.csv.gz")
-    p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi)")
-    p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records (data); captures give both")
+    p.add_argument("--fenxi", default=None, metavar="PROGRAM", help="the program (target/release/fenxi, or the installed one)")
+    p.add_argument("--unit", choices=inputs.UNITS, default="data", help="unit of the series in records that do not say it (data); captures give both")
     p.add_argument("--config", default=None, metavar="FILE", help="configuration for the replay")
 
     p = commands.add_parser("label", help="give the flows of a table their labels")
@@ -205,7 +205,7 @@ def options_of(args):
         precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
         int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by,
-        limits=text_of(args.limits), held_out=heldout.new_file(args.held_out, "--held-out"),
+        classes_given=args.classes is not None, limits=text_of(args.limits), held_out=heldout.new_file(args.held_out, "--held-out"),
     )
 
 

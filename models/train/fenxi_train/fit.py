@@ -39,6 +39,7 @@ class Options:
     hosts: bool = False
     int8: str | None = None  # folder of a second bundle, in 8 bits
     score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
+    classes_given: bool = False  # the labels were chosen one by one, also those that are then held out whole
     second_split: str | None = None  # a second split that is scored, too
     limits: str = ""  # last words of the card
     held_out: str | None = None  # file for the predictions for held-out flows
@@ -109,17 +110,33 @@ def folds_of(flows, options, split):
             f"all flows belong to one {split} ({flows.groups[0]}), so nothing can be held out; add flows of another one,"
             " or split by something else (--split-by capture, host or day)"
         )
+    alone = in_one_group(flows)
+    if alone and not options.classes_given:
+        listed = ", ".join(f"{flows.names[c]} ({group})" for c, group in alone.items())
+        others = ",".join(n for c, n in enumerate(flows.names) if c not in alone and c != flows.outlier)
+        raise Refusal(
+            f"all flows of a label belong to one {split}, so it cannot be learned while that is held out: {listed}; add flows from another"
+            f" {split}, give another --split-by (flow is the last resort){f', or leave such labels out (--classes {others})' if others else ''}"
+        )
     return folds
 
 
-def by_depth(flows, folds, scores, say):
+def in_one_group(flows):
+    """The classes whose flows that count for training all belong to one group."""
+    own = (flows.counts >= flows.input.depths[0]) & (flows.classes != calibrate.outlier(flows))
+    return groups.only_one(flows.groups[own], flows.classes[own])
+
+
+def by_depth(flows, folds, scores, split, say):
     """Temperatures, probabilities, scores and baselines, each by depth."""
     temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
         if not long.any():
             long = flows.counts >= depth
-        t = calibrate.temperature(scores[depth][long], flows.classes[long])
+        # What a device sends once in a capture is new while it is held out, but known in the next capture: a temperature
+        # measured by flows would make the model less sure than it has reason to be.
+        t = 1.0 if split == "flow" else calibrate.temperature(scores[depth][long], flows.classes[long])
         probabilities[depth] = softmax(scores[depth] / t)
         found = probabilities[depth][long]
         top, guess = found.max(axis=1), found.argmax(axis=1)
@@ -140,7 +157,7 @@ def evaluate(flows, options, split, say=lambda text: None):
     say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
     eight = int8.Comparison(flows) if options.int8 else None
     scores = held_out(flows, folds, options, each=eight and eight.add)
-    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, say)
+    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, split, say)
     measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision)
     confidences = list(options.confidence or measured)
     ports, answer, covered = coverage(flows, folds, probabilities, confidences, options)
@@ -210,6 +227,10 @@ def second(flows, options, say):
     if not options.second_split:
         return None
     flows = dataclasses.replace(flows, groups=flows.second_groups)
+    alone = in_one_group(flows)
+    if alone:
+        say(f"not scored by {options.second_split}, because all its flows lie in one: {', '.join(flows.names[c] for c in alone)}")
+        flows = flows.take(np.where(~np.isin(flows.classes, list(alone)))[0])
     plain = dataclasses.replace(options, ablate=False, leave_labels_out=False, hosts=False, int8=None)
     return flows, evaluate(flows, plain, options.second_split, say)
 

@@ -1,18 +1,21 @@
 """What must stay on one side of a split, and the folds made of it.
 
 Flows of one capture resemble each other, so a split by random flows mostly asks "have I seen this capture?".
-Rows are split by capture, host, day or source; captures that show the same conversation stay together.
+Rows are split by capture, host, day or source; captures in which the same conversation was recorded stay together.
+Random flows are held out only on request, where a label was recorded once.
 """
 
 import collections
 import datetime
+import itertools
 
 import numpy as np
 
 from .errors import USAGE, Refusal
 from .table import integer
 
-SPLITS = ("capture", "host", "day", "source")
+FLOW_PARTS = 20
+SAME_START = datetime.timedelta(seconds=1)  # the clocks of two captures may differ by this
 
 
 def of(table, split):
@@ -21,29 +24,41 @@ def of(table, split):
     if split == "capture":
         if "capture" not in table.columns:
             raise Refusal("no column capture to split by: give --split-by host or day, or add the column", USAGE)
-        return np.array(connected(rows))
+        return np.array(connected(table))
     if split == "source":
         return np.array([r["source"] for r in rows])
+    if split == "flow":
+        return np.random.default_rng(1).integers(0, FLOW_PARTS, len(rows)).astype(str)
     if split == "host":
         column = "host_address" if "host_address" in table.columns else "src"
         if column not in table.columns:
             raise Refusal("no column src to split by host", USAGE)
         return np.array([r[column] for r in rows])
-    column = next((c for c in ("first_us", "first_ts") if c in table.columns), None)
+    column = start_column(table)
     if column is None:
         raise Refusal("no column first_us to split by day", USAGE)
-    return np.array([day(table, i, column) for i in range(len(rows))])
+    return np.array([start(table, i, column).date().isoformat() for i in range(len(rows))])
 
 
-def day(table, i, column):
+def start_column(table):
+    """The column that holds a flow's first time, or None."""
+    return next((c for c in ("first_us", "first_ts") if c in table.columns), None)
+
+
+def start(table, i, column):
+    """The time of a flow's first packet."""
     try:
-        return datetime.datetime.fromtimestamp(integer(table.rows[i][column]) / 1e6, datetime.timezone.utc).date().isoformat()
+        return datetime.datetime.fromtimestamp(integer(table.rows[i][column]) / 1e6, datetime.timezone.utc)
     except (ValueError, OverflowError, OSError):
         raise table.refuse(i, f"{column}: '{table.rows[i][column][:30]}' is not a time in microseconds") from None
 
 
-def connected(rows):
-    """Captures that share a group or a conversation (community id) get one name."""
+def connected(table):
+    """Captures that share a group, or in which the same conversation was recorded, get one name.
+
+    Devices use the same addresses and ports again (DHCP, mDNS, NTP), so a Community ID alone says nothing: start and
+    lengths have to agree as well.
+    """
     parent = {}
 
     def root(node):
@@ -52,11 +67,26 @@ def connected(rows):
             node = parent[node]
         return node
 
-    for row in rows:
-        for column in ("group", "community_id"):
-            if row.get(column):
-                parent[root((column, row[column]))] = root(("capture", row["capture"]))
-    return [root(("capture", row["capture"]))[1] for row in rows]
+    alike, column = collections.defaultdict(list), start_column(table)
+    for i, row in enumerate(table.rows):
+        if row.get("group"):
+            parent[root(("group", row["group"]))] = root(("capture", row["capture"]))
+        if row.get("community_id") and column:
+            lengths = row.get("data_lengths") or row.get("lengths")
+            alike[row["community_id"], lengths].append((start(table, i, column), row["capture"]))
+    for seen in alike.values():
+        for (before, one), (after, other) in itertools.pairwise(sorted(seen)):
+            if after - before <= SAME_START:
+                parent[root(("capture", one))] = root(("capture", other))
+    return [root(("capture", row["capture"]))[1] for row in table.rows]
+
+
+def only_one(groups, classes):
+    """The classes whose rows all belong to one group, each with that group."""
+    found = collections.defaultdict(set)
+    for group, c in zip(groups, classes):
+        found[int(c)].add(str(group))
+    return {c: next(iter(own)) for c, own in sorted(found.items()) if len(own) == 1}
 
 
 def folds(groups, classes, count):

@@ -1,18 +1,24 @@
 """Captures or flow records to a table of flows.
 
 Captures go through `fenxi replay --series --flows`, so a table holds exactly what a running fenxi would collect: once
-for all packets and once for packets with payload.  Records of a live run are read as they are.
+for all packets and once for packets with payload.  Records of a live run are read as they are, of the flows that
+`records.series` chose.
+
+Column `capture` says what was recorded in one go: the whole path of a capture, or of the file of records, from which
+older files of the same service differ only in what rotation appended.
 """
 
 import datetime
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import tempfile
 
 from . import collector, table
-from .errors import CANNOT_CREATE, NO_INPUT, Refusal, in_line
+from .errors import CANNOT_CREATE, NO_INPUT, USAGE, Refusal, in_line
 from .inputs import K_MAX
 
 COLUMNS = (
@@ -22,19 +28,29 @@ COLUMNS = (
 )
 FIELDS = {"lengths": "series", "payloads": "series_payload", "offsets": "series_us", "flags": "series_tcp_flags"}
 DEFAULT_PROGRAM = "target/release/fenxi"
+# Rotation makes PATH.1 of PATH; logrotate also PATH.1.gz, PATH-20261126 and PATH-20261126.gz.
+RECORDS = re.compile(r"(.+\.jsonl?)(?:[.-][0-9]+)*(?:\.gz)?")
 
 
 def run(args):
-    records = [p for p in args.inputs if is_records(p)]
-    captures = [p for p in args.inputs if not is_records(p)]
+    files = {}
     for path in args.inputs:
         if not pathlib.Path(path).is_file():
             raise Refusal(f"{path}: no such file", NO_INPUT)
+        whole = pathlib.Path(path).resolve()
+        if whole in files:
+            raise Refusal(f"{path}: the same file as {files[whole]}; give each file once", USAGE)
+        files[whole] = path
     if os.path.lexists(args.out):
         raise Refusal(f"{args.out}: exists already; give another name, or remove it", CANNOT_CREATE)
-    rows = []
-    for path in records:
-        rows += list(flows_of(path, pathlib.Path(path).name, args.unit).values())
+    recorded, captures = {}, []
+    for whole, path in files.items():
+        log = RECORDS.fullmatch(str(whole))
+        if log:
+            add_records(recorded, path, log[1], args.unit)
+        else:
+            captures.append(path)
+    rows = list(recorded.values())
     if captures:
         program = program_of(args.fenxi)
         with tempfile.TemporaryDirectory(prefix="fenxi-train.") as folder:
@@ -42,27 +58,26 @@ def run(args):
             for path in captures:
                 rows += replayed(program, path, bundles, folder, args.config)
     if not rows:
-        raise Refusal(f"{', '.join(args.inputs)}: no TCP or UDP flow with a series")
+        raise Refusal(f"{', '.join(args.inputs)}: no TCP or UDP flow with a series; records have it with records.series or --series")
     columns = [c for c in COLUMNS if any(c in row for row in rows)]
     table.write(args.out, rows, columns)
     print(f"{args.out}: {len(rows)} flows of {len(args.inputs)} files")
 
 
-def is_records(path):
-    return str(path).endswith((".jsonl", ".jsonl.gz", ".json"))
-
-
 def program_of(given):
-    """The path of the program."""
+    """The path of the program: the one given, that of a source tree, or an installed one."""
     path = pathlib.Path(given or DEFAULT_PROGRAM)
-    if not path.is_file():
-        raise Refusal(f"{path}: no such program; build it with `make`, or give --fenxi PROGRAM", NO_INPUT)
-    return str(path.absolute())
+    if path.is_file():
+        return str(path.absolute())
+    installed = None if given else shutil.which("fenxi")
+    if not installed:
+        raise Refusal(f"{path}: no such program; install fenxi, build it with `make`, or give --fenxi PROGRAM", NO_INPUT)
+    return installed
 
 
 def replayed(program, path, bundles, folder, config):
     """The rows of one capture, of both units."""
-    by_flow = {}
+    by_flow, capture = {}, str(pathlib.Path(path).resolve())
     for bundle in bundles:
         out = pathlib.Path(folder) / f"{bundle.name}.jsonl"
         command = [program, "replay", "--series", "--flows", str(out), "--model", str(bundle), str(path)]
@@ -76,15 +91,16 @@ def replayed(program, path, bundles, folder, config):
             raise Refusal(f"{path}: fenxi replay: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
         if done.returncode:
             table.note(f"{path}: fenxi replay ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}")
-        for key, row in flows_of(out, pathlib.Path(path).name, bundle.name).items():
+        rows = {}
+        add_records(rows, out, capture, bundle.name)
+        for key, row in rows.items():
             by_flow.setdefault(key, {}).update(row)
         out.unlink()
     return list(by_flow.values())
 
 
-def flows_of(path, capture, unit):
-    """Rows by flow number; a flow's records are added up, and its last series counts."""
-    rows = {}
+def add_records(rows, path, capture, unit):
+    """Adds the flow records of a file to the rows, which are by flow; flows that were not chosen have no series, and no row."""
     with table.open_text(path) as file:
         lines = table.Lines(path, file)
         for line, text in enumerate(lines, 1):
@@ -94,22 +110,24 @@ def flows_of(path, capture, unit):
             try:
                 record = json.loads(text)
             except (ValueError, RecursionError):
+                if not text.endswith("\n"):
+                    break  # the service is still writing this line
                 raise in_line(path, line, "not a JSON object; records are one object per line") from None
             if not isinstance(record, dict) or "type" not in record:
                 raise in_line(path, line, "not a record of fenxi: no type; see docs/records.md")
-            if record["type"] == "flow" and record.get("proto") in (6, 17):
+            chosen = record["type"] == "flow" and record.get("proto") in (6, 17) and record.get("series") is not None
+            if chosen:
                 try:
                     add(rows, record, capture, record.get("series_unit", unit))
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     raise in_line(path, line, f"not a flow record with a series ({error}); run fenxi with --series") from None
                 if len(rows) > table.FLOWS_LIMIT:
                     raise in_line(path, line, f"more than {table.FLOWS_LIMIT:,} flows; give fewer records")
-    return rows
 
 
 def add(rows, record, capture, unit):
-    """Adds one record to its flow's row."""
-    key = (record.get("first"), record["flow_id"])
+    """Adds one record to its flow's row: its counts, and its series if that is the longest so far."""
+    key = (capture, record.get("first"), record["flow_id"])
     row = rows.setdefault(key, {"capture": capture, "packets": 0, "bytes": 0})
     row.update(
         flow=record["flow_id"], proto=record["proto"], src=record["src"], sport=record["src_port"],
@@ -122,6 +140,8 @@ def add(rows, record, capture, unit):
     if len(series) > K_MAX:
         raise ValueError(f"a series of {len(series)} numbers; {K_MAX} is the most")
     names = table.COLUMNS[unit]
+    if len(series) < len(row.get(names["lengths"], "").split()):
+        return
     for part, field in FIELDS.items():
         if part == "flags" and record["proto"] != 6:
             row[names[part]] = ""

@@ -39,10 +39,49 @@ def test_records_of_one_flow_add_up(fenxi_train, tmp_path):
     assert fenxi_train("series", tmp_path / "r.jsonl", "--out", tmp_path / "t.csv.gz")[0] == 73
 
 
+def record(flow, minute, series=(54,), **more):
+    """A flow record as a live service writes it."""
+    lists = {"series": list(series), "series_us": list(range(len(series))), "series_payload": [26] * len(series)}
+    return {**RECORD, "flow_id": flow, "first": f"2016-08-01T21:{minute:02}:00.000000Z", **lists, **more}
+
+
+def test_rotated_records_of_a_service_are_one_capture(fenxi_train, tmp_path):
+    site, other = tmp_path / "a", tmp_path / "b"
+    site.mkdir(), other.mkdir()
+    unchosen = {k: v for k, v in record(9, 1).items() if not k.startswith("series")}
+    # Flow 2 is long: its first record is in the older file, its longer series in the newer one.
+    older, newer = [record(1, 1), record(2, 2), unchosen], [record(2, 2, (54, -60)), record(1, 30)]
+    lines = lambda records: "".join(json.dumps(r) + "\n" for r in records)
+    (site / "r.jsonl").write_text(lines(newer) + '{"type":"flow","flow_')  # the service is still writing
+    with gzip.open(site / "r.jsonl.2.gz", "wt") as file:
+        file.write(lines(older))
+    (other / "r.jsonl-20261126").write_text(lines(older[:1]))
+    files = (site / "r.jsonl", site / "r.jsonl.2.gz", other / "r.jsonl-20261126")
+    code, out, err = fenxi_train("series", *files, "--out", tmp_path / "t.csv.gz")
+    assert code == 0 and "4 flows of 3 files" in out, err
+    found = read(tmp_path / "t.csv.gz")
+    assert [(r["capture"], r["flow"], r["data_lengths"], r["packets"]) for r in found] == [
+        (str(site / "r.jsonl"), "2", "54 -60", "2"),
+        (str(site / "r.jsonl"), "1", "54", "1"),
+        (str(site / "r.jsonl"), "1", "54", "1"),  # after a restart flows are numbered again
+        (str(other / "r.jsonl"), "1", "54", "1"),
+    ]
+    code, _, err = fenxi_train("series", site / "r.jsonl", site / "../a/r.jsonl", "--out", tmp_path / "u.csv.gz")
+    assert code == 64 and "the same file as" in err
+
+
+def test_the_unit_of_a_series_is_that_of_its_record(fenxi_train, tmp_path):
+    (tmp_path / "r.jsonl").write_text(json.dumps(record(1, 1, series_unit="packet")) + "\n")
+    code, _, err = fenxi_train("series", tmp_path / "r.jsonl", "--unit", "data", "--out", tmp_path / "t.csv.gz")
+    (row,) = read(tmp_path / "t.csv.gz")
+    assert code == 0 and row["lengths"] == "54" and "data_lengths" not in row, err
+
+
 @pytest.mark.parametrize("text, words", [
     ("not json\n", "line 1: not a JSON object"),
     ("[1]\n", "line 1: not a record"),
-    (json.dumps({**RECORD, "series": None}) + "\n", "line 1: not a flow record with a series"),
+    (json.dumps({**RECORD, "series": [54, 54]}) + "\n", "line 1: not a flow record with a series"),
+    (json.dumps({**RECORD, "series": None}) + "\n", "no TCP or UDP flow with a series; records have it with records.series"),
     ("\n", "no TCP or UDP flow"),
 ])
 def test_broken_records(fenxi_train, tmp_path, text, words):

@@ -228,11 +228,14 @@ fn of_record(record: &SeriesRecord, protocol: u8, server_port: u16) -> Series {
 
 #[cfg(test)]
 mod tests {
+    use cring::Unit;
+
     use super::*;
 
     #[test]
     fn the_series_of_a_record_is_the_one_that_the_model_got() {
         let record = SeriesRecord {
+            unit: Unit::Packet,
             lengths: vec![60, -1500, 40],
             offsets_us: vec![0, 10, 30],
             payloads: Some(vec![20, 1460, 0]),

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use config::checked::{DEFAULT_TASK, Task};
+use cring::Unit;
 use dataplane::rules::KnownRule;
 use dataplane::tasks::TaskNames;
 use flowmgr::Behaviour;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sha1::{Digest, Sha1};
 
 use crate::rules::number_by_order;
@@ -158,6 +159,11 @@ enum Line<'a> {
         labels: Option<Vec<Labelled<'a>>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series: Option<&'a [i32]>,
+        #[serde(
+            skip_serializing_if = "Option::is_none",
+            serialize_with = "name_of_unit"
+        )]
+        series_unit: Option<Unit>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +184,10 @@ enum Line<'a> {
         flows: usize,
         model_generation: u16,
     },
+}
+
+fn name_of_unit<S: Serializer>(unit: &Option<Unit>, to: S) -> Result<S::Ok, S::Error> {
+    unit.map(Unit::name).serialize(to)
 }
 
 /// Appends a record as one line of JSON; `rule` is the rule of its flow.
@@ -243,6 +253,7 @@ fn flow_line<'a>(
         labelled: labelled(record.decision.as_ref(), &names.first),
         labels: labels_of_others(&record.others, names),
         series: series.map(|series| series.lengths.as_slice()),
+        series_unit: series.map(|series| series.unit),
         series_us: series.map(|series| series.offsets_us.as_slice()),
         series_payload: series.and_then(|series| series.payloads.as_deref()),
         series_inter_arrival_us: series.and_then(|series| series.inter_arrivals_us.as_deref()),

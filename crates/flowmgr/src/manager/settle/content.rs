@@ -128,6 +128,7 @@ impl Manager {
         };
         let has_times = series.features().contains(Feature::InterArrival);
         Box::new(SeriesRecord {
+            unit: self.series.first_unit(),
             lengths: series.signed_lengths().collect(),
             offsets_us: self.series.offsets_us(index).to_vec(),
             payloads: numbers(Feature::PayloadLength),
