@@ -66,6 +66,36 @@ def name_rows(flows, scored):
     return rows
 
 
+def known_share(flows, scored):
+    """Share of the flows of a class, whose beginning was seen, that get a name."""
+    known = ~flows.midstream & (flows.classes != flows.outlier)
+    return (scored.answer[known] >= 0).mean()
+
+
+def contradiction_line(flows, scored):
+    """How often an answer contradicts a port that is right, or wrong."""
+    right, against = scored.port_guess == flows.classes, scored.kind == "contradiction"
+    named = scored.port_guess >= 0
+    levels = ", ".join(map(str, scored.contradiction))
+    return (f"An answer of another class contradicts the port from these levels on, by depth: {levels} (1: never). They contradict"
+            f" {(against & right).sum()} of {(named & right).sum()} port labels that are right and {(against & ~right).sum()} of"
+            f" {(named & ~right).sum()} that are wrong.")
+
+
+def group_rows(flows, scored):
+    """By group: flows of a class, share named by the port alone and in the end, each with the share right."""
+    rows = []
+    for group in sorted(set(flows.groups)):
+        own = ~flows.midstream & (flows.groups == group)
+        known = own & (flows.classes != flows.outlier)
+        cells = []
+        for answer in (scored.port_guess, scored.answer):
+            named = own & (answer >= 0)
+            cells.append(f"{(named & known).sum() / max(known.sum(), 1):.3f}, {(answer == flows.classes)[named].mean() if named.any() else 0:.3f}")
+        rows.append((group, int(known.sum()), *cells))
+    return rows
+
+
 def known_named(flows, scored, depth):
     """Share of held-out flows that get a name with p >= 0.8."""
     long = (flows.counts >= depth) & ~flows.midstream
@@ -155,10 +185,16 @@ def text(flows, scored, options, split, name, version, description, command, abo
         rows = [(d, pair(found[d]), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"]))) for d in input.depths]
         parts += [f"Ablation, accuracy / macro-F1:", "", table(("depth", what, name), rows), ""]
     rows, named, right = scored.coverage
-    parts += ["## Coverage", "", f"Of all flows whose beginning was seen, {named:.1%} get a name, and {right:.3f} of those names"
-              " are right. A flow asks at each depth until an answer is sure; then the table of ports and the last answer decide.", "",
+    order = ("The table of ports names a flow at once, and an answer of another class may contradict it; other flows ask at each depth until an"
+             " answer is sure." if scored.contradiction else
+             "A flow asks at each depth until an answer is sure; then the table of ports and the last answer decide.")
+    parts += ["## Coverage", "", f"Of all flows whose beginning was seen, {named:.1%} get a name, of those of a class other than"
+              f" `{flows.names[-1]}` {known_share(flows, scored):.1%}; {right:.3f} of the names are right. {order}", "",
               table(("decided by", "flows", "named", "right of those named"),
                     [(k, f"{a:.1%}", f"{b:.1%}", f"{c:.3f}") for k, a, b, c in rows]), ""]
+    if scored.contradiction:
+        parts += [contradiction_line(flows, scored), "", "By what was held out together:", "",
+                  table(("group", "flows of a class", "named by the port, right", "named, right"), group_rows(flows, scored)), ""]
     parts += [f"## Classes at depth {middle}", "", table(
         ("label", "taxonomy", "flows", "groups", "scored", "precision", "recall", "F1"), class_rows(flows, scored, middle)), ""]
     if len(set(flows.sources)) > 1:
@@ -188,7 +224,7 @@ def text(flows, scored, options, split, name, version, description, command, abo
                   " know them to be new; and the share of held-out flows of known labels that get a name.", ""]
     if scored.ports:
         parts += ["## Ports that name a flow", "", table(
-            ("protocol", "port", "label", "precision", "held-out flows"),
+            ("protocol", "port", "label", "precision", "flows"),
             [(p["protocol"], p["port"], p["label"], f"{p['precision']:.3f}", p["flows"]) for p in scored.ports]), ""]
     parts += ["## The name a flow ends with", "", "By the walk through the depths and the table of ports, on held-out flows:", "",
               table(("label", "flows named", "precision", "recall"), name_rows(flows, scored)), ""]

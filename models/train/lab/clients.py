@@ -151,8 +151,8 @@ def curl_ftp(at):
 
 
 def lftp(at):
-    what = {1: "cls -l; pwd", 2: "get medium.html -o /dev/null", 3: "get small.txt -o /dev/null; get large.bin -o /dev/null; ls"}[at.size]
-    return ["lftp", "-e", f"set net:timeout 4; set net:max-retries 1; set ftp:ssl-allow no; {what}; quit", "-u", "anonymous,guest@", f"ftp://{at.host}:{at.port}"]
+    what = {1: "cls -l; pwd", 2: "cat medium.html > /dev/null", 3: "cat small.txt > /dev/null; cat large.bin > /dev/null; ls"}[at.size]
+    return ["lftp", "-e", f"set net:timeout 4; set net:max-retries 1; set ftp:ssl-allow no; set ftp:sync-mode on; set net:connection-limit 1; {what}; quit", "-u", "anonymous,guest@", f"ftp://{at.host}:{at.port}"]
 
 
 def tnftp(at):

@@ -51,7 +51,7 @@ JUDGED = {
     "IMAP": {"imaplib"}, "POP3": {"poplib"}, "SOCKS": {"socks-curl5"},
 }
 COLUMNS = ("capture", "flow", "proto", "src", "sport", "dst", "dport", "first_us", "packets", "bytes", "midstream", "lengths", "payloads",
-           "offsets_us", "flags", "data_lengths", "data_payloads", "data_offsets_us", "label", "confidence", "server", "client", "port_kind", "size")
+           "offsets_us", "flags", "data_lengths", "data_payloads", "data_offsets_us", "label", "server", "client", "port_kind", "size")
 
 
 def ip(*words):
@@ -177,7 +177,7 @@ def rows_of(folder, protocol, series):
         label = protocol if port == found["port"] else "FTP_DATA" if protocol == "FTP_CONTROL" else None
         if label:
             kind = found["kind"] if label == protocol else "odd"
-            yield {**row, "capture": f"{protocol}/{found['server']}/{found['client']}", "label": label, "confidence": "sure",
+            yield {**row, "capture": f"{protocol}/{found['server']}/{found['client']}", "label": label,
                    "server": found["server"], "client": found["client"], "port_kind": kind, "size": found["size"]}
 
 

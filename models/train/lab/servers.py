@@ -174,12 +174,12 @@ def dropbear(at):
 
 def proftpd(at):
     conf = at.write("proftpd.conf", f"ServerType standalone\nPort {at.port}\nDefaultAddress {at.host}\nUser nobody\nGroup nogroup\nPidFile {at.folder}/pid\nScoreboardFile {at.folder}/board\n"
-                                    f"DelayEngine off\nWtmpLog off\nAuthUserFile {at.folder}/users\n<Anonymous {WWW}>\nUser nobody\nUserAlias anonymous nobody\nRequireValidShell off\n</Anonymous>\n")
+                                    f"DelayEngine off\nWtmpLog off\n<Anonymous {WWW}>\nUser nobody\nUserAlias anonymous nobody\nRequireValidShell off\n</Anonymous>\n")
     return [["proftpd", "-n", "-c", conf]]
 
 
 def vsftpd(at):
-    conf = at.write("vsftpd.conf", f"listen=YES\nlisten_address={at.host}\nlisten_port={at.port}\nanonymous_enable=YES\nanon_root={WWW}\nsecure_chroot_dir={WWW}\nftp_username=nobody\n"
+    conf = at.write("vsftpd.conf", f"listen=YES\nlisten_address={at.host}\nlisten_port={at.port}\nanonymous_enable=YES\nanon_root={WWW}\nsecure_chroot_dir={WWW}\nftp_username={USER}\n"
                                    "background=NO\nseccomp_sandbox=NO\nno_anon_password=NO\n")
     return [[UNPACKED / "usr/sbin/vsftpd", conf]]
 
@@ -207,7 +207,7 @@ def impacket_smb(at):
 # Mail
 
 def opensmtpd(at):
-    conf = at.write("smtpd.conf", f'listen on {at.host} port {at.port}\naction "drop" mbox user nobody\nmatch from any for any reject\nmatch from any for domain "{NAME}" action "drop"\n')
+    conf = at.write("smtpd.conf", f'listen on {at.host} port {at.port}\naction "queue" relay host "smtp://127.0.0.1:9"\nmatch from any for any action "queue"\n')
     return [["smtpd", "-d", "-f", conf]]
 
 
