@@ -111,7 +111,7 @@ def smtplib(host, port, size, folder):
 def aiosmtplib(host, port, size, folder):
     import aiosmtplib
 
-    asyncio.run(aiosmtplib.send(message(size), f"a@{NAME}", f"b@{NAME}", hostname=host, port=port, start_tls=False))
+    asyncio.run(aiosmtplib.send(message(size), sender=f"a@{NAME}", recipients=[f"b@{NAME}"], hostname=host, port=port, start_tls=False))
 
 
 def ftplib(host, port, size, folder):
@@ -182,7 +182,7 @@ def ldap3(host, port, size, folder):
 def impacket_ldap(host, port, size, folder):
     import impacket.ldap.ldap as ldap
 
-    connection = ldap.LDAPConnection(f"ldap://{host}:{port}", "dc=lab,dc=example", host)
+    connection = ldap.LDAPConnection(f"ldap://{host}:{port}", "dc=lab,dc=example", host, signing=False)
     connection.login(authenticationChoice="simple", user="cn=admin,dc=lab,dc=example", password="secret")
     connection.search(searchFilter={1: "(uid=u17)", 2: "(uid=u1*)", 3: "(objectClass=*)"}[size], attributes=["cn"])
 

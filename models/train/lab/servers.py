@@ -264,7 +264,7 @@ def postgres(at, port=None, host=None):
 
 def pgbouncer(at):
     users = at.write("users.txt", '"lab" ""\n"scram" "secret"\n')
-    hba = at.write("hba.conf", "host all scram all scram-sha-256\nhost all all all trust\n")
+    hba = at.write("hba.conf", "host all scram 0.0.0.0/0 scram-sha-256\nhost all all 0.0.0.0/0 trust\n")
     conf = at.write("pgbouncer.ini", f"[databases]\npostgres = host=127.0.0.1 port=5999\n[pgbouncer]\nlisten_addr = {at.host}\nlisten_port = {at.port}\nauth_type = hba\nauth_hba_file = {hba}\n"
                                      f"auth_file = {users}\nunix_socket_dir =\nlogfile = {at.folder}/log\nignore_startup_parameters = extra_float_digits,jit\n")
     return [*postgres(at, 5999, "127.0.0.1"), ["runuser", "-u", "postgres", "--", "pgbouncer", conf]]

@@ -19,7 +19,9 @@ mkdir -p "$here/target/lab-root"
 cd "$here/target/lab-root"
 apt-get download -q vsftpd exim4-daemon-light ntpsec openntpd heimdal-kdc heimdal-clients
 for package in *.deb; do dpkg -x "$package" .; done
+# The user that exim4 was built for.
+id Debian-exim >/dev/null 2>&1 || useradd --system Debian-exim
 python3 -m venv "$here/target/lab-venv"
 "$here/target/lab-venv/bin/pip" install -q asyncssh paramiko aiosmtpd aiosmtplib pyftpdlib aioftp amqtt paho-mqtt gmqtt \
     pg8000 psycopg2-binary asyncpg aioquic dnslib dnspython ldaptor ldap3 pystun3 aioice ntplib exabgp minikerberos impacket \
-    smbprotocol aiohttp httpx uvicorn cheroot twisted tornado waitress pysnmp tlslite-ng pymysql pymemcache redis snmpsim puresnmp mqttools
+    smbprotocol aiohttp httpx uvicorn cheroot twisted tornado waitress pysnmp tlslite-ng pymysql pymemcache redis snmpsim pysmi puresnmp mqttools
