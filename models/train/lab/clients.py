@@ -10,8 +10,8 @@ from servers import bird_config, frr_config
 BROWSER = ("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 
 
-def py(name):
-    return lambda at: [PYTHON, HERE / "py_clients.py", name, at.host, at.port, at.size, at.folder]
+def py(name, limit_s=10):
+    return lambda at: ["timeout", limit_s, PYTHON, HERE / "py_clients.py", name, at.host, at.port, at.size, at.folder]
 
 
 def url(at, scheme="http"):
@@ -93,11 +93,11 @@ def stunclient(at):
 
 
 def uclient(at):
-    return ["turnutils_uclient", "-n", {1: 1, 2: 5, 3: 20}[at.size], "-m", 1, "-u", USER, "-w", "secret", "-p", at.port, "-y", at.host]
+    return ["timeout", 3, "turnutils_uclient", "-n", {1: 1, 2: 5, 3: 20}[at.size], "-m", 1, "-u", USER, "-w", "secret", "-p", at.port, "-y", at.host]
 
 
 def stunc(at):
-    return ["stunc", f"{at.host}:{at.port}", {1: "-b", 2: "-n", 3: "-l"}[at.size]]
+    return ["timeout", 2, "stunc", f"{at.host}:{at.port}", {1: "-b", 2: "-n", 3: "-l"}[at.size]]
 
 
 def sipp(at):
@@ -313,7 +313,7 @@ CLIENTS = {
     "PostgreSQL": {"psql": psql, "pg8000": py("pg8000"), "psycopg2": py("psycopg2"), "asyncpg": py("asyncpg")},
     "LDAP": {"ldapsearch": ldapsearch, "ldap3": py("ldap3"), "curl": curl_ldap, "impacket": py("impacket_ldap")},
     "SNMP": {"snmpget": snmpget, "snmpwalk": snmpwalk, "pysnmp": py("pysnmp"), "puresnmp": py("puresnmp")},
-    "STUN": {"stunclient": stunclient, "uclient": uclient, "aioice": py("aioice"), "stunc": stunc, "pystun3": py("pystun3")},
+    "STUN": {"stunclient": stunclient, "uclient": uclient, "aioice": py("aioice", 4), "stunc": stunc, "pystun3": py("pystun3", 3)},
     "SIP": {"sipp": sipp, "sipp-register": sipp_register, "sofia": sofia},
     "NTP": {"chrony": chrony, "ntplib": py("ntplib"), "busybox": busybox_ntp},
     "QUIC": {"aioquic": py("aioquic"), "ngtcp2": ngtcp2},

@@ -26,7 +26,7 @@ from servers import SERVERS
 
 HOST, GUEST = "10.99.0.1", "10.99.0.2"
 SIZES = (1, 2, 3)
-CLIENT_LIMIT_S, SERVER_START_S = 15, 8
+CLIENT_LIMIT_S, SERVER_START_S = 10, 8
 
 # Usual port first, then three odd ones.
 PORTS = {
@@ -108,7 +108,7 @@ def stopped(processes):
                 process.wait(3)
 
 
-def listening(at, protocol):
+def listening(at):
     """Waits until a program listens on the port."""
     end = time.monotonic() + SERVER_START_S
     while time.monotonic() < end:
@@ -137,33 +137,41 @@ def capture(folder, protocol):
     """One protocol: its capture, and the log of exchanges."""
     tap = subprocess.Popen(inside("lab-c", ["tcpdump", "-q", "-U", "-s", "128", "-i", "lab0", "-w", folder / f"{protocol}.pcap"]), stderr=subprocess.DEVNULL)
     time.sleep(1)
-    done = failed = 0
-    with open(folder / f"{protocol}.jsonl", "w") as lines, open(folder / f"{protocol}.log", "w") as log:
-        for name, server in SERVERS[protocol].items():
-            for kind, port in zip(("usual", "odd", "odd", "odd"), PORTS[protocol]):
-                at = place.Site(HOST, GUEST, port, place.new_folder(protocol, name, port))
-                running = started(server(at), at.folder, "lab-s", log)
-                if at.listen != port:
-                    redirect(at.listen, port)
-                if not listening(at, protocol):
-                    print(f"{protocol}: {name} does not listen on {at.listen}; see {log.name}", file=sys.stderr)
-                    stopped(running)
-                    continue
-                for client_name, client in CLIENTS[protocol].items():
-                    for at.size in SIZES:
-                        begin = time.time()
-                        log.write(f"== {name} {port} {client_name} {at.size}\n")
-                        log.flush()
-                        code = exchange(at, client, log)
-                        log.write(f"== ends with {code}\n")
-                        row = {"begin": begin, "end": time.time(), "server": name, "client": client_name, "port": port, "kind": kind, "size": at.size, "code": code}
-                        lines.write(json.dumps(row) + "\n")
-                        done, failed = done + 1, failed + (code != 0)
-                stopped(running)
-                redirect(0, 0)
-    time.sleep(1)
-    stopped([tap])
-    print(f"{protocol}: {done} exchanges, {failed} with another exit code than 0")
+    codes = []
+    try:
+        with open(folder / f"{protocol}.jsonl", "w") as lines, open(folder / f"{protocol}.log", "w") as log:
+            for name, server in SERVERS[protocol].items():
+                for kind, port in zip(("usual", "odd", "odd", "odd"), PORTS[protocol]):
+                    for row in exchanges(protocol, name, server, port, log):
+                        lines.write(json.dumps({**row, "server": name, "port": port, "kind": kind}) + "\n")
+                        codes.append(row["code"])
+        time.sleep(1)
+    finally:
+        stopped([tap])
+    print(f"{protocol}: {len(codes)} exchanges, {sum(c != 0 for c in codes)} with another exit code than 0")
+
+
+def exchanges(protocol, name, server, port, log):
+    """What all clients exchange with one server on one port."""
+    at = place.Site(HOST, GUEST, port, place.new_folder(protocol, name, port))
+    running = started(server(at), at.folder, "lab-s", log)
+    try:
+        if at.listen != port:
+            redirect(at.listen, port)
+        if not listening(at):
+            print(f"{protocol}: {name} does not listen on {at.listen}; see {log.name}", file=sys.stderr)
+            return
+        for client_name, client in CLIENTS[protocol].items():
+            for at.size in SIZES:
+                log.write(f"== {name} {port} {client_name} {at.size}\n")
+                log.flush()
+                begin = time.time()
+                code = exchange(at, client, log)
+                log.write(f"== ends with {code}\n")
+                yield {"begin": begin, "end": time.time(), "client": client_name, "size": at.size, "code": code}
+    finally:
+        stopped(running)
+        redirect(0, 0)
 
 
 def rows_of(folder, protocol, series):
