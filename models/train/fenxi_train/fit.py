@@ -151,7 +151,7 @@ def evaluate(flows, options, split, say=lambda text: None):
     temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, say)
     measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision, options.ports_first & (port_guess >= 0))
     confidences = list(options.confidence or measured)
-    contradiction = ports.contradictions(flows, probabilities, port_guess) if options.ports_first else None
+    contradiction = ports.contradictions(flows, probabilities, port_guess, options.min_confidence) if options.ports_first else None
     walked = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess, contradiction)
     seen = ~flows.midstream
     covered = calibrate.coverage(flows.take(seen), *(w[seen] for w in walked))

@@ -13,7 +13,7 @@ from . import registered
 
 FLOWS_MIN, GROUPS_MIN = 2, 2  # a registration counts as a group
 CONTRADICTED_MAX = 0.003  # share of right port labels that answers may contradict
-LEVEL_MIN, NEVER = 0.8, 1.0
+NEVER = 1.0
 
 
 def table(flows, threshold):
@@ -70,8 +70,8 @@ def hidden(flows, guess):
     return dataclasses.replace(flows, context=context)
 
 
-def contradictions(flows, probabilities, guess):
-    """For each depth the least level at which an answer of another class contradicts the port: so that of all right port labels
+def contradictions(flows, probabilities, guess, least):
+    """For each depth the least level, from `least` up, at which an answer of another class contradicts the port: so that of all right port labels
     CONTRADICTED_MAX are contradicted, spread over the depths.  NEVER where no answer speaks against a wrong port."""
     right, open_, levels, spent = guess == flows.classes, guess >= 0, [], 0
     budget = CONTRADICTED_MAX * right.sum() / len(flows.input.depths)
@@ -80,7 +80,7 @@ def contradictions(flows, probabilities, guess):
         against = open_ & (flows.counts >= depth) & (answer != guess)
         allowed = int(budget * place) - spent
         tops = np.sort(top[against & right])[::-1]
-        level = LEVEL_MIN if len(tops) <= allowed else max(LEVEL_MIN, np.ceil(tops[allowed] * 1e4 + 1) / 1e4)
+        level = least if len(tops) <= allowed else max(least, np.ceil(tops[allowed] * 1e4 + 1) / 1e4)
         contradicted = against & (top >= level)
         if level >= NEVER or not (contradicted & ~right).any():
             level, contradicted = NEVER, against & False

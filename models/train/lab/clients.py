@@ -84,8 +84,8 @@ def chrony(at):
     return ["chronyd", "-Q", "-u", "root", "-t", "6", f"server {at.host} port {at.port} iburst maxsamples {at.size}", f"pidfile {at.folder}/q.pid", "cmdport 0", "bindcmdaddress /"]
 
 
-def busybox_ntp(at):
-    return ["timeout", at.size + 1, "busybox", "ntpd", "-n", "-w", "-d", "-p", at.host]
+def ntpdig(at):
+    return ["ntpdig", "-t", 2, "-p", at.size, at.host]
 
 
 def stunclient(at):
@@ -115,12 +115,12 @@ Contact: <sip:{user}@[local_ip]:[local_port];transport=[transport]>
 Max-Forwards: 70
 {more}Content-Length: 0
 
-]]></send><recv response="200" optional="true"/><recv response="401" optional="true"/><pause milliseconds="100"/></scenario>"""
+]]></send><recv response="{answer}"/></scenario>"""
 
 
 def sipp_register(at):
     more = {1: "", 2: "Expires: 3600\nUser-Agent: Desk phone 12.3.1\n", 3: "Expires: 3600\nAllow: INVITE, ACK, CANCEL, OPTIONS, BYE, REFER, NOTIFY, MESSAGE, SUBSCRIBE, INFO\nUser-Agent: Soft phone 4.5\n"}
-    text = SCENARIO.format(method="OPTIONS" if at.size == 2 else "REGISTER", user=f"person{at.size}", more=more[at.size])
+    text = SCENARIO.format(method="OPTIONS" if at.size == 2 else "REGISTER", user=f"person{at.size}", more=more[at.size], answer=200 if at.size == 2 else 401)
     return ["sipp", f"{at.host}:{at.port}", "-sf", at.write("scenario.xml", text), "-i", at.guest, "-m", at.size, "-nostdin", "-timeout", "5s"]
 
 
@@ -284,9 +284,8 @@ def kinit(at):
 
 
 def heimdal_kinit(at):
-    library = ":".join(str(UNPACKED / "usr/lib/x86_64-linux-gnu" / d) for d in ("", "heimdal"))
     password = at.write("password", "secret\n")
-    return ["env", f"LD_LIBRARY_PATH={library}", UNPACKED / "usr/bin/kinit.heimdal", f"--password-file={password}", *(["--renewable"] if at.size > 1 else []), "lab@LAB.EXAMPLE"]
+    return [UNPACKED / "heimdal-clients/usr/bin/kinit.heimdal", f"--password-file={password}", *(["--renewable"] if at.size > 1 else []), "lab@LAB.EXAMPLE"]
 
 
 def socks(option):
@@ -315,7 +314,7 @@ CLIENTS = {
     "SNMP": {"snmpget": snmpget, "snmpwalk": snmpwalk, "pysnmp": py("pysnmp"), "puresnmp": py("puresnmp")},
     "STUN": {"stunclient": stunclient, "uclient": uclient, "aioice": py("aioice", 4), "stunc": stunc, "pystun3": py("pystun3", 3)},
     "SIP": {"sipp": sipp, "sipp-register": sipp_register, "sofia": sofia},
-    "NTP": {"chrony": chrony, "ntplib": py("ntplib"), "busybox": busybox_ntp},
+    "NTP": {"chrony": chrony, "ntplib": py("ntplib"), "ntpdig": ntpdig},
     "QUIC": {"aioquic": py("aioquic"), "ngtcp2": ngtcp2},
     "BGP": {"bird": bird, "gobgp": gobgp, "frr": frr, "exabgp": exabgp},
     "Kerberos": {"mit": kinit, "impacket": py("impacket_krb"), "minikerberos": py("minikerberos"), "heimdal": heimdal_kinit},

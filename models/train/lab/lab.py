@@ -14,6 +14,7 @@ import contextlib
 import csv
 import gzip
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from clients import CLIENTS
 from servers import SERVERS
 
 HOST, GUEST = "10.99.0.1", "10.99.0.2"
+SERVER, CLIENT = f"lab-s{os.getpid()}", f"lab-c{os.getpid()}"  # namespaces
 SIZES = (1, 2, 3)
 CLIENT_LIMIT_S, SERVER_START_S = 10, 8
 
@@ -45,7 +47,7 @@ JUDGED = {
     "HTTP": {"tornado", "aria2", "httpx"}, "TLS": {"gnutls-serv", "gnutls-cli", "wget"}, "DNS": {"knot", "nsd", "kdig"},
     "SSH": {"asyncssh-server", "asyncssh", "plink"}, "MQTT": {"mqttools", "gmqtt"}, "SMTP": {"exim", "msmtp", "aiosmtplib"},
     "FTP_CONTROL": {"vsftpd", "tnftp", "aioftp"}, "PostgreSQL": {"pgbouncer", "asyncpg"}, "LDAP": {"ldaptor", "impacket"},
-    "SNMP": {"snmpsim", "puresnmp"}, "STUN": {"pystun3"}, "SIP": {"sofia"}, "NTP": {"openntpd", "ntpdig"}, "QUIC": {"ngtcp2"},
+    "SNMP": {"snmpsim", "puresnmp"}, "STUN": {"pystun3"}, "SIP": {"sofia"}, "NTP": {"ntpsec", "ntpdig"}, "QUIC": {"ngtcp2", "ngtcp2-server"},
     "BGP": {"frr", "exabgp"}, "Kerberos": {"heimdal", "minikerberos"}, "NetBIOS": {"impacket-server", "smbprotocol"},
     "DTLS": {"gnutls-serv", "gnutls-cli"}, "Redis": {"redis-py"}, "Memcached": {"pymemcache"}, "MySQL": {"pymysql"},
     "IMAP": {"imaplib"}, "POP3": {"poplib"}, "SOCKS": {"socks-curl5"},
@@ -64,13 +66,12 @@ def inside(namespace, argv):
 
 @contextlib.contextmanager
 def namespaces():
-    """The namespaces lab-s and lab-c, joined by one link without offloads."""
-    for name in ("lab-s", "lab-c"):
-        subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
-        ip("netns", "add", name)
+    """Both namespaces, joined by one link without offloads."""
     try:
-        ip("link", "add", "lab0", "netns", "lab-s", "type", "veth", "peer", "name", "lab0", "netns", "lab-c")
-        for name, address in (("lab-s", HOST), ("lab-c", GUEST)):
+        for name in (SERVER, CLIENT):
+            ip("netns", "add", name)
+        ip("link", "add", "lab0", "netns", SERVER, "type", "veth", "peer", "name", "lab0", "netns", CLIENT)
+        for name, address in ((SERVER, HOST), (CLIENT, GUEST)):
             ip("-n", name, "address", "add", f"{address}/24", "dev", "lab0")
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "link", "set", "lab0", "up")
@@ -78,17 +79,16 @@ def namespaces():
                            check=True, stdout=subprocess.DEVNULL)
         yield
     finally:
-        for name in ("lab-s", "lab-c"):
+        for name in (SERVER, CLIENT):
             subprocess.run(["ip", "netns", "del", name])
 
 
-def redirect(usual, port):
-    """Programs that know one port only: their packets get the odd port on the wire."""
-    for name, rule in (("lab-c", f"chain x {{ type nat hook output priority -100; ip daddr {HOST} udp dport {usual} dnat to {HOST}:{port}; }}"),
-                       ("lab-s", f"chain x {{ type nat hook prerouting priority -100; udp dport {port} redirect to :{usual}; }}")):
+def redirect(usual, port, listen):
+    """For programs that know one port only: the kernel exchanges it, so that the odd port is on the wire."""
+    for name, rule in ((CLIENT, f"chain x {{ type nat hook output priority -100; ip daddr {HOST} udp dport {usual} dnat to {HOST}:{port}; }}"),
+                       (SERVER, f"chain x {{ type nat hook prerouting priority -100; udp dport {port} redirect to :{listen}; }}")):
         subprocess.run(inside(name, ["nft", "delete", "table", "ip", "lab"]), stderr=subprocess.DEVNULL)
-        if usual != port:
-            subprocess.run(inside(name, ["nft", f"table ip lab {{ {rule} }}"]), check=True)
+        subprocess.run(inside(name, ["nft", f"table ip lab {{\n{rule}\n}}"]), check=True)
 
 
 def started(argvs, folder, name, log):
@@ -112,7 +112,7 @@ def listening(at):
     """Waits until a program listens on the port."""
     end = time.monotonic() + SERVER_START_S
     while time.monotonic() < end:
-        found = subprocess.run(inside("lab-s", ["ss", "-Hlnut", "sport", "=", f":{at.listen}"]), capture_output=True, text=True).stdout
+        found = subprocess.run(inside(SERVER, ["ss", "-Hlnut", "sport", "=", f":{at.listen}"]), capture_output=True, text=True).stdout
         if found.strip():
             return True
         time.sleep(0.2)
@@ -123,7 +123,7 @@ def exchange(at, client, log):
     """Runs one client; its exit code, None where it did not end."""
     argv = client(at)
     argv, given = argv if isinstance(argv, tuple) else (argv, "")
-    process = subprocess.Popen(inside("lab-c", argv), stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=at.folder, text=True,
+    process = subprocess.Popen(inside(CLIENT, argv), stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=at.folder, text=True,
                                env=place.environment(at.folder), start_new_session=True)
     try:
         process.communicate(given, timeout=CLIENT_LIMIT_S)
@@ -135,7 +135,7 @@ def exchange(at, client, log):
 
 def capture(folder, protocol):
     """One protocol: its capture, and the log of exchanges."""
-    tap = subprocess.Popen(inside("lab-c", ["tcpdump", "-q", "-U", "-s", "128", "-i", "lab0", "-w", folder / f"{protocol}.pcap"]), stderr=subprocess.DEVNULL)
+    tap = subprocess.Popen(inside(CLIENT, ["tcpdump", "-q", "-U", "-s", "128", "-i", "lab0", "-w", folder / f"{protocol}.pcap"]), stderr=subprocess.DEVNULL)
     time.sleep(1)
     codes = []
     try:
@@ -154,10 +154,10 @@ def capture(folder, protocol):
 def exchanges(protocol, name, server, port, log):
     """What all clients exchange with one server on one port."""
     at = place.Site(HOST, GUEST, port, place.new_folder(protocol, name, port))
-    running = started(server(at), at.folder, "lab-s", log)
+    running = started(server(at), at.folder, SERVER, log)
     try:
-        if at.listen != port:
-            redirect(at.listen, port)
+        if protocol == "NTP":
+            redirect(PORTS[protocol][0], port, at.listen)
         if not listening(at):
             print(f"{protocol}: {name} does not listen on {at.listen}; see {log.name}", file=sys.stderr)
             return
@@ -171,7 +171,6 @@ def exchanges(protocol, name, server, port, log):
                 yield {"begin": begin, "end": time.time(), "client": client_name, "size": at.size, "code": code}
     finally:
         stopped(running)
-        redirect(0, 0)
 
 
 def rows_of(folder, protocol, series):

@@ -3,6 +3,7 @@
 A server is a list of commands (one process each).  Those marked "py" are in py_servers.py.
 """
 
+import pwd
 import shutil
 import subprocess
 
@@ -57,12 +58,9 @@ def gnutls(at):
 
 
 def openssl_dtls(at):
-    return [["sh", "-c", f"sleep 1000 | openssl s_server -dtls -listen -accept {at.host}:{at.port} -cert {KEYS}/leaf.pem -key {KEYS}/leaf.key -quiet"]]
-
-
-def openssl_dtls12(at):
-    return [["sh", "-c", f"while sleep 0.1; do sleep 1000 | openssl s_server -dtls1_2 -accept {at.host}:{at.port} -cert {KEYS}/leaf.pem -cert_chain {KEYS}/ca.pem"
-                         f" -key {KEYS}/leaf.key -rev; done"]]
+    # It serves one client only, and reads what to say to it.
+    serve = f"openssl s_server -dtls -naccept 1 -accept {at.host}:{at.port} -cert {KEYS}/leaf.pem -cert_chain {KEYS}/ca.pem -key {KEYS}/leaf.key -quiet"
+    return [["sh", "-c", f"mkfifo {at.folder}/words; exec 3<>{at.folder}/words; while sleep 0.1; do {serve} <&3; done"]]
 
 
 def gnutls_dtls(at):
@@ -132,12 +130,7 @@ def chronyd(at):
 def ntpsec(at):
     at.listen = 123
     conf = at.write("ntp.conf", "server 127.127.1.0\ndisable ntp\nrestrict default limited\ninterface ignore wildcard\ninterface listen 10.99.0.1\ninterface listen 127.0.0.1\ntos orphan 5\n")
-    return [[UNPACKED / "usr/sbin/ntpd", "-n", "-c", conf, "-g"]]
-
-
-def busybox_ntp(at):
-    at.listen = 123
-    return [["busybox", "ntpd", "-n", "-l", "-I", "lab0"]]
+    return [[UNPACKED / "ntpsec/usr/sbin/ntpd", "-n", "-c", conf, "-g"]]
 
 
 def coturn(at):
@@ -173,15 +166,15 @@ def dropbear(at):
 
 
 def proftpd(at):
-    conf = at.write("proftpd.conf", f"ServerType standalone\nPort {at.port}\nDefaultAddress {at.host}\nUser nobody\nGroup nogroup\nPidFile {at.folder}/pid\nScoreboardFile {at.folder}/board\n"
-                                    f"DelayEngine off\nWtmpLog off\n<Anonymous {WWW}>\nUser nobody\nUserAlias anonymous nobody\nRequireValidShell off\n</Anonymous>\n")
+    conf = at.write("proftpd.conf", f"ServerType standalone\nPort {at.port}\nDefaultAddress {at.host}\nUser nobody\nGroup nogroup\nPidFile {at.folder}/pid\nScoreboardFile {at.folder}/board\nRequireValidShell off\n"
+                                    f"DelayEngine off\nWtmpLog off\n<Anonymous {WWW}>\nUser {USER}\nGroup nogroup\nUserAlias anonymous {USER}\n</Anonymous>\n")
     return [["proftpd", "-n", "-c", conf]]
 
 
 def vsftpd(at):
     conf = at.write("vsftpd.conf", f"listen=YES\nlisten_address={at.host}\nlisten_port={at.port}\nanonymous_enable=YES\nanon_root={WWW}\nsecure_chroot_dir={WWW}\nftp_username={USER}\n"
                                    "background=NO\nseccomp_sandbox=NO\nno_anon_password=NO\n")
-    return [[UNPACKED / "usr/sbin/vsftpd", conf]]
+    return [[UNPACKED / "vsftpd/usr/sbin/vsftpd", conf]]
 
 
 def rsyncd(at):
@@ -215,7 +208,7 @@ def exim(at):
     conf = at.write("exim.conf", f"daemon_smtp_ports = {at.port}\nlocal_interfaces = {at.host}\nprimary_hostname = mail.{NAME}\nspool_directory = {at.folder}/spool\nlog_file_path = {at.folder}/%slog\n"
                     "exim_user = root\nexim_group = root\nnever_users =\nqueue_only\nacl_smtp_rcpt = all\nacl_smtp_data = all\nbegin acl\nall:\n  accept\nbegin routers\nall:\n"
                     "  driver = accept\n  transport = null\nbegin transports\nnull:\n  driver = appendfile\n  file = /dev/null\n  user = nobody\n")
-    return [[UNPACKED / "usr/sbin/exim4", "-bdf", "-C", conf]]
+    return [[UNPACKED / "exim4-daemon-light/usr/sbin/exim4", "-bdf", "-C", conf]]
 
 
 def aiosmtpd(at):
@@ -223,14 +216,16 @@ def aiosmtpd(at):
 
 
 def dovecot(at, protocol="imap"):
-    at.write("users", f"{USER}:{{PLAIN}}secret:0:0::{at.folder}/mail\n")
+    user = pwd.getpwnam(USER)
+    at.write("users", f"{USER}:{{PLAIN}}secret:{user.pw_uid}:{user.pw_gid}::{at.folder}/mail\n")
     box = at.folder / "mail"
     for name in ("new", "cur", "tmp"):
         (box / name).mkdir(parents=True)
     for size, name in ((1, "small.txt"), (2, "medium.html"), (3, "large.bin")):
         (box / "new" / f"{size}.M1P1.host").write_text(f"From: a@{NAME}\nTo: b@{NAME}\nSubject: {name}\n\n" + (WWW / name).read_text())
+    subprocess.run(["chown", "-R", USER, box], check=True)
     conf = at.write("dovecot.conf", f"""protocols = {protocol}
-base_dir = {at.folder}/run\nlisten = {at.host}\nssl = no\ndisable_plaintext_auth = no\nlog_path = {at.folder}/log\nfirst_valid_uid = 0\nmail_location = maildir:{box}
+base_dir = {at.folder}/run\nlisten = {at.host}\nssl = no\ndisable_plaintext_auth = no\nlog_path = {at.folder}/log\nfirst_valid_uid = 1\nmail_location = maildir:{box}
 default_internal_user = root\ndefault_login_user = nobody\ndefault_internal_group = root
 passdb {{\n driver = passwd-file\n args = {at.folder}/users\n}}\nuserdb {{\n driver = passwd-file\n args = {at.folder}/users\n}}
 service {protocol}-login {{\n chroot =\n inet_listener {protocol} {{\n port = {at.port}\n }}\n}}\n""")
@@ -272,7 +267,7 @@ def pgbouncer(at):
 
 def mariadb(at):
     subprocess.run(["mariadb-install-db", f"--datadir={at.folder}/data", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"], stdout=subprocess.DEVNULL)
-    init = at.write("init.sql", "CREATE USER lab IDENTIFIED BY 'secret'; GRANT ALL ON *.* TO lab; CREATE DATABASE d; CREATE TABLE d.t AS SELECT seq AS i, REPEAT('word ', seq % 50) AS w FROM seq_1_to_5000;\n")
+    init = at.write("init.sql", "CREATE USER lab IDENTIFIED BY 'secret';\nGRANT ALL ON *.* TO lab;\nCREATE DATABASE d;\nCREATE TABLE d.t AS SELECT seq AS i, REPEAT('word ', seq % 50) AS w FROM seq_1_to_5000;\n")
     return [["mariadbd", "--no-defaults", f"--datadir={at.folder}/data", "--user=root", f"--bind-address={at.host}", f"--port={at.port}", f"--socket={at.folder}/socket",
              f"--init-file={init}", "--skip-name-resolve"]]
 
@@ -362,11 +357,10 @@ def mit_kdc(at):
 
 
 def heimdal_kdc(at):
-    kdc, kadmin = UNPACKED / "usr/lib/heimdal-servers/kdc", UNPACKED / "usr/bin/kadmin.heimdal"
+    kdc, kadmin = UNPACKED / "heimdal-kdc/usr/lib/heimdal-servers/kdc", UNPACKED / "heimdal-clients/usr/bin/kadmin.heimdal"
     at.write("krb5.conf", f"[libdefaults]\ndefault_realm = LAB.EXAMPLE\ndns_lookup_kdc = false\n[realms]\nLAB.EXAMPLE = {{\nkdc = {at.host}:{at.port}\n}}\n[kdc]\n"
                           f"database = {{\ndbname = {at.folder}/heimdal\nmkey_file = {at.folder}/mkey\nacl_file = {at.folder}/acl\n}}\n")
-    library = "LD_LIBRARY_PATH=" + ":".join(str(UNPACKED / "usr/lib/x86_64-linux-gnu" / d) for d in ("", "heimdal"))
-    script = (f"export {library}; {kadmin} -l init --realm-max-ticket-life=unlimited --realm-max-renewable-life=unlimited LAB.EXAMPLE; {kadmin} -l add --use-defaults --password=secret lab;"
+    script = (f"{kadmin} -l init --realm-max-ticket-life=unlimited --realm-max-renewable-life=unlimited LAB.EXAMPLE; {kadmin} -l add --use-defaults --password=secret lab;"
               f" {kadmin} -l add --use-defaults --random-key host/server.lab.example; exec {kdc} --ports={at.port} --addresses={at.host}")
     return [["sh", "-c", script]]
 
@@ -389,12 +383,12 @@ SERVERS = {
     "SNMP": {"snmpd": snmpd, "snmpsim": snmpsim},
     "STUN": {"coturn": coturn, "kamailio": kamailio_stun},
     "SIP": {"kamailio": kamailio, "sipp": sipp},
-    "NTP": {"chrony": chronyd, "ntpsec": ntpsec, "busybox": busybox_ntp},
+    "NTP": {"chrony": chronyd, "ntpsec": ntpsec},
     "QUIC": {"aioquic": py("aioquic"), "ngtcp2-server": ngtcp2},
     "BGP": {"bird": bird, "gobgp": gobgp, "frr": frr},
     "Kerberos": {"mit": mit_kdc, "heimdal": heimdal_kdc},
     "NetBIOS": {"samba": smbd, "impacket-server": impacket_smb},
-    "DTLS": {"openssl": openssl_dtls12, "gnutls-serv": gnutls_dtls},
+    "DTLS": {"openssl": openssl_dtls, "gnutls-serv": gnutls_dtls},
     "Redis": {"redis": redis}, "Memcached": {"memcached": memcached}, "MySQL": {"mariadb": mariadb}, "IMAP": {"dovecot": dovecot},
     "POP3": {"dovecot": dovecot_pop3}, "RSYNC": {"rsync": rsyncd}, "TFTP": {"atftpd": atftpd}, "SOCKS": {"dante": dante},
 }

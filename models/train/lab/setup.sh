@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the programs of the laboratory on Debian 12, as root, and their Python packages in target/lab-venv.
-# Packages that Debian does not let stand together are unpacked in target/lab-root.
+# Packages that Debian does not let stand together are unpacked in target/lab-root, a folder each.
 set -eu
 
 here=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -14,11 +14,12 @@ apt-get install -q -y --no-install-recommends \
     postgresql pgbouncer mariadb-server redis-server memcached libmemcached-tools slapd ldap-utils \
     chrony snmpd snmp coturn bird2 frr gobgpd krb5-kdc krb5-admin-server krb5-user \
     rsync dante-server sip-tester kamailio dovecot-imapd dovecot-pop3d samba smbclient atftpd atftp \
-    ngtcp2-client ngtcp2-server sofia-sip-bin
+    ngtcp2-client ngtcp2-server sofia-sip-bin ntpsec-ntpdig \
+    libkadm5clnt7-heimdal libkadm5srv8-heimdal libkdc2-heimdal libkafs0-heimdal libsl0-heimdal
 mkdir -p "$here/target/lab-root"
 cd "$here/target/lab-root"
-apt-get download -q vsftpd exim4-daemon-light ntpsec openntpd heimdal-kdc heimdal-clients
-for package in *.deb; do dpkg -x "$package" .; done
+apt-get download -q vsftpd exim4-daemon-light ntpsec heimdal-kdc heimdal-clients
+for package in *.deb; do dpkg -x "$package" "${package%%_*}"; done
 # The user that exim4 was built for.
 id Debian-exim >/dev/null 2>&1 || useradd --system Debian-exim
 python3 -m venv "$here/target/lab-venv"

@@ -52,7 +52,7 @@ def test_answers_contradict_few_right_ports():
     answer[900:] = [0.02, 0.98, 0.0]
     answer[:3] = [0.0, 0.0, 1.0], [0.06, 0.94, 0.0], [0.1, 0.9, 0.0]  # against ports that are right
     silent = np.tile([1.0, 0.0, 0.0], (count, 1))
-    levels = ports.contradictions(made, {1: silent, 2: answer}, guess)
+    levels = ports.contradictions(made, {1: silent, 2: answer}, guess, 0.8)
     assert levels[0] == ports.NEVER and 0.9 < levels[1] < 0.94  # two of 900 are within three in a thousand
 
 
