@@ -4,8 +4,6 @@ import numpy as np
 
 from . import data, table
 
-GROUP = "odd ports"  # one group, so that a length must stand in other sources too to be a category of its own
-
 
 def load(paths, flows, column):
     """The flows of these tables with the input and the classes of `flows`, without a port."""
@@ -17,7 +15,8 @@ def load(paths, flows, column):
     known = np.array([n in index for n in labels]) | (flows.outlier is not None)
     classes = np.array([index.get(n, flows.outlier or 0) for n in labels])
     context = table.context(read, flows.input, np.ones(count, bool))
-    group = np.full(count, GROUP)
+    # A group for each label, so that each is drawn about as often as a project's.
+    group = np.array([f"odd ports {n}" for n in labels])
     made = data.Flows(flows.input, series, context, counts, table.midstream(read), classes, flows.names, flows.taxonomy, group,
                       np.zeros((count, 2), int), labels, group, group, group)
     return made.take(np.where(known & ~made.midstream)[0])

@@ -101,7 +101,7 @@ def stunc(at):
 
 
 def sipp(at):
-    return ["sipp", f"{at.host}:{at.port}", "-sn", "uac", "-i", at.guest, "-m", at.size, "-r", 5, "-d", 200, "-nostdin", "-timeout", "6s"]
+    return ["sipp", f"{at.host}:{at.port}", "-sn", "uac", "-i", at.guest, "-p", 21000 + at.size, "-m", at.size, "-r", 5, "-d", 200, "-nostdin", "-timeout", "6s"]
 
 
 SCENARIO = """<?xml version="1.0"?><scenario name="x"><send retrans="500"><![CDATA[
@@ -121,7 +121,7 @@ Max-Forwards: 70
 def sipp_register(at):
     more = {1: "", 2: "Expires: 3600\nUser-Agent: Desk phone 12.3.1\n", 3: "Expires: 3600\nAllow: INVITE, ACK, CANCEL, OPTIONS, BYE, REFER, NOTIFY, MESSAGE, SUBSCRIBE, INFO\nUser-Agent: Soft phone 4.5\n"}
     text = SCENARIO.format(method="OPTIONS" if at.size == 2 else "REGISTER", user=f"person{at.size}", more=more[at.size], answer=200 if at.size == 2 else 401)
-    return ["sipp", f"{at.host}:{at.port}", "-sf", at.write("scenario.xml", text), "-i", at.guest, "-m", at.size, "-nostdin", "-timeout", "5s"]
+    return ["sipp", f"{at.host}:{at.port}", "-sf", at.write("scenario.xml", text), "-i", at.guest, "-p", 22000 + at.size, "-m", at.size, "-nostdin", "-timeout", "5s"]
 
 
 def sofia(at):

@@ -193,8 +193,9 @@ def table(folder, fenxi_train, fenxi):
     made = {"train": [], "judge": []}
     for path in sorted(folder.glob("*.pcap")):
         protocol, out = path.stem, folder / f"{path.stem}.csv.gz"
-        out.unlink(missing_ok=True)
-        subprocess.run([fenxi_train, "series", str(path), "--fenxi", fenxi, "--out", str(out)], check=True)
+        if not out.exists() or out.stat().st_mtime < path.stat().st_mtime:
+            out.unlink(missing_ok=True)
+            subprocess.run([fenxi_train, "series", str(path), "--fenxi", fenxi, "--out", str(out)], check=True)
         with gzip.open(out, "rt", newline="") as file:
             for row in rows_of(folder, protocol, csv.DictReader(file)):
                 judged = {row["server"], row["client"]} & JUDGED.get(protocol, set())

@@ -20,6 +20,7 @@ mkdir -p "$here/target/lab-root"
 cd "$here/target/lab-root"
 apt-get download -q vsftpd exim4-daemon-light ntpsec heimdal-kdc heimdal-clients
 for package in *.deb; do dpkg -x "$package" "${package%%_*}"; done
+mkdir -p /var/lib/heimdal-kdc
 # The user that exim4 was built for.
 id Debian-exim >/dev/null 2>&1 || useradd --system Debian-exim
 python3 -m venv "$here/target/lab-venv"
