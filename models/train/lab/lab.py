@@ -2,7 +2,7 @@
 """Captures of real programs on their usual ports and on odd ones, and the table of their flows.
 
 usage: lab.py capture FOLDER [PROTOCOL ...]      as root, after setup.sh; a capture and a log for each protocol
-       lab.py table FOLDER --fenxi PROGRAM       train.csv.gz and judge.csv.gz out of them, in FOLDER
+       lab.py table FOLDER --fenxi PROGRAM       odd_train.csv.gz and odd_judge.csv.gz out of them, in FOLDER
 
 Server and client run in a network namespace each.  Every server listens on each port in turn, and every client
 exchanges something small, something medium and something large with it.  The log has one line for each exchange, so a
@@ -201,7 +201,7 @@ def table(folder, fenxi_train, fenxi):
                 judged = {row["server"], row["client"]} & JUDGED.get(protocol, set())
                 made["judge" if judged else "train"].append(row)
     for name, rows in made.items():
-        path = folder / f"{name}.csv.gz"
+        path = folder / f"odd_{name}.csv.gz"
         with open(path, "wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped:
             zipped.write(place.csv_bytes(rows, COLUMNS))
         print(f"{path}: {len(rows)} flows")
