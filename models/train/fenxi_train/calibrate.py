@@ -9,7 +9,7 @@ from . import baselines, ports
 from .network import softmax
 
 TEMPERATURES = np.exp(np.linspace(np.log(0.5), np.log(6), 80))
-CONFIDENCE_MIN, CONFIDENCE_MAX = 0.7, 0.95
+CONFIDENCE_MAX = 0.95
 SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
 FIRST_FLOWS = (1, 5, 20)  # of a host
 
@@ -31,8 +31,8 @@ def by_count(depths, temperatures, k):
     return made
 
 
-def confidences(flows, probabilities, depths, target, named_before):
-    """For each depth the least level from CONFIDENCE_MIN up at which the share right of the flows that are named reaches
+def confidences(flows, probabilities, depths, target, least, named_before):
+    """For each depth the least level from `least` up at which the share right of the flows that are named reaches
     the target, among flows whose earlier answers were not sure and that nothing named before;
     CONFIDENCE_MAX where none does, or too few are."""
     open_, levels = ~flows.midstream & ~named_before, []
@@ -41,7 +41,7 @@ def confidences(flows, probabilities, depths, target, named_before):
         top, guess = probabilities[depth].max(axis=1), probabilities[depth].argmax(axis=1)
         named, right = asked & (guess != outlier(flows)), guess == flows.classes
         level = CONFIDENCE_MAX
-        for candidate in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX, 0.01):
+        for candidate in np.arange(least, CONFIDENCE_MAX, 0.01):
             sure = named & (top >= candidate)
             if sure.sum() < SURE_FLOWS_MIN:
                 break

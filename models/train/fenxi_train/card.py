@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from . import leftout, metrics
+from . import calibrate, leftout, metrics
 from .graph import OPSET
 from .inputs import ELEMENTS
 
@@ -175,8 +175,8 @@ def text(flows, scored, options, split, name, version, description, command, abo
         depth_rows(flows, scored)), "",
         "ECE is the expected calibration error in 15 bins; `reliability-*.svg` plot it. Temperatures per depth: "
         + ", ".join(f"{t:.2f}" for t in scored.temperatures)
-        + (". Confidences were given." if options.confidence else f". Confidences are the least from 0.7 up at which {options.precision:.0%}"
-           " of the flows named at that depth were right, 0.95 if none was."), ""]
+        + (". Confidences were given." if options.confidence else f". Confidences are the least from {options.min_confidence} up at which {options.precision:.0%}"
+           f" of the flows named at that depth were right, {calibrate.CONFIDENCE_MAX} if none was."), ""]
     names = list(next(iter(scored.baselines.values())))
     rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
             for d in input.depths]

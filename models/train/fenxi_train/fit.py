@@ -149,8 +149,10 @@ def evaluate(flows, options, split, say=lambda text: None):
     context = ports.hidden(flows, port_guess).seen_context() if options.ports_first else None
     scores = held_out(flows, folds, options, context, eight and eight.add)
     temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, say)
-    measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision, options.ports_first & (port_guess >= 0))
-    confidences = list(options.confidence or measured)
+    named_before = options.ports_first & (port_guess >= 0)
+    measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision, options.min_confidence, named_before)
+    # Below min_confidence an answer is unknown, so it cannot be sure.
+    confidences = [max(c, options.min_confidence) for c in options.confidence or measured]
     contradiction = ports.contradictions(flows, probabilities, port_guess, options.min_confidence) if options.ports_first else None
     walked = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess, contradiction)
     seen = ~flows.midstream
