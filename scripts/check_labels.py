@@ -5,8 +5,8 @@ usage: check_labels.py BUNDLE RECORDS.jsonl [--one-by-one]
 
 RECORDS is what `fenxi replay --series --flows` writes: JSON Lines, of which the objects with
 "type": "flow" are read, by the fields of their series that hold the bundle's features ("series" for
-signed lengths). The label of each must be the one that the model's answers to its depths, and
-the bundle's ports after or before them, give it (docs/model.md), with the confidence to within CONFIDENCE_TOLERANCE.
+signed lengths). The label of each must be the one that the model's answers to its depths, and then
+the bundle's ports, give it (docs/model.md), with the confidence to within CONFIDENCE_TOLERANCE.
 Exit status: 0 all agree, 1 a difference or
 nothing to compare, 64 usage.  Needs Python >= 3.11, numpy and onnxruntime.
 """
@@ -56,9 +56,8 @@ def load_records(path, manifest):
 
 
 def context_of(record, manifest):
-    """The numbers of the second input; a flow that its port has named is asked about without the port."""
-    hidden = record.get("midstream") or ("contradiction" in manifest and port_label(record, manifest))
-    numbers = {"protocol": record["proto"], "server_port": 0 if hidden else record["dst_port"]}
+    """The numbers of the second input."""
+    numbers = {"protocol": record["proto"], "server_port": 0 if record.get("midstream") else record["dst_port"]}
     return [numbers[name] for name in manifest.get("context", [])]
 
 
@@ -110,24 +109,20 @@ def port_label(record, manifest):
 def expected(record, answers, elements, manifest):
     """(label, confidence, decided_by, depth) of a flow by the model's answers to the depths that it reached."""
     depths = depths_of(manifest)
-    port, best = port_label(record, manifest), None
-    levels = manifest.get("contradiction")
-    for number, ((depth, sure), row) in enumerate(zip(depths, answers)):
+    best = None
+    for (depth, sure), row in zip(depths, answers):
         top = int(row.argmax())
         confidence = float(row[top])
         label = manifest["labels"][top]["name"]
         if confidence < manifest["min_confidence"]:
             label = UNKNOWN
         best = label, confidence, "model", depth
-        if levels and port:
-            decides, sure = levels[number] < 1 and label != port[0], levels[number]
-        else:
-            decides = label != UNKNOWN
-        if decides and round(confidence * 65535) >= round(sure * 65535):
+        if label != UNKNOWN and round(confidence * 65535) >= round(sure * 65535):
             return best
+    port = port_label(record, manifest) if elements else None
     # The last depth decides, unless it finds the flow unknown.
     is_decided = len(answers) == len(depths) and best[0] != UNKNOWN
-    if port and (levels or (elements and not is_decided)):
+    if port and not is_decided:
         return *port, "port", None
     return best
 
@@ -141,9 +136,6 @@ def difference(record, answers, elements, manifest):
     label, confidence, decided_by, depth = wanted
     # The prefix cache gives answers of the model.
     is_same = found[0] == label and (found[2] == decided_by or (found[2], decided_by) == ("cache", "model"))
-    if record.get("decided_by") is not None and "contradiction" in manifest:
-        contradicts = decided_by != "port" and port_label(record, manifest) is not None
-        is_same = is_same and bool(record.get("contradicts")) == contradicts
     # Older records do not say the depth.
     is_same = is_same and ("depth" not in record or found[3] == depth)
     if not is_same:
