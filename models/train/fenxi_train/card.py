@@ -139,10 +139,11 @@ def reduced(flows, scored, classes):
 def second_split(other, options, name):
     """The section on a second split."""
     flows, scored = other
-    rows = [(d, *(pair(scored.baselines[d][n]) for n in ("port table", "forest")), pair((s["accuracy"], s["macro_f1"])),
+    names = [n for n in ("port table", "forest") if n in next(iter(scored.baselines.values()))]
+    rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((s["accuracy"], s["macro_f1"])),
              f"{s['ece']:.3f}", f"{s['decided']:.0%}, {s['decided_right']:.3f}") for d, s in scored.depths.items()]
     return [f"## Held out by {options.second_split}", "", "The same model, accuracy / macro-F1:", "",
-            table(("depth", "port table", "forest", name, *SCORES[3:]), rows), "",
+            table(("depth", *names, name, *SCORES[3:]), rows), "",
             group_line(flows, scored, min(scored.depths, key=lambda d: abs(d - 3))), ""]
 
 
@@ -178,9 +179,10 @@ def text(flows, scored, options, split, name, version, description, command, abo
         + (". Confidences were given." if options.confidence else f". Confidences are the least from {options.min_confidence} up at which {options.precision:.0%}"
            f" of the flows named at that depth were right, {calibrate.CONFIDENCE_MAX} if none was."), ""]
     names = list(next(iter(scored.baselines.values())))
-    rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
-            for d in input.depths]
-    parts += ["Baselines on the same flows and folds, accuracy / macro-F1:", "", table(("depth", *names, name), rows), ""]
+    if names:
+        rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
+                for d in input.depths]
+        parts += ["Baselines on the same flows and folds, accuracy / macro-F1:", "", table(("depth", *names, name), rows), ""]
     for what, found in scored.ablation.items():
         rows = [(d, pair(found[d]), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"]))) for d in input.depths]
         parts += [f"Ablation, accuracy / macro-F1:", "", table(("depth", what, name), rows), ""]

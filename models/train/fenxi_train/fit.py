@@ -118,8 +118,8 @@ def folds_of(flows, options, split):
     return folds
 
 
-def by_depth(flows, folds, scores, say):
-    """Temperatures, probabilities, scores and baselines, each by depth."""
+def by_depth(flows, folds, scores, methods, say):
+    """Temperatures, probabilities, scores and those of baselines, each by depth."""
     temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
@@ -132,11 +132,12 @@ def by_depth(flows, folds, scores, say):
         temperatures.append(t)
         depth_scores[depth] = {**metrics.score(flows.classes[long], found), "reliability": metrics.reliability(guess == flows.classes[long], top)}
         beside[depth] = {}
-        for name, method in baselines.ALL.items():
+        for name, method in methods.items():
             guessed = baselines.folded(flows, folds, method, depth)[long]
             beside[depth][name] = plain_score(flows.classes[long], guessed, len(flows.names))
         s = depth_scores[depth]
-        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}, ports {beside[depth]['port table'][0]:.3f} / {beside[depth]['port table'][1]:.3f}")
+        table = "".join(f", {name} {a:.3f} / {f1:.3f}" for name, (a, f1) in beside[depth].items() if name == "port table")
+        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}{table}")
     return temperatures, probabilities, depth_scores, beside
 
 
@@ -148,7 +149,9 @@ def evaluate(flows, options, split, say=lambda text: None):
     port_guess = ports.held_out(flows, folds, options.port_precision)
     context = ports.hidden(flows, port_guess).seen_context() if options.ports_first else None
     scores = held_out(flows, folds, options, context, eight and eight.add)
-    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, say)
+    # A model that is not shown the port has nothing to beat but the ports, and those come first: see the card's coverage.
+    methods = {} if options.ports_first else baselines.ALL
+    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, methods, say)
     named_before = options.ports_first & (port_guess >= 0)
     measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision, options.min_confidence, named_before)
     # Below min_confidence an answer is unknown, so it cannot be sure.
