@@ -136,8 +136,8 @@ def by_depth(flows, folds, scores, methods, say):
             guessed = baselines.folded(flows, folds, method, depth)[long]
             beside[depth][name] = plain_score(flows.classes[long], guessed, len(flows.names))
         s = depth_scores[depth]
-        table = "".join(f", {name} {a:.3f} / {f1:.3f}" for name, (a, f1) in beside[depth].items() if name == "port table")
-        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}{table}")
+        ports_alone = "".join(f", {name} {a:.3f} / {f1:.3f}" for name, (a, f1) in beside[depth].items() if name == "port table")
+        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}{ports_alone}")
     return temperatures, probabilities, depth_scores, beside
 
 
@@ -145,10 +145,10 @@ def evaluate(flows, options, split, say=lambda text: None):
     """Scores, calibration and baselines by folds."""
     folds = folds_of(flows, options, split)
     say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
-    eight = int8.Comparison(flows) if options.int8 else None
     port_guess = ports.held_out(flows, folds, options.port_precision)
-    context = ports.hidden(flows, port_guess).seen_context() if options.ports_first else None
-    scores = held_out(flows, folds, options, context, eight and eight.add)
+    asked = ports.hidden(flows, port_guess) if options.ports_first else flows
+    eight = int8.Comparison(asked) if options.int8 else None
+    scores = held_out(flows, folds, options, asked.seen_context(), eight and eight.add)
     # A model that is not shown the port has nothing to beat but the ports, and those come first: see the card's coverage.
     methods = {} if options.ports_first else baselines.ALL
     temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, methods, say)
