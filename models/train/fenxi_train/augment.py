@@ -8,9 +8,9 @@ FULL_SIZE_BYTES = 1300  # from here on a packet is taken to be filled to the pat
 JITTER_BYTES = 6
 
 
-def flows(rng, input, series, context, counts, port_dropout, share=1.0):
-    """Series and context of a batch, changed at random; a flow is cut to a depth that it reached.  `share` is
-    that of the flows whose numbers are changed."""
+def flows(rng, input, series, context, counts, port_exchange, share=1.0):
+    """Series and context of a batch, changed at random; a flow is cut to a depth that it reached.  `port_exchange`
+    is the share of flows that get another port, `share` is the share whose numbers are changed."""
     depths = np.array(input.depths)
     reached = np.maximum((counts[:, None] >= depths[None, :]).sum(axis=1), 1)
     depth = depths[(rng.random(len(series)) * reached).astype(int)]
@@ -22,9 +22,16 @@ def flows(rng, input, series, context, counts, port_dropout, share=1.0):
     made = np.where(changed[:, None, None], moved, made)
     context = context.copy()
     if "server_port" in input.context:
-        hidden = rng.random(len(context)) < port_dropout
-        context[hidden, input.context.index("server_port")] = 0
+        port = context[:, input.context.index("server_port")]
+        # Where no port is given, a random one says as little.
+        exchanged = (rng.random(len(context)) < port_exchange) | (port == 0)
+        port[exchanged] = other_ports(rng, exchanged.sum())
     return made, context
+
+
+def other_ports(rng, count):
+    """Ports that say nothing: 0 for none, or any that is not privileged."""
+    return rng.choice([0, 1], count, p=[0.4, 0.6]) * rng.integers(1024, 65_536, count)
 
 
 def lengths(rng, input, series):

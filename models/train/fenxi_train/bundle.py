@@ -14,6 +14,7 @@ import numpy as np
 from . import inputs, runtime
 from .data import OUTLIERS
 from .errors import CANNOT_CREATE, NO_INPUT, Refusal
+from .inputs import TCP, UDP
 
 GOLDEN_ROWS = 64
 
@@ -38,6 +39,16 @@ class Bundle:
     def confidences(self):
         default = [self.manifest.get("min_confidence", 0.0)] * len(self.input.depths)
         return self.manifest.get("confidence", default)
+
+    @property
+    def contradiction(self):
+        """Levels by depth where ports come first, else None."""
+        return self.manifest.get("contradiction")
+
+    @property
+    def port_classes(self):
+        """(protocol, port) -> class, of the bundle's table of ports."""
+        return {(TCP if p["protocol"] == "tcp" else UDP, p["port"]): (self.labels.index(p["label"]),) for p in self.manifest.get("ports", [])}
 
     def session(self):
         return runtime.session(str(self.folder / self.manifest["file"]))
@@ -104,7 +115,7 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32", midstream=False, hosts=None):
+def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32", midstream=False, hosts=None, contradiction=None):
     """The text of model.toml."""
     input = flows.input
     lines = [
@@ -122,6 +133,8 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
     ]
     if len(input.depths) > 1:
         lines += [f"depths = {list(input.depths)}", f"confidence = {list(confidences)}"]
+    if contradiction:
+        lines.append(f"contradiction = {list(contradiction)}")
     if input.context:
         lines.append(f"context = {json.dumps(input.context)}")
     if midstream:
@@ -133,7 +146,7 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
     for label in flows.names:
         lines += ["[[labels]]", f"name = {quoted(label)}", f"taxonomy = {quoted(flows.taxonomy[label])}", ""]
     if ports:
-        lines.append("# Ports that name a flow which ends before the model is sure; precision on held-out flows.")
+        lines.append("# Ports that name a flow " + ("at once." if contradiction else "which ends before the model is sure."))
     for port in ports:
         lines += ["[[ports]]", f'protocol = "{port["protocol"]}"', f"port = {port['port']}",
                   f"label = {quoted(port['label'])}", f"precision = {port['precision']}", ""]
@@ -147,7 +160,7 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
     return "\n".join(lines).rstrip() + "\n"
 
 
-def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None):
+def write(folder, name, version, flows, model, confidences, min_confidence, ports, files, precision="fp32", hosts=None, contradiction=None):
     """The bundle of a model given as bytes; `files` are further texts by name.  It appears whole or not at all."""
     folder = new_folder(folder)
     made = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
@@ -156,7 +169,7 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "golden").mkdir()
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
-        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts)
+        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts, contradiction=contradiction)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

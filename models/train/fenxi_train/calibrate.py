@@ -1,18 +1,17 @@
-"""Probabilities that mean what they say, when an answer is sure, and which ports name a flow alone.
+"""Probabilities that mean what they say, when an answer is sure, and what a flow is called in the end.
 
 All of it is measured on held-out flows: `scores` are those of networks that have not seen a flow's fold.
 """
 
 import numpy as np
 
-from . import baselines
+from . import baselines, ports
 from .network import softmax
 
 TEMPERATURES = np.exp(np.linspace(np.log(0.5), np.log(6), 80))
-CONFIDENCE_MIN, CONFIDENCE_MAX = 0.7, 0.95
+CONFIDENCE_MAX = 0.95
 SURE_FLOWS_MIN = 20  # fewer sure flows say nothing of a precision
 FIRST_FLOWS = (1, 5, 20)  # of a host
-PORT_FLOWS_MIN, PORT_GROUPS_MIN = 5, 2
 
 
 def temperature(scores, classes):
@@ -32,16 +31,17 @@ def by_count(depths, temperatures, k):
     return made
 
 
-def confidences(flows, probabilities, depths, target):
-    """For each depth the least level from CONFIDENCE_MIN up at which the share right of the flows that are named reaches
-    the target, among flows whose earlier answers were not sure; CONFIDENCE_MAX where none does, or too few are."""
-    open_, levels = ~flows.midstream, []
+def confidences(flows, probabilities, depths, target, least, named_before):
+    """For each depth the least level from `least` up at which the share right of the flows that are named reaches
+    the target, among flows whose earlier answers were not sure and that nothing named before;
+    CONFIDENCE_MAX where none does, or too few are."""
+    open_, levels = ~flows.midstream & ~named_before, []
     for depth in depths:
         asked = open_ & (flows.counts >= depth)
         top, guess = probabilities[depth].max(axis=1), probabilities[depth].argmax(axis=1)
         named, right = asked & (guess != outlier(flows)), guess == flows.classes
         level = CONFIDENCE_MAX
-        for candidate in np.arange(CONFIDENCE_MIN, CONFIDENCE_MAX, 0.01):
+        for candidate in np.arange(least, CONFIDENCE_MAX, 0.01):
             sure = named & (top >= candidate)
             if sure.sum() < SURE_FLOWS_MIN:
                 break
@@ -58,36 +58,17 @@ def outlier(flows):
     return -1 if flows.outlier is None else flows.outlier
 
 
-def ports(flows, folds, threshold):
-    """The ports that name a flow: label and precision on held-out flows; and the guess for each flow, -1 for none."""
-    guess = np.full(len(flows.classes), -1)
-    for fold in sorted(set(folds)):
-        train, test = np.where(folds != fold)[0], np.where(folds == fold)[0]
-        if len(train):
-            found = baselines.port_table(flows, train, test, 0)
-            trained = {tuple(p) for p in flows.ports[train]}
-            guess[test] = [g if tuple(flows.ports[i]) in trained else -1 for g, i in zip(found, test)]
-    rows, kept = [], np.zeros(len(guess), bool)
-    usable = ~flows.midstream
-    for port in sorted({tuple(map(int, p)) for p in flows.ports}):
-        own = usable & (flows.ports == port).all(axis=1)
-        label = baselines.commonest(flows.classes[own]) if own.any() else flows.outlier
-        judged = own & (guess == label)
-        held_out = own & (guess >= 0)
-        if port[0] not in (6, 17) or label == flows.outlier or not judged.any():
-            continue
-        precision = float((flows.classes[held_out] == guess[held_out]).mean())
-        enough = held_out.sum() >= PORT_FLOWS_MIN and len(set(flows.groups[own])) >= PORT_GROUPS_MIN
-        if enough and precision >= threshold:
-            rows.append({"protocol": "tcp" if port[0] == 6 else "udp", "port": port[1], "label": flows.names[label],
-                         "precision": round(precision, 4), "flows": int(held_out.sum())})
-            kept |= own
-    return rows, np.where(kept & usable, guess, -1)
-
-
-def walk(flows, probabilities, depths, confidences, min_confidence, port_guess):
-    """What a flow is called and when, as fenxi has it: class and kind for each flow.  `probabilities` are by depth."""
+def walk(flows, probabilities, depths, confidences, min_confidence, port_guess, contradiction=None):
+    """What a flow is called and when, as fenxi has it: class and kind for each flow.  `probabilities` are by depth;
+    with levels of contradiction ports come first."""
     answer, kind = np.full(len(flows.classes), -1), np.full(len(flows.classes), "nothing", object)
+    if contradiction is not None:
+        by_port = port_guess >= 0
+        answer[by_port], kind[by_port] = port_guess[by_port], "port"
+        for depth, level in zip(depths, contradiction):
+            top, guess = probabilities[depth].max(axis=1), probabilities[depth].argmax(axis=1)
+            against = (kind == "port") & (flows.counts >= depth) & (guess != port_guess) & (top >= level) & (level < ports.NEVER)
+            answer[against], kind[against] = np.where(guess == outlier(flows), -1, guess)[against], "contradiction"
     last = np.full(len(flows.classes), outlier(flows))
     last_top = np.zeros(len(flows.classes))
     for depth, level in zip(depths, confidences):
@@ -110,12 +91,11 @@ def coverage(flows, answer, kind):
     """Rows of (kind, share of flows, share right of those named), and the sum over everything that is named."""
     named, right = answer >= 0, answer == flows.classes
     rows = []
-    for name in sorted(set(kind), key=lambda n: (n == "nothing", n == "not sure", n == "port", len(n), n)):
+    for name in sorted(set(kind), key=lambda n: (n == "nothing", n == "not sure", n in ("port", "contradiction"), len(n), n)):
         own = kind == name
         some = own & named
         rows.append((name, float(own.mean()), float(some.mean()), float(right[some].mean()) if some.any() else 0.0))
     return rows, float(named.mean()), float(right[named].mean()) if named.any() else 0.0
-
 
 
 

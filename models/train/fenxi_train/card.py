@@ -4,7 +4,7 @@ import collections
 
 import numpy as np
 
-from . import leftout, metrics
+from . import calibrate, leftout, metrics
 from .graph import OPSET
 from .inputs import ELEMENTS
 
@@ -66,6 +66,36 @@ def name_rows(flows, scored):
     return rows
 
 
+def known_share(flows, scored):
+    """Share of the flows of a class, whose beginning was seen, that get a name."""
+    known = ~flows.midstream & (flows.classes != flows.outlier)
+    return (scored.answer[known] >= 0).mean()
+
+
+def contradiction_line(flows, scored):
+    """How often an answer contradicts a port that is right, or wrong."""
+    right, against = scored.port_guess == flows.classes, scored.kind == "contradiction"
+    named = scored.port_guess >= 0
+    levels = ", ".join(map(str, scored.contradiction))
+    return (f"An answer of another class contradicts the port from these levels on, by depth: {levels} (1: never). They contradict"
+            f" {(against & right).sum()} of {(named & right).sum()} port labels that are right and {(against & ~right).sum()} of"
+            f" {(named & ~right).sum()} that are wrong.")
+
+
+def group_rows(flows, scored):
+    """By group: flows of a class, share named by the port alone and in the end, each with the share right."""
+    rows = []
+    for group in sorted(set(flows.groups)):
+        own = ~flows.midstream & (flows.groups == group)
+        known = own & (flows.classes != flows.outlier)
+        cells = []
+        for answer in (scored.port_guess, scored.answer):
+            named = own & (answer >= 0)
+            cells.append(f"{(named & known).sum() / max(known.sum(), 1):.3f}, {(answer == flows.classes)[named].mean() if named.any() else 0:.3f}")
+        rows.append((group, int(known.sum()), *cells))
+    return rows
+
+
 def known_named(flows, scored, depth):
     """Share of held-out flows that get a name with p >= 0.8."""
     long = (flows.counts >= depth) & ~flows.midstream
@@ -109,10 +139,11 @@ def reduced(flows, scored, classes):
 def second_split(other, options, name):
     """The section on a second split."""
     flows, scored = other
-    rows = [(d, *(pair(scored.baselines[d][n]) for n in ("port table", "forest")), pair((s["accuracy"], s["macro_f1"])),
+    names = [n for n in ("port table", "forest") if n in next(iter(scored.baselines.values()))]
+    rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((s["accuracy"], s["macro_f1"])),
              f"{s['ece']:.3f}", f"{s['decided']:.0%}, {s['decided_right']:.3f}") for d, s in scored.depths.items()]
     return [f"## Held out by {options.second_split}", "", "The same model, accuracy / macro-F1:", "",
-            table(("depth", "port table", "forest", name, *SCORES[3:]), rows), "",
+            table(("depth", *names, name, *SCORES[3:]), rows), "",
             group_line(flows, scored, min(scored.depths, key=lambda d: abs(d - 3))), ""]
 
 
@@ -147,20 +178,27 @@ def text(flows, scored, options, split, name, version, description, command, abo
         depth_rows(flows, scored)), "",
         "ECE is the expected calibration error in 15 bins; `reliability-*.svg` plot it. Temperatures per depth: "
         + ", ".join(f"{t:.2f}" for t in scored.temperatures)
-        + (". Confidences were given." if options.confidence else f". Confidences are the least from 0.7 up at which {options.precision:.0%}"
-           " of the flows named at that depth were right, 0.95 if none was."), ""]
+        + (". Confidences were given." if options.confidence else f". Confidences are the least from {options.min_confidence} up at which {options.precision:.0%}"
+           f" of the flows named at that depth were right, {calibrate.CONFIDENCE_MAX} if none was."), ""]
     names = list(next(iter(scored.baselines.values())))
-    rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
-            for d in input.depths]
-    parts += ["Baselines on the same flows and folds, accuracy / macro-F1:", "", table(("depth", *names, name), rows), ""]
+    if names:
+        rows = [(d, *(pair(scored.baselines[d][n]) for n in names), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"])))
+                for d in input.depths]
+        parts += ["Baselines on the same flows and folds, accuracy / macro-F1:", "", table(("depth", *names, name), rows), ""]
     for what, found in scored.ablation.items():
         rows = [(d, pair(found[d]), pair((scored.depths[d]["accuracy"], scored.depths[d]["macro_f1"]))) for d in input.depths]
         parts += [f"Ablation, accuracy / macro-F1:", "", table(("depth", what, name), rows), ""]
     rows, named, right = scored.coverage
-    parts += ["## Coverage", "", f"Of all flows whose beginning was seen, {named:.1%} get a name, and {right:.3f} of those names"
-              " are right. A flow asks at each depth until an answer is sure; then the table of ports and the last answer decide.", "",
+    order = ("The table of ports names a flow at once, and an answer of another class may contradict it; other flows ask at each depth until an"
+             " answer is sure." if scored.contradiction else
+             "A flow asks at each depth until an answer is sure; then the table of ports and the last answer decide.")
+    parts += ["## Coverage", "", f"Of all flows whose beginning was seen, {named:.1%} get a name, of those of a class other than"
+              f" `{flows.names[-1]}` {known_share(flows, scored):.1%}; {right:.3f} of the names are right. {order}", "",
               table(("decided by", "flows", "named", "right of those named"),
                     [(k, f"{a:.1%}", f"{b:.1%}", f"{c:.3f}") for k, a, b, c in rows]), ""]
+    if scored.contradiction:
+        parts += [contradiction_line(flows, scored), "", "By what was held out together:", "",
+                  table(("group", "flows of a class", "named by the port, right", "named, right"), group_rows(flows, scored)), ""]
     parts += [f"## Classes at depth {middle}", "", table(
         ("label", "taxonomy", "flows", "groups", "scored", "precision", "recall", "F1"), class_rows(flows, scored, middle)), ""]
     if len(set(flows.sources)) > 1:
@@ -190,7 +228,7 @@ def text(flows, scored, options, split, name, version, description, command, abo
                   " know them to be new; and the share of held-out flows of known labels that get a name.", ""]
     if scored.ports:
         parts += ["## Ports that name a flow", "", table(
-            ("protocol", "port", "label", "precision", "held-out flows"),
+            ("protocol", "port", "label", "precision", "flows"),
             [(p["protocol"], p["port"], p["label"], f"{p['precision']:.3f}", p["flows"]) for p in scored.ports]), ""]
     parts += ["## The name a flow ends with", "", "By the walk through the depths and the table of ports, on held-out flows:", "",
               table(("label", "flows named", "precision", "recall"), name_rows(flows, scored)), ""]

@@ -111,7 +111,9 @@ def parser():
     p.add_argument("--hidden", type=whole_numbers, default=None, metavar="N,N", help="units of the dense layers")
     p.add_argument("--nets", type=positive, default=3, help="networks that the final one learns from (3); 1: it learns from the flows alone")
     p.add_argument("--steps", type=positive, default=1500)
-    p.add_argument("--port-dropout", type=share, default=0.05, help="share of training flows whose port is hidden (0.05)")
+    p.add_argument("--port-exchange", type=share, default=0.05, help="share of training flows that get no port or a random one (0.05)")
+    p.add_argument("--odd-ports", action="append", default=[], metavar="TABLE", help="labelled flows whose ports say nothing; for training only")
+    p.add_argument("--ports-first", action="store_true", help="name a flow by its port at once, and let the model contradict")
     p.add_argument("--jitter", type=share, default=1.0, help="share of training flows whose lengths and times are changed (1)")
     p.add_argument("--vector", type=positive, default=8, help="numbers learned for each length (8)")
     p.add_argument("--min-groups", type=positive, default=2, help="groups in which a length must occur to count by itself (2)")
@@ -126,7 +128,7 @@ def parser():
     p.add_argument("--precision", type=share, default=0.98, help="share right that sure answers must reach (0.98)")
     p.add_argument("--confidence", type=shares, default=None, help="confidences by depth, instead of measured ones")
     p.add_argument("--min-confidence", type=share, default=0.7, help="top probability that an answer which never became sure needs (0.7)")
-    p.add_argument("--port-precision", type=share, default=0.95, help="precision that a port must reach (0.95)")
+    p.add_argument("--port-precision", type=share, default=0.9, help="precision that a port must reach (0.9)")
     p.add_argument("--no-ports", action="store_true", help="no table of ports in the bundle")
     p.add_argument("--folds", type=positive, default=5)
     p.add_argument("--seed", type=int, default=1)
@@ -148,6 +150,7 @@ def parser():
     p.add_argument("--labels", required=True, action="append", metavar="TABLE")
     table_options(p)
     p.add_argument("--coverage", action="store_true", help="share of all flows, packets and bytes that get a name, too")
+    p.add_argument("--coverage-by", default=None, metavar="COLUMN", help="part the flows of --coverage by a column")
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
 
@@ -184,7 +187,7 @@ def shape_of(args):
 
     convolutions = (32, 64) if args.network == "cnn" else ()
     hidden = args.hidden or ((144,) if args.network == "cnn" else (96, 64))
-    return Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_dropout=args.port_dropout,
+    return Shape(convolutions=convolutions, hidden=hidden, steps=args.steps, port_exchange=args.port_exchange,
                  jitter=args.jitter, vector=args.vector, length_dropout=0.15, dropout=0.5)
 
 
@@ -192,6 +195,10 @@ def options_of(args):
     """How to train and score."""
     from . import bundle, fit, forest, heldout
 
+    if args.ports_first and (args.no_ports or args.hosts):
+        raise Refusal(f"--ports-first: leave out {'--no-ports' if args.no_ports else '--hosts'}", USAGE)
+    if args.odd_ports and args.model != "net":
+        raise Refusal("--odd-ports: only a network learns from them; give --model net", USAGE)
     if args.int8 and args.model != "net":
         raise Refusal("--int8: a forest has no 8-bit form; give --model net", USAGE)
     if args.int8 and pathlib.Path(args.int8).absolute() == pathlib.Path(args.out).absolute():
@@ -202,7 +209,7 @@ def options_of(args):
         min_groups=args.min_groups, unfamiliar=args.unfamiliar, sureness=args.sureness,
         unfamiliar_ports=args.unfamiliar_ports == "random", near_misses=args.near_misses,
         leave_labels_out=args.leave_labels_out, platforms=tuple(args.platform), hosts=args.hosts,
-        precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
+        ports_first=args.ports_first, precision=args.precision, min_confidence=args.min_confidence, confidence=args.confidence,
         port_precision=2.0 if args.no_ports else args.port_precision, folds=args.folds, seed=args.seed, ablate=args.ablate,
         int8=args.int8 and bundle.new_folder(args.int8), score_as=args.score_as, second_split=args.also_split_by,
         classes_given=args.classes is not None, limits=text_of(args.limits), held_out=heldout.new_file(args.held_out, "--held-out"),
@@ -210,7 +217,7 @@ def options_of(args):
 
 
 def fit(args):
-    from . import bundle, data, fit, table
+    from . import bundle, data, fit, oddports, table
 
     if args.k and args.depths:
         raise Refusal("give --k or --depths, not both", USAGE)
@@ -228,6 +235,9 @@ def fit(args):
         if flows.outlier is None:
             raise Refusal("--foreign: there is no outlier class for these flows; give --outlier unknown", USAGE)
         options = dataclasses.replace(options, foreign=data.foreign(args.foreign, flows, args.join))
+    if args.odd_ports:
+        odd = oddports.load(args.odd_ports, flows, args.label_column)
+        options = dataclasses.replace(options, foreign=options.foreign.beside(odd) if options.foreign else odd)
     for option, labels in (("--platform", [n for p in args.platform for n in p]), ("--score-as", args.score_as)):
         strange = [n for n in labels if n not in flows.names]
         if strange:
@@ -264,8 +274,8 @@ def show_comparison(args):
     for folder in args.bundles:
         text, _ = compare.report(folder, args.labels, args.label_column, args.join, args.split_by, args.all_ports)
         print(text)
-        if args.coverage:
-            print(compare.coverage(folder, args.labels, args.label_column, args.join))
+        if args.coverage or args.coverage_by:
+            print(compare.coverage(folder, args.labels, args.label_column, args.join, args.coverage_by))
         if args.hosts:
             made = bundle.read(folder)
             flows = data.of_bundle(made, args.labels, args.label_column, args.join, args.split_by)

@@ -4,12 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from . import baselines, bundle, calibrate, data, groups, metrics, runtime, table
+from . import baselines, bundle, calibrate, data, groups, metrics, ports, runtime, table
 from .card import pair
 from .card import table as lines
 from .errors import Refusal
 from .fit import plain_score
-from .inputs import TCP
 
 
 def scored(made, flows, context):
@@ -34,31 +33,52 @@ def sizes(read, i, columns):
     return 0
 
 
-def coverage(folder, paths, column, joined=()):
-    """What share of all flows, labelled or not, gets a name by the walk through the depths and the ports; the text."""
+def coverage(folder, paths, column, joined=(), by=None):
+    """What share of all flows, labelled or not, gets a name by the walk through the depths and the ports; the text.  `by` is a
+    column that parts the flows."""
     made = bundle.read(folder)
     read = table.read_all(paths, joined)
     table.check_columns(read, paths, made.input)
+    if by:
+        table.require(read, [by], paths[0], "give another --coverage-by")
     series, counts = table.series(read, made.input)
-    midstream, context = table.midstream(read), table.context(read, made.input)
-    session, names = made.session(), made.labels
+    midstream, names = table.midstream(read), made.labels
+    port_guess = np.array([made.port_classes.get(p, (-1,))[0] for p in table.ports(read)])
+    port_guess[midstream] = -1
+    hidden = midstream | (port_guess >= 0) if made.contradiction else midstream
+    context, session = table.context(read, made.input, hidden), made.session()
     probabilities = {d: runtime.run_all(session, made.input.cut(series, d), context) for d in made.input.depths}
-    table_of_ports = {(p["protocol"], p["port"]): names.index(p["label"]) for p in made.manifest.get("ports", [])}
-    ports = [table_of_ports.get(("tcp" if proto == TCP else "udp", port), -1) for proto, port in table.ports(read)]
     outlier = names.index(made.outlier) if made.outlier else None
     seen = Walked(np.zeros(len(series), int), np.where(midstream, -1, counts), outlier)
-    answer, _ = calibrate.walk(seen, probabilities, made.input.depths, made.confidences, made.manifest["min_confidence"],
-                               np.where(midstream, -1, ports))
-    named = answer >= 0
+    answer, _ = calibrate.walk(seen, probabilities, made.input.depths, made.confidences, made.manifest["min_confidence"], port_guess, made.contradiction)
     labels = np.array([data.label_of(r, column) for r in read.rows])
     sure = np.array([bool(n) and r.get("confidence", "").strip().lower() in table.CERTAIN for n, r in zip(labels, read.rows)])
     right = np.array([a >= 0 and names[a] == n for a, n in zip(answer, labels)])
+    known = sure & np.isin(labels, [n for n in names if n != made.outlier])
+    refused = known & (answer < 0) & surely_unknown(seen, probabilities, made.input.depths)
     rows = []
-    for what in ("flows", *SIZES):
-        size = np.ones(len(answer)) if what == "flows" else np.array([sizes(read, i, SIZES[what]) for i in range(len(answer))], float)
-        share = lambda part, whole: f"{size[part & whole].sum() / size[whole].sum():.3f}" if size[whole].sum() else ""
-        rows.append((what, f"{size.sum():.0f}", share(named, named | True), share(right, named & sure), share(named, sure)))
-    return lines(("of", "all", "named", "right, where a certain label is known", "named, of those"), rows) + "\n"
+    share = lambda size, part, whole: f"{size[part & whole].sum() / size[whole].sum():.3f}" if size[whole].sum() else ""
+    parts = np.array([r[by] for r in read.rows]) if by else np.full(len(answer), "")
+    for part in sorted(set(parts)):
+        for what in ("flows", *SIZES):
+            size = np.ones(len(answer)) if what == "flows" else np.array([sizes(read, i, SIZES[what]) for i in range(len(answer))], float)
+            size, named = size * (parts == part), answer >= 0
+            rows.append((f"{what} {part}".strip(), f"{size.sum():.0f}", share(size, named, named | True), share(size, right, named & sure),
+                         share(size, named, sure), share(size, named, known), share(size, refused, known)))
+    return lines(HEAD, rows) + "\n"
+
+
+HEAD = ("of", "all", "named", "right, where a certain label is known", "named, of those", "named, of a class of the model", "unknown with p >= 0.8, of a class of the model")
+
+
+def surely_unknown(flows, probabilities, depths):
+    """Flows whose last answer is the outlier class with p >= 0.8."""
+    found = np.zeros(len(flows.classes), bool)
+    for depth in depths:
+        p, asked = probabilities[depth], flows.counts >= depth
+        if flows.outlier is not None:
+            found[asked] = p[asked, flows.outlier] >= metrics.DECIDED
+    return found
 
 
 @dataclasses.dataclass
@@ -74,6 +94,8 @@ def report(folder, paths, column, joined=(), split="capture", all_ports=False, f
     """The text for one bundle, and its numbers by depth."""
     made = bundle.read(folder)
     flows = data.of_bundle(made, paths, column, joined, split)
+    if made.contradiction:
+        flows = ports.hidden(flows, ports.guesses(flows, made.port_classes))
     context = flows.context if all_ports else flows.seen_context()
     seen = np.ones(len(flows.classes), bool) if all_ports else ~flows.midstream
     if made.input.depths[-1] and not (flows.counts >= made.input.depths[0]).any():

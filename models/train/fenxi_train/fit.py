@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from . import (
-    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, leftout, metrics, table,
-    unfamiliar,
+    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, leftout, metrics, ports,
+    table, unfamiliar,
 )
 from .errors import Refusal
 from .network import Shape, softmax
@@ -19,7 +19,8 @@ class Options:
     model: str = "net"  # or "forest"
     shape: Shape = Shape()
     size: forest.Size = forest.Size()
-    foreign: data.Flows | None = None  # flows of other networks, of the outlier class; for training only
+    foreign: data.Flows | None = None  # further flows, for training only
+    ports_first: bool = False  # ports name a flow at once, and answers may contradict them
     nets: int = 3
     min_groups: int = 2  # groups of flows in which a length must occur to be a category of its own
     capture_weight: float = 0.5  # a flow's weight is its group's size to the power of minus this
@@ -30,7 +31,7 @@ class Options:
     precision: float = 0.98  # share right among sure answers, on held-out flows
     min_confidence: float = 0.7
     confidence: tuple[float, ...] | None = None
-    port_precision: float = 0.95  # above 1: no table of ports
+    port_precision: float = 0.9  # above 1: no table of ports
     folds: int = 5
     seed: int = 1
     ablate: bool = False
@@ -56,6 +57,9 @@ class Scored:
     depths: dict[int, dict]
     baselines: dict[int, dict]
     ports: list[dict]
+    port_guess: np.ndarray  # the class of each flow by the ports of the other folds, -1 for none
+    contradiction: list[float] | None
+    kind: np.ndarray  # what decided each flow's name
     answer: np.ndarray  # the class that each flow ends with by the walk through the depths, -1 for none
     coverage: tuple
     ablation: dict[str, dict]
@@ -67,6 +71,8 @@ class Scored:
 
 def trained(flows, options, seed=None):
     """An ensemble for these flows, from those that have as many elements as the first depth."""
+    if options.ports_first:
+        flows = ports.hidden(flows, ports.guesses(flows, ports.table(flows, options.port_precision)))
     usable = flows.take(np.where(flows.counts >= flows.input.depths[0])[0])
     extra = None
     if flows.outlier is not None and options.unfamiliar > 0 and flows.input.has_lengths:
@@ -127,8 +133,8 @@ def in_one_group(flows):
     return groups.only_one(flows.groups[own], flows.classes[own])
 
 
-def by_depth(flows, folds, scores, split, say):
-    """Temperatures, probabilities, scores and baselines, each by depth."""
+def by_depth(flows, folds, scores, split, methods, say):
+    """Temperatures, probabilities, scores and those of baselines, each by depth."""
     temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream
@@ -143,11 +149,12 @@ def by_depth(flows, folds, scores, split, say):
         temperatures.append(t)
         depth_scores[depth] = {**metrics.score(flows.classes[long], found), "reliability": metrics.reliability(guess == flows.classes[long], top)}
         beside[depth] = {}
-        for name, method in baselines.ALL.items():
+        for name, method in methods.items():
             guessed = baselines.folded(flows, folds, method, depth)[long]
             beside[depth][name] = plain_score(flows.classes[long], guessed, len(flows.names))
         s = depth_scores[depth]
-        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}, ports {beside[depth]['port table'][0]:.3f} / {beside[depth]['port table'][1]:.3f}")
+        ports_alone = "".join(f", {name} {a:.3f} / {f1:.3f}" for name, (a, f1) in beside[depth].items() if name == "port table")
+        say(f"depth {depth}: accuracy {s['accuracy']:.3f}, macro-F1 {s['macro_f1']:.3f}{ports_alone}")
     return temperatures, probabilities, depth_scores, beside
 
 
@@ -155,12 +162,22 @@ def evaluate(flows, options, split, say=lambda text: None):
     """Scores, calibration and baselines by folds."""
     folds = folds_of(flows, options, split)
     say(f"{len(set(folds))} folds by {split}, {len(set(flows.groups))} groups")
-    eight = int8.Comparison(flows) if options.int8 else None
-    scores = held_out(flows, folds, options, each=eight and eight.add)
-    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, split, say)
-    measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision)
-    confidences = list(options.confidence or measured)
-    ports, answer, covered = coverage(flows, folds, probabilities, confidences, options)
+    port_guess = ports.held_out(flows, folds, options.port_precision)
+    asked = ports.hidden(flows, port_guess) if options.ports_first else flows
+    eight = int8.Comparison(asked) if options.int8 else None
+    scores = held_out(flows, folds, options, asked.seen_context(), eight and eight.add)
+    # A model that is not shown the port has nothing to beat but the ports, and those come first: see the card's coverage.
+    methods = {} if options.ports_first else baselines.ALL
+    temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, split, methods, say)
+    named_before = options.ports_first & (port_guess >= 0)
+    measured = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision, options.min_confidence, named_before)
+    # Below min_confidence an answer is unknown, so it cannot be sure.
+    confidences = [max(c, options.min_confidence) for c in options.confidence or measured]
+    contradiction = ports.contradictions(flows, probabilities, port_guess, options.min_confidence) if options.ports_first else None
+    walked = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess, contradiction)
+    seen = ~flows.midstream
+    covered = calibrate.coverage(flows.take(seen), *(w[seen] for w in walked))
+    port_rows = ports.rows(flows, ports.table(flows, options.port_precision))
     ablation = ablated(flows, folds, options, say) if options.ablate and flows.input.context else {}
     left_out = {}
     if options.leave_labels_out:
@@ -168,23 +185,11 @@ def evaluate(flows, options, split, say=lambda text: None):
             found = leftout.measured(flows, options, trained, temperatures, confidences, say, platforms)
             left_out[platforms] = found, leftout.shared_prefixes(flows, platforms)
     by_rows = [(n, *calibrate.hosts(flows, probabilities, flows.input.depths, n)) for n in calibrate.FIRST_FLOWS] if options.hosts else []
-    host_labels = hosts_named(flows, folds, probabilities, confidences, options) if options.hosts else None
-    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, ports, answer, covered, ablation, left_out,
+    host_labels = None
+    if options.hosts:
+        host_labels = hosts.measured(flows, folds, probabilities, confidences, options.min_confidence, port_rows, port_guess)
+    return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, port_rows, port_guess, contradiction, walked[1], walked[0], covered, ablation, left_out,
                   by_rows, host_labels, eight.rows(plain_score) if eight else [])
-
-
-def coverage(flows, folds, probabilities, confidences, options):
-    """The table of ports, the class that each flow ends with, and what share of the flows whose beginning was seen is named, by what, and how well."""
-    ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
-    answer, kind = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess)
-    seen = ~flows.midstream
-    return ports, answer, calibrate.coverage(flows.take(np.where(seen)[0]), answer[seen], kind[seen])
-
-
-def hosts_named(flows, folds, probabilities, confidences, options):
-    """How hosts are to be named, and how well that does."""
-    ports, port_guess = calibrate.ports(flows, folds, options.port_precision)
-    return hosts.measured(flows, folds, probabilities, confidences, options.min_confidence, ports, port_guess)
 
 
 def plain_score(truth, guess, count):
@@ -241,10 +246,12 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
         bundle.new_folder(folder)
     scored = evaluate(flows, options, split, say)
     other = second(flows, options, say)
-    remark = port_remark(scored)
+    remark = "" if options.ports_first else port_remark(scored)
     if remark:
         say(remark)
     final = trained(flows, options)
+    if options.ports_first:
+        flows = ports.hidden(flows, ports.guesses(flows, ports.table(flows, options.port_precision)))
     temperatures = calibrate.by_count(flows.input.depths, scored.temperatures, flows.input.k)
     model = form(final, temperatures, name)
     compare_forms(final, model, flows, temperatures)
@@ -252,14 +259,15 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
     for depth in flows.input.depths:
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
     bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files,
-                 hosts=scored.host_labels and scored.host_labels[0])
+                 hosts=scored.host_labels and scored.host_labels[0], contradiction=scored.contradiction)
     if options.held_out:
         heldout.write(options.held_out, flows, scored.folds, scored.probabilities)
     if options.int8:
         made = int8.of_model(model, flows)
         own = f"{name}-int8"
         files = {"CARD.md": int8.text(own, version, out.name, scored.int8, command)}
-        bundle.write(options.int8, own, version, flows, made, scored.confidences, options.min_confidence, scored.ports, files, "int8")
+        bundle.write(options.int8, own, version, flows, made, scored.confidences, options.min_confidence, scored.ports, files, "int8",
+                     contradiction=scored.contradiction)
     return scored
 
 

@@ -34,8 +34,8 @@ class Shape:
     decay: float = 2e-3
     dropout: float = 0.3
     smoothing: float = 0.02
-    port_dropout: float = 0.15  # share of training rows whose port is hidden
-    midstream_dropout: float = 0.5  # the same, of flows whose beginning was not seen
+    port_exchange: float = 0.05  # share of training rows that get no port or a random one
+    midstream_exchange: float = 0.5  # the same, of flows whose beginning was not seen
     length_dropout: float = 0.05  # share of lengths taken for ones never seen
     jitter: float = 1.0  # share of training rows whose lengths and times are changed
     vector_decay: float = 1.0  # decay of the categories' vectors, as a multiple
@@ -180,15 +180,15 @@ def fit(encoder, series, context, counts, targets, shape=Shape(), seed=1, weight
     draw = None if weights is None else np.cumsum(weights / weights.sum())
     first, second = ({n: np.zeros_like(v) for n, v in net.weights.items()} for _ in range(2))
     coarse = [coarse_only(c) for c in encoder.length_categories.values()]
-    hide = np.full(len(series), shape.port_dropout)
+    exchange = np.full(len(series), shape.port_exchange)
     if midstream is not None:
-        hide[midstream] = shape.midstream_dropout
+        exchange[midstream] = shape.midstream_exchange
     for step in range(shape.steps):
         if draw is None:
             rows = rng.integers(0, len(series), shape.batch)
         else:
             rows = np.minimum(np.searchsorted(draw, rng.random(shape.batch)), len(series) - 1)
-        x, ctx = augment.flows(rng, encoder.input, series[rows], context[rows], counts[rows], hide[rows], shape.jitter)
+        x, ctx = augment.flows(rng, encoder.input, series[rows], context[rows], counts[rows], exchange[rows], shape.jitter)
         y = smooth[rows]
         if extra is not None:
             more = extra(rng, encoder.input, x, ctx, y)

@@ -9,6 +9,7 @@ import dataclasses
 
 import numpy as np
 
+from . import augment
 
 NEAR_BYTES = 40
 
@@ -39,8 +40,7 @@ class Maker:
         if not self.ports or "server_port" not in input.context:
             return context
         made, count, at = context.copy(), len(context), input.context.index("server_port")
-        other = rng.choice([0, 1], count, p=[0.3, 0.7]) * rng.integers(1024, 65_536, count)
-        made[:, at] = np.where(rng.random(count) < self.replaced, other, made[:, at])
+        made[:, at] = np.where(rng.random(count) < self.replaced, augment.other_ports(rng, count), made[:, at])
         return made
 
 
