@@ -1,7 +1,7 @@
 """Ports that name a flow with its first packet, and answers that contradict them.
 
-A table of ports abstains: it has a port only where the groups of flows (each counted once, a registration as one more) agree
-on a class.  The table of a bundle is made of all flows; what is measured is the same rule applied to the other folds.
+A table of ports abstains: it has a port only where groups of flows agree on a class.  A group weighs the root of its flows, so that
+a large one does not speak for all, and a registration of the port is a group more.  The table of a bundle is made of all flows; what is measured is the same rule applied to the other folds.
 """
 
 import collections
@@ -11,7 +11,8 @@ import numpy as np
 
 from . import registered
 
-FLOWS_MIN, GROUPS_MIN = 2, 2  # a registration counts as a group
+FLOWS_MIN, GROUPS_MIN = 2, 2
+REGISTERED_FLOWS = 9  # what a registration weighs
 CONTRADICTED_MAX = 0.003  # share of right port labels that answers may contradict
 NEVER = 1.0
 
@@ -23,11 +24,14 @@ def table(flows, threshold):
         own[tuple(map(int, flows.ports[i]))].append(i)
     found = {}
     for port, rows in sorted(own.items()):
-        shares = [np.bincount(flows.classes[of], minlength=len(flows.names)) / len(of) for of in by_group(flows, rows)]
+        parts = by_group(flows, rows)
+        shares = [np.bincount(flows.classes[of], minlength=len(flows.names)) / len(of) for of in parts]
+        sizes = [len(of) for of in parts]
         name = registered.PORTS.get(port)
         if name in flows.names:
             shares.append(np.eye(len(flows.names))[flows.names.index(name)])
-        mean = np.mean(shares, axis=0)
+            sizes.append(REGISTERED_FLOWS)
+        mean = np.average(shares, axis=0, weights=np.sqrt(sizes))
         label, agreeing = int(mean.argmax()), sum(s.argmax() == mean.argmax() for s in shares)
         if port[0] in (6, 17) and label != flows.outlier and len(rows) >= FLOWS_MIN and agreeing >= GROUPS_MIN and mean[label] >= threshold:
             found[port] = label, float(mean[label]), len(rows)

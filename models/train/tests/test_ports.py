@@ -29,7 +29,7 @@ def test_a_port_needs_agreement_and_a_registration_counts_as_one_group():
         *[(6, 9000, 0, "a")] * 8, *[(6, 9000, 0, "b")] * 2,  # two groups agree
         *[(6, 9001, 0, "a")] * 9,  # one group, and no registration
         *[(17, 443, 1, "a")] * 2,  # one group and the registration
-        *[(6, 9002, 0, "a")] * 99, (6, 9002, 2, "b"),  # each group counts once: half
+        *[(6, 9002, 0, "a")] * 99, *[(6, 9002, 0, "b")] * 2, *[(6, 9002, 2, "c")] * 2,  # a large group does not speak for all
         *[(6, 9003, 2, "a")] * 5, *[(6, 9003, 2, "b")] * 5,  # everything else is no name
     )
     assert ports.table(made, 0.9) == {(6, 9000): (0, 1.0, 10), (17, 443): (1, 1.0, 2)}
