@@ -51,18 +51,25 @@ fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok
 impl Effective {
     pub(crate) fn of(settings: &Settings) -> Effective {
         let mut config = Vec::new();
-        for &id in KeyId::ALL {
-            let (key, setting) = (id.key(), settings.setting(id));
-            if let (Kind::Map(kind), false) = (key.kind, setting.entries.is_empty()) {
+        let sections = KeyId::ALL.chunk_by(|a, b| a.key().section() == b.key().section());
+        for section in sections {
+            // In TOML, the keys of a section come before the tables within it.
+            let set = section.iter().map(|id| (id.key(), settings.setting(*id)));
+            let (maps, single): (Vec<_>, Vec<_>) = set.partition(|(key, setting)| {
+                matches!(key.kind, Kind::Map(_)) && !setting.entries.is_empty()
+            });
+            for (key, setting) in single {
+                let (value, name) = (setting.value.clone(), key.name().to_owned());
+                config.push(row(key, key.section(), name, value, &setting.origin));
+            }
+            for (key, setting) in maps {
+                let Kind::Map(kind) = key.kind else { continue };
                 for (name, entry) in &setting.entries {
                     let value = kind.shown(&entry.value);
                     let row = row(key, key.path, toml_key(name), value, &entry.origin);
                     config.push(row);
                 }
-                continue;
             }
-            let (value, name) = (setting.value.clone(), key.name().to_owned());
-            config.push(row(key, key.section(), name, value, &setting.origin));
         }
         for device in &settings.devices {
             of_table(Section::Device, device, &mut config);
