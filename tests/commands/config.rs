@@ -274,6 +274,7 @@ fn config_show_as_json_names_every_key() {
     let expected = [
         "accel",
         "analytics",
+        "behaviour",
         "cache",
         "connlabel",
         "control",

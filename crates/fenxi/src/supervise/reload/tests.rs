@@ -62,6 +62,11 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("mark.mask", "0xff00ff00", vec!["io.mode=mark"]),
         ("mark.overwrite", "true", vec!["io.mode=mark"]),
         ("mark.class", "{ TLS = 0x7000000 }", vec!["io.mode=mark"]),
+        (
+            "mark.behaviour",
+            "{ bulk = 0x100000 }",
+            vec!["io.mode=mark"],
+        ),
         ("connlabel.class", "{ TLS = \"7\" }", vec![]),
         (
             "connlabel.overwrite",
