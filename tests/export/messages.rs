@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common;
 
 /// Bytes of a record of template 256 and 257, as the templates say.
-const RECORD: [(u16, usize); 2] = [(256, 76), (257, 100)];
+const RECORD: [(u16, usize); 2] = [(256, 77), (257, 101)];
 
 /// A stream of messages, as far as it was read.
 #[derive(Default)]
