@@ -136,7 +136,7 @@ fn shipped_rules_are_right() {
         ("configs/policy/home.toml", 4),
         ("configs/policy/office.toml", 8),
         ("configs/policy/isp.toml", 10),
-        ("examples/shaper/rules.toml", 4),
+        ("examples/shaper/rules.toml", 5),
     ] {
         let line = format!("fenxi policy check {name} --model models/protocol --json");
         let told = shell(&root(), &line).expect_code(0).json();
