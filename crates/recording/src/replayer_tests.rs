@@ -16,12 +16,12 @@ fn header() -> String {
         "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3, "sure": 0, "is_deeper": false,
     });
     let header = json!({
-        "format": 7, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
+        "format": 8, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
         "model_version": "1", "task": "default", "features": [], "classes": ["one", "other", "unknown"],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
             "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
-            "settings": settings, "ports": [], "expects_counts": false,
+            "settings": settings, "ports": [], "expects_counts": false, "behaviour": null,
         },
     });
     header.to_string()
@@ -123,7 +123,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
         ("\"one\",", "", "flow.settings"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":7", "\"format\":8", "fenxi 0.1.0"),
+        ("\"format\":8", "\"format\":7", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");
