@@ -228,7 +228,7 @@ fn ports_first_is_deterministic() {
         &["--label-delay-ms", "0"],
     ] {
         let other = of(options);
-        assert_eq!(other.summary["verdicts"].is_object(), true);
+        assert!(other.summary["verdicts"].is_object());
         if options[0] == "--label-delay-ms" {
             let labels = |it: &Replayed| it.summary["labels"].clone();
             assert_eq!(labels(&other), labels(&expected));

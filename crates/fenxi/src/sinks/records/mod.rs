@@ -125,6 +125,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// A line of the file.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line<'a> {
