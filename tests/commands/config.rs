@@ -104,7 +104,7 @@ fn check_draws_the_graph_of_the_tasks() {
     ];
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
-        "\ntasks\n  protocol (protocol 1.2.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
+        "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
          └─► second (app-id-k10 1.0.2; K 10; cpu; max; priority 0) when protocol = tcp and protocol.confidence < 0.9 ─► \
          records\n  device (iot-family 1.2.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction = out, inside and sample = 0.5 ─► \
          mark 0xff0000, records\n",
