@@ -16,7 +16,7 @@ fn check_draws_the_pipeline() {
     );
     let parts = [
         "1048576 flows, ",
-        " labels      after 1, 2, 3, 5, 10 packets with payload\n",
+        " labels      by port at once, or after 1, 2, 3, 5, 10 packets with payload\n",
         "a label waits 10 ms for a batch, 50 ms at most",
         "cache: off",
         "cpu: protocol",
