@@ -64,9 +64,9 @@ fn check_draws_the_pipeline() {
     };
     let mark = drawn(&["io.mode=mark"]);
     for part in [
-        "; labels: 9 of 29 set a mark\n",
+        "; labels: 8 of 29 set a mark\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       TLS\n",
-        "\n  none            DCERPC, SMTP, ",
+        "\n  none            DCERPC, QUIC, SMTP, ",
     ] {
         assert!(mark.contains(part), "{part}: {mark}");
     }
