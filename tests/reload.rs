@@ -343,11 +343,10 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
         common::skip("labels_are_those_of_the_model", "ONNX Runtime");
         return;
     }
-    // A model whose ports name nothing at once.
     let config = |least: &str| {
         format!(
             "[flow]\nidle_timeout_s = 1\n[model]\nmin_confidence = {least}\npath = \"{}\"",
-            common::bundle().display()
+            common::shipped_bundle().display()
         )
     };
     let Some(world) = World::start("labels", &config("0.0")) else {
@@ -369,12 +368,12 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     assert_eq!(named(), before, "no answer is that sure");
 
     // A model by hand holds until the next reload, which brings back the configured one.
-    let int8 = common::int8_bundle();
+    let int8 = common::root().join("models/protocol-int8");
     world
         .ctl(&["model", "load", int8.to_str().unwrap()])
         .expect_code(0);
     let info = |label: &str| world.of("fenxi_model_info", label);
-    assert_eq!(info("model=\"app-id-k10-int8\""), 1.0);
+    assert_eq!(info("model=\"protocol-int8\""), 1.0);
     assert_eq!(info("generation=\"2\""), 1.0);
     world.wait_for_more(flows, unknown);
     assert_eq!(world.swaps(), [2.0, 0.0, 0.0]);
@@ -382,7 +381,7 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     assert_eq!(world.swaps(), [2.0, 1.0, 0.0]);
     let reply = world.reload(&config("1.0"), &[]);
     let model = reply["model"].as_str().unwrap();
-    assert!(model.starts_with("app-id-k10 "), "{model}");
+    assert!(model.starts_with("protocol "), "{model}");
     assert_eq!(reply["model_swapped"], true);
     assert_eq!(world.live.metric_sum("fenxi_balance"), 0.0);
 }

@@ -591,7 +591,10 @@ fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
     // Flows that end before the next depth have the answer of this one, sure or not.
     let at_three = |task: Task| -> BTreeMap<u64, Answer> {
         let replay = Replay::of(&[task], &[]);
-        let flows = replay.flows().into_iter().filter(|(_, it)| it["depth"] == 3);
+        let flows = replay
+            .flows()
+            .into_iter()
+            .filter(|(_, it)| it["depth"] == 3);
         flows.map(|(id, flow)| (id, answer(flow))).collect()
     };
     let (all, first) = (at_three(B), at_three(B.with("depths = [3]")));
