@@ -3,7 +3,7 @@
 
     fenxi model bench DIR --labels TABLE --column COLUMN --json | check_bench.py DIR TABLE COLUMN
 
-Needs numpy and onnxruntime (target/venv). Prints how many depths agree; exits 1 at the first figure that does not.
+Needs numpy and onnxruntime (target/venv). Prints how many depths and whether the names agree; exits 1 at the first figure that does not.
 """
 
 import json
@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models/train"))
 
 import numpy as np  # noqa: E402
-from fenxi_train import baselines, bundle, data, groups, metrics, runtime  # noqa: E402
+from fenxi_train import baselines, bundle, calibrate, data, groups, metrics, ports, runtime  # noqa: E402
 
 TOLERANCE = 1e-6  # Python takes means in float32
 
@@ -51,10 +51,22 @@ def found(depth):
     return figures
 
 
+def names(made, flows):
+    """Shares of flows that get a name by the walk, and of these that are right."""
+    by_port = ports.guesses(flows, made.port_classes)
+    found = {d: runtime.run_all(made.session(), made.input.cut(flows.series, d), flows.seen_context()) for d in made.input.depths}
+    least = made.manifest["min_confidence"]
+    answer, _ = calibrate.walk(flows, found, made.input.depths, made.confidences, least, by_port, made.contradiction)
+    named = ~flows.midstream & (answer >= 0)
+    return {"named": named.sum() / (~flows.midstream).sum(), "right": (answer == flows.classes)[named].mean()}
+
+
 def main(folder, table, column):
     report = json.load(sys.stdin)
     made = bundle.read(folder)
     flows = data.of_bundle(made, [table], column)
+    if made.contradiction:
+        flows = ports.hidden(flows, ports.guesses(flows, made.port_classes))
     places = groups.folds(flows.groups, flows.classes, 5)
     levels = dict(zip(made.input.depths, made.confidences))
     for depth in report["depths"]:
@@ -63,7 +75,10 @@ def main(folder, table, column):
         for name, figure in wanted.items():
             if abs(own[name] - figure) > TOLERANCE:
                 sys.exit(f"depth {elements}: {name} is {own[name]}, by Python {figure}")
-    print(f"{len(report['depths'])} depths agree")
+    for name, share in names(made, flows).items():
+        if abs(report["names"][name] - share) > TOLERANCE:
+            sys.exit(f"names: {name} is {report['names'][name]}, by Python {share}")
+    print(f"{len(report['depths'])} depths and the names agree")
 
 
 if __name__ == "__main__":

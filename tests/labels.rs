@@ -178,15 +178,15 @@ fn ssh_at(port: u16) -> Vec<u8> {
     capture(CaptureFormat::Pcap { nanosecond: false }, &frames)
 }
 
-/// Off its usual port the model knows SSH by no name, however sure it is that no other one fits: that is no label to act upon.
+/// Off its usual port SSH is named by its lengths, and on the port of another protocol these contradict the port.
 #[test]
-fn a_protocol_off_its_port_is_unknown_and_gets_no_mark() {
+fn ssh_is_named_on_any_port_and_marked() {
     if !common::has_onnxruntime() {
-        let test = "a_protocol_off_its_port_is_unknown_and_gets_no_mark";
+        let test = "ssh_is_named_on_any_port_and_marked";
         return common::skip(test, "ONNX Runtime (make onnxruntime)");
     }
     let dir = tempfile::tempdir().expect("a folder");
-    for (port, is_known) in [(22, true), (2222, false)] {
+    for (port, contradicting) in [(22, 0), (2222, 0), (443, 11)] {
         let [ssh, flows, tagged] =
             ["ssh.pcap", "flows.jsonl", "tagged.pcap"].map(|name| dir.path().join(name));
         std::fs::write(&ssh, ssh_at(port)).expect("a capture");
@@ -197,16 +197,17 @@ fn a_protocol_off_its_port_is_unknown_and_gets_no_mark() {
             let summary = common::run(replay).expect_code(0).json();
             let records = common::json_lines(&flows);
             let ended = records.iter().filter(|it| it["type"] == "flow");
-            let labels: Vec<_> = ended.map(|it| it["label"].as_str()).collect();
-            assert_eq!(labels.len(), 11);
-            let wanted = if is_known { "SSH" } else { "unknown" };
-            assert!(labels.iter().all(|it| *it == Some(wanted)), "{labels:?}");
-            assert_eq!(summary["labels"][wanted], 11);
+            let ended: Vec<_> = ended.collect();
+            assert_eq!(ended.len(), 11);
+            assert!(ended.iter().all(|it| it["label"] == "SSH"), "{ended:?}");
+            let against = ended.iter().filter(|it| it["contradicts"] == true);
+            assert_eq!(against.count(), contradicting);
+            assert_eq!(summary["labels"]["SSH"], 11);
             assert_eq!(common::sum(&summary["labels"]), 11, "{summary}");
             let before = read_capture(&ssh);
             let after = read_capture(&tagged);
             let is_marked = before.iter().zip(&after).any(|(a, b)| a.1 != b.1);
-            assert_eq!((is_marked, before.len()), (is_known, after.len()));
+            assert_eq!((is_marked, before.len()), (true, after.len()));
             for file in [&flows, &tagged] {
                 std::fs::remove_file(file).expect("was written");
             }

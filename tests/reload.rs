@@ -44,7 +44,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// To nobody; what is on the wire is enough.
+    /// To nobody; what is on the wire is enough. The port names nothing, so that models decide.
     fn start(lab: &Lab) -> Traffic {
         let stop = Arc::new(AtomicBool::new(false));
         let flows = Arc::new(AtomicU64::new(0));
@@ -57,7 +57,7 @@ impl Traffic {
                 let flow = begun.fetch_add(1, Ordering::Relaxed);
                 let port = 1024 + (flow % 60_000) as u16;
                 let socket = UdpSocket::bind(("10.80.0.1", port)).unwrap();
-                socket.connect("10.80.0.2:443").unwrap();
+                socket.connect("10.80.0.2:4433").unwrap();
                 for packet in 0..PACKETS {
                     socket.send(&[0; 1200][..100 + 70 * packet]).unwrap();
                 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::packets::{conversation, pcap, read_capture, record_offsets};
-use crate::common::{Finished, SIMULATED, fenxi, json_lines, sum};
+use crate::common::{Finished, SIMULATED, fenxi, fenxi_asking_once, json_lines, sum};
 
 fn interrupt(child: &Child) {
     // The shell's own kill: a program of that name is not everywhere.
@@ -42,7 +42,7 @@ fn a_paced_replay_is_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     let [input, tagged] = ["in.pcap", "tagged.pcap"].map(|name| dir.path().join(name));
     std::fs::write(&input, with_a_pause()).unwrap();
-    let mut command = fenxi(["replay", "--speed", "real", "--flows", "-"]);
+    let mut command = fenxi_asking_once(["replay", "--speed", "real", "--flows", "-"]);
     command
         .arg(&input)
         .arg("--write")
@@ -84,7 +84,7 @@ fn the_sums_of_an_interrupted_replay_balance() {
     let dir = tempfile::tempdir().unwrap();
     let [input, records] = ["in.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
     std::fs::write(&input, with_a_pause()).unwrap();
-    let mut command = fenxi(["replay", "--speed", "real", "--json"]);
+    let mut command = fenxi_asking_once(["replay", "--speed", "real", "--json"]);
     command
         .arg(&input)
         .arg("--flows")

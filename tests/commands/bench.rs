@@ -15,19 +15,19 @@ use crate::common::{Finished, demo, fenxi, has_onnxruntime, json_lines, root, ru
 
 /// Flows that look like DNS, whatever their label. Of each capture, the other one is what the baselines learn from.
 const TABLE: &str = "capture,proto,dport,flags,data_lengths,label,confidence\n\
-                     a,17,53,,60 -70,DNS,dpi\n\
-                     a,17,53,,60 -70,DNS,dpi\n\
-                     a,17,53,,60 -70,DNS,\n\
-                     a,17,53,,60 -70,TLS,dpi\n\
-                     a,17,53,,60 -70,Zabbix,dpi\n\
-                     b,17,53,,60 -70,DNS,dpi\n\
-                     b,17,53,,60 -70,TLS,dpi\n\
-                     b,17,53,,60 -70,TLS,dpi\n\
-                     b,17,53,,60 -70,TLS,dpi\n\
+                     a,17,53,,74 -129,DNS,dpi\n\
+                     a,17,53,,74 -129,DNS,dpi\n\
+                     a,17,53,,74 -129,DNS,\n\
+                     a,17,53,,74 -129,TLS,dpi\n\
+                     a,17,53,,74 -129,Zabbix,dpi\n\
+                     b,17,53,,74 -129,DNS,dpi\n\
+                     b,17,53,,74 -129,TLS,dpi\n\
+                     b,17,53,,74 -129,TLS,dpi\n\
+                     b,17,53,,74 -129,TLS,dpi\n\
                      b,6,80,24 16,300 -900,HTTP,dpi\n\
                      b,6,443,2,,TLS,dpi\n\
-                     b,17,53,,60 -70,,dpi\n\
-                     b,17,53,,60 -70,DNS,port\n";
+                     b,17,53,,74 -129,,dpi\n\
+                     b,17,53,,74 -129,DNS,port\n";
 
 fn protocol() -> PathBuf {
     root().join("models/protocol")
@@ -95,10 +95,10 @@ fn bench_gives_the_scores_computed_by_hand() {
         }
     }
     assert_eq!(report["baselines"], json!({"folds": 2, "groups": 2}));
-    // The short flow has no element, so not even its port names it.
+    // The port names each flow, the short one with its SYN.
     assert_eq!(report["names"]["flows"], 10);
-    assert_near(&report["names"]["named"], 0.9);
-    assert_near(&report["names"]["right"], 4.0 / 9.0);
+    assert_near(&report["names"]["named"], 1.0);
+    assert_near(&report["names"]["right"], 0.5);
     assert_eq!(
         report["names"]["confusions"],
         json!([{"label": "TLS", "name": "DNS", "flows": 4}, {"label": "unknown", "name": "DNS", "flows": 1}])
@@ -114,7 +114,7 @@ fn bench_gives_the_scores_computed_by_hand() {
     for part in [
         "1  count as unknown, because the bundle does not have the label: Zabbix 1",
         "by 2 folds of 2 groups of flows",
-        "Names that flows end with: 90.0 % of 10 flows get one, 0.444 of those are right.",
+        "Names that flows end with: 100.0 % of 10 flows get one, 0.500 of those are right.",
         "4  TLS named DNS",
         "of 256",
     ] {
@@ -162,7 +162,7 @@ fn bench_gives_the_scores_of_the_python_package() {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
         );
-        assert_eq!(said, "5 depths agree\n", "{name}: {errors}");
+        assert_eq!(said, "5 depths and the names agree\n", "{name}: {errors}");
     }
 }
 
@@ -211,18 +211,9 @@ fn bench_names_flows_as_a_replay_does() {
     );
     assert_eq!(names["confusions"], json!([]));
     let decided_by = names["decided_by"].as_array().unwrap();
-    for depth in [1, 2] {
-        let sure = decided_by
-            .iter()
-            .find(|it| it["by"] == format!("depth {depth}"))
-            .unwrap();
-        let own = flows.iter().filter(|it| it["depth"] == depth).count() as f64;
-        // Some that the replay names at a depth have an answer that is not sure, where they ended.
-        assert!(
-            sure["flows"].as_f64().unwrap() <= own / flows.len() as f64 + 1e-9,
-            "{names}"
-        );
-    }
+    let by_port = decided_by.iter().find(|it| it["by"] == "port").unwrap();
+    let own = flows.iter().filter(|it| it["decided_by"] == "port").count() as f64;
+    assert_near(&by_port["flows"], own / flows.len() as f64);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn check_draws_the_pipeline() {
     );
     let parts = [
         "1048576 flows, ",
-        " labels      after 1, 2, 3, 5, 10 packets with payload\n",
+        " labels      by port at once, or after 1, 2, 3, 5, 10 packets with payload\n",
         "a label waits 10 ms for a batch, 50 ms at most",
         "cache: off",
         "cpu: protocol",
@@ -64,9 +64,9 @@ fn check_draws_the_pipeline() {
     };
     let mark = drawn(&["io.mode=mark"]);
     for part in [
-        "; labels: 9 of 29 set a mark\n",
+        "; labels: 8 of 29 set a mark\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       TLS\n",
-        "\n  none            DCERPC, SMTP, ",
+        "\n  none            DCERPC, QUIC, SMTP, ",
     ] {
         assert!(mark.contains(part), "{part}: {mark}");
     }
@@ -104,7 +104,7 @@ fn check_draws_the_graph_of_the_tasks() {
     ];
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
-        "\ntasks\n  protocol (protocol 1.2.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
+        "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
          └─► second (app-id-k10 1.0.2; K 10; cpu; max; priority 0) when protocol = tcp and protocol.confidence < 0.9 ─► \
          records\n  device (iot-family 1.2.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction = out, inside and sample = 0.5 ─► \
          mark 0xff0000, records\n",

@@ -79,8 +79,6 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
             &summary["flows"]["ended"],
         ),
         ("fenxi_label_flows_total", "label", &summary["labels"]),
-        // Every flow has ended.
-        ("fenxi_labels_total", "label", &summary["labels"]),
     ] {
         for (name, count) in said.as_object().unwrap() {
             same(metric, &format!("{label}=\"{name}\""), count);
@@ -93,8 +91,16 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
     let given = |outcome: &str| summary["series"][outcome].as_u64().unwrap();
     let labels = given("cached") + given("inferred") - given("post_mortem");
     same("fenxi_label_latency_seconds_count", "", &labels.into());
-    // A flow that was asked about several times has one label.
-    same("fenxi_labels_total", "", &sum(&summary["labels"]).into());
+    // Every flow has ended. One that was asked about several times has one label, and another one before that if an answer
+    // contradicted its port.
+    let contradicting = summary["decided"]["contradicting"].as_u64().unwrap();
+    same("fenxi_flows_contradicting_total", "", &contradicting.into());
+    let labels = sum(&summary["labels"]) + contradicting;
+    same("fenxi_labels_total", "", &labels.into());
+    for (name, count) in summary["labels"].as_object().unwrap() {
+        let given = scrape.sum("fenxi_labels_total", &format!("label=\"{name}\""));
+        assert!(Some(given) >= count.as_f64(), "{name}");
+    }
     let lost = "reason=\"post_mortem\"";
     same(
         "fenxi_labels_discarded_total",

@@ -123,7 +123,7 @@ fn a_home_has_calls_first_and_big_downloads_last() {
             _ if port(flow) == port(rest[0]) => le,
             "STUN" | "SIP" => ef,
             "DNS" | "SSH" => FOREIGN | 0x80 | 18,
-            "TLS" | "HTTP" | "QUIC" => FOREIGN | 0x80 | 10,
+            "TLS" | "HTTP" => FOREIGN | 0x80 | 10,
             "SNMP" | "NTP" | "MQTT" => FOREIGN | 0x80 | 16,
             "NetBIOS" => FOREIGN | 0x80 | 8,
             _ => FOREIGN,

@@ -185,7 +185,7 @@ fn defaults_become_the_checked_form() {
         (config.model.min_confidence, cpu.deadline),
         (None, Some(Duration::from_secs(1)))
     );
-    assert!(config.tag.enabled && config.tag.dscp.len() == 9);
+    assert!(config.tag.enabled && config.tag.dscp.len() == 8);
     assert!(config.tag.dscp.iter().all(|mapping| !mapping.required));
 }
 
@@ -243,7 +243,7 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
     assert_eq!(origin(&effective, "tag.dscp.DNS"), "--set");
 
     let (config, _) = load("", &[], &["tag.dscp.TLS=EF"]).unwrap();
-    assert_eq!(config.tag.dscp.len(), 9);
+    assert_eq!(config.tag.dscp.len(), 8);
     assert!(mapping(&config).contains(&entry("TLS", 46, true)));
 
     let (config, _) = load("", &[("FENXI_TAG_DSCP", "{ X = 1 }")], &[]).unwrap();

@@ -344,12 +344,13 @@ mod tests {
             let config = Config::load(None, &sets).unwrap();
             open_bundle(&config, &root.join("models/protocol"))
         };
+        // The ports name flows in front of the depths.
         let tasks = series_tasks(&open("[3, 10]").unwrap());
-        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [3, 10]);
+        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [0, 3, 10]);
         assert!(!tasks[0].is_deeper && tasks[1].is_deeper);
-        assert_eq!(series_tasks(&open("[]").unwrap()).len(), 5);
+        assert_eq!(series_tasks(&open("[]").unwrap()).len(), 6);
         let tasks = series_tasks(&open("[3]").unwrap());
-        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [3]);
+        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [0, 3]);
         let sets = ["task.a.depths=[3]", "flow.k=5"];
         let config = Config::load(None, &sets.map(str::to_owned)).unwrap();
         open_bundle(&config, &root.join("models/protocol")).unwrap();

@@ -215,9 +215,42 @@ mod tests {
 
     use super::*;
 
-    fn namer() -> Namer {
+    /// Of the shipped bundle, whose ports name flows at once, or as if they did not.
+    fn namer(is_ports_first: bool) -> Namer {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
-        Namer::of(&Bundle::open(Path::new(dir)).unwrap())
+        let bundle = Bundle::open(Path::new(dir)).unwrap();
+        let namer = Namer::of(&bundle);
+        assert!(namer.is_ports_first);
+        if is_ports_first {
+            return namer;
+        }
+        let mut tasks = series_tasks(&bundle).split_off(1);
+        tasks[0].is_deeper = false;
+        Namer {
+            sure: tasks.iter().map(|task| task.sure).collect(),
+            depths: Depths::of(&tasks),
+            is_ports_first,
+            ..namer
+        }
+    }
+
+    fn answer(class: u16, named: u16, top: f32) -> Option<Answer> {
+        Some(Answer { class, named, top })
+    }
+
+    fn assert_names(namer: &Namer, cases: &[(usize, u16, Vec<Option<Answer>>, (u16, Decider))]) {
+        for (elements, port, answers, expected) in cases {
+            let mut answers = answers.clone();
+            answers.resize(5, None);
+            let found = namer.name(&flow(*elements, *port), &answers);
+            assert_eq!(found, *expected, "{elements} {port} {answers:?}");
+        }
+        let midstream = Flow {
+            is_asked: false,
+            is_midstream: true,
+            ..flow(3, 53)
+        };
+        assert_eq!(namer.name(&midstream, &[None; 5]), (NONE, Decider::Nothing));
     }
 
     fn flow(elements: usize, port: u16) -> Flow {
@@ -232,55 +265,50 @@ mod tests {
         }
     }
 
-    /// Depths 1, 2, 3, 5, 10 with the confidences 0.95 and 0.9; `min_confidence` is 0.7.
+    const DNS: (u16, Decider) = (2, Decider::Port);
+
+    /// Depths 1, 2, 3, 5, 10 with the confidences 0.95 and 0.93.
     #[test]
     fn names_follow_the_rule_of_the_data_path() {
-        let namer = namer();
-        let sure = Some(Answer {
-            class: 4,
-            named: 4,
-            top: 0.96,
-        });
-        let weak = Some(Answer {
-            class: 5,
-            named: 5,
-            top: 0.8,
-        });
-        let unknown = Some(Answer {
-            class: 5,
-            named: namer.unknown,
-            top: 0.4,
-        });
-        let dns = (2, Decider::Port);
-        for (elements, port, answers, expected) in [
+        let namer = namer(false);
+        let (sure, weak) = (answer(4, 4, 0.96), answer(5, 5, 0.8));
+        let unknown = answer(5, namer.unknown, 0.4);
+        let none = (namer.unknown, Decider::LastAnswer);
+        let cases = [
             (1, 9999, vec![sure], (4, Decider::Depth(1))),
             (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
-            (2, 53, vec![weak, weak], dns),
+            (2, 53, vec![weak, weak], DNS),
             (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
             (10, 53, vec![weak; 5], (5, Decider::LastAnswer)),
-            (10, 53, vec![unknown; 5], dns),
-            (
-                10,
-                9999,
-                vec![unknown; 5],
-                (namer.unknown, Decider::LastAnswer),
-            ),
+            (10, 53, vec![unknown; 5], DNS),
+            (10, 9999, vec![unknown; 5], none),
             (0, 53, vec![], (NONE, Decider::Nothing)),
-        ] {
-            let mut answers = answers;
-            answers.resize(5, None);
-            assert_eq!(
-                namer.name(&flow(elements, port), &answers),
-                expected,
-                "{elements} {port} {answers:?}"
-            );
-        }
-        let midstream = Flow {
-            is_asked: false,
-            is_midstream: true,
-            ..flow(3, 53)
-        };
-        assert_eq!(namer.name(&midstream, &[None; 5]), (NONE, Decider::Nothing));
+        ];
+        assert_names(&namer, &cases);
+    }
+
+    /// An answer contradicts a port from 0.93 on after 2 and 10 elements, and never after the others.
+    #[test]
+    fn a_port_names_a_flow_unless_an_answer_contradicts_it() {
+        let namer = namer(true);
+        let (sure, weak) = (answer(4, 4, 0.96), answer(5, 5, 0.8));
+        let unknown = answer(5, namer.unknown, 0.96);
+        let cases = [
+            (0, 53, vec![], DNS),
+            (1, 53, vec![sure], DNS),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (
+                2,
+                53,
+                vec![weak, unknown],
+                (namer.unknown, Decider::Depth(2)),
+            ),
+            (10, 53, vec![weak; 5], DNS),
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+        ];
+        assert_names(&namer, &cases);
     }
 
     #[test]

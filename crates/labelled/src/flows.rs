@@ -296,7 +296,7 @@ pub(crate) mod tests {
                     6,80,2,,HTTP,dpi\n\
                     6,80,2,300,,dpi\n\
                     6,80,2,300,HTTP,port\n\
-                    6,80,194,300,Zabbix,dpi\n";
+                    6,8000,194,300,Zabbix,dpi\n";
         let flows = read(text, "label").unwrap();
         let expected = RowCounts {
             rows: 7,
@@ -311,11 +311,9 @@ pub(crate) mod tests {
         assert_eq!(flows.other_labels["Zabbix"], 1);
         assert_eq!(Some(flows.flows[4].class), flows.outlier);
         assert_eq!(flows.series(0)[..3], [60.0, -70.0, 0.0]);
-        // Nobody knows the server of the flow that began mid-stream.
-        assert_eq!(
-            [flows.context(1), flows.context(2)],
-            [[6.0, 80.0], [6.0, 0.0]]
-        );
+        // The model is not told of a port that names the flow, and nobody knows the server of the one that began mid-stream.
+        let contexts = [1, 2, 4].map(|at| flows.context(at));
+        assert_eq!(contexts, [[6.0, 0.0], [6.0, 0.0], [6.0, 8000.0]]);
         assert!(flows.groups.is_none());
     }
 

@@ -76,12 +76,14 @@ def walk(flows, probabilities, depths, confidences, min_confidence, port_guess, 
         top, guess = found.max(axis=1), found.argmax(axis=1)
         asked = open_ & (flows.counts >= depth)
         last, last_top = np.where(asked, guess, last), np.where(asked, top, last_top)
-        sure = asked & (top >= level) & (guess != outlier(flows))
+        # An answer below min_confidence is unknown, which is never sure.
+        sure = asked & (top >= max(level, min_confidence)) & (guess != outlier(flows))
         answer[sure], kind[sure] = guess[sure], f"depth {depth}"
     weak = (kind == "nothing") & (last != outlier(flows)) & (last_top >= min_confidence)
-    # The last answer stands against a port, unless it is unknown; that of a single depth stands whatever it is.
+    # The last answer stands against a port, unless it is unknown; that of a single depth stands whatever it is. A port says nothing of a
+    # flow without an element.
     whole = flows.counts >= depths[-1]
-    by_port = (kind == "nothing") & (port_guess >= 0) & ~(whole & (weak | (len(depths) == 1)))
+    by_port = (kind == "nothing") & (port_guess >= 0) & (flows.counts > 0) & ~(whole & (weak | (len(depths) == 1)))
     answer[weak], kind[weak] = last[weak], "not sure"
     answer[by_port], kind[by_port] = port_guess[by_port], "port"
     return answer, kind

@@ -176,7 +176,8 @@ def test_the_walk_through_the_depths_is_that_of_the_data_path():
         ((weak, weak), 1, 1, 1, "port"),  # an earlier one does not
         ((weak, weak), 1, -1, 0, "not sure"),
         ((0.6 * a + 0.4 * b,) * 2, 2, -1, -1, "nothing"),
-        ((a, a), 0, 1, 1, "port"),
+        ((a, a), 1, 1, 0, "depth 1"),
+        ((weak, weak), 0, 1, -1, "nothing"),  # a port says nothing of a flow without an element
     ]
     answers, counts, ports, classes, kinds = zip(*flows)
     seen = SimpleNamespace(classes=np.zeros(len(flows), int), counts=np.array(counts), outlier=2)
@@ -185,4 +186,7 @@ def test_the_walk_through_the_depths_is_that_of_the_data_path():
     assert (tuple(found[0]), tuple(found[1])) == (classes, kinds)
     # Of a model with a single depth the answer stands, whatever it is.
     found = calibrate.walk(seen, by_depth, (2,), [0.9], 0.7, np.array(ports))
-    assert tuple(found[0]) == (0, 0, -1, -1, 0, 1, -1, -1, 1)
+    assert tuple(found[0]) == (0, 0, -1, -1, 0, 1, -1, -1, 1, -1)
+    # No answer below min_confidence is sure, whatever a depth asks for.
+    found = calibrate.walk(seen, by_depth, (2,), [0.5], 0.7, np.array(ports))
+    assert (found[0][7], found[1][7]) == (-1, "nothing")

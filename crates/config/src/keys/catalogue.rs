@@ -203,8 +203,8 @@ keys! {
             "whether packets of labelled flows get the DSCP of their label"
             => |d, s| draft::tag_mode(s, &mut d.tag);
         TagDscp: live "tag.dscp", Kind::Map(Entry::Dscp),
-            "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", QUIC = \"AF11\", SNMP = \"CS2\", NTP = \"CS2\", \
-             MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63",
+            "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", SNMP = \"CS2\", NTP = \"CS2\", MQTT = \"CS2\", \
+             NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63",
             "label or taxonomy to DSCP; labels not named here leave packets as they are; a table in a file replaces the built-in one"
             => |d, s| draft::dscp_rules(s, &mut d.tag.dscp);
 
@@ -225,8 +225,8 @@ keys! {
             "how many marks may wait to be written; more are dropped and counted"
             => |d, s| s.put(&mut d.mark.queue);
         MarkClass: live "mark.class", Kind::Map(Entry::Mark),
-            "{ TLS = 0x1000000, HTTP = 0x2000000, QUIC = 0x3000000, DNS = 0x4000000, SSH = 0x5000000, SNMP = 0x6000000, \
-             NetBIOS = 0x7000000, MQTT = 0x8000000, NTP = 0x9000000 }", "bits of the connection mark, within mark.mask",
+            "{ TLS = 0x1000000, HTTP = 0x2000000, DNS = 0x4000000, SSH = 0x5000000, SNMP = 0x6000000, NetBIOS = 0x7000000, \
+             MQTT = 0x8000000, NTP = 0x9000000 }", "bits of the connection mark, within mark.mask",
             "label or taxonomy to bits of the connection mark; labels not named here leave connections as they are; a table in \
              a file replaces the built-in one"
             => |d, s| draft::mark_rules(s, &mut d.mark.class);

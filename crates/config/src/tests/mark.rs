@@ -19,7 +19,7 @@ fn marks_are_bits_as_rules_see_them() {
     let mut marks: Vec<_> = built_in.iter().map(|entry| entry.mark).collect();
     marks.sort_unstable();
     marks.dedup();
-    assert_eq!(marks.len(), 9);
+    assert_eq!(marks.len(), 8);
 
     let file = "[mark]\nmask = 0x7\n[mark.class]\nTLS = 0x5\nDNS = 2";
     let (config, effective) = load(file, &[], &["mark.class.DNS=0x3"]).unwrap();

@@ -114,7 +114,7 @@ fn labels_of_the_first_task_are_those_of_the_sections() {
         let rules = mark.rules_of(task).into_iter();
         rules.filter_map(|rule| rule.action.mark).collect()
     };
-    assert_eq!((bits(0).len(), bits(1).len(), bits(2).len()), (9, 2, 0));
+    assert_eq!((bits(0).len(), bits(1).len(), bits(2).len()), (8, 2, 0));
     assert_eq!((bits(1)[1].bits, bits(1)[1].mask), (0x2_0000, 0x3_0000));
     assert_eq!(mark.rules_of(0), mark.rules());
     let origin = &mark.rules_of(1)[0].origin;

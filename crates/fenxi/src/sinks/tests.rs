@@ -77,7 +77,12 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
     let dir = tempfile::tempdir().unwrap();
     let (socket, file) = (dir.path().join("labels"), dir.path().join("flows.jsonl"));
     let reader = UnixDatagram::bind(&socket).unwrap();
-    let sets = ["accel.devices=[\"simulated\"]".to_owned()];
+    // A model that labels each flow once.
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10");
+    let sets = [
+        "accel.devices=[\"simulated\"]".to_owned(),
+        format!("model.path={model}"),
+    ];
     let config = Sources::named(None, &sets).load().unwrap().config;
     let tasks = OpenTask::open_all(&config, None).unwrap();
     let options = FlowOptions {

@@ -113,7 +113,7 @@ fn draw(
    │
   {flow_managers:<23} {flows} flows{buckets}, {mib} MiB{each}; labels: {effect}
    │        ▲
-   │ ring   │ labels      after {depths} {elements}{slots}
+   │ ring   │ labels      {depths} {elements}{slots}
    ▼        │
   {analytics_managers:<23} {policy}; cache: {cache}
    │        ▲
@@ -161,10 +161,14 @@ fn by_mode(origin: Option<&Origin>) -> String {
     }
 }
 
-/// After how many elements the model is asked.
+/// After how many elements the model is asked, and whether ports name flows before that.
 fn depths(bundle: &Bundle) -> String {
+    let by_port = match bundle.is_ports_first() {
+        true => "by port at once, or ",
+        false => "",
+    };
     let depths = bundle.depths().iter().map(|it| it.elements.to_string());
-    depths.collect::<Vec<_>>().join(", ")
+    format!("{by_port}after {}", depths.collect::<Vec<_>>().join(", "))
 }
 
 /// What one element of a series is, in words.
