@@ -115,7 +115,7 @@ fn masks(config: &Config) -> impl Iterator<Item = u32> {
 }
 
 /// The mark of each behaviour as a word: one without bits of its own clears those of the others.
-fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] {
+pub fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] {
     let mask = mark.behaviour_mask();
     let word = |bits| Mark::to_word((mask != 0).then_some(Mark { bits, mask }));
     let mut words = [word(0); Behaviour::COUNT];

@@ -17,7 +17,7 @@ mod writer;
 pub use classes::ClassMarks;
 pub use control::Marks;
 #[cfg(test)]
-pub use control::class_marks;
+pub use control::{behaviour_words, class_marks};
 pub use netfilter::writer::StartError;
 pub use writer::probe;
 

@@ -7,7 +7,7 @@ use accel::Bundle;
 
 use super::change;
 use crate::sinks::connlabel::class_labels;
-use crate::sinks::mark::class_marks;
+use crate::sinks::mark::{behaviour_words, class_marks};
 use config::{KEYS_AND_DEVICES, Loaded, Sources};
 use dataplane::Error;
 use dataplane::bundle::{find_bundle, labels, open_bundle};
@@ -34,6 +34,7 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
         || analytics_config(now, &before) != analytics_config(next, &after)
         || change::flow(now, &in_use)? != change::flow(next, &in_use)?
         || class_marks(now, &of_tasks)? != class_marks(next, &of_tasks)?
+        || behaviour_words(&now.mark) != behaviour_words(&next.mark)
         || class_labels(&now.connlabel, &labels)? != class_labels(&next.connlabel, &labels)?
         // Whatever the file is called, it is read again.
         || now.policy != next.policy
