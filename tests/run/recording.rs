@@ -292,7 +292,9 @@ fn position(body: &[u8], pattern: &[u8]) -> Option<usize> {
 /// What makes a replay differ is found, and where; a recording that breaks off is replayed up to there.
 #[test]
 fn a_replay_that_differs_says_so_and_a_torn_one_goes_as_far_as_it_can() {
-    let Some(tapped) = Tapped::start("recbad", &[]) else {
+    // A model whose every answer is a flow's label.
+    let model = format!("model.path={}", common::bundle().display());
+    let Some(tapped) = Tapped::start("recbad", &["--set", &model]) else {
         return;
     };
     tapped.send();
