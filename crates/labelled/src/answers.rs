@@ -238,7 +238,10 @@ mod tests {
         Some(Answer { class, named, top })
     }
 
-    fn assert_names(namer: &Namer, cases: &[(usize, u16, Vec<Option<Answer>>, (u16, Decider))]) {
+    /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends with.
+    type Case = (usize, u16, Vec<Option<Answer>>, (u16, Decider));
+
+    fn assert_names(namer: &Namer, cases: &[Case]) {
         for (elements, port, answers, expected) in cases {
             let mut answers = answers.clone();
             answers.resize(5, None);
