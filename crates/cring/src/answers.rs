@@ -7,10 +7,10 @@
 //! 2. else the answer of the last depth, however sure it is;
 //! 3. else, when the flow ends, the answer of the greatest depth that has one.
 //!
-//! A flow that its port has named with its first packet has a label word more, in front of those of the depths. Its label is
+//! A flow that its port has named with its first packet has one more label word, before the words of its depths. Its label is
 //!
 //! 1. the answer of the least depth that contradicts the port: another class, and as sure as the depth asks for it;
-//! 2. else that of the port.
+//! 2. else the port's label.
 //!
 //! So the label depends on the flow's packets and the model alone, in whatever order answers come: a sure answer of a
 //! greater depth waits while that of a lesser one is on its way. Both walks decide by this: flow managers for packets and
@@ -253,7 +253,7 @@ mod tests {
             of(&[port, agrees, agrees, agrees]),
             Answers::Decided { depth: 0 }
         );
-        // Without a port's label the depths decide alone; that of a rule stands.
+        // Without a port's label the depths decide alone; a rule's label stands.
         assert_eq!(
             of(&[Label::Unlabelled, other]),
             Answers::Decided { depth: 1 }

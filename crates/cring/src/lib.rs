@@ -88,5 +88,5 @@ pub use slot::{FlowRef, Slot};
 /// Tasks that are asked of one flow, at most, each depth of one counted. Each has a label word of its own.
 pub const TASKS_MAX: usize = 8;
 
-/// Label words of one flow, at most: those of the depths, and one for each task that ports name flows for.
+/// Label words of one flow, at most: one for each depth, and one for each task whose ports name flows.
 pub const WORDS_MAX: usize = 2 * TASKS_MAX;

@@ -153,7 +153,7 @@ struct FlowTap {
 impl Sink for FlowTap {
     /// Never waits: where the control thread is behind, the record is left out.
     fn record(&mut self, record: &Record) {
-        // The table has the behaviours of its flows, and records those of the others.
+        // The table has the behaviour of a live flow, and the record the behaviour of a flow that has ended.
         if self.records.is_full() || matches!(record, Record::Behaviour(_)) {
             return;
         }
