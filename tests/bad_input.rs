@@ -4,27 +4,14 @@
 //! One file per kind: captures, packets, models and the ONNX Runtime library, configurations,
 //! outputs, signals.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+use crate::common;
 
-mod common;
-
-#[path = "bad_input/captures.rs"]
 mod captures;
-#[path = "bad_input/configs.rs"]
 mod configs;
-#[path = "bad_input/library.rs"]
 mod library;
-#[path = "bad_input/models.rs"]
 mod models;
-#[path = "bad_input/outputs.rs"]
 mod outputs;
-#[path = "bad_input/packets.rs"]
 mod packets;
-#[path = "bad_input/signals.rs"]
 mod signals;
 
 use common::Finished;

@@ -1,13 +1,7 @@
 //! `fenxi check --deep` on interfaces that each test makes in a network namespace: what is wrong is found, the line that it
 //! prints mends it, and a fenxi that runs does not notice. Skipped by name without root or the programs.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use serde_json::Value;
 

@@ -1,27 +1,14 @@
 //! The commands and the options of `replay`, each through the real binary: what they print, and
 //! with which exit code they end.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+use crate::common;
 
-mod common;
-
-#[path = "commands/bench.rs"]
 mod bench;
-#[path = "commands/config.rs"]
 mod config;
-#[path = "commands/devices.rs"]
 mod devices;
-#[path = "commands/model.rs"]
 mod model;
-#[path = "commands/profile.rs"]
 mod profile;
-#[path = "commands/replay.rs"]
 mod replay;
-#[path = "commands/replay_rules.rs"]
 mod replay_rules;
 
 use std::ffi::OsStr;

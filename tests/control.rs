@@ -1,22 +1,11 @@
 //! The control plane end to end: a paced replay that is looked at from outside while it runs and when it is done.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+use crate::common;
 
-mod common;
-
-#[path = "control/ctl.rs"]
 mod ctl;
-#[path = "control/http.rs"]
 mod http;
-#[path = "control/metrics.rs"]
 mod metrics;
-#[path = "control/seeing.rs"]
 mod seeing;
-#[path = "control/tasks.rs"]
 mod tasks;
 
 use std::collections::BTreeMap;

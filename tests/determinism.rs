@@ -5,12 +5,7 @@
 //! batch hangs on the scheduler, so every run here is another draw. With the prefix
 //! cache on, batches decide which flows hit; those, and only those, may differ.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,12 +1,7 @@
 //! Devices that fail and models that are exchanged, while a capture is replayed: the packets go on, and every series has
 //! exactly one fate.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::path::Path;
 

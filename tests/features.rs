@@ -6,13 +6,7 @@
 //! signed lengths and inter-arrival times. Two more ask for all features of 32 elements; their model
 //! is never run.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
-#[path = "features/reference.rs"]
+use crate::common;
 mod reference;
 
 use std::path::{Path, PathBuf};

@@ -1,13 +1,7 @@
 //! What may hang costs neither traffic nor control: models that do not end, files that do not come. In network namespaces;
 //! skipped by name without root.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::fs;
 use std::io::{Read, Write};

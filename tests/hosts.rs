@@ -1,12 +1,7 @@
 //! Hosts get the names of their devices, in captures of devices that are known; and a host's name depends on the packets
 //! and the model alone.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::fs;

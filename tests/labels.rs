@@ -6,12 +6,7 @@
 //! signs, the order within batches, which flow a result belongs to. In fp32 and in int8.
 //! Flows that begin mid-stream have a label only where the bundle says so.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

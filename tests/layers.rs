@@ -1,8 +1,6 @@
 //! The house keeps its shape: which crate may know which, what the data plane must not know, and no two modules of a crate that
 //! import each other.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,12 +5,7 @@
 //! number, and whether a flow that was silent at the end of the capture ended as `idle` or by `drain`, since a flow manager
 //! knows the time from its own packets only.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,13 +1,7 @@
 //! fenxi opens no file that it was not told to open, and contacts nobody. Neither does ONNX Runtime, whose builds have had a
 //! telemetry client since 1.29 (docs/operations.md). strace watches; the home and cache folders stay empty.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};

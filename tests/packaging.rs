@@ -1,12 +1,7 @@
 //! What ships around the program: units that systemd takes and that are hardened, alert rules that fire, and no metric
 //! named that is not there.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

@@ -8,12 +8,7 @@
 //!
 //! Link headers that etherparse does not know (PPPoE, MPLS, more than three tags) are skipped
 //! for it by what our parser found, so that the rest is compared all the same.
-#![allow(
-    clippy::expect_used,
-    reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

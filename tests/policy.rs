@@ -1,16 +1,8 @@
 //! `fenxi policy`: files of rules through the real binary.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+use crate::common;
 
-mod common;
-
-#[path = "policy/docs.rs"]
 mod docs;
-#[path = "policy/hostile.rs"]
 mod hostile;
 
 use std::fs;

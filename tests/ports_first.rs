@@ -2,12 +2,7 @@
 //!
 //! The bundle is the shipped one with `contradiction` in its manifest. `scripts/check_labels.py` says what each label should be.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

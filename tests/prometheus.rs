@@ -2,13 +2,7 @@
 //! has something to show, and what Prometheus has in the end is what the summary says. Skipped by name without Prometheus,
 //! the live part also without root.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -4,12 +4,7 @@
 //! shown to refuse lines that are wrong; the pages name what is printed, and nothing
 //! else.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 

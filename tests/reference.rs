@@ -10,13 +10,7 @@
 //! than the largest capture has: the default of a million takes its memory at the
 //! start, and would take most of this test's time.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
-#[path = "reference/extractor.rs"]
+use crate::common;
 mod extractor;
 
 use std::collections::BTreeMap;

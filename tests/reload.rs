@@ -1,12 +1,6 @@
 //! Reloads, confirmed or not, and other models under live traffic, in a network namespace. Skipped by name without root.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::fs;
 use std::net::UdpSocket;

@@ -2,13 +2,7 @@
 //! what one accepts the other accepts. Every section of the configuration takes part. In a network namespace, so as root;
 //! skipped by name without.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::fs;

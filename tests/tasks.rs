@@ -4,12 +4,7 @@
 //! it, if it is asked about the flow at all. Which flows it is asked about is worked out here, from what the one-task runs say,
 //! and not by the program.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-mod common;
+use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

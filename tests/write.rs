@@ -5,15 +5,8 @@
 //! other. Which these are is worked out here anew, from the bytes of the input and the flow records.
 //! Most runs take the simulated device, whose labels are many and need no library.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+use crate::common;
 
-mod common;
-
-#[path = "write/expected.rs"]
 mod expected;
 
 use std::collections::{HashMap, VecDeque};

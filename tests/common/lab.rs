@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -42,8 +43,11 @@ impl Lab {
                 return None;
             }
         }
+        // Two tests of one process may choose the same name.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mut lab = Lab {
-            prefix: format!("fenxi-{}-{test}", std::process::id()),
+            prefix: format!("fenxi-{}-{number}-{test}", std::process::id()),
             hosts: Vec::new(),
         };
         for host in hosts {

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::common::{Finished, SIMULATED, demo, demo_packets, fenxi, naming_hosts, run, skip};
-use crate::{PATIENCE, Served};
+use crate::control::{PATIENCE, Served};
 
 /// The reply to a line.
 fn ask(stream: &mut UnixStream, line: &str) -> Value {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::common::{SIMULATED, demo, fenxi, run};
-use crate::{PATIENCE, Served};
+use crate::control::{PATIENCE, Served};
 
 #[test]
 fn health_gives_its_reasons() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::{root, skip, sum};
-use crate::{Scrape, Served};
+use crate::control::{Scrape, Served};
 
 /// The balance is 0, and can be worked out from the other metrics.
 #[track_caller]

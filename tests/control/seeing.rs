@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::common::packets::{ETHERNET, capture, ethernet, ipv4, timed, udp};
 use crate::common::{demo, fenxi, has_onnxruntime, run, skip};
-use crate::{PATIENCE, Served};
+use crate::control::{PATIENCE, Served};
 
 /// A terminal that tmux keeps, gone with this.
 struct Terminal {

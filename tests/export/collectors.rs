@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common;
-use crate::messages::{Messages, tshark};
+use crate::export::messages::{Messages, tshark};
 
 /// Far more than a collector takes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
-use crate::messages::{Messages, tshark};
-use crate::{WATCH, generate};
+use crate::export::messages::{Messages, tshark};
+use crate::export::{WATCH, generate};
 
 /// A wire, and where it is not to be had `None`.
 fn lab(test: &str) -> Option<Lab> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::common;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
-use crate::{WATCH, generate};
+use crate::export::{WATCH, generate};
 
 /// A run with a socket of records, and a file of the same if asked for.
 fn start(lab: &Lab, dir: &Path, more: &[&str]) -> (Live, PathBuf) {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::common::lab::{Lab, skip};
 use crate::common::live::{Live, fenxi_on};
-use crate::{WATCH, common, generate};
+use crate::live::{WATCH, common, generate};
 
 /// Of a capability in a set of them.
 const NET_ADMIN: u64 = 1 << 12;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
-use crate::{WATCH, common, generate};
+use crate::live::{WATCH, common, generate};
 
 /// Lines of the log among what stands on stderr.
 fn lines(stderr: &str) -> Vec<&str> {

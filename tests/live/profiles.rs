@@ -103,7 +103,7 @@ fn a_profile_that_does_not_hold_is_said_and_stored_anew() {
     // A drift must last for some seconds of batches.
     let stored = "; the next start begins with that: ";
     for _ in 0..60 {
-        crate::generate(&lab, 1000, 500);
+        crate::live::generate(&lab, 1000, 500);
         if live.said(stored) > 0 {
             break;
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on, generate_on};
-use crate::{WATCH, common, common::packets, generate};
+use crate::live::{WATCH, common, common::packets, generate};
 
 /// A wire, and where it is not to be had `None`.
 fn lab(test: &str) -> Option<Lab> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::lab::Lab;
 use crate::common::live::Live;
-use crate::{WATCH, generate};
+use crate::live::{WATCH, generate};
 
 fn open_files(live: &Live) -> usize {
     let files = fs::read_dir(format!("/proc/{}/fd", live.pid())).unwrap();

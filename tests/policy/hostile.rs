@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::{Finished, fenxi, run};
-use crate::{Files, json};
+use crate::policy::{Files, json};
 
 /// `fenxi policy COMMAND FILE ARGS`, which may not map more memory than this, MiB.
 fn within(mib: u64, command: &str, file: &Path, args: &[&str]) -> Command {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::mark::{HOSTS, mark_at, start};
-use crate::traffic::{ask_udp, connect, talk};
+use crate::run::mark::{HOSTS, mark_at, start};
+use crate::run::traffic::{ask_udp, connect, talk};
 
 /// Bytes of a download.
 const DOWNLOAD: usize = 2_000_000;

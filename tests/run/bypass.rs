@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::lab::Lab;
-use crate::inline::{RIGHT, start};
+use crate::run::inline::{RIGHT, start};
 
 #[test]
 fn the_kernel_forwards_while_no_fenxi_does() {

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::lab::{Lab, Program};
 use crate::common::live::Live;
 use crate::common::packets;
-use crate::inline::LEFT;
+use crate::run::inline::LEFT;
 
 /// A tcpdump on a host.
 pub struct Listening<'a> {

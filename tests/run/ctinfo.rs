@@ -3,8 +3,8 @@
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::mark::{HOSTS, mark_at, start};
-use crate::traffic::{ask_udp, every_label};
+use crate::run::mark::{HOSTS, mark_at, start};
+use crate::run::traffic::{ask_udp, every_label};
 
 /// A flow with a label, whose connection has this mark from then on.
 fn labelled(lab: &Lab, live: &Live, mark: u32) -> [std::net::UdpSocket; 2] {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
-use crate::inline::{RIGHT, all_was_sent, start};
-use crate::traffic::ask_udp;
+use crate::run::inline::{RIGHT, all_was_sent, start};
+use crate::run::traffic::ask_udp;
 
 /// For 12 s: what waits for it gives up after 20.
 const HELD_UP: &str = "inject=openat:delay_enter=12000000:when=1";

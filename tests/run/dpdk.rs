@@ -26,12 +26,12 @@ mod present {
     use std::path::Path;
     use std::process::Command;
 
-    use crate::capture::{listen, seen};
     use crate::common::lab::Lab;
     use crate::common::live::Live;
     use crate::common::{self, fenxi, uninterrupted};
-    use crate::inline::{RIGHT, all_was_sent, tagged_flows};
-    use crate::traffic::{
+    use crate::run::capture::{listen, seen};
+    use crate::run::inline::{RIGHT, all_was_sent, tagged_flows};
+    use crate::run::traffic::{
         PROGRAMS, Servers, ask, ask_dns, ask_udp, assert_same_flows, connect, device, every_label,
         stream, talk,
     };

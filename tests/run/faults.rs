@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::backends::Over;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, WATCHDOG, fenxi_on};
 use crate::common::{self, Finished};
-use crate::traffic::{PROGRAMS, Servers, connect, send, stream};
+use crate::run::backends::Over;
+use crate::run::traffic::{PROGRAMS, Servers, connect, send, stream};
 
 /// How often something was said.
 fn said(finished: &Finished, text: &str) -> usize {

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
-use crate::traffic::{assert_same_flows, connect, device, flows, send, stream};
+use crate::run::traffic::{assert_same_flows, connect, device, flows, send, stream};
 
 const FIRST: [&str; 2] = ["--set", "io.capture=first"];
 /// The link type of Ethernet, and bytes of the shortest frame that veth takes with an IP header.

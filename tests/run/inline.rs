@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::backends::Over;
-use crate::capture::{Seen, listen, seen};
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::packets::{self, ETHERNET};
 use crate::common::{self, uninterrupted};
-use crate::traffic::{
+use crate::run::backends::Over;
+use crate::run::capture::{Seen, listen, seen};
+use crate::run::traffic::{
     PROGRAMS, Servers, ask, ask_dns, ask_udp, connect, every_label, send, stream, talk,
 };
 

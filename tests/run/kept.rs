@@ -13,7 +13,7 @@ use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::store::Store;
 use crate::common::{self, uninterrupted};
-use crate::traffic::ask_udp;
+use crate::run::traffic::ask_udp;
 
 /// Rings that hold what comes for 20 s at least, however long a start takes on this machine.
 const PATIENT: [&str; 6] = [

@@ -6,7 +6,7 @@ use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::packets;
 use crate::common::{self};
-use crate::traffic::{assert_same_flows, flows, send};
+use crate::run::traffic::{assert_same_flows, flows, send};
 
 const LAYOUTS: [(&[&str], usize); 4] = [
     (&["--set", "pipeline.layout=1:1:1"], 1),

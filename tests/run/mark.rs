@@ -9,7 +9,9 @@ use serde_json::Value;
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::traffic::{PROGRAMS, Servers, ask_dns, ask_udp, connect, device, every_label, stream};
+use crate::run::traffic::{
+    PROGRAMS, Servers, ask_dns, ask_udp, connect, device, every_label, stream,
+};
 
 pub const HOSTS: [&str; 2] = ["client", "server"];
 

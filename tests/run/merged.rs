@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::traffic::{assert_same_flows, device, flows};
+use crate::run::traffic::{assert_same_flows, device, flows};
 
 /// No packet is merged any more before it is seen, received or sent.
 pub const NO_OFFLOADS: &str = "tso off gso off gro off tx-udp-segmentation off";

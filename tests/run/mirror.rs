@@ -5,13 +5,13 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use crate::backends::Over;
-use crate::capture::{listen_on, seen_from};
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self, packets};
-use crate::inline::{self, LEFT, RIGHT};
-use crate::traffic::{ask, ask_udp, connect, patient_socket, stream, talk};
+use crate::run::backends::Over;
+use crate::run::capture::{listen_on, seen_from};
+use crate::run::inline::{self, LEFT, RIGHT};
+use crate::run::traffic::{ask, ask_udp, connect, patient_socket, stream, talk};
 
 const AF41: u8 = 34;
 /// Protocols of IP.

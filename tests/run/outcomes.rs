@@ -3,8 +3,8 @@
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
-use crate::mark::HOSTS;
-use crate::traffic::{connect, every_label, talk};
+use crate::run::mark::HOSTS;
+use crate::run::traffic::{connect, every_label, talk};
 
 /// The router's own rules: they count what has label 5, and what comes from an address in the set.
 const RULES: &str = "table inet act {

@@ -8,11 +8,11 @@ use packetio::{CaptureReader, Received, Rx, Selection};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::backends::Over;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, generate_on};
 use crate::common::{self};
-use crate::traffic::{send, transmit};
+use crate::run::backends::Over;
+use crate::run::traffic::{send, transmit};
 
 /// Flows of a load, with some 13 packets each: more than the rings hold.
 const FLOWS: u32 = 8000;

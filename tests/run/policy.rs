@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::capture::{listen, seen_from};
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self, uninterrupted};
-use crate::inline;
-use crate::mark;
-use crate::traffic::{patient_socket, talk};
+use crate::run::capture::{listen, seen_from};
+use crate::run::inline;
+use crate::run::mark;
+use crate::run::traffic::{patient_socket, talk};
 
 /// The simulated device gives flows of one server port whose first packets differ by a byte each all labels in turn.
 const LABELS: usize = 29;

@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self, Finished};
-use crate::inline;
-use crate::mark::HOSTS;
-use crate::traffic::{ask, ask_udp, assert_same_flows, connect, send, stream};
+use crate::run::inline;
+use crate::run::mark::HOSTS;
+use crate::run::traffic::{ask, ask_udp, assert_same_flows, connect, send, stream};
 
 /// What a summary says that depends on nothing but the recorded run, times to label among it.
 const SAME: [&str; 12] = [

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use crate::capture::{Seen, listen, seen as seen_in};
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::inline;
-use crate::mark;
-use crate::traffic::{ask, ask_udp, connect, every_label};
+use crate::run::capture::{Seen, listen, seen as seen_in};
+use crate::run::inline;
+use crate::run::mark;
+use crate::run::traffic::{ask, ask_udp, connect, every_label};
 
 /// Has it read the file again, which is now this; the keys that it applied, of tables their names.
 fn reload(live: &Live, file: &Path, config: &str) -> BTreeSet<String> {

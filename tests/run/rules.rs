@@ -6,13 +6,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::capture::{Seen, listen, seen};
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::inline::{self, LEFT, RIGHT};
-use crate::mark;
-use crate::traffic::{ask, ask_udp, patient_socket};
+use crate::run::capture::{Seen, listen, seen};
+use crate::run::inline::{self, LEFT, RIGHT};
+use crate::run::mark;
+use crate::run::traffic::{ask, ask_udp, patient_socket};
 
 /// AF11, AF41, EF (which every label has).
 const AF11: u8 = 10;

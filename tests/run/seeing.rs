@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::common::lab::Lab;
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::mark::{HOSTS, start};
-use crate::traffic::{PROGRAMS, Servers, ask, ask_udp, device, every_label};
+use crate::run::mark::{HOSTS, start};
+use crate::run::traffic::{PROGRAMS, Servers, ask, ask_udp, device, every_label};
 
 fn flows(live: &Live) -> Vec<Value> {
     let reply = live.ctl(&["flows", "--top", "100", "--json"]);

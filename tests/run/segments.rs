@@ -1,10 +1,10 @@
 //! Mode inline: what a sender left to the kernel to split (UDP_SEGMENT) arrives as the datagrams that it meant.
 
-use crate::capture::{listen, seen};
 use crate::common::lab::Lab;
 use crate::common::{packets, uninterrupted};
-use crate::inline::{RIGHT, all_was_sent, start, tagged_flows};
-use crate::traffic::patient_socket;
+use crate::run::capture::{listen, seen};
+use crate::run::inline::{RIGHT, all_was_sent, start, tagged_flows};
+use crate::run::traffic::patient_socket;
 
 /// Times that the sender hands the kernel many at once.
 const BATCHES: usize = 40;

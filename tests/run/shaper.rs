@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use crate::common::lab::{FOREIGN, Lab, Program, skip};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::mark::{HOSTS, mark_at, marks};
-use crate::traffic::{connect, stream};
+use crate::run::mark::{HOSTS, mark_at, marks};
+use crate::run::traffic::{connect, stream};
 
 const TOOLS: [&str; 2] = ["tc", "python3"];
 const LINE: &str = "5mbit";

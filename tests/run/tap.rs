@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::common::lab::Lab;
 use crate::common::live::{Live, fenxi_on};
 use crate::common::{self};
-use crate::merged::{NO_OFFLOADS, WIRES};
-use crate::traffic::{
+use crate::run::merged::{NO_OFFLOADS, WIRES};
+use crate::run::traffic::{
     PROGRAMS, Servers, ask_dns, ask_udp, assert_same_flows, connect, device, flows, send, stream,
 };
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::live::Live;
 use crate::common::{self};
-use crate::mark::{HOSTS, marks};
-use crate::traffic::{PROGRAMS, Servers, ask_udp, connect, device, stream};
+use crate::run::mark::{HOSTS, marks};
+use crate::run::traffic::{PROGRAMS, Servers, ask_udp, connect, device, stream};
 
 /// Bits of each task, each label its number and one more in them.
 const SHIFTS: [(&str, u32); 2] = [("protocol", 24), ("app", 16)];

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::common;
 use crate::common::lab::{Lab, Program};
 use crate::common::live::Live;
-use crate::mark;
-use crate::traffic::{ask_udp, every_label, send};
+use crate::run::mark;
+use crate::run::traffic::{ask_udp, every_label, send};
 
 /// System calls of a thread that rests.
 const REST: &str = "ppoll,futex,clock_nanosleep";

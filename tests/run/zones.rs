@@ -2,8 +2,8 @@
 
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::{self};
-use crate::mark::{HOSTS, mark_at, start};
-use crate::traffic::{ask_udp, every_label};
+use crate::run::mark::{HOSTS, mark_at, start};
+use crate::run::traffic::{ask_udp, every_label};
 
 /// All connections of the router are in zone 7.
 const ZONE: &str = "table inet zone {

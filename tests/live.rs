@@ -1,18 +1,13 @@
-//! Records for others: IPFIX, as collectors decode it, and JSON Lines for programs that connect to a socket.
+//! What a live run writes: records and the log, in network namespaces with veth pairs that each test makes and removes.
+//! Skipped by name without root or the programs.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+use crate::common;
 
-#[path = "../common/mod.rs"]
-mod common;
-
-mod collectors;
-mod live;
-mod messages;
-mod readers;
+mod fence;
+mod log;
+mod profiles;
+mod records;
+mod sockets;
 
 use common::lab::Lab;
 use common::live::generate_on;

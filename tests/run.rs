@@ -1,15 +1,6 @@
 //! Live runs end to end, in network namespaces with veth pairs that each test makes and removes. Skipped by name without root
 //! or the programs.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 mod backends;
 mod behaviour;
 mod bypass;
