@@ -1,14 +1,16 @@
 //! Writes the bits of a class into connections.
 //!
-//! A batch is written in at most two sends: every tuple as the flow has it, then those that no connection has the other way
-//! round. These two are all there is to try. Before that it asks for the bits that the connections have, in the same two
-//! ways, and leaves those that have some: whoever set them, or fenxi before a restart, knew the connection from its beginning
-//! or decides otherwise on purpose. Between the question and the write lies less than a millisecond, in which nobody but a
-//! rule could come between.
+//! A batch is written in at most two sends: every tuple as the flow has it, then those that no
+//! connection has the other way round. What is still not found is tried once more a moment later:
+//! conntrack enters a connection only when its first packet has left, and a flow that its port
+//! names has its label before that. Before that it asks for the bits that the connections have, in
+//! the same two ways, and leaves those that have some: whoever set them, or fenxi before a restart,
+//! knew the connection from its beginning or decides otherwise on purpose. Between the question and
+//! the write lies less than a millisecond, in which nobody but a rule could come between.
 //!
-//! Conntrack keeps each connection by two tuples, that of its first packet as it came in and that of an answer as it will
-//! come in, and looks both up at once. A packet seen on any interface, before or after NAT, has one of these or the reverse
-//! of one.
+//! Conntrack keeps each connection by two tuples, that of its first packet as it came in and that
+//! of an answer as it will come in, and looks both up at once. A packet seen on any interface,
+//! before or after NAT, has one of these or the reverse of one.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -29,8 +31,8 @@ pub struct Wording {
     pub what: &'static str,
 }
 
-/// A socket by which connections can be changed, in the network namespace of the calling thread. `change` should change
-/// nothing.
+/// A socket by which connections can be changed, in the network namespace of the calling thread.
+/// `change` should change nothing.
 ///
 /// # Errors
 /// The capability or the kernel's part is not to be had.
@@ -80,10 +82,13 @@ pub fn writer(
         outcomes: Vec::with_capacity(BATCH),
     };
     move |batch, tally| {
+        let mut retries = Vec::new();
         if !overwrites.load(Ordering::Relaxed) {
             rounds.keep(batch, tally);
+            retries.extend(batch.extract_if(.., |update| !update.is_found));
         }
         rounds.write(batch, tally);
+        batch.append(&mut retries);
     }
 }
 
@@ -98,8 +103,9 @@ struct Rounds<F> {
 }
 
 impl<F: Fn(u64) -> Change> Rounds<F> {
-    /// Takes out of a batch the updates of connections that have bits, or that an update before it gives some, and those
-    /// that fail. What is left has the tuple by which its connection was found.
+    /// Takes out of a batch the updates of connections that have bits, or that an update before it
+    /// gives some, and those that fail. What is left has the tuple by which its connection was
+    /// found, or is to be tried again.
     fn keep(&mut self, batch: &mut Vec<Update>, tally: &Tally) {
         self.asked_for.clear();
         for is_last in [false, true] {
@@ -122,7 +128,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
                     return Some(Fate::Unanswered);
                 };
                 match outcome {
-                    Outcome::NotFound if !is_last => {
+                    Outcome::NotFound if !is_last || is_first_try(update) => {
                         update.tuple = update.tuple.reversed();
                         None
                     }
@@ -141,7 +147,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
         }
     }
 
-    /// Writes a batch and leaves it empty.
+    /// Writes a batch and leaves what is to be tried again.
     fn write(&mut self, batch: &mut Vec<Update>, tally: &Tally) {
         for is_last in [false, true] {
             if batch.is_empty() {
@@ -157,7 +163,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             conntrack::update(&mut self.socket, &self.requests, &mut self.outcomes);
             let mut outcomes = self.outcomes.iter();
             settle(batch, tally, |update| match outcomes.next() {
-                Some(Outcome::NotFound) if !is_last => {
+                Some(Outcome::NotFound) if !is_last || is_first_try(update) => {
                     update.tuple = update.tuple.reversed();
                     None
                 }
@@ -168,12 +174,18 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
     }
 }
 
+/// Whether this was the first try, after which there is another.
+fn is_first_try(update: &mut Update) -> bool {
+    !std::mem::replace(&mut update.is_retry, true)
+}
+
 fn change_of(change: &impl Fn(u64) -> Change, update: &Update) -> Change {
     let new = change(update.word);
     if update.clears { new.cleared() } else { new }
 }
 
-/// Whether the connection has what the label before wrote, or nothing, because that is in the same batch.
+/// Whether the connection has what the label before wrote, or nothing, because that is in the same
+/// batch.
 fn is_ours(connection: &Connection, update: &Update, change: &impl Fn(u64) -> Change) -> bool {
     if update.before == 0 {
         return false;
@@ -182,8 +194,8 @@ fn is_ours(connection: &Connection, update: &Update, change: &impl Fn(u64) -> Ch
     connection.is_as(&before) || !connection.is_changed_by(&before)
 }
 
-/// Whether an update before this one gives the connection bits that the change would replace. Those of another mask do not
-/// matter: labels of several tasks write bits of their own.
+/// Whether an update before this one gives the connection bits that the change would replace. Those
+/// of another mask do not matter: labels of several tasks write bits of their own.
 fn gets_some(asked_for: &[(u32, u128)], connection: u32, change: &Change) -> bool {
     let mut all = asked_for.iter();
     all.any(|&(id, mask)| id == connection && mask & change.mask() != 0)

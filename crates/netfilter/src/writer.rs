@@ -6,13 +6,14 @@
 //! What is written for a class stands in one atomic word for each class, so that it can change under way and whoever hands
 //! over a flow neither waits for a change nor sees half of one. What a word means is the function's business.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::conntrack::Tuple;
 use crate::counts::{Counts, Fate};
@@ -21,6 +22,13 @@ use crate::socket::BATCH;
 
 /// How often the thread looks for updates while they come often. A mark may be this late.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
+
+/// When an update that found no connection is tried again. Conntrack enters a connection when its first packet has passed
+/// the last hook, and a port may name the flow before that.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// The most updates that wait for this; those beyond are tried again at once.
+const RETRIES_MAX: usize = 4096;
 
 /// Why nothing can be written.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +77,8 @@ pub struct Update {
     pub asked: Instant,
     /// Connections: one has the tuple, and none of our bits.
     pub(crate) is_found: bool,
+    /// Connections: none had the tuple at the first try.
+    pub(crate) is_retry: bool,
 }
 
 impl Update {
@@ -81,6 +91,7 @@ impl Update {
             clears: false,
             asked: Instant::now(),
             is_found: false,
+            is_retry: false,
         }
     }
 }
@@ -109,8 +120,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread. `queue_length` updates may wait for it; `write` writes a batch, counts what became of it, and
-    /// leaves it empty.
+    /// Starts the thread. `queue_length` updates may wait for it; `write` writes a batch and counts what became of it;
+    /// what it leaves there is to be tried once more.
     ///
     /// # Errors
     /// There is no thread to be had.
@@ -211,10 +222,10 @@ impl Writer {
         usize::try_from(self.counts().waiting()).unwrap_or(0)
     }
 
-    /// The most that can be: in the queue, and in the thread's hands.
+    /// The most that can be: in the queue, to be tried again, and in the thread's hands.
     pub fn room(&self) -> usize {
         let queue = self.queue.as_ref().and_then(Sender::capacity);
-        queue.unwrap_or(0) + BATCH
+        queue.unwrap_or(0) + RETRIES_MAX + BATCH
     }
 }
 
@@ -234,23 +245,49 @@ fn write_all(
     tally: &Tally,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
-    while let Some(first) = next(queue) {
-        batch.push(first);
+    let mut retries = VecDeque::with_capacity(RETRIES_MAX);
+    loop {
+        let due = retries.front().map(|&(due, _)| due);
+        let first = next(queue, due);
+        let is_over = matches!(first, Err(RecvTimeoutError::Disconnected));
+        batch.extend(first);
         batch.extend(queue.try_iter().take(BATCH - 1));
-        write(&mut batch, tally);
+        if !batch.is_empty() {
+            write(&mut batch, tally);
+        }
+        let due = Instant::now() + RETRY_AFTER;
+        let room = batch.len().min(RETRIES_MAX - retries.len());
+        retries.extend(batch.drain(..room).map(|update| (due, update)));
+
+        let now = Instant::now();
+        while let Some(&(due, update)) = retries.front() {
+            if !is_over && due > now || batch.len() == BATCH {
+                break;
+            }
+            retries.pop_front();
+            batch.push(update);
+        }
+        if !batch.is_empty() {
+            write(&mut batch, tally);
+        }
+        if is_over && retries.is_empty() {
+            return;
+        }
     }
 }
 
-/// The next update, waited for; `None`: there will be no more. After a batch the thread looks once more by itself, because a
-/// thread that waits in the queue has to be woken by a flow worker, with a system call. It does not look in vain for long: a
-/// look costs about what being woken does.
-fn next(queue: &Receiver<Update>) -> Option<Update> {
-    match queue.try_recv() {
-        Ok(update) => return Some(update),
-        Err(TryRecvError::Disconnected) => return None,
-        Err(TryRecvError::Empty) => std::thread::sleep(LOOK_EVERY),
+/// The next update, waited for until one is `due` to be tried again. After a batch the thread looks once more by itself,
+/// because a thread that waits in the queue has to be woken by a flow worker, with a system call. It does not look in vain for
+/// long: a look costs about what being woken does.
+fn next(queue: &Receiver<Update>, due: Option<Instant>) -> Result<Update, RecvTimeoutError> {
+    if let Ok(update) = queue.try_recv() {
+        return Ok(update);
     }
-    queue.recv().ok()
+    std::thread::sleep(LOOK_EVERY);
+    match due {
+        Some(due) => queue.recv_deadline(due),
+        None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    }
 }
 
 /// Counts the fates of updates at the moment at which they are known, and takes them out of a batch.

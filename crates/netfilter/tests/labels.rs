@@ -7,6 +7,7 @@ mod common;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use common::lab::Lab;
 use common::settled;
@@ -36,12 +37,11 @@ fn lab(test: &str) -> Option<Lab> {
     Some(lab)
 }
 
-/// A word, and the tuple of the connection that it makes; the sockets live on.
-fn speak(lab: &Lab) -> ([UdpSocket; 2], Tuple) {
+/// Two sockets, and the tuple of the connection that the first word makes.
+fn sockets(lab: &Lab) -> ([UdpSocket; 2], Tuple) {
     lab.on("host", || {
         let [near, far] = [0; 2].map(|port| UdpSocket::bind(("127.0.0.1", port)).unwrap());
         near.connect(far.local_addr().unwrap()).unwrap();
-        near.send(b"word").unwrap();
         let [source, destination] = [&near, &far].map(|socket| {
             let address = socket.local_addr().unwrap();
             (address.ip(), address.port())
@@ -54,6 +54,13 @@ fn speak(lab: &Lab) -> ([UdpSocket; 2], Tuple) {
         };
         ([near, far], tuple)
     })
+}
+
+/// The same after a word; the sockets live on.
+fn speak(lab: &Lab) -> ([UdpSocket; 2], Tuple) {
+    let (sockets, tuple) = sockets(lab);
+    sockets[0].send(b"word").unwrap();
+    (sockets, tuple)
 }
 
 /// A writer whose word n is label n - 1, in place of all labels under the mask.
@@ -163,4 +170,21 @@ fn a_label_changes_no_bit_of_another_writer_and_rules_match_it() {
     let (_sockets, other) = speak(&lab);
     keeping.set(other, 1);
     assert_eq!(settled(&keeping).written, 1, "label 100 is not ours");
+}
+
+/// As for a flow that its port names while its first packet is still on its way through the router.
+#[test]
+fn a_connection_that_begins_right_after_its_label_gets_it() {
+    let Some(lab) = lab("early") else { return };
+    lab.run("host", "nft add rule inet t c ct label 5 counter");
+    for overwrites in [false, true] {
+        let writer = writer(&lab, u128::MAX, overwrites);
+        let (sockets, tuple) = sockets(&lab);
+        writer.set(tuple, 3);
+        // The first try is over, and the second not yet due, on any machine that is not very slow.
+        std::thread::sleep(Duration::from_millis(3));
+        sockets[0].send(b"word").unwrap();
+        let counts = settled(&writer);
+        assert_eq!((counts.written, counts.not_found), (1, 0), "{counts:?}");
+    }
 }
