@@ -43,6 +43,7 @@ pub enum Verdict {
     /// UDP length below 8.
     UdpLength,
     /// Its flow belongs to another interface, where the packet was seen as well.
+    /// (Reading incoming packets only would lose half of each flow whose addresses are translated.)
     SeenElsewhere,
     /// It was counted in the kernel and not walked.
     Counted,

@@ -2,6 +2,10 @@
 //!
 //! While no process runs, the kernel goes on filling a ring. So frames are late but not lost, as long as the ring has room: for
 //! its bytes, and for at least as many block timeouts as it has blocks.
+//!
+//! The next process finds its place in the blocks' descriptors: the kernel numbers the blocks, and the
+//! reader notes, in a word that the kernel does not read, how many frames of a block it has processed.
+//! It does so between two bursts, by a single store, so a process that is killed repeats one burst.
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -33,8 +33,8 @@ pub use padding::run as padding;
 pub use swap::run as swap;
 pub use throughput::run as analytics;
 
-/// The model of these experiments, and its int8 form: a 1D-CNN over ten lengths, as in the paper. Figures in SPECIFICATION
-/// were measured with it.
+/// The models of these experiments: a 1D-CNN over ten lengths, as in the paper, and its int8 form.
+/// Figures in MEASUREMENTS.md were measured with them.
 const MODELS: [&str; 2] = ["models/app-id-k10", "models/app-id-k10-int8"];
 /// Slots of the ring; the default of the configuration.
 const SLOTS: usize = 4096;

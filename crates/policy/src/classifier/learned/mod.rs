@@ -9,6 +9,10 @@
 //!
 //! The index is a hint with a proven bound: each filter of the bucket is held against all fields of the key. It does not change
 //! after it was built, so what is added later stays with the remainder until the next training.
+//!
+//! It differs from the papers where that measured better: nets are fitted, not trained by descent
+//! (`fit`); an iSet may be ordered by the first bits of both addresses; a bucket closes at 8 filters,
+//! one comparison of vectors; gates, guards and least ranks keep look-ups out of memory nobody asked for.
 
 mod block;
 mod fit;
