@@ -9,7 +9,7 @@ import sys
 from . import inputs
 from .errors import USAGE, Refusal
 
-SPLITS = ("capture", "host", "day", "source", "flow")
+SPLITS = ("capture", "host", "day", "label-day", "source", "flow")
 
 
 class Parser(argparse.ArgumentParser):
@@ -216,8 +216,9 @@ def options_of(args):
     )
 
 
-def fit(args):
-    from . import bundle, data, fit, oddports, table
+def flows_and_options(args):
+    """What `fit` learns from, and how."""
+    from . import data, oddports, table
 
     if args.k and args.depths:
         raise Refusal("give --k or --depths, not both", USAGE)
@@ -227,8 +228,7 @@ def fit(args):
         raise Refusal(f"--confidence: {len(args.confidence)} numbers for {len(depths)} depths", USAGE)
     if args.folds < 2:
         raise Refusal("--folds: give 2 or more", USAGE)
-    out, options, about = bundle.new_folder(args.out), options_of(args), text_of(args.about)
-    outlier = None if args.outlier == "none" else args.outlier
+    options, outlier = options_of(args), None if args.outlier == "none" else args.outlier
     flows = data.load(args.tables, input, args.label_column, args.join, args.split_by, args.classes and list(args.classes),
                       args.min_flows, args.min_sources, outlier, args.also_split_by, table.note)
     if args.foreign:
@@ -242,6 +242,14 @@ def fit(args):
         strange = [n for n in labels if n not in flows.names]
         if strange:
             raise Refusal(f"{option} {','.join(strange)}: no such label; known are {', '.join(flows.names)}", USAGE)
+    return flows, options
+
+
+def fit(args):
+    from . import bundle, fit
+
+    out, about = bundle.new_folder(args.out), text_of(args.about)
+    flows, options = flows_and_options(args)
     fit.run(flows, options, args.split_by, out, args.name or out.name, args.model_version, args.shown, about)
     for folder in filter(None, (out, options.int8)):
         print(f"{folder}: written; fenxi model check {folder}")

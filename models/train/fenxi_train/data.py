@@ -95,9 +95,9 @@ def load(paths, input, column="label", joined=(), split="capture", classes=None,
     numbers = np.array([index.get(n, len(names) - 1) for n in labels])
     flows = Flows(
         input, series, table.context(read, input, np.zeros(len(series), bool)), counts, table.midstream(read), numbers,
-        names, taxonomies(names, labels, read), groups.of(read, split), np.array(table.ports(read)), labels,
+        names, taxonomies(names, labels, read), groups.of(read, split, labels), np.array(table.ports(read)), labels,
         np.array([r.get("device") or r.get("src", "") for r in read.rows]), np.array([r["source"] for r in read.rows]),
-        groups.of(read, second_split or split),
+        groups.of(read, second_split or split, labels),
     )
     return flows
 

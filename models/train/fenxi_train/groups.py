@@ -1,7 +1,7 @@
 """What must stay on one side of a split, and the folds made of it.
 
 Flows of one capture resemble each other, so a split by random flows mostly asks "have I seen this capture?".
-Rows are split by capture, host, day or source; captures in which the same conversation was recorded stay together.
+Rows are split by capture, host, day, a label's day or source; captures in which the same conversation was recorded stay together.
 Random flows are held out only on request, where a label was recorded once.
 """
 
@@ -18,9 +18,11 @@ FLOW_PARTS = 20
 SAME_START = datetime.timedelta(seconds=1)  # the clocks of two captures may differ by this
 
 
-def of(table, split):
-    """Name of the group that each row belongs to."""
+def of(table, split, labels=()):
+    """Name of the group that each row belongs to; `labels` are those of the rows, for a split by label-day."""
     rows = table.rows
+    if split == "label-day":
+        return label_days(table, labels)
     if split == "capture":
         if "capture" not in table.columns:
             raise Refusal("no column capture to split by: give --split-by host or day, or add the column", USAGE)
@@ -38,6 +40,15 @@ def of(table, split):
     if column is None:
         raise Refusal("no column first_us to split by day", USAGE)
     return np.array([start(table, i, column).date().isoformat() for i in range(len(rows))])
+
+
+def label_days(table, labels):
+    """A label's flows of one day.  Of a label with one day only, its captures, so that it is not held out whole."""
+    days, captures = of(table, "day"), of(table, "capture")
+    days_of = collections.defaultdict(set)
+    for label, day in zip(labels, days):
+        days_of[label].add(day)
+    return np.array([f"{n} {d if len(days_of[n]) > 1 else c}" for n, d, c in zip(labels, days, captures)])
 
 
 def start_column(table):
