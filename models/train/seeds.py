@@ -5,6 +5,7 @@ usage: seeds.py DEPTH SEED,SEED,... FIT-OPTIONS     those of fenxi-train fit wit
 For each seed and source: the flows that reach DEPTH, the share named by the answer there with p of --min-confidence and right of
 these, the same by the whole walk, the calibration error, and that of a perfectly calibrated model on as many flows (mean and
 95% quantile of 500 drawn ones). Last the share of --foreign flows with a name at DEPTH, each source left out of training in turn.
+It needs PYTHONPATH=models/train, and the packages of requirements.lock.
 """
 
 import dataclasses
@@ -58,9 +59,10 @@ def foreign_named(flows, options, depth, temperature):
     foreign, found = options.foreign, []
     projects = np.array([n.split("\0")[0] for n in foreign.sources])
     for project in sorted(set(projects)):
-        made = fit.trained(flows, dataclasses.replace(options, foreign=foreign.take(projects != project)))
-        rest = foreign.take((projects == project) & (foreign.counts >= depth) & ~foreign.midstream)
-        p = softmax(made.scores(flows.input.cut(rest.series, depth), rest.seen_context()) / temperature)
+        others = projects != project
+        made = fit.trained(flows, dataclasses.replace(options, foreign=foreign.take(others) if others.any() else None))
+        own = foreign.take(~others & (foreign.counts >= depth) & ~foreign.midstream)
+        p = softmax(made.scores(flows.input.cut(own.series, depth), own.seen_context()) / temperature)
         found.append((p.argmax(axis=1) != flows.outlier) & (p.max(axis=1) >= options.min_confidence))
     return np.concatenate(found)
 
