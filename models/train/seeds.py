@@ -1,11 +1,12 @@
-"""How well a model holds with other seeds: what `fenxi-train fit` would measure, and its names of foreign networks.
+"""How well a model holds with other seeds: what `fenxi-train fit` would measure, by seed and source.
 
-usage: seeds.py DEPTH SEED,SEED,... FIT-OPTIONS     those of fenxi-train fit without --out and --seed
+usage: seeds.py DEPTH SEED,SEED,... FIT-OPTIONS     those of fit without --out and --seed
 
-For each seed and source: the flows that reach DEPTH, the share named by the answer there with p of --min-confidence and right of
-these, the same by the whole walk, the calibration error, and that of a perfectly calibrated model on as many flows (mean and
-95% quantile of 500 drawn ones). Last the share of --foreign flows with a name at DEPTH, each source left out of training in turn.
-It needs PYTHONPATH=models/train, and the packages of requirements.lock.
+Of the flows that reach DEPTH: the share named by the answer there with p of --min-confidence, and
+right of these; the same by the whole walk; the calibration error, and that of perfectly calibrated
+models on as many flows (mean and 95% quantile of 500 drawn ones). Last the share of --foreign flows
+that get a name at DEPTH, each source left out of training in turn.
+It needs PYTHONPATH=models/train and the packages of requirements.lock.
 """
 
 import dataclasses
@@ -40,17 +41,24 @@ def held_out(flows, options, split, depth):
         temperatures[d] = calibrate.temperature(scores[d][long], flows.classes[long])
         probabilities[d] = softmax(scores[d] / temperatures[d])
     port_guess = ports.held_out(flows, folds, options.port_precision)
-    least, nothing = options.min_confidence, np.zeros(len(flows.classes), bool)
-    levels = calibrate.confidences(flows, probabilities, flows.input.depths, options.precision, least, nothing)
-    answer, _ = calibrate.walk(flows, probabilities, flows.input.depths, [max(v, least) for v in levels], least, port_guess)
+    least, none = options.min_confidence, np.zeros(len(flows.classes), bool)
+    levels = calibrate.confidences(
+        flows, probabilities, flows.input.depths, options.precision, least, none
+    )
+    levels = [max(v, least) for v in levels]
+    answer, _ = calibrate.walk(flows, probabilities, flows.input.depths, levels, least, port_guess)
     long = (flows.counts >= depth) & ~flows.midstream
     for source in ("all", *sorted(set(flows.sources[long]))):
         own = long & ((flows.sources == source) | (source == "all"))
         p, truth = probabilities[depth][own], flows.classes[own]
         top, guess = p.max(axis=1), p.argmax(axis=1)
+        at_depth = shares((guess != flows.outlier) & (top >= least), guess == truth)
+        in_the_end = shares(answer[own] >= 0, answer[own] == truth)
         error, (mean, high) = metrics.calibration_error(guess == truth, top), perfect(top)
-        print(f"seed {options.seed}, {source}: {own.sum()} flows, answer {shares((guess != flows.outlier) & (top >= least), guess == truth)}, walk"
-              f" {shares(answer[own] >= 0, answer[own] == truth)}, ECE {error:.3f}, of a perfect model {mean:.3f}, {high:.3f}", flush=True)
+        print(
+            f"seed {options.seed}, {source}: {own.sum()} flows, answer {at_depth}, walk {in_the_end},"
+            f" ECE {error:.3f}, of a perfect model {mean:.3f}, {high:.3f}", flush=True,
+        )
     return temperatures[depth]
 
 
@@ -60,7 +68,8 @@ def foreign_named(flows, options, depth, temperature):
     projects = np.array([n.split("\0")[0] for n in foreign.sources])
     for project in sorted(set(projects)):
         others = projects != project
-        made = fit.trained(flows, dataclasses.replace(options, foreign=foreign.take(others) if others.any() else None))
+        taught = foreign.take(others) if others.any() else None
+        made = fit.trained(flows, dataclasses.replace(options, foreign=taught))
         own = foreign.take(~others & (foreign.counts >= depth) & ~foreign.midstream)
         p = softmax(made.scores(flows.input.cut(own.series, depth), own.seen_context()) / temperature)
         found.append((p.argmax(axis=1) != flows.outlier) & (p.max(axis=1) >= options.min_confidence))
@@ -75,7 +84,8 @@ def main(depth, seeds, *arguments):
         temperature = held_out(flows, options, args.split_by, int(depth))
         if options.foreign is not None:
             named = foreign_named(flows, options, int(depth), temperature)
-            print(f"seed {seed}, foreign: {len(named)} flows, named {named.mean():.4f}", flush=True)
+            share = f"{len(named)} flows, named {named.mean():.4f}"
+            print(f"seed {seed}, foreign: {share}", flush=True)
 
 
 if __name__ == "__main__":

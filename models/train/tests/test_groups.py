@@ -52,12 +52,14 @@ def test_a_second_split_leaves_out_what_it_cannot_score(fenxi_train, tmp_path):
 
 
 def test_a_label_keeps_some_of_its_days_and_one_of_a_single_day_some_of_its_captures(fenxi_train, tmp_path):
-    read = table.read_all([save(tmp_path / "t.csv", [{"capture": c, "first_us": int(day * 86.4e9)} for c, day in zip("aabbc", (1, 1, 2, 2, 2))],
-                                ["capture", "first_us"])])
+    day = 86_400_000_000
+    content = [{"capture": c, "first_us": d * day} for c, d in zip("aabbc", (1, 1, 2, 2, 2))]
+    read = table.read_all([save(tmp_path / "t.csv", content, ["capture", "first_us"])])
     found = groups.of(read, "label-day", ["lamp", "plug", "lamp", "plug", "kettle"])
-    assert found.tolist() == ["lamp 1970-01-02", "plug 1970-01-02", "lamp 1970-01-03", "plug 1970-01-03", "kettle c"]
-    content = save(tmp_path / "flows.csv", rows(120))
-    code, _, err = fenxi_train("fit", content, "--out", tmp_path / "b", "--k", "3", "--split-by", "label-day", *FAST)
+    first, second = "1970-01-02", "1970-01-03"
+    assert found.tolist() == [f"lamp {first}", f"plug {first}", f"lamp {second}", f"plug {second}", "kettle c"]
+    options = ("--out", tmp_path / "b", "--k", "3", "--split-by", "label-day", *FAST)
+    code, _, err = fenxi_train("fit", save(tmp_path / "flows.csv", rows(120)), *options)
     assert code == 0, err
     assert "held out by label-day" in (tmp_path / "b/CARD.md").read_text()
 
@@ -65,8 +67,11 @@ def test_a_label_keeps_some_of_its_days_and_one_of_a_single_day_some_of_its_capt
 def test_seeds_are_compared_and_foreign_flows_counted(tmp_path, capsys):
     import seeds
 
-    own, foreign = (save(tmp_path / f"{n}.csv", rows(60, seed=s)) for n, s in (("own", 1), ("foreign", 2)))
-    seeds.main("3", "1,2", own, "--foreign", foreign, "--model", "forest", "--trees", "3", "--k", "3", "--min-flows", "5", "--folds", "3")
+    own = save(tmp_path / "own.csv", rows(60))
+    foreign = save(tmp_path / "foreign.csv", rows(60, seed=2))
+    options = ("--model", "forest", "--trees", "3", "--k", "3", "--min-flows", "5", "--folds", "3")
+    seeds.main("3", "1,2", own, "--foreign", foreign, *options)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["seed 1, all", "seed 1, own", "seed 1, foreign", "seed 2, all", "seed 2, own", "seed 2, foreign"]
+    named = [f"seed {seed}, {what}" for seed in (1, 2) for what in ("all", "own", "foreign")]
+    assert [line.split(":")[0] for line in lines] == named
     assert "60 flows, answer" in lines[0] and "60 flows, named" in lines[2]
