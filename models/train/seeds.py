@@ -1,4 +1,4 @@
-"""How well a model holds with other seeds: what `fenxi-train fit` would measure, by seed and source.
+"""How well a model holds with other seeds: what `fenxi-train fit` measures, by seed and source.
 
 usage: seeds.py DEPTH SEED,SEED,... FIT-OPTIONS     those of fit without --out and --seed
 
@@ -56,8 +56,9 @@ def held_out(flows, options, split, depth):
         in_the_end = shares(answer[own] >= 0, answer[own] == truth)
         error, (mean, high) = metrics.calibration_error(guess == truth, top), perfect(top)
         print(
-            f"seed {options.seed}, {source}: {own.sum()} flows, answer {at_depth}, walk {in_the_end},"
-            f" ECE {error:.3f}, of a perfect model {mean:.3f}, {high:.3f}", flush=True,
+            f"seed {options.seed}, {source}: {own.sum()} flows, answer {at_depth}, walk"
+            f" {in_the_end}, ECE {error:.3f}, of a perfect model {mean:.3f}, {high:.3f}",
+            flush=True,
         )
     return temperatures[depth]
 
@@ -71,8 +72,10 @@ def foreign_named(flows, options, depth, temperature):
         taught = foreign.take(others) if others.any() else None
         made = fit.trained(flows, dataclasses.replace(options, foreign=taught))
         own = foreign.take(~others & (foreign.counts >= depth) & ~foreign.midstream)
-        p = softmax(made.scores(flows.input.cut(own.series, depth), own.seen_context()) / temperature)
-        found.append((p.argmax(axis=1) != flows.outlier) & (p.max(axis=1) >= options.min_confidence))
+        scores = made.scores(flows.input.cut(own.series, depth), own.seen_context())
+        p = softmax(scores / temperature)
+        named = p.argmax(axis=1) != flows.outlier
+        found.append(named & (p.max(axis=1) >= options.min_confidence))
     return np.concatenate(found)
 
 
