@@ -8,15 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 21] = [
+const MAY_KNOW: [(&str, &[&str]); 20] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
     ("rulefiles", &["policy"]),
-    ("protocol", &[]),
-    ("display", &["protocol"]),
+    ("console", &[]),
     ("ruleset", &[]),
     ("netfilter", &[]),
     ("ipfix", &[]),
@@ -69,8 +68,7 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "recording",
             "dataplane",
             "labelled",
-            "protocol",
-            "display",
+            "console",
             "ruleset",
             "ipfix",
             "broadcast",

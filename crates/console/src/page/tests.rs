@@ -1,6 +1,6 @@
 //! The page with hostile names, and without anything from elsewhere.
 
-use protocol::{HostRate, LabelRate, Losses, Point, TaskRow};
+use crate::protocol::{HostRate, LabelRate, Losses, Point, TaskRow};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! One moment of a run as lines of so many columns.
 
-use protocol::{FlowRow, RuleSums, TaskRow, Top};
+use crate::protocol::{FlowRow, RuleSums, TaskRow, Top};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use protocol::Point;
+use crate::protocol::Point;
 
 use crate::figures::grouped;
 use crate::text::html;

@@ -4,7 +4,7 @@ mod chart;
 
 use std::fmt::Write as _;
 
-use protocol::{FlowRow, Top};
+use crate::protocol::{FlowRow, Top};
 
 use crate::figures::{duration, grouped, scaled};
 use crate::text::html;

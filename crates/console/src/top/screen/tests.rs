@@ -1,6 +1,6 @@
 //! Screens of all sizes, with names as hostile as they come.
 
-use protocol::{DeviceLine, HostRate, LabelRate, Losses, RuleSums, TaskLabel};
+use crate::protocol::{DeviceLine, HostRate, LabelRate, Losses, RuleSums, TaskLabel};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! An explanation as text.
 
-use protocol::{Answer, Element, Explanation, Outcome, TaskPart};
+use crate::protocol::{Answer, Element, Explanation, Outcome, TaskPart};
 
 use crate::figures::{duration, grouped};
 use crate::text::{escape, left, right};

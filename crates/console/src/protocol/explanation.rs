@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::FlowRow;
+use super::FlowRow;
 
 /// All that is known about one flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

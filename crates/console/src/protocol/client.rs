@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Reply, Request};
+use super::{Reply, Request};
 
 /// Bytes of a reply, at most: 1024 flows take a tenth of it.
 const REPLY_MAX: u64 = 16 << 20;
