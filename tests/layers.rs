@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 20] = [
+const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
     ("cring", &[]),
@@ -16,10 +16,8 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
     ("policy", &[]),
     ("rulefiles", &["policy"]),
     ("console", &[]),
-    ("ruleset", &[]),
     ("netfilter", &[]),
     ("ipfix", &[]),
-    ("broadcast", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -69,9 +67,7 @@ const MAY_KNOW: [(&str, &[&str]); 20] = [
             "dataplane",
             "labelled",
             "console",
-            "ruleset",
             "ipfix",
-            "broadcast",
         ],
     ),
     (

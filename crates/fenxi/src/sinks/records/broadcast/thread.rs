@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::Shared;
-use crate::reader::Reader;
+use super::Shared;
+use super::reader::Reader;
 
 /// Pause when no connection can be taken, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Until the end: waits for readers that come, go, or can take more.
-pub(crate) fn serve(shared: &Shared, listener: &UnixListener) {
+pub(super) fn serve(shared: &Shared, listener: &UnixListener) {
     while !shared.is_ending.load(Ordering::Acquire) {
         wait(shared, listener);
         let _ = rustix::io::read(&shared.wake, &mut [0_u8; 8]);

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::Rule;
-use crate::bits::{Compared, Written};
+use super::Rule;
+use super::bits::{Compared, Written};
 
 /// What was read.
 pub struct Read {

@@ -1,7 +1,7 @@
 //! Rules of iptables, as `iptables-save` prints them (iptables-extensions(8)).
 
-use crate::Rule;
-use crate::bits::{Compared, Written};
+use super::Rule;
+use super::bits::{Compared, Written};
 
 pub fn read(program: &str, text: &str) -> Vec<Rule> {
     let mut table = "";

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 /// Whole lines, shared by all readers.
-pub(crate) struct Chunk {
+pub(super) struct Chunk {
     text: Vec<u8>,
     lines: u64,
 }
@@ -22,7 +22,7 @@ impl Chunk {
 }
 
 /// A connected reader.
-pub(crate) struct Reader {
+pub(super) struct Reader {
     stream: UnixStream,
     backlog: VecDeque<Arc<Chunk>>,
     /// Bytes in the backlog.

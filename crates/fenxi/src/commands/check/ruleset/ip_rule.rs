@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::bits::Compared;
-use crate::iptables::number;
-use crate::{Bits, Conflict};
+use super::bits::Compared;
+use super::iptables::number;
+use super::{Bits, Conflict};
 
 /// A rule that looks at the mark.
 #[derive(Debug, Clone)]

@@ -6,7 +6,6 @@
 //!
 //! Readers share the memory of what they have not read yet. A reader that has lost lines is told how many by a line of its
 //! own, at the place where they are missing.
-#![forbid(unsafe_code)]
 
 mod reader;
 mod thread;
