@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 18] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
     ("cring", &[]),
@@ -50,7 +50,6 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
             "recording",
         ],
     ),
-    ("labelled", &["cring", "accel", "flowmgr", "dataplane"]),
     (
         "fenxi",
         &[
@@ -65,7 +64,6 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
             "config",
             "recording",
             "dataplane",
-            "labelled",
             "console",
             "ipfix",
         ],

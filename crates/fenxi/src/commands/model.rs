@@ -1,10 +1,12 @@
-//! `fenxi model`: prints a bundle's manifest, checks its outputs, compares it with the bundle it was derived from, and
-//! scores it on labelled flows.
+//! `fenxi model`: prints a bundle's manifest, checks its outputs, compares it with the bundle it was
+//! derived from, and names labelled flows.
 
 mod bench;
+mod columns;
 mod compare;
 mod info;
 mod series;
+mod table;
 
 use std::path::Path;
 use std::time::Duration;

@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use accel::Bundle;
-use labelled::columns::Columns;
-use labelled::table::Table;
-
+use super::super::columns::Columns;
+use super::super::table::Table;
 use super::Samples;
 use crate::exit::Failure;
+use accel::Bundle;
 
 /// The label that a model without a column "unknown" may use for everything without a label of its own.
 const OTHER: &str = "other";

@@ -1,4 +1,4 @@
-//! The model's answers to flows, at each depth, and the names that the flows end with.
+//! The model's answers to flows at each depth, and the names that the flows end with.
 
 use std::fmt;
 
@@ -8,8 +8,7 @@ use cring::{Label, Source};
 use flowmgr::PortLabel;
 use flowmgr::depths::Depths;
 
-use crate::flows::{Flow, Flows};
-use crate::scores::{Answer, NONE};
+use super::flows::{Flow, Flows};
 use dataplane::bundle::{in_words, port_labels, series_tasks};
 
 /// Rows per batch.
@@ -18,12 +17,12 @@ pub const BATCH: usize = 256;
 /// The answer to each flow that is asked at a depth; none to the others.
 ///
 /// # Errors
-/// The device fails, or computes no probabilities.
+/// The device fails.
 pub fn at_depth(
     flows: &Flows,
     depth: usize,
     device: &mut dyn Device,
-) -> Result<Vec<Option<Answer>>, DeviceError> {
+) -> Result<Vec<Option<Classification>>, DeviceError> {
     let mut answers = vec![None; flows.flows.len()];
     let is_asked = |at: &usize| flows.flows[*at].is_asked && flows.flows[*at].elements >= depth;
     let asked: Vec<usize> = (0..flows.flows.len()).filter(is_asked).collect();
@@ -31,16 +30,8 @@ pub fn at_depth(
         // A device that takes a few sizes only gets the rest of the batch as zeros.
         let rows = device.sizes().fitting(batch.len()).unwrap_or(batch.len());
         fill(flows, batch, depth, rows, device);
-        let results = run(device, rows)?;
-        let outputs = device.probabilities();
-        let columns = flows.classes.len();
-        for ((&at, result), row) in batch.iter().zip(results).zip(outputs.chunks_exact(columns)) {
-            let class = likeliest(row);
-            answers[at] = Some(Answer {
-                class: class as u16,
-                named: result.class,
-                top: row[class],
-            });
+        for (&at, result) in batch.iter().zip(run(device, rows)?) {
+            answers[at] = Some(result);
         }
     }
     Ok(answers)
@@ -76,11 +67,6 @@ fn run(device: &mut dyn Device, rows: usize) -> Result<Vec<Classification>, Devi
     }
 }
 
-/// The column of the largest value; of equal ones the first, as devices have it.
-pub fn likeliest(row: &[f32]) -> usize {
-    (1..row.len()).fold(0, |best, at| if row[at] > row[best] { at } else { best })
-}
-
 /// What decided a flow's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decider {
@@ -105,7 +91,27 @@ impl fmt::Display for Decider {
     }
 }
 
-/// The names that flows end with.
+/// The name of a flow, and what decided it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Name {
+    /// The class; the number of labels for unknown, [`NONE`] for none.
+    pub class: u16,
+    /// The probability of the likeliest class, or the precision of the port.
+    pub confidence: f32,
+    /// What decided.
+    pub by: Decider,
+}
+
+/// No class.
+pub const NONE: u16 = u16::MAX;
+
+const NO_NAME: Name = Name {
+    class: NONE,
+    confidence: 0.0,
+    by: Decider::Nothing,
+};
+
+/// Names flows by the rule of the data path.
 pub struct Namer {
     depths: Depths,
     /// By depth: the confidence from which on an answer is sure, as label words hold it.
@@ -130,9 +136,9 @@ impl Namer {
         }
     }
 
-    /// The class of a flow by the rule of the data path, [`NONE`] for none, and what decided. `answers` are by depth.
-    pub fn name(&self, flow: &Flow, answers: &[Option<Answer>]) -> (u16, Decider) {
-        let by_port = self.by_port(flow).map(|class| (class, Decider::Port));
+    /// The name of a flow by the rule of the data path; `answers` are by depth.
+    pub fn name(&self, flow: &Flow, answers: &[Option<Classification>]) -> Name {
+        let by_port = self.by_port(flow);
         // The depth in front of the model's is that of the ports.
         let answer = |task: u8| {
             let at = usize::from(task).checked_sub(usize::from(self.is_ports_first))?;
@@ -143,7 +149,7 @@ impl Namer {
                 return Some(self.label_by_port(by_port));
             }
             let answer = answer(task)?;
-            let (class, confidence) = (answer.named, in_words(answer.top.min(1.0)));
+            let (class, confidence) = (answer.class, in_words(answer.confidence.min(1.0)));
             let (source, model) = (Source::Model, 0);
             Some(Label::Class {
                 class,
@@ -152,41 +158,42 @@ impl Namer {
                 model,
             })
         };
-        let named = |task| answer(task).map_or(self.unknown, |answer| answer.named);
+        let by_model = |task, by| {
+            answer(task).map_or(NO_NAME, |answer| Name {
+                class: answer.class,
+                confidence: answer.confidence,
+                by,
+            })
+        };
         match self.depths.resolve(self.depths.count(), label) {
-            Answers::Decided { depth: 0 } if self.is_ports_first => {
-                by_port.unwrap_or((NONE, Decider::Nothing))
-            }
-            Answers::ByPort => by_port.unwrap_or((NONE, Decider::Nothing)),
+            Answers::Decided { depth: 0 } if self.is_ports_first => by_port.unwrap_or(NO_NAME),
+            Answers::ByPort => by_port.unwrap_or(NO_NAME),
             Answers::Decided { depth: task } => {
-                let class = named(task);
-                let confidence = answer(task).map_or(0.0, |answer| answer.top);
+                let sure = by_model(task, Decider::Depth(self.depths.elements(task)));
                 if self.is_ports_first && by_port.is_some() {
-                    return (class, Decider::Depth(self.depths.elements(task)));
+                    return sure;
                 }
-                if class == self.unknown {
+                let last = by_model(task, Decider::LastAnswer);
+                if sure.class == self.unknown {
                     // Of a model with a single depth the answer stands, whatever it is.
-                    let by_port = by_port.filter(|_| self.depths.count() > 1);
-                    return by_port.unwrap_or((class, Decider::LastAnswer));
+                    return by_port.filter(|_| self.depths.count() > 1).unwrap_or(last);
                 }
-                match in_words(confidence.min(1.0)) >= self.sure[usize::from(task)] {
-                    true => (class, Decider::Depth(self.depths.elements(task))),
-                    false => (class, Decider::LastAnswer),
+                match in_words(sure.confidence.min(1.0)) >= self.sure[usize::from(task)] {
+                    true => sure,
+                    false => last,
                 }
             }
             Answers::Unsure { best: Some(task) } => {
-                by_port.unwrap_or((named(task), Decider::LastAnswer))
+                by_port.unwrap_or_else(|| by_model(task, Decider::LastAnswer))
             }
-            Answers::Unsure { best: None } | Answers::Pending => {
-                by_port.unwrap_or((NONE, Decider::Nothing))
-            }
+            Answers::Unsure { best: None } | Answers::Pending => by_port.unwrap_or(NO_NAME),
         }
     }
 
-    fn label_by_port(&self, by_port: Option<(u16, Decider)>) -> Label {
+    fn label_by_port(&self, by_port: Option<Name>) -> Label {
         match by_port {
-            Some((class, _)) => Label::Class {
-                class,
+            Some(name) => Label::Class {
+                class: name.class,
                 confidence: u16::MAX,
                 source: Source::Port,
                 model: 0,
@@ -197,7 +204,7 @@ impl Namer {
 
     /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow has no element, and nobody knows which end
     /// is the server of a flow that began mid-stream.
-    fn by_port(&self, flow: &Flow) -> Option<u16> {
+    fn by_port(&self, flow: &Flow) -> Option<Name> {
         let port = flow
             .port
             .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
@@ -205,7 +212,11 @@ impl Namer {
             .ports
             .iter()
             .find(|it| (it.protocol, it.port) == port)?;
-        Some(named.class)
+        Some(Name {
+            class: named.class,
+            confidence: f32::from(named.precision) / f32::from(u16::MAX),
+            by: Decider::Port,
+        })
     }
 }
 
@@ -234,37 +245,41 @@ mod tests {
         }
     }
 
-    fn answer(class: u16, named: u16, top: f32) -> Option<Answer> {
-        Some(Answer { class, named, top })
+    fn answer(class: u16, confidence: f32) -> Option<Classification> {
+        Some(Classification { class, confidence })
     }
 
     /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends with.
-    type Case = (usize, u16, Vec<Option<Answer>>, (u16, Decider));
+    type Case = (usize, u16, Vec<Option<Classification>>, (u16, Decider));
 
     fn assert_names(namer: &Namer, cases: &[Case]) {
         for (elements, port, answers, expected) in cases {
             let mut answers = answers.clone();
             answers.resize(5, None);
             let found = namer.name(&flow(*elements, *port), &answers);
-            assert_eq!(found, *expected, "{elements} {port} {answers:?}");
+            assert_eq!(
+                (found.class, found.by),
+                *expected,
+                "{elements} {port} {answers:?}"
+            );
         }
         let midstream = Flow {
             is_asked: false,
             is_midstream: true,
             ..flow(3, 53)
         };
-        assert_eq!(namer.name(&midstream, &[None; 5]), (NONE, Decider::Nothing));
+        assert_eq!(namer.name(&midstream, &[None; 5]), NO_NAME);
     }
 
     fn flow(elements: usize, port: u16) -> Flow {
-        let (class, port, group) = (0, Some((17, port)), 0);
+        let (class, port, line) = (0, Some((17, port)), 2);
         Flow {
             class,
             elements,
             is_asked: true,
             is_midstream: false,
             port,
-            group,
+            line,
         }
     }
 
@@ -274,8 +289,8 @@ mod tests {
     #[test]
     fn names_follow_the_rule_of_the_data_path() {
         let namer = namer(false);
-        let (sure, weak) = (answer(4, 4, 0.96), answer(5, 5, 0.8));
-        let unknown = answer(5, namer.unknown, 0.4);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.4);
         let none = (namer.unknown, Decider::LastAnswer);
         let cases = [
             (1, 9999, vec![sure], (4, Decider::Depth(1))),
@@ -294,8 +309,8 @@ mod tests {
     #[test]
     fn a_port_names_a_flow_unless_an_answer_contradicts_it() {
         let namer = namer(true);
-        let (sure, weak) = (answer(4, 4, 0.96), answer(5, 5, 0.8));
-        let unknown = answer(5, namer.unknown, 0.96);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.96);
         let cases = [
             (0, 53, vec![], DNS),
             (1, 53, vec![sure], DNS),
@@ -312,10 +327,5 @@ mod tests {
             (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
         ];
         assert_names(&namer, &cases);
-    }
-
-    #[test]
-    fn the_first_of_equal_values_is_the_likeliest() {
-        assert_eq!(likeliest(&[0.25, 0.4, 0.35, 0.4]), 1);
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 
-use crate::TableError;
+use crate::exit::Failure;
 
 /// The most bytes read for one row, so that neither a line without an end nor an open quote fills the memory.
 const ROW_BYTES_MAX: usize = 1 << 20;
@@ -33,11 +33,11 @@ impl Table {
     ///
     /// # Errors
     /// The file cannot be read or is empty.
-    pub fn open(path: &Path) -> Result<Table, TableError> {
+    pub fn open(path: &Path) -> Result<Table, Failure> {
         let shown = path.display().to_string();
         let (bytes, is_gzip) = File::open(path)
             .and_then(unzipped)
-            .map_err(|error| TableError::NoInput(format!("{shown}: cannot be read: {error}")))?;
+            .map_err(|error| Failure::no_input(format!("{shown}: cannot be read: {error}")))?;
         let left = Rc::new(Cell::new(ROW_BYTES_MAX));
         let bounded = Bounded {
             bytes,
@@ -60,16 +60,11 @@ impl Table {
             .collect();
         if table.header.is_empty() {
             let path = &table.path;
-            return Err(TableError::Data(format!(
+            return Err(Failure::data(format!(
                 "{path}: empty; a table begins with a line of column names"
             )));
         }
         Ok(table)
-    }
-
-    /// Names of the columns.
-    pub fn header(&self) -> &StringRecord {
-        &self.header
     }
 
     /// A column by its name.
@@ -81,7 +76,7 @@ impl Table {
     ///
     /// # Errors
     /// There is none.
-    pub fn named_column(&self, name: &str, option: &str) -> Result<usize, TableError> {
+    pub fn named_column(&self, name: &str, option: &str) -> Result<usize, Failure> {
         self.column(name).ok_or_else(|| {
             let all: Vec<&str> = self.header.iter().collect();
             let all = all.join(", ");
@@ -92,15 +87,15 @@ impl Table {
     }
 
     /// A failure that concerns the line of column names.
-    pub fn refuse_header(&self, problem: &str) -> TableError {
-        TableError::Data(format!("{}: line 1: {problem}", self.path))
+    pub fn refuse_header(&self, problem: &str) -> Failure {
+        Failure::data(format!("{}: line 1: {problem}", self.path))
     }
 
     /// The next row; none at the end of the table.
     ///
     /// # Errors
     /// The row is no CSV, not UTF-8, too long or cut off.
-    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, TableError> {
+    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Failure> {
         self.left.set(ROW_BYTES_MAX);
         match self.reader.read_record(&mut self.record) {
             Ok(false) => Ok(None),
@@ -113,35 +108,33 @@ impl Table {
         }
     }
 
-    fn unreadable(&self, error: csv::Error) -> TableError {
+    fn unreadable(&self, error: csv::Error) -> Failure {
         let at = error.position().unwrap_or(self.reader.position()).line();
         let place = format!("{}: line {at}", self.path);
         match error.into_kind() {
             csv::ErrorKind::UnequalLengths {
                 expected_len, len, ..
-            } => TableError::Data(format!(
+            } => Failure::data(format!(
                 "{place}: {len} cells for {expected_len} columns; complete the line, or quote cells that hold commas"
             )),
-            csv::ErrorKind::Utf8 { .. } => TableError::Data(format!(
+            csv::ErrorKind::Utf8 { .. } => Failure::data(format!(
                 "{place}: not UTF-8 text; convert the file, for example with iconv"
             )),
             csv::ErrorKind::Io(cause)
                 if self.is_gzip && cause.kind() != ErrorKind::FileTooLarge =>
             {
-                TableError::Data(format!(
+                Failure::data(format!(
                     "{place}: the gzip file is cut off or damaged ({cause}); copy it again"
                 ))
             }
             csv::ErrorKind::Io(cause) if cause.kind() == ErrorKind::FileTooLarge => {
-                TableError::Data(format!(
+                Failure::data(format!(
                     "{place}: longer than {} KiB; is this a table of flows, and is each quote closed?",
                     ROW_BYTES_MAX >> 10
                 ))
             }
-            csv::ErrorKind::Io(cause) => {
-                TableError::Read(format!("{place}: cannot be read: {cause}"))
-            }
-            _ => TableError::Data(format!("{place}: not readable as CSV")),
+            csv::ErrorKind::Io(cause) => Failure::io(format!("{place}: cannot be read: {cause}")),
+            _ => Failure::data(format!("{place}: not readable as CSV")),
         }
     }
 }
@@ -164,7 +157,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// It is too long.
-    pub fn name(&self, column: Option<usize>) -> Result<&'a str, TableError> {
+    pub fn name(&self, column: Option<usize>) -> Result<&'a str, Failure> {
         let name = self.cell(column);
         match name.len() > NAME_MAX {
             true => Err(self.refuse(&format!(
@@ -175,9 +168,14 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Its line in the file.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
     /// A failure that names the row.
-    pub fn refuse(&self, problem: &str) -> TableError {
-        TableError::Data(format!("{}: line {}: {problem}", self.path, self.line))
+    pub fn refuse(&self, problem: &str) -> Failure {
+        Failure::data(format!("{}: line {}: {problem}", self.path, self.line))
     }
 }
 
@@ -234,7 +232,7 @@ mod tests {
             }
             Ok(cells)
         };
-        read().map_err(|failure: TableError| failure.to_string())
+        read().map_err(|failure: Failure| failure.to_string())
     }
 
     #[test]
@@ -276,6 +274,6 @@ mod tests {
             assert_eq!(refused.lines().count(), 1, "{refused}");
         }
         let failure = Table::open(Path::new("/")).err().unwrap();
-        assert!(matches!(failure, TableError::NoInput(_)), "{failure}");
+        assert_eq!(failure.code(), 66, "{failure}");
     }
 }

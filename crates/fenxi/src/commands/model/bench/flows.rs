@@ -6,10 +6,9 @@ use std::path::Path;
 use accel::Bundle;
 use serde::Serialize;
 
-use crate::TableError;
-use crate::columns::Columns;
-use crate::groups::Groups;
-use crate::table::{Row, Table};
+use super::super::columns::Columns;
+use super::super::table::{Row, Table};
+use crate::exit::Failure;
 use dataplane::bundle::UNKNOWN;
 
 /// The most rows read of a table; they take less than 1 GB, and less than 100 MB with ten lengths each.
@@ -33,8 +32,8 @@ pub struct Flow {
     pub is_midstream: bool,
     /// Protocol and destination port of its first packet, if the table has them.
     pub port: Option<(u8, u16)>,
-    /// What it shares with other flows; see [`Flows::groups`].
-    pub group: usize,
+    /// Its line in the table.
+    pub line: u64,
 }
 
 /// What became of the rows of the table.
@@ -72,27 +71,19 @@ pub struct Flows {
     pub outlier: Option<u16>,
     /// Labels that the bundle does not have, with their flows.
     pub other_labels: BTreeMap<String, usize>,
-    /// Name of each group, or none if the table does not say what belongs together.
-    pub groups: Option<Vec<String>>,
     /// What became of the rows.
     pub counts: RowCounts,
 }
 
 impl Flows {
-    /// Reads a table for a bundle; the label is in `column`, and `group` is what flows are held out by, if it is named.
+    /// Reads a table for a bundle; the label is in `column`.
     ///
     /// # Errors
     /// The table cannot be read, lacks a column, has a cell that is wrong, or has nothing to score.
-    pub fn read(
-        path: &Path,
-        bundle: &Bundle,
-        column: &str,
-        group: Option<&str>,
-    ) -> Result<Flows, TableError> {
+    pub fn read(path: &Path, bundle: &Bundle, column: &str) -> Result<Flows, Failure> {
         let mut table = Table::open(path)?;
         let columns = Columns::find(&table, bundle)?;
         let label = Label::find(&table, column)?;
-        let mut groups = Groups::find(&table, group)?;
         let mut flows = Flows::of(bundle);
         while let Some(row) = table.next_row()? {
             flows.counts.rows += 1;
@@ -101,9 +92,8 @@ impl Flows {
                     "more than {FLOWS_MAX} flows; give a part of the table"
                 )));
             }
-            flows.add(&row, &columns, &label, &mut groups, bundle)?;
+            flows.add(&row, &columns, &label, bundle)?;
         }
-        flows.groups = groups.names(&mut flows.flows);
         flows.check(path, column, bundle)?;
         Ok(flows)
     }
@@ -127,7 +117,6 @@ impl Flows {
             classes,
             outlier: outlier.map(|class| class as u16),
             other_labels: BTreeMap::new(),
-            groups: None,
             counts: RowCounts::default(),
         }
     }
@@ -147,9 +136,8 @@ impl Flows {
         row: &Row<'_>,
         columns: &Columns,
         label: &Label,
-        groups: &mut Groups,
         bundle: &Bundle,
-    ) -> Result<(), TableError> {
+    ) -> Result<(), Failure> {
         let name = label.of(row)?;
         if name.is_empty() {
             self.counts.unlabelled += 1;
@@ -177,7 +165,7 @@ impl Flows {
             is_asked,
             is_midstream,
             port: columns.port(row)?,
-            group: groups.of(row)?,
+            line: row.line(),
         });
         Ok(())
     }
@@ -192,9 +180,8 @@ impl Flows {
     }
 
     /// Refuses a table that says nothing of the model.
-    fn check(&self, path: &Path, column: &str, bundle: &Bundle) -> Result<(), TableError> {
-        let refuse =
-            |problem: String| Err(TableError::Data(format!("{}: {problem}", path.display())));
+    fn check(&self, path: &Path, column: &str, bundle: &Bundle) -> Result<(), Failure> {
+        let refuse = |problem: String| Err(Failure::data(format!("{}: {problem}", path.display())));
         if self.counts.rows == 0 {
             return refuse("no flows below the line of column names".to_owned());
         }
@@ -243,7 +230,7 @@ struct Label {
 }
 
 impl Label {
-    fn find(table: &Table, name: &str) -> Result<Label, TableError> {
+    fn find(table: &Table, name: &str) -> Result<Label, Failure> {
         let is_first_part = name == "protocol" && table.column(name).is_none();
         let is_first_part = is_first_part && table.column("label").is_some();
         let at = if is_first_part { "label" } else { name };
@@ -254,7 +241,7 @@ impl Label {
         })
     }
 
-    fn of<'a>(&self, row: &Row<'a>) -> Result<&'a str, TableError> {
+    fn of<'a>(&self, row: &Row<'a>) -> Result<&'a str, Failure> {
         let label = row.name(Some(self.column))?;
         Ok(match self.is_first_part {
             true => label.split('.').next().unwrap_or_default().trim(),
@@ -269,22 +256,17 @@ impl Label {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::io::Write;
 
     use super::*;
 
     /// Reads a table for the shipped bundle of protocols.
-    pub fn read(text: &str, column: &str) -> Result<Flows, TableError> {
+    fn read(text: &str, column: &str) -> Result<Flows, Failure> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
-        Flows::read(
-            file.path(),
-            &Bundle::open(Path::new(dir)).unwrap(),
-            column,
-            None,
-        )
+        Flows::read(file.path(), &Bundle::open(Path::new(dir)).unwrap(), column)
     }
 
     #[test]
@@ -314,7 +296,6 @@ pub(crate) mod tests {
         // The model is not told of a port that names the flow, and nobody knows the server of the one that began mid-stream.
         let contexts = [1, 2, 4].map(|at| flows.context(at));
         assert_eq!(contexts, [[6.0, 0.0], [6.0, 0.0], [6.0, 8000.0]]);
-        assert!(flows.groups.is_none());
     }
 
     #[test]
@@ -355,7 +336,7 @@ pub(crate) mod tests {
                 refused.to_string().contains(message),
                 "{message}: {refused}"
             );
-            assert!(matches!(refused, TableError::Data(_)));
+            assert_eq!(refused.code(), 65);
             assert_eq!(refused.to_string().lines().count(), 1);
         }
         let refused = read(head, "family").err().unwrap().to_string();

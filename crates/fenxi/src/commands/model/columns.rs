@@ -6,8 +6,8 @@
 
 use accel::Bundle;
 
-use crate::TableError;
-use crate::table::{Row, Table};
+use super::table::{Row, Table};
+use crate::exit::Failure;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -45,7 +45,7 @@ impl Columns {
     ///
     /// # Errors
     /// The table lacks a column that the model needs.
-    pub fn find(table: &Table, bundle: &Bundle) -> Result<Columns, TableError> {
+    pub fn find(table: &Table, bundle: &Bundle) -> Result<Columns, Failure> {
         let unit = bundle.unit();
         let has_gaps = table.column("iat_us").is_some();
         let feature = |feature: &String| {
@@ -68,7 +68,7 @@ impl Columns {
             .features()
             .iter()
             .map(feature)
-            .collect::<Result<_, TableError>>()?;
+            .collect::<Result<_, Failure>>()?;
         for name in bundle.context() {
             let column = if name == "protocol" { "proto" } else { "dport" };
             if table.column(column).is_none() {
@@ -101,7 +101,7 @@ impl Columns {
     ///
     /// # Errors
     /// A cell holds something else than whole numbers, or too few of them.
-    pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, TableError> {
+    pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, Failure> {
         let lengths = row.cell(Some(self.counted));
         let elements = lengths.split_whitespace().take(self.k).count();
         if self.has_lengths
@@ -148,7 +148,7 @@ impl Columns {
         text: &str,
         count: usize,
         is_hexadecimal: bool,
-    ) -> Result<Vec<i64>, TableError> {
+    ) -> Result<Vec<i64>, Failure> {
         let radix = if is_hexadecimal { 16 } else { 10 };
         let number = |text: &str| {
             i64::from_str_radix(text, radix).map_err(|error| {
@@ -176,7 +176,7 @@ impl Columns {
     ///
     /// # Errors
     /// A protocol that is neither TCP nor UDP, or a port that is none.
-    pub fn context(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<(), TableError> {
+    pub fn context(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<(), Failure> {
         if self.context.is_empty() {
             return Ok(());
         }
@@ -202,7 +202,7 @@ impl Columns {
     ///
     /// # Errors
     /// As [`Columns::context`].
-    pub fn port(&self, row: &Row<'_>) -> Result<Option<(u8, u16)>, TableError> {
+    pub fn port(&self, row: &Row<'_>) -> Result<Option<(u8, u16)>, Failure> {
         if self.protocol.is_none() || self.server_port.is_none() {
             return Ok(None);
         }
@@ -212,7 +212,7 @@ impl Columns {
         )))
     }
 
-    fn protocol(&self, row: &Row<'_>) -> Result<u8, TableError> {
+    fn protocol(&self, row: &Row<'_>) -> Result<u8, Failure> {
         match number(row, "proto", self.protocol)? {
             protocol @ (TCP | UDP) => Ok(protocol),
             other => Err(row.refuse(&format!(
@@ -226,7 +226,7 @@ impl Columns {
     ///
     /// # Errors
     /// The flags are no numbers.
-    pub fn is_midstream(&self, row: &Row<'_>) -> Result<bool, TableError> {
+    pub fn is_midstream(&self, row: &Row<'_>) -> Result<bool, Failure> {
         let said = row.cell(self.midstream);
         if !said.is_empty() {
             return Ok(matches!(said, "1" | "true" | "True"));
@@ -269,7 +269,7 @@ fn number<T: std::str::FromStr>(
     row: &Row<'_>,
     name: &str,
     column: Option<usize>,
-) -> Result<T, TableError> {
+) -> Result<T, Failure> {
     let text = row.cell(column);
     text.parse().map_err(|_| {
         let text: String = text.chars().take(30).collect();
