@@ -1,8 +1,9 @@
 //! Experiments on the series' walk: an analytics manager whose ring the bench fills.
 //!
-//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label words as pending and pushes
-//! series. [`live`] runs a manager and its feed on two threads in real time. [`simulation`] runs both in virtual time, where
-//! the results depend only on policies and device profiles, not on the machine.
+//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label
+//! words as pending and pushes series. [`live`] runs a manager and its feed on two threads in real
+//! time. [`simulation`] runs both in virtual time, where the results depend only on policies and
+//! device profiles, not on the machine.
 
 mod devices;
 mod golden;
@@ -33,8 +34,8 @@ pub use padding::run as padding;
 pub use swap::run as swap;
 pub use throughput::run as analytics;
 
-/// The model of these experiments, and its int8 form: a 1D-CNN over ten lengths, as in the paper. Figures in SPECIFICATION
-/// were measured with it.
+/// The model of these experiments, and its int8 form: a 1D-CNN over ten lengths, as in the paper.
+/// Figures in SPECIFICATION were measured with it.
 const MODELS: [&str; 2] = ["models/app-id-k10", "models/app-id-k10-int8"];
 /// Slots of the ring; the default of the configuration.
 const SLOTS: usize = 4096;
