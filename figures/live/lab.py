@@ -8,30 +8,17 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+from ..report import ROOT, TARGET, Failure, Skip, output_of
+
 FENXI = TARGET / "release" / "fenxi"
 FENXI_LAB = TARGET / "release" / "fenxi-lab"
 DPDK_FENXI = TARGET / "dpdk" / "fenxi"
 FORWARD = TARGET / "release" / "examples" / "forward"
 CLONE_NEWNET = 0x40000000
-
-
-class Failure(Exception):
-    """What went wrong and what to do about it, in one line."""
-
-
-class Skip(Exception):
-    """What is not there, and where it comes from."""
-
-
-def say(text):
-    print(f"bench-live: {text}", file=sys.stderr, flush=True)
 
 
 def need(program, package):
@@ -50,7 +37,7 @@ class Lab:
     """Namespaces and the programs in them; both end with it."""
 
     def __init__(self):
-        self.prefix, self.holders, self.running = f"bench-live-{os.getpid()}-", {}, []
+        self.prefix, self.holders, self.running = f"figures-{os.getpid()}-", {}, []
 
     def __enter__(self):
         return self
@@ -64,34 +51,48 @@ class Lab:
 
     def host(self, *names):
         for name in names:
-            self.check("ip", "netns", "add", self.prefix + name)
+            output_of("ip", "netns", "add", self.prefix + name)
             self.holders[name] = subprocess.Popen(self.on(name, ["sleep", "infinity"]))
             for scope in ("all", "default"):
                 self.run(name, f"echo 1 > /proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
 
     def wire(self, host, device, other, its_device, mtu=1500):
-        self.check("ip", "link", "add", device, "mtu", str(mtu), "netns", self.prefix + host, "type", "veth",
-                   "peer", "name", its_device, "mtu", str(mtu), "netns", self.prefix + other)
+        output_of(
+            "ip",
+            "link",
+            "add",
+            device,
+            "mtu",
+            str(mtu),
+            "netns",
+            self.prefix + host,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            its_device,
+            "mtu",
+            str(mtu),
+            "netns",
+            self.prefix + other,
+        )
         self.run(host, f"ip link set {device} up")
         self.run(other, f"ip link set {its_device} up")
-
-    @staticmethod
-    def check(*command):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode != 0:
-            last = (done.stderr.strip() or "no message").splitlines()[-1]
-            raise Failure(f"{' '.join(map(str, command[:6]))} ended with code {done.returncode}: {last}")
-        return done.stdout
 
     def on(self, host, command):
         return ["ip", "netns", "exec", self.prefix + host, *map(str, command)]
 
     def run(self, host, line):
-        return self.check(*self.on(host, ["sh", "-ec", line]))
+        return output_of(*self.on(host, ["sh", "-ec", line]))
 
     def start(self, host, command, cpu=None, **options):
         pinned = ["taskset", "-c", str(cpu)] if cpu is not None else []
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True} | options
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+            "text": True,
+        } | options
         process = subprocess.Popen(self.on(host, [*pinned, *command]), **options)
         self.running.append(process)
         return process
@@ -132,6 +133,7 @@ class Lab:
             udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             udp.bind((address, port))
             return udp
+
         return self.inside(host, opened)
 
     def counted(self, host, device):
@@ -147,9 +149,28 @@ class Lab:
 class Fenxi:
     """A `fenxi run` on a host, with sockets of its own."""
 
-    def __init__(self, lab, host, *arguments, cpu=None, config=None, scratch, ready=True, program=FENXI, **options):
+    def __init__(
+        self,
+        lab,
+        host,
+        *arguments,
+        cpu=None,
+        config=None,
+        scratch,
+        ready=True,
+        program=FENXI,
+        **options,
+    ):
         self.lab, self.http, self.ctl = lab, f"{scratch}/http", f"{scratch}/ctl"
-        command = [program, "run", "--json", "--set", f"control.http=unix:{self.http}", "--set", f"control.socket={self.ctl}"]
+        command = [
+            program,
+            "run",
+            "--json",
+            "--set",
+            f"control.http=unix:{self.http}",
+            "--set",
+            f"control.socket={self.ctl}",
+        ]
         if config:
             command += ["--config", ROOT / "configs" / config]
         self.log = Path(f"{scratch}/stderr")
@@ -178,7 +199,9 @@ class Fenxi:
     def metrics(self):
         """{sample: value}"""
         body = self.get("/metrics").partition("\r\n\r\n")[2]
-        samples = (line.rpartition(" ") for line in body.splitlines() if line and not line.startswith("#"))
+        samples = (
+            line.rpartition(" ") for line in body.splitlines() if line and not line.startswith("#")
+        )
         return {name: float(value) for name, _, value in samples}
 
     def sum(self, metric, metrics=None):
@@ -212,20 +235,56 @@ class Fenxi:
 
 
 def cpu_of(pid):
-    """Seconds on a CPU of a process, all its threads that have not ended: to the nanosecond, where `stat` has ticks of 10 ms."""
-    return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    """CPU seconds of a process's live threads, to the nanosecond; `stat` has ticks of 10 ms."""
+    return (
+        sum(
+            int(task.read_text().split()[0])
+            for task in Path(f"/proc/{pid}/task").glob("*/schedstat")
+        )
+        / 1e9
+    )
 
 
 def generate(lab, host, device, pps, seconds, *more, flows_per_s=None, cpu=0):
-    """`fenxi-lab generate` out of an interface: an application mix, evenly at so many packets per second."""
+    """`fenxi-lab generate` out of an interface: an application mix, evenly paced."""
     flows = flows_per_s or pps / 13.6  # packets of a flow of the shipped capture
-    return lab.start(host, [FENXI_LAB, "generate", "--interface", device, "--pps", int(pps), "--flows-per-s", flows,
-                            "--seconds", seconds, "--json", *more], cpu)
+    return lab.start(
+        host,
+        [
+            FENXI_LAB,
+            "generate",
+            "--interface",
+            device,
+            "--pps",
+            int(pps),
+            "--flows-per-s",
+            flows,
+            "--seconds",
+            seconds,
+            "--json",
+            *more,
+        ],
+        cpu,
+    )
 
 
 def generate_replay(lab, host, device, capture, pps, cpu=0):
-    """`fenxi-lab generate` out of an interface: a capture as it is, evenly at so many packets per second."""
-    return lab.start(host, [FENXI_LAB, "generate", capture, "--replay", "--interface", device, "--pps", int(pps), "--json"], cpu)
+    """`fenxi-lab generate` out of an interface: a capture as it is, evenly paced."""
+    return lab.start(
+        host,
+        [
+            FENXI_LAB,
+            "generate",
+            capture,
+            "--replay",
+            "--interface",
+            device,
+            "--pps",
+            int(pps),
+            "--json",
+        ],
+        cpu,
+    )
 
 
 def generated(process):
@@ -233,4 +292,3 @@ def generated(process):
     if process.returncode != 0:
         raise Failure(f"fenxi-lab generate ended with code {process.returncode}")
     return json.loads(out)
-

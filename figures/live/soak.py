@@ -6,8 +6,9 @@ import statistics
 import tempfile
 import time
 
+from ..report import ROOT, Failure, say
 from .delay import half_load
-from .lab import ROOT, Failure, Lab, generate, say
+from .lab import Lab, generate
 from .speed import BLAST, CPU_LOAD, ROUNDS_PER_FLOW, Inline, load_capture, street
 
 WARM_UP_S = 90
@@ -21,7 +22,7 @@ FLOWS_SETTLE_S = 45
 
 
 def growth(rss):
-    """Of resident memory, from the first fifth to the last, %: single samples differ by what is being given back."""
+    """Growth of resident memory, %, first fifth to last; single samples are noisy."""
     fifth = max(1, len(rss) // 5)
     first, last = statistics.median(rss[:fifth]), statistics.median(rss[-fifth:])
     return 100 * (last - first) / first
@@ -43,7 +44,7 @@ def new_labels(before, after):
 
 
 def p99(labels):
-    """In ms; within a bucket as if they were evenly spread, as Prometheus' histogram_quantile has it."""
+    """In ms, interpolated within a bucket as by Prometheus' histogram_quantile."""
     wanted = 0.99 * labels[-1][1]
     lower, fewer = 0.0, 0
     for bound, count in labels:
@@ -64,8 +65,13 @@ def soak(report, arguments):
         street(lab)
         half = half_load(lab, scratch)
         fenxi = Inline(lab, scratch, cpu=None)
-        load = lab.start("left", [BLAST, "g0", load_capture(), half, 86_400, ROUNDS_PER_FLOW], CPU_LOAD)
-        say(f"soak at {half:,.0f} packets/s: {WARM_UP_S} s to warm up, then {arguments.minutes:g} minutes")
+        load = lab.start(
+            "left", [BLAST, "g0", load_capture(), half, 86_400, ROUNDS_PER_FLOW], CPU_LOAD
+        )
+        say(
+            f"soak at {half:,.0f} packets/s: {WARM_UP_S} s to warm up, then "
+            f"{arguments.minutes:g} minutes"
+        )
         time.sleep(WARM_UP_S)
         rss, late, in_time, off, before = [fenxi.rss_kib()], [], [], 0, fenxi.metrics()
         began, first = time.monotonic(), before
@@ -77,10 +83,17 @@ def soak(report, arguments):
             in_time.append(within_goal(labels))
             off, before = max(off, imbalance(now)), now
             rss.append(fenxi.rss_kib())
-            say(f"soak, minute {len(in_time)}: RSS {rss[-1] / 1024:.1f} MiB, labels p99 {late[-1]:.1f} ms, within 25 ms {in_time[-1]:.3f} %, off balance {off:g}")
+            say(
+                f"soak, minute {len(in_time)}: RSS {rss[-1] / 1024:.1f} MiB, labels p99 "
+                f"{late[-1]:.1f} ms, within 25 ms {in_time[-1]:.3f} %, off balance {off:g}"
+            )
         lab.stop(load, code=None, with_signal=signal.SIGKILL)
-        packets = fenxi.sum("fenxi_port_packets_total", now) - fenxi.sum("fenxi_port_packets_total", first)
-        dropped = fenxi.sum("fenxi_port_dropped_packets_total", now) - fenxi.sum("fenxi_port_dropped_packets_total", first)
+        packets = fenxi.sum("fenxi_port_packets_total", now) - fenxi.sum(
+            "fenxi_port_packets_total", first
+        )
+        dropped = fenxi.sum("fenxi_port_dropped_packets_total", now) - fenxi.sum(
+            "fenxi_port_dropped_packets_total", first
+        )
         fenxi.end()
     report.add("soak: packets", packets, "packets")
     report.add("soak: dropped by the kernel", dropped, "packets")
@@ -93,7 +106,7 @@ def soak(report, arguments):
 
 
 def changes(report, arguments, what, request, config=None):
-    """`request` makes the n-th request; `config`, where there is one, is what the run is configured by."""
+    """`request` makes the n-th request; `config` is the run's configuration file, if any."""
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         street(lab)
         more = [] if config is None else ["--config", config]
@@ -110,7 +123,10 @@ def changes(report, arguments, what, request, config=None):
                 refused.append(reply)
             rss.append(fenxi.rss_kib())
             if (number + 1) % max(1, arguments.times // 10) == 0:
-                say(f"{what}: {number + 1} of {arguments.times}, refused {len(refused)}, RSS {fenxi.rss_kib() / 1024:.1f} MiB")
+                say(
+                    f"{what}: {number + 1} of {arguments.times}, refused {len(refused)}, RSS "
+                    f"{fenxi.rss_kib() / 1024:.1f} MiB"
+                )
         lab.stop(load, code=None, with_signal=signal.SIGKILL)
         time.sleep(1)
         metrics = fenxi.metrics()
@@ -122,8 +138,13 @@ def changes(report, arguments, what, request, config=None):
     report.add(f"{what}: done", arguments.times - len(refused), what, arguments.times)
     report.add(f"{what}: RSS, growth", growth(rss), "%", 1.0, most=True)
     report.add(f"{what}: packets not sent on", came - gone, "packets", 0, most=True)
-    report.add(f"{what}: series without a label", sum(value for name, value in metrics.items()
-               if name.startswith("fenxi_series_lost_total")), "series", 0, most=True)
+    report.add(
+        f"{what}: series without a label",
+        sum(value for name, value in metrics.items() if name.startswith("fenxi_series_lost_total")),
+        "series",
+        0,
+        most=True,
+    )
     report.add(f"{what}: balance, from 0", off, "packets or flows", 0, most=True)
     report.add(f"{what}: the slowest answer", 1000 * slowest, "ms")
 
@@ -131,17 +152,22 @@ def changes(report, arguments, what, request, config=None):
 def reloads(report, arguments):
     """Each one changes a timeout and a class's DSCP, to and fro."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+
         def write(number):
             file.seek(0)
             file.truncate()
-            file.write(f"[flow]\nidle_timeout_s = {30 - number % 2}\n[tag.dscp]\nTLS = {10 + number % 2}\n")
+            file.write(
+                f"[flow]\nidle_timeout_s = {30 - number % 2}\n[tag.dscp]\nTLS = {10 + number % 2}\n"
+            )
             file.flush()
 
         def reload(fenxi, number):
             write(number + 1)
             reply = fenxi.command(command="reload")
             applied = reply.get("reloaded", {}).get("applied", [])
-            if reply.get("code") == 200 and not {"flow.idle_timeout_s", "tag.dscp.TLS"} <= {key["key"] for key in applied}:
+            if reply.get("code") == 200 and not {"flow.idle_timeout_s", "tag.dscp.TLS"} <= {
+                key["key"] for key in applied
+            }:
                 raise Failure(f"a reload did not apply what had changed: {reply}")
             return reply
 
@@ -151,4 +177,6 @@ def reloads(report, arguments):
 
 def swaps(report, arguments):
     model = str(ROOT / "models" / "app-id-k10")
-    changes(report, arguments, "swaps", lambda fenxi, _: fenxi.command(command="model_load", dir=model))
+    changes(
+        report, arguments, "swaps", lambda fenxi, _: fenxi.command(command="model_load", dir=model)
+    )

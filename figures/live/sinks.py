@@ -11,14 +11,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from .lab import Failure, Fenxi, Lab, generate_replay, generated, say
+from ..report import Failure, say
+from .lab import Fenxi, Lab, generate_replay, generated
 
 FLOWS_PER_S = 50_000
 # A packet there and one back.
 PACKETS_PER_FLOW = 2
 # Flows end this long after they began, as many per second as begin.
 WARM_UP_S = 2.5
-BATCHES = ["--set", "flow.idle_timeout_s=1", "--set", "flow.max_flows=524288", "--set", "analytics.timeout_ms=10"]
+BATCHES = [
+    "--set",
+    "flow.idle_timeout_s=1",
+    "--set",
+    "flow.max_flows=524288",
+    "--set",
+    "analytics.timeout_ms=10",
+]
 
 
 def short_flows(path, seconds):
@@ -28,11 +36,32 @@ def short_flows(path, seconds):
         for number in range(FLOWS_PER_S * seconds):
             client, server = struct.pack(">I", 0x0A000000 + number), struct.pack(">I", 0xC6336401)
             port = 1024 + number % 60_000
-            for source, target, ports, length in ((client, server, (port, 53), 40), (server, client, (53, port), 120)):
-                ip = struct.pack(">BBHHHBBH", 0x45, 0, 28 + length, 0, 0, 64, 17, 0) + source + target
-                frame = bytes(12) + b"\x08\x00" + ip + struct.pack(">HHHH", *ports, 8 + length, 0) + bytes(length)
+            for source, target, ports, length in (
+                (client, server, (port, 53), 40),
+                (server, client, (53, port), 120),
+            ):
+                ip = (
+                    struct.pack(">BBHHHBBH", 0x45, 0, 28 + length, 0, 0, 64, 17, 0)
+                    + source
+                    + target
+                )
+                frame = (
+                    bytes(12)
+                    + b"\x08\x00"
+                    + ip
+                    + struct.pack(">HHHH", *ports, 8 + length, 0)
+                    + bytes(length)
+                )
                 microseconds = int(number / FLOWS_PER_S * 1e6)
-                out.write(struct.pack("<IIII", microseconds // 1_000_000, microseconds % 1_000_000, len(frame), len(frame)))
+                out.write(
+                    struct.pack(
+                        "<IIII",
+                        microseconds // 1_000_000,
+                        microseconds % 1_000_000,
+                        len(frame),
+                        len(frame),
+                    )
+                )
                 out.write(frame)
 
 
@@ -66,19 +95,42 @@ def follow(path):
 
 
 def sides(lab, scratch):
-    records, messages, sock = (Path(scratch) / name for name in ("flows.jsonl", "flows.ipfix", "records.sock"))
+    records, messages, sock = (
+        Path(scratch) / name for name in ("flows.jsonl", "flows.ipfix", "records.sock")
+    )
     collector = lab.udp("middle", "127.0.0.1", 4739)
-    # The kernel tracks none of these connections, so marks and labels are written in vain; the flow worker hands them over as ever.
-    clients = "add table ip bench; add set ip bench clients { type ipv4_addr; flags timeout; size 16777216; }"
+    # The kernel tracks none of these connections, so marks and labels are written in vain; the
+    # flow worker hands them over as ever.
+    clients = (
+        "add table ip bench; add set ip bench clients "
+        "{ type ipv4_addr; flags timeout; size 16777216; }"
+    )
     lab.run("middle", f"nft {shlex.quote(clients)}")
-    nftset = ["--set", "nftset.clients.set=ip bench clients", "--set", "nftset.clients.key=[\"originator_address\"]", "--set", "nftset.clients.labels=[\"DNS\"]"]
+    nftset = [
+        "--set",
+        "nftset.clients.set=ip bench clients",
+        "--set",
+        'nftset.clients.key=["originator_address"]',
+        "--set",
+        'nftset.clients.labels=["DNS"]',
+    ]
     return {
         "none": ([], lambda: None),
         "records.path": (["--flows", str(records)], lambda: None),
         "records.socket": (["--set", f"records.socket={sock}"], lambda: follow(str(sock))),
         "ipfix udp": (["--ipfix", "udp://127.0.0.1:4739"], lambda: collect(collector)),
         "ipfix file": (["--ipfix", f"file:{messages}"], lambda: None),
-        "mark": (["--set", "io.mode=mark", "--set", "io.capture=all", "--set", "analytics.policy=carry-over"], lambda: None),
+        "mark": (
+            [
+                "--set",
+                "io.mode=mark",
+                "--set",
+                "io.capture=all",
+                "--set",
+                "analytics.policy=carry-over",
+            ],
+            lambda: None,
+        ),
         "connlabel": (["--set", 'connlabel.class={ DNS = "1" }'], lambda: None),
         "nftset": (nftset, lambda: None),
     }
@@ -87,7 +139,16 @@ def sides(lab, scratch):
 def cost(lab, scratch, capture, arguments, work):
     """Packets per CPU-second of the flow worker, while flows begin and end at the full rate."""
     with reading(work):
-        fenxi = Fenxi(lab, "middle", "--set", 'io.interfaces=["m0"]', *BATCHES, *arguments, config="live-tap.toml", scratch=scratch)
+        fenxi = Fenxi(
+            lab,
+            "middle",
+            "--set",
+            'io.interfaces=["m0"]',
+            *BATCHES,
+            *arguments,
+            config="live-tap.toml",
+            scratch=scratch,
+        )
         sending = generate_replay(lab, "left", "g0", capture, FLOWS_PER_S * PACKETS_PER_FLOW)
         time.sleep(WARM_UP_S)
         cpu, packets = fenxi.thread_cpu("flow-0.0"), lab.counted("middle", "m0")[0]
@@ -117,11 +178,16 @@ def sinks(report, arguments):
         for number in range(1, arguments.rounds + 1):
             for name, (options, work) in found.items():
                 rate, lost = cost(lab, scratch, capture, options, work)
-                say(f"sinks, round {number} of {arguments.rounds}: {name}: {rate:.0f} packets/CPU-s, {lost} records lost")
+                say(
+                    f"sinks, round {number} of {arguments.rounds}: {name}: {rate:.0f} "
+                    f"packets/CPU-s, {lost} records lost"
+                )
                 taken[name].append(rate)
         for name, rounds in taken.items():
             report.add(f"sinks: {name}", statistics.median(rounds), "packets/CPU-s")
         for name, rounds in taken.items():
             if name != "none":
-                ratio = statistics.median(ours / without for ours, without in zip(rounds, taken["none"]))
+                ratio = statistics.median(
+                    ours / without for ours, without in zip(rounds, taken["none"])
+                )
                 report.add(f"sinks: {name} by none", ratio, "times", 0.97)

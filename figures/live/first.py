@@ -1,4 +1,4 @@
-"""What fenxi costs a router that forwards by itself: all packets up to it, or the first ones of each flow."""
+"""What fenxi costs a router that forwards: all packets up to it, or the first of each flow."""
 
 import json
 import resource
@@ -8,8 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from ..report import Failure, say
 from .delay import router
-from .lab import Failure, Fenxi, Lab, cpu_of, need, say
+from .lab import Fenxi, Lab, cpu_of, need
 from .speed import BLAST
 
 CAPTURES = {"all": "live-mark.toml", "first": "live-mark-first.toml"}
@@ -24,7 +25,9 @@ QUIC, INITIAL = 443, 1200
 
 
 def mac(lab, host, device):
-    return bytes.fromhex(lab.run(host, f"cat /sys/class/net/{device}/address").strip().replace(":", ""))
+    return bytes.fromhex(
+        lab.run(host, f"cat /sys/class/net/{device}/address").strip().replace(":", "")
+    )
 
 
 def checksum(header):
@@ -34,7 +37,7 @@ def checksum(header):
 
 
 def capture(path, ethernet, per_flow, packets, host=2):
-    """Flows of QUIC of so many packets each from the client to the server, many at a time, of 100 to 1,300 bytes."""
+    """QUIC flows of `per_flow` packets of 100 to 1,300 bytes, client to server, interleaved."""
     source, server = bytes((10, 91, 1, host)), bytes(map(int, SERVER.split(".")))
     with open(path, "wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
@@ -42,15 +45,24 @@ def capture(path, ethernet, per_flow, packets, host=2):
         for number in range(packets):
             while len(flows) < min(ACTIVE, max(1, packets // per_flow)):
                 # The first ones end one after the other, and so do those that follow them.
-                flows.append([begun % 60000 + 1024, 1, min(per_flow, 1 + per_flow * begun // ACTIVE)])
+                flows.append(
+                    [begun % 60000 + 1024, 1, min(per_flow, 1 + per_flow * begun // ACTIVE)]
+                )
                 begun += 1
             flow = flows[number % len(flows)]
             size = INITIAL if flow[1] == 1 else 100 + (flow[0] * 37 + flow[1] * 211) % 1200
             udp = struct.pack("!HHHH", flow[0], QUIC, 8 + size, 0)
-            header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + size, 0, 0, 64, 17, 0, source, server)
+            header = struct.pack(
+                "!BBHHHBBH4s4s", 0x45, 0, 28 + size, 0, 0, 64, 17, 0, source, server
+            )
             header = header[:10] + struct.pack("!H", checksum(header)) + header[12:]
             frame = ethernet + header + udp + bytes(size)
-            out.write(struct.pack("<IIII", number // 1_000_000, number % 1_000_000, len(frame), len(frame)) + frame)
+            out.write(
+                struct.pack(
+                    "<IIII", number // 1_000_000, number % 1_000_000, len(frame), len(frame)
+                )
+                + frame
+            )
             flow[1] += 1
             if flow[1] > flow[2]:
                 flows.remove(flow)
@@ -58,15 +70,19 @@ def capture(path, ethernet, per_flow, packets, host=2):
 
 def kernel_threads():
     """Those that forward where the sender's own thread does not."""
-    names = ((int(it.parent.name), it.read_text().strip()) for it in Path("/proc").glob("[0-9]*/comm"))
+    names = (
+        (int(it.parent.name), it.read_text().strip()) for it in Path("/proc").glob("[0-9]*/comm")
+    )
     return [pid for pid, name in names if name.startswith("ksoftirqd/")]
 
 
 def blast(lab, path, pps, seconds, rounds=1_000_000):
-    """Packets sent, and seconds on a CPU of the sender, whose thread forwards as well as long as it can."""
+    """Packets sent, and CPU seconds of the sender, on whose thread the kernel also forwards."""
+
     def used():
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return children.ru_utime + children.ru_stime
+
     before = used()
     process = lab.start("client", [BLAST, "eth", path, pps, seconds, rounds], cpu=0)
     out, _ = process.communicate()
@@ -78,7 +94,15 @@ def blast(lab, path, pps, seconds, rounds=1_000_000):
 
 def marking(lab, name, scratch):
     """fenxi with the shipped configuration of a capture, on the second CPU; nobody without one."""
-    return name and Fenxi(lab, "router", "--set", 'io.interfaces=["in"]', cpu=1, config=CAPTURES[name], scratch=scratch)
+    return name and Fenxi(
+        lab,
+        "router",
+        "--set",
+        'io.interfaces=["in"]',
+        cpu=1,
+        config=CAPTURES[name],
+        scratch=scratch,
+    )
 
 
 def saturated(report, arguments):
@@ -86,7 +110,9 @@ def saturated(report, arguments):
     rates = {name: [] for name in (None, *CAPTURES)}
     with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
         router(lab)
-        lab.run("router", f"ip neigh add {SERVER} lladdr {mac(lab, 'server', 'eth').hex(':')} dev out")
+        lab.run(
+            "router", f"ip neigh add {SERVER} lladdr {mac(lab, 'server', 'eth').hex(':')} dev out"
+        )
         ethernet = mac(lab, "router", "in") + mac(lab, "client", "eth") + b"\x08\x00"
         capture(f"{scratch}/flows.pcap", ethernet, 240, 300_000)
         for number in range(1, arguments.rounds + 1):
@@ -96,15 +122,23 @@ def saturated(report, arguments):
                 before, began = lab.counted("router", "out")[1], time.monotonic()
                 # Each time through the capture with other addresses.
                 blast(lab, f"{scratch}/flows.pcap", 0, arguments.seconds, rounds=1)
-                rates[name].append((lab.counted("router", "out")[1] - before) / (time.monotonic() - began))
+                rates[name].append(
+                    (lab.counted("router", "out")[1] - before) / (time.monotonic() - began)
+                )
                 if fenxi:
                     fenxi.summary()
-            say(f"forwarded, round {number} of {arguments.rounds}: " +
-                ", ".join(f"{name or 'alone'} {of[-1]:,.0f}/s" for name, of in rates.items()))
+            say(
+                f"forwarded, round {number} of {arguments.rounds}: "
+                + ", ".join(f"{name or 'alone'} {of[-1]:,.0f}/s" for name, of in rates.items())
+            )
     for name in CAPTURES:
         share = statistics.median(a / b for a, b in zip(rates[name], rates[None]))
-        report.add(f"first: packets/s that the kernel forwards with capture {name}, by without fenxi", share, "share",
-                   0.97 if name == "first" else None)
+        report.add(
+            f"first: packets/s that the kernel forwards with capture {name}, by without fenxi",
+            share,
+            "share",
+            0.97 if name == "first" else None,
+        )
 
 
 def first(report, arguments):
@@ -114,10 +148,15 @@ def first(report, arguments):
     for per_flow, bar in ((240, 4), (40, 2)):
         with Lab() as lab, tempfile.TemporaryDirectory() as scratch:
             router(lab)
-            lab.run("router", f"ip neigh add {SERVER} lladdr {mac(lab, 'server', 'eth').hex(':')} dev out")
+            lab.run(
+                "router",
+                f"ip neigh add {SERVER} lladdr {mac(lab, 'server', 'eth').hex(':')} dev out",
+            )
             ethernet = mac(lab, "router", "in") + mac(lab, "client", "eth") + b"\x08\x00"
             # No flow is sent twice.
-            capture(f"{scratch}/flows.pcap", ethernet, per_flow, int(1.01 * pps * arguments.seconds))
+            capture(
+                f"{scratch}/flows.pcap", ethernet, per_flow, int(1.01 * pps * arguments.seconds)
+            )
             capture(f"{scratch}/warm.pcap", ethernet, per_flow, int(1.01 * pps * WARM_S), host=3)
             costs = {name: [] for name in CAPTURES}
             for number in range(1, arguments.rounds + 1):
@@ -134,21 +173,36 @@ def first(report, arguments):
                     sent, sending = blast(lab, f"{scratch}/flows.pcap", pps, arguments.seconds)
                     time.sleep(0.1)
                     own = fenxi.cpu() - mine if fenxi else 0
-                    threads = fenxi and ", ".join(f"{it} {fenxi.thread_cpu(it) - mine_by[it]:.3f} s" for it in THREADS)
+                    threads = fenxi and ", ".join(
+                        f"{it} {fenxi.thread_cpu(it) - mine_by[it]:.3f} s" for it in THREADS
+                    )
                     used = sending + sum(map(cpu_of, softirqs)) - before + own
                     forwarded = lab.counted("router", "out")[1] - forwarded
                     if forwarded < sent * 0.95:
-                        raise Failure(f"{forwarded} of {sent} packets were forwarded; ask for fewer with --pps")
+                        raise Failure(
+                            f"{forwarded} of {sent} packets were forwarded; ask for fewer with "
+                            "--pps"
+                        )
                     spent[name] = 1e9 * used / forwarded
                     if fenxi:
                         summary = fenxi.summary()
                         seen = {verdict: n for verdict, n in summary["verdicts"].items() if n}
-                        say(f"  {name}: fenxi {1e9 * own / forwarded:.0f} ns ({threads}), {seen}, {summary['series']['emitted']} series")
+                        say(
+                            f"  {name}: fenxi {1e9 * own / forwarded:.0f} ns ({threads}), "
+                            f"{seen}, {summary['series']['emitted']} series"
+                        )
                 for name in CAPTURES:
                     costs[name].append(spent[name] - spent[None])
-                say(f"flows of {per_flow}, round {number} of {arguments.rounds}: alone {spent[None]:.0f} ns a packet, "
-                    f"all {spent['all']:.0f}, first {spent['first']:.0f}")
+                say(
+                    f"flows of {per_flow}, round {number} of {arguments.rounds}: alone "
+                    f"{spent[None]:.0f} ns a packet, "
+                    f"all {spent['all']:.0f}, first {spent['first']:.0f}"
+                )
             for name in CAPTURES:
-                report.add(f"first, flows of {per_flow}: capture {name}", statistics.median(costs[name]), "ns of CPU a packet")
+                report.add(
+                    f"first, flows of {per_flow}: capture {name}",
+                    statistics.median(costs[name]),
+                    "ns of CPU a packet",
+                )
             ratio = statistics.median(a / max(f, 1) for a, f in zip(costs["all"], costs["first"]))
             report.add(f"first, flows of {per_flow}: all by first", ratio, "times", bar)

@@ -1,33 +1,25 @@
-#!/usr/bin/env python3
 """Compares fenxi with what one would use instead, in one run, the sides taking turns.
 
-usage: bench-peers [--only table|rte_hash|programs] [--capture FILE] [--rounds N] [--entries N] [--flows N] [--json]
-
-table: our flow table and hashbrown.  rte_hash: our flow table and DPDK's.  programs: `fenxi replay`,
-with the model in fp32 and in int8, and ndpiReader, nfstream, tcpdump on a load capture.
-docs/peers.md says what is compared with what.
-Peers that are not installed are skipped by name, on standard error, where progress goes, too.
-With --json one object on standard output.  Exit status: 0, also where a bar is missed; 1 when a side
-fails; 64 usage.  Needs Linux, Python >= 3.9, cargo, and `make build` for the programs.
+table: our flow table and hashbrown.  rte_hash: our flow table and DPDK's.  programs: `fenxi
+replay`, with the model in fp32 and in int8, and ndpiReader, nfstream, tcpdump on a load capture.
+docs/peers.md says what is compared with what. Peers that are not installed are skipped by name.
+Needs Linux, cargo, and `make build` for the programs.
 """
 
-import argparse
 import contextlib
 import json
 import os
 import re
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-EX_USAGE = 64
-ROOT = Path(__file__).resolve().parent.parent
+from .report import ROOT, TARGET, Failure, Parser, Report, Skip, field, output_of, ratio, say
+
 PEERS = ROOT / "benches" / "peers"
-TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 VENV = TARGET / "peers-venv"
 MAKE_MIX = ROOT.parent / "shared" / "data" / "mix" / "make_mix.py"
 
@@ -35,85 +27,21 @@ SEED = 1
 LOOK_UPS = 1 << 22
 # (table, burst); hashbrown's maps take one key at a time. See benches/peers.
 OUR_BURST = 128  # the default of io.burst
-TABLES = [("ours", 128), ("ours", 64), ("ours", 32), ("ahash", 1), ("foldhash", 1), ("ahash-bursts", 64), ("foldhash-bursts", 64)]
+TABLES = [
+    ("ours", 128),
+    ("ours", 64),
+    ("ours", 32),
+    ("ahash", 1),
+    ("foldhash", 1),
+    ("ahash-bursts", 64),
+    ("foldhash-bursts", 64),
+]
 RTE_HASH = [("rte_hash", 32), ("rte_hash-padded", 32)]
 # How many times slower than ours, at least.
 BARS = {"ahash": 2.5, "rte_hash": 2.8, "ndpiReader": 8, "nfstream": 40}
 # Below this share of a side's memory on huge pages the bars of the tables are not judged.
 HUGE_SHARE = 0.8
 HUGE_MALLOC = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with the exit status of sysexits."""
-
-    def error(self, message):
-        self.exit(EX_USAGE, f"{self.prog}: {message}\n")
-
-
-class Failure(Exception):
-    """What went wrong and what to do about it, in one line."""
-
-
-class Skip(Exception):
-    """What is not there, and where it comes from."""
-
-
-def say(text):
-    print(f"bench-peers: {text}", file=sys.stderr, flush=True)
-
-
-def output_of(*command, **options):
-    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-    if run.returncode != 0:
-        last = (run.stderr.strip() or "no message").splitlines()[-1]
-        raise Failure(f"{' '.join(map(str, command[:3]))} ended with code {run.returncode}: {last}")
-    return run.stdout
-
-
-class Report:
-    """The figures, in the order in which they were taken."""
-
-    def __init__(self):
-        self.machine = machine()  # now, for what else is running before this does
-        self.results, self.versions, self.skipped = [], {}, {}
-
-    def add(self, name, value, unit, bar=None, judged=True):
-        holds = value >= bar if bar is not None and judged else None
-        self.results.append({"name": name, "value": round(value, 4), "unit": unit, "bar": bar, "holds": holds})
-
-    def skip(self, name, why):
-        self.skipped[name] = str(why)
-        print(f"SKIPPED {name}: {why}", file=sys.stderr)
-
-    def as_json(self):
-        return {"bench": "peers", "machine": self.machine, "versions": self.versions, "skipped": self.skipped,
-                "results": self.results}
-
-    def print(self):
-        here = self.machine
-        print(f"{here['cpu']}, {here['cores']} cores, Linux {here['kernel']}, load {here['load_average'][0]} at start")
-        print("  ".join(f"{name} {version}" for name, version in self.versions.items()))
-        width = max((len(result["name"]) for result in self.results), default=0)
-        for result in self.results:
-            bar = f"bar {result['bar']:g}: " if result["bar"] else ""
-            verdict = {True: "holds", False: "missed", None: "not judged"}[result["holds"]] if bar else ""
-            print(f"{result['name']:{width}}  {result['value']:>12,.2f} {result['unit']:16}{bar}{verdict}".rstrip())
-
-
-def field(path, name):
-    match = re.search(rf"^{name}\s*:\s*(.*)$", Path(path).read_text(), re.MULTILINE)
-    return match.group(1) if match else ""
-
-
-def machine():
-    return {
-        "cpu": field("/proc/cpuinfo", "model name"),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_mib": int(field("/proc/meminfo", "MemTotal").split()[0]) // 1024,
-        "kernel": os.uname().release,
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
 
 
 # The tables.
@@ -124,7 +52,9 @@ class Worker:
 
     def __init__(self, name, command, **options):
         self.name = name
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        )
         try:
             self.checksum = self.line().removeprefix("ready ")
         except BaseException:
@@ -149,7 +79,9 @@ class Worker:
     def huge_share(self):
         """Share of the worker's memory that lies on huge pages."""
         text = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
-        kib = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+        kib = {
+            name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
+        }
         hugetlb = kib["Private_Hugetlb"] + kib["Shared_Hugetlb"]
         return (kib["AnonHugePages"] + hugetlb) / (kib["Rss"] + hugetlb)
 
@@ -161,11 +93,23 @@ class Worker:
 
 
 def table_worker(sizes):
-    """Our worker. malloc of glibc 2.36 compares a string that it does not end, so that now and then a process
-    does not get the huge pages it asks for; such a one is started again."""
+    """Our worker. glibc 2.36 now and then gives a process no huge pages (its malloc compares a
+    string that it does not end), so such a process is started again.
+    """
     say("building the tables (cargo bench --no-run)")
-    messages = output_of("cargo", "bench", "--locked", "-p", "fenxi-benches", "--bench", "peers", "--no-run",
-                         "--message-format", "json", cwd=ROOT)
+    messages = output_of(
+        "cargo",
+        "bench",
+        "--locked",
+        "-p",
+        "fenxi-benches",
+        "--bench",
+        "peers",
+        "--no-run",
+        "--message-format",
+        "json",
+        cwd=ROOT,
+    )
     built = (json.loads(line) for line in messages.splitlines())
     program = next(message["executable"] for message in built if message.get("executable"))
     for attempt in range(20):
@@ -178,7 +122,7 @@ def table_worker(sizes):
 
 
 def take_turns(sides, rounds):
-    """{(table, burst): ns per look-up of each round}; a first round, which fills tables, does not count."""
+    """{(table, burst): ns per look-up of each round}; the first round fills tables, uncounted."""
     taken = {(table, burst): [] for _, table, burst in sides}
     for number in range(rounds + 1):
         say(f"round {number} of {rounds}")
@@ -195,20 +139,24 @@ def report_tables(report, section, taken, workers):
         report.add(f"{section}: memory of {name} on huge pages", 100 * share, "%")
     judged = min(shares.values()) >= HUGE_SHARE
     for (table, burst), rounds in taken.items():
-        report.add(f"{section}: {table}, burst {burst}", statistics.median(rounds), "ns per look-up")
+        report.add(
+            f"{section}: {table}, burst {burst}", statistics.median(rounds), "ns per look-up"
+        )
     ours = {burst: rounds for (table, burst), rounds in taken.items() if table == "ours"}
     for (table, burst), rounds in taken.items():
         if table == "ours":
             continue
         for our_burst, our_rounds in ours.items():
-            ratio = statistics.median(theirs / mine for theirs, mine in zip(rounds, our_rounds))
             bar = BARS.get(table) if our_burst == OUR_BURST else None
-            report.add(f"{section}: {table} by ours, burst {our_burst}", ratio, "times", bar, judged)
+            name = f"{section}: {table} by ours, burst {our_burst}"
+            report.add(name, ratio(rounds, our_rounds), "times", bar, judged=judged)
 
 
 def locked_version(crate):
-    """Version of a dependency of the workspace; of several the newest, which is the one the tables use."""
-    versions = re.findall(rf'^name = "{crate}"\nversion = "(.*)"$', (ROOT / "Cargo.lock").read_text(), re.MULTILINE)
+    """The newest version of a dependency of the workspace, which the tables use."""
+    versions = re.findall(
+        rf'^name = "{crate}"\nversion = "(.*)"$', (ROOT / "Cargo.lock").read_text(), re.MULTILINE
+    )
     return max(versions, key=lambda version: [int(part) for part in re.findall(r"\d+", version)])
 
 
@@ -216,7 +164,9 @@ def bench_table(report, arguments):
     with contextlib.closing(table_worker(arguments.sizes)) as worker:
         taken = take_turns([(worker, table, burst) for table, burst in TABLES], arguments.rounds)
         report_tables(report, "table", taken, [worker])
-    report.versions.update({crate: locked_version(crate) for crate in ("hashbrown", "ahash", "foldhash")})
+    report.versions.update(
+        {crate: locked_version(crate) for crate in ("hashbrown", "ahash", "foldhash")}
+    )
 
 
 def compile_rte_hash():
@@ -233,7 +183,7 @@ def compile_rte_hash():
 
 @contextlib.contextmanager
 def huge_page_pool(mib):
-    """Makes room in the system's pool of huge pages and says whether there is; afterwards the pool is as before."""
+    """Yields whether the pool of huge pages has room, growing it meanwhile if permitted."""
     pool = Path("/proc/sys/vm/nr_hugepages")
     before = int(pool.read_text())
     wanted = -(-mib * 1024 // int(field("/proc/meminfo", "Hugepagesize").split()[0]))
@@ -257,7 +207,16 @@ def bench_rte_hash(report, arguments):
     # Both tables: slots of 112 bytes, buckets, rings of free slots; then what is counted.
     mib = 64 + (arguments.entries * 160 + arguments.flows * 16 >> 20)
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    eal = ["--lcores", f"0@({cores})", "--no-pci", "--no-telemetry", "--log-level", "4", "-m", str(mib)]
+    eal = [
+        "--lcores",
+        f"0@({cores})",
+        "--no-pci",
+        "--no-telemetry",
+        "--log-level",
+        "4",
+        "-m",
+        str(mib),
+    ]
     with huge_page_pool(mib) as is_there, contextlib.ExitStack() as workers:
         if not is_there:
             say(f"no {mib} MiB of huge pages for rte_hash (root can have them); it gets plain ones")
@@ -267,7 +226,12 @@ def bench_rte_hash(report, arguments):
         ours = workers.enter_context(contextlib.closing(table_worker(arguments.sizes)))
         if ours.checksum != theirs.checksum:
             raise Failure("rte_hash.c and traffic.rs make different look-ups")
-        sides = [(ours, "ours", 128), (ours, "ours", 64), (ours, "ours", 32), *((theirs, table, burst) for table, burst in RTE_HASH)]
+        sides = [
+            (ours, "ours", 128),
+            (ours, "ours", 64),
+            (ours, "ours", 32),
+            *((theirs, table, burst) for table, burst in RTE_HASH),
+        ]
         taken = take_turns(sides, arguments.rounds)
         report_tables(report, "rte_hash", taken, [ours, theirs])
 
@@ -301,7 +265,9 @@ def fenxi():
 def installed(program, package):
     if not shutil.which(program):
         raise Skip(f"not installed (Debian: {package})")
-    usage = subprocess.run([program, "-h"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    usage = subprocess.run(
+        [program, "-h"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ).stdout
     return program, re.search(r"[\d.]+", usage).group()
 
 
@@ -312,11 +278,21 @@ def nfstream():
         say("installing nfstream")
         try:
             output_of(sys.executable, "-m", "venv", "--clear", VENV)
-            output_of(VENV / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "-r", pinned)
+            output_of(
+                VENV / "bin" / "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-deps",
+                "-r",
+                pinned,
+            )
         except Failure as failure:
             raise Skip(failure) from None
         shutil.copy(pinned, stamp)
-    return VENV / "bin" / "python", re.search(r"^nfstream==(.*)$", pinned.read_text(), re.MULTILINE).group(1)
+    return VENV / "bin" / "python", re.search(
+        r"^nfstream==(.*)$", pinned.read_text(), re.MULTILINE
+    ).group(1)
 
 
 def replay(capture, *more):
@@ -324,22 +300,34 @@ def replay(capture, *more):
 
 
 # Name: what finds the program and its version, and what its arguments are. Ours are the first.
-# The first runs the shipped model, which answers each flow up to five times; the others one that answers once, after ten packets.
+# The first runs the shipped model, which answers each flow up to five times; the others one that
+# answers once, after ten packets.
 OURS = ["fenxi", "fenxi k10", "fenxi k10 int8"]
 PROGRAMS = {
     "fenxi": (fenxi, replay),
-    "fenxi k10": (fenxi, lambda capture: replay(capture, "--model", ROOT / "models" / "app-id-k10")),
-    "fenxi k10 int8": (fenxi, lambda capture: replay(capture, "--model", ROOT / "models" / "app-id-k10-int8")),
+    "fenxi k10": (
+        fenxi,
+        lambda capture: replay(capture, "--model", ROOT / "models" / "app-id-k10"),
+    ),
+    "fenxi k10 int8": (
+        fenxi,
+        lambda capture: replay(capture, "--model", ROOT / "models" / "app-id-k10-int8"),
+    ),
     "ndpiReader": (lambda: installed("ndpiReader", "libndpi-bin"), lambda capture: ["-i", capture]),
     "nfstream": (nfstream, lambda capture: [PEERS / "nfstream_flows.py", capture]),
-    "tcpdump": (lambda: installed("tcpdump", "tcpdump"), lambda capture: ["-r", capture, "-w", "/dev/null"]),
+    "tcpdump": (
+        lambda: installed("tcpdump", "tcpdump"),
+        lambda capture: ["-r", capture, "-w", "/dev/null"],
+    ),
 }
 
 
 def timed(name, command):
     """Wall seconds, and CPU seconds of the process and the children it waited for."""
     begin = time.monotonic()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         _, status, usage = os.wait4(process.pid, 0)
     except BaseException:
@@ -361,7 +349,9 @@ def bench_programs(report, arguments):
             commands[name] = [program, *arguments_of(capture)]
         except Skip as skip:
             report.skip(name, skip)
-    packets = json.loads(output_of(*commands["fenxi"]))["packets"]  # and the capture is in the page cache
+    packets = json.loads(output_of(*commands["fenxi"]))[
+        "packets"
+    ]  # and the capture is in the page cache
     report.add("programs: capture", packets, "packets")
     taken = {name: [] for name in commands}
     for number in range(1, arguments.rounds + 1):
@@ -374,53 +364,46 @@ def bench_programs(report, arguments):
         report.add(f"programs: {name}, CPU", cpu, "s")
         report.add(f"programs: {name}", packets / cpu / 1e6, "M packets/CPU-s")
     for name, rounds in taken.items():
-        for our in OURS[:OURS.index(name)] if name in OURS else OURS:  # ours once, with those before
-            ratio = statistics.median(theirs / ours for (_, theirs), (_, ours) in zip(rounds, taken[our]))
-            report.add(f"programs: {name} by {our}, CPU", ratio, "times", BARS.get(name) if our == "fenxi" else None)
+        for our in (
+            OURS[: OURS.index(name)] if name in OURS else OURS
+        ):  # ours once, with those before
+            times = ratio(*([cpu for _, cpu in side] for side in (rounds, taken[our])))
+            bar = BARS.get(name) if our == "fenxi" else None
+            report.add(f"programs: {name} by {our}, CPU", times, "times", bar)
 
 
 SECTIONS = {"table": bench_table, "rte_hash": bench_rte_hash, "programs": bench_programs}
 
 
-def parse():
-    parser = Parser(prog="bench-peers", description=__doc__.splitlines()[0])
+def parse(arguments):
+    parser = Parser(prog="figures peers", description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=SECTIONS, help="one section")
-    parser.add_argument("--capture", type=Path, metavar="FILE", help="Ethernet capture for the programs")
+    parser.add_argument("--capture", type=Path, metavar="FILE", help="Ethernet, for the programs")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="5")
-    parser.add_argument("--entries", type=int, default=1 << 22, metavar="N", help="size of the tables, a power of two (2^22)")
-    parser.add_argument("--flows", type=int, metavar="N", help="flows in them (half of the entries)")
+    parser.add_argument(
+        "--entries", type=int, default=1 << 22, metavar="N", help="of a table: 2^22"
+    )
+    parser.add_argument("--flows", type=int, metavar="N", help="in it: half of the entries")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments)
     if arguments.flows is None:
         arguments.flows = arguments.entries // 2
     if arguments.rounds < 1 or not 0 < arguments.flows <= arguments.entries:
         parser.error("--rounds takes 1 or more, --flows 1 to the entries")
     if arguments.entries < 64 or arguments.entries & arguments.entries - 1:
         parser.error("--entries takes a power of two from 64")
-    arguments.sizes = [str(number) for number in (arguments.entries, arguments.flows, LOOK_UPS, SEED)]
+    sizes = (arguments.entries, arguments.flows, LOOK_UPS, SEED)
+    arguments.sizes = [str(number) for number in sizes]
     return arguments
 
 
-def main():
-    arguments = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that `finally` runs
-    report = Report()
+def main(arguments):
+    arguments = parse(arguments)
+    report = Report("peers")
     for name, bench in SECTIONS.items():
         if arguments.only in (None, name):
             try:
                 bench(report, arguments)
             except Skip as skip:
                 report.skip(name, skip)
-    if arguments.json:
-        print(json.dumps(report.as_json()))
-    else:
-        report.print()
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except (Failure, OSError) as problem:
-        sys.exit(f"bench-peers: {problem}")
-    except KeyboardInterrupt:
-        sys.exit("bench-peers: interrupted")
+    print(report.as_json()) if arguments.json else report.print()

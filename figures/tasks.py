@@ -1,37 +1,30 @@
-#!/usr/bin/env python3
 """Device time and delay of three models that share one core, by how their batches are planned.
 
-usage: bench-tasks FENXI CAPTURE [--rate SERIES_PER_S] [--rounds N] [--seconds S] [--check]
+Replays the beginning of CAPTURE (pcap, not compressed) with its own arrivals, so much of it and at
+such a pace that all tasks together get --rate series a second (37,300, FENXI's rate) for --seconds
+(8). All plans get the same packets. A capture of fenxi-lab generate has arrivals of a Poisson
+process.
 
-Replays the beginning of CAPTURE (pcap, not compressed) with its own arrivals, so much of it and at such a pace that all tasks
-together get --rate series a second (37,300, FENXI's rate) for --seconds (8). All plans get the same packets. A capture of
-fenxi-lab generate has arrivals of a Poisson process.
+Tasks: protocol after 3 elements with data, device after 10, and large for what protocol is not sure
+of; their goals are 2, 20 and 50 ms. Plans take turns: a goal for each task; the same with batches
+all or nothing (on-off); and one policy for all tasks: the strictest goal, carry-over as a
+configuration has it by default, a timeout of 1 ms, full batches, no batches. A plan that misses a
+goal does not do the same work, so it has no bar.
 
-Tasks: protocol after 3 elements with data, device after 10, and large for what protocol is not sure of; their goals are 2, 20 and
-50 ms. Plans take turns: a goal for each task; the same with batches all or nothing (on-off); and one policy for all tasks: the
-strictest goal, carry-over as a configuration has it by default, a timeout of 1 ms, full batches, no batches. A
-plan that misses a goal is no competitor, and is shown without a bar.
-
-Shows medians over --rounds (5): device time for each series, and the 99th percentile of the time to label of each task beside its
-goal. Ratios are medians of those within a round. Profiles of the devices are measured once, before the clock starts.
-
-Exit status: 0, also where a bar is missed; 1 with --check where one is, or where a run is not what was asked for; 64 usage,
-65 a capture that cannot be cut, 66 without a capture. Close other programs.
+Figures are medians over --rounds (5); ratios are medians of those within a round. Profiles of the
+devices are measured once, before the clock starts. Close other programs.
 """
 
-import argparse
 import array
 import json
 import pathlib
 import shutil
 import statistics
 import struct
-import subprocess
-import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-EX_USAGE, EX_DATAERR, EX_NOINPUT = 64, 65, 66
+from .report import ROOT, TARGET, Failure, Parser, Report, output_of, ratio, say
+
 GOALS_MS = {"protocol": 2, "device": 20, "large": 50}
 CONFIG = """
 [flow]
@@ -58,7 +51,9 @@ def each(*settings):
 
 
 def own_goals(policy):
-    return each(f"policy={policy}") + [f"task.{task}.latency_goal_ms={goal}" for task, goal in GOALS_MS.items()]
+    return each(f"policy={policy}") + [
+        f"task.{task}.latency_goal_ms={goal}" for task, goal in GOALS_MS.items()
+    ]
 
 
 OWN = "a goal for each task"
@@ -74,17 +69,12 @@ PLANS = {
 GAIN = 1.5  # how many times the device time of a goal for each task the others take, at least
 TRIES, NEAR = 8, 0.03  # to find the pace, and how near the rate has to be
 BEHIND = 0.05  # how much longer than its packets a run may take, without its start
-PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e6), b"\x4d\x3c\xb2\xa1": ("<", 1e9), b"\xa1\xb2\xc3\xd4": (">", 1e6), b"\xa1\xb2\x3c\x4d": (">", 1e9)}
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        fail(f"{message}; bench-tasks --help says more", EX_USAGE)
-
-
-def fail(message, code=1):
-    print(f"bench-tasks: {message}", file=sys.stderr)
-    sys.exit(code)
+PCAP = {
+    b"\xd4\xc3\xb2\xa1": ("<", 1e6),
+    b"\x4d\x3c\xb2\xa1": ("<", 1e9),
+    b"\xa1\xb2\xc3\xd4": (">", 1e6),
+    b"\xa1\xb2\x3c\x4d": (">", 1e9),
+}
 
 
 class Capture:
@@ -92,18 +82,22 @@ class Capture:
 
     def __init__(self, path):
         self.path = path
-        # Of each packet: its time since the first, no less than that of the one before, and where it begins.
+        # Of each packet: its time since the first, no less than that of the one before, and where
+        # it begins.
         self.times, self.offsets = array.array("d"), array.array("Q")
         try:
             with open(path, "rb") as file:
                 self.read(file)
         except OSError as error:
-            fail(f"{path}: {error.strerror}", EX_NOINPUT)
+            raise Failure(f"{path}: {error.strerror}") from None
         if not self.times or self.times[-1] <= 0:
-            fail(f"{path}: no packets, or all at one time", EX_DATAERR)
+            raise Failure(f"{path}: no packets, or all at one time")
 
     def read(self, file):
-        order, per_s = PCAP.get(file.read(24)[:4]) or fail(f"{self.path}: not a pcap file; decompress it, or convert it with editcap -F pcap", EX_DATAERR)
+        kind = PCAP.get(file.read(24)[:4])
+        if not kind:
+            raise Failure(f"{self.path}: not a pcap file; editcap -F pcap converts others")
+        order, per_s = kind
         record, offset, first = struct.Struct(f"{order}IIII"), 24, None
         while len(head := file.read(16)) == 16:
             seconds, part, length, _ = record.unpack(head)
@@ -116,7 +110,11 @@ class Capture:
 
     def cut(self, packets, into):
         """Writes the first packets into a file."""
-        left = self.offsets[packets] if packets < len(self.offsets) else pathlib.Path(self.path).stat().st_size
+        left = (
+            self.offsets[packets]
+            if packets < len(self.offsets)
+            else pathlib.Path(self.path).stat().st_size
+        )
         with open(self.path, "rb") as file, open(into, "wb") as out:
             while left > 0 and (part := file.read(min(left, 1 << 20))):
                 out.write(part)
@@ -128,12 +126,16 @@ class Bench:
 
     def __init__(self, args, folder):
         self.args, self.folder = args, pathlib.Path(folder)
-        self.window, self.warm, self.profiles = self.folder / "window.pcap", self.folder / "warm", self.folder / "profiles"
+        self.window, self.warm, self.profiles = (
+            self.folder / "window.pcap",
+            self.folder / "warm",
+            self.folder / "profiles",
+        )
         self.warm.mkdir()
         self.speed = self.packets = self.start_s = 0
 
     def replay(self, settings, *options):
-        """The summary of a replay of the window, which finds the profiles that were measured at the beginning."""
+        """The summary of a replay of the window with the profiles measured at the beginning."""
         shutil.rmtree(self.profiles, ignore_errors=True)
         shutil.copytree(self.warm, self.profiles)
         return self.replay_with(self.profiles, self.window, settings, *options)
@@ -143,14 +145,7 @@ class Bench:
         config.write_text(CONFIG.format(root=ROOT, profiles=profiles))
         command = [self.args.fenxi, "replay", capture, "--config", config, "--json", *options]
         command += [part for setting in settings for part in ("--set", setting)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True)
-        except OSError as error:
-            fail(f"{self.args.fenxi}: {error.strerror}", EX_NOINPUT)
-        if done.returncode or not done.stdout:
-            said = done.stderr.strip().splitlines() or ["it said nothing"]
-            fail(f"{' '.join(map(str, command))}: exit status {done.returncode}: {said[-1]}")
-        return json.loads(done.stdout)
+        return json.loads(output_of(*command))
 
     def measure_profiles(self, capture):
         """Stores a profile for each task, and finds out how long a start takes with these."""
@@ -161,11 +156,16 @@ class Bench:
             if len(list(self.warm.iterdir())) >= len(GOALS_MS):
                 break
         else:
-            fail("no line fits what batches take on a device (docs/devices.md), so each start would measure anew; close other programs")
-        self.start_s = min(self.replay_with(self.warm, first, PLANS[OWN])["wall_s"] for _ in range(3))
+            raise Failure(
+                "no line fits what batches take on a device (docs/devices.md), so each start "
+                "would measure anew; close other programs"
+            )
+        self.start_s = min(
+            self.replay_with(self.warm, first, PLANS[OWN])["wall_s"] for _ in range(3)
+        )
 
     def find_window(self, capture):
-        """How many packets are replayed, and at what pace: first all of them, then as many as have the series for the rate."""
+        """Chooses how many packets are replayed, and their pace: as many as have the series."""
         wanted, self.packets = self.args.rate * self.args.seconds, len(capture.times)
         for _ in range(TRIES):
             capture.cut(self.packets, self.window)
@@ -176,21 +176,30 @@ class Bench:
             if not 0 < packets <= len(capture.times):
                 break
             self.packets = packets
-        fail(f"{capture.path}: {found:,} series in {self.packets:,} packets, where {wanted:,.0f} are wanted; give a capture with more flows, or another --rate")
+        raise Failure(
+            f"{capture.path}: {found:,} series in {self.packets:,} packets, where "
+            f"{wanted:,.0f} are wanted; give a capture with more flows, or another --rate"
+        )
 
     def set_pace(self, length, series):
         self.speed = length / self.args.seconds
         rate = series / self.args.seconds
-        print(f"{self.packets:,} packets, {length:.1f} s of the capture, at {self.speed:.2f} times its pace: {rate:,.0f} series/s")
+        pace = f"{length:.1f} s of the capture, at {self.speed:.2f} times its pace"
+        say(f"{self.packets:,} packets, {pace}: {rate:,.0f} series/s")
 
     def run(self, plan):
         """One run of a plan at the pace; by task, with the device time in seconds."""
         summary = self.replay(PLANS[plan], "--speed", f"{self.speed:.6f}x")
         if summary["interrupted"] or summary["packets"] != self.packets:
-            fail(f"{plan}: {summary['packets']:,} of {self.packets:,} packets were replayed")
+            raise Failure(
+                f"{plan}: {summary['packets']:,} of {self.packets:,} packets were replayed"
+            )
         behind = summary["wall_s"] - self.start_s - self.args.seconds
         if behind > BEHIND * self.args.seconds:
-            fail(f"{plan}: took {behind:.1f} s longer than the packets; close other programs, or give a lower --rate")
+            raise Failure(
+                f"{plan}: took {behind:.1f} s longer than the packets; close other programs, "
+                "or give a lower --rate"
+            )
         return {task["name"]: task for task in summary["tasks"]}
 
 
@@ -204,9 +213,9 @@ def device_us(run):
     return 1e6 * busy / max(1, sum(task["series"]["inferred"] for task in run.values()))
 
 
-def ratio(rounds, plan):
+def times(rounds, plan):
     """The device time of a plan by that of a goal for each task."""
-    return statistics.median(device_us(run) / device_us(own) for run, own in zip(rounds[plan], rounds[OWN]))
+    return ratio(map(device_us, rounds[plan]), map(device_us, rounds[OWN]))
 
 
 def p99_ms(runs, task):
@@ -218,55 +227,47 @@ def missed(runs):
     return [task for task, goal in GOALS_MS.items() if p99_ms(runs, task) > goal]
 
 
-def show(rounds, seconds):
+def judge(report, rounds, seconds):
     for plan, runs in rounds.items():
-        print(f"\n{plan}: {statistics.median(map(device_us, runs)):.2f} µs of the device for each series, {ratio(rounds, plan):.2f} times")
+        report.add(f"{plan}: device", statistics.median(map(device_us, runs)), "µs/series")
         for task, goal in GOALS_MS.items():
-            show_task(runs, task, goal, seconds)
-        print(f"  misses the goals of: {', '.join(missed(runs)) or 'none'}")
+            bar = goal if plan == OWN else None
+            report.add(f"{plan}, {task}: p99", p99_ms(runs, task), "ms", bar, most=True)
+            for name, value, unit in shares(runs, task, seconds):
+                report.add(f"{plan}, {task}: {name}", value, unit)
+        is_rival = plan in list(PLANS)[2:] and not missed(runs)
+        bar = GAIN if is_rival else None
+        report.add(f"{plan}: device time by {OWN}", times(rounds, plan), "times", bar)
 
 
-def show_task(runs, task, goal, seconds):
+def shares(runs, task, seconds):
     def median(of):
         return statistics.median(of(run[task]) for run in runs)
 
-    rate = median(lambda it: it["series"]["inferred"]) / seconds
-    lost = median(lambda it: it["series"]["shed"] + it["series"]["failed"])
-    size = median(lambda it: it["series"]["inferred"] / max(1, sum(d["batches"] for d in it["devices"])))
-    print(f"  {task:9} {rate:8,.0f} series/s  batches of {size:6.1f}  p99 {p99_ms(runs, task):7.2f} ms, goal {goal:3} ms  lost {lost:,.0f}")
+    yield "rate", median(lambda it: it["series"]["inferred"]) / seconds, "series/s"
+    yield "lost", median(lambda it: it["series"]["shed"] + it["series"]["failed"]), "series"
+    batches = median(lambda it: sum(device["batches"] for device in it["devices"]))
+    yield "batch", median(lambda it: it["series"]["inferred"]) / max(1, batches), "series"
 
 
-def verdicts(rounds):
-    """The bars, and whether they hold; None where there is none."""
-    for task, goal in GOALS_MS.items():
-        p99 = p99_ms(rounds[OWN], task)
-        yield f"{OWN}, {task}: p99 {p99:.2f} ms, at most {goal}", p99 <= goal
-    for plan in list(PLANS)[2:]:
-        found, misses = ratio(rounds, plan), missed(rounds[plan])
-        if misses:
-            yield f"{plan}: {found:.2f} times the device time, no competitor: it misses the goals of {', '.join(misses)}", None
-        else:
-            yield f"{plan}: {found:.2f} times the device time, at least {GAIN}", found >= GAIN
-
-
-def parsed():
-    parser = Parser(prog="bench-tasks", usage=__doc__.split("usage: ")[1], add_help=True)
-    parser.add_argument("fenxi", metavar="FENXI")
+def parse(arguments):
+    parser = Parser(prog="figures tasks", description=__doc__)
     parser.add_argument("capture", metavar="CAPTURE")
-    parser.add_argument("--rate", type=float, default=37_300)
+    parser.add_argument("--fenxi", type=pathlib.Path, default=TARGET / "release" / "fenxi")
+    parser.add_argument("--rate", type=float, default=37_300, help="series per second")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    args = parser.parse_args(arguments)
     if not (args.rate > 0 and args.rounds > 0 and args.seconds > 0):
         parser.error("--rate, --rounds and --seconds must be above 0")
     return args
 
 
-def main():
-    args = parsed()
-    capture = Capture(args.capture)
-    with tempfile.TemporaryDirectory(prefix="bench-tasks-") as folder:
+def main(arguments):
+    args = parse(arguments)
+    report, capture = Report("tasks"), Capture(args.capture)
+    with tempfile.TemporaryDirectory(prefix="figures-tasks-") as folder:
         bench = Bench(args, folder)
         bench.measure_profiles(capture)
         bench.find_window(capture)
@@ -274,13 +275,5 @@ def main():
         for _ in range(args.rounds):
             for plan, runs in rounds.items():
                 runs.append(bench.run(plan))
-    show(rounds, args.seconds)
-    print()
-    told = list(verdicts(rounds))
-    for line, holds in told:
-        print(line + {True: ": holds", False: ": missed", None: ""}[holds])
-    if args.check and any(holds is False for _, holds in told):
-        sys.exit(1)
-
-
-main()
+    judge(report, rounds, args.seconds)
+    print(report.as_json()) if args.json else report.print()
