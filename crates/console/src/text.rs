@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The text with everything escaped that moves a cursor, ends a line or turns the direction of reading: control characters
-/// as in `\\n` and `\\u{1b}`, separators of lines, and marks of direction (Unicode TR 36, section 2.6).
+/// The text with everything escaped that moves a cursor, ends a line or turns the direction of
+/// reading: control characters as in `\\n` and `\\u{1b}`, separators of lines, and marks of
+/// direction (Unicode TR 36, section 2.6).
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);

@@ -8,7 +8,8 @@ use crate::protocol::Point;
 use crate::figures::grouped;
 use crate::text::html;
 
-/// The colours of the labels that come most; legible on light and on dark (Okabe and Ito 2008, somewhat deeper).
+/// The colours of the labels that come most; legible on light and on dark (Okabe and Ito 2008,
+/// somewhat deeper).
 const COLOURS: [&str; 7] = [
     "#3b82c4", "#e08e1b", "#2a9d6f", "#c65d9b", "#7a6fd0", "#c9483a", "#5aa9d6",
 ];

@@ -1,4 +1,5 @@
-//! The page at `/` of the control port: one file without anything from elsewhere, whole without scripts.
+//! The page at `/` of the control port: one file without anything from elsewhere, whole without
+//! scripts.
 
 mod chart;
 
@@ -15,7 +16,8 @@ const SCRIPT: &str = include_str!("script.js");
 /// Rows of the tables of labels and hosts.
 const ROWS: usize = 12;
 
-/// A page with the digests by which a content security policy allows its style and its script, and nothing else.
+/// A page with the digests by which a content security policy allows its style and its script, and
+/// nothing else.
 pub struct Page {
     /// The document.
     pub html: String,

@@ -59,8 +59,8 @@ impl Client {
         let mut line =
             serde_json::to_string(request).map_err(|error| AskError::Invalid(name(), error))?;
         line.push('\n');
-        // A client that is refused gets the reply before it has written its request. The write then fails, but the reply
-        // counts.
+        // A client that is refused gets the reply before it has written its request. The write
+        // then fails, but the reply counts.
         let asked = stream.write_all(line.as_bytes());
         line.clear();
         let mut reader = BufReader::new(io::Read::take(stream, REPLY_MAX));

@@ -23,7 +23,8 @@ pub struct Explanation {
     pub why: String,
     /// What the user can do about it; empty: nothing needs doing.
     pub advice: String,
-    /// The rule of the flow: its number, name and place, and what it says; `None`: it has none, or that is not known any more.
+    /// The rule of the flow: its number, name and place, and what it says; `None`: it has none, or
+    /// that is not known any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// The numbers that the model was asked about.

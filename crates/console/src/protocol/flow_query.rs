@@ -1,4 +1,5 @@
-//! The name of a flow as people paste it: from `fenxi ctl flows`, a record, tcpdump, ss or `conntrack -L`.
+//! The name of a flow as people paste it: from `fenxi ctl flows`, a record, tcpdump, ss or
+//! `conntrack -L`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -98,7 +99,8 @@ fn protocol(word: &str) -> Option<u8> {
     }
 }
 
-/// Of `src=A dst=B sport=P dport=Q`, split at `=`; the first of each, which is the direction of the first packet.
+/// Of `src=A dst=B sport=P dport=Q`, split at `=`; the first of each, which is the direction of
+/// the first packet.
 fn ends_of_conntrack(words: &[&str]) -> Option<((IpAddr, u16), (IpAddr, u16))> {
     let value = |name: &str| {
         let at = words.iter().position(|word| *word == name)?;

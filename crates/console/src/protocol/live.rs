@@ -86,7 +86,8 @@ pub struct TaskRow {
     pub model: String,
     /// Series sent to it.
     pub series: u64,
-    /// Of these, series about which the model was not asked, because the label of another task says so.
+    /// Of these, series about which the model was not asked, because the label of another task
+    /// says so.
     pub not_asked: u64,
     /// Flows that reached their K-th packet and are none that it is asked about.
     pub flows_not_asked: u64,
@@ -190,7 +191,8 @@ pub struct HostRate {
     pub packets_per_s: f64,
     /// Their bytes per second.
     pub bytes_per_s: f64,
-    /// Its name, where the model names hosts and this one has a name; else the label of its flow of the highest rate.
+    /// Its name, where the model names hosts and this one has a name; else the label of its flow
+    /// of the highest rate.
     pub label: Option<String>,
 }
 

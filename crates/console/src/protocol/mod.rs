@@ -1,4 +1,5 @@
-//! The protocol of the control socket: one request per line, one reply per line, both JSON; see `docs/control.md`.
+//! The protocol of the control socket: one request per line, one reply per line, both JSON; see
+//! `docs/control.md`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -101,10 +102,11 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<String>,
     },
-    /// Change the rules: all of the changes, or none. A request of this command may be longer than others, if it begins with
-    /// `{"command":"policy_change"`.
+    /// Change the rules: all of the changes, or none. A request of this command may be longer than
+    /// others, if it begins with `{"command":"policy_change"`.
     PolicyChange {
-        /// Lines such as `add source = "10.0.0.0/8", drop = true`, and `delete` with the number or name of a rule.
+        /// Lines such as `add source = "10.0.0.0/8", drop = true`, and `delete` with the number or
+        /// name of a rule.
         changes: String,
     },
     /// Replace all rules by those of a file.

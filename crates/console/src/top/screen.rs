@@ -313,7 +313,8 @@ impl Screen {
         lines
     }
 
-    /// The columns between the label and the two ends; a narrow screen has the more important ones only.
+    /// The columns between the label and the two ends; a narrow screen has the more important ones
+    /// only.
     fn columns(&self, width: usize) -> Vec<Column> {
         let column = |title, width, is_number, of| Column {
             title,
@@ -370,7 +371,8 @@ fn styled(text: String, style: Style) -> Line<'static> {
     Line::from(Span::styled(text, style))
 }
 
-/// `protocol 3.40k labels, 1.4 ms  device 120 labels, 18.2 ms`: the time that 99 of 100 labels take.
+/// `protocol 3.40k labels, 1.4 ms device 120 labels, 18.2 ms`: the time that 99 of 100 labels
+/// take.
 fn tasks_line(tasks: &[TaskRow]) -> String {
     let each = tasks.iter().map(|task| {
         let labels = short(task.labels as f64);

@@ -47,7 +47,8 @@ pub fn moment(client: &Client, rows: usize) -> Result<Top, String> {
     }
 }
 
-/// Shows the run until the user quits, or a signal ends it. The terminal is as before then, also after a panic.
+/// Shows the run until the user quits, or a signal ends it. The terminal is as before then, also
+/// after a panic.
 ///
 /// # Errors
 /// There is no terminal, or it is gone.
@@ -111,8 +112,9 @@ pub fn run(client: Client, options: Options) -> io::Result<()> {
     shown
 }
 
-/// Ends the program once its terminal is gone, as when a connection to another machine breaks. Crossterm 0.29 does not see that: it
-/// reads nothing from the terminal again and again, and the flag of SIGHUP is not looked at.
+/// Ends the program once its terminal is gone, as when a connection to another machine breaks.
+/// Crossterm 0.29 does not see that: it reads nothing from the terminal again and again, and the
+/// flag of SIGHUP is not looked at.
 fn end_with_the_terminal() {
     let stdout = io::stdout();
     // A hang-up is reported whether or not it is asked for.

@@ -1,8 +1,8 @@
-//! Where a table has what a model reads of a flow: its series and its context. Each column of a series holds one number per
-//! element, with spaces between.
+//! Where a table has what a model reads of a flow: its series and its context. Each column of a
+//! series holds one number per element, with spaces between.
 //!
-//! Times and TCP flags have two forms: times since the flow's first packet with decimal flags (`offsets_us`), and gaps between
-//! packets with hexadecimal flags (`iat_us`).
+//! Times and TCP flags have two forms: times since the flow's first packet with decimal flags
+//! (`offsets_us`), and gaps between packets with hexadecimal flags (`iat_us`).
 
 use accel::Bundle;
 
@@ -96,8 +96,8 @@ impl Columns {
         })
     }
 
-    /// Appends the flow's series to `to`, channel after channel of K numbers, 0 beyond its elements. Returns how many elements
-    /// it has, K at most.
+    /// Appends the flow's series to `to`, channel after channel of K numbers, 0 beyond its
+    /// elements. Returns how many elements it has, K at most.
     ///
     /// # Errors
     /// A cell holds something else than whole numbers, or too few of them.
@@ -190,7 +190,8 @@ impl Columns {
         for name in &self.context {
             to.push(match name.as_str() {
                 "protocol" => f32::from(self.protocol(row)?),
-                // Of a flow that began mid-stream nobody knows which end is the server, and a port does not confirm itself.
+                // Of a flow that began mid-stream nobody knows which end is the server, and a port
+                // does not confirm itself.
                 _ if is_midstream || is_named => 0.0,
                 _ => f32::from(number::<u16>(row, "dport", self.server_port)?),
             });
@@ -198,7 +199,8 @@ impl Columns {
         Ok(())
     }
 
-    /// Protocol and destination port of the flow's first packet; none if the table lacks the columns.
+    /// Protocol and destination port of the flow's first packet; none if the table lacks the
+    /// columns.
     ///
     /// # Errors
     /// As [`Columns::context`].
@@ -221,8 +223,8 @@ impl Columns {
         }
     }
 
-    /// Whether the flow is one of TCP whose first packet is not the SYN that opens a connection. A table without flags does
-    /// not tell.
+    /// Whether the flow is one of TCP whose first packet is not the SYN that opens a connection. A
+    /// table without flags does not tell.
     ///
     /// # Errors
     /// The flags are no numbers.

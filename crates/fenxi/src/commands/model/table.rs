@@ -1,4 +1,5 @@
-//! Tables of flows: CSV, gzipped or not, with a line of column names. Whatever is wrong in one is refused with its line.
+//! Tables of flows: CSV, gzipped or not, with a line of column names. Whatever is wrong in one is
+//! refused with its line.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -11,7 +12,8 @@ use flate2::read::MultiGzDecoder;
 
 use crate::exit::Failure;
 
-/// The most bytes read for one row, so that neither a line without an end nor an open quote fills the memory.
+/// The most bytes read for one row, so that neither a line without an end nor an open quote fills
+/// the memory.
 const ROW_BYTES_MAX: usize = 1 << 20;
 
 /// The most bytes of a label, and of the name of a capture or group.

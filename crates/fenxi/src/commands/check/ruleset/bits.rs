@@ -60,8 +60,8 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Whether the comparison looks at bits of `ours` and expects all of them to be 0. A comparison with 0 as a whole asks
-    /// whether there is any mark, and is meant so.
+    /// Whether the comparison looks at bits of `ours` and expects all of them to be 0. A
+    /// comparison with 0 as a whole asks whether there is any mark, and is meant so.
     pub fn is_missed(&self, ours: u32) -> bool {
         self.mask & ours != 0 && self.value != 0 && self.value & ours == 0
     }

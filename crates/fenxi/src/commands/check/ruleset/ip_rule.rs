@@ -1,4 +1,5 @@
-//! Rules of policy routing, as `ip -j rule` prints them (ip-rule(8)). They see the packet's mark only.
+//! Rules of policy routing, as `ip -j rule` prints them (ip-rule(8)). They see the packet's mark
+//! only.
 
 use serde_json::Value;
 
@@ -42,7 +43,8 @@ pub fn read(ip: &str, json: &str) -> Vec<IpRule> {
 }
 
 impl IpRule {
-    /// The rule sees bits of ours in packets (`ours`: those that rules copy there), and expects others.
+    /// The rule sees bits of ours in packets (`ours`: those that rules copy there), and expects
+    /// others.
     pub fn conflict(&self, bits: &Bits<'_>, ours: u32) -> Option<Conflict> {
         let IpRule {
             ip,

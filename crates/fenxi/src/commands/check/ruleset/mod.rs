@@ -1,8 +1,9 @@
-//! Rules of the kernel that collide with bits of the connection mark: those that write these bits, and those that compare a
-//! mark as a whole and no longer match once the bits are set.
+//! Rules of the kernel that collide with bits of the connection mark: those that write these bits,
+//! and those that compare a mark as a whole and no longer match once the bits are set.
 //!
-//! The rules come as the programs print them: `nft -j list ruleset`, `iptables-save`, `ip -j rule`. Rules that match the bits
-//! in order to act on them are what the bits are for, and are no conflict.
+//! The rules come as the programs print them: `nft -j list ruleset`, `iptables-save`, `ip -j
+//! rule`. Rules that match the bits in order to act on them are what the bits are for, and are no
+//! conflict.
 //!
 //! Nothing here runs a program.
 
@@ -73,8 +74,8 @@ impl Ruleset {
         self.rules.extend(read.rules);
     }
 
-    /// Adds what `iptables-save` prints, or another program of its family. The rules of iptables that nft could not read are
-    /// then known.
+    /// Adds what `iptables-save` prints, or another program of its family. The rules of iptables
+    /// that nft could not read are then known.
     pub fn add_iptables(&mut self, program: &str, text: &str) {
         let rules = iptables::read(program, text);
         self.unread = 0;
@@ -146,7 +147,8 @@ impl Rule {
         })
     }
 
-    /// The rule compares the bits, but not with one of our values. `ours`: the bits that are copied into packets.
+    /// The rule compares the bits, but not with one of our values. `ours`: the bits that are
+    /// copied into packets.
     fn misses(&self, bits: &Bits<'_>, ours: u32) -> Option<String> {
         let missed = |compared: &[Compared], reach: u32| {
             let mut compared = compared.iter();

@@ -35,7 +35,8 @@ pub fn read(json: &str) -> Read {
     read
 }
 
-/// Whether the statement makes the kernel track connections: it asks for something of a connection, or translates addresses.
+/// Whether the statement makes the kernel track connections: it asks for something of a
+/// connection, or translates addresses.
 fn is_tracking(statement: &Value) -> bool {
     match statement {
         Value::Object(object) => object.iter().any(|(name, value)| {

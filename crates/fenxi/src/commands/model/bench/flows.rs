@@ -11,12 +11,14 @@ use super::super::table::{Row, Table};
 use crate::exit::Failure;
 use dataplane::bundle::UNKNOWN;
 
-/// The most rows read of a table; they take less than 1 GB, and less than 100 MB with ten lengths each.
+/// The most rows read of a table; they take less than 1 GB, and less than 100 MB with ten lengths
+/// each.
 pub const FLOWS_MAX: usize = 500_000;
 
 /// Classes that stand for everything without a class of its own.
 const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
-/// Values of the column `confidence` with which a label counts: none, and found in the flow's bytes.
+/// Values of the column `confidence` with which a label counts: none, and found in the flow's
+/// bytes.
 const CERTAIN: [&str; 2] = ["", "dpi"];
 
 /// A labelled flow.
@@ -26,7 +28,8 @@ pub struct Flow {
     pub class: u16,
     /// Elements of its series, K at most.
     pub elements: usize,
-    /// Whether fenxi asks a model about it: not where it began mid-stream, unless the model was trained for that.
+    /// Whether fenxi asks a model about it: not where it began mid-stream, unless the model was
+    /// trained for that.
     pub is_asked: bool,
     /// Whether it is one of TCP that began before its first packet.
     pub is_midstream: bool,
@@ -293,7 +296,8 @@ mod tests {
         assert_eq!(flows.other_labels["Zabbix"], 1);
         assert_eq!(Some(flows.flows[4].class), flows.outlier);
         assert_eq!(flows.series(0)[..3], [60.0, -70.0, 0.0]);
-        // The model is not told of a port that names the flow, and nobody knows the server of the one that began mid-stream.
+        // The model is not told of a port that names the flow, and nobody knows the server of the
+        // one that began mid-stream.
         let contexts = [1, 2, 4].map(|at| flows.context(at));
         assert_eq!(contexts, [[6.0, 0.0], [6.0, 0.0], [6.0, 8000.0]]);
     }

@@ -202,8 +202,8 @@ impl Namer {
         }
     }
 
-    /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow has no element, and nobody knows which end
-    /// is the server of a flow that began mid-stream.
+    /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow
+    /// has no element, and nobody knows which end is the server of a flow that began mid-stream.
     fn by_port(&self, flow: &Flow) -> Option<Name> {
         let port = flow
             .port
@@ -249,7 +249,8 @@ mod tests {
         Some(Classification { class, confidence })
     }
 
-    /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends with.
+    /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends
+    /// with.
     type Case = (usize, u16, Vec<Option<Classification>>, (u16, Decider));
 
     fn assert_names(namer: &Namer, cases: &[Case]) {
@@ -305,7 +306,8 @@ mod tests {
         assert_names(&namer, &cases);
     }
 
-    /// An answer contradicts a port from 0.93 on after 2 and 10 elements, and never after the others.
+    /// An answer contradicts a port from 0.93 on after 2 and 10 elements, and never after the
+    /// others.
     #[test]
     fn a_port_names_a_flow_unless_an_answer_contradicts_it() {
         let namer = namer(true);

@@ -1,11 +1,11 @@
-//! Lines to any number of readers of a Unix socket. Each has a bounded backlog of its own: one that stalls loses lines, and
-//! nobody waits for it.
+//! Lines to any number of readers of a Unix socket. Each has a bounded backlog of its own: one
+//! that stalls loses lines, and nobody waits for it.
 //!
-//! A [`Broadcaster`] owns the thread that accepts readers and writes to them. Whoever has lines calls
-//! [`Broadcaster::publish`], which never blocks on a reader. What readers send is not read.
+//! A [`Broadcaster`] owns the thread that accepts readers and writes to them. Whoever has lines
+//! calls [`Broadcaster::publish`], which never blocks on a reader. What readers send is not read.
 //!
-//! Readers share the memory of what they have not read yet. A reader that has lost lines is told how many by a line of its
-//! own, at the place where they are missing.
+//! Readers share the memory of what they have not read yet. A reader that has lost lines is told
+//! how many by a line of its own, at the place where they are missing.
 
 mod reader;
 mod thread;
@@ -65,7 +65,8 @@ struct Shared {
 }
 
 impl Broadcaster {
-    /// Starts to accept readers on `listener`. `lost_line` makes the line that says how many lines are missing.
+    /// Starts to accept readers on `listener`. `lost_line` makes the line that says how many lines
+    /// are missing.
     ///
     /// # Errors
     /// The system has no thread or no event for it.
@@ -131,8 +132,8 @@ impl Broadcaster {
         }
     }
 
-    /// Takes no more readers, and waits until those there have read all, but no longer than `within`. What they have not read
-    /// by then is lost and counted.
+    /// Takes no more readers, and waits until those there have read all, but no longer than
+    /// `within`. What they have not read by then is lost and counted.
     pub fn finish(&self, within: Duration) -> Counts {
         let until = Instant::now() + within;
         while Instant::now() < until && !self.shared.readers().iter().all(Reader::is_idle) {

@@ -55,7 +55,8 @@ impl Reader {
         self.backlog.iter().map(|chunk| chunk.lines).sum()
     }
 
-    /// Appends a chunk, if it is not beyond the bound; whether that was so. The reader is told of lines lost before.
+    /// Appends a chunk, if it is not beyond the bound; whether that was so. The reader is told of
+    /// lines lost before.
     pub fn push(&mut self, chunk: &Arc<Chunk>, most: usize, lost_line: fn(u64) -> String) -> bool {
         // A reader that has read all takes a chunk of any size.
         if !self.is_idle() && self.bytes + chunk.text.len() > most {

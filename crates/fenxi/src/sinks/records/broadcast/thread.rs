@@ -26,7 +26,8 @@ pub(super) fn serve(shared: &Shared, listener: &UnixListener) {
     shared.lost.fetch_add(left, Ordering::Relaxed);
 }
 
-/// Sleeps until something is to be done. The sockets are polled by copies, since readers are shared while this sleeps.
+/// Sleeps until something is to be done. The sockets are polled by copies, since readers are
+/// shared while this sleeps.
 fn wait(shared: &Shared, listener: &UnixListener) {
     let copy =
         |reader: &Reader| Some((reader.as_fd().try_clone_to_owned().ok()?, reader.is_idle()));
