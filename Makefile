@@ -71,7 +71,7 @@ dpdk-test: ## fenxi with DPDK, over devices in software; needs dpdk, libdpdk-dev
 
 .PHONY: bench-dpdk
 bench-dpdk: dpdk ## packets per second beside dpdk-testpmd on the same devices
-	scripts/bench-dpdk
+	python3 -m figures dpdk
 
 .PHONY: book
 book: ## the documents as a book, in target/book/html; installs mdbook into target/tools where it is missing
@@ -138,4 +138,15 @@ fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz
 
 .PHONY: bench-peers
 bench-peers: build ## compare with hashbrown, rte_hash, ndpiReader and nfstream, see docs/peers.md
-	@scripts/bench-peers
+	python3 -m figures peers
+
+FIGURES := target/figures-venv
+
+$(FIGURES): figures/requirements.txt
+	@rm -rf $(FIGURES)
+	@python3 -m venv $(FIGURES)
+	@$(FIGURES)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $< || { rm -rf $(FIGURES); exit 1; }
+
+.PHONY: figures
+figures: build $(FIGURES) ## draw flow table and workers as FENXI's Fig. 6 and 7, into docs/figures
+	$(FIGURES)/bin/python -m figures lab table scale --out docs/figures

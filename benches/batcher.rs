@@ -1,5 +1,5 @@
-//! The series' walk without a model: what a policy's decision costs, and what a series costs from ring slot to label
-//! word where the device answers at once.
+//! The series' walk without a model: what a policy's decision costs, and what a series costs from
+//! ring slot to label word where the device answers at once.
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::batching::{Plan, Situation};

@@ -14,8 +14,8 @@ pub const LABEL: Label = Label::Class {
 /// DSCP of the label's class.
 pub const DSCP: u8 = 46;
 
-/// A flow manager for series of `k` packets with `entries` entries, a quarter as many buckets, and a fixed hash key. Flows
-/// end after 30 s of silence.
+/// A flow manager for series of `k` packets with `entries` entries, a quarter as many buckets, and
+/// a fixed hash key. Flows end after 30 s of silence.
 pub fn config(k: usize, entries: usize) -> Config {
     Config {
         tasks: vec![SeriesTask {
@@ -46,8 +46,8 @@ pub fn config(k: usize, entries: usize) -> Config {
     }
 }
 
-/// Gives [`LABEL`] to the flows of all series in the ring and frees the slots. Returns the number of series, and how many of
-/// their flows still waited for a label.
+/// Gives [`LABEL`] to the flows of all series in the ring and frees the slots. Returns the number
+/// of series, and how many of their flows still waited for a label.
 pub fn label_all(ring: &mut Consumer<Slot>, labels: &dyn Labels) -> (usize, usize) {
     let waiting = ring.waiting();
     let mut labelled = 0;

@@ -1,8 +1,8 @@
-//! The producer's end of a ring, used as a flow manager uses it: it marks a flow's label word as pending and pushes the
-//! flow's series.
+//! The producer's end of a ring, used as a flow manager uses it: it marks a flow's label word as
+//! pending and pushes the flow's series.
 //!
-//! Each series is of a flow of its own. Label words are reused in turn. There are several times as many as series can be on
-//! their way, so the flow that used a word before has its label.
+//! Each series is of a flow of its own. Label words are reused in turn. There are several times as
+//! many as series can be on their way, so the flow that used a word before has its label.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ impl Feed {
         self.push_with(emitted_ns, |series| *series = sample)
     }
 
-    /// Pushes a series that `fill` writes, which the manager sees after [`Feed::publish`]. A full ring sheds it. Returns the
-    /// index of its flow's word, for [`Feed::is_pending`].
+    /// Pushes a series that `fill` writes, which the manager sees after [`Feed::publish`]. A full
+    /// ring sheds it. Returns the index of its flow's word, for [`Feed::is_pending`].
     #[inline]
     pub fn push_with(&mut self, emitted_ns: u64, fill: impl FnOnce(&mut Series)) -> usize {
         let index = self.offered & (self.words.len() - 1);

@@ -1,8 +1,9 @@
 //! The packet's walk through the flow manager, in bursts of 32 with parse, hash and tag.
 //!
-//! *Known flows*: every packet is one of a labelled flow, in an order without locality, so that at 2²⁰ flows each
-//! packet misses the caches twice, for its bucket and its entry. *New flows*: every packet begins a flow, and the flows
-//! before it end by idle timeout and are settled; this is the life of a flow of one packet, its sweep and its record.
+//! *Known flows*: every packet is one of a labelled flow, in an order without locality, so that at
+//! 2²⁰ flows each packet misses the caches twice, for its bucket and its entry. *New flows*: every
+//! packet begins a flow, and the flows before it end by idle timeout and are settled; this is the
+//! life of a flow of one packet, its sweep and its record.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fenxi_benches::flows::{config, label_all};

@@ -6,19 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
-const MAY_KNOW: [(&str, &[&str]); 21] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
     ("cring", &[]),
     ("accel", &[]),
     ("policy", &[]),
     ("rulefiles", &["policy"]),
-    ("protocol", &[]),
-    ("display", &["protocol"]),
-    ("ruleset", &[]),
+    ("console", &[]),
     ("netfilter", &[]),
     ("ipfix", &[]),
-    ("broadcast", &[]),
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
@@ -51,7 +48,6 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "recording",
         ],
     ),
-    ("labelled", &["cring", "accel", "flowmgr", "dataplane"]),
     (
         "fenxi",
         &[
@@ -66,12 +62,8 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "config",
             "recording",
             "dataplane",
-            "labelled",
-            "protocol",
-            "display",
-            "ruleset",
+            "console",
             "ipfix",
-            "broadcast",
         ],
     ),
     (

@@ -7,9 +7,10 @@
 //! * `merged`: as `walk`, where each packet is merged from 45 datagrams.
 //! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their beginning to their end.
 //!
-//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES]`. ROUNDS says how many times the 16,384 packets are walked; the
-//! difference of two counts is the walk alone. FEATURES is a list with commas, `signed_length` by default. Prints the bytes
-//! that a flow takes with these features.
+//! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES]`. ROUNDS says how
+//! many times the 16,384 packets are walked; the difference of two counts is the walk alone.
+//! FEATURES is a list with commas, `signed_length` by default. Prints the bytes that a flow takes
+//! with these features.
 
 mod rules;
 

@@ -1,4 +1,5 @@
-//! Rules for the packets that are counted. `rules.classbench` is what `fenxi-lab generate rules --rules 2000` wrote.
+//! Rules for the packets that are counted. `rules.classbench` is what `fenxi-lab generate rules
+//! --rules 2000` wrote.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

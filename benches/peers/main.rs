@@ -1,4 +1,4 @@
-//! Our flow table beside hash maps out of crates, driven by `scripts/bench-peers`.
+//! Our flow table beside hash maps out of crates, driven by `figures/peers.py`.
 //!
 //! The script starts this program with `ENTRIES FLOWS LOOK_UPS SEED` and writes one
 //! table and burst per line, as in `ours 64`. The answer is one line: ns that a round
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_while(|argument| argument.parse().ok())
         .collect();
     let &[entries, flows, look_ups, seed] = numbers.as_slice() else {
-        println!("peers: run by scripts/bench-peers, not alone");
+        println!("peers: run by figures/peers.py, not alone");
         return Ok(());
     };
     let traffic = Traffic { flows, seed };

@@ -1,5 +1,5 @@
 """Takes the flows of a capture out of nfstream, with its labels (nDPI, the default) and
-without its statistics; run by scripts/bench-peers.
+without its statistics; run by figures/peers.py.
 
 usage: nfstream_flows.py CAPTURE
 """

@@ -1,4 +1,4 @@
-/* DPDK's rte_hash as a flow table, driven by scripts/bench-peers as main.rs is:
+/* DPDK's rte_hash as a flow table, driven by figures/peers.py as main.rs is:
  *
  *     rte_hash EAL-OPTIONS -- ENTRIES FLOWS LOOK_UPS SEED
  *
@@ -205,7 +205,7 @@ main(int argc, char **argv)
 	if (used < 0)
 		stop(rte_strerror(rte_errno));
 	if (argc - used != 5)
-		stop("run by scripts/bench-peers, not alone");
+		stop("run by figures/peers.py, not alone");
 	entries = strtoull(argv[used + 1], NULL, 10);
 	flows = strtoull(argv[used + 2], NULL, 10);
 	seed = strtoull(argv[used + 4], NULL, 10);

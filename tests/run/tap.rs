@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use protocol::{Body, Client, Request};
+use console::protocol::{Body, Client, Request};
 use serde_json::Value;
 
 use crate::common::lab::Lab;

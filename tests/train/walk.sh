@@ -20,8 +20,8 @@ $train compare "$work/office" --labels "$work/labelled.csv.gz" --split-by host >
 grep -q '^| 3 |' "$work/scores"
 
 "$fenxi" model check "$work/office"
-"$fenxi" model bench "$work/office" --labels "$work/labelled.csv.gz" --group src >"$work/bench"
-grep -q '^    3  .* / .* / ' "$work/bench"
+"$fenxi" model bench "$work/office" --labels "$work/labelled.csv.gz" --rows "$work/rows.csv" >"$work/bench"
+grep -q ' get a name' "$work/bench" && grep -q ',web,web,' "$work/rows.csv"
 "$fenxi" replay --model "$work/office" --flows "$work/records.jsonl" demo/office.pcap >"$work/summary"
 grep -q '"label":"web"' "$work/records.jsonl"
 

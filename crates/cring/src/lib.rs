@@ -51,8 +51,7 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p cring --release --lib loom
 //! ```
 //!
-//! and `cargo +nightly miri test -p cring` looks for undefined behaviour in the same tests with fewer rounds. The ring is
-//! measured beside `rtrb` and crossbeam's `ArrayQueue` by `cargo bench -p fenxi-benches --bench ring`.
+//! and `cargo +nightly miri test -p cring` looks for undefined behaviour in the same tests with fewer rounds.
 
 #![deny(unsafe_code)]
 

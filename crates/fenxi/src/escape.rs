@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-pub use display::text::escape;
+pub use console::text::escape;
 
 /// Standard error, for events of which each is one line.
 pub struct Stderr;

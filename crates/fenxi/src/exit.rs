@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use config::ConfigErrors;
-use labelled::TableError;
 use packetio::RxError;
 use recording::RecordingError;
 
@@ -196,17 +195,6 @@ impl From<RecordingError> for Failure {
             RecordingError::Damaged(_) => Failure::data(line),
             RecordingError::CannotCreate(_) => Failure::cannot_create(line),
             RecordingError::NoThread(_) => Failure::unavailable(line),
-        }
-    }
-}
-
-impl From<TableError> for Failure {
-    fn from(error: TableError) -> Failure {
-        let line = error.to_string();
-        match error {
-            TableError::NoInput(_) => Failure::no_input(line),
-            TableError::Data(_) => Failure::data(line),
-            TableError::Read(_) => Failure::io(line),
         }
     }
 }

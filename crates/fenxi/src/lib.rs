@@ -40,8 +40,7 @@ mod workers;
 
 pub use cli::{is_dash, seconds};
 
-use ::protocol;
-use display::figures;
+use console::{figures, protocol};
 
 /// The program: reads the command line, does what it says, and gives the exit code.
 pub fn main() -> ExitCode {

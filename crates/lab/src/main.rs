@@ -1,5 +1,6 @@
-//! `fenxi-lab`: experiments on the parts of fenxi (`fenxi-lab bench NAME`) and the traffic generator (`fenxi-lab generate`).
-//! An engineer needs them; a router does not, so packages for routers leave this program out.
+//! `fenxi-lab`: experiments on the parts of fenxi (`fenxi-lab bench NAME`) and the traffic
+//! generator (`fenxi-lab generate`). An engineer needs them; a router does not, so packages for
+//! routers leave this program out.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

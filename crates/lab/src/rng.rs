@@ -1,5 +1,5 @@
-//! A random number generator that repeats: the same seed gives the same sequence (xorshift64*, Marsaglia 2003 and Vigna
-//! 2016).
+//! A random number generator that repeats: the same seed gives the same sequence (xorshift64*,
+//! Marsaglia 2003 and Vigna 2016).
 
 /// The generator; not for secrets.
 #[derive(Clone, Debug)]

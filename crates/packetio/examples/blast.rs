@@ -1,4 +1,4 @@
-//! Sends the frames of a capture round and round, for `scripts/bench-live`: the load of a forwarder, at next to no cost.
+//! Sends the frames of a capture round and round, for `figures/live`: the load of a forwarder, at next to no cost.
 //!
 //!     blast INTERFACE CAPTURE PPS SECONDS ROUNDS
 //!

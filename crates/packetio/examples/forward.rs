@@ -1,4 +1,4 @@
-//! A forwarder that does nothing else: what comes in on one of two interfaces leaves by the other. `scripts/bench-live`
+//! A forwarder that does nothing else: what comes in on one of two interfaces leaves by the other. `figures/live`
 //! holds fenxi against it.
 //!
 //!     forward ONE OTHER [BACKEND]

@@ -1,5 +1,5 @@
 //! A bare forwarder over XDP sockets: what comes in on queue 0 of one of two interfaces leaves by the other. It shares no
-//! code with the ports of this crate, so that `scripts/bench-live` can hold them against it.
+//! code with the ports of this crate, so that `figures/live` can hold them against it.
 //!
 //!     xdp_forward ONE OTHER
 

@@ -7,14 +7,14 @@ use clap::{Args, Subcommand};
 
 use super::{ConfigArgs, seconds};
 
-/// Inspect, check or score a model bundle.
+/// Inspect or check a model bundle, or try it on labelled flows.
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
     /// Print the manifest of a bundle
     Info(InfoArgs),
     /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with another bundle
     Check(CheckArgs),
-    /// Score a bundle on labelled flows, beside simple baselines
+    /// Name labelled flows as a run would, and measure the speed
     Bench(BenchArgs),
     /// Run a bundle on its golden inputs in this process: what a live run starts for a model that is new
     #[command(hide = true)]
@@ -78,19 +78,15 @@ pub struct BenchArgs {
     /// Column of the table that holds the labels
     #[arg(long, value_name = "NAME", default_value = "label")]
     pub column: String,
-    /// Column by which flows are held out to fit the baselines, such as src [default: capture, where captures that share a
-    /// group or a community_id are one]
-    #[arg(long, value_name = "NAME")]
-    pub group: Option<String>,
     /// Device to run the model on: a provider, or the name of a [device.NAME] table
     #[arg(short, long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Where the configuration comes from.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Write a confusion matrix and reliability diagrams (SVG) to this folder; only plots of this command are overwritten
-    #[arg(long, value_name = "DIR")]
-    pub plots: Option<PathBuf>,
+    /// Write each flow's true label, name and confidence to this file (CSV)
+    #[arg(long, value_name = "FILE")]
+    pub rows: Option<PathBuf>,
     /// Print one JSON object
     #[arg(short, long)]
     pub json: bool,

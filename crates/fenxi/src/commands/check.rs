@@ -20,6 +20,7 @@ mod port;
 mod queues;
 mod records;
 mod rules;
+mod ruleset;
 mod start;
 mod tasks;
 mod whens;

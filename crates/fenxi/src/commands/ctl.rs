@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use display::text::{columns, left};
-use display::top::Screen;
+use console::text::{columns, left};
+use console::top::Screen;
 
 use crate::cli::{CtlArgs, CtlCommand, CtlModelCommand};
 use crate::exit::{Failure, print};
@@ -152,7 +152,7 @@ fn page(body: &Body) -> String {
             flows.iter().map(flow_row),
         ),
         Body::Metrics(page) => page.clone(),
-        Body::Explained(explanation) => display::explanation::text(explanation),
+        Body::Explained(explanation) => console::explanation::text(explanation),
         Body::Top(top) => {
             let screen = Screen {
                 top: Some((**top).clone()),

@@ -1,10 +1,12 @@
-//! `fenxi model`: prints a bundle's manifest, checks its outputs, compares it with the bundle it was derived from, and
-//! scores it on labelled flows.
+//! `fenxi model`: prints a bundle's manifest, checks its outputs, compares it with the bundle it
+//! was derived from, and names labelled flows.
 
 mod bench;
+mod columns;
 mod compare;
 mod info;
 mod series;
+mod table;
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +24,8 @@ use crate::exit::{Failure, print};
 use config::Config;
 use dataplane::devices::cpu_device;
 
-/// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another bundle if one is named.
+/// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another
+/// bundle if one is named.
 ///
 /// # Errors
 /// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
@@ -59,8 +62,8 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
 /// A trial exits by itself this long after its deadline, unless its parent has killed it before.
 const TRIAL_SLACK: Duration = Duration::from_secs(1);
 
-/// Opens the bundle on the CPU and runs its golden inputs. The outputs are not compared: the trial shows that the model
-/// neither crashes nor hangs.
+/// Opens the bundle on the CPU and runs its golden inputs. The outputs are not compared: the trial
+/// shows that the model neither crashes nor hangs.
 ///
 /// # Errors
 /// It cannot be opened or run.

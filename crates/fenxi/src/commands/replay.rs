@@ -84,7 +84,7 @@ fn explain(
     let explanation = control::explain::after_a_replay(&subject, others, config, names, &dirs)?;
     print(&match args.output.json {
         true => super::devices::to_json(&explanation)?,
-        false => display::explanation::text(&explanation),
+        false => console::explanation::text(&explanation),
     })
 }
 

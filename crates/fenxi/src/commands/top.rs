@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use display::top::{Options, Screen, moment, run};
+use console::top::{Options, Screen, moment, run};
 
 use super::ctl::{configured_socket, unanswered};
 use crate::cli::TopArgs;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use display::page::{Page, page};
+use console::page::{Page, page};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{

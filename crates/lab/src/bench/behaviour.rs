@@ -1,8 +1,10 @@
-//! Behaviours: what `bulk` catches of a network's flows, how soon it is told, and what behaviours cost.
+//! Behaviours: what `bulk` catches of a network's flows, how soon it is told, and what behaviours
+//! cost.
 //!
-//! The flows are those of a table of volumes (`--table`), as `fenxi-lab generate --volumes` makes them, through one flow manager
-//! in memory. Time is taken from the burst that has the packet which crosses the bound to the moment at which sinks are told.
-//! The same flows are then walked with behaviours and without, in turn.
+//! The flows are those of a table of volumes (`--table`), as `fenxi-lab generate --volumes` makes
+//! them, through one flow manager in memory. Time is taken from the burst that has the packet
+//! which crosses the bound to the moment at which sinks are told. The same flows are then walked
+//! with behaviours and without, in turn.
 
 use std::time::{Duration, Instant};
 

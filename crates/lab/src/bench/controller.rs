@@ -1,8 +1,9 @@
 //! Batchy Table 1: how long the controller takes in a control period, by the number of tasks.
 //!
-//! Rates and delays change from period to period, so that paths are tight and loose and plans move. Only
-//! [`Controller::step`] is timed: measuring is part of the rounds, and plans are copied to the tasks of the same thread. Times
-//! are CPU times, because on a machine that others share one step in a hundred is interrupted for milliseconds.
+//! Rates and delays change from period to period, so that paths are tight and loose and plans
+//! move. Only [`Controller::step`] is timed: measuring is part of the rounds, and plans are copied
+//! to the tasks of the same thread. Times are CPU times, because on a machine that others share
+//! one step in a hundred is interrupted for milliseconds.
 
 use analytics::controller::{Controller, Graph, Kind, PathMeasure, TaskMeasure};
 use flowmgr::Pages;

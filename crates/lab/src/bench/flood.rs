@@ -1,9 +1,10 @@
 //! Adversarial traffic, compared with ordinary traffic of as many flows.
 //!
-//! *One flow*: every packet waits for the entry that the packet before it wrote. *SYN flood*: the table is full, and every
-//! packet begins a flow, which evicts a half-open one. *Collisions*: with the paper's hash anybody can choose 5-tuples that
-//! fall into one bucket; with the keyed hash the same tuples spread over the buckets; an attacker who knows the key can
-//! again choose tuples for one bucket.
+//! *One flow*: every packet waits for the entry that the packet before it wrote. *SYN flood*: the
+//! table is full, and every packet begins a flow, which evicts a half-open one. *Collisions*: with
+//! the paper's hash anybody can choose 5-tuples that fall into one bucket; with the keyed hash the
+//! same tuples spread over the buckets; an attacker who knows the key can again choose tuples for
+//! one bucket.
 
 use flowmgr::hash::HashKind;
 use flowmgr::hash_by;
@@ -103,7 +104,8 @@ const KNOWN_KEY: usize = 6;
 fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
     let entries = table.entries as u32;
     let mut syn_flood = Traffic::known("SYN flood, table full", table, entries, Tuple::of)?;
-    // Twice as many as the table holds, so that a tuple's flow has been evicted when the tuple comes again.
+    // Twice as many as the table holds, so that a tuple's flow has been evicted when the tuple
+    // comes again.
     syn_flood.frames = Frames::new(2 * table.entries, |i| Tuple::tcp(i as u32));
     let fenxi = Table {
         hash: HashKind::Fenxi,

@@ -1,7 +1,8 @@
 //! Frames in memory, and the flows that they are of.
 //!
-//! A frame has 64 bytes, Ethernet with IPv4 and UDP or TCP, and stands on a cache line of its own, as it does in a
-//! receive buffer. A flow is a number: the experiments draw numbers, and a [`Tuple`] makes addresses of them.
+//! A frame has 64 bytes, Ethernet with IPv4 and UDP or TCP, and stands on a cache line of its own,
+//! as it does in a receive buffer. A flow is a number: the experiments draw numbers, and a
+//! [`Tuple`] makes addresses of them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -109,8 +110,8 @@ impl Frames {
     }
 }
 
-/// Flows 0 to below `count`, with probabilities as 1, 1/2, 1/3 … (Zipf, exponent 1), the likely ones scattered among
-/// the others.
+/// Flows 0 to below `count`, with probabilities as 1, 1/2, 1/3 … (Zipf, exponent 1), the likely
+/// ones scattered among the others.
 pub struct Zipf {
     /// Sum of the weights up to each rank.
     sums: Vec<f64>,

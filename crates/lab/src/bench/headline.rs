@@ -1,13 +1,16 @@
-//! An average 100 Gb/s link of the paper through a flow worker and an analytics worker, a core each.
+//! An average 100 Gb/s link of the paper through a flow worker and an analytics worker, a core
+//! each.
 //!
-//! The packets are drawn as in [`super::mix`] and written to memory before the clock starts: headers as a tap with a snap
-//! length keeps them, and the moment at which each is due. Then both workers of a live run go to work. The port hands packets
-//! out once they are due, as a card does that waits a moment for more: a burst is due when it is full, or when its first
-//! packet is [`COALESCED_NS`] old. It writes the descriptor of each frame and copies nothing. A packet with [`RING`] others
-//! waiting before it is lost, as in a receive ring of that size.
+//! The packets are drawn as in [`super::mix`] and written to memory before the clock starts:
+//! headers as a tap with a snap length keeps them, and the moment at which each is due. Then both
+//! workers of a live run go to work. The port hands packets out once they are due, as a card does
+//! that waits a moment for more: a burst is due when it is full, or when its first packet is
+//! [`COALESCED_NS`] old. It writes the descriptor of each frame and copies nothing. A packet with
+//! [`RING`] others waiting before it is lost, as in a receive ring of that size.
 //!
-//! What this leaves out: a card, its driver, and the cache misses or the hits of memory that a card has just written. Headers lie
-//! one after the other in memory that no cache holds, and prefetchers see them come.
+//! What this leaves out: a card, its driver, and the cache misses or the hits of memory that a
+//! card has just written. Headers lie one after the other in memory that no cache holds, and
+//! prefetchers see them come.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +61,8 @@ const CAP: usize = 256;
 /// Of the time to a label, ms.
 const BAR_MS: f64 = 10.0;
 
-/// Measures it `--seconds` / [`HELD_S`] times, each time from a table in the state after minutes of such traffic.
+/// Measures it `--seconds` / [`HELD_S`] times, each time from a table in the state after minutes
+/// of such traffic.
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let Some(capture) = &args.capture else {
         return Err(Failure::usage(
@@ -157,7 +161,8 @@ fn turn(capture: &Path, bundle: &Bundle, entries: usize) -> Result<Outcome, Fail
     })
 }
 
-/// Both workers on cores of their own; what each counted, and the CPU time of the analytics worker, s.
+/// Both workers on cores of their own; what each counted, and the CPU time of the analytics
+/// worker, s.
 fn side_by_side(
     worker: FlowWorker,
     analytics: analytics::Manager,

@@ -1,8 +1,9 @@
 //! The flow table alone: look-up and update by key, compared with what memory allows.
 //!
-//! A look-up and update must touch two cache lines at random places, a bucket and an entry. It therefore cannot be faster
-//! than half the rate of random line reads. That rate is measured in the same run: over as much memory as the loaded part
-//! of the table spans, on the same kind of pages, prefetched, with the best number of reads in flight.
+//! A look-up and update must touch two cache lines at random places, a bucket and an entry. It
+//! therefore cannot be faster than half the rate of random line reads. That rate is measured in
+//! the same run: over as much memory as the loaded part of the table spans, on the same kind of
+//! pages, prefetched, with the best number of reads in flight.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -62,8 +63,9 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-/// Looks up `count` flows drawn at random and returns the time, s. Keys are made in portions that stay in a cache, as the
-/// keys of packets that were just parsed do, and only the look-ups are timed.
+/// Looks up `count` flows drawn at random and returns the time, s. Keys are made in portions that
+/// stay in a cache, as the keys of packets that were just parsed do, and only the look-ups are
+/// timed.
 fn look_up(table: &mut BareTable, rng: &mut Rng, flows: u32, count: usize) -> f64 {
     let mut keys = Vec::with_capacity(PORTION);
     let (mut found, mut elapsed_s) = (0, 0.0);

@@ -1,9 +1,10 @@
 //! `fenxi-lab bench`: experiments on both walks that anyone can repeat.
 //!
-//! All of them run in memory, without ports. For the packet's walk, [`frames`] are prepared, and a [`rig`] takes them through
-//! a flow manager and labels its series. Experiments on the series' walk are in [`series`] and, with several tasks, in
-//! [`tasks`], on rules by tuple in [`policy`]. [`rounds`] repeats and
-//! interleaves measurements. Each experiment has a file of its own; its [`report`] is printed, written and drawn.
+//! All of them run in memory, without ports. For the packet's walk, [`frames`] are prepared, and a
+//! [`rig`] takes them through a flow manager and labels its series. Experiments on the series'
+//! walk are in [`series`] and, with several tasks, in [`tasks`], on rules by tuple in [`policy`].
+//! [`rounds`] repeats and interleaves measurements. Each experiment has a file of its own; its
+//! [`report`] is printed, and `figures/` draws it.
 
 mod behaviour;
 mod controller;
@@ -12,7 +13,6 @@ mod frames;
 mod headline;
 mod lookup;
 mod mix;
-mod plot;
 mod policy;
 mod report;
 mod rig;
@@ -27,21 +27,15 @@ mod templates;
 mod threads;
 mod walk;
 
-use std::fs;
-use std::path::Path;
-
 use crate::cli::{BenchArgs, BenchName};
 use fenxi::exit::{Failure, print, remark};
 use report::Report;
 
-/// Runs an experiment; prints what it found and, with `--out`, writes and draws it.
+/// Runs an experiment and prints what it found.
 ///
 /// # Errors
-/// The tables find no memory, the capture is missing or damaged, or a file cannot be written.
+/// The tables find no memory, or the capture is missing or damaged.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
-    if let Some(dir) = &args.out {
-        fs::create_dir_all(dir).map_err(|error| Failure::creating(dir, &error))?;
-    }
     let report = match args.name {
         BenchName::Table => table::run(args),
         BenchName::Scale => scale::run(args),
@@ -67,10 +61,6 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;
     }
-    if let Some(dir) = &args.out {
-        write(dir, &format!("{}.csv", report.bench), &report.to_csv())?;
-        write(dir, &format!("{}.svg", report.bench), &plot::svg(&report))?;
-    }
     print(&page(&report, args.json)?)
 }
 
@@ -82,9 +72,4 @@ fn page(report: &Report, json: bool) -> Result<String, Failure> {
         .to_json()
         .map_err(|error| Failure::software(error.to_string()))?;
     Ok(object + "\n")
-}
-
-fn write(dir: &Path, name: &str, text: &str) -> Result<(), Failure> {
-    let path = dir.join(name);
-    fs::write(&path, text).map_err(|error| Failure::creating(&path, &error))
 }

@@ -1,4 +1,4 @@
-//! The results of an experiment, as a table, as JSON and as CSV.
+//! The results of an experiment, as a table and as JSON.
 
 use std::fmt::{self, Write as _};
 
@@ -94,7 +94,8 @@ impl Figure {
         }
     }
 
-    /// A quantile of repeated runs. Each run is a histogram of integers, `per_unit` of which are one `unit`.
+    /// A quantile of repeated runs. Each run is a histogram of integers, `per_unit` of which are
+    /// one `unit`.
     pub fn quantile(
         line: impl Into<String>,
         unit: &'static str,
@@ -141,14 +142,20 @@ pub struct Report {
 #[derive(Serialize)]
 struct Object<'a> {
     bench: &'a str,
+    title: &'a str,
+    /// Name of the axis that `x` of a result is on.
+    x: &'a str,
     machine: &'a Machine,
-    results: Vec<Outcome>,
+    results: Vec<Outcome<'a>>,
 }
 
 #[derive(Serialize)]
-struct Outcome {
+struct Outcome<'a> {
     name: String,
+    line: &'a str,
+    x: Option<f64>,
     value: f64,
+    best: f64,
     unit: &'static str,
     bar: Option<f64>,
     holds: Option<bool>,
@@ -162,28 +169,22 @@ impl Report {
         }
     }
 
-    /// One JSON object on one line. Each figure gives two results: its median and its best.
+    /// One JSON object on one line.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        let outcomes = self.figures.iter().flat_map(|figure| {
-            let name = self.name(figure);
-            let median = Outcome {
-                name: name.clone(),
-                value: figure.median,
-                unit: figure.unit,
-                bar: figure.bar.map(Bar::value),
-                holds: figure.holds(),
-            };
-            let best = Outcome {
-                name: format!("{name}, best"),
-                value: figure.best,
-                unit: figure.unit,
-                bar: None,
-                holds: None,
-            };
-            [median, best]
+        let outcomes = self.figures.iter().map(|figure| Outcome {
+            name: self.name(figure),
+            line: &figure.line,
+            x: figure.x,
+            value: figure.median,
+            best: figure.best,
+            unit: figure.unit,
+            bar: figure.bar.map(Bar::value),
+            holds: figure.holds(),
         });
         serde_json::to_string(&Object {
             bench: self.bench,
+            title: self.title,
+            x: self.x,
             machine: &self.machine,
             results: outcomes.collect(),
         })
@@ -210,29 +211,6 @@ impl Report {
         }
         page
     }
-
-    /// CSV with one row per figure.
-    pub fn to_csv(&self) -> String {
-        let mut rows = String::from("line,x,median,best,unit,bar,holds\n");
-        for figure in &self.figures {
-            let _ = writeln!(
-                rows,
-                "\"{}\",{},{},{},{},{},{}",
-                figure.line,
-                figure.x.map_or(String::new(), |x| x.to_string()),
-                figure.median,
-                figure.best,
-                figure.unit,
-                figure
-                    .bar
-                    .map_or(String::new(), |bar| bar.value().to_string()),
-                figure
-                    .holds()
-                    .map_or(String::new(), |holds| holds.to_string()),
-            );
-        }
-        rows
-    }
 }
 
 #[cfg(test)]
@@ -255,13 +233,12 @@ mod tests {
         };
         let json: serde_json::Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
         assert_eq!(json["results"][0]["holds"], true);
-        assert_eq!(json["results"][2]["name"], "b, burst 32");
-        assert_eq!(json["results"][2]["holds"], false);
-        assert_eq!(json["results"][4]["holds"], true);
-        assert_eq!(json["results"][5]["value"], 1.0);
+        assert_eq!(json["results"][1]["name"], "b, burst 32");
+        assert_eq!(json["results"][1]["holds"], false);
+        assert_eq!(json["results"][2]["holds"], true);
+        assert_eq!(json["results"][2]["best"], 1.0);
         let text = report.to_text();
         assert!(text.contains("at least 2: MISSED") && text.contains("at least 0.5: holds"));
         assert!(text.contains("at most 2: holds"));
-        assert!(report.to_csv().contains("\n\"b\",32,1,1,Mpps,2,false\n"));
     }
 }

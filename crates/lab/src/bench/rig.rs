@@ -1,7 +1,8 @@
 //! A flow manager in memory: the bench puts frames in and labels the series.
 //!
-//! The timed part is everything that a live flow worker does except its port: the descriptors of a burst are written as a
-//! port writes them, the burst is processed, series get their labels, labels and records are handed over.
+//! The timed part is everything that a live flow worker does except its port: the descriptors of a
+//! burst are written as a port writes them, the burst is processed, series get their labels,
+//! labels and records are handed over.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -38,7 +39,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A quarter as many buckets as entries, a hash with a fixed key, and an idle timeout longer than any experiment.
+    /// A quarter as many buckets as entries, a hash with a fixed key, and an idle timeout longer
+    /// than any experiment.
     pub fn of(entries: usize) -> Table {
         Table {
             entries,
@@ -125,7 +127,8 @@ impl Rig {
         self.preloaded = self.manager.counters().verdicts;
     }
 
-    /// Processes all frames once and returns packets per second. `gap_ns` is the packet time between packets.
+    /// Processes all frames once and returns packets per second. `gap_ns` is the packet time
+    /// between packets.
     pub fn pass(&mut self, frames: &mut Frames, burst: usize, gap_ns: u64) -> f64 {
         frames.untag();
         let start = Instant::now();
@@ -133,7 +136,8 @@ impl Rig {
         frames.len() as f64 / start.elapsed().as_secs_f64()
     }
 
-    /// One poll that finds only the `i`-th frame, `gap_ns` of packet time after the frame before. Returns its wall time.
+    /// One poll that finds only the `i`-th frame, `gap_ns` of packet time after the frame before.
+    /// Returns its wall time.
     pub fn poll(&mut self, frames: &mut Frames, i: usize, gap_ns: u64) -> Duration {
         let start = Instant::now();
         self.walk_some(frames, i..i + 1, gap_ns);
@@ -249,8 +253,8 @@ fn describe(packets: &mut Vec<Packet>, range: Range<usize>, mut stamp: impl FnMu
     }
 }
 
-/// The reference: it only receives and forwards the same frames. It writes the same descriptors, reads each frame's
-/// ethertype and counts it. Returns packets per second.
+/// The reference: it only receives and forwards the same frames. It writes the same descriptors,
+/// reads each frame's ethertype and counts it. Returns packets per second.
 pub fn no_op(frames: &mut Frames, burst: usize) -> f64 {
     let mut packets = Vec::with_capacity(burst);
     let (mut counts, mut now_ns) = ([0u64; 256], 0);

@@ -1,5 +1,5 @@
-//! Repetitions, interleaved: a disturbance of a shared machine that lasts a second affects all points alike. The first round
-//! only warms up.
+//! Repetitions, interleaved: a disturbance of a shared machine that lasts a second affects all
+//! points alike. The first round only warms up.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -32,7 +32,8 @@ impl Rates {
 /// The least number of rounds that count.
 const ROUNDS_MIN: usize = 3;
 
-/// Measures `points` in turn, round by round, until `seconds` are over. `rate_of` measures one point once.
+/// Measures `points` in turn, round by round, until `seconds` are over. `rate_of` measures one
+/// point once.
 pub fn interleave(
     seconds: f64,
     points: usize,

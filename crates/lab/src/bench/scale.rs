@@ -1,8 +1,8 @@
 //! FENXI Fig. 7: packets per second of several flow managers together, by number of flows.
 //!
-//! Each worker has a manager, a share of the flows and a core of its own, as RSS would distribute them. Tables are loaded to
-//! one half and have a quarter as many buckets as entries. All points are measured several times. Each time, the thread
-//! that uses a table builds it.
+//! Each worker has a manager, a share of the flows and a core of its own, as RSS would distribute
+//! them. Tables are loaded to one half and have a quarter as many buckets as entries. All points
+//! are measured several times. Each time, the thread that uses a table builds it.
 
 use std::sync::Barrier;
 use std::thread;

@@ -1,8 +1,9 @@
 //! A random process of flows: which flow sends when.
 //!
-//! Flows begin as a Poisson process. Each copies a template of the capture, drawn with equal chances, and spreads its
-//! packets over the template's duration, again as a Poisson process. In the long run the rates of flows and packets are
-//! those asked for. The seed is fixed, so every run is the same.
+//! Flows begin as a Poisson process. Each copies a template of the capture, drawn with equal
+//! chances, and spreads its packets over the template's duration, again as a Poisson process. In
+//! the long run the rates of flows and packets are those asked for. The seed is fixed, so every
+//! run is the same.
 
 use super::templates::{Drawn, Templates};
 use crate::rng::Rng;

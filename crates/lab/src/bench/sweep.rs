@@ -1,10 +1,11 @@
-//! The cost of flow expiry per poll. The sweep advances with packet time, so polls are measured with time advancing and with
-//! time standing still.
+//! The cost of flow expiry per poll. The sweep advances with packet time, so polls are measured
+//! with time advancing and with time standing still.
 //!
-//! A poll is the smallest burst there is: one packet of a labelled flow. The table has as many buckets as entries and is
-//! half full, so that the sweep has many buckets to visit. One millisecond between polls is the sweep's own step; polls at
-//! shorter intervals do less of it. After a pause a whole round over the table is due, of which each poll does a bounded
-//! part. The last two results show how long that takes, with live flows and with flows that are all over.
+//! A poll is the smallest burst there is: one packet of a labelled flow. The table has as many
+//! buckets as entries and is half full, so that the sweep has many buckets to visit. One
+//! millisecond between polls is the sweep's own step; polls at shorter intervals do less of it.
+//! After a pause a whole round over the table is due, of which each poll does a bounded part. The
+//! last two results show how long that takes, with live flows and with flows that are all over.
 
 use hdrhistogram::Histogram;
 

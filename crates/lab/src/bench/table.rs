@@ -1,7 +1,8 @@
 //! FENXI Fig. 6: packets per second of one flow manager by burst size and table load.
 //!
-//! As in §4.2 the table has 2^19 entries and 2^17 buckets, and is loaded before: packets are drawn from its flows with
-//! equal chances. Load 0 is a single flow. The no-op reference receives and forwards the same frames.
+//! As in §4.2 the table has 2^19 entries and 2^17 buckets, and is loaded before: packets are drawn
+//! from its flows with equal chances. Load 0 is a single flow. The no-op reference receives and
+//! forwards the same frames.
 
 use super::frames::{Frames, Tuple};
 use super::report::{Figure, MPPS, Report};

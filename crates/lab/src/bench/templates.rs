@@ -102,7 +102,8 @@ impl Templates {
         }
     }
 
-    /// Scales flows of at least K packets alike, until the mean flow has `mean` packets: short flows stay short.
+    /// Scales flows of at least K packets alike, until the mean flow has `mean` packets: short
+    /// flows stay short.
     pub fn lengthen(&mut self, mean: f64) {
         let is_long = |flow: &&mut Template| flow.packets >= K as f64;
         let all: f64 = self.flows.iter().map(|flow| flow.packets).sum();
@@ -118,7 +119,8 @@ impl Templates {
         }
     }
 
-    /// Writes the frame of a packet into `data`, which grows as needed. Payload is room that nobody writes.
+    /// Writes the frame of a packet into `data`, which grows as needed. Payload is room that
+    /// nobody writes.
     pub fn write(&self, packet: Drawn, time_us: i64, data: &mut Vec<u8>, at: usize) -> Packet {
         let template = &self.flows[packet.template as usize];
         let kept = template.kept[packet.number as usize % template.kept.len()];

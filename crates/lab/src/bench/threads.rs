@@ -4,8 +4,9 @@ use std::thread::ScopedJoinHandle;
 
 use dataplane::placement;
 
-/// Keeps the calling thread on the `worker`-th (from 0) of the cores that the program may use. Where the system refuses,
-/// or there are fewer cores, the thread runs anywhere, which costs speed only.
+/// Keeps the calling thread on the `worker`-th (from 0) of the cores that the program may use.
+/// Where the system refuses, or there are fewer cores, the thread runs anywhere, which costs speed
+/// only.
 pub fn pin(worker: usize) {
     placement::pin(placement::usable().get(worker).copied());
 }

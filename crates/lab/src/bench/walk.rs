@@ -1,7 +1,8 @@
 //! The whole packet path in memory on one core: parse, hash, table, count, series, label, tag.
 //!
-//! *Uniform* and *Zipf*: packets of labelled flows in a half-full table. *New flows*: every packet begins a flow, and
-//! earlier flows end by idle timeout and give their records. *Mix*: see [`super::mix`]. *No-op*: see [`super::rig::no_op`].
+//! *Uniform* and *Zipf*: packets of labelled flows in a half-full table. *New flows*: every packet
+//! begins a flow, and earlier flows end by idle timeout and give their records. *Mix*: see
+//! [`super::mix`]. *No-op*: see [`super::rig::no_op`].
 
 use flowmgr::Pages;
 
@@ -15,8 +16,8 @@ use crate::rng::Rng;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 
-/// Packet time of one pass of new flows. It is longer than an idle timeout of one second plus the sweep, so that the same
-/// frames begin new flows in the next pass.
+/// Packet time of one pass of new flows. It is longer than an idle timeout of one second plus the
+/// sweep, so that the same frames begin new flows in the next pass.
 const NEW_PASS_NS: u64 = 4_000_000_000;
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {

@@ -15,9 +15,6 @@ pub struct BenchArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
-    /// Write NAME.csv and draw NAME.svg in this folder
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
     /// Approximate time to measure, without the set-up
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
@@ -93,11 +90,12 @@ pub enum BenchName {
     Swap,
     /// CPU time of an idle analytics thread, and its first label after a pause
     Idle,
-    /// Several tasks on one thread, by the policy that plans their batches (Batchy Table 2 and Fig. 9)
+    /// Several tasks on one thread, by the policy that plans their batches (Batchy Table 2 and
+    /// Fig. 9)
     Tasks,
     /// Time that the controller of several tasks takes per control period (Batchy Table 1)
     Controller,
-    /// Finding the rules of flows: the learned classifier and its rivals, by number of rules
+    /// Finding the rules of flows: the learned classifier beside TupleMerge, by number of rules
     Policy,
     /// Rules added and deleted while flows are looked up
     PolicyUpdates,

@@ -29,7 +29,8 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Generate traffic from captures: a synthetic mix of their flows, or the captures at another rate
+    /// Generate traffic from captures: a synthetic mix of their flows, or the captures at another
+    /// rate
     Generate(Box<GenerateArgs>),
     /// Run an experiment on this machine
     Bench(Box<BenchArgs>),

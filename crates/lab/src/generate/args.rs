@@ -23,8 +23,8 @@ pub struct GenerateArgs {
     /// Captures to use instead of the shipped one; - is stdin
     #[arg(value_name = "FILE")]
     pub captures: Vec<PathBuf>,
-    /// Make flows of the volumes in this table (CSV with flows, packets and octets) instead of copies; 10000, unless --flows says
-    /// otherwise
+    /// Make flows of the volumes in this table (CSV with flows, packets and octets) instead of
+    /// copies; 10000, unless --flows says otherwise
     #[arg(long, value_name = "FILE", conflicts_with_all = ["captures", "replay", "payload", "seconds"])]
     pub volumes: Option<PathBuf>,
     /// Write the packets to this capture file (pcap, ns); - is stdout, memory discards them

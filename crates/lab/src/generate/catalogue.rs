@@ -1,7 +1,7 @@
 //! The flows of real captures, to be copied: the frame of each packet and its time.
 //!
-//! A flow is cut where the flow manager would end it, by silence or by a SYN after its close, and never later, so that each
-//! copy is one flow again. Packets that belong to no flow are left out.
+//! A flow is cut where the flow manager would end it, by silence or by a SYN after its close, and
+//! never later, so that each copy is one flow again. Packets that belong to no flow are left out.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ pub enum Payload {
 /// A packet of a flow.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// Time after the last whole µs before the flow's first packet, ns. Counted from there, all distances in whole µs, the
-    /// unit of a series, equal those of the original.
+    /// Time after the last whole µs before the flow's first packet, ns. Counted from there, all
+    /// distances in whole µs, the unit of a series, equal those of the original.
     pub after_ns: u64,
     /// Where its bytes begin in the catalogue.
     at: usize,

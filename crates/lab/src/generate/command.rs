@@ -8,7 +8,8 @@ use crate::generate::{self, Outcome};
 use crate::generate::{GenerateArgs, GenerateWhat};
 use fenxi::exit::{Failure, print, remark};
 
-/// Generates, then prints the summary: with `--json` on standard output, otherwise as text on standard error.
+/// Generates, then prints the summary: with `--json` on standard output, otherwise as text on
+/// standard error.
 ///
 /// # Errors
 /// Generating failed, before the first packet or later; in the second case the summary is printed first.

@@ -36,8 +36,8 @@ impl Shared {
     }
 }
 
-/// Runs `work` on a thread of its own. SIGINT and SIGTERM raise `stop`, which asks `work` to end. Returns what `work`
-/// returned, and whether it was stopped.
+/// Runs `work` on a thread of its own. SIGINT and SIGTERM raise `stop`, which asks `work` to end.
+/// Returns what `work` returned, and whether it was stopped.
 ///
 /// # Errors
 /// No thread, no runtime, or the thread died.

@@ -1,9 +1,10 @@
 //! The two ends of each copy: addresses and ports that no two copies share.
 //!
-//! The end with the higher port, most likely the client, gets an address and a port that are unique to the copy: 24 bits of
-//! address and 14 of port (49152 to 65535), a permutation of the copy's number that depends on the seed. The other end keeps
-//! its port, which identifies the service, and gets a random address. All addresses are reserved for measurements and
-//! internal networks: 10.0.0.0/8 and 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+//! The end with the higher port, most likely the client, gets an address and a port that are
+//! unique to the copy: 24 bits of address and 14 of port (49152 to 65535), a permutation of the
+//! copy's number that depends on the seed. The other end keeps its port, which identifies the
+//! service, and gets a random address. All addresses are reserved for measurements and internal
+//! networks: 10.0.0.0/8 and 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
 
 /// Number of copies with different 5-tuples.
 pub const COPIES_MAX: u64 = 1 << BITS;
@@ -83,7 +84,8 @@ impl Ends {
     }
 }
 
-/// A permutation, because each step can be undone within [`BITS`] bits: adding, an odd factor, and the xor of lower bits with higher ones.
+/// A permutation, because each step can be undone within [`BITS`] bits: adding, an odd factor, and
+/// the xor of lower bits with higher ones.
 fn permuted(seed: u64, number: u64) -> u64 {
     const MASK: u64 = COPIES_MAX - 1;
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,8 +1,9 @@
-//! Makes the frames of copies: the original's headers with other addresses and ports, its length, its flags, and correct
-//! checksums.
+//! Makes the frames of copies: the original's headers with other addresses and ports, its length,
+//! its flags, and correct checksums.
 //!
-//! Work that copies have in common is done once: a [`Model`] knows the sums of the original's headers without addresses and
-//! ports, so that a frame costs a copy of its bytes and a few additions.
+//! Work that copies have in common is done once: a [`Model`] knows the sums of the original's
+//! headers without addresses and ports, so that a frame costs a copy of its bytes and a few
+//! additions.
 //!
 //! * Frames are Ethernet; those of other link types get a header. VLAN tags, options and extension headers stay.
 //! * Frames have the length in the IP header, without padding, even if less was captured.
@@ -47,7 +48,8 @@ pub struct Model {
     is_udp: bool,
     /// Sum of the IPv4 header without addresses and checksum.
     header_sum: u16,
-    /// Sum of the layer-4 segment without ports and checksum, and of the pseudo-header without addresses.
+    /// Sum of the layer-4 segment without ports and checksum, and of the pseudo-header without
+    /// addresses.
     segment_sum: u16,
 }
 
@@ -103,7 +105,8 @@ impl Model {
         }
     }
 
-    /// Writes the frame of the copy between `ends` from the kept `bytes` to `frame`, which has its length.
+    /// Writes the frame of the copy between `ends` from the kept `bytes` to `frame`, which has its
+    /// length.
     pub fn write(&self, bytes: &[u8], ends: &Ends, frame: &mut [u8]) {
         let (head, payload) = frame.split_at_mut(self.kept);
         head.copy_from_slice(bytes);
@@ -171,7 +174,8 @@ fn make_whole(packet: &mut [u8], transport_at: usize, is_v6: bool) {
 /// Authentication header, whose length counts otherwise than that of other extensions.
 const AUTHENTICATION: u8 = 51;
 
-/// The sums that a [`Model`] keeps. Clears the checksums, and cuts a UDP length that says more than is there.
+/// The sums that a [`Model`] keeps. Clears the checksums, and cuts a UDP length that says more
+/// than is there.
 fn sums(
     packet: &mut [u8],
     transport_at: usize,

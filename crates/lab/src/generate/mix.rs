@@ -1,18 +1,20 @@
-//! A synthetic mix (FENXI, §6): flows begin as a Poisson process, and each copies a flow of the catalogue, drawn with
-//! equal chances: number, lengths, directions, flags and distances of its packets.
+//! A synthetic mix (FENXI, §6): flows begin as a Poisson process, and each copies a flow of the
+//! catalogue, drawn with equal chances: number, lengths, directions, flags and distances of its
+//! packets.
 //!
-//! Memory holds the catalogue and, for each flow that still sends, a few words in a heap ordered by the time of its next
-//! packet. By Little's law, there are as many such flows as flows per second times their mean duration.
+//! Memory holds the catalogue and, for each flow that still sends, a few words in a heap ordered
+//! by the time of its next packet. By Little's law, there are as many such flows as flows per
+//! second times their mean duration.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
+use packetio::{Received, Rx, RxCounts, RxError};
 
 use super::Flows;
 use super::catalogue::Catalogue;
 use super::ends::Ends;
-use super::frame::ETHERNET;
+use super::frames::Frames;
 use crate::rng::Rng;
 
 /// The limit on new flows.
@@ -47,9 +49,7 @@ pub struct Mix {
     arrival_s: Option<f64>,
     begun: u64,
     running: BinaryHeap<Reverse<Running>>,
-    data: Vec<u8>,
-    frames: Vec<Frame>,
-    counts: RxCounts,
+    frames: Frames,
 }
 
 impl Mix {
@@ -64,9 +64,7 @@ impl Mix {
             arrival_s: Some(0.0),
             begun: 0,
             running: BinaryHeap::new(),
-            data: Vec::new(),
-            frames: Vec::new(),
-            counts: RxCounts::default(),
+            frames: Frames::default(),
         };
         mix.draw_arrival();
         mix
@@ -129,11 +127,6 @@ impl Mix {
     fn write(&mut self, running: Running) {
         let flow = &self.catalogue.flows[running.flow as usize];
         let packet = &flow.packets[running.packet as usize];
-        let at = self.frames.last().map_or(0, |last| last.range().end);
-        let range = at..at + packet.model.length;
-        if self.data.len() < range.end {
-            self.data.resize(range.end, 0);
-        }
         let ends = Ends::of(
             self.seed,
             running.copy,
@@ -141,18 +134,14 @@ impl Mix {
             flow.server_port,
         );
         let bytes = self.catalogue.bytes(packet);
-        packet.model.write(bytes, &ends, &mut self.data[range]);
-        let length = packet.model.length as u32;
         let after_us = i64::try_from(running.next_ns / 1000).unwrap_or(i64::MAX);
-        self.frames.push(Frame {
-            at,
-            captured: length,
-            wire: length,
-            time_us: self.catalogue.start_us.saturating_add(after_us),
-            time_sub_ns: (running.next_ns % 1000) as u16,
-            link: ETHERNET,
-            ..Frame::default()
-        });
+        let frame = self.frames.push(
+            packet.model.length,
+            packet.model.length as u32,
+            self.catalogue.start_us.saturating_add(after_us),
+            (running.next_ns % 1000) as u16,
+        );
+        packet.model.write(bytes, &ends, frame);
     }
 }
 
@@ -177,12 +166,7 @@ impl Rx for Mix {
                 }));
             }
         }
-        if self.frames.is_empty() {
-            return Ok(Received::End);
-        }
-        self.counts.received += self.frames.len() as u64;
-        self.counts.bytes += self.frames.iter().map(|it| u64::from(it.wire)).sum::<u64>();
-        Ok(Received::Burst(Burst::new(&mut self.data, &self.frames)))
+        Ok(self.frames.burst())
     }
 
     fn name(&self) -> &str {
@@ -190,6 +174,6 @@ impl Rx for Mix {
     }
 
     fn counts(&mut self) -> RxCounts {
-        self.counts
+        self.frames.counts
     }
 }

@@ -1,5 +1,5 @@
-//! Traffic made from captures: a synthetic mix of copies of their flows, or the captures themselves at another rate; or made
-//! from a table of volumes.
+//! Traffic made from captures: a synthetic mix of copies of their flows, or the captures
+//! themselves at another rate; or made from a table of volumes.
 //!
 //! ```text
 //! captures ─ catalogue ─ mix ──┐
@@ -15,6 +15,7 @@ pub mod command;
 mod control;
 mod ends;
 mod frame;
+mod frames;
 mod mix;
 pub mod rules;
 mod sink;

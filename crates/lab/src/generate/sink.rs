@@ -74,8 +74,8 @@ impl Sink {
         })
     }
 
-    /// Takes the frames, which lie in `data`, and returns how many it took: an interface takes each when it is due, and none
-    /// once the generator is to stop.
+    /// Takes the frames, which lie in `data`, and returns how many it took: an interface takes
+    /// each when it is due, and none once the generator is to stop.
     ///
     /// # Errors
     /// Writing fails, the interface is gone, or it cannot carry frames of this link type.
@@ -115,7 +115,8 @@ impl Sink {
     }
 }
 
-/// Sends all frames that are due in one burst and sleeps until the next one is due. A generator that is late catches up.
+/// Sends all frames that are due in one burst and sleeps until the next one is due. A generator
+/// that is late catches up.
 fn send(
     tx: &mut dyn Tx,
     pace: &Pace,

@@ -1,22 +1,25 @@
-//! Flows of a network by their volume, from a table of how many flows had so many packets and bytes.
+//! Flows of a network by their volume, from a table of how many flows had so many packets and
+//! bytes.
 //!
-//! The table is CSV. Its rows have the columns `flows`, `packets` and `octets`, sums of the flows of a row; rows follow each
-//! other by the size of their flows. Further columns, `lo` and `hi` apart, say what a row is of: rows that differ in them from
-//! the first one are left out, so that a file may hold several tables.
+//! The table is CSV. Its rows have the columns `flows`, `packets` and `octets`, sums of the flows
+//! of a row; rows follow each other by the size of their flows. Further columns, `lo` and `hi`
+//! apart, say what a row is of: rows that differ in them from the first one are left out, so that
+//! a file may hold several tables.
 //!
-//! Of N flows, the i-th stands for the i-th of N equal parts of the table's flows and has their mean packets and bytes. So the
-//! sums are those of the table, whatever N is, where drawn flows would have the largest ones by chance or not. Flows begin as a
-//! Poisson process, in random order, and have all their packets one way, a millisecond apart.
+//! Of N flows, the i-th stands for the i-th of N equal parts of the table's flows and has their
+//! mean packets and bytes. So the sums are those of the table, whatever N is, where drawn flows
+//! would have the largest ones by chance or not. Flows begin as a Poisson process, in random
+//! order, and have all their packets one way, a millisecond apart.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs;
 use std::path::Path;
 
-use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
+use packetio::{Received, Rx, RxCounts, RxError};
 
 use super::ends::Ends;
-use super::frame::ETHERNET;
+use super::frames::Frames;
 use crate::rng::Rng;
 use fenxi::exit::Failure;
 
@@ -160,9 +163,7 @@ pub struct Volumes {
     arrival_s: f64,
     begun: usize,
     running: BinaryHeap<Reverse<Running>>,
-    data: Vec<u8>,
-    frames: Vec<Frame>,
-    counts: RxCounts,
+    frames: Frames,
 }
 
 impl Volumes {
@@ -180,9 +181,7 @@ impl Volumes {
             arrival_s: 0.0,
             begun: 0,
             running: BinaryHeap::new(),
-            data: Vec::new(),
-            frames: Vec::new(),
-            counts: RxCounts::default(),
+            frames: Frames::default(),
         }
     }
 
@@ -214,12 +213,13 @@ impl Volumes {
     fn write(&mut self, running: &Running) -> u64 {
         // All packets of a flow are of one length, the last ones a byte shorter.
         let length = running.bytes_left.div_ceil(running.packets_left);
-        let at = self.frames.len() * HEADERS;
-        if self.data.len() < at + HEADERS {
-            self.data.resize(at + HEADERS, 0);
-        }
         let Ends { client, server } = Ends::of(self.seed, running.flow as u64, false, 443);
-        let frame = &mut self.data[at..at + HEADERS];
+        let frame = self.frames.push(
+            HEADERS,
+            (length + LINK) as u32,
+            (running.next_ns / 1000) as i64,
+            (running.next_ns % 1000) as u16,
+        );
         frame.fill(0);
         frame[12] = 8;
         frame[14] = 0x45;
@@ -232,15 +232,6 @@ impl Volumes {
         let is_first = running.packets_left == self.flows[running.flow].packets;
         // SYN, then ACK.
         (frame[46], frame[47]) = (0x50, if is_first { 2 } else { 16 });
-        self.frames.push(Frame {
-            at,
-            captured: HEADERS as u32,
-            wire: (length + LINK) as u32,
-            time_us: (running.next_ns / 1000) as i64,
-            time_sub_ns: (running.next_ns % 1000) as u16,
-            link: ETHERNET,
-            ..Frame::default()
-        });
         length
     }
 }
@@ -263,12 +254,7 @@ impl Rx for Volumes {
                 }));
             }
         }
-        if self.frames.is_empty() {
-            return Ok(Received::End);
-        }
-        self.counts.received += self.frames.len() as u64;
-        self.counts.bytes += self.frames.iter().map(|it| u64::from(it.wire)).sum::<u64>();
-        Ok(Received::Burst(Burst::new(&mut self.data, &self.frames)))
+        Ok(self.frames.burst())
     }
 
     fn name(&self) -> &str {
@@ -276,7 +262,7 @@ impl Rx for Volumes {
     }
 
     fn counts(&mut self) -> RxCounts {
-        self.counts
+        self.frames.counts
     }
 }
 

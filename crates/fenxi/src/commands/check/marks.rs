@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use super::machine::Machine;
 use super::rules;
+use super::ruleset::Ruleset;
 use crate::service_unit::set_capabilities;
 use crate::sinks::mark;
 use accel::Bundle;
@@ -10,7 +11,6 @@ use config::Config;
 use config::checked::IoMode;
 use dataplane::label_map::LabelMap;
 use dataplane::tasks::OpenTask;
-use ruleset::Ruleset;
 
 const CHECK: &str = "marks";
 

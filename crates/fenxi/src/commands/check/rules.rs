@@ -2,10 +2,10 @@
 
 use std::process::{Command, Stdio};
 
+use super::ruleset::{Bits, Conflict, Ruleset};
 use accel::Bundle;
 use config::Config;
 use dataplane::label_map::LabelMap;
-use ruleset::{Bits, Conflict, Ruleset};
 
 use super::finding::Finding;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use display::text::{cut, escape};
+use console::text::{cut, escape};
 
 use crate::figures::{duration, grouped, plural, scaled};
 use crate::protocol::{Overview, RuleSums, Status, TaskRow};

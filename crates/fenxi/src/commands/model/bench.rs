@@ -1,75 +1,101 @@
-//! `fenxi model bench`: scores a bundle on a table of labelled flows, beside simple baselines.
+//! `fenxi model bench`: names the flows of a labelled table as the data path would, and times the
+//! model. `fenxi-train compare` scores bundles.
 
-mod plots;
-mod report;
-mod text;
+mod flows;
+mod names;
 
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 use accel::profile::measure;
-use accel::{Bundle, Device};
+use accel::{Bundle, Device, DeviceError};
+use serde::Serialize;
 
-use self::report::{Fitted, Names, Report, Speed, depths, label_counts};
+use self::flows::{Flow, Flows, RowCounts};
+use self::names::{BATCH, NONE, Name, Namer, at_depth};
 use crate::cli::BenchArgs;
 use crate::commands::devices::{config_for, to_json};
-use crate::exit::{Failure, print, remark};
+use crate::escape::escape;
+use crate::exit::{Failure, print};
+use crate::figures::grouped;
+use dataplane::bundle::UNKNOWN;
 use dataplane::devices::session;
-use labelled::answers::{BATCH, at_depth};
-use labelled::baselines::Folds;
-use labelled::flows::Flows;
 
 /// How long batches are timed.
 const TIMED: Duration = Duration::from_millis(500);
 
-/// Scores the bundle and prints the report.
+/// Labels that the text lists of those that the bundle does not have.
+const OTHERS_SHOWN: usize = 8;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    version: String,
+    precision: String,
+    sha256: String,
+    device: String,
+    effective: String,
+    table: String,
+    column: String,
+    rows: RowCounts,
+    /// The class that stands for labels that the bundle does not have.
+    others_are: Option<String>,
+    other_labels: Vec<LabelCount>,
+    names: Names,
+    speed: Speed,
+}
+
+#[derive(Serialize)]
+struct LabelCount {
+    label: String,
+    flows: usize,
+}
+
+/// The names that flows end with.
+#[derive(Serialize)]
+struct Names {
+    /// Flows whose beginning was seen, short ones too.
+    flows: usize,
+    /// Share with a name other than that of the class for others.
+    named: f64,
+    /// Share right of those.
+    right: f64,
+}
+
+/// The time of a batch.
+#[derive(Serialize)]
+struct Speed {
+    batch: usize,
+    batches: usize,
+    median_us: f64,
+    rows_per_second: f64,
+}
+
+/// Names the flows of the table, and prints how many get a name, how many names are right, and
+/// how fast the model is. `--rows` has the name of each flow.
 ///
 /// # Errors
-/// The bundle, the table, the configuration or the device cannot be used, or a plot cannot be written.
+/// The bundle, the table, the configuration or the device cannot be used, or the rows cannot be
+/// written.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let mut config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = super::open(&args.dir)?;
-    let depths_of = || bundle.depths().iter().map(|depth| depth.elements);
-    if let Some(dir) = &args.plots {
-        plots::check(dir, depths_of())?;
-    }
-    let flows = Flows::read(&args.labels, &bundle, &args.column, args.group.as_deref())?;
+    let flows = Flows::read(&args.labels, &bundle, &args.column)?;
     let [device] = config.accel.devices.as_mut_slice() else {
         return Err(Failure::software("bench takes one device at a time"));
     };
     device.batch_sizes = vec![BATCH];
     let device = device.clone();
-    let mut session = session(&config, &bundle, &device)?;
-    let report = report(args, &bundle, &flows, session.as_mut())?;
-    if let Some(dir) = &args.plots {
-        plots::write(dir, &report, &flows.classes)?;
-        remark(&format!("fenxi: plots written to {}\n", dir.display()))?;
+    let mut device = session(&config, &bundle, &device)?;
+    let failed = |error: DeviceError| Failure::data(format!("{}: {error}", bundle.name()));
+    let names = names(&flows, &bundle, device.as_mut()).map_err(failed)?;
+    if let Some(path) = &args.rows {
+        write_rows(path, &flows, &names)?;
     }
-    match args.json {
-        true => print(&to_json(&report)?),
-        false => print(&text::page(&report)),
-    }
-}
-
-/// Asks the model about all flows at all depths, and scores the answers.
-fn report(
-    args: &BenchArgs,
-    bundle: &Bundle,
-    flows: &Flows,
-    device: &mut dyn Device,
-) -> Result<Report, Failure> {
-    let failed = |error: accel::DeviceError| Failure::data(format!("{}: {error}", bundle.name()));
-    let mut answers = Vec::new();
-    for depth in bundle.depths() {
-        answers.push(at_depth(flows, depth.elements, device).map_err(failed)?);
-        if device.probabilities().is_empty() {
-            let name = &args.device;
-            return Err(Failure::usage(format!(
-                "device {name} computes no probabilities to score; name another --device"
-            )));
-        }
-    }
-    let folds = Folds::of(flows);
-    Ok(Report {
+    let report = Report {
         model: bundle.name().to_owned(),
         version: bundle.version().to_owned(),
         precision: bundle.precision().to_owned(),
@@ -82,19 +108,87 @@ fn report(
         others_are: flows
             .outlier
             .map(|class| flows.classes[usize::from(class)].clone()),
-        other_labels: label_counts(flows),
-        depths: depths(flows, bundle, &answers, folds.as_ref()),
-        names: Names::of(flows, bundle, &answers),
-        baselines: folds.map(|folds| Fitted {
-            folds: folds.count,
-            groups: folds.groups,
-        }),
-        speed: speed(bundle, device).map_err(failed)?,
-    })
+        other_labels: label_counts(&flows),
+        names: sums(&names, bundle.labels().len(), flows.outlier),
+        speed: speed(&bundle, device.as_mut()).map_err(failed)?,
+    };
+    match args.json {
+        true => print(&to_json(&report)?),
+        false => print(&page(&report)),
+    }
+}
+
+/// The flows that fenxi asks a model about, with their names.
+fn names(
+    flows: &Flows,
+    bundle: &Bundle,
+    device: &mut dyn Device,
+) -> Result<Vec<(Flow, Name)>, DeviceError> {
+    let mut depths = Vec::new();
+    for depth in bundle.depths() {
+        depths.push(at_depth(flows, depth.elements, device)?);
+    }
+    let namer = Namer::of(bundle);
+    let asked = flows.flows.iter().enumerate();
+    let named = asked.filter(|(_, flow)| flow.is_asked).map(|(at, flow)| {
+        let answers: Vec<_> = depths.iter().map(|answers| answers[at]).collect();
+        (*flow, namer.name(flow, &answers))
+    });
+    Ok(named.collect())
+}
+
+fn sums(names: &[(Flow, Name)], labels: usize, outlier: Option<u16>) -> Names {
+    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    let is_named = |name: &Name| usize::from(name.class) < labels && Some(name.class) != outlier;
+    let named = || names.iter().filter(|(_, name)| is_named(name));
+    let right = named().filter(|(flow, name)| flow.class == name.class);
+    Names {
+        flows: names.len(),
+        named: share(named().count(), names.len()),
+        right: share(right.count(), named().count()),
+    }
+}
+
+/// Writes a row for each flow: its line in the table, truth, name, confidence and what decided.
+fn write_rows(path: &Path, flows: &Flows, names: &[(Flow, Name)]) -> Result<(), Failure> {
+    let file = File::create(path).map_err(|error| Failure::creating(path, &error))?;
+    let mut rows = csv::Writer::from_writer(file);
+    let class = |class: u16| match class {
+        NONE => "",
+        class => flows
+            .classes
+            .get(usize::from(class))
+            .map_or(UNKNOWN, String::as_str),
+    };
+    let mut write = || {
+        rows.write_record(["line", "truth", "label", "confidence", "decided_by"])?;
+        for (flow, name) in names {
+            rows.write_record([
+                &flow.line.to_string(),
+                class(flow.class),
+                class(name.class),
+                &format!("{:.6}", name.confidence),
+                &name.by.to_string(),
+            ])?;
+        }
+        rows.flush()
+    };
+    write().map_err(|error| Failure::writing(&path.display().to_string(), &error))
+}
+
+/// Labels that the bundle does not have, the commonest first.
+fn label_counts(flows: &Flows) -> Vec<LabelCount> {
+    let count = |(label, flows): (&String, &usize)| LabelCount {
+        label: label.clone(),
+        flows: *flows,
+    };
+    let mut counts: Vec<LabelCount> = flows.other_labels.iter().map(count).collect();
+    counts.sort_by_key(|it| std::cmp::Reverse(it.flows));
+    counts
 }
 
 /// Times batches of golden inputs.
-fn speed(bundle: &Bundle, device: &mut dyn Device) -> Result<Speed, accel::DeviceError> {
+fn speed(bundle: &Bundle, device: &mut dyn Device) -> Result<Speed, DeviceError> {
     let measured = measure(device, &[BATCH], &bundle.golden().inputs, TIMED)?;
     let point = measured.points()[0];
     Ok(Speed {
@@ -103,4 +197,74 @@ fn speed(bundle: &Bundle, device: &mut dyn Device) -> Result<Speed, accel::Devic
         median_us: point.median_us,
         rows_per_second: point.throughput(),
     })
+}
+
+fn page(report: &Report) -> String {
+    let rows = &report.rows;
+    let mut page = format!(
+        "{} {} ({}) on device {} ({})\n{}, labels in `{}`\n\n",
+        report.model,
+        report.version,
+        report.precision,
+        report.device,
+        report.effective,
+        escape(&report.table),
+        escape(&report.column)
+    );
+    let others = others(&report.other_labels);
+    let (mut missing, mut as_other) = (rows.not_in_bundle, 0);
+    let mut other = "";
+    if let Some(class) = &report.others_are {
+        as_other = report.other_labels.iter().map(|it| it.flows).sum();
+        (missing, other) = (0, class);
+    }
+    for (count, what) in [
+        (rows.rows, "flows in the table"),
+        (rows.scored, "asked about at one depth or more"),
+        (
+            rows.short,
+            "not asked about: fewer elements than the first depth",
+        ),
+        (rows.midstream, "left out: began mid-stream"),
+        (rows.unlabelled, "left out: no label"),
+        (
+            rows.uncertain,
+            "left out: the label was guessed (column `confidence`)",
+        ),
+        (
+            missing,
+            &format!("left out: the bundle does not have the label: {others}"),
+        ),
+        (
+            as_other,
+            &format!("count as {other}, because the bundle does not have the label: {others}"),
+        ),
+    ] {
+        if count > 0 {
+            let _ = writeln!(page, "{:>9}  {what}", grouped(count as u64));
+        }
+    }
+    let (names, speed) = (&report.names, &report.speed);
+    let _ = write!(
+        page,
+        "\n{:.1} % of {} flows get a name, {:.3} of those are right; of flows that the model was \
+         trained on, that says little.\n{} rows per second in batches of {}\n",
+        100.0 * names.named,
+        grouped(names.flows as u64),
+        names.right,
+        grouped(speed.rows_per_second as u64),
+        speed.batch,
+    );
+    page
+}
+
+fn others(labels: &[LabelCount]) -> String {
+    let shown = labels.iter().take(OTHERS_SHOWN);
+    let mut names: Vec<String> = shown
+        .map(|it| format!("{} {}", escape(&it.label), it.flows))
+        .collect();
+    if labels.len() > OTHERS_SHOWN {
+        names.push(format!("and {} more labels", labels.len() - OTHERS_SHOWN));
+    }
+    names.join(", ")
 }

@@ -1,7 +1,8 @@
-//! Compares two models on the same series: how often they agree on the class, how far apart their probabilities are and, if
-//! the true class is known, their accuracies.
+//! Compares two models on the same series: how often they agree on the class, how far apart their
+//! probabilities are and, if the true class is known, their accuracies.
 //!
-//! The class is the likeliest one, regardless of `min_confidence`: this compares models, not thresholds.
+//! The class is the likeliest one, regardless of `min_confidence`: this compares models, not
+//! thresholds.
 
 use accel::{Bundle, Device, DeviceError};
 use serde_json::{Value, json};

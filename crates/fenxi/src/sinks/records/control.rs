@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use config::Config;
 use dataplane::sink::Sink;
 
+use super::broadcast;
 use super::lines::Lines;
 use super::sink::{Places, RecordSink};
 use super::stream::Readers;

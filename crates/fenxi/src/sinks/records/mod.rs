@@ -1,5 +1,6 @@
 //! Records as JSON Lines: the form that `docs/records.schema.json` describes.
 
+mod broadcast;
 mod control;
 mod lines;
 mod live;

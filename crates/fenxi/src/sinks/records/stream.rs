@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use broadcast::{Broadcaster, Limits};
 use config::checked::Records;
 
 use super::SCHEMA_VERSION;
+use super::broadcast::{self, Broadcaster, Limits};
 use super::sink::{WRITE_AT, WRITE_WITHIN};
 use crate::exit::Failure;
 use crate::unix_socket::UnixSocket;

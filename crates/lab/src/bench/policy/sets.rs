@@ -1,4 +1,5 @@
-//! The sets of rules that classifiers are compared on: generated ones, or filter files of ClassBench.
+//! The sets of rules that classifiers are compared on: generated ones, or filter files of
+//! ClassBench.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,8 @@ fn generated(args: &BenchArgs) -> Vec<Set> {
         .collect()
 }
 
-/// All files of a folder. Their sizes are rounded to one digit, so that sets of about as many rules stand together.
+/// All files of a folder. Their sizes are rounded to one digit, so that sets of about as many
+/// rules stand together.
 fn files(dir: &Path) -> Result<Vec<Set>, Failure> {
     let no_input = |error| Failure::no_input(format!("{}: {error}", dir.display()));
     let mut sets = Vec::new();

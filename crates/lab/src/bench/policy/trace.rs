@@ -1,5 +1,5 @@
-//! Keys to look up, held in memory: each lies in a rule of the set, which is drawn uniformly, by Zipf's law, or for each flow
-//! of real traffic.
+//! Keys to look up, held in memory: each lies in a rule of the set, which is drawn uniformly, by
+//! Zipf's law, or for each flow of real traffic.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -50,7 +50,8 @@ pub fn keys(filters: &[Filter<u32>], locality: Locality, count: usize, seed: u64
     }
 }
 
-/// Keys of the flows of real traffic in the order of its packets, in which each flow has a rule that is drawn uniformly.
+/// Keys of the flows of real traffic in the order of its packets, in which each flow has a rule
+/// that is drawn uniformly.
 pub fn of_flows(filters: &[Filter<u32>], flows: impl Iterator<Item = u32>) -> Vec<Key<u32>> {
     let key = |flow: u32| {
         let mut rng = Rng::new(u64::from(flow) + 1);
@@ -91,8 +92,9 @@ fn within(filter: &Filter<u32>, rng: &mut Rng) -> Key<u32> {
     }
 }
 
-/// Writes keys as ClassBench's trace generator does, a key a line: addresses, ports and protocol as numbers, then the rule of the
-/// key's box that was drawn, which need not be the first that has it.
+/// Writes keys as ClassBench's trace generator does, a key a line: addresses, ports and protocol
+/// as numbers, then the rule of the key's box that was drawn, which need not be the first that has
+/// it.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,8 +1,10 @@
-//! Rules added and deleted while flows are looked up: how many a second, how soon they count, and what look-ups cost meanwhile.
+//! Rules added and deleted while flows are looked up: how many a second, how soon they count, and
+//! what look-ups cost meanwhile.
 //!
-//! Three threads, as in a live run: one looks keys up and takes the newest version at each batch, one changes the rules, one
-//! trains. The first has a core of its own. The rules of a set are drawn from a larger one, whose others are those that are added,
-//! each at its place among all; those that are deleted go back to them.
+//! Three threads, as in a live run: one looks keys up and takes the newest version at each batch,
+//! one changes the rules, one trains. The first has a core of its own. The rules of a set are
+//! drawn from a larger one, whose others are those that are added, each at its place among all;
+//! those that are deleted go back to them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -40,7 +42,8 @@ const BAR_COVERAGE: f64 = 0.9;
 /// Keys that are looked up at a time, and in all.
 const BATCH: usize = 32;
 const KEYS: usize = 1 << 18;
-/// How long the changing thread waits for the version before to come back; afterwards it copies the rules.
+/// How long the changing thread waits for the version before to come back; afterwards it copies
+/// the rules.
 const PATIENCE: Duration = Duration::from_millis(2);
 /// Longest time until a change is in use, ns.
 const LONGEST_NS: u64 = 10_000_000_000;
@@ -242,7 +245,8 @@ type Made = (Version, Option<Instant>);
 const CHANGING: u8 = 1;
 const OVER: u8 = 2;
 
-/// Looks keys up until the end; ns a key by phase, and the times from the beginning of a batch to its use.
+/// Looks keys up until the end; ns a key by phase, and the times from the beginning of a batch to
+/// its use.
 fn look_up(
     asks: &[Ask],
     mut version: Version,
@@ -371,7 +375,8 @@ impl<'a> Changer<'a> {
         Ok(changed)
     }
 
-    /// Waits for the version before, so that the next batch need not copy the rules. Whether it came in time.
+    /// Waits for the version before, so that the next batch need not copy the rules. Whether it
+    /// came in time.
     fn take_back(&mut self, returned: &Receiver<Version>, outstanding: &mut usize) -> bool {
         let from = Instant::now();
         let mut is_of_use = false;
@@ -421,7 +426,8 @@ impl<'a> Changer<'a> {
         batch.commit()
     }
 
-    /// The least that models may find of the rules that are there: all but those in hash tables, some of which may be deleted.
+    /// The least that models may find of the rules that are there: all but those in hash tables,
+    /// some of which may be deleted.
     fn coverage(&self) -> f64 {
         let [v4, _] = self.store.version().policy.describe();
         1.0 - v4.remainder as f64 / self.live.len() as f64

@@ -1,8 +1,9 @@
-//! The packet path with rules: packets per second against the same path without, and, as a bench of its own, while rules are
-//! added.
+//! The packet path with rules: packets per second against the same path without, and, as a bench
+//! of its own, while rules are added.
 //!
-//! The packets are those of [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that lies in one of them, so that
-//! look-ups find what they would find in the network that the set is of.
+//! The packets are those of [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that
+//! lies in one of them, so that look-ups find what they would find in the network that the set is
+//! of.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -54,7 +55,8 @@ pub fn run_adding(args: &BenchArgs) -> Result<Report, Failure> {
     report(args, "policy-adding", &RULES, while_added)
 }
 
-/// What is measured of a set: its pool, how many of its rules are in force at first, packets, entries, seconds.
+/// What is measured of a set: its pool, how many of its rules are in force at first, packets,
+/// entries, seconds.
 type Measured = fn(&[Filter<u32>], u32, &Templates, usize, f64) -> Result<Vec<Figure>, Failure>;
 
 fn report(
@@ -119,7 +121,8 @@ fn share(entries: usize) -> f64 {
     entries as f64 / f64::from(1 << 22)
 }
 
-/// So many packets, or fewer for a smaller table, for trying things out; `least` of them all the same.
+/// So many packets, or fewer for a smaller table, for trying things out; `least` of them all the
+/// same.
 fn piece_of(most: f64, least: f64, entries: usize) -> f64 {
     (most * entries as f64 / ENTRIES as f64).clamp(least, most)
 }

@@ -1,8 +1,8 @@
-//! Layout 1:1:2: one analytics manager with two equal devices, compared with one that has one device. Both are offered twice
-//! what one device can do.
+//! Layout 1:1:2: one analytics manager with two equal devices, compared with one that has one
+//! device. Both are offered twice what one device can do.
 //!
-//! In virtual time the manager takes no time; live it has to drive both devices. The ring sheds what it cannot hold, as it
-//! does with real traffic.
+//! In virtual time the manager takes no time; live it has to drive both devices. The ring sheds
+//! what it cannot hold, as it does with real traffic.
 
 use std::time::Instant;
 

@@ -1,9 +1,11 @@
-//! The CPU time of an analytics thread that has nothing to do, and its time to the first label after a pause.
+//! The CPU time of an analytics thread that has nothing to do, and its time to the first label
+//! after a pause.
 //!
-//! The worker of a live run, device `cpu`, policy `none`: with a timeout to wait for, a single series would wait for
-//! that, idle thread or not. The thread that sends series wakes the analytics thread as a flow worker does. *Busy*: the times
-//! to label under Poisson arrivals. *After idle*: one series after each pause, timed by the thread that sent it, which polls
-//! the label word. The bar compares the slowest of these times with the median of a busy thread.
+//! The worker of a live run, device `cpu`, policy `none`: with a timeout to wait for, a single
+//! series would wait for that, idle thread or not. The thread that sends series wakes the
+//! analytics thread as a flow worker does. *Busy*: the times to label under Poisson arrivals.
+//! *After idle*: one series after each pause, timed by the thread that sent it, which polls the
+//! label word. The bar compares the slowest of these times with the median of a busy thread.
 
 use std::fs;
 use std::sync::mpsc;

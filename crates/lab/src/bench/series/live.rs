@@ -1,7 +1,7 @@
 //! A manager and its feed in real time, a thread each.
 //!
-//! Neither is pinned: a thread that is tied to its core waits there behind whatever the system puts on it, such as one that
-//! loads a model, while another core is free.
+//! Neither is pinned: a thread that is tied to its core waits there behind whatever the system
+//! puts on it, such as one that loads a model, while another core is free.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, Barrier};
@@ -22,10 +22,12 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// How much later than asked the system may wake the feeder, ns.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
-/// Feeds a Poisson process until `is_over` at a time in ns since the start, then closes the ring; meanwhile `work` is the
-/// analytics thread. Returns what that returned, and how many series found the ring full.
+/// Feeds a Poisson process until `is_over` at a time in ns since the start, then closes the ring;
+/// meanwhile `work` is the analytics thread. Returns what that returned, and how many series found
+/// the ring full.
 ///
-/// A series is emitted when it is really pushed, be that late: a time to label is the manager's own.
+/// A series is emitted when it is really pushed, be that late: a time to label is the manager's
+/// own.
 pub fn run<T: Send>(
     mut feed: Feed,
     rate_per_s: f64,
@@ -54,7 +56,8 @@ pub fn run<T: Send>(
     })
 }
 
-/// What a feeder and one analytics worker share. The feeder wakes the worker as a flow worker of a live run does.
+/// What a feeder and one analytics worker share. The feeder wakes the worker as a flow worker of a
+/// live run does.
 pub fn run_of_one() -> Arc<Run> {
     // A bench without ports has no events.
     let (run, _events) = Run::new(1, 1);
@@ -82,7 +85,8 @@ pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
     move |now_ns| now_ns as f64 >= seconds * 1e9
 }
 
-/// Pushes the series that are due and sleeps in between, so that the feeder takes little of the cores that are measured.
+/// Pushes the series that are due and sleeps in between, so that the feeder takes little of the
+/// cores that are measured.
 fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, run: &Run) {
     // Where the system refuses, the sleeps are a little longer.
     let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));

@@ -1,8 +1,9 @@
-//! FENXI Fig. 8: the time that a device with few batch sizes spends on padding, by policy, in virtual time.
+//! FENXI Fig. 8: the time that a device with few batch sizes spends on padding, by policy, in
+//! virtual time.
 //!
-//! Sizes 8 to 1024, Poisson arrivals, policies `timeout` and `carry-over` with the same T. The share of a
-//! batch's rows that are padding is the share of its device time that counts as padding. The bar is on the sums over all
-//! rates.
+//! Sizes 8 to 1024, Poisson arrivals, policies `timeout` and `carry-over` with the same T. The
+//! share of a batch's rows that are padding is the share of its device time that counts as
+//! padding. The bar is on the sums over all rates.
 
 use accel::{Profile, Sizes};
 use analytics::{Counters, Policy, Trigger};
@@ -15,8 +16,8 @@ use crate::cli::BenchArgs;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 
-/// Series per second by default: eight rates per decade, evenly spaced. Sizes double, and the result depends on where
-/// between two sizes the series per T fall.
+/// Series per second by default: eight rates per decade, evenly spaced. Sizes double, and the
+/// result depends on where between two sizes the series per T fall.
 const RATES: [u32; 17] = [
     1_000, 1_334, 1_778, 2_371, 3_162, 4_217, 5_623, 7_499, 10_000, 13_335, 17_783, 23_714, 31_623,
     42_170, 56_234, 74_989, 100_000,

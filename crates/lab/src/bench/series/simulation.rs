@@ -1,8 +1,9 @@
-//! An analytics manager in virtual time: the bench advances the clock, and devices are ready when the clock says so.
+//! An analytics manager in virtual time: the bench advances the clock, and devices are ready when
+//! the clock says so.
 //!
-//! Only the devices take time. So the result depends on the policy, the profile and the arrivals alone, it is the same on
-//! every machine, and hours pass in seconds. The manager is the real one: a round takes the time as an argument and reads
-//! no clock.
+//! Only the devices take time. So the result depends on the policy, the profile and the arrivals
+//! alone, it is the same on every machine, and hours pass in seconds. The manager is the real one:
+//! a round takes the time as an argument and reads no clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,7 +124,8 @@ impl Simulation {
         })
     }
 
-    /// `seconds` of arrivals at this rate, a round whenever something happens; `after_round` sees the manager after each.
+    /// `seconds` of arrivals at this rate, a round whenever something happens; `after_round` sees
+    /// the manager after each.
     pub fn run(&mut self, rate_per_s: f64, seconds: f64, mut after_round: impl FnMut(&Manager)) {
         let began_ns = self.now_ns.load(Ordering::Relaxed);
         let end_ns = began_ns + (seconds * 1e9) as u64;

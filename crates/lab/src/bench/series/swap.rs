@@ -1,8 +1,9 @@
 //! What swaps of the model add to the time to label, under Poisson arrivals.
 //!
-//! Runs with one swap after the other take turns with runs without swaps. A swap is the one of the program in full: a thread
-//! opens the bundle, opens a device, compares it with the golden outputs, hands it over and drops the old one. Loading may
-//! delay a label more than the swap itself does, so both count.
+//! Runs with one swap after the other take turns with runs without swaps. A swap is the one of the
+//! program in full: a thread opens the bundle, opens a device, compares it with the golden
+//! outputs, hands it over and drops the old one. Loading may delay a label more than the swap
+//! itself does, so both count.
 
 use std::sync::Arc;
 use std::time::Duration;

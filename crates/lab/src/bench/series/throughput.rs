@@ -1,10 +1,11 @@
 //! Throughput of the whole analytics manager, compared with a bare loop over the same device.
 //!
-//! *Manager*: the ring is filled, which is not timed; then rounds run until the last series has its label: ring,
-//! batching, gathering from the slots, device, label words, counters. The cache is off. *Bare loop*: the same rows, from
-//! one array in memory, are copied into an equal device's input, batch after batch of the same size. Both take turns, a ring's
-//! contents each, so that a disturbance of the machine affects both. The bar applies to the batch size that is the manager's
-//! best.
+//! *Manager*: the ring is filled, which is not timed; then rounds run until the last series has
+//! its label: ring, batching, gathering from the slots, device, label words, counters. The cache
+//! is off. *Bare loop*: the same rows, from one array in memory, are copied into an equal device's
+//! input, batch after batch of the same size. Both take turns, a ring's contents each, so that a
+//! disturbance of the machine affects both. The bar applies to the batch size that is the
+//! manager's best.
 
 use std::hint::black_box;
 use std::time::Instant;

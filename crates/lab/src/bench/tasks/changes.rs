@@ -1,4 +1,5 @@
-//! Batchy Fig. 9: how soon goals are kept again when they are halved, and when ten times as many flows come, or a tenth.
+//! Batchy Fig. 9: how soon goals are kept again when they are halved, and when ten times as many
+//! flows come, or a tenth.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use analytics::Policy;
 
 use super::graphs::Case;
 use super::judge::Judge;
-use super::measure::{self, Length, PERIOD_NS, Runs};
+use super::measure::{self, Length, PERIOD_NS};
 use super::world::{World, with_goals};
 use crate::bench::report::Figure;
 use fenxi::exit::Failure;
@@ -38,7 +39,8 @@ struct Changing {
     length: Length,
 }
 
-/// The changes of one graph, one after the other: first to these goals from twice as long ones. Of all seeds the worst counts.
+/// The changes of one graph, one after the other: first to these goals from twice as long ones. Of
+/// all seeds the worst counts.
 ///
 /// # Errors
 /// When the manager refuses a goal.
@@ -91,7 +93,8 @@ fn periods(
 }
 
 impl Changing {
-    /// How many periods it takes until all goals are kept for good. They are counted from the change on.
+    /// How many periods it takes until all goals are kept for good. They are counted from the
+    /// change on.
     fn after(
         &mut self,
         change: impl Fn(&mut Changing) -> Result<(), Failure>,

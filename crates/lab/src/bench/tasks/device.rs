@@ -1,12 +1,12 @@
-//! A device in the clock of a bench that works on the manager's thread: to give it a batch takes the time of the batch.
+//! A device in the clock of a bench that works on the manager's thread: to give it a batch takes
+//! the time of the batch.
 
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 
-/// Numbers in a row: the flow's class, and its place among the flows in two halves, because a length has 16 bits.
+/// Numbers in a row, of which the first is the flow's class.
 pub const K: usize = 3;
 
 /// The clock of one bench, ns, and how long devices have worked.
@@ -35,38 +35,25 @@ impl Clock {
     }
 }
 
-/// The flows whose labels came back, by task; only where the bench itself takes flows from task to task.
-pub type Done = Arc<Mutex<Vec<(usize, u32)>>>;
-
 /// Answers with the class that the row says.
 pub struct InlineDevice {
-    task: usize,
     profile: Profile,
     sizes: Sizes,
     input: Vec<f32>,
     answers: Vec<Classification>,
     is_idle: bool,
     clock: Arc<Clock>,
-    done: Option<Done>,
 }
 
 impl InlineDevice {
-    pub fn new(
-        task: usize,
-        profile: Profile,
-        cap: usize,
-        clock: Arc<Clock>,
-        done: Option<Done>,
-    ) -> InlineDevice {
+    pub fn new(profile: Profile, cap: usize, clock: Arc<Clock>) -> InlineDevice {
         InlineDevice {
-            task,
             profile,
             sizes: Sizes::Any { cap },
             input: vec![0.0; K * cap],
             answers: Vec::with_capacity(cap),
             is_idle: true,
             clock,
-            done,
         }
     }
 }
@@ -108,12 +95,6 @@ impl Device for InlineDevice {
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
         if std::mem::replace(&mut self.is_idle, true) {
             return None;
-        }
-        if let Some(done) = &self.done
-            && let Ok(mut done) = done.lock()
-        {
-            let rows = self.input.chunks_exact(K).take(self.answers.len());
-            done.extend(rows.map(|row| (self.task, row[1] as u32 | (row[2] as u32) << 16)));
         }
         Some(Ok(&self.answers))
     }

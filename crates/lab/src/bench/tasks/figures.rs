@@ -39,7 +39,8 @@ pub fn of_plans(case: &Case, outcomes: &[(Plan, Vec<Outcome>)]) -> Vec<Figure> {
     told.flatten().collect()
 }
 
-/// The same where flows are too many. There no load can be saved and no goal kept, so that only the throughput has a bar.
+/// The same where flows are too many. There no load can be saved and no goal kept, so that only
+/// the throughput has a bar.
 pub fn of_saturation(case: &Case, outcomes: &[(Plan, Vec<Outcome>)]) -> Vec<Figure> {
     let Some((_, max)) = outcomes.iter().find(|(plan, _)| *plan == Plan::Max) else {
         return Vec::new();

@@ -1,4 +1,5 @@
-//! Flows that come as a Poisson process, their series in the rings of the tasks, and their label words.
+//! Flows that come as a Poisson process, their series in the rings of the tasks, and their label
+//! words.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::rng::Rng;
 
 /// Slots of each task's ring; the default of the configuration.
 const SLOTS: usize = 4096;
-/// Flows that the table holds for each slot of the rings, so that none makes room for another while it waits for a label.
+/// Flows that the table holds for each slot of the rings, so that none makes room for another
+/// while it waits for a label.
 const FLOWS_PER_SLOT: usize = 4;
 
 /// The label words of all flows, those of all tasks of a flow side by side.
@@ -32,8 +34,6 @@ struct Flow {
     came_ns: u64,
     class: u16,
     generation: u32,
-    /// Bit n: its series is in the ring of task n, or was.
-    emitted: u64,
 }
 
 /// The flow manager's side.
@@ -48,15 +48,11 @@ pub struct Flows {
     count: usize,
     /// Series that found their ring full.
     pub shed: u64,
-    /// Series of each task so far.
-    pub emitted: Vec<u64>,
-    /// Whether a series of a task that follows others waits here for their labels, not in its ring.
-    holds_back: bool,
 }
 
 impl Flows {
     /// The flows of a case, and a ring for each of its tasks.
-    pub fn new(case: &Case, holds_back: bool) -> (Flows, Vec<RingInput>) {
+    pub fn new(case: &Case) -> (Flows, Vec<RingInput>) {
         let tasks = case.nodes.len();
         let table = FLOWS_PER_SLOT * SLOTS * tasks;
         let words = (0..tasks * table).map(|_| LabelWord::new()).collect();
@@ -78,8 +74,6 @@ impl Flows {
             next_ns: 0,
             count: 0,
             shed: 0,
-            emitted: vec![0; tasks],
-            holds_back,
         };
         (flows, inputs)
     }
@@ -113,15 +107,11 @@ impl Flows {
             came_ns,
             class,
             generation,
-            emitted: 0,
         };
         for task in 0..self.rings.len() {
             if self.case.nodes[task].emitted[usize::from(class)] {
                 self.words.word(task as u8, index as u32).pend(generation);
-                let is_held = self.holds_back && !self.case.nodes[task].after.is_empty();
-                if !is_held {
-                    self.emit(task, index);
-                }
+                self.emit(task, index);
             }
         }
     }
@@ -138,8 +128,6 @@ impl Flows {
     }
 
     fn emit(&mut self, task: usize, index: usize) {
-        self.flows[index].emitted |= 1 << task;
-        self.emitted[task] += 1;
         let flow = self.flows[index];
         let pushed = self.rings[task].push(|slot| {
             slot.flow = FlowRef {
@@ -149,8 +137,6 @@ impl Flows {
             slot.emitted_ns = flow.came_ns;
             slot.series = Series::new(6, K, Features::LENGTHS);
             slot.series.set_signed(0, i32::from(flow.class));
-            slot.series.set_signed(1, index as i32 & 0xffff);
-            slot.series.set_signed(2, index as i32 >> 16);
             slot.series.task = task as u8;
         });
         if !pushed {
@@ -159,33 +145,5 @@ impl Flows {
             // It cannot be post-mortem, because the ring does not have the series.
             let _ = word.decide(flow.generation, Label::Unlabelled);
         }
-    }
-
-    /// Emits what was held back for the labels that these tasks have given these flows.
-    pub fn go_on(&mut self, done: &[(usize, u32)]) {
-        for &(task, index) in done {
-            for next in 0..self.rings.len() {
-                let follows = self.case.nodes[next]
-                    .after
-                    .iter()
-                    .any(|(it, _)| *it == task);
-                if follows && self.is_asked(next, index) {
-                    self.emit(next, index as usize);
-                }
-            }
-        }
-        self.rings.iter_mut().for_each(Producer::publish);
-    }
-
-    fn is_asked(&self, task: usize, index: u32) -> bool {
-        let flow = self.flows[index as usize];
-        let needs = &self.case.nodes[task].after;
-        // The labels that it waited for may have come together.
-        let is_new = flow.emitted >> task & 1 == 0;
-        is_new
-            && needs.iter().all(|(before, wanted)| {
-                let label = self.words.word(*before as u8, index).read().1;
-                matches!(label, Label::Class { .. }) && wanted[usize::from(flow.class)]
-            })
     }
 }

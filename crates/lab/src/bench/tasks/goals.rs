@@ -1,5 +1,6 @@
-//! The goals of a graph, by Batchy's rule (§5): so much of the mean time to label with the policy `max`. Where that is shorter than
-//! a turnaround, nobody can promise it (§4), and the shortest goal that can be promised takes its place.
+//! The goals of a graph, by Batchy's rule (§5): so much of the mean time to label with the policy
+//! `max`. Where that is shorter than a turnaround, nobody can promise it (§4), and the shortest
+//! goal that can be promised takes its place.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use fenxi::exit::Failure;
 
 /// So much of the mean time to label with `max`.
 const OF_MAX: f64 = 0.8;
-/// Goals of a turnaround and less are inherently violated, so it is longer by the least that is counted.
+/// Goals of a turnaround and less are inherently violated, so it is longer by the least that is
+/// counted.
 const LONGER: Duration = Duration::from_micros(1);
 
 /// What set a goal.

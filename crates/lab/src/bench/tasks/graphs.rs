@@ -1,7 +1,8 @@
-//! Graphs of tasks, as Batchy's pipelines are graphs of network functions: chains, splits, and a split that joins again.
+//! Graphs of tasks, as Batchy's pipelines are graphs of network functions: chains, splits, and a
+//! split that joins again.
 //!
-//! A flow has a class. It says which tasks are asked about the flow at all, as a filter by ports would, and it is the label that
-//! each task gives, so the share of flows on each path is known.
+//! A flow has a class. It says which tasks are asked about the flow at all, as a filter by ports
+//! would, and it is the label that each task gives, so the share of flows on each path is known.
 
 use std::time::Duration;
 
@@ -10,8 +11,9 @@ use analytics::controller::{self, Graph, inherent_violations};
 
 use fenxi::exit::Failure;
 
-/// What batches take. These are assumed figures, of the order of the shipped models on one CPU core (docs/devices.md): the same on
-/// every machine, and so are the results. A row in a batch of 32 takes 0.28, 0.46, 0.52 and 0.23 of what it takes alone.
+/// What batches take. These are assumed figures, of the order of the shipped models on one CPU
+/// core (docs/devices.md): the same on every machine, and so are the results. A row in a batch of
+/// 32 takes 0.28, 0.46, 0.52 and 0.23 of what it takes alone.
 const PROFILES: [Profile; 4] = [
     Profile {
         t0_us: 5.0,
@@ -44,7 +46,8 @@ pub struct Node {
     pub profile: Profile,
     /// By class: whether series of such a flow come down the task's ring.
     pub emitted: Vec<bool>,
-    /// The tasks that must have labelled a flow before, each with the classes that it must have given.
+    /// The tasks that must have labelled a flow before, each with the classes that it must have
+    /// given.
     pub after: Vec<(usize, Vec<bool>)>,
 }
 
@@ -99,7 +102,8 @@ impl Case {
         }
     }
 
-    /// The same with more flows than even the largest batches keep up with, so that no goal can be kept.
+    /// The same with more flows than even the largest batches keep up with, so that no goal can be
+    /// kept.
     pub fn saturated(&self) -> Case {
         let cap = self.cap as f64;
         let tasks = self.nodes.iter().enumerate();
@@ -120,7 +124,8 @@ impl Case {
         classes.map(|class| self.shares[class]).sum()
     }
 
-    /// Whether a task is asked about flows of a class: so are all that it follows, and they gave the label.
+    /// Whether a task is asked about flows of a class: so are all that it follows, and they gave
+    /// the label.
     fn is_asked(&self, task: usize, class: usize) -> bool {
         let node = &self.nodes[task];
         let mut after = node.after.iter();
@@ -133,7 +138,8 @@ fn profile(number: usize) -> Profile {
     PROFILES[number % PROFILES.len()]
 }
 
-/// A cascade: each task is asked about the flows that the one before left open. The class of a flow is the last task that is asked.
+/// A cascade: each task is asked about the flows that the one before left open. The class of a
+/// flow is the last task that is asked.
 fn chain(tasks: usize) -> (Vec<Node>, Vec<f64>) {
     let nodes = (0..tasks).map(|number| Node {
         profile: profile(number),
@@ -161,7 +167,8 @@ fn split(tasks: usize) -> (Vec<Node>, Vec<f64>) {
     (nodes.collect(), vec![1.0 / tasks as f64; tasks])
 }
 
-/// One task, two branches by its label, and one that needs the labels of both: classes 0 and 1 go to one branch, class 2 to both.
+/// One task, two branches by its label, and one that needs the labels of both: classes 0 and 1 go
+/// to one branch, class 2 to both.
 fn join() -> (Vec<Node>, Vec<f64>) {
     let node = |number, after| Node {
         profile: profile(number),
@@ -178,8 +185,9 @@ fn join() -> (Vec<Node>, Vec<f64>) {
     (nodes, vec![0.25, 0.25, 0.5])
 }
 
-/// The graphs, each with batches of up to 32, as Batchy's, and 256; rates are such that the device is busy for 0.8 to 0.95 of
-/// the time without batching. The largest one again with more flows, so that it is always busy.
+/// The graphs, each with batches of up to 32, as Batchy's, and 256; rates are such that the device
+/// is busy for 0.8 to 0.95 of the time without batching. The largest one again with more flows, so
+/// that it is always busy.
 pub fn cases() -> Vec<Case> {
     let graphs = [
         ("chain of 2", chain(2), 96_000.0),

@@ -1,13 +1,15 @@
-//! Which control periods are violated: those in which more than 1 % of the labels of a task were later than its goal.
+//! Which control periods are violated: those in which more than 1 % of the labels of a task were
+//! later than its goal.
 //!
-//! The manager counts the same for the policies that have a goal ([`analytics::SloCounters`]); here all policies are judged, by
-//! the histograms of all tasks.
+//! The manager counts the same for the policies that have a goal ([`analytics::SloCounters`]);
+//! here all policies are judged, by the histograms of all tasks.
 
 use std::time::Duration;
 
 use analytics::Counters;
 
-/// Of so few labels there is no 99th percentile: they are judged with those of the next periods, as the manager does.
+/// Of so few labels there is no 99th percentile: they are judged with those of the next periods,
+/// as the manager does.
 const LABELS_MIN: u64 = 100;
 /// After so many periods they are judged anyway.
 const PERIODS_MAX: u32 = 10;

@@ -7,7 +7,6 @@ use hdrhistogram::Histogram;
 
 use super::graphs::Case;
 use super::judge::Judge;
-use super::shares::{Shares, Weights};
 use super::world::World;
 use fenxi::exit::Failure;
 
@@ -32,28 +31,13 @@ impl Length {
     }
 }
 
-/// Something that runs tasks in virtual time.
-pub trait Runs {
-    /// Goes on until then.
-    fn run_until(&mut self, end_ns: u64);
+impl World {
     /// What each task has counted.
-    fn counters(&self) -> impl Iterator<Item = &Counters>;
-    /// How long devices have worked.
-    fn busy_ns(&self) -> u64;
-    fn now_ns(&self) -> u64;
-    /// Series that found their ring full.
-    fn shed_at_rings(&self) -> u64;
-}
-
-impl Runs for World {
-    fn run_until(&mut self, end_ns: u64) {
-        World::run_until(self, end_ns);
-    }
-
-    fn counters(&self) -> impl Iterator<Item = &Counters> {
+    pub fn counters(&self) -> impl Iterator<Item = &Counters> {
         self.manager.tasks().iter().map(|task| task.counters())
     }
 
+    /// How long devices have worked.
     fn busy_ns(&self) -> u64 {
         self.clock.busy_ns()
     }
@@ -62,7 +46,8 @@ impl Runs for World {
         self.clock.now_ns()
     }
 
-    fn shed_at_rings(&self) -> u64 {
+    /// Series that found their ring full.
+    pub fn shed_at_rings(&self) -> u64 {
         self.flows.shed
     }
 }
@@ -125,20 +110,7 @@ pub fn manager(
     Ok(measure(World::new(case, policies)?, goals, length))
 }
 
-/// Runs tasks with shares of the thread on a graph.
-///
-/// # Errors
-/// When a manager refuses its task.
-pub fn shares(
-    case: &Case,
-    weights: Weights,
-    goals: &[Duration],
-    length: Length,
-) -> Result<Outcome, Failure> {
-    Ok(measure(Shares::new(case, weights)?, goals, length))
-}
-
-fn measure(mut world: impl Runs, goals: &[Duration], length: Length) -> Outcome {
+fn measure(mut world: World, goals: &[Duration], length: Length) -> Outcome {
     world.run_until(length.warm_up * PERIOD_NS);
     let began: Vec<Counters> = world.counters().cloned().collect();
     let (began_ns, began_busy_ns, began_shed) =

@@ -1,8 +1,10 @@
-//! Batchy's grid (§5, Table 2) with tasks of this program: several on one thread, by the policy that plans their batches.
+//! Batchy's grid (§5, Table 2) with tasks of this program: several on one thread, by the policy
+//! that plans their batches.
 //!
-//! The manager is the real one, with its controller; only its clock is the bench's, and its devices take virtual time. So the
-//! figures are the same on every machine. [`graphs`] has the tasks and the flows, [`world`] runs them, [`measure`] counts, and
-//! [`changes`] shows what happens when goals or rates change.
+//! The manager is the real one, with its controller; only its clock is the bench's, and its
+//! devices take virtual time. So the figures are the same on every machine. [`graphs`] has the
+//! tasks and the flows, [`world`] runs them, [`measure`] counts, and [`changes`] shows what
+//! happens when goals or rates change.
 
 mod changes;
 mod device;
@@ -13,7 +15,6 @@ mod graphs;
 mod judge;
 mod measure;
 mod plans;
-mod shares;
 mod world;
 
 use std::sync::Mutex;
@@ -31,7 +32,8 @@ use graphs::Case;
 use measure::Length;
 use plans::DELTAS;
 
-/// Control periods that are looked at with each seed, after as many as a plan needs to settle (Batchy's took 5 to 10).
+/// Control periods that are looked at with each seed, after as many as a plan needs to settle
+/// (Batchy's took 5 to 10).
 const PERIODS: u64 = 40;
 const WARM_UP: u64 = 20;
 /// At least, for trying things out.
@@ -139,14 +141,12 @@ fn in_parallel<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::measure::Runs;
-    use super::shares::Weights;
     use super::*;
     use analytics::Policy;
     use std::time::Duration;
 
     /// Labels of each task in a second.
-    fn labels(mut world: impl Runs) -> Vec<u64> {
+    fn labels(mut world: world::World) -> Vec<u64> {
         world.run_until(1_000_000_000);
         assert_eq!(world.shed_at_rings(), 0);
         let counters = world.counters().inspect(|it| assert_eq!(it.post_mortem, 0));
@@ -154,17 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_asked_as_the_classes_of_flows_say_in_one_manager_and_in_several() {
+    fn tasks_are_asked_as_the_classes_of_flows_say() {
         for case in graphs::cases().iter().filter(|it| it.cap == 32) {
             let nodes = case.nodes.len();
             let one = labels(world::World::new(case, &vec![Policy::None; nodes]).unwrap());
-            let [equal, by_load] = [Weights::Equal, Weights::ByLoad]
-                .map(|weights| labels(shares::Shares::new(case, weights).unwrap()));
-            for number in 0..nodes {
-                for labels in [one[number], equal[number], by_load[number]] {
-                    let part = labels as f64 / (case.asked(number) * case.rate);
-                    assert!((0.97..1.03).contains(&part), "{}: {part}", case.name);
-                }
+            for (number, labels) in one.into_iter().enumerate() {
+                let part = labels as f64 / (case.asked(number) * case.rate);
+                assert!((0.97..1.03).contains(&part), "{}: {part}", case.name);
             }
         }
     }
@@ -180,7 +176,7 @@ mod tests {
         let mut judge = judge::Judge::new(&goals, world.counters());
         let violated = (1..=20).filter(|period| {
             // A little later, so that the manager has ended the period.
-            Runs::run_until(&mut world, period * (measure::PERIOD_NS + 100_000));
+            world.run_until(period * (measure::PERIOD_NS + 100_000));
             judge.is_violated(world.counters())
         });
         let violated = violated.count() as u64;

@@ -8,11 +8,11 @@ use super::changes::slo;
 use super::goals::{self, Goal};
 use super::graphs::Case;
 use super::measure::{self, Length, Outcome, with_seeds};
-use super::shares::Weights;
 use super::world::with_goals;
 use fenxi::exit::Failure;
 
-/// δ as in the paper, aggressive and cautious, with the part of the control periods that may be violated.
+/// δ as in the paper, aggressive and cautious, with the part of the control periods that may be
+/// violated.
 pub const DELTAS: [(f64, f64); 2] = [(0.05, 0.09), (0.2, 0.0)];
 
 /// One of them.
@@ -20,18 +20,15 @@ pub const DELTAS: [(f64, f64); 2] = [(0.05, 0.09), (0.2, 0.0)];
 pub enum Plan {
     None,
     Max,
-    Shares(Weights),
     OnOff,
     /// With this δ, and the part of the control periods that may be violated.
     Slo(f64, f64),
 }
 
 /// Without batches first, then full batches, so that all others can be compared with these.
-pub const PLANS: [Plan; 7] = [
+pub const PLANS: [Plan; 5] = [
     Plan::None,
     Plan::Max,
-    Plan::Shares(Weights::Equal),
-    Plan::Shares(Weights::ByLoad),
     Plan::OnOff,
     Plan::Slo(DELTAS[0].0, DELTAS[0].1),
     Plan::Slo(DELTAS[1].0, DELTAS[1].1),
@@ -42,8 +39,6 @@ impl Plan {
         match self {
             Plan::None => "none".to_owned(),
             Plan::Max => "max".to_owned(),
-            Plan::Shares(Weights::Equal) => "equal shares".to_owned(),
-            Plan::Shares(Weights::ByLoad) => "shares by load".to_owned(),
             Plan::OnOff => "on-off".to_owned(),
             Plan::Slo(delta, _) => format!("slo {delta}"),
         }
@@ -51,7 +46,7 @@ impl Plan {
 
     fn policy(self, latency_goal: Duration) -> Policy {
         match self {
-            Plan::None | Plan::Shares(_) => Policy::None,
+            Plan::None => Policy::None,
             Plan::Max => Policy::Max,
             Plan::OnOff => Policy::OnOff {
                 latency_goal,
@@ -62,13 +57,8 @@ impl Plan {
     }
 
     fn outcome(self, case: &Case, goals: &[Duration], length: Length) -> Result<Outcome, Failure> {
-        match self {
-            Plan::Shares(weights) => measure::shares(case, weights, goals, length),
-            _ => {
-                let policies = with_goals(goals, |goal| self.policy(goal));
-                measure::manager(case, &policies, goals, length)
-            }
-        }
+        let policies = with_goals(goals, |goal| self.policy(goal));
+        measure::manager(case, &policies, goals, length)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The real analytics manager with its tasks in virtual time: only devices take time, and they take the thread's.
+//! The real analytics manager with its tasks in virtual time: only devices take time, and they
+//! take the thread's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use analytics::{
 };
 use cring::{Depth, Feature, TaskWords};
 
-use super::device::{Clock, Done, InlineDevice, K};
+use super::device::{Clock, InlineDevice, K};
 use super::flows::Flows;
 use super::graphs::Case;
 use fenxi::exit::Failure;
@@ -35,14 +36,13 @@ impl World {
     /// When the manager refuses it.
     pub fn new(case: &Case, policies: &[Policy]) -> Result<World, Failure> {
         let clock = Arc::new(Clock::default());
-        let (flows, inputs) = Flows::new(case, false);
+        let (flows, inputs) = Flows::new(case);
         let configs: Vec<Config> = (0..case.nodes.len())
-            .map(|number| config(case, number, policies[number], true))
+            .map(|number| config(case, number, policies[number]))
             .collect();
         let tasks = inputs.into_iter().zip(&configs).enumerate();
-        let tasks = tasks.map(|(number, (input, config))| {
-            task(case, number, config.clone(), input, &clock, None)
-        });
+        let tasks = tasks
+            .map(|(number, (input, config))| task(case, number, config.clone(), input, &clock));
         let tasks: Result<Vec<Task>, Failure> = tasks.collect();
         Ok(World {
             manager: Manager::new(tasks?),
@@ -104,8 +104,8 @@ fn has_ages(policies: &[Policy]) -> bool {
     !policies.iter().all(knows_none)
 }
 
-/// A task of a case; `waits` says whether the manager waits for the labels of others.
-pub fn config(case: &Case, number: usize, policy: Policy, waits: bool) -> Config {
+/// A task of a case.
+fn config(case: &Case, number: usize, policy: Policy) -> Config {
     let classes = case.shares.len();
     let need = |(before, wanted): &(usize, Vec<bool>)| Need {
         words: TaskWords {
@@ -121,7 +121,7 @@ pub fn config(case: &Case, number: usize, policy: Policy, waits: bool) -> Config
             without: false,
         },
     };
-    let needs = case.nodes[number].after.iter().filter(|_| waits).map(need);
+    let needs = case.nodes[number].after.iter().map(need);
     Config {
         k: K,
         features: vec![Feature::SignedLength],
@@ -142,16 +142,15 @@ pub fn config(case: &Case, number: usize, policy: Policy, waits: bool) -> Config
 }
 
 /// The task, with a device of its own that works on the thread that all share.
-pub fn task(
+fn task(
     case: &Case,
     number: usize,
     config: Config,
     input: RingInput,
     clock: &Arc<Clock>,
-    done: Option<Done>,
 ) -> Result<Task, Failure> {
     let profile = case.nodes[number].profile;
-    let device = InlineDevice::new(number, profile, case.cap, clock.clone(), done);
+    let device = InlineDevice::new(profile, case.cap, clock.clone());
     let device: Box<dyn Device> = Box::new(device);
     let accelerator = Accelerator {
         profile: Some(profile),

@@ -138,14 +138,16 @@ fn drawn(class: &Class, source: &Tables, destination: &Tables) -> Result<Drawn, 
     })
 }
 
-/// Lengths spread binomially around those that are known, as ClassBench does with a smoothness of two bits: the sum of both
-/// lengths by 4 throws of a coin, what that changes by as many throws between source and destination. What lies beyond an
-/// address falls to the others of the same sum.
+/// Lengths spread binomially around those that are known, as ClassBench does with a smoothness of
+/// two bits: the sum of both lengths by 4 throws of a coin, what that changes by as many throws
+/// between source and destination. What lies beyond an address falls to the others of the same
+/// sum.
 fn spread(lengths: &[((i32, i32), f64)]) -> Vec<((u8, u8), f64)> {
     let mut all = Vec::new();
     for &((source, destination), share) in lengths {
         let sums = (-SPREAD..=SPREAD).map(|sum| {
-            // A change of the sum goes to either side; the rest of the throws takes from one side what it gives to the other.
+            // A change of the sum goes to either side; the rest of the throws takes from one side
+            // what it gives to the other.
             let swaps = (SPREAD - sum.abs()) / 2;
             let throws = sum.abs() + 2 * swaps;
             let towards = (0..=throws).map(|heads| {
@@ -241,8 +243,8 @@ impl Tables {
     }
 }
 
-/// As many values as are asked for, of which the n-th is drawn with a chance in proportion to 1/n^s: s such that the first has
-/// the share that it should have.
+/// As many values as are asked for, of which the n-th is drawn with a chance in proportion to
+/// 1/n^s: s such that the first has the share that it should have.
 fn skewed(
     values: &Option<Values>,
     rng: &mut Rng,

@@ -1,5 +1,6 @@
-//! Filter files of ClassBench: a rule a line, `@SOURCE/LENGTH DESTINATION/LENGTH FIRST : LAST FIRST : LAST PROTOCOL/MASK`,
-//! then flags, which are not looked at. The first line that has a packet is the packet's rule.
+//! Filter files of ClassBench: a rule a line, `@SOURCE/LENGTH DESTINATION/LENGTH FIRST : LAST
+//! FIRST : LAST PROTOCOL/MASK`, then flags, which are not looked at. The first line that has a
+//! packet is the packet's rule.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};

@@ -1,5 +1,5 @@
-//! Sets of rules for classifiers, in the manner of ClassBench (Taylor and Turner, ToN 2007): forms of rules drawn from a
-//! profile, addresses from trees of its shape, and no two rules alike.
+//! Sets of rules for classifiers, in the manner of ClassBench (Taylor and Turner, ToN 2007): forms
+//! of rules drawn from a profile, addresses from trees of its shape, and no two rules alike.
 
 pub mod command;
 mod draw;
@@ -18,7 +18,8 @@ use fenxi::exit::Failure;
 use profile::Profile;
 use tree::Shape;
 
-/// The profiles from which sets are made where no others are named: four each of access lists, firewalls and IP chains.
+/// The profiles from which sets are made where no others are named: four each of access lists,
+/// firewalls and IP chains.
 pub const SEEDS: [&str; 12] = [
     "acl1", "acl2", "acl3", "acl4", "fw1", "fw2", "fw3", "fw4", "ipc1", "ipc2", "ipc3", "ipc4",
 ];
@@ -131,7 +132,8 @@ fn thin(filters: &mut Vec<Filter<u32>>, rules: usize, rng: &mut Rng) {
     }
 }
 
-/// In order: the most specific first, so that a rule within another comes before it. Rules of one form stand together.
+/// In order: the most specific first, so that a rule within another comes before it. Rules of one
+/// form stand together.
 fn numbered(mut filters: Vec<Filter<u32>>) -> Vec<Filter<u32>> {
     // In thousandths of a bit: a range within another one has less, if only by a port.
     let bits = |ports: Ports| (f64::from(ports.last - ports.first).ln_1p() * 1443.0) as u32;

@@ -9,7 +9,8 @@ use fenxi::exit::Failure;
 /// The file, which is part of the program.
 const PROFILES: &str = include_str!("profiles.toml");
 
-/// Names of profiles that are another's, with other random numbers, so that there are four of each kind.
+/// Names of profiles that are another's, with other random numbers, so that there are four of each
+/// kind.
 const ALIASES: [(&str, &str); 2] = [("ipc3", "ipc1"), ("ipc4", "ipc2")];
 
 /// One network. `profiles.toml` says what the fields are.

@@ -1,11 +1,13 @@
-//! Addresses of rules: trees of source and destination prefixes whose shape is a profile's, in the manner of ClassBench.
+//! Addresses of rules: trees of source and destination prefixes whose shape is a profile's, in the
+//! manner of ClassBench.
 //!
-//! All rules begin at the root and go down, bit by bit, each until its prefix has its length. A node has two children or one,
-//! by the chance of its level, and shares its rules out to two as the skew of its level says. Where so many prefixes lie on a
-//! path as the profile allows, rules whose prefixes end one level below go to one child and all others to the other child.
+//! All rules begin at the root and go down, bit by bit, each until its prefix has its length. A
+//! node has two children or one, by the chance of its level, and shares its rules out to two as
+//! the skew of its level says. Where so many prefixes lie on a path as the profile allows, rules
+//! whose prefixes end one level below go to one child and all others to the other child.
 //!
-//! A destination first goes where its source goes, with the chance of its level. From where they part on, it is shared out as
-//! above, and nodes give the lighter child what it lacks.
+//! A destination first goes where its source goes, with the chance of its level. From where they
+//! part on, it is shared out as above, and nodes give the lighter child what it lacks.
 
 use crate::rng::Rng;
 
@@ -15,15 +17,17 @@ const LEVELS: u8 = 32;
 /// The shape of a tree, by level.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Share of nodes with two children, and how much less the smaller one gets of theirs: 0 nothing, 1 all.
+    /// Share of nodes with two children, and how much less the smaller one gets of theirs: 0
+    /// nothing, 1 all.
     branching: [(f64, f64); LEVELS as usize],
     /// Prefixes on a path, about.
     nesting: u8,
 }
 
 impl Shape {
-    /// Of figures for four levels each, %. The tree of a set `growth` times as large as the one that they were taken from is
-    /// balanced from the root on: a level that has become balanced makes room for up to twice as many rules.
+    /// Of figures for four levels each, %. The tree of a set `growth` times as large as the one
+    /// that they were taken from is balanced from the root on: a level that has become balanced
+    /// makes room for up to twice as many rules.
     pub fn new(branching: &[u8; 8], skew: &[u8; 8], nesting: u8, growth: f64) -> Shape {
         let level = |level: usize| {
             let share = |percent: u8| f64::from(percent) / 100.0;
@@ -65,8 +69,8 @@ pub fn sources(lengths: &[u8], shape: &Shape, rng: &mut Rng) -> Vec<u32> {
     Tree::new(lengths, shape, rng).grown()
 }
 
-/// Prefixes of these lengths beside their sources, with the chance of each level that a destination goes where its source
-/// goes.
+/// Prefixes of these lengths beside their sources, with the chance of each level that a
+/// destination goes where its source goes.
 pub fn destinations(
     lengths: &[u8],
     sources: &[Prefix],
@@ -150,7 +154,8 @@ impl<'a> Tree<'a> {
             }
             let bit = bit(source, level);
             let chance = f64::from(correlation[usize::from(level) / 4]) / 100.0;
-            // Where the source ends on the next level, they part, so that neither lies within the other.
+            // Where the source ends on the next level, they part, so that neither lies within the
+            // other.
             match source_length > level + 1 && self.rng.share() < chance {
                 true => children[usize::from(bit)].push(rule),
                 false => self.followed[rule as usize] = (child(prefix, level, !bit), level + 1),
@@ -164,7 +169,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Shares rules out to the children of a node: those that are free, and those that are bound to go on as their source.
+    /// Shares rules out to the children of a node: those that are free, and those that are bound
+    /// to go on as their source.
     fn grow(&mut self, level: u8, prefix: u32, mut free: Vec<u32>, bound: Vec<u32>, nesting: u8) {
         let mut children = [Vec::new(), Vec::new()];
         for rule in bound {

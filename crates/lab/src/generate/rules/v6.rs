@@ -5,8 +5,8 @@ use policy::{Filter, Key, Rank};
 /// Where the trees begin.
 const ROOT: u128 = 0x2001_0db8 << 96;
 
-/// How long the prefix of an IPv4 prefix's length becomes: sites of /33 to /64 up to 24 bits, then hosts up to /128, so that /12
-/// becomes a /48, /24 a /64, and /32 a /128. Nothing stays nothing.
+/// How long the prefix of an IPv4 prefix's length becomes: sites of /33 to /64 up to 24 bits, then
+/// hosts up to /128, so that /12 becomes a /48, /24 a /64, and /32 a /128. Nothing stays nothing.
 fn length(bits: u8) -> u8 {
     match bits {
         0 => 0,

@@ -1,15 +1,16 @@
-//! Tables of flows. Two columns are optional: `label`, such as `TLS.Google`, and `confidence`, how the label was found.
+//! Tables of flows. Two columns are optional: `label`, such as `TLS.Google`, and `confidence`, how
+//! the label was found.
 
 use std::path::Path;
 
-use accel::Bundle;
-use labelled::columns::Columns;
-use labelled::table::Table;
-
+use super::super::columns::Columns;
+use super::super::table::Table;
 use super::Samples;
 use crate::exit::Failure;
+use accel::Bundle;
 
-/// The label that a model without a column "unknown" may use for everything without a label of its own.
+/// The label that a model without a column "unknown" may use for everything without a label of its
+/// own.
 const OTHER: &str = "other";
 /// The confidence of labels that were found in the flow's bytes and not guessed.
 const CERTAIN: &str = "dpi";
@@ -39,8 +40,8 @@ pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     Ok(samples)
 }
 
-/// The bundle's class for the flow's label: its full name, the part before the first dot, "other", or the column "unknown".
-/// `None` if the label was not found in the flow's bytes.
+/// The bundle's class for the flow's label: its full name, the part before the first dot, "other",
+/// or the column "unknown". `None` if the label was not found in the flow's bytes.
 fn class_of(label: &str, confidence: Option<&str>, bundle: &Bundle) -> Option<usize> {
     if label.is_empty() || confidence.is_some_and(|confidence| confidence != CERTAIN) {
         return None;

@@ -1,0 +1,245 @@
+//! The live view of a run: its flows, and the sums over them.
+
+use serde::{Deserialize, Serialize};
+
+/// A flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowRow {
+    /// As in records.
+    pub flow_id: u64,
+    /// Sender of the first packet, with port.
+    pub src: String,
+    /// Receiver of the first packet, with port.
+    pub dst: String,
+    /// IP protocol number.
+    pub proto: u8,
+    /// Name of the transport protocol: `TCP` or `UDP`.
+    pub transport: String,
+    /// The end that the flow's label speaks for; `None`: neither has an address of its own.
+    pub host: Option<String>,
+    /// `None`: no label.
+    pub label: Option<String>,
+    /// Confidence of the label, 0 to 1.
+    pub confidence: Option<f64>,
+    /// `model`, `cache` or `port`; `None`: no label.
+    pub decided_by: Option<String>,
+    /// Elements of the series that the answer was given to; `None`: no label, or the port decided.
+    pub depth: Option<u8>,
+    /// Why there is no label; `None`: there is one.
+    pub no_label: Option<String>,
+    /// The labels that other tasks than the first gave.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<TaskLabel>,
+    /// What the flow does, by its counts; `None`: none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behaviour: Option<String>,
+    /// Packets in both directions.
+    pub packets: u64,
+    /// Bytes of these packets at the IP layer.
+    pub bytes: u64,
+    /// Packets per second between the last two looks at the flow table; 0 once the flow has ended.
+    pub packets_per_s: f64,
+    /// Bytes per second, likewise.
+    pub bytes_per_s: f64,
+    /// Seconds since the first packet; for an ended flow, how long it lasted.
+    pub age_s: f64,
+    /// Seconds since the last packet.
+    pub idle_s: f64,
+    /// Why it ended; `None`: it is in the flow table.
+    pub end_reason: Option<String>,
+}
+
+/// The label of one task of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskLabel {
+    /// Name of the task.
+    pub task: String,
+    /// The label.
+    pub label: String,
+    /// Confidence of the label, 0 to 1.
+    pub confidence: f64,
+    /// `model` or `cache`.
+    pub decided_by: String,
+    /// Elements of the series that the answer was given to.
+    pub depth: u8,
+}
+
+impl FlowRow {
+    /// The labels of all tasks, or in brackets why the first has none: `TLS, camera`.
+    pub fn shown_labels(&self) -> String {
+        let none = || format!("({})", self.no_label.as_deref().unwrap_or("none"));
+        let mut shown = self.label.clone().unwrap_or_else(none);
+        for other in &self.labels {
+            shown += ", ";
+            shown += &other.label;
+        }
+        shown
+    }
+}
+
+/// One task of several, since the start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// Its name.
+    pub task: String,
+    /// Its model.
+    pub model: String,
+    /// Series sent to it.
+    pub series: u64,
+    /// Of these, series about which the model was not asked, because the label of another task
+    /// says so.
+    pub not_asked: u64,
+    /// Flows that reached their K-th packet and are none that it is asked about.
+    pub flows_not_asked: u64,
+    /// Series shed or failed.
+    pub lost: u64,
+    /// Flows that got a label.
+    pub labels: u64,
+    /// 99th percentile of the time from the K-th packet to the label, ms.
+    pub label_p99_ms: f64,
+}
+
+/// What `fenxi top` and the page show: one moment of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Top {
+    /// State of the run, one word.
+    pub state: String,
+    /// Version of the program.
+    pub version: String,
+    /// Time since the start, seconds.
+    pub uptime_s: f64,
+    /// Name of the model.
+    pub model: String,
+    /// The checks of `/readyz` that do not hold, in words.
+    pub problems: Vec<String>,
+    /// Packets received per second.
+    pub packets_per_s: f64,
+    /// Bytes per second of all flows, at the IP layer.
+    pub bytes_per_s: f64,
+    /// Flows in the tables.
+    pub flows_now: u64,
+    /// Maximum number of flows in the tables.
+    pub flows_max: u64,
+    /// Median time from the K-th packet to the label, ms.
+    pub label_p50_ms: f64,
+    /// Its 99th percentile, ms.
+    pub label_p99_ms: f64,
+    /// Rates by label, highest first. Flows without a label are in a row whose label is `None`.
+    pub labels: Vec<LabelRate>,
+    /// Rates by host, highest first.
+    pub hosts: Vec<HostRate>,
+    /// Flows of the highest rate.
+    pub flows: Vec<FlowRow>,
+    /// The devices.
+    pub devices: Vec<DeviceLine>,
+    /// What was lost since the start.
+    pub losses: Losses,
+    /// The last minutes, oldest first.
+    pub history: Vec<Point>,
+    /// The rules; `None`: there were none ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RuleSums>,
+    /// Each task, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskRow>,
+}
+
+/// The rules in force, and what became of them since the start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuleSums {
+    /// How many there are.
+    pub rules: u64,
+    /// Flows looked up, each as often as it was.
+    pub lookups: u64,
+    /// Of these, those that had no rule.
+    pub unmatched: u64,
+    /// Flows looked up per second over the last interval.
+    pub lookups_per_s: f64,
+    /// Changes that were made: batches, files that were loaded, reloads, and what was undone.
+    pub updates: u64,
+    /// Changes that were refused.
+    pub updates_refused: u64,
+    /// Seconds since the last one was made; `None`: the rules are those of the start.
+    pub updated_ago_s: Option<f64>,
+    /// The last changes wait for the training of an index before they count.
+    pub is_pending: bool,
+}
+
+/// The flows of a label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelRate {
+    /// `None`: no label.
+    pub label: Option<String>,
+    /// Flows in the tables.
+    pub flows: u64,
+    /// Their packets per second.
+    pub packets_per_s: f64,
+    /// Their bytes per second.
+    pub bytes_per_s: f64,
+    /// Flows that got the label since the start.
+    pub labelled: u64,
+}
+
+/// The flows of a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostRate {
+    /// Its address.
+    pub address: String,
+    /// Flows in the tables.
+    pub flows: u64,
+    /// Their packets per second.
+    pub packets_per_s: f64,
+    /// Their bytes per second.
+    pub bytes_per_s: f64,
+    /// Its name, where the model names hosts and this one has a name; else the label of its flow
+    /// of the highest rate.
+    pub label: Option<String>,
+}
+
+/// A device in a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceLine {
+    /// Name in the configuration.
+    pub device: String,
+    /// Name of its task, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// `up`, `down`, `probing` or `hung`.
+    pub state: String,
+    /// Series in batches submitted.
+    pub series: u64,
+    /// Batches and probes that failed.
+    pub failures: u64,
+}
+
+impl DeviceLine {
+    /// With its task, where there are several: `cpu of device`.
+    pub fn named(&self) -> String {
+        match &self.task {
+            Some(task) => format!("{} of {task}", self.device),
+            None => self.device.clone(),
+        }
+    }
+}
+
+/// What was lost since the start, each with its noun, such as `packets before they were read`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses(pub Vec<(String, u64)>);
+
+impl Losses {
+    /// Those that are not 0.
+    pub fn present(&self) -> impl Iterator<Item = &(String, u64)> {
+        self.0.iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+/// A moment of the last minutes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Seconds before the newest point.
+    pub ago_s: u32,
+    /// Packets received per second.
+    pub packets_per_s: f64,
+    /// Flows that got each label since the point before, most first.
+    pub labels: Vec<(String, u64)>,
+}

@@ -1,0 +1,487 @@
+//! The protocol of the control socket: one request per line, one reply per line, both JSON; see
+//! `docs/control.md`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use client::{AskError, Client};
+pub use explanation::{
+    Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, TaskPart, Written,
+};
+pub use flow_query::{FlowQuery, NotAFlow};
+pub use live::{
+    DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top,
+};
+pub use policy::{PolicyChanged, PolicyShown, RuleRow};
+
+mod client;
+mod explanation;
+mod flow_query;
+mod live;
+mod policy;
+
+/// Maximum number of flows in a reply.
+pub const FLOWS_MAX: usize = 1024;
+
+/// Maximum number of rules in a reply.
+pub const RULES_MAX: usize = 65_536;
+
+/// Bytes of a batch of changes of the rules, at most.
+pub const CHANGES_MAX: usize = 16 << 20;
+
+/// Maximum number of hosts in a reply.
+pub const HOSTS_MAX: usize = 1024;
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Status and non-zero counters.
+    Status {},
+    /// The threads of the data path.
+    Threads {},
+    /// The devices.
+    Devices {},
+    /// The flows of the flow tables, those of the highest rate first, then some that have ended.
+    Flows {
+        /// Only flows with this label, in upper or lower case.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<String>,
+        /// Only flows of this host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<IpAddr>,
+        /// Maximum number of flows.
+        #[serde(default = "top")]
+        top: usize,
+    },
+    /// What `fenxi top` shows.
+    Top {
+        /// Maximum number of flows, and of hosts.
+        #[serde(default = "top")]
+        rows: usize,
+    },
+    /// Why a flow has its label, or none.
+    Explain {
+        /// The flow, as [`FlowQuery`] reads it.
+        flow: String,
+    },
+    /// All metrics, as `/metrics` has them.
+    Metrics {},
+    /// The hosts whose flows were labelled, latest labels first.
+    Hosts {
+        /// Only hosts with this label.
+        #[serde(default)]
+        label: Option<String>,
+        /// Maximum number of hosts.
+        #[serde(default = "top")]
+        top: usize,
+    },
+    /// Set the log level.
+    Log {
+        /// A level, or levels by target.
+        level: String,
+    },
+    /// Reload the configuration and the model.
+    Reload {
+        /// Undo the reload after this many seconds unless it is confirmed.
+        #[serde(default)]
+        confirm_within_s: Option<u32>,
+    },
+    /// Confirm the last reload.
+    Confirm {},
+    /// Reopen the record file.
+    Reopen {},
+    /// Swap the model.
+    ModelLoad {
+        /// Folder of the new model's bundle.
+        dir: PathBuf,
+        /// Name of the task; left out where there is one task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
+    /// Change the rules: all of the changes, or none. A request of this command may be longer than
+    /// others, if it begins with `{"command":"policy_change"`.
+    PolicyChange {
+        /// Lines such as `add source = "10.0.0.0/8", drop = true`, and `delete` with the number or
+        /// name of a rule.
+        changes: String,
+    },
+    /// Replace all rules by those of a file.
+    PolicyLoad {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Undo the last of these two.
+    PolicyUndo {},
+    /// The rules in use.
+    PolicyShow {
+        /// Only the rule of this number or name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+        /// With what they have counted.
+        #[serde(default)]
+        counters: bool,
+        /// Maximum number of rules.
+        #[serde(default = "rules")]
+        limit: usize,
+    },
+    /// Shut down gracefully.
+    Drain {},
+}
+
+/// Rules that are shown unless more are wanted.
+pub const RULES_SHOWN: usize = 100;
+
+fn rules() -> usize {
+    RULES_SHOWN
+}
+
+fn top() -> usize {
+    20
+}
+
+/// The result of a request; the numbers are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Code {
+    /// Done.
+    Ok = 200,
+    /// The line is not a valid request.
+    Malformed = 400,
+    /// This user has no permission.
+    Forbidden = 403,
+    /// The label, flow or rule does not exist.
+    NotFound = 404,
+    /// A reload has to be confirmed first, or there is none to confirm, or nothing to undo.
+    Conflict = 409,
+    /// The request or the answer was not there in time.
+    TimedOut = 408,
+    /// The request is too long.
+    TooLong = 413,
+    /// The configuration, the model or a rule is invalid; the old ones stay in use.
+    Invalid = 422,
+    /// This run does not support the request.
+    NotHere = 501,
+    /// Too many requests, or another one is in progress.
+    Busy = 503,
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// A [`Code`].
+    pub code: u16,
+    /// Why the request failed; `None` on success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What was asked for.
+    #[serde(flatten)]
+    pub body: Option<Body>,
+}
+
+/// The body of a reply; each variant is a field of the reply with its name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::Threads`].
+    Threads(Vec<ThreadRow>),
+    /// To [`Request::Devices`].
+    Devices(Vec<DeviceRow>),
+    /// To [`Request::Flows`].
+    Flows(Vec<FlowRow>),
+    /// To [`Request::Top`].
+    Top(Box<Top>),
+    /// To [`Request::Explain`].
+    Explained(Box<Explanation>),
+    /// To [`Request::Metrics`], in Prometheus' text format.
+    Metrics(String),
+    /// To [`Request::Hosts`].
+    Hosts(Vec<HostRow>),
+    /// To [`Request::Reload`].
+    Reloaded(Reloaded),
+    /// To [`Request::PolicyChange`].
+    PolicyChanged(PolicyChanged),
+    /// To [`Request::PolicyShow`].
+    Policy(PolicyShown),
+    /// To all other requests: what was done.
+    Done(String),
+}
+
+impl Reply {
+    /// A reply to a successful request.
+    pub fn ok(body: Body) -> Reply {
+        Reply {
+            code: Code::Ok as u16,
+            error: None,
+            body: Some(body),
+        }
+    }
+
+    /// A reply to a failed request, with the reason.
+    pub fn refused(code: Code, why: impl Into<String>) -> Reply {
+        Reply {
+            code: code as u16,
+            error: Some(why.into()),
+            body: None,
+        }
+    }
+}
+
+/// The result of a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Keys whose new value is in use.
+    pub applied: Vec<Difference>,
+    /// Keys whose new value takes effect at the next start.
+    pub needs_restart: Vec<Difference>,
+    /// Number of keys whose value has not changed.
+    pub unchanged: usize,
+    /// Name and version of the model in use.
+    pub model: String,
+    /// Generation of the model, as in records.
+    pub model_generation: u16,
+    /// Whether the model or a device was swapped.
+    pub model_swapped: bool,
+    /// Batches of changes by `fenxi ctl policy` that the reload has replaced by the file of rules.
+    #[serde(default)]
+    pub policy_changes_gone: usize,
+    /// Seconds until the reload is undone; `None`: it needs no confirmation.
+    pub confirm_within_s: Option<u64>,
+}
+
+/// A key with another value than before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Section and name. Entries of maps, and keys of devices and tasks, each count as a key.
+    pub key: String,
+    /// The value before, as TOML; `None`: the key was not set.
+    pub from: Option<String>,
+    /// The value that was read, as TOML; `None`: the key is no longer set.
+    pub to: Option<String>,
+    /// Where the new value was set.
+    pub origin: Option<String>,
+}
+
+/// The status of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// State of the run, one word.
+    pub state: String,
+    /// Version of the program.
+    pub version: String,
+    /// Process number.
+    pub pid: u32,
+    /// Time since the start, seconds.
+    pub uptime_s: f64,
+    /// Seconds until the last reload is undone; `None`: none waits for confirmation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unconfirmed_s: Option<f64>,
+    /// The checks of `/readyz`.
+    pub checks: Vec<CheckRow>,
+    /// The most important counters.
+    pub overview: Overview,
+    /// Metrics that are single numbers and not 0.
+    pub figures: Vec<Figure>,
+}
+
+/// A check of `/readyz`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRow {
+    /// Name of the check.
+    pub name: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// The reason, in words.
+    pub reason: String,
+}
+
+/// A value of a metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The metric.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The value.
+    pub value: serde_json::Number,
+    /// Unit of the value; may be empty.
+    pub unit: String,
+}
+
+/// A thread of the data path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadRow {
+    /// The name that the system shows.
+    pub name: String,
+    /// The core that it is pinned to; `None`: not pinned.
+    pub core: Option<usize>,
+    /// `running`, `stalled`, `ended` or `died`.
+    pub state: String,
+    /// CPU time, seconds; `None`: the thread has ended.
+    pub cpu_s: Option<f64>,
+    /// How often it has stalled.
+    pub stalls: u64,
+    /// Packets processed; `None`: not a flow worker.
+    pub packets: Option<u64>,
+    /// Series received; `None`: not an analytics worker.
+    pub series: Option<u64>,
+}
+
+/// A device of an analytics manager.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// The analytics manager.
+    pub thread: String,
+    /// Name of the task, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// Name of the device in the configuration.
+    pub device: String,
+    /// The hardware or library that does the work.
+    pub effective: String,
+    /// `up`, `down`, `probing` or `hung`.
+    pub state: String,
+    /// Batches submitted.
+    pub batches: u64,
+    /// Series in these batches.
+    pub series: u64,
+    /// Batches and probes that failed.
+    pub failures: u64,
+    /// The last error.
+    pub last_error: Option<String>,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostRow {
+    /// Its address.
+    pub address: String,
+    /// `None`: no label is likely enough yet.
+    pub label: Option<String>,
+    /// Probability of the label, 0 to 1.
+    pub confidence: Option<f64>,
+    /// Flows that count so far.
+    pub flows: usize,
+    /// Time of its last label, RFC 3339.
+    pub last: String,
+}
+
+/// Counters of the sinks by name, such as `records_written`.
+pub type Sums = BTreeMap<String, u64>;
+
+/// The most important counters of a run, since its start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    /// Packets received.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets per second over the last interval.
+    pub packets_per_s: f64,
+    /// Flows in the tables.
+    pub flows: u64,
+    /// Half-open flows among them.
+    #[serde(default)]
+    pub half_open: u64,
+    /// Maximum number of flows in the tables.
+    pub flows_max: u64,
+    /// Flows begun.
+    pub flows_begun: u64,
+    /// Labelled flows by label; labels without flows are left out.
+    pub labels: BTreeMap<String, u64>,
+    /// Flows that were not classified because they began mid-stream.
+    pub series_withheld: u64,
+    /// Packets lost before they could be read.
+    pub dropped: u64,
+    /// Packets that should have been forwarded and were not.
+    pub unsent: u64,
+    /// Packets that found no room in the flow table: not lost, but without a label.
+    pub table_full: u64,
+    /// Flows evicted from a full table.
+    #[serde(default)]
+    pub evicted: u64,
+    /// Series shed or failed.
+    pub series_lost: u64,
+    /// Counters of the sinks: records, marks.
+    #[serde(flatten)]
+    pub sinks: Sums,
+    /// Median time from the K-th packet to the label, ms.
+    pub label_p50_ms: f64,
+    /// 99th percentile of the time from the K-th packet to the label, ms.
+    pub label_p99_ms: f64,
+    /// The model.
+    pub model: String,
+    /// The rules; `None`: there were none ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RuleSums>,
+    /// Each task, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskRow>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_lines_of_json() {
+        let request = |line: &str| serde_json::from_str::<Request>(line).ok();
+        assert_eq!(request(r#"{"command":"status"}"#), Some(Request::Status {}));
+        assert_eq!(
+            request(r#"{"command":"flows","label":"TLS"}"#),
+            Some(Request::Flows {
+                label: Some("TLS".to_owned()),
+                host: None,
+                top: 20
+            })
+        );
+        assert_eq!(
+            request(r#"{"command":"hosts","top":5}"#),
+            Some(Request::Hosts {
+                label: None,
+                top: 5
+            })
+        );
+        assert_eq!(
+            request(r#"{"command":"model_load","dir":"m"}"#),
+            Some(Request::ModelLoad {
+                dir: "m".into(),
+                task: None
+            })
+        );
+        let reload = |confirm_within_s| Some(Request::Reload { confirm_within_s });
+        assert_eq!(request(r#"{"command":"reload"}"#), reload(None));
+        assert_eq!(
+            request(r#"{"command":"reload","confirm_within_s":300}"#),
+            reload(Some(300))
+        );
+        for wrong in [
+            "",
+            "status",
+            r#"{"command":"halt"}"#,
+            r#"{"command":"status","verbose":true}"#,
+            r#"{"command":"flows","top":-1}"#,
+            r#"{"command":"log"}"#,
+            r#"{"command":"reload","confirm_within_s":-1}"#,
+        ] {
+            assert_eq!(request(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn replies_have_a_code_and_what_was_asked_for() {
+        let done = Reply::ok(Body::Done("ends".to_owned()));
+        let line = serde_json::to_string(&done).unwrap();
+        assert_eq!(line, r#"{"code":200,"done":"ends"}"#);
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), done);
+        let refused = Reply::refused(Code::Busy, "later");
+        let line = serde_json::to_string(&refused).unwrap();
+        assert_eq!(line, r#"{"code":503,"error":"later"}"#);
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), refused);
+    }
+}

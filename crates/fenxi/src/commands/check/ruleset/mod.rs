@@ -1,0 +1,168 @@
+//! Rules of the kernel that collide with bits of the connection mark: those that write these bits,
+//! and those that compare a mark as a whole and no longer match once the bits are set.
+//!
+//! The rules come as the programs print them: `nft -j list ruleset`, `iptables-save`, `ip -j
+//! rule`. Rules that match the bits in order to act on them are what the bits are for, and are no
+//! conflict.
+//!
+//! Nothing here runs a program.
+
+mod bits;
+mod ip_rule;
+mod iptables;
+mod nft;
+#[cfg(test)]
+mod tests;
+
+use bits::{Compared, Written};
+
+/// The bits in question.
+#[derive(Debug, Clone, Copy)]
+pub struct Bits<'a> {
+    /// The key of the configuration that names them.
+    pub key: &'a str,
+    /// All of them.
+    pub mask: u32,
+    /// The values that they take.
+    pub values: &'a [u32],
+}
+
+/// A rule that collides with the bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Where the rule stands: table, chain and handle.
+    pub place: String,
+    /// What it does, and what comes of it.
+    pub cause: String,
+    /// A command that mends the rule, or shows it.
+    pub remedy: String,
+}
+
+/// All rules that could be read.
+#[derive(Debug, Clone, Default)]
+pub struct Ruleset {
+    rules: Vec<Rule>,
+    routes: Vec<ip_rule::IpRule>,
+    tracks: bool,
+    unread: usize,
+}
+
+/// What a rule does with marks.
+#[derive(Debug, Clone, Default)]
+struct Rule {
+    place: String,
+    /// A command that shows it.
+    show: String,
+    /// What it writes to the connection's mark.
+    to_connection: Vec<Written>,
+    /// What it writes to the packet's mark.
+    to_packet: Vec<Written>,
+    /// With what it compares the connection's mark.
+    connection: Vec<Compared>,
+    /// With what it compares the packet's mark.
+    packet: Vec<Compared>,
+    /// It sees only the first packets of connections.
+    is_first: bool,
+}
+
+impl Ruleset {
+    /// Adds what `nft -j list ruleset` prints. Text that is no JSON has no rules.
+    pub fn add_nft(&mut self, json: &str) {
+        let read = nft::read(json);
+        self.tracks |= read.tracks;
+        self.unread += read.of_iptables;
+        self.rules.extend(read.rules);
+    }
+
+    /// Adds what `iptables-save` prints, or another program of its family. The rules of iptables
+    /// that nft could not read are then known.
+    pub fn add_iptables(&mut self, program: &str, text: &str) {
+        let rules = iptables::read(program, text);
+        self.unread = 0;
+        self.rules.extend(rules);
+    }
+
+    /// Adds what `ip -j rule` prints; `ip` is that command without the last word.
+    pub fn add_ip_rules(&mut self, ip: &str, json: &str) {
+        self.routes.extend(ip_rule::read(ip, json));
+    }
+
+    /// Whether a rule of nftables makes the kernel track connections.
+    pub fn tracks(&self) -> bool {
+        self.tracks
+    }
+
+    /// Rules of iptables that concern marks, which only `iptables-save` can show.
+    pub fn unread(&self) -> usize {
+        self.unread
+    }
+
+    /// The rules that collide with the bits.
+    pub fn conflicts(&self, bits: &Bits<'_>) -> Vec<Conflict> {
+        // Bits that packets may have, and those of ours among them.
+        let (mut packet, mut ours) = (0, 0);
+        for written in self.rules.iter().flat_map(|rule| &rule.to_packet) {
+            packet |= written.ones;
+            ours |= (written.ones | written.connection) & bits.mask;
+        }
+        let mut conflicts: Vec<Conflict> = self
+            .rules
+            .iter()
+            .filter_map(|rule| {
+                let cause = rule
+                    .writes(bits, packet)
+                    .or_else(|| rule.misses(bits, ours))?;
+                Some(Conflict {
+                    place: rule.place.clone(),
+                    cause,
+                    remedy: rule.show.clone(),
+                })
+            })
+            .collect();
+        let routes = self.routes.iter();
+        conflicts.extend(routes.filter_map(|route| route.conflict(bits, ours)));
+        conflicts
+    }
+}
+
+impl Rule {
+    /// The rule writes the bits.
+    fn writes(&self, bits: &Bits<'_>, packet: u32) -> Option<String> {
+        let (mask, key) = (bits.mask, bits.key);
+        self.to_connection.iter().find_map(|written| {
+            let changed = !written.connection & mask;
+            let set = (written.ones | written.packet & packet) & mask;
+            if self.is_first && set != 0 {
+                return Some(format!(
+                    "sets the bits {set:#x} of new connections, within {key} = {mask:#x}: fenxi takes them for a mark that \
+                     is there and leaves it; let the rule set other bits, or choose another {key}"
+                ));
+            }
+            (!self.is_first && changed != 0).then(|| {
+                format!(
+                    "writes the bits {changed:#x} of connections at any time, within {key} = {mask:#x}, and with them \
+                     the marks of fenxi; let the rule keep them (ct mark set ct mark & {mask:#x} | ...), or match ct state new"
+                )
+            })
+        })
+    }
+
+    /// The rule compares the bits, but not with one of our values. `ours`: the bits that are
+    /// copied into packets.
+    fn misses(&self, bits: &Bits<'_>, ours: u32) -> Option<String> {
+        let missed = |compared: &[Compared], reach: u32| {
+            let mut compared = compared.iter();
+            compared.find(|it| it.is_missed(reach)).copied()
+        };
+        let (what, compared) = match missed(&self.connection, bits.mask) {
+            Some(compared) => ("connection", compared),
+            None => ("packet", missed(&self.packet, ours)?),
+        };
+        Some(format!(
+            "compares bits of the {what}'s mark that fenxi writes with {:#x}, which never matches once a connection has a label; \
+             compare under the mask {:#x}",
+            compared.value,
+            compared.mask & !bits.mask
+        ))
+    }
+}

@@ -1,0 +1,333 @@
+//! The model's answers to flows at each depth, and the names that the flows end with.
+
+use std::fmt;
+
+use accel::{Bundle, Classification, Device, DeviceError};
+use cring::Answers;
+use cring::{Label, Source};
+use flowmgr::PortLabel;
+use flowmgr::depths::Depths;
+
+use super::flows::{Flow, Flows};
+use dataplane::bundle::{in_words, port_labels, series_tasks};
+
+/// Rows per batch.
+pub const BATCH: usize = 256;
+
+/// The answer to each flow that is asked at a depth; none to the others.
+///
+/// # Errors
+/// The device fails.
+pub fn at_depth(
+    flows: &Flows,
+    depth: usize,
+    device: &mut dyn Device,
+) -> Result<Vec<Option<Classification>>, DeviceError> {
+    let mut answers = vec![None; flows.flows.len()];
+    let is_asked = |at: &usize| flows.flows[*at].is_asked && flows.flows[*at].elements >= depth;
+    let asked: Vec<usize> = (0..flows.flows.len()).filter(is_asked).collect();
+    for batch in asked.chunks(BATCH) {
+        // A device that takes a few sizes only gets the rest of the batch as zeros.
+        let rows = device.sizes().fitting(batch.len()).unwrap_or(batch.len());
+        fill(flows, batch, depth, rows, device);
+        for (&at, result) in batch.iter().zip(run(device, rows)?) {
+            answers[at] = Some(result);
+        }
+    }
+    Ok(answers)
+}
+
+/// Fills the device's inputs with series as they were at this depth.
+fn fill(flows: &Flows, batch: &[usize], depth: usize, rows: usize, device: &mut dyn Device) {
+    let input = device.input(rows);
+    input.fill(0.0);
+    let row_len = input.len() / rows.max(1);
+    for (to, &at) in input.chunks_exact_mut(row_len.max(1)).zip(batch) {
+        let channels = to
+            .chunks_exact_mut(flows.k)
+            .zip(flows.series(at).chunks_exact(flows.k));
+        channels.for_each(|(to, from)| to[..depth].copy_from_slice(&from[..depth]));
+    }
+    let context = device.context(rows);
+    context.fill(0.0);
+    let numbers = context.len() / rows.max(1);
+    for (to, &at) in context.chunks_exact_mut(numbers.max(1)).zip(batch) {
+        to.copy_from_slice(flows.context(at));
+    }
+}
+
+/// Runs a batch to its end.
+fn run(device: &mut dyn Device, rows: usize) -> Result<Vec<Classification>, DeviceError> {
+    device.submit(rows)?;
+    loop {
+        if let Some(results) = device.poll() {
+            return results.map(<[Classification]>::to_vec);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// What decided a flow's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decider {
+    /// A sure answer at this depth.
+    Depth(usize),
+    /// The table of ports.
+    Port,
+    /// The last answer, which was not sure.
+    LastAnswer,
+    /// Nothing: the flow ended before the first depth, and its port is not in the table.
+    Nothing,
+}
+
+impl fmt::Display for Decider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decider::Depth(elements) => write!(f, "depth {elements}"),
+            Decider::Port => f.write_str("port"),
+            Decider::LastAnswer => f.write_str("last answer"),
+            Decider::Nothing => f.write_str("nothing"),
+        }
+    }
+}
+
+/// The name of a flow, and what decided it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Name {
+    /// The class; the number of labels for unknown, [`NONE`] for none.
+    pub class: u16,
+    /// The probability of the likeliest class, or the precision of the port.
+    pub confidence: f32,
+    /// What decided.
+    pub by: Decider,
+}
+
+/// No class.
+pub const NONE: u16 = u16::MAX;
+
+const NO_NAME: Name = Name {
+    class: NONE,
+    confidence: 0.0,
+    by: Decider::Nothing,
+};
+
+/// Names flows by the rule of the data path.
+pub struct Namer {
+    depths: Depths,
+    /// By depth: the confidence from which on an answer is sure, as label words hold it.
+    sure: Vec<u16>,
+    ports: Vec<PortLabel>,
+    /// Ports name flows with their first packets.
+    is_ports_first: bool,
+    /// Number of labels, which stands for unknown.
+    unknown: u16,
+}
+
+impl Namer {
+    /// By the depths, the confidences and the ports of this bundle.
+    pub fn of(bundle: &Bundle) -> Namer {
+        let tasks = series_tasks(bundle);
+        Namer {
+            sure: tasks.iter().map(|task| task.sure).collect(),
+            depths: Depths::of(&tasks),
+            ports: port_labels(0, bundle),
+            is_ports_first: bundle.is_ports_first(),
+            unknown: bundle.labels().len() as u16,
+        }
+    }
+
+    /// The name of a flow by the rule of the data path; `answers` are by depth.
+    pub fn name(&self, flow: &Flow, answers: &[Option<Classification>]) -> Name {
+        let by_port = self.by_port(flow);
+        // The depth in front of the model's is that of the ports.
+        let answer = |task: u8| {
+            let at = usize::from(task).checked_sub(usize::from(self.is_ports_first))?;
+            answers.get(at).copied().flatten()
+        };
+        let label = |task| {
+            if self.is_ports_first && task == 0 {
+                return Some(self.label_by_port(by_port));
+            }
+            let answer = answer(task)?;
+            let (class, confidence) = (answer.class, in_words(answer.confidence.min(1.0)));
+            let (source, model) = (Source::Model, 0);
+            Some(Label::Class {
+                class,
+                confidence,
+                source,
+                model,
+            })
+        };
+        let by_model = |task, by| {
+            answer(task).map_or(NO_NAME, |answer| Name {
+                class: answer.class,
+                confidence: answer.confidence,
+                by,
+            })
+        };
+        match self.depths.resolve(self.depths.count(), label) {
+            Answers::Decided { depth: 0 } if self.is_ports_first => by_port.unwrap_or(NO_NAME),
+            Answers::ByPort => by_port.unwrap_or(NO_NAME),
+            Answers::Decided { depth: task } => {
+                let sure = by_model(task, Decider::Depth(self.depths.elements(task)));
+                if self.is_ports_first && by_port.is_some() {
+                    return sure;
+                }
+                let last = by_model(task, Decider::LastAnswer);
+                if sure.class == self.unknown {
+                    // Of a model with a single depth the answer stands, whatever it is.
+                    return by_port.filter(|_| self.depths.count() > 1).unwrap_or(last);
+                }
+                match in_words(sure.confidence.min(1.0)) >= self.sure[usize::from(task)] {
+                    true => sure,
+                    false => last,
+                }
+            }
+            Answers::Unsure { best: Some(task) } => {
+                by_port.unwrap_or_else(|| by_model(task, Decider::LastAnswer))
+            }
+            Answers::Unsure { best: None } | Answers::Pending => by_port.unwrap_or(NO_NAME),
+        }
+    }
+
+    fn label_by_port(&self, by_port: Option<Name>) -> Label {
+        match by_port {
+            Some(name) => Label::Class {
+                class: name.class,
+                confidence: u16::MAX,
+                source: Source::Port,
+                model: 0,
+            },
+            None => Label::Unlabelled,
+        }
+    }
+
+    /// What the bundle says of the flow's port. At a flow's end a port says nothing if the flow
+    /// has no element, and nobody knows which end is the server of a flow that began mid-stream.
+    fn by_port(&self, flow: &Flow) -> Option<Name> {
+        let port = flow
+            .port
+            .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
+        let named = self
+            .ports
+            .iter()
+            .find(|it| (it.protocol, it.port) == port)?;
+        Some(Name {
+            class: named.class,
+            confidence: f32::from(named.precision) / f32::from(u16::MAX),
+            by: Decider::Port,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Of the shipped bundle, whose ports name flows at once, or as if they did not.
+    fn namer(is_ports_first: bool) -> Namer {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
+        let bundle = Bundle::open(Path::new(dir)).unwrap();
+        let namer = Namer::of(&bundle);
+        assert!(namer.is_ports_first);
+        if is_ports_first {
+            return namer;
+        }
+        let mut tasks = series_tasks(&bundle).split_off(1);
+        tasks[0].is_deeper = false;
+        Namer {
+            sure: tasks.iter().map(|task| task.sure).collect(),
+            depths: Depths::of(&tasks),
+            is_ports_first,
+            ..namer
+        }
+    }
+
+    fn answer(class: u16, confidence: f32) -> Option<Classification> {
+        Some(Classification { class, confidence })
+    }
+
+    /// Elements of a flow, the class of its port, the answers by depth, and the name that it ends
+    /// with.
+    type Case = (usize, u16, Vec<Option<Classification>>, (u16, Decider));
+
+    fn assert_names(namer: &Namer, cases: &[Case]) {
+        for (elements, port, answers, expected) in cases {
+            let mut answers = answers.clone();
+            answers.resize(5, None);
+            let found = namer.name(&flow(*elements, *port), &answers);
+            assert_eq!(
+                (found.class, found.by),
+                *expected,
+                "{elements} {port} {answers:?}"
+            );
+        }
+        let midstream = Flow {
+            is_asked: false,
+            is_midstream: true,
+            ..flow(3, 53)
+        };
+        assert_eq!(namer.name(&midstream, &[None; 5]), NO_NAME);
+    }
+
+    fn flow(elements: usize, port: u16) -> Flow {
+        let (class, port, line) = (0, Some((17, port)), 2);
+        Flow {
+            class,
+            elements,
+            is_asked: true,
+            is_midstream: false,
+            port,
+            line,
+        }
+    }
+
+    const DNS: (u16, Decider) = (2, Decider::Port);
+
+    /// Depths 1, 2, 3, 5, 10 with the confidences 0.95 and 0.93.
+    #[test]
+    fn names_follow_the_rule_of_the_data_path() {
+        let namer = namer(false);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.4);
+        let none = (namer.unknown, Decider::LastAnswer);
+        let cases = [
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+            (10, 53, vec![weak; 5], (5, Decider::LastAnswer)),
+            (10, 53, vec![unknown; 5], DNS),
+            (10, 9999, vec![unknown; 5], none),
+            (0, 53, vec![], (NONE, Decider::Nothing)),
+        ];
+        assert_names(&namer, &cases);
+    }
+
+    /// An answer contradicts a port from 0.93 on after 2 and 10 elements, and never after the
+    /// others.
+    #[test]
+    fn a_port_names_a_flow_unless_an_answer_contradicts_it() {
+        let namer = namer(true);
+        let (sure, weak) = (answer(4, 0.96), answer(5, 0.8));
+        let unknown = answer(namer.unknown, 0.96);
+        let cases = [
+            (0, 53, vec![], DNS),
+            (1, 53, vec![sure], DNS),
+            (2, 53, vec![weak, weak], DNS),
+            (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
+            (
+                2,
+                53,
+                vec![weak, unknown],
+                (namer.unknown, Decider::Depth(2)),
+            ),
+            (10, 53, vec![weak; 5], DNS),
+            (1, 9999, vec![sure], (4, Decider::Depth(1))),
+            (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),
+        ];
+        assert_names(&namer, &cases);
+    }
+}

@@ -1,0 +1,1 @@
+"""Runs, judges and draws the benches of fenxi."""
