@@ -13,10 +13,11 @@
 //! - A number that is not a probability is a failure, never a label.
 //! - A failed batch leaves the device usable, unless the error says that the device is gone.
 //!
-//! Two devices compute results: [`onnx::OnnxDevice`] runs the bundle on ONNX Runtime, a library that is loaded at run
-//! time; [`SimulatedDevice`] takes the time that a profile says and runs no model. Two more wrap another device:
-//! [`ThreadedDevice`] runs it on its own thread, [`FaultyDevice`] injects faults. [`check_golden`] compares a device's
-//! outputs with those of its bundle, and [`profile`] measures how long a device takes.
+//! [`open`] makes a device of any [`Provider`]: those of ONNX Runtime ([`onnx`], with the Cargo
+//! feature `ort`) run the bundle, [`SimulatedDevice`] takes the time that a profile says and runs no
+//! model. Two more devices wrap another one: [`ThreadedDevice`] runs it on its own thread,
+//! [`FaultyDevice`] injects faults. [`check_golden`] compares a device's outputs with those of its
+//! bundle, and [`profile`] measures how long a device takes.
 //!
 //! This crate knows nothing of packets, flows, batching policies or configuration files, and depends on none of the
 //! other crates. It knows features by name only.
@@ -29,8 +30,13 @@ mod faults;
 mod faulty;
 mod file;
 mod golden;
+#[cfg(feature = "ort")]
+pub mod onnx;
+#[cfg(not(feature = "ort"))]
+#[path = "onnx/absent.rs"]
 pub mod onnx;
 pub mod profile;
+mod provider;
 mod simulated;
 mod threaded;
 mod thresholds;
@@ -45,6 +51,7 @@ pub use faulty::FaultyDevice;
 pub use file::{ReadError, read_regular};
 pub use golden::{GoldenReport, check_golden, golden_tolerance};
 pub use profile::Profile;
+pub use provider::{DeviceSpec, OpenError, PROVIDERS, Provider, open, probe};
 pub use simulated::SimulatedDevice;
 pub use threaded::ThreadedDevice;
 pub use thresholds::Thresholds;

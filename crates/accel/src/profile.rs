@@ -25,7 +25,7 @@ use std::time::Duration;
 pub const R_SQUARED_MIN: f64 = 0.96;
 
 /// How long a batch takes: T₀ + T₁·b.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Time per batch, in µs.
     pub t0_us: f64,

@@ -6,11 +6,30 @@
 
 use std::time::Instant;
 
+use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
 use crate::profile::Profile;
+use crate::provider::{DeviceSpec, OpenError, Provider};
 
 /// What [`Device::effective`] says, whatever name the configuration gives it.
 const KIND: &str = "simulated";
+
+/// A latency profile without a model.
+pub(crate) const SIMULATED: Provider = Provider {
+    name: KIND,
+    computes: false,
+    is_cpu: false,
+    needs_fixed_sizes: false,
+    needs_library: false,
+    needs_plugin: false,
+    open,
+    probe: None,
+};
+
+fn open(spec: &DeviceSpec, bundle: &Bundle) -> Result<Box<dyn Device>, OpenError> {
+    let device = SimulatedDevice::new(spec.simulated, spec.sizes.clone(), bundle.shape());
+    Ok(Box::new(device.with_name(&spec.name)))
+}
 
 /// A device that runs no model.
 pub struct SimulatedDevice {

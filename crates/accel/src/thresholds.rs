@@ -50,12 +50,12 @@ impl Thresholds {
     }
 
     /// Whether there is a threshold for each label and output column of `bundle`.
-    pub(crate) fn fit(&self, bundle: &Bundle) -> bool {
+    pub fn fit(&self, bundle: &Bundle) -> bool {
         (self.labels, self.least.len()) == (bundle.labels().len(), bundle.shape().classes)
     }
 
     /// Replaces `results` by one result per row of `probabilities`. Of equally likely classes the first is taken.
-    pub(crate) fn classify(
+    pub fn classify(
         &self,
         probabilities: &[f32],
         results: &mut Vec<Classification>,

@@ -1,6 +1,7 @@
 //! Files that are not the ONNX Runtime library. They have a test process of their own, because a process that has
 //! loaded the real library takes no other.
 
+#![cfg(feature = "ort")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::bundle::BundleError;
 use crate::device::DeviceError;
+use crate::provider::OpenError;
 
 /// Why a bundle's model cannot run on the requested device. No device is made then: the model never runs elsewhere
 /// instead.
@@ -90,4 +91,20 @@ pub enum SessionError {
         /// What went wrong.
         cause: DeviceError,
     },
+}
+
+impl From<SessionError> for OpenError {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        match error {
+            SessionError::Spec { .. } => Self::Spec(message),
+            SessionError::NoProvider { .. }
+            | SessionError::Plugin { .. }
+            | SessionError::Provider { .. } => Self::Unavailable(message),
+            SessionError::Bundle(_)
+            | SessionError::Refused { .. }
+            | SessionError::Disagrees { .. }
+            | SessionError::FirstRun { .. } => Self::Model(message),
+        }
+    }
 }

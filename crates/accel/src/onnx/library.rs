@@ -20,6 +20,7 @@ use ort::logging::LogLevel;
 use thiserror::Error;
 
 use super::log::{logger, one_line};
+use crate::provider::OpenError;
 
 /// The oldest library accepted, as the minor version of release 1. It is that of the feature `api-22` of the crate
 /// `ort`, the first with plug-in providers.
@@ -101,6 +102,12 @@ pub enum LibraryError {
         /// The file in use.
         loaded: PathBuf,
     },
+}
+
+impl From<LibraryError> for OpenError {
+    fn from(error: LibraryError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
 }
 
 /// Loads `library` if given, else the library named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`, else the first of

@@ -20,9 +20,9 @@ use super::library::Library;
 use super::log::{explained, one_line};
 use super::plugin::Plugin;
 use super::provider::{on_the_cpu, with_provider};
-use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
 use crate::device::Shape;
+use crate::provider::DeviceSpec;
 
 /// A bundle's model that agrees with the bundle.
 pub(super) struct Model<'a> {
@@ -125,7 +125,7 @@ impl Session {
         })
         .map_err(|cause| SessionError::Provider {
             device: spec.name.clone(),
-            provider: spec.provider.name(),
+            provider: spec.provider.name,
             model: bundle.model_path().display().to_string(),
             cause,
         })?;

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use accel::onnx::{DeviceSpec, Library, OnnxDevice, Provider, load};
-use accel::{Bundle, Classification, Device, DeviceError, Sizes};
+use accel::onnx::{Library, OnnxDevice, load};
+use accel::{Bundle, Classification, Device, DeviceError, DeviceSpec, Provider, Sizes};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
@@ -61,12 +61,11 @@ pub fn library(test: &str) -> Option<Library> {
 }
 
 /// The library with a provider.
-pub fn library_with(test: &str, provider: Provider) -> Option<Library> {
-    let name = provider.name();
+pub fn library_with(test: &str, provider: &str) -> Option<Library> {
     let path = fetched(
         test,
-        &format!("onnxruntime-{name}/libonnxruntime.so"),
-        &format!("scripts/fetch-onnxruntime --provider {name}"),
+        &format!("onnxruntime-{provider}/libonnxruntime.so"),
+        &format!("scripts/fetch-onnxruntime --provider {provider}"),
     )?;
     Some(load(Some(&path)).unwrap())
 }
@@ -90,10 +89,10 @@ pub fn any(cap: usize) -> Sizes {
 }
 
 /// A device called "mine" on a provider.
-pub fn mine(bundle: &Bundle, provider: Provider, sizes: Sizes) -> DeviceSpec {
+pub fn mine(bundle: &Bundle, provider: &str, sizes: Sizes) -> DeviceSpec {
     DeviceSpec {
         name: "mine".to_owned(),
-        provider,
+        provider: Provider::parse(provider).unwrap(),
         ..DeviceSpec::cpu(bundle, sizes)
     }
 }
