@@ -61,4 +61,4 @@ pub use health::{DeviceHealth, DeviceState};
 pub use manager::{Manager, Round};
 pub use ring_input::RingInput;
 pub use task::after::{After, Need, Test};
-pub use task::{NewModel, Refused, Retired, Settings, Standby, SwapError, Task};
+pub use task::{NewModel, Observer, Refused, Retired, Settings, Standby, SwapError, Task};

@@ -104,8 +104,7 @@ impl Manager {
         let (mut worked, mut seen) = (false, false);
         let decided = self.decided();
         for task in &mut self.tasks {
-            task.note_decided(decided);
-            let (collected, looked) = task.take_in(now_ns);
+            let (collected, looked) = task.take_in(now_ns, decided);
             worked |= collected;
             seen |= looked;
         }
@@ -130,7 +129,7 @@ impl Manager {
         let rests_until_ns = || tasks.iter_mut().filter_map(Task::rests_until_ns).min();
         if let Some(length_ns) = self.hold_up.before(now_ns, rests_until_ns) {
             let tasks = self.tasks.iter_mut();
-            tasks.for_each(|task| task.note_hold_up(now_ns, length_ns));
+            tasks.for_each(|task| task.measure_mut().note_hold_up(now_ns, length_ns));
         }
     }
 
@@ -154,13 +153,13 @@ impl Manager {
     /// The most urgent first; one batch for each lane that is free.
     fn fire(&mut self, now_ns: u64) -> bool {
         let mut lanes = Lanes::all_free();
-        if self.tasks.iter().any(Task::is_crowded) {
+        if self.tasks.iter().any(|task| task.rings().is_crowded()) {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
         self.tasks
             .iter()
-            .for_each(|task| task.take_lanes(&mut lanes));
+            .for_each(|task| task.dispatch().take_lanes(&mut lanes));
         for task in &mut self.tasks {
             task.probe(now_ns, &mut lanes);
         }
@@ -169,7 +168,7 @@ impl Manager {
             // Among those that are as important because one waits for the other, that one goes first: its series have come
             // further, and without the labels of the other it has none to fire.
             let rank = match is_crowded {
-                true => [self.priorities[number], task.priority()].map(|it| u8::MAX - it),
+                true => [self.priorities[number], task.terms().priority].map(|it| u8::MAX - it),
                 false => [0, 0],
             };
             let (due_ns, since_ns) = task.due_ns().unwrap_or((u64::MAX, u64::MAX));
@@ -193,7 +192,7 @@ impl Manager {
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
-        let due = |task: &Task| match task.has_news(decided) {
+        let due = |task: &Task| match task.rings().has_news(decided) {
             true => Duration::ZERO,
             false => task.time_until_due(now_ns),
         };
@@ -206,8 +205,8 @@ impl Manager {
 
     /// How long new series may lie unseen, by the least patient task.
     fn max_poll_interval(&self) -> Duration {
-        let policies = self.tasks.iter().map(Task::policy);
-        let intervals = policies.map(|policy| policy.max_poll_interval());
+        let tasks = self.tasks.iter();
+        let intervals = tasks.map(|task| task.terms().policy.max_poll_interval());
         intervals.min().unwrap_or(Duration::ZERO)
     }
 
@@ -253,13 +252,13 @@ impl Manager {
 /// Sets for each task its priority, or the greatest of those that wait for its labels, directly or through others.
 fn set_priorities(priorities: &mut [u8], tasks: &[Task]) {
     for (priority, task) in priorities.iter_mut().zip(tasks) {
-        *priority = task.priority();
+        *priority = task.terms().priority;
     }
     // Each turn reaches one task further back.
     for _ in tasks {
         for (number, task) in tasks.iter().enumerate() {
-            for word in task.waits_for() {
-                if let Some(before) = tasks.iter().position(|it| it.word() == word) {
+            for word in task.rings().waits_for() {
+                if let Some(before) = tasks.iter().position(|it| it.terms().word == word) {
                     priorities[before] = priorities[before].max(priorities[number]);
                 }
             }

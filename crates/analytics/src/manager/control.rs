@@ -28,8 +28,10 @@ impl Control {
     /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks their
     /// plans at once, because those that they have may be far too long for a new goal.
     pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
-        tasks.iter_mut().for_each(|task| task.spread(0, None));
-        let mut kinds = tasks.iter().filter_map(|task| match task.policy() {
+        tasks
+            .iter_mut()
+            .for_each(|task| task.dispatch_mut().spread(0, None));
+        let mut kinds = tasks.iter().filter_map(|task| match task.terms().policy {
             Policy::Slo { .. } => Some(Kind::Slo),
             Policy::OnOff { .. } => Some(Kind::OnOff),
             _ => None,
@@ -56,7 +58,7 @@ impl Control {
         };
         let mut controller = Controller::new(graph, kind);
         let eager = tasks.iter().enumerate();
-        let eager = eager.filter(|(_, task)| task.policy() == Policy::None);
+        let eager = eager.filter(|(_, task)| task.terms().policy == Policy::None);
         eager.for_each(|(number, _)| controller.set_eager(number));
         if let Some(before) = &before {
             controller.go_on_from(&before.controller);
@@ -85,7 +87,7 @@ impl Control {
         self.began_ns = now_ns;
         let seconds = length_ns as f64 / 1e9;
         let labels = tasks.iter_mut().enumerate().map(|(number, task)| {
-            let profile = task.profile().unwrap_or(UNMEASURED);
+            let profile = task.dispatch().profile().unwrap_or(UNMEASURED);
             let (measure, labels) = task.measured(seconds, profile);
             self.tasks[number] = measure;
             (number, labels)
@@ -119,7 +121,7 @@ impl Control {
         let mut has_cut = false;
         for path in 0..self.paths.len() {
             let last = self.controller.graph().paths()[path].last();
-            let (late, labels) = tasks[last].late();
+            let (late, labels) = tasks[last].measure_mut().late();
             if late > 0 {
                 has_cut |= self.controller.cut(path, late, labels);
             }
@@ -145,12 +147,13 @@ fn spread(tasks: &mut [Task], graph: &Graph, homes: &[usize]) {
     let violations = inherent_violations(graph);
     for (number, (task, home)) in tasks.iter_mut().zip(homes).enumerate() {
         let own = violations.iter().filter(|it| it.task == number);
-        task.spread(*home, own.map(|it| it.turnaround).max());
+        let unreachable = own.map(|it| it.turnaround).max();
+        task.dispatch_mut().spread(*home, unreachable);
     }
 }
 
 fn drifts(tasks: &[Task]) -> u64 {
-    tasks.iter().map(Task::drifts).sum()
+    tasks.iter().map(|task| task.dispatch().drifts()).sum()
 }
 
 /// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.
@@ -162,7 +165,7 @@ fn drifts(tasks: &[Task]) -> u64 {
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {
-        let mut lanes: Vec<u8> = task.lanes().collect();
+        let mut lanes: Vec<u8> = task.dispatch().lanes().collect();
         lanes.sort_unstable();
         lanes.dedup();
         let known = device_sets.iter().position(|set| *set == lanes);
@@ -171,12 +174,13 @@ fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
             device_sets.push(lanes);
         }
         controller::Task {
-            profile: task.profile().unwrap_or(UNMEASURED),
+            profile: task.dispatch().profile().unwrap_or(UNMEASURED),
             sizes: sizes(task),
             device_set,
             follows: follows(tasks, task),
             goal: task
-                .policy()
+                .terms()
+                .policy
                 .goal()
                 .map(|(latency, delta)| Goal { latency, delta }),
         }
@@ -188,8 +192,8 @@ fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
 
 /// The numbers of the tasks of this manager that a task waits for. Labels of tasks elsewhere are not planned for.
 fn follows(tasks: &[Task], task: &Task) -> Vec<usize> {
-    let words = task.waits_for();
-    let numbers = words.filter_map(|word| tasks.iter().position(|it| it.word() == word));
+    let words = task.rings().waits_for();
+    let numbers = words.filter_map(|word| tasks.iter().position(|it| it.terms().word == word));
     let mut numbers: Vec<usize> = numbers.collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -198,5 +202,8 @@ fn follows(tasks: &[Task], task: &Task) -> Vec<usize> {
 
 fn sizes(task: &Task) -> Sizes {
     // A task has a device.
-    task.sizes().cloned().unwrap_or(Sizes::Any { cap: 1 })
+    task.dispatch()
+        .sizes()
+        .cloned()
+        .unwrap_or(Sizes::Any { cap: 1 })
 }

@@ -314,7 +314,7 @@ impl World {
 
     fn configure(&mut self, task: usize, new: &Config) {
         let task = &mut self.manager.tasks_mut()[task];
-        let settings = Settings::change(&config(task.policy()), new).unwrap();
+        let settings = Settings::change(&config(task.terms().policy), new).unwrap();
         task.prepare(Standby {
             model: None,
             settings: Some(settings),

@@ -247,7 +247,13 @@ impl World {
             .iter()
             .flat_map(|device_slot| device_slot.rows.iter());
         let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
-        let waiting: usize = self.task.queues.iter().map(Queue::waiting_for_label).sum();
+        let waiting: usize = self
+            .task
+            .rings
+            .queues
+            .iter()
+            .map(Queue::waiting_for_label)
+            .sum();
         assert_eq!(
             self.task.counters().undecided(),
             (waiting + in_flight + dispatch.retries.len()) as u64,
