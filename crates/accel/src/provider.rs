@@ -51,10 +51,13 @@ pub struct Provider {
     pub needs_library: bool,
     /// Whether it needs [`DeviceSpec::plugin`].
     pub needs_plugin: bool,
-    pub(crate) open: fn(&DeviceSpec, &Bundle) -> Result<Box<dyn Device>, OpenError>,
+    pub(crate) open: Open,
     /// Checks what can be checked without the device; none where opening is cheap.
-    pub(crate) probe: Option<fn(&DeviceSpec, &Bundle) -> Result<(), OpenError>>,
+    pub(crate) probe: Option<Probe>,
 }
+
+type Open = fn(&DeviceSpec, &Bundle) -> Result<Box<dyn Device>, OpenError>;
+type Probe = fn(&DeviceSpec, &Bundle) -> Result<(), OpenError>;
 
 impl Provider {
     /// Every provider.
