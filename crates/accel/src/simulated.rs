@@ -1,8 +1,9 @@
 //! The device `simulated`: takes the time that a profile says and runs no model.
 //!
-//! It serves tests and experiments on batching and scheduling, where a real accelerator's time matters and its results
-//! do not. Its results are **not a classification of anything**: they are a fixed function of the row and its context, so
-//! that they are the same in every batch and on every machine, and a row that was swapped, padded or lost is noticed.
+//! It serves tests and experiments on batching and scheduling, where a real accelerator's time
+//! matters and its results do not. Its results are **not a classification of anything**: they are a
+//! fixed function of the row and its context, so that they are the same in every batch and on every
+//! machine, and a row that was swapped, padded or lost is noticed.
 
 use std::time::Instant;
 
@@ -129,8 +130,8 @@ impl Device for SimulatedDevice {
     }
 }
 
-/// Sum of position × |number| over the row and then its context, modulo the number of classes. The position makes a
-/// changed order visible.
+/// Sum of position × |number| over the row and then its context, modulo the number of classes. The
+/// position makes a changed order visible.
 fn class(row: &[f32], context: &[f32], classes: usize) -> u16 {
     let sum: u64 = row
         .iter()

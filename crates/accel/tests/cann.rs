@@ -1,5 +1,5 @@
-//! The provider `cann` without an Ascend toolkit: the error says which of the toolkit's libraries is missing. On a
-//! machine with the toolkit the test is skipped.
+//! The provider `cann` without an Ascend toolkit: the error says which of the toolkit's libraries
+//! is missing. On a machine with the toolkit the test is skipped.
 
 #![cfg(feature = "ort")]
 #![allow(

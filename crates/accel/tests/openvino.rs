@@ -1,5 +1,5 @@
-//! The provider `openvino` on a CPU, for which its wheel has kernels. A process can load only one ONNX Runtime, so each
-//! library has a test binary of its own.
+//! The provider `openvino` on a CPU, for which its wheel has kernels. A process can load only one
+//! ONNX Runtime, so each library has a test binary of its own.
 
 #![cfg(feature = "ort")]
 #![allow(

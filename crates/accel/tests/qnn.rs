@@ -1,4 +1,5 @@
-//! The provider `qnn`, a plug-in, with the library for x86_64 that simulates the NPU: same results, slowly.
+//! The provider `qnn`, a plug-in, with the library for x86_64 that simulates the NPU: same results,
+//! slowly.
 
 #![cfg(feature = "ort")]
 #![allow(

@@ -1,9 +1,10 @@
-//! The devices of one analytics manager in turn, and the series that wait for a second one because their first failed.
+//! The devices of one analytics manager in turn, and the series that wait for a second one because
+//! their first failed.
 //!
-//! A series is retried once, on whichever device that is up is free next: that is another one, unless a probe has
-//! brought the first back in the meantime. Retries go before anything new. So the series in flight for the first time
-//! and those that wait for their retry are together never more than all devices hold, and the queue of retries needs no
-//! more room.
+//! A series is retried once, on whichever device that is up is free next: that is another one,
+//! unless a probe has brought the first back in the meantime. Retries go before anything new. So
+//! the series in flight for the first time and those that wait for their retry are together never
+//! more than all devices hold, and the queue of retries needs no more room.
 
 use crate::batching::{Fire, Trigger};
 use crate::device_slot::DeviceSlot;
@@ -50,7 +51,8 @@ impl Dispatch {
         self.retries.reserve(more);
     }
 
-    /// The device slots that can take a batch, beginning with the one after the device slot last used.
+    /// The device slots that can take a batch, beginning with the one after the device slot last
+    /// used.
     pub fn free(&self, lanes: &Lanes) -> impl Iterator<Item = (usize, &DeviceSlot)> {
         let (before, from) = self.device_slots.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));

@@ -1,6 +1,7 @@
 //! One task of an analytics manager: the walk of its series, in three steps.
 //!
-//! 1. [`collect`](Task::collect): batches that a device has finished become labels, and fill the cache.
+//! 1. [`collect`](Task::collect): batches that a device has finished become labels, and fill the
+//!    cache.
 //! 2. [`look`](rings::Rings::look): each series that has come down a ring since the last round is
 //!    looked up in the cache, once. A hit is labelled on the spot, a miss waits. A series of a task
 //!    that is asked only where the labels of other tasks say so waits for those first ([`after`]).
@@ -8,12 +9,12 @@
 //!    that wait are [gathered](row_layout) from their ring slots straight into the device's input,
 //!    and submitted.
 //!
-//! The order matters twice: results enter the cache before the next look, and what was just seen can
-//! be in the batch that is fired next.
+//! The order matters twice: results enter the cache before the next look, and what was just seen
+//! can be in the batch that is fired next.
 //!
 //! Rings are taken in turn. Each round begins with another ring and looks at no more of its series
-//! than the largest batch holds. Of all that was seen the oldest goes first, whatever its ring; so a
-//! flow manager that floods its ring delays the series of another one only by what it has waiting
+//! than the largest batch holds. Of all that was seen the oldest goes first, whatever its ring; so
+//! a flow manager that floods its ring delays the series of another one only by what it has waiting
 //! there.
 //!
 //! A device that fails loses the series of that batch to another one, and gets no batch until a
@@ -49,8 +50,8 @@ use std::time::{Duration, Instant};
 use swap::Swaps;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
-/// The longest rest while series wait for the labels of others. Their labels may come from a ring that
-/// was looked at before, so nothing else says that there is something to do.
+/// The longest rest while series wait for the labels of others. Their labels may come from a ring
+/// that was looked at before, so nothing else says that there is something to do.
 const PARKED_POLL: Duration = Duration::from_micros(100);
 
 /// Takes the series of one task from its inputs, classifies them on its devices, and labels their
@@ -137,8 +138,8 @@ impl Task {
         })
     }
 
-    /// Sets the clock, in ns, that the cache's costs are measured by. With one that stands still the
-    /// cache never turns itself off, so that what it does does not depend on the time.
+    /// Sets the clock, in ns, that the cache's costs are measured by. With one that stands still
+    /// the cache never turns itself off, so that what it does does not depend on the time.
     pub fn set_cost_clock(&mut self, clock: impl Fn() -> u64 + Send + 'static) {
         self.cache.clock = Box::new(clock);
     }
@@ -148,8 +149,8 @@ impl Task {
         self.labelling.observer = Some(observer);
     }
 
-    /// The first part of a round: whether a batch came back, and whether series were seen. `decided`
-    /// counts the labels of all tasks of the manager.
+    /// The first part of a round: whether a batch came back, and whether series were seen.
+    /// `decided` counts the labels of all tasks of the manager.
     pub(crate) fn take_in(&mut self, now_ns: u64, decided: u64) -> (bool, bool) {
         let collected = self.collect(now_ns);
         let counters = &mut self.labelling.counters;
@@ -170,8 +171,8 @@ impl Task {
         (collected, seen)
     }
 
-    /// Time until the next batch is due; the caller may sleep that long. Zero while a batch is on its
-    /// way through a device.
+    /// Time until the next batch is due; the caller may sleep that long. Zero while a batch is on
+    /// its way through a device.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         if !self.dispatch.is_empty() {
@@ -201,7 +202,8 @@ impl Task {
         self.draining = true;
     }
 
-    /// The producers may wait for a label before they send more ([`Manager::gather`](crate::Manager::gather)).
+    /// The producers may wait for a label before they send more
+    /// ([`Manager::gather`](crate::Manager::gather)).
     pub(crate) fn expect_stalls(&mut self) {
         self.rings.expect_stalls();
     }
@@ -231,19 +233,21 @@ impl Task {
             })
     }
 
-    /// The profiles of the devices that have one, as they are now, in the order in which the devices were given.
+    /// The profiles of the devices that have one, as they are now, in the order in which the
+    /// devices were given.
     pub fn profiles(&self) -> impl Iterator<Item = Option<DeviceProfile>> {
         self.dispatch.profiles()
     }
 
-    /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
+    /// Series on their way through a device: of those undecided, the ones that do not wait for a
+    /// batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
         self.dispatch.rows()
     }
 
-    /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
-    /// fired, or shed because no device is up.
+    /// Fires batches for as long as a device is free and the policy wants it to have one. Returns
+    /// whether anything was fired, or shed because no device is up.
     pub(crate) fn fire(&mut self, now_ns: u64, lanes: &mut Lanes) -> bool {
         let mut fired = false;
         while let Some((device_slot, fire)) = self

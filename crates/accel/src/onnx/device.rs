@@ -1,11 +1,12 @@
 //! A bundle on one device of ONNX Runtime.
 //!
-//! The device has no thread: [`Device::submit`] runs the batch on the caller's thread, and the next [`Device::poll`]
-//! returns the results.
+//! The device has no thread: [`Device::submit`] runs the batch on the caller's thread, and the next
+//! [`Device::poll`] returns the results.
 //!
-//! A device that takes any batch size has one session with a free batch axis, which costs nothing on a CPU. It pads
-//! only a single row, to two, and only on the CPU. A device of fixed sizes has one session per size, each compiled for
-//! that size. All sessions read the same buffers of input and context, which the caller fills.
+//! A device that takes any batch size has one session with a free batch axis, which costs nothing
+//! on a CPU. It pads only a single row, to two, and only on the CPU. A device of fixed sizes has
+//! one session per size, each compiled for that size. All sessions read the same buffers of input
+//! and context, which the caller fills.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,10 +21,11 @@ use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
 use crate::provider::{DeviceSpec, OpenError};
 
-/// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime, may compute a
-/// product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel, `SgemmKernelM1` or `MlasGemvFloatKernel`
-/// depending on the processor, while its kernels for more rows treat all rows alike. So a row alone could differ in its
-/// last bits from the same row in a batch.
+/// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime,
+/// may compute a product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel,
+/// `SgemmKernelM1` or `MlasGemvFloatKernel` depending on the processor, while its kernels for more
+/// rows treat all rows alike. So a row alone could differ in its last bits from the same row in a
+/// batch.
 const RUN_ROWS_MIN: usize = 2;
 
 /// Opens a device for [`crate::open`].
@@ -68,12 +70,13 @@ pub struct OnnxDevice {
 }
 
 impl OnnxDevice {
-    /// Loads the bundle's model as `spec` says and runs it once on the golden inputs, at every fixed size or at the
-    /// largest. So a model that cannot run is refused here, and memory is allocated now.
+    /// Loads the bundle's model as `spec` says and runs it once on the golden inputs, at every
+    /// fixed size or at the largest. So a model that cannot run is refused here, and memory is
+    /// allocated now.
     ///
     /// # Errors
-    /// The device is not available as requested, or the model cannot be loaded, disagrees with the bundle, or fails its
-    /// first run.
+    /// The device is not available as requested, or the model cannot be loaded, disagrees with the
+    /// bundle, or fails its first run.
     pub fn new(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> Result<Self, SessionError> {
         check(&spec, bundle)?;
         let model = Model::check(library, bundle)?;

@@ -8,8 +8,8 @@ use crate::bundle::BundleError;
 use crate::device::DeviceError;
 use crate::provider::OpenError;
 
-/// Why a bundle's model cannot run on the requested device. No device is made then: the model never runs elsewhere
-/// instead.
+/// Why a bundle's model cannot run on the requested device. No device is made then: the model never
+/// runs elsewhere instead.
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// The model's file has changed since the bundle was opened, or is gone.
@@ -70,8 +70,8 @@ pub enum SessionError {
         /// Why it cannot be used.
         cause: String,
     },
-    /// The provider exists but does not run the model: it does not know an option, a toolkit or a device is missing, or
-    /// it would leave a part of the model to the CPU.
+    /// The provider exists but does not run the model: it does not know an option, a toolkit or a
+    /// device is missing, or it would leave a part of the model to the CPU.
     #[error("device {device}: provider {provider} does not run {model}: {cause}")]
     Provider {
         /// The device as requested.

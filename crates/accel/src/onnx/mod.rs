@@ -4,9 +4,10 @@
 //! builds and starts without it, and users can bring a newer one or a vendor's build. A [`Library`]
 //! proves that the library is loaded; no device can be made without one.
 //!
-//! A *provider* runs the model. It is either a part of the loaded library ([`providers`] lists those
-//! it has) or a plug-in with a library of its own ([`plugin_devices`] lists the devices it finds on
-//! this machine). Only a successfully created [`OnnxDevice`] shows that a provider runs a bundle.
+//! A *provider* runs the model. It is either a part of the loaded library ([`providers`] lists
+//! those it has) or a plug-in with a library of its own ([`plugin_devices`] lists the devices it
+//! finds on this machine). Only a successfully created [`OnnxDevice`] shows that a provider runs a
+//! bundle.
 
 mod check;
 mod device;

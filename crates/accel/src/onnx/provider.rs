@@ -1,11 +1,12 @@
 //! Providers: the parts of ONNX Runtime that run models on a kind of device.
 //!
-//! ONNX Runtime runs every part of a model that a provider does not support on its CPU provider, and if a provider
-//! cannot even start, some versions continue without it and only log that. Neither may go unnoticed here. A session
-//! gets exactly one provider, and for all but `cpu` the key `session.disable_cpu_ep_fallback` makes ONNX Runtime refuse
-//! a session in which any node is left to the CPU. (It does not check the bodies of loops and branches, which our
-//! models do not have.) So a session that exists proves that the requested provider runs the whole model. The crate
-//! `ort` has no call to read back which node runs where.
+//! ONNX Runtime runs every part of a model that a provider does not support on its CPU provider,
+//! and if a provider cannot even start, some versions continue without it and only log that.
+//! Neither may go unnoticed here. A session gets exactly one provider, and for all but `cpu` the
+//! key `session.disable_cpu_ep_fallback` makes ONNX Runtime refuse a session in which any node is
+//! left to the CPU. (It does not check the bodies of loops and branches, which our models do not
+//! have.) So a session that exists proves that the requested provider runs the whole model. The
+//! crate `ort` has no call to read back which node runs where.
 
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider};
 use ort::session::builder::SessionBuilder;
@@ -41,8 +42,8 @@ pub(super) fn is_compiled_in(provider: &Provider) -> bool {
     available.unwrap_or(false)
 }
 
-/// Lists the providers that the library was built with and fenxi knows, by their names in ONNX Runtime. A listed
-/// provider may still fail to run: it may lack its toolkit or its device.
+/// Lists the providers that the library was built with and fenxi knows, by their names in ONNX
+/// Runtime. A listed provider may still fail to run: it may lack its toolkit or its device.
 pub fn providers(_loaded: &Library) -> Vec<String> {
     Provider::all()
         .filter(|provider| is_compiled_in(provider))
@@ -110,8 +111,8 @@ fn with_options<P: ArbitrarilyConfigurableExecutionProvider>(
         })
 }
 
-/// Names the CPU provider explicitly, so that a plug-in that was registered for another device cannot be chosen
-/// instead.
+/// Names the CPU provider explicitly, so that a plug-in that was registered for another device
+/// cannot be chosen instead.
 pub(super) fn on_the_cpu(
     builder: SessionBuilder,
     library: &Library,

@@ -1,5 +1,5 @@
-//! A model of two inputs, series and context, with an output column for "unknown": the bundle `tests/bundles/context-k5`,
-//! whose model is written here.
+//! A model of two inputs, series and context, with an output column for "unknown": the bundle
+//! `tests/bundles/context-k5`, whose model is written here.
 
 use std::fs;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! The device `cpu` on the real ONNX Runtime, with the shipped bundle, with bundles of other units and features, and
-//! with models that must be refused; and devices that the plain library does not have.
+//! The device `cpu` on the real ONNX Runtime, with the shipped bundle, with bundles of other units
+//! and features, and with models that must be refused; and devices that the plain library does not
+//! have.
 //!
-//! The tests need the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test says on stderr that
-//! it was skipped, or fails where `FENXI_REQUIRE_ALL=1`.
+//! The tests need the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test
+//! says on stderr that it was skipped, or fails where `FENXI_REQUIRE_ALL=1`.
 
 #![cfg(feature = "ort")]
 #![allow(

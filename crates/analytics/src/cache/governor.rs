@@ -1,8 +1,9 @@
 //! Whether the prefix cache earns what it costs, and when it is to step aside.
 //!
-//! A look-up costs time on the manager's thread for every series, as entering a result does for every miss; a hit saves
-//! the device the time of one series, unless it is audited. Both are measured, look-up by look-up and batch by batch,
-//! and compared over *windows* of [`WINDOW`] look-ups:
+//! A look-up costs time on the manager's thread for every series, as entering a result does for
+//! every miss; a hit saves the device the time of one series, unless it is audited. Both are
+//! measured, look-up by look-up and batch by batch, and compared over *windows* of [`WINDOW`]
+//! look-ups:
 //!
 //! ```text
 //!           a window costs more than it saves            so many series have passed by
@@ -12,13 +13,14 @@
 //!      └──────────────────── worth a quarter more than it costs ─────────────────────────┘
 //! ```
 //!
-//! The hysteresis is twofold, so that a cache on the edge does not flutter: to come back, it must save
-//! [`MARGIN`] times its cost; and each trial that fails doubles the time to the next one, from [`REST_MIN`] windows to
-//! [`REST_MAX`], so that trials cost little in the long run. A trial, like the start, begins with windows that are not
-//! judged, because a cache must fill before it can hit.
+//! The hysteresis is twofold, so that a cache on the edge does not flutter: to come back, it must
+//! save [`MARGIN`] times its cost; and each trial that fails doubles the time to the next one, from
+//! [`REST_MIN`] windows to [`REST_MAX`], so that trials cost little in the long run. A trial, like
+//! the start, begins with windows that are not judged, because a cache must fill before it can hit.
 //!
-//! Nothing is judged before the first batch has told what a series costs on the device. Where the clock that costs are
-//! measured by stands still, the cache costs nothing and never steps aside: for when it must not depend on the time.
+//! Nothing is judged before the first batch has told what a series costs on the device. Where the
+//! clock that costs are measured by stands still, the cache costs nothing and never steps aside:
+//! for when it must not depend on the time.
 
 /// Look-ups that are judged together. Some milliseconds under load.
 const WINDOW: u64 = 4096;

@@ -15,7 +15,8 @@ pub(super) mod histograms {
         merge(copy, from);
     }
 
-    /// The number of values, their sum, each value rounded up to its bucket's largest, and the largest value.
+    /// The number of values, their sum, each value rounded up to its bucket's largest, and the
+    /// largest value.
     pub fn list(counter: &Histogram<u64>, name: &str, each: &mut dyn FnMut(&str, u64)) {
         let sum = counter.iter_recorded().fold(0_u64, |sum, it| {
             let values = it.count_since_last_iteration();

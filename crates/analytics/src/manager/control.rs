@@ -1,4 +1,5 @@
-//! The controller of a manager's tasks: measures in each control period, and gives each task its plan.
+//! The controller of a manager's tasks: measures in each control period, and gives each task its
+//! plan.
 
 use crate::batching::Plan;
 use crate::controller::{
@@ -19,14 +20,15 @@ pub(super) struct Control {
     tasks: Vec<TaskMeasure>,
     paths: Vec<PathMeasure>,
     began_ns: u64,
-    /// How many of its first devices each task leaves to others, and the drifts of profiles by which that was decided.
+    /// How many of its first devices each task leaves to others, and the drifts of profiles by
+    /// which that was decided.
     homes: Vec<usize>,
     drifts: u64,
 }
 
 impl Control {
-    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks their
-    /// plans at once, because those that they have may be far too long for a new goal.
+    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks
+    /// their plans at once, because those that they have may be far too long for a new goal.
     pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
         tasks
             .iter_mut()
@@ -38,8 +40,9 @@ impl Control {
         });
         // The check of a configuration sees to it that all are of one kind.
         let kind = kinds.next()?;
-        // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer chains than a controller takes,
-        // because chains that others cover are left out. Its check has seen to sizes, profiles and circles.
+        // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer
+        // chains than a controller takes, because chains that others cover are left out. Its check
+        // has seen to sizes, profiles and circles.
         let shared = graph(tasks).ok()?;
         let homes = match kind {
             Kind::Slo => shared.homes(),
@@ -76,8 +79,9 @@ impl Control {
         Some(control)
     }
 
-    /// Cuts where that is due, and ends the control period when it is over. Returns whether devices take other times than those
-    /// by which tasks were spread over them, so that this has to be decided anew.
+    /// Cuts where that is due, and ends the control period when it is over. Returns whether devices
+    /// take other times than those by which tasks were spread over them, so that this has to be
+    /// decided anew.
     pub fn control(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
         let length_ns = now_ns.saturating_sub(self.began_ns);
         if u128::from(length_ns) < PERIOD.as_nanos() {
@@ -104,7 +108,8 @@ impl Control {
         std::mem::replace(&mut self.drifts, drifts) != drifts && self.is_outdated(tasks)
     }
 
-    /// Whether tasks would be spread over the devices in another way by now. Takes memory, after a drift only.
+    /// Whether tasks would be spread over the devices in another way by now. Takes memory, after a
+    /// drift only.
     fn is_outdated(&self, tasks: &mut [Task]) -> bool {
         let Ok(shared) = graph(tasks) else {
             return false;
@@ -158,10 +163,12 @@ fn drifts(tasks: &[Task]) -> u64 {
 
 /// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.
 ///
-/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices overlap in part, as where one
-/// task has a device and another one has that and a second, they count as apart, and neither plans for the batches of the
-/// other: its goal is kept by what is measured only, and a backlog on the common device may go unnoticed. To count them
-/// as one set would be wrong in another way, because a task does not have the time of devices that it cannot use.
+/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices
+/// overlap in part, as where one task has a device and another one has that and a second, they
+/// count as apart, and neither plans for the batches of the other: its goal is kept by what is
+/// measured only, and a backlog on the common device may go unnoticed. To count them as one set
+/// would be wrong in another way, because a task does not have the time of devices that it cannot
+/// use.
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {
@@ -190,7 +197,8 @@ fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     Graph::new(of_tasks, devices)
 }
 
-/// The numbers of the tasks of this manager that a task waits for. Labels of tasks elsewhere are not planned for.
+/// The numbers of the tasks of this manager that a task waits for. Labels of tasks elsewhere are
+/// not planned for.
 fn follows(tasks: &[Task], task: &Task) -> Vec<usize> {
     let words = task.rings().waits_for();
     let numbers = words.filter_map(|word| tasks.iter().position(|it| it.terms().word == word));

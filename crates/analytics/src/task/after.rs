@@ -8,7 +8,8 @@
 use cring::{FlowRef, Label, Labels, TaskWords};
 use std::ops::RangeInclusive;
 
-/// What the labels of other tasks must say before a task is asked about a flow. All of it must hold.
+/// What the labels of other tasks must say before a task is asked about a flow. All of it must
+/// hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct After {
     /// By label.
@@ -27,7 +28,8 @@ pub struct Need {
 /// What is asked of a label.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. That of a task which gave no label is 0.
+    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. That of a task which gave no label
+    /// is 0.
     Confidence(RangeInclusive<u16>),
     /// The class is one of those that are true here, by their number.
     Class {
@@ -43,7 +45,8 @@ pub enum Test {
 pub(super) enum Verdict {
     /// The task is asked.
     Asked,
-    /// It is not: a label says otherwise, or another task was not asked either, or the flow is gone.
+    /// It is not: a label says otherwise, or another task was not asked either, or the flow is
+    /// gone.
     NotAsked,
     /// A label is on its way.
     Waits,

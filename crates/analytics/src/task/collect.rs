@@ -1,9 +1,10 @@
 //! What becomes of batches that come back, and of those that never will.
 //!
-//! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried once on another device
-//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that
-//! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
-//! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
+//! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried
+//! once on another device that is up, or, where there is none or it was retried before, given up
+//! and counted as failed. Its flow is told that no label will come. With one device there is no
+//! other, so one transient error costs one batch, and what comes until the first probe, 10 ms
+//! later, is shed. Audits are not retried: their flows have their labels.
 
 use super::Task;
 use super::labelling::Labelling;
@@ -66,8 +67,9 @@ impl Task {
         true
     }
 
-    /// Sends probes off to devices whose time has come and whose lane is free: like a batch, each takes its lane. Before any
-    /// batch of the round does, or a device whose lane others always fill would never be back.
+    /// Sends probes off to devices whose time has come and whose lane is free: like a batch, each
+    /// takes its lane. Before any batch of the round does, or a device whose lane others always
+    /// fill would never be back.
     pub(crate) fn probe(&mut self, now_ns: u64, lanes: &mut Lanes) {
         for i in 0..self.dispatch.device_slots.len() {
             let lane = self.dispatch.device_slots[i].lane();
@@ -125,7 +127,8 @@ impl Task {
         device_slots[i].rows.clear();
     }
 
-    /// No device is up: gives up what waits for one, so that the rings have room. Returns whether there was anything.
+    /// No device is up: gives up what waits for one, so that the rings have room. Returns whether
+    /// there was anything.
     pub(super) fn shed(&mut self) -> bool {
         let counters = &mut self.labelling.counters;
         let before = counters.undecided();

@@ -30,7 +30,8 @@ impl Labelling {
         }
     }
 
-    /// Offers an answer to the flow that asked. Returns the time since its series was emitted, in ns.
+    /// Offers an answer to the flow that asked. Returns the time since its series was emitted, in
+    /// ns.
     pub fn label(
         &mut self,
         queue: &Queue,

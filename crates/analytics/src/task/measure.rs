@@ -4,8 +4,8 @@ use crate::SloCounters;
 use crate::controller::{Goal, PathMeasure, TaskMeasure};
 use accel::Profile;
 
-/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many more reach up to twice the goal, and what takes longer
-/// is in the last.
+/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many more reach up to twice the
+/// goal, and what takes longer is in the last.
 const BINS_TO_GOAL: u64 = 64;
 const BINS: usize = 2 * BINS_TO_GOAL as usize;
 /// Of so few labels there is no 99th percentile: a period is judged with the next ones.
@@ -37,7 +37,8 @@ struct Labels {
     goal_ns: u64,
     aim_ns: u64,
     seen: Group,
-    /// Of series that were on their way while the thread was held up; they are left out of all above.
+    /// Of series that were on their way while the thread was held up; they are left out of all
+    /// above.
     held_up: Group,
     /// Series emitted before were.
     held_up_until_ns: u64,
@@ -109,7 +110,8 @@ impl Measure {
         self.fired += series as u64;
     }
 
-    /// The thread was held up until now, for so long. Only what exceeds the goal counts, because batches cannot make room for it.
+    /// The thread was held up until now, for so long. Only what exceeds the goal counts, because
+    /// batches cannot make room for it.
     pub fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
         if let Some(labels) = &mut self.labels
             && length_ns > labels.goal_ns
@@ -201,7 +203,8 @@ impl Labels {
         measure
     }
 
-    /// Counts a period as kept or violated, once there are enough labels. One without any counts neither way.
+    /// Counts a period as kept or violated, once there are enough labels. One without any counts
+    /// neither way.
     fn judge(&mut self, slo: &mut SloCounters) {
         let seen = &mut self.unjudged;
         seen.periods += 1;

@@ -6,7 +6,8 @@ use crate::{Config, ConfigError, Policy};
 use std::fmt;
 use std::mem;
 
-/// Settings that were checked, with all memory that they need. All else is fixed by the rings and the model.
+/// Settings that were checked, with all memory that they need. All else is fixed by the rings and
+/// the model.
 pub struct Settings {
     policy: Policy,
     priority: u8,
@@ -22,8 +23,8 @@ enum CacheChange {
 }
 
 impl Settings {
-    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is made anew where its prefix or its size
-    /// is another one.
+    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is made anew
+    /// where its prefix or its size is another one.
     ///
     /// # Errors
     /// When the new configuration is impossible in itself.
@@ -59,7 +60,8 @@ impl fmt::Debug for Settings {
 }
 
 impl Task {
-    /// From now on these settings hold. What they replace is left in their place, to be dropped elsewhere.
+    /// From now on these settings hold. What they replace is left in their place, to be dropped
+    /// elsewhere.
     pub(super) fn configure(&mut self, settings: &mut Settings) {
         let terms = &mut self.terms;
         if settings.policy != terms.policy {

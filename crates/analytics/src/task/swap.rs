@@ -1,6 +1,6 @@
-//! Swaps the model and the settings in two phases. A task first takes what is new without using it, and uses it from
-//! the commit on. So several managers change together or not at all. After the commit each device is replaced as soon as it
-//! is between two batches.
+//! Swaps the model and the settings in two phases. A task first takes what is new without using it,
+//! and uses it from the commit on. So several managers change together or not at all. After the
+//! commit each device is replaced as soon as it is between two batches.
 //!
 //! ```text
 //!   prepare ──► commit ──► device by device, when its batch has come back ──► all are replaced ──► take_retired
@@ -9,13 +9,16 @@
 //!      └─► abort: another task has refused
 //! ```
 //!
-//! What always holds: a batch runs on the device that it was gathered for. A label carries the generation of the model that
-//! its class came from, also when it came by way of the cache. Once the commit has begun, no answer of an old model is found
-//! in the cache or entered. For that the cache counts swaps, because generations wrap.
+//! What always holds: a batch runs on the device that it was gathered for. A label carries the
+//! generation of the model that its class came from, also when it came by way of the cache. Once
+//! the commit has begun, no answer of an old model is found in the cache or entered. For that the
+//! cache counts swaps, because generations wrap.
 //!
-//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
+//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline
+//! never answers.
 //!
-//! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one nor a refused one.
+//! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one
+//! nor a refused one.
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
@@ -42,7 +45,8 @@ pub struct Standby {
 pub struct NewModel {
     /// One for each device, in the task's order, all with the same model.
     pub accelerators: Vec<Accelerator>,
-    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been swapped, wrapping.
+    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been
+    /// swapped, wrapping.
     pub generation: u16,
 }
 
@@ -118,8 +122,8 @@ pub(super) struct Swaps {
 }
 
 impl Task {
-    /// Takes what the task is to change to, and changes nothing yet. The caller has checked that the model has the same
-    /// K and that its classes mean what they meant.
+    /// Takes what the task is to change to, and changes nothing yet. The caller has checked that
+    /// the model has the same K and that its classes mean what they meant.
     ///
     /// # Errors
     /// When a swap is under way, or the accelerators do not fit; they come back.
@@ -137,8 +141,8 @@ impl Task {
         self.swaps.standby.take()
     }
 
-    /// From now on the prepared settings hold, and each device is replaced by its counterpart as soon as it is between two
-    /// batches. Allocates, unlike a round.
+    /// From now on the prepared settings hold, and each device is replaced by its counterpart as
+    /// soon as it is between two batches. Allocates, unlike a round.
     pub fn commit(&mut self) {
         let Some(Standby {
             model,
@@ -169,7 +173,8 @@ impl Task {
         });
     }
 
-    /// What is no longer in use, once, when all devices have been replaced. Drop it where it may take its time.
+    /// What is no longer in use, once, when all devices have been replaced. Drop it where it may
+    /// take its time.
     pub fn take_retired(&mut self) -> Option<Retired> {
         let swap = self.swaps.swap.take_if(|swap| swap.is_over())?;
         Some(swap.retired)

@@ -1,5 +1,5 @@
-//! The round under any course of events: bursts on several inputs, devices of all speeds that fail now and then, flows
-//! that end too early. After every round and at the end everything must add up.
+//! The round under any course of events: bursts on several inputs, devices of all speeds that fail
+//! now and then, flows that end too early. After every round and at the end everything must add up.
 
 use super::device::{Deed, class_of};
 use super::world::{K, Plan, World, row_of, series};
@@ -96,8 +96,8 @@ fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
     world
 }
 
-/// Gives a task with a goal a plan in which series wait, which holds for one control period: longer than events take. Without
-/// one all would go at once.
+/// Gives a task with a goal a plan in which series wait, which holds for one control period: longer
+/// than events take. Without one all would go at once.
 fn follow_a_plan(world: &mut World, policy: Policy) {
     world.task.round(0);
     let (trigger, budget) = match policy {
@@ -141,7 +141,8 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each ring input's series went out in the order in which they came in, each once, and those again that were retried.
+/// Each ring input's series went out in the order in which they came in, each once, and those again
+/// that were retried.
 fn check_order(world: &World) -> Result<(), TestCaseError> {
     let counters = world.task.counters();
     let (mut last, mut first_time, mut again) = ([None; 2], 0, 0);
