@@ -41,7 +41,7 @@ pub const PROVIDERS: [&str; ALL.len()] = {
 pub struct Provider {
     /// Name in the configuration.
     pub name: &'static str,
-    /// Whether its answers are those of the model.
+    /// Whether it runs the model; otherwise its answers mean nothing.
     pub computes: bool,
     /// Whether it computes on the CPU, on the thread that submits the batch.
     pub is_cpu: bool,

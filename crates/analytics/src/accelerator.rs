@@ -14,7 +14,7 @@ pub struct Accelerator {
     /// [`Policy::CarryOver`] sends several batches in a row by it.
     pub profile: Option<Profile>,
     /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager
-    /// waits for ever.
+    /// waits without end.
     pub deadline: Option<Duration>,
     /// Devices of one lane work one after another: all that work on the manager's thread are on
     /// lane 0, and those that share a thread have one of their own. Only tasks of the same manager

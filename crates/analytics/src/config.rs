@@ -197,7 +197,7 @@ pub enum ConfigError {
         /// As configured.
         k: usize,
     },
-    /// The device's second input is not that of the task.
+    /// The device's second input does not fit the task.
     #[error(
         "device {device} wants {floats} numbers of context per flow, but the task has {context}: its model has another context"
     )]

@@ -218,7 +218,7 @@ impl Counters {
         Counter::copy_from(self, other);
     }
 
-    /// Those of no manager: all is 0.
+    /// The counters of no manager: all 0.
     #[must_use]
     pub fn none() -> Self {
         Self::new(&[])

@@ -15,7 +15,7 @@
 //! its smallest size, all rows the configured probe. A sane answer brings it back. The back-off
 //! begins at 10 ms, doubles with each failure up to 10 s, and begins anew with a good batch of
 //! series, not with a good probe: a device that is fine on the probe and fails on traffic is not
-//! tried every 10 ms for ever.
+//! tried every 10 ms without end.
 //!
 //! A device in flight for longer than its deadline is *hung*. Its series are taken back, and
 //! whatever it answers later is thrown away; until then it cannot even be probed. One that does its

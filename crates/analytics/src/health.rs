@@ -1,4 +1,4 @@
-//! How a manager's devices are, for whoever asks now and then.
+//! The state of a manager's devices.
 
 /// Whether a device is given batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Of a manager with one task: whether its devices are free, they know themselves.
+    /// For a manager with one task: its devices know themselves whether they are free.
     pub fn none_shared() -> Self {
         Self {
             taken: 0,
@@ -18,7 +18,7 @@ impl Lanes {
         }
     }
 
-    /// Of a manager with several tasks; none is taken yet.
+    /// For a manager with several tasks; none is taken yet.
     pub fn all_free() -> Self {
         Self {
             taken: 0,

@@ -195,11 +195,10 @@ impl Manager {
         fired
     }
 
-    /// How long nothing will be due but to look at what has come down the rings, so that the caller
-    /// knows how long it may rest: zero while something is on its way through a device. While
-    /// anything is undecided the caller sleeps through this time, whatever comes; so it is never
-    /// longer than the least patient task lets new series lie, even if only the series of a patient
-    /// one wait.
+    /// Time until the next batch is due; the caller may sleep that long. Zero while a batch is on
+    /// its way through a device. While anything is undecided the caller sleeps whatever comes, so it
+    /// is never longer than the least patient task lets new series lie, even if only the series of
+    /// a patient one wait.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
@@ -234,7 +233,7 @@ impl Manager {
         self.tasks.iter_mut().for_each(Task::drain);
     }
 
-    /// Whether all is over, for each task.
+    /// Whether every task is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.tasks.iter().all(Task::is_done)

@@ -23,19 +23,19 @@ pub(crate) struct Row {
 #[derive(Default)]
 pub(crate) struct Rows {
     rows: Vec<Row>,
-    /// Of each row at the same place; those beyond have no meaning.
+    /// The series of the row at the same index; beyond the rows they have no meaning.
     series: Vec<Series>,
 }
 
 impl Rows {
-    /// Room for so many rows.
+    /// With room for `rows`.
     pub fn with_capacity(rows: usize) -> Self {
         let mut all = Self::default();
         all.reserve(rows);
         all
     }
 
-    /// Makes room for so many rows altogether, if there is less.
+    /// Makes room for `rows` in total, if there is less.
     pub fn reserve(&mut self, rows: usize) {
         self.rows.reserve(rows.saturating_sub(self.rows.len()));
         if self.series.len() < rows {

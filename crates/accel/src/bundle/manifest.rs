@@ -103,7 +103,7 @@ pub(crate) struct Manifest {
     pub k: usize,
     /// One of [`UNITS`].
     pub unit: String,
-    /// Of [`FEATURES`], in the order of the channels.
+    /// Names from [`FEATURES`], in the order of the channels.
     pub features: Vec<String>,
     pub precision: String,
     /// 0 to 1.
@@ -111,7 +111,7 @@ pub(crate) struct Manifest {
     pub midstream: bool,
     /// At least one, rising; the last has `k` elements.
     pub depths: Vec<Depth>,
-    /// Of [`CONTEXT`], in the order of the second input's columns.
+    /// Names from [`CONTEXT`], in the order of the second input's columns.
     pub context: Vec<String>,
     pub input_name: String,
     /// Given if `context` names anything.
@@ -119,7 +119,7 @@ pub(crate) struct Manifest {
     pub output_name: String,
     /// Without "unknown".
     pub labels: Vec<LabelInfo>,
-    /// The model has a last output column "unknown", after those of the labels.
+    /// The model has a last output column "unknown", after the labels.
     pub has_unknown: bool,
     pub ports: Vec<PortLabel>,
     /// None if hosts are not named.

@@ -23,7 +23,7 @@ pub enum SessionError {
         /// Message of the runtime.
         cause: String,
     },
-    /// The model's inputs or outputs are not those of the manifest.
+    /// The model's inputs or outputs differ from the manifest.
     #[error(
         "{model}: {what} {found}, but model.toml asks for {expected}; the two do not belong together"
     )]

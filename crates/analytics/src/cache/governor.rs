@@ -6,7 +6,7 @@
 //! look-ups:
 //!
 //! ```text
-//!           a window costs more than it saves            so many series have passed by
+//!           a window costs more than it saves            enough series passed by      
 //!     On ─────────────────────────────────────► Off ─────────────────────────────────► Trial
 //!      ▲                                         ▲                                    │  │
 //!      │                                         └─────── not worth a quarter more ───┘  │
@@ -36,7 +36,7 @@ const DEVICE_WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     On,
-    /// So many series more pass by.
+    /// Series that still pass by before the trial.
     Off(u64),
     Trial,
 }
@@ -64,7 +64,7 @@ pub(crate) struct CacheGovernor {
 }
 
 impl CacheGovernor {
-    /// For a cache of so many entries, empty.
+    /// For an empty cache with room for `entries`.
     pub fn new(entries: usize) -> Self {
         Self {
             state: State::On,
@@ -82,7 +82,7 @@ impl CacheGovernor {
         !matches!(self.state, State::Off(_))
     }
 
-    /// A batch of so many series took the device so long.
+    /// A batch of `series` took the device `device_ns`.
     pub fn inferred(&mut self, series: usize, device_ns: u64) {
         let each_ns = device_ns as f64 / series.max(1) as f64;
         let mean_ns = self.device_ns.get_or_insert(each_ns);
@@ -106,7 +106,7 @@ impl CacheGovernor {
         }
     }
 
-    /// Series were looked up, and so many hits spared the device one.
+    /// Series were looked up, and `spared` of them need no device.
     pub fn looked_up(&mut self, series: u64, spared: u64, cost_ns: u64) -> Option<Transition> {
         self.lookups += series;
         self.spared += spared;

@@ -3,9 +3,9 @@
 use accel::{Profile, Sizes};
 use std::time::Duration;
 
-/// So many tasks at most: a set of them is a `u64`.
+/// The most tasks: a set of them is a `u64`.
 pub const TASKS_MAX: usize = 64;
-/// So many paths at most, so that a step takes less than a millisecond.
+/// The most paths; with these a step takes less than a millisecond.
 pub const PATHS_MAX: usize = 64;
 
 /// What a task with the policy `slo` is to keep to.
@@ -91,7 +91,7 @@ pub enum GraphError {
 /// A chain of tasks from a source to one with a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
-    /// The tasks, source first. The goal is that of the last one.
+    /// The tasks, source first. The last one has the goal.
     pub tasks: Vec<usize>,
     /// The goal of the whole path.
     pub goal: Goal,

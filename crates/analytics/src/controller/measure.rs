@@ -29,8 +29,8 @@ pub struct PathMeasure {
     pub p99_us: f64,
     /// Labels.
     pub labels: u64,
-    /// Of those later than D.
+    /// Labels later than D.
     pub late: u64,
-    /// Of those later than D(1 − δ).
+    /// Labels later than D(1 − δ).
     pub near: u64,
 }

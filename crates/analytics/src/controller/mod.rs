@@ -47,7 +47,7 @@
 //! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small
 //!   batch after the other. Until that is over the largest batches go, whatever the age, and no
 //!   budget is cut. A task with the policy `none` fires whenever a device is idle and may keep it
-//!   busy for ever; it counts with what it needs.
+//!   busy without end; it counts with what it needs.
 //!
 //! What a plan may be off: delays are added as if all stages of a path were slow for the same
 //! series, b/r̃ is too long where series come in bursts, as from a task before, and series that
@@ -81,9 +81,9 @@ use std::time::Duration;
 pub const PERIOD: Duration = Duration::from_millis(100);
 /// How many labels a path needs to be judged, because fewer have no 99th percentile.
 const LABELS_MIN: u64 = 100;
-/// After so many periods it is judged anyway.
+/// Periods after which it is judged in any case.
 const PERIODS_MAX: u32 = 10;
-/// One label in so many may be late.
+/// One label in this many may be late.
 const LATE_ONE_IN: u64 = 100;
 /// Steps from nothing to the whole budget of a path.
 const BUDGET_STEPS: f64 = 32.0;

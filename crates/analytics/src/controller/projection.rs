@@ -47,9 +47,9 @@ pub(super) struct Projection {
     is_free: Vec<bool>,
     direction: Vec<f64>,
     tight: Vec<usize>,
-    /// Of the tight paths, by their places, those that are not released.
+    /// Indices of the tight paths that are not released.
     held: Vec<usize>,
-    /// Of the held paths.
+    /// By held path.
     multipliers: Vec<f64>,
     /// M·S·Mᵀ and −M·S·g of the tight paths.
     products: Square,

@@ -28,7 +28,7 @@ pub(super) mod histograms {
     }
 }
 
-/// Devices are not added: those of another manager come behind.
+/// Devices are not added: another manager's devices are appended.
 pub(super) mod devices {
     use crate::DeviceCounters;
     use cring::Counter;
@@ -50,7 +50,7 @@ pub(super) mod devices {
     }
 }
 
-/// Of several times the longest.
+/// The longest of several times.
 pub(super) mod longest {
     use cring::Counter;
     use std::time::Duration;

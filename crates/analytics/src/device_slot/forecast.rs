@@ -37,7 +37,7 @@ const DRIFT: f64 = 0.25;
 const DRIFT_OVER: f64 = 0.15;
 /// So long a drift must last. A neighbour on the core, or a burst, is gone by then.
 const DRIFT_NS: u64 = 5_000_000_000;
-/// So many batches must have shown it, for a device that hardly works shows nothing.
+/// Minimum batches before drift counts; an idle device proves nothing.
 const DRIFT_BATCHES: u32 = 32;
 
 /// The profile of one device, as its task has it.
@@ -138,7 +138,7 @@ impl Forecast {
         self.fitted
     }
 
-    /// A batch of so many rows took so long, and came back at this time.
+    /// A batch of `rows` came back at `now_ns`, after the given time.
     pub fn observe(&mut self, rows: usize, took: Duration, now_ns: u64) {
         self.fit(rows, took);
         self.look_for_drift(now_ns);
@@ -211,7 +211,7 @@ mod tests {
         t1_us: 2.0,
     };
 
-    /// What is expected after so many batches of these sizes, on a device that is so.
+    /// The expectation after batches of these sizes on such a device.
     fn after(batches: usize, sizes: &[usize], t0_us: f64, t1_us: f64) -> Profile {
         let mut forecast = Forecast::new(PROFILE);
         for rows in sizes.iter().cycle().take(batches) {

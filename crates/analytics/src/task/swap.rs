@@ -3,10 +3,10 @@
 //! commit each device is replaced as soon as it is between two batches.
 //!
 //! ```text
-//!   prepare ──► commit ──► device by device, when its batch has come back ──► all are replaced ──► take_retired
-//!      │           │                   (a hung one at once)                       (counted)      (dropped elsewhere)
-//!      │           └─ settings hold, answers in the cache are stale from here on
-//!      └─► abort: another task has refused
+//! prepare ─► commit ─► each device, when its batch has come back ─► all replaced ─► take_retired
+//!     │         │                 (a hung one at once)               (counted)  (drop elsewhere)
+//!     │         └─ settings hold, answers in the cache are stale from here on
+//!     └─► abort: another task has refused
 //! ```
 //!
 //! What always holds: a batch runs on the device that it was gathered for. A label carries the
