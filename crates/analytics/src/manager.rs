@@ -196,9 +196,8 @@ impl Manager {
     }
 
     /// Time until the next batch is due; the caller may sleep that long. Zero while a batch is on
-    /// its way through a device. While anything is undecided the caller sleeps whatever comes, so it
-    /// is never longer than the least patient task lets new series lie, even if only the series of
-    /// a patient one wait.
+    /// its way through a device. New series do not wake a caller while anything is undecided, so it
+    /// is never longer than the least patient task lets new series lie.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
