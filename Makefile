@@ -120,6 +120,7 @@ lint: ## format, clippy and docs, warnings as errors; dead links; dependencies w
 	@scripts/check-links
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo check --locked -p fenxi --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	@if command -v cargo-deny >/dev/null; then cargo deny --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
 

@@ -208,6 +208,23 @@ fn product_lines(path: &Path) -> Vec<String> {
     lines
 }
 
+/// A new device is a file in `accel` and a line in its list. `cpu` alone is a default elsewhere.
+#[test]
+fn only_accel_names_a_device() {
+    let names = accel::PROVIDERS.iter().filter(|name| **name != "cpu");
+    let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+    for krate in crates().iter().filter(|name| *name != "accel") {
+        let mut files = Vec::new();
+        sources(&folder(krate).join("src"), &mut files);
+        for file in files {
+            for line in product_lines(&file) {
+                let named = names.iter().find(|name| line.contains(*name));
+                assert!(named.is_none(), "{}: {line}", file.display());
+            }
+        }
+    }
+}
+
 #[test]
 fn no_crate_has_more_than_a_third_of_the_lines() {
     let sizes = crates().into_iter().map(|name| {

@@ -1,12 +1,13 @@
 //! A model bundle: a folder with `model.toml`, the model, and golden inputs and outputs.
 //!
-//! Opening a bundle reads every file, checks the model's hash, and checks all numbers against each other. It needs no
-//! ONNX Runtime; the device that takes the bundle checks whether the model's own input and output agree with the
-//! manifest.
+//! Opening a bundle reads every file, checks the model's hash, and checks all numbers against each
+//! other. It needs no ONNX Runtime; the device that takes the bundle checks whether the model's own
+//! input and output agree with the manifest.
 //!
-//! A bundle may come from an untrusted place. So every read is bounded, and the model's file must be in the folder.
-//! What runs is what was hashed: [`Bundle::read_model`] hashes the bytes again when it hands them to a device, and a
-//! model that keeps data in other files is refused ([`external`]).
+//! A bundle may come from an untrusted place. So every read is bounded, and the model's file must
+//! be in the folder. What runs is what was hashed: [`Bundle::read_model`] hashes the bytes again
+//! when it hands them to a device, and a model that keeps data in other files is refused
+//! ([`external`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,10 +71,12 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Reads the model and hashes it again, so that a file that was replaced after [`Bundle::open`] is refused.
+    /// Reads the model and hashes it again, so that a file that was replaced after [`Bundle::open`]
+    /// is refused.
     ///
     /// # Errors
-    /// The file cannot be read, its hash is not the one in the manifest, or parts of the model are in other files.
+    /// The file cannot be read, its hash is not the one in the manifest, or parts of the model are
+    /// in other files.
     pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
         let path = self.model_path();
         let bytes = read(&path, MODEL_BYTES_MAX)?;
@@ -132,13 +135,14 @@ impl Bundle {
         self.manifest.features.len()
     }
 
-    /// Which packets of a flow are the elements of its series, one of [`UNITS`]: "packet" for all of them, "data" for those
-    /// with layer-4 payload.
+    /// Which packets of a flow are the elements of its series, one of [`UNITS`]: "packet" for all
+    /// of them, "data" for those with layer-4 payload.
     pub fn unit(&self) -> &str {
         &self.manifest.unit
     }
 
-    /// The features by name, in the order of the channels; all are of [`FEATURES`], and none occurs twice.
+    /// The features by name, in the order of the channels; all are of [`FEATURES`], and none occurs
+    /// twice.
     pub fn features(&self) -> &[String] {
         &self.manifest.features
     }
@@ -148,8 +152,8 @@ impl Bundle {
         &self.manifest.precision
     }
 
-    /// The labels, in the order of the output columns. If the model has a column "unknown", it is the one after those of
-    /// the labels, and not among them.
+    /// The labels, in the order of the output columns. If the model has a column "unknown", it is
+    /// the one after those of the labels, and not among them.
     pub fn labels(&self) -> &[LabelInfo] {
         &self.manifest.labels
     }
@@ -159,20 +163,21 @@ impl Bundle {
         self.manifest.min_confidence
     }
 
-    /// Whether the model was trained on TCP flows that begin mid-stream. If it was not, such flows get no label.
+    /// Whether the model was trained on TCP flows that begin mid-stream. If it was not, such flows
+    /// get no label.
     pub fn midstream(&self) -> bool {
         self.manifest.midstream
     }
 
-    /// When the model may be asked: after these numbers of elements, rising. There is at least one, and unless
-    /// they were limited ([`Bundle::at_depths`]), the last is [`Bundle::k`]. A bundle that names none has only that one, at
-    /// which every answer is sure.
+    /// When the model may be asked: after these numbers of elements, rising. There is at least one,
+    /// and unless they were limited ([`Bundle::at_depths`]), the last is [`Bundle::k`]. A bundle
+    /// that names none has only that one, at which every answer is sure.
     pub fn depths(&self) -> &[Depth] {
         &self.manifest.depths
     }
 
-    /// This bundle, with the model asked at these of its depths only; at all of them if none is named. What comes after the
-    /// last of them is not looked at.
+    /// This bundle, with the model asked at these of its depths only; at all of them if none is
+    /// named. What comes after the last of them is not looked at.
     ///
     /// # Errors
     /// One is no depth of the bundle.
@@ -194,19 +199,21 @@ impl Bundle {
         }
     }
 
-    /// The numbers of a flow as a whole that the model reads besides the series, in the order of the second input's
-    /// columns; all are of [`CONTEXT`], and none occurs twice. Empty for a model that reads series only.
+    /// The numbers of a flow as a whole that the model reads besides the series, in the order of
+    /// the second input's columns; all are of [`CONTEXT`], and none occurs twice. Empty for a model
+    /// that reads series only.
     pub fn context(&self) -> &[String] {
         &self.manifest.context
     }
 
-    /// What flows to some ports are: from their first packet on ([`Bundle::is_ports_first`]), or where the model has no sure answer.
-    /// No protocol and port occur twice.
+    /// What flows to some ports are: from their first packet on ([`Bundle::is_ports_first`]), or
+    /// where the model has no sure answer. No protocol and port occur twice.
     pub fn ports(&self) -> &[PortLabel] {
         &self.manifest.ports
     }
 
-    /// Whether ports name flows with their first packets, and answers may contradict them ([`Depth::contradiction`]).
+    /// Whether ports name flows with their first packets, and answers may contradict them
+    /// ([`Depth::contradiction`]).
     pub fn is_ports_first(&self) -> bool {
         self.depths()
             .iter()
@@ -219,7 +226,8 @@ impl Bundle {
         ports.find(|it| (it.protocol, it.port) == (protocol, port))
     }
 
-    /// How hosts are named by the labels of their first flows; none if the bundle does not ask for that.
+    /// How hosts are named by the labels of their first flows; none if the bundle does not ask for
+    /// that.
     pub fn hosts(&self) -> Option<&HostLabels> {
         self.manifest.hosts.as_ref()
     }

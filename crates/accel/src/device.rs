@@ -1,9 +1,10 @@
 //! The interface of an accelerator.
 //!
-//! A batch goes through these steps: while the device [is idle](Device::is_idle), the caller fills [`Device::input`],
-//! and [`Device::context`] if the model has one, and calls [`Device::submit`], then [`Device::poll`] until it returns the
-//! results, after which the device is idle again. The input buffer belongs to the device, so a series is copied only once, from its ring slot into the model's
-//! input.
+//! A batch goes through these steps: while the device [is idle](Device::is_idle), the caller fills
+//! [`Device::input`], and [`Device::context`] if the model has one, and calls [`Device::submit`],
+//! then [`Device::poll`] until it returns the results, after which the device is idle again. The
+//! input buffer belongs to the device, so a series is copied only once, from its ring slot into the
+//! model's input.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -24,7 +25,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Floats in one row of series, the first input: the K values of the first channel, then those of the next.
+    /// Floats in one row of series, the first input: the K values of the first channel, then those
+    /// of the next.
     pub fn row_len(&self) -> usize {
         self.channels * self.k
     }
@@ -77,14 +79,16 @@ impl fmt::Display for Sizes {
 /// The result for one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Classification {
-    /// Index into the bundle's labels. The number of labels means "unknown": the confidence was below the
-    /// [threshold](crate::Thresholds) of the class, or the model's own column "unknown" was the likeliest.
+    /// Index into the bundle's labels. The number of labels means "unknown": the confidence was
+    /// below the [threshold](crate::Thresholds) of the class, or the model's own column "unknown"
+    /// was the likeliest.
     pub class: u16,
     /// Probability of the most likely class, 0 to 1, also for "unknown".
     pub confidence: f32,
 }
 
-/// Whether a model's output is a probability. A softmax may round to slightly above 1. NaN is in no range.
+/// Whether a model's output is a probability. A softmax may round to slightly above 1. NaN is in no
+/// range.
 pub(crate) fn is_probability(value: f32) -> bool {
     (0.0..=1.001).contains(&value)
 }
@@ -100,23 +104,24 @@ pub trait Device: Send {
     /// The batch sizes that the device takes. They never change.
     fn sizes(&self) -> &Sizes;
 
-    /// Sets the longest time a batch may take from now on. It takes effect where the device can be stopped: see
-    /// [`crate::onnx::stop_late_runs`].
+    /// Sets the longest time a batch may take from now on. It takes effect where the device can be
+    /// stopped: see [`crate::onnx::stop_late_runs`].
     fn limit_runs(&mut self, _limit: Duration) {}
 
-    /// False between a successful [`Device::submit`] and the [`Device::poll`] that returns its results.
+    /// False between a successful [`Device::submit`] and the [`Device::poll`] that returns its
+    /// results.
     fn is_idle(&self) -> bool;
 
-    /// The input of the next batch, `rows` × channels × K floats, to be filled by the caller: row after row, and within
-    /// a row channel after channel. It still holds the values of earlier batches, so the caller writes every element
-    /// and pads with 0.
+    /// The input of the next batch, `rows` × channels × K floats, to be filled by the caller: row
+    /// after row, and within a row channel after channel. It still holds the values of earlier
+    /// batches, so the caller writes every element and pads with 0.
     ///
     /// # Panics
     /// `rows` is above the largest size, which is a bug in the caller.
     fn input(&mut self, rows: usize) -> &mut [f32];
 
-    /// The context of the next batch, `rows` × [`Shape::context`] floats, to be filled by the caller, row after row, as
-    /// [`Device::input`] is. Empty for a model without context.
+    /// The context of the next batch, `rows` × [`Shape::context`] floats, to be filled by the
+    /// caller, row after row, as [`Device::input`] is. Empty for a model without context.
     ///
     /// # Panics
     /// As [`Device::input`].
@@ -124,23 +129,26 @@ pub trait Device: Send {
         &mut []
     }
 
-    /// Starts the first `rows` rows of the input. A device without a thread of its own runs the batch inside this call.
+    /// Starts the first `rows` rows of the input. A device without a thread of its own runs the
+    /// batch inside this call.
     ///
     /// # Errors
-    /// The device is busy or does not take this size. If the run itself fails, [`Device::poll`] returns the error.
+    /// The device is busy or does not take this size. If the run itself fails, [`Device::poll`]
+    /// returns the error.
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError>;
 
-    /// The results of the batch in flight, one per submitted row and in their order, or none while it is not ready or
-    /// nothing was submitted. Never blocks.
+    /// The results of the batch in flight, one per submitted row and in their order, or none while
+    /// it is not ready or nothing was submitted. Never blocks.
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>>;
 
-    /// When the batch in flight will be ready, if the device knows. Callers may sleep until then instead of polling.
+    /// When the batch in flight will be ready, if the device knows. Callers may sleep until then
+    /// instead of polling.
     fn ready_at(&self) -> Option<Instant> {
         None
     }
 
-    /// The model's outputs for the results that were polled last, rows × classes; empty for a device that computes
-    /// none.
+    /// The model's outputs for the results that were polled last, rows × classes; empty for a
+    /// device that computes none.
     fn probabilities(&self) -> &[f32] {
         &[]
     }

@@ -37,7 +37,8 @@ pub(crate) enum Fault {
 /// | `slow=F` | every run takes F times as long |
 /// | `until=N` | runs after the N-th are sound |
 ///
-/// A part may occur several times. If several failures apply to one run, the first in the list counts.
+/// A part may occur several times. If several failures apply to one run, the first in the list
+/// counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     list: Vec<Fault>,

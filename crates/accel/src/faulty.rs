@@ -1,9 +1,10 @@
-//! Fault injection: a device that wraps another and fails on purpose, for tests and for trying out how failures are
-//! handled.
+//! Fault injection: a device that wraps another and fails on purpose, for tests and for trying out
+//! how failures are handled.
 //!
-//! [`Faults`] say what fails and when. They count runs, which are accepted batches, from 1. The errors are those of a
-//! real device, so that code that handles them cannot see a difference. A run that fails at once does not reach the
-//! inner device; for all others the inner device runs the batch, and its results are delayed or replaced.
+//! [`Faults`] say what fails and when. They count runs, which are accepted batches, from 1. The
+//! errors are those of a real device, so that code that handles them cannot see a difference. A run
+//! that fails at once does not reach the inner device; for all others the inner device runs the
+//! batch, and its results are delayed or replaced.
 
 use std::time::{Duration, Instant};
 
@@ -163,7 +164,8 @@ impl Device for FaultyDevice {
             started,
             answer: failure.map(|error| (started, Err(error))),
         });
-        // A device without a thread has run the batch by now. The run ends here, not at the next poll.
+        // A device without a thread has run the batch by now. The run ends here, not at the next
+        // poll.
         self.collect();
         Ok(())
     }

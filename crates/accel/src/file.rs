@@ -1,8 +1,8 @@
 //! Reads small files from untrusted places: a model bundle, a configuration, a device profile.
 //!
-//! A path may lead to a device that never ends (`/dev/zero`), to a FIFO without a writer, or to a file of many
-//! gigabytes. So only regular files are read, the size is checked before memory is allocated, and neither open nor read
-//! can block.
+//! A path may lead to a device that never ends (`/dev/zero`), to a FIFO without a writer, or to a
+//! file of many gigabytes. So only regular files are read, the size is checked before memory is
+//! allocated, and neither open nor read can block.
 
 use std::fs::{File, FileType};
 use std::io::{self, Read};
@@ -12,7 +12,8 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
-/// Why a file was not read. The message does not name the file, because the caller knows what the file is for.
+/// Why a file was not read. The message does not name the file, because the caller knows what the
+/// file is for.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The system call failed, for example because there is no such file.
@@ -43,9 +44,9 @@ impl ReadError {
 /// # Errors
 /// The file cannot be opened or read, is not a regular file, or is larger than `limit`.
 pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
-    // Opening a device can have side effects (a watchdog starts, a tape rewinds), so the type is checked before. The
-    // check of the open file below decides, because the path may lead to another file by then; that is also why the
-    // open must not block.
+    // Opening a device can have side effects (a watchdog starts, a tape rewinds), so the type is
+    // checked before. The check of the open file below decides, because the path may lead to
+    // another file by then; that is also why the open must not block.
     check_type(std::fs::metadata(path)?.file_type())?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
@@ -54,8 +55,8 @@ pub fn read_regular(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     if metadata.len() > limit {
         return Err(ReadError::TooLarge { limit });
     }
-    // The length is only a hint: files of procfs report none, and a file may grow while it is read. Reading one byte
-    // more than the limit shows whether the file is too large.
+    // The length is only a hint: files of procfs report none, and a file may grow while it is read.
+    // Reading one byte more than the limit shows whether the file is too large.
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > limit {

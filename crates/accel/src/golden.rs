@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use crate::bundle::Bundle;
 use crate::device::{Device, DeviceError};
 
-/// The largest difference between a probability and its golden value that counts as agreement, for a bundle of this
-/// precision. Runtimes and processors differ by about 1e-6 at fp32; a wrong weight, feature order or normalisation
-/// shows at 1e-2 and above. With int8 each provider rounds in different places: measured against the golden outputs of
-/// ONNX Runtime's CPU kernels, OpenVINO differs by 3e-4 and the x86 stand-in for Qualcomm's NPU by 0.026.
+/// The largest difference between a probability and its golden value that counts as agreement, for
+/// a bundle of this precision. Runtimes and processors differ by about 1e-6 at fp32; a wrong
+/// weight, feature order or normalisation shows at 1e-2 and above. With int8 each provider rounds
+/// in different places: measured against the golden outputs of ONNX Runtime's CPU kernels, OpenVINO
+/// differs by 3e-4 and the x86 stand-in for Qualcomm's NPU by 0.026.
 pub fn golden_tolerance(precision: &str) -> f32 {
     match precision {
         "int8" => 0.05,
@@ -35,15 +36,16 @@ pub struct GoldenReport {
 }
 
 impl GoldenReport {
-    /// Whether all outputs are within the tolerance. A sample may still have another most likely class, but only if the
-    /// golden outputs of the two classes differ by less than twice the tolerance.
+    /// Whether all outputs are within the tolerance. A sample may still have another most likely
+    /// class, but only if the golden outputs of the two classes differ by less than twice the
+    /// tolerance.
     pub fn agrees(&self) -> bool {
         self.max_abs_difference <= self.tolerance
     }
 }
 
-/// Runs the golden inputs on `device` and compares the outputs. The device must be idle and have been made for this
-/// bundle.
+/// Runs the golden inputs on `device` and compares the outputs. The device must be idle and have
+/// been made for this bundle.
 ///
 /// # Errors
 /// The device fails, takes too long, or computes no probabilities.

@@ -1,11 +1,12 @@
 //! How long a device takes for a batch: measuring, fitting, storing, and recommending batch sizes.
 //!
-//! [`measure()`] times a device at several batch sizes. [`Measured::fit`] reduces the times to the two numbers of a
-//! [`Profile`], a cost per batch and a cost per row. That is the service-time model of Batchy (§2), which found that a
-//! line explains above 96 % of the variance; [`Measured::r_squared`] says how much it explains here. [`Measured::recommend`]
-//! says which batch sizes to use. A [`ProfileFile`] stores all of it together with the model, device and library that were
-//! measured, and a [`ProfileFolder`] keeps such files from one start to the next. [`measure_quickly()`] is for starts that
-//! find none.
+//! [`measure()`] times a device at several batch sizes. [`Measured::fit`] reduces the times to the
+//! two numbers of a [`Profile`], a cost per batch and a cost per row. That is the service-time
+//! model of Batchy (§2), which found that a line explains above 96 % of the variance;
+//! [`Measured::r_squared`] says how much it explains here. [`Measured::recommend`] says which batch
+//! sizes to use. A [`ProfileFile`] stores all of it together with the model, device and library
+//! that were measured, and a [`ProfileFolder`] keeps such files from one start to the next.
+//! [`measure_quickly()`] is for starts that find none.
 
 mod file;
 mod folder;
@@ -25,7 +26,7 @@ use std::time::Duration;
 pub const R_SQUARED_MIN: f64 = 0.96;
 
 /// How long a batch takes: T₀ + T₁·b.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Profile {
     /// Time per batch, in µs.
     pub t0_us: f64,
@@ -40,8 +41,9 @@ impl Profile {
         Duration::from_nanos(ns as u64)
     }
 
-    /// The batchiness β of Batchy (equation 1): what `rows` rows cost in one batch, as a share of what they cost in batches of
-    /// one. It is between 0 and 1, and the smaller it is, the more batches save; 1 where a batch costs nothing at all.
+    /// The batchiness β of Batchy (equation 1): what `rows` rows cost in one batch, as a share of
+    /// what they cost in batches of one. It is between 0 and 1, and the smaller it is, the more
+    /// batches save; 1 where a batch costs nothing at all.
     pub fn batchiness(&self, rows: usize) -> f64 {
         let rows = rows.max(1) as f64;
         let alone = rows * (self.t0_us + self.t1_us);

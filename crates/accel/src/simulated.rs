@@ -1,16 +1,36 @@
 //! The device `simulated`: takes the time that a profile says and runs no model.
 //!
-//! It serves tests and experiments on batching and scheduling, where a real accelerator's time matters and its results
-//! do not. Its results are **not a classification of anything**: they are a fixed function of the row and its context, so
-//! that they are the same in every batch and on every machine, and a row that was swapped, padded or lost is noticed.
+//! It serves tests and experiments on batching and scheduling, where a real accelerator's time
+//! matters and its results do not. Its results are **not a classification of anything**: they are a
+//! fixed function of the row and its context, so that they are the same in every batch and on every
+//! machine, and a row that was swapped, padded or lost is noticed.
 
 use std::time::Instant;
 
+use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
 use crate::profile::Profile;
+use crate::provider::{DeviceSpec, OpenError, Provider};
 
 /// What [`Device::effective`] says, whatever name the configuration gives it.
 const KIND: &str = "simulated";
+
+/// A latency profile without a model.
+pub(crate) const SIMULATED: Provider = Provider {
+    name: KIND,
+    computes: false,
+    is_cpu: false,
+    needs_fixed_sizes: false,
+    needs_library: false,
+    needs_plugin: false,
+    open,
+    probe: None,
+};
+
+fn open(spec: &DeviceSpec, bundle: &Bundle) -> Result<Box<dyn Device>, OpenError> {
+    let device = SimulatedDevice::new(spec.simulated, spec.sizes.clone(), bundle.shape());
+    Ok(Box::new(device.with_name(&spec.name)))
+}
 
 /// A device that runs no model.
 pub struct SimulatedDevice {
@@ -110,8 +130,8 @@ impl Device for SimulatedDevice {
     }
 }
 
-/// Sum of position × |number| over the row and then its context, modulo the number of classes. The position makes a
-/// changed order visible.
+/// Sum of position × |number| over the row and then its context, modulo the number of classes. The
+/// position makes a changed order visible.
 fn class(row: &[f32], context: &[f32], classes: usize) -> u16 {
     let sum: u64 = row
         .iter()

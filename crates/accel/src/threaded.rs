@@ -1,17 +1,20 @@
-//! Runs a device on its own thread, for devices that do their work inside [`Device::submit`], so that the caller can do
-//! other work meanwhile.
+//! Runs a device on its own thread, for devices that do their work inside [`Device::submit`], so
+//! that the caller can do other work meanwhile.
 //!
-//! The inner device itself is moved: submit sends it to the thread together with its filled input buffer, and the poll
-//! that finds the batch done takes it back. So nothing is shared and no input is copied; only the results, 8 bytes per
-//! row, are copied. Both directions are channels of capacity 1. They are never full, because there is one device, so
-//! submit and poll neither wait nor allocate. Waking the thread, if it sleeps, costs submit one system call.
+//! The inner device itself is moved: submit sends it to the thread together with its filled input
+//! buffer, and the poll that finds the batch done takes it back. So nothing is shared and no input
+//! is copied; only the results, 8 bytes per row, are copied. Both directions are channels of
+//! capacity 1. They are never full, because there is one device, so submit and poll neither wait
+//! nor allocate. Waking the thread, if it sleeps, costs submit one system call.
 //!
-//! Measured on two cores of a virtual AMD EPYC, from submit to the poll that has the results, without the batch itself:
-//! 1 µs when batches follow each other, 8 µs when the thread was asleep; submit alone takes 0.1 and 2.2 µs.
+//! Measured on two cores of a virtual AMD EPYC, from submit to the poll that has the results,
+//! without the batch itself: 1 µs when batches follow each other, 8 µs when the thread was asleep;
+//! submit alone takes 0.1 and 2.2 µs.
 //!
-//! A device that hangs keeps the batch in flight until the owner gives up on it. Dropping the handle does not wait for
-//! it: the thread is abandoned, and ends and drops the device if the device ever returns. A device that panics is gone
-//! for good; its memory is kept, so that the owner may still call it.
+//! A device that hangs keeps the batch in flight until the owner gives up on it. Dropping the
+//! handle does not wait for it: the thread is abandoned, and ends and drops the device if the
+//! device ever returns. A device that panics is gone for good; its memory is kept, so that the
+//! owner may still call it.
 
 use std::any::Any;
 use std::io;
@@ -24,10 +27,12 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 
 use crate::device::{Classification, Device, DeviceError, Sizes};
 
-/// How much longer than requested a sleep lasts: the timer slack that Linux gives a thread, 50 µs by default.
+/// How much longer than requested a sleep lasts: the timer slack that Linux gives a thread, 50 µs
+/// by default.
 const SLEEP_SLACK: Duration = Duration::from_micros(50);
 
-/// Pause between two polls of a device that cannot say when it will be ready; about 70 µs with the slack.
+/// Pause between two polls of a device that cannot say when it will be ready; about 70 µs with the
+/// slack.
 const POLL_PAUSE: Duration = Duration::from_micros(20);
 
 /// The longest sleep. It bounds how long an abandoned thread lives after its handle was dropped.
@@ -55,7 +60,8 @@ pub struct ThreadedDevice {
 }
 
 impl ThreadedDevice {
-    /// Starts the thread. The thread first calls `start` with the device's name, for example to pin itself to a core.
+    /// Starts the thread. The thread first calls `start` with the device's name, for example to pin
+    /// itself to a core.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -129,8 +135,8 @@ impl Device for ThreadedDevice {
     /// The inner device's own memory.
     ///
     /// # Panics
-    /// The device is not idle, so that its memory is with the thread, or `rows` is above the largest size. Both are
-    /// bugs in the caller.
+    /// The device is not idle, so that its memory is with the thread, or `rows` is above the
+    /// largest size. Both are bugs in the caller.
     fn input(&mut self, rows: usize) -> &mut [f32] {
         self.inner("input").input(rows)
     }
@@ -227,8 +233,8 @@ fn run(batch: &mut Batch, batches: &Receiver<Batch>) -> Result<(), DeviceError> 
     }
 }
 
-/// Sleeps until about the next time that a poll makes sense. The last 50 µs are spent polling, because no sleep is that
-/// exact.
+/// Sleeps until about the next time that a poll makes sense. The last 50 µs are spent polling,
+/// because no sleep is that exact.
 fn pause(ready_at: Option<Instant>) {
     let Some(ready_at) = ready_at else {
         return thread::sleep(POLL_PAUSE);

@@ -4,10 +4,12 @@ use crate::bundle::Bundle;
 use crate::device::{Classification, DeviceError, is_probability};
 use crate::golden::argmax;
 
-/// The minimum confidence of each class, 0 to 1. A row whose most likely class is below its threshold is "unknown".
+/// The minimum confidence of each class, 0 to 1. A row whose most likely class is below its
+/// threshold is "unknown".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds {
-    /// One per output column: those of the labels, and 0 for the column "unknown" if the model has it.
+    /// One per output column: those of the labels, and 0 for the column "unknown" if the model has
+    /// it.
     least: Vec<f32>,
     labels: usize,
 }
@@ -50,12 +52,13 @@ impl Thresholds {
     }
 
     /// Whether there is a threshold for each label and output column of `bundle`.
-    pub(crate) fn fit(&self, bundle: &Bundle) -> bool {
+    pub fn fit(&self, bundle: &Bundle) -> bool {
         (self.labels, self.least.len()) == (bundle.labels().len(), bundle.shape().classes)
     }
 
-    /// Replaces `results` by one result per row of `probabilities`. Of equally likely classes the first is taken.
-    pub(crate) fn classify(
+    /// Replaces `results` by one result per row of `probabilities`. Of equally likely classes the
+    /// first is taken.
+    pub fn classify(
         &self,
         probabilities: &[f32],
         results: &mut Vec<Classification>,
@@ -71,7 +74,8 @@ impl Thresholds {
             }
             let best = argmax(outputs);
             let confidence = outputs[best].min(1.0);
-            // The column "unknown" is the one after the labels, so that its index is that class already.
+            // The column "unknown" is the one after the labels, so that its index is that class
+            // already.
             let class = if confidence < self.least[best] {
                 self.labels
             } else {

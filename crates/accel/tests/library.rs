@@ -1,6 +1,7 @@
-//! Files that are not the ONNX Runtime library. They have a test process of their own, because a process that has
-//! loaded the real library takes no other.
+//! Files that are not the ONNX Runtime library. They have a test process of their own, because a
+//! process that has loaded the real library takes no other.
 
+#![cfg(feature = "ort")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,7 +17,8 @@ use std::path::Path;
 use accel::onnx::{LibraryError, load};
 use common::compiled;
 
-/// Loads a file that is not ONNX Runtime. The message must be one line that names the file and the cure.
+/// Loads a file that is not ONNX Runtime. The message must be one line that names the file and the
+/// cure.
 fn refusal(path: &Path) -> LibraryError {
     let error = load(Some(path)).expect_err("the library is refused");
     let message = error.to_string();

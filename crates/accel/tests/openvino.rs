@@ -1,6 +1,7 @@
-//! The provider `openvino` on a CPU, for which its wheel has kernels. A process can load only one ONNX Runtime, so each
-//! library has a test binary of its own.
+//! The provider `openvino` on a CPU, for which its wheel has kernels. A process can load only one
+//! ONNX Runtime, so each library has a test binary of its own.
 
+#![cfg(feature = "ort")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,14 +11,14 @@
 #[path = "onnx/common.rs"]
 mod common;
 
-use accel::onnx::{DeviceSpec, OnnxDevice, Provider, providers};
-use accel::{Device, Sizes, check_golden};
+use accel::onnx::{OnnxDevice, providers};
+use accel::{Device, DeviceSpec, Sizes, check_golden};
 use common::{any, assert_has, library_with, mine, refused, shipped, with_context};
 
 #[test]
 fn the_shipped_bundle_agrees_with_its_golden_outputs() {
     let test = "openvino: the_shipped_bundle_agrees_with_its_golden_outputs";
-    let Some(library) = library_with(test, Provider::OpenVino) else {
+    let Some(library) = library_with(test, "openvino") else {
         return;
     };
     let bundle = shipped();
@@ -28,7 +29,7 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
     for sizes in [any(1), any(100), Sizes::Fixed(vec![1, 8, 64])] {
         let spec = DeviceSpec {
             options: vec![("device_type".to_owned(), "CPU".to_owned())],
-            ..mine(&bundle, Provider::OpenVino, sizes.clone())
+            ..mine(&bundle, "openvino", sizes.clone())
         };
         let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();
         assert_eq!(device.requested(), "mine");
@@ -44,14 +45,14 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
 #[test]
 fn a_model_with_context_agrees_with_its_golden_outputs() {
     let test = "openvino: a_model_with_context_agrees_with_its_golden_outputs";
-    let Some(library) = library_with(test, Provider::OpenVino) else {
+    let Some(library) = library_with(test, "openvino") else {
         return;
     };
     let bundle = with_context();
     for sizes in [any(100), Sizes::Fixed(vec![1, 8])] {
         let spec = DeviceSpec {
             options: vec![("device_type".to_owned(), "CPU".to_owned())],
-            ..mine(&bundle, Provider::OpenVino, sizes.clone())
+            ..mine(&bundle, "openvino", sizes.clone())
         };
         let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();
         let report = check_golden(&bundle, &mut device).unwrap();
@@ -62,7 +63,7 @@ fn a_model_with_context_agrees_with_its_golden_outputs() {
 #[test]
 fn the_reason_why_it_does_not_run_is_told() {
     let test = "openvino: the_reason_why_it_does_not_run_is_told";
-    let Some(library) = library_with(test, Provider::OpenVino) else {
+    let Some(library) = library_with(test, "openvino") else {
         return;
     };
     let bundle = shipped();
@@ -77,7 +78,7 @@ fn the_reason_why_it_does_not_run_is_told() {
     ] {
         let spec = DeviceSpec {
             options: vec![(key.to_owned(), value.to_owned())],
-            ..mine(&bundle, Provider::OpenVino, any(8))
+            ..mine(&bundle, "openvino", any(8))
         };
         assert_has(
             &refused(&library, &bundle, spec),

@@ -1,5 +1,7 @@
-//! The provider `qnn`, a plug-in, with the library for x86_64 that simulates the NPU: same results, slowly.
+//! The provider `qnn`, a plug-in, with the library for x86_64 that simulates the NPU: same results,
+//! slowly.
 
+#![cfg(feature = "ort")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,8 +15,8 @@ mod model;
 
 use std::path::PathBuf;
 
-use accel::onnx::{DeviceSpec, Library, OnnxDevice, Provider, plugin_devices};
-use accel::{Bundle, Device, Sizes, check_golden};
+use accel::onnx::{Library, OnnxDevice, plugin_devices};
+use accel::{Bundle, Device, DeviceSpec, Sizes, check_golden};
 use common::{assert_has, fetched, library, mine, refused, shipped};
 
 /// The plain library, and the folder of the plug-in.
@@ -29,7 +31,7 @@ fn spec(bundle: &Bundle, plugin: PathBuf, backend: PathBuf) -> DeviceSpec {
     DeviceSpec {
         options: vec![("backend_path".to_owned(), backend.display().to_string())],
         plugin: Some(plugin),
-        ..mine(bundle, Provider::Qnn, Sizes::Fixed(vec![8]))
+        ..mine(bundle, "qnn", Sizes::Fixed(vec![8]))
     }
 }
 

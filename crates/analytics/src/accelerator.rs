@@ -7,15 +7,18 @@ use std::time::Duration;
 
 /// A device, and what the manager must know of it beside what it can ask.
 pub struct Accelerator {
-    /// Where batches go. One that does its work inside [`Device::submit`] works on the manager's thread.
+    /// Where batches go. One that does its work inside [`Device::submit`] works on the manager's
+    /// thread.
     pub device: Box<dyn Device>,
-    /// How long a batch takes. [`Policy::Slo`] and [`Policy::OnOff`] need it, and [`Policy::CarryOver`] sends several batches in a row by
-    /// it.
+    /// How long a batch takes. [`Policy::Slo`] and [`Policy::OnOff`] need it, and
+    /// [`Policy::CarryOver`] sends several batches in a row by it.
     pub profile: Option<Profile>,
-    /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager waits for ever.
+    /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager
+    /// waits without end.
     pub deadline: Option<Duration>,
-    /// Devices of one lane work one after another: all that work on the manager's thread are on lane 0, and those that share
-    /// a thread have one of their own. Only tasks of the same manager have to know.
+    /// Devices of one lane work one after another: all that work on the manager's thread are on
+    /// lane 0, and those that share a thread have one of their own. Only tasks of the same manager
+    /// have to know.
     pub lane: u8,
 }
 
@@ -42,8 +45,8 @@ impl fmt::Debug for Accelerator {
 }
 
 impl Accelerator {
-    /// A device must have sizes in order and rows of K numbers for each channel, and a profile where the policy plans by
-    /// it.
+    /// A device must have sizes in order and rows of K numbers for each channel, and a profile
+    /// where the policy plans by it.
     pub(crate) fn check(
         &mut self,
         k: usize,
@@ -92,7 +95,8 @@ impl Accelerator {
     }
 }
 
-/// The profile that [`Policy::Slo`] plans by must be one: times that are finite, not negative, and not nothing.
+/// The profile that [`Policy::Slo`] plans by must be one: times that are finite, not negative, and
+/// not nothing.
 fn check_profile(device: String, profile: Option<Profile>) -> Result<(), ConfigError> {
     let Some(Profile { t0_us, t1_us }) = profile else {
         return Err(ConfigError::NoProfile { device });

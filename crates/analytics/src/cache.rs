@@ -1,21 +1,24 @@
-//! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model gave to one of
-//! them.
+//! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model
+//! gave to one of them.
 //!
-//! A key is the protocol, the task (a depth of it), the server's port if the model sees it, and of the first δ elements the
-//! directions and all features that the model sees. Where δ = K two series with the same key make the same model
-//! input, and a hit is as good as an inference; where δ < K it is an approximation, whose error the *audit* measures: a
-//! fixed share of the hits, spread evenly, is inferred as well, and the two classes are compared. An audit only looks
-//! on. Its result is not entered, so that what is measured does not depend on how much of it is measured.
+//! A key is the protocol, the task (a depth of it), the server's port if the model sees it, and of
+//! the first δ elements the directions and all features that the model sees. Where δ = K two series
+//! with the same key make the same model input, and a hit is as good as an inference; where δ < K
+//! it is an approximation, whose error the *audit* measures: a fixed share of the hits, spread
+//! evenly, is inferred as well, and the two classes are compared. An audit only looks on. Its
+//! result is not entered, so that what is measured does not depend on how much of it is measured.
 //!
-//! A series is looked up once, when it is first seen, and entered when its result comes. Two alike that are seen in
-//! between are both inferred: to make one wait for the other would cost more than it saves, and delay a label.
+//! A series is looked up once, when it is first seen, and entered when its result comes. Two alike
+//! that are seen in between are both inferred: to make one wait for the other would cost more than
+//! it saves, and delay a label.
 //!
-//! The least recently used entry makes room for a new one (crate `lru`). Its hash is seeded at random, so that a sender
-//! does not know beforehand which series collide. Keys have a fixed size: nothing is allocated but a new entry's node
-//! until the cache is full, and from then on nothing.
+//! The least recently used entry makes room for a new one (crate `lru`). Its hash is seeded at
+//! random, so that a sender does not know beforehand which series collide. Keys have a fixed size:
+//! nothing is allocated but a new entry's node until the cache is full, and from then on nothing.
 //!
-//! When the model is swapped its answers become stale at once, without a walk over them: each carries the number of
-//! the swap that its model came with, and one with another number than the cache's is not found.
+//! When the model is swapped its answers become stale at once, without a walk over them: each
+//! carries the number of the swap that its model came with, and one with another number than the
+//! cache's is not found.
 //!
 //! Whether all this pays is for [`governor`] to say.
 
@@ -76,7 +79,8 @@ impl Answer {
 
 /// What is the same in all series that share an answer. Beyond the prefix all is 0.
 ///
-/// Of fixed size, and hashed and compared as a whole, which takes less time than a part whose length is not known.
+/// Of fixed size, and hashed and compared as a whole, which takes less time than a part whose
+/// length is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     protocol: u8,

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, and far above the number of series that
-/// are worth remembering; more is taken for a slip of the keyboard.
+/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, and far above the
+/// number of series that are worth remembering; more is taken for a slip of the keyboard.
 pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
 
 /// K: elements in a series.
@@ -20,8 +20,8 @@ pub const SLO_DELTA: RangeInclusive<f64> = 0.0..=0.5;
 /// The share of the cache's hits that the model classifies as well.
 pub const AUDIT: RangeInclusive<f64> = 0.0..=1.0;
 
-/// 16-bit words of a series that a cache key has room for: δ elements of all features together. A length, a payload
-/// length and TCP flags take one each, an inter-arrival time two.
+/// 16-bit words of a series that a cache key has room for: δ elements of all features together. A
+/// length, a payload length and TCP flags take one each, an inter-arrival time two.
 pub const CACHE_KEY_WORDS_MAX: usize = 32;
 
 /// How one task of an analytics manager works.
@@ -29,16 +29,19 @@ pub const CACHE_KEY_WORDS_MAX: usize = 32;
 pub struct Config {
     /// Elements per series, as the model wants them: 1 to [`K_MAX`].
     pub k: usize,
-    /// What the model wants of each element, in the order of its input's channels: at least one, none twice.
+    /// What the model wants of each element, in the order of its input's channels: at least one,
+    /// none twice.
     pub features: Vec<Feature>,
-    /// What the model wants of each flow, in the order of its second input; empty where it has none.
+    /// What the model wants of each flow, in the order of its second input; empty where it has
+    /// none.
     pub context: Vec<Context>,
     /// When batches are fired.
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
-    /// One row of input, K numbers for each feature and then those of the context, on which the model is known to work,
-    /// such as a golden input: what a device that failed is probed with. Empty for zeros.
+    /// One row of input, K numbers for each feature and then those of the context, on which the
+    /// model is known to work, such as a golden input: what a device that failed is probed with.
+    /// Empty for zeros.
     pub probe: Vec<f32>,
     /// Number of the label word of its first depth, by which other tasks name it in `after`.
     pub word: u8,
@@ -51,12 +54,13 @@ pub struct Config {
 /// The prefix cache's settings. It is off when `prefix` or `entries` is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheConfig {
-    /// δ: how many elements of a series make the key, at most K, and at most [`CACHE_KEY_WORDS_MAX`] words. K itself
-    /// makes the cache exact.
+    /// δ: how many elements of a series make the key, at most K, and at most
+    /// [`CACHE_KEY_WORDS_MAX`] words. K itself makes the cache exact.
     pub prefix: usize,
     /// How many answers it remembers.
     pub entries: usize,
-    /// The share of hits, 0 to 1, that the model classifies as well, so that the cache's error is measured.
+    /// The share of hits, 0 to 1, that the model classifies as well, so that the cache's error is
+    /// measured.
     pub audit: f64,
 }
 
@@ -193,7 +197,7 @@ pub enum ConfigError {
         /// As configured.
         k: usize,
     },
-    /// The device's second input is not that of the task.
+    /// The device's second input does not fit the task.
     #[error(
         "device {device} wants {floats} numbers of context per flow, but the task has {context}: its model has another context"
     )]

@@ -1,4 +1,5 @@
-//! What an analytics manager counts. Each counter belongs to one thread, the manager's, and only grows.
+//! What an analytics manager counts. Each counter belongs to one thread, the manager's, and only
+//! grows.
 //!
 //! The fates of a series exclude each other, so they add up: see [`Counters::undecided`].
 
@@ -31,7 +32,8 @@ counters! {
         pub failed_no_other_device: u64,
         /// Series whose device failed, and the one after it as well.
         pub failed_after_retry: u64,
-        /// Series that were given to a second device because the first one failed. No fate: each meets its own later.
+        /// Series that were given to a second device because the first one failed. No fate: each
+        /// meets its own later.
         pub retried: u64,
         /// Labels, of those cached and inferred, that found their flow gone.
         pub post_mortem: u64,
@@ -41,8 +43,9 @@ counters! {
         pub cache: CacheCounters,
         /// The devices, in the order in which the manager was given them.
         pub devices: Vec<DeviceCounters> = devices,
-        /// Time from a series' emission to its label, where that came from the prefix cache, in µs, saturated at an hour;
-        /// labels that found their flow gone are not in it. Values are exact to 0.1 %.
+        /// Time from a series' emission to its label, where that came from the prefix cache, in µs,
+        /// saturated at an hour; labels that found their flow gone are not in it. Values are exact
+        /// to 0.1 %.
         pub time_to_cached_label_us: Histogram<u64> = histograms,
         /// The same where it came from a device.
         pub time_to_inferred_label_us: Histogram<u64> = histograms,
@@ -58,9 +61,10 @@ counters! {
 }
 
 counters! {
-    /// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up to the time to label,
-    /// but for a series that is retried: it has the waits of its first batch and the device time of its second. A label
-    /// from the cache has a ring wait only, an audit nothing.
+    /// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up
+    /// to the time to label, but for a series that is retried: it has the waits of its first batch
+    /// and the device time of its second. A label from the cache has a ring wait only, an audit
+    /// nothing.
     #[derive(Clone, Debug)]
     pub struct Phases {
         /// From a series' emission to the round that saw it.
@@ -106,7 +110,8 @@ counters! {
         pub hits: u64,
         /// Audited hits where the model said the same class.
         pub audits_agree: u64,
-        /// Audited hits where the model said another class. An audit whose device failed is in neither.
+        /// Audited hits where the model said another class. An audit whose device failed is in
+        /// neither.
         pub audits_differ: u64,
         /// Series not looked up, because the cache had turned itself off.
         pub bypassed: u64,
@@ -202,8 +207,8 @@ impl Counters {
         Counter::merge(self, other);
     }
 
-    /// Becomes what the same manager has counted by now. Unlike a clone it allocates nothing, but where a device says for
-    /// the first time, or at greater length, what went wrong.
+    /// Becomes what the same manager has counted by now. Unlike a clone it allocates nothing, but
+    /// where a device says for the first time, or at greater length, what went wrong.
     pub fn copy_from(&mut self, other: &Counters) {
         debug_assert_eq!(
             self.devices.len(),
@@ -213,21 +218,22 @@ impl Counters {
         Counter::copy_from(self, other);
     }
 
-    /// Those of no manager: all is 0.
+    /// The counters of no manager: all 0.
     #[must_use]
     pub fn none() -> Self {
         Self::new(&[])
     }
 
-    /// The managers, or some of them, will do no more, of so many series that came down the rings altogether: those that
-    /// were looked at and have met no fate have failed, all others are shed.
+    /// The managers, or some of them, will do no more, of so many series that came down the rings
+    /// altogether: those that were looked at and have met no fate have failed, all others are shed.
     pub fn give_up(&mut self, came: u64) {
         self.failed_no_other_device += self.undecided();
         self.shed_no_device += came.saturating_sub(self.series);
         self.series = self.series.max(came);
     }
 
-    /// Series that the manager gave up unseen by a device; what a flow manager sheds at a full ring is counted there.
+    /// Series that the manager gave up unseen by a device; what a flow manager sheds at a full ring
+    /// is counted there.
     #[must_use]
     pub fn shed(&self) -> u64 {
         self.shed_no_device
@@ -239,8 +245,8 @@ impl Counters {
         self.failed_no_other_device + self.failed_after_retry
     }
 
-    /// Series looked at that have met no fate yet: they wait in a ring or for a retry, or are on their way through a
-    /// device.
+    /// Series looked at that have met no fate yet: they wait in a ring or for a retry, or are on
+    /// their way through a device.
     #[must_use]
     pub fn undecided(&self) -> u64 {
         self.series - self.decided()
@@ -313,8 +319,8 @@ impl Phases {
     }
 }
 
-/// Counts the same time for so many series at once. A histogram takes a value for its extremes even if it is there 0
-/// times.
+/// Counts the same time for so many series at once. A histogram takes a value for its extremes even
+/// if it is there 0 times.
 fn record(histogram: &mut Histogram<u64>, time_ns: u64, series: u64) {
     if series > 0 {
         histogram.saturating_record_n(time_ns / 1000, series);

@@ -11,15 +11,17 @@
 //!       └──────────────────────── sane answer ─────────────────┘
 //! ```
 //!
-//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of its smallest size,
-//! all rows the configured probe. A sane answer brings it back. The back-off begins at 10 ms, doubles with each failure
-//! up to 10 s, and begins anew with a good batch of series, not with a good probe: a device that is fine on the probe
-//! and fails on traffic is not tried every 10 ms for ever.
+//! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of
+//! its smallest size, all rows the configured probe. A sane answer brings it back. The back-off
+//! begins at 10 ms, doubles with each failure up to 10 s, and begins anew with a good batch of
+//! series, not with a good probe: a device that is fine on the probe and fails on traffic is not
+//! tried every 10 ms without end.
 //!
-//! A device in flight for longer than its deadline is *hung*. Its series are taken back, and whatever it answers later
-//! is thrown away; until then it cannot even be probed. One that does its work inside `submit` cannot be found hung:
-//! its answer is there at the next look. If that is late but good, it is used, and the device goes down all the same,
-//! so that it does not slow the others that share its thread.
+//! A device in flight for longer than its deadline is *hung*. Its series are taken back, and
+//! whatever it answers later is thrown away; until then it cannot even be probed. One that does its
+//! work inside `submit` cannot be found hung: its answer is there at the next look. If that is late
+//! but good, it is used, and the device goes down all the same, so that it does not slow the others
+//! that share its thread.
 
 mod condition;
 mod forecast;
@@ -57,7 +59,8 @@ pub(crate) struct DeviceSlot {
     /// The device as requested, for messages.
     name: String,
     model: Model,
-    /// The series of the batch in flight, without padding; empty while there is none, and in a probe.
+    /// The series of the batch in flight, without padding; empty while there is none, and in a
+    /// probe.
     pub rows: Rows,
     /// What batches take; none without a profile.
     forecast: Option<Forecast>,
@@ -123,9 +126,10 @@ impl DeviceSlot {
         self.accelerator.lane
     }
 
-    /// Whether a batch or a probe is on its way that others on the lane wait for. Nobody waits for a hung device: its answer
-    /// may never come, and then tasks that share the lane would neither label nor shed. They try their own sessions, and find
-    /// out for themselves whether those hang as well.
+    /// Whether a batch or a probe is on its way that others on the lane wait for. Nobody waits for
+    /// a hung device: its answer may never come, and then tasks that share the lane would neither
+    /// label nor shed. They try their own sessions, and find out for themselves whether those hang
+    /// as well.
     pub fn holds_lane(&self) -> bool {
         self.flight.is_some() && self.condition.state != DeviceState::Hung
     }
@@ -139,8 +143,8 @@ impl DeviceSlot {
         self.forecast.as_ref().map(Forecast::expected)
     }
 
-    /// How long a batch of this size is expected to keep the manager's thread: not at all where the device has another, and for
-    /// ever where nobody has measured it.
+    /// How long a batch of this size is expected to keep the manager's thread: not at all where the
+    /// device has another, and for ever where nobody has measured it.
     pub fn work_ns(&self, size: usize) -> u64 {
         match (self.lane(), self.profile()) {
             (0, Some(profile)) => profile.latency(size).as_nanos() as u64,
@@ -159,7 +163,8 @@ impl DeviceSlot {
         (self.accelerator.device.input(size), &mut self.rows)
     }
 
-    /// Fills the second input of the next batch with what the model wants of the flows whose rows are there.
+    /// Fills the second input of the next batch with what the model wants of the flows whose rows
+    /// are there.
     pub fn fill_context(&mut self, size: usize, context: &[Context]) {
         if context.is_empty() {
             return;
@@ -277,7 +282,8 @@ impl DeviceSlot {
         self.flight.is_none() || self.condition.state == DeviceState::Hung
     }
 
-    /// Whether plans that were made with the one here hold for another one: it has the same sizes and the same profile.
+    /// Whether plans that were made with the one here hold for another one: it has the same sizes
+    /// and the same profile.
     pub fn plans_as(&self, other: &Accelerator) -> bool {
         let own = &self.accelerator;
         own.device.sizes() == other.device.sizes() && own.profile == other.profile

@@ -1,15 +1,19 @@
-//! The devices of one analytics manager in turn, and the series that wait for a second one because their first failed.
+//! The devices of one analytics manager in turn, and the series that wait for a second one because
+//! their first failed.
 //!
-//! A series is retried once, on whichever device that is up is free next: that is another one, unless a probe has
-//! brought the first back in the meantime. Retries go before anything new. So the series in flight for the first time
-//! and those that wait for their retry are together never more than all devices hold, and the queue of retries needs no
-//! more room.
+//! A series is retried once, on whichever device that is up is free next: that is another one,
+//! unless a probe has brought the first back in the meantime. Retries go before anything new. So
+//! the series in flight for the first time and those that wait for their retry are together never
+//! more than all devices hold, and the queue of retries needs no more room.
 
-use crate::Accelerator;
+use crate::batching::{Fire, Trigger};
 use crate::device_slot::DeviceSlot;
 use crate::lanes::{Lanes, bit};
 use crate::rows::Retry;
+use crate::{Accelerator, DeviceProfile};
+use accel::{Profile, Sizes};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// All device slots, with the one whose turn it is.
 pub(crate) struct Dispatch {
@@ -19,6 +23,10 @@ pub(crate) struct Dispatch {
     next: usize,
     /// A set of lanes that are left to other tasks, as long as a device on another lane is up.
     left: u64,
+    /// How many of the first lanes are left to tasks with shorter goals.
+    devices_left: usize,
+    /// How long the largest batches of all tasks take together, where no plan can keep the goal.
+    unreachable: Option<Duration>,
 }
 
 impl Dispatch {
@@ -29,6 +37,8 @@ impl Dispatch {
             retries: VecDeque::new(),
             next: 0,
             left: 0,
+            devices_left: 0,
+            unreachable: None,
         };
         dispatch.reserve();
         dispatch
@@ -41,7 +51,8 @@ impl Dispatch {
         self.retries.reserve(more);
     }
 
-    /// The device slots that can take a batch, beginning with the one after the device slot last used.
+    /// The device slots that can take a batch, beginning with the one after the device slot last
+    /// used.
     pub fn free(&self, lanes: &Lanes) -> impl Iterator<Item = (usize, &DeviceSlot)> {
         let (before, from) = self.device_slots.split_at(self.next);
         let in_turn = (self.next..).zip(from).chain((0..).zip(before));
@@ -52,18 +63,78 @@ impl Dispatch {
         })
     }
 
-    /// Leaves the first lanes, so many, to other tasks.
-    pub fn leave(&mut self, lanes: usize) {
-        let own = self
-            .device_slots
-            .iter()
-            .fold(0, |set, slot| set | bit(slot.lane()));
-        let mut first = own;
-        // Clears the first lanes one by one; what is gone is left to others.
-        for _ in 0..lanes {
-            first &= first.saturating_sub(1);
+    /// Leaves the first lanes to other tasks, and learns whether the goal is out of reach.
+    pub fn spread(&mut self, devices_left: usize, unreachable: Option<Duration>) {
+        (self.devices_left, self.unreachable) = (devices_left, unreachable);
+        let own = self.lanes().fold(0, |set, lane| set | bit(lane));
+        let mut kept = own;
+        for _ in 0..devices_left {
+            // Clears the lowest lane.
+            kept &= kept.saturating_sub(1);
         }
-        self.left = own & !first;
+        self.left = own & !kept;
+    }
+
+    pub fn devices_left(&self) -> usize {
+        self.devices_left
+    }
+
+    pub fn unreachable(&self) -> Option<Duration> {
+        self.unreachable
+    }
+
+    /// The lanes of the devices, in their order.
+    pub fn lanes(&self) -> impl Iterator<Item = u8> {
+        self.device_slots.iter().map(DeviceSlot::lane)
+    }
+
+    /// Takes the lanes on which batches are, but for those of hung devices.
+    pub fn take_lanes(&self, lanes: &mut Lanes) {
+        let busy = self.device_slots.iter().filter(|slot| slot.holds_lane());
+        busy.for_each(|slot| lanes.take(slot.lane()));
+    }
+
+    /// The sizes that the first device takes.
+    pub fn sizes(&self) -> Option<&Sizes> {
+        self.device_slots.first().map(DeviceSlot::sizes)
+    }
+
+    /// What batches take on the first device that is used and up, where that is known.
+    pub fn profile(&self) -> Option<Profile> {
+        self.typical()?.profile()
+    }
+
+    /// The profiles of the devices that have one, in the order of the devices.
+    pub fn profiles(&self) -> impl Iterator<Item = Option<DeviceProfile>> {
+        self.device_slots.iter().map(DeviceSlot::live_profile)
+    }
+
+    /// How often a device has left its profile for a new one.
+    pub fn drifts(&self) -> u64 {
+        let profiles = self.profiles().flatten();
+        profiles.map(|profile| profile.drifts).sum()
+    }
+
+    /// Series on their way through a device that wait for a label, not for an audit.
+    pub fn rows(&self) -> u64 {
+        let rows = self.device_slots.iter().flat_map(|slot| slot.rows.iter());
+        rows.filter(|(row, _)| row.audit.is_none()).count() as u64
+    }
+
+    /// A batch of those whose first device has failed, if there are any and a device is free.
+    pub fn next_retry(&self, lanes: &Lanes) -> Option<(usize, Fire)> {
+        if self.retries.is_empty() {
+            return None;
+        }
+        let (i, device_slot) = self.free(lanes).next()?;
+        let take = self.retries.len().min(device_slot.sizes().largest());
+        let fire = Fire {
+            take,
+            size: device_slot.sizes().fitting(take)?,
+            trigger: Trigger::Retry,
+            more: false,
+        };
+        Some((i, fire))
     }
 
     /// The lanes that are left to others: none while only devices on them are up.
@@ -76,7 +147,7 @@ impl Dispatch {
     }
 
     /// The device that says what a batch takes: the first that is up and not left to others.
-    pub fn typical(&self) -> Option<&DeviceSlot> {
+    fn typical(&self) -> Option<&DeviceSlot> {
         let left = self.left_now();
         let is_used = |slot: &&DeviceSlot| slot.is_up() && left & bit(slot.lane()) == 0;
         let slots = &self.device_slots;

@@ -92,8 +92,8 @@ impl Failure {
     }
 }
 
-/// What every good batch passes: one answer per row, each a class that a label can have and a probability. Devices
-/// promise it; this stands between one that does not and the label words.
+/// What every good batch passes: one answer per row, each a class that a label can have and a
+/// probability. Devices promise it; this stands between one that does not and the label words.
 pub(crate) fn check_answers<'a>(
     answers: &'a [Classification],
     rows: usize,

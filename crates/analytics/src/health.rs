@@ -1,4 +1,4 @@
-//! How a manager's devices are, for whoever asks now and then.
+//! The state of a manager's devices.
 
 /// Whether a device is given batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,8 @@ pub struct DeviceHealth<'a> {
     pub requested: &'a str,
     /// What it is in.
     pub state: DeviceState,
-    /// Since when it is up, or not up, in ns on the clock of the rounds; 0 if it was never otherwise.
+    /// Since when it is up, or not up, in ns on the clock of the rounds; 0 if it was never
+    /// otherwise.
     pub since_ns: u64,
     /// What went wrong the last time, also when it is up again.
     pub last_error: Option<&'a str>,

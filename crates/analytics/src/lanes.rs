@@ -1,4 +1,5 @@
-//! Which lanes are taken: devices of one lane work one after another ([`crate::Accelerator::lane`]).
+//! Which lanes are taken: devices of one lane work one after another
+//! ([`crate::Accelerator::lane`]).
 
 /// The lanes of one manager in one round.
 pub(crate) struct Lanes {
@@ -9,7 +10,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Of a manager with one task: whether its devices are free, they know themselves.
+    /// For a manager with one task: its devices know themselves whether they are free.
     pub fn none_shared() -> Self {
         Self {
             taken: 0,
@@ -17,7 +18,7 @@ impl Lanes {
         }
     }
 
-    /// Of a manager with several tasks; none is taken yet.
+    /// For a manager with several tasks; none is taken yet.
     pub fn all_free() -> Self {
         Self {
             taken: 0,
@@ -30,8 +31,8 @@ impl Lanes {
         self.taken |= bit(lane);
     }
 
-    /// Whether a batch of this lane is to be submitted when all others are: it keeps the manager's thread, and those that were
-    /// submitted after it would begin later than the round says.
+    /// Whether a batch of this lane is to be submitted when all others are: it keeps the manager's
+    /// thread, and those that were submitted after it would begin later than the round says.
     pub fn comes_last(&self, lane: u8) -> bool {
         self.is_shared && lane == 0
     }

@@ -1,5 +1,5 @@
-//! The series' walk: series come down the rings, go through the prefix cache and in batches to a device, and their
-//! labels go up into the flows' label words.
+//! The series' walk: series come down the rings, go through the prefix cache and in batches to a
+//! device, and their labels go up into the flows' label words.
 //!
 //! ```text
 //!  ring ─► look-up ── hit ─────────────────────────────────┐
@@ -8,27 +8,32 @@
 //!                        (policy: when, how many)    (result also fills the cache)
 //! ```
 //!
-//! Read [`manager`](Manager) first, then [`task`](Task): a round is the whole walk of its series, in the order of the
-//! picture from right to left. The rest are its parts: `ring_input` (what waits in one ring), `cache` (with the `governor` that turns it
-//! off where it does not pay), `batching` (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
-//! retried), `device_slot` (one device: its batch, its condition), `counters`. [`controller`] plans for several tasks that share
-//! devices.
+//! Read [`manager`](Manager) first, then [`task`](Task): a round is the whole walk of its series,
+//! in the order of the picture from right to left. The rest are its parts: `ring_input` (what waits
+//! in one ring), `cache` (with the `governor` that turns it off where it does not pay), `batching`
+//! (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
+//! retried), `device_slot` (one device: its batch, its condition), `counters`. [`controller`] plans
+//! for several tasks that share devices.
 //!
-//! Devices fail, and models change, under traffic: see `task/collect`, `device_slot` and `task/swap`.
+//! Devices fail, and models change, under traffic: see `task/collect`, `device_slot` and
+//! `task/swap`.
 //!
 //! # What always holds
 //!
-//! 1. Each series that a task took from a ring gets exactly one fate: series = cached + inferred + not asked + shed + failed +
-//!    undecided, after every round ([`Counters::undecided`]).
-//! 2. A label is offered only to the flow and generation that asked; when that flow is gone the label is counted
-//!    post-mortem and dropped. Who will get none is told so.
-//! 3. The series of one ring input are inferred in the order in which they were emitted, but for those that are retried.
-//! 4. A label names the generation of the model that its class is from. No answer of a model outlives it in the cache.
-//! 5. A round never blocks, reads no clock but to account for the cache's cost, and allocates nothing, with three
-//!    exceptions: the cache allocates its entries until it is full, a device's error is kept as text, and a device that
-//!    is swapped brings its names and room for its rows.
+//! 1. Each series that a task took from a ring gets exactly one fate: series = cached + inferred +
+//!    not asked + shed + failed + undecided, after every round ([`Counters::undecided`]).
+//! 2. A label is offered only to the flow and generation that asked; when that flow is gone the
+//!    label is counted post-mortem and dropped. Who will get none is told so.
+//! 3. The series of one ring input are inferred in the order in which they were emitted, but for
+//!    those that are retried.
+//! 4. A label names the generation of the model that its class is from. No answer of a model
+//!    outlives it in the cache.
+//! 5. A round never blocks, reads no clock but to account for the cache's cost, and allocates
+//!    nothing, with three exceptions: the cache allocates its entries until it is full, a device's
+//!    error is kept as text, and a device that is swapped brings its names and room for its rows.
 //!
-//! Sources: FENXI, §5 and Algorithms 1 to 3; Batchy, §3 and §4 (`slo`); LiteFlow, §3.4 (swap of the model).
+//! Sources: FENXI, §5 and Algorithms 1 to 3; Batchy, §3 and §4 (`slo`); LiteFlow, §3.4 (swap of the
+//! model).
 
 #![forbid(unsafe_code)]
 
@@ -61,4 +66,4 @@ pub use health::{DeviceHealth, DeviceState};
 pub use manager::{Manager, Round};
 pub use ring_input::RingInput;
 pub use task::after::{After, Need, Test};
-pub use task::{NewModel, Refused, Retired, Settings, Standby, SwapError, Task};
+pub use task::{NewModel, Observer, Refused, Retired, Settings, Standby, SwapError, Task};

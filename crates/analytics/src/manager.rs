@@ -7,14 +7,17 @@
 //!                  ▲ asked where another label says so ─────┘
 //! ```
 //!
-//! Each [`Task`] has rings, a cache, a policy and devices of its own, and its own counters. What they share is the thread,
-//! and devices that work on it or share a thread of their own: of these one works at a time ([`crate::lanes`]). In a round
-//! first all tasks take in what has come, then they fire, the one first whose oldest series is due first. As many batches
-//! as there are lanes are fired in a round, so that the clock is read again between two of them that run on this thread.
+//! Each [`Task`] has rings, a cache, a policy and devices of its own, and its own counters. What
+//! they share is the thread, and devices that work on it or share a thread of their own: of these
+//! one works at a time ([`crate::lanes`]). In a round first all tasks take in what has come, then
+//! they fire, the one first whose oldest series is due first. As many batches as there are lanes
+//! are fired in a round, so that the clock is read again between two of them that run on this
+//! thread.
 //!
-//! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no room. Then tasks fire by
-//! their priority, so that it is the rings of the others that stay full. A task that another one waits for has at least the
-//! priority of that one, which could not be asked otherwise.
+//! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no
+//! room. Then tasks fire by their priority, so that it is the rings of the others that stay full. A
+//! task that another one waits for has at least the priority of that one, which could not be asked
+//! otherwise.
 
 mod control;
 mod hold_up;
@@ -35,7 +38,8 @@ pub enum Round {
     Worked,
     /// Series were seen; they wait for a batch, or the cache had their label.
     Seen,
-    /// Nothing happened. While [`Manager::undecided`] is not 0, series wait for their time or for a device.
+    /// Nothing happened. While [`Manager::undecided`] is not 0, series wait for their time or for a
+    /// device.
     Idle,
 }
 
@@ -49,15 +53,18 @@ impl Round {
     }
 }
 
-/// A task's place among those that fire: its rank, when its oldest series is due, since when that waits, and its number. Where
-/// nothing is due, as with the policy `max` or in a backlog, who has waited longest goes first; by their numbers, the first
-/// tasks would have the device for themselves.
+/// A task's place among those that fire: its rank, when its oldest series is due, since when that
+/// waits, and its number. Where nothing is due, as with the policy `max` or in a backlog, who has
+/// waited longest goes first; by their numbers, the first tasks would have the device for
+/// themselves.
 type Place = ([u8; 2], u64, u64, usize);
 
-/// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again and again.
+/// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again
+/// and again.
 pub struct Manager {
     tasks: Vec<Task>,
-    /// The tasks in the order in which they fire: by their rank, and when their oldest series is due; made anew in each round.
+    /// The tasks in the order in which they fire: by their rank, and when their oldest series is
+    /// due; made anew in each round.
     order: Vec<Place>,
     /// By task: its priority, or the greatest of those that wait for its labels.
     priorities: Vec<u8>,
@@ -66,7 +73,8 @@ pub struct Manager {
     /// Where a task has a goal.
     control: Option<Control>,
     hold_up: HoldUp,
-    /// The tasks' changes for which the control was made, or found not to be needed; `None` before the first round.
+    /// The tasks' changes for which the control was made, or found not to be needed; `None` before
+    /// the first round.
     controlled_at: Option<u64>,
 }
 
@@ -97,15 +105,14 @@ impl Manager {
         &mut self.tasks
     }
 
-    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks, though a device
-    /// without a thread of its own works in here.
+    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks,
+    /// though a device without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         self.note_hold_up(now_ns);
         let (mut worked, mut seen) = (false, false);
         let decided = self.decided();
         for task in &mut self.tasks {
-            task.note_decided(decided);
-            let (collected, looked) = task.take_in(now_ns);
+            let (collected, looked) = task.take_in(now_ns, decided);
             worked |= collected;
             seen |= looked;
         }
@@ -124,18 +131,19 @@ impl Manager {
         Round::of(worked, seen)
     }
 
-    /// Tells the tasks if the thread was held up. This comes before the labels of batches that came back meanwhile are counted.
+    /// Tells the tasks if the thread was held up. This comes before the labels of batches that came
+    /// back meanwhile are counted.
     fn note_hold_up(&mut self, now_ns: u64) {
         let tasks = &mut self.tasks;
         let rests_until_ns = || tasks.iter_mut().filter_map(Task::rests_until_ns).min();
         if let Some(length_ns) = self.hold_up.before(now_ns, rests_until_ns) {
             let tasks = self.tasks.iter_mut();
-            tasks.for_each(|task| task.note_hold_up(now_ns, length_ns));
+            tasks.for_each(|task| task.measure_mut().note_hold_up(now_ns, length_ns));
         }
     }
 
-    /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory taken, where policies,
-    /// priorities or devices have changed.
+    /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory
+    /// taken, where policies, priorities or devices have changed.
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
@@ -154,22 +162,23 @@ impl Manager {
     /// The most urgent first; one batch for each lane that is free.
     fn fire(&mut self, now_ns: u64) -> bool {
         let mut lanes = Lanes::all_free();
-        if self.tasks.iter().any(Task::is_crowded) {
+        if self.tasks.iter().any(|task| task.rings().is_crowded()) {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
         self.tasks
             .iter()
-            .for_each(|task| task.take_lanes(&mut lanes));
+            .for_each(|task| task.dispatch().take_lanes(&mut lanes));
         for task in &mut self.tasks {
             task.probe(now_ns, &mut lanes);
         }
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
-            // Among those that are as important because one waits for the other, that one goes first: its series have come
-            // further, and without the labels of the other it has none to fire.
+            // Among those that are as important because one waits for the other, that one goes
+            // first: its series have come further, and without the labels of the other it has none
+            // to fire.
             let rank = match is_crowded {
-                true => [self.priorities[number], task.priority()].map(|it| u8::MAX - it),
+                true => [self.priorities[number], task.terms().priority].map(|it| u8::MAX - it),
                 false => [0, 0],
             };
             let (due_ns, since_ns) = task.due_ns().unwrap_or((u64::MAX, u64::MAX));
@@ -186,14 +195,13 @@ impl Manager {
         fired
     }
 
-    /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
-    /// rest: zero while something is on its way through a device. While anything is undecided the caller sleeps through this
-    /// time, whatever comes; so it is never longer than the least patient task lets new series lie, even if only the series of
-    /// a patient one wait.
+    /// Time until the next batch is due; the caller may sleep that long. Zero while a batch is on
+    /// its way through a device. New series do not wake a caller while anything is undecided, so it
+    /// is never longer than the least patient task lets new series lie.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         let decided = self.decided();
-        let due = |task: &Task| match task.has_news(decided) {
+        let due = |task: &Task| match task.rings().has_news(decided) {
             true => Duration::ZERO,
             false => task.time_until_due(now_ns),
         };
@@ -206,14 +214,15 @@ impl Manager {
 
     /// How long new series may lie unseen, by the least patient task.
     fn max_poll_interval(&self) -> Duration {
-        let policies = self.tasks.iter().map(Task::policy);
-        let intervals = policies.map(|policy| policy.max_poll_interval());
+        let tasks = self.tasks.iter();
+        let intervals = tasks.map(|task| task.terms().policy.max_poll_interval());
         intervals.min().unwrap_or(Duration::ZERO)
     }
 
-    /// The manager serves a replay at full speed, where nobody waits for a single label soon, but a producer may wait for one
-    /// before it sends more. So no policy waits for series without end: where nothing new has come for some milliseconds,
-    /// those that know no other bound fire what is there.
+    /// The manager serves a replay at full speed, where nobody waits for a single label soon, but a
+    /// producer may wait for one before it sends more. So no policy waits for series without end:
+    /// where nothing new has come for some milliseconds, those that know no other bound fire what
+    /// is there.
     pub fn gather(&mut self) {
         self.tasks.iter_mut().for_each(Task::expect_stalls);
     }
@@ -223,7 +232,7 @@ impl Manager {
         self.tasks.iter_mut().for_each(Task::drain);
     }
 
-    /// Whether all is over, for each task.
+    /// Whether every task is done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.tasks.iter().all(Task::is_done)
@@ -250,16 +259,17 @@ impl Manager {
     }
 }
 
-/// Sets for each task its priority, or the greatest of those that wait for its labels, directly or through others.
+/// Sets for each task its priority, or the greatest of those that wait for its labels, directly or
+/// through others.
 fn set_priorities(priorities: &mut [u8], tasks: &[Task]) {
     for (priority, task) in priorities.iter_mut().zip(tasks) {
-        *priority = task.priority();
+        *priority = task.terms().priority;
     }
     // Each turn reaches one task further back.
     for _ in tasks {
         for (number, task) in tasks.iter().enumerate() {
-            for word in task.waits_for() {
-                if let Some(before) = tasks.iter().position(|it| it.word() == word) {
+            for word in task.rings().waits_for() {
+                if let Some(before) = tasks.iter().position(|it| it.terms().word == word) {
                     priorities[before] = priorities[before].max(priorities[number]);
                 }
             }

@@ -1,7 +1,8 @@
 //! One flow manager's ring, seen from the analytics side, and what waits in it.
 //!
-//! Series wait where they lie: a ring slot is released only when its series has gone into a batch or was answered by
-//! the cache. A ring gives slots back in order, so one that is done stays occupied while an older one waits:
+//! Series wait where they lie: a ring slot is released only when its series has gone into a batch
+//! or was answered by the cache. A ring gives slots back in order, so one that is done stays
+//! occupied while an older one waits:
 //!
 //! ```text
 //!     oldest unreleased            front of the unseen
@@ -10,9 +11,10 @@
 //!      │wait│done│wait│done│done│…  │ unseen  │
 //! ```
 //!
-//! Of the seen slots only those that wait are remembered, by their number in the order of the ring (the first slot ever
-//! is number 0). All between is done. So the slots before the oldest that waits, or before the unseen where none waits,
-//! can be released, and there is no flag per slot to keep.
+//! Of the seen slots only those that wait are remembered, by their number in the order of the ring
+//! (the first slot ever is number 0). All between is done. So the slots before the oldest that
+//! waits, or before the unseen where none waits, can be released, and there is no flag per slot to
+//! keep.
 
 use crate::cache::Audit;
 use cring::{Consumer, FlowRef, Label, Labels, PostMortem, Slot};
@@ -90,8 +92,9 @@ impl Queue {
         (self.unseen() > 0).then(|| self.slot(self.seen).emitted_ns)
     }
 
-    /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them is for has to be said
-    /// then: [`Queue::keep`], [`Queue::park`], or nothing where it is done with.
+    /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them
+    /// is for has to be said then: [`Queue::keep`], [`Queue::park`], or nothing where it is done
+    /// with.
     pub fn take_unseen(
         &mut self,
         count: usize,
@@ -166,8 +169,8 @@ impl Queue {
         Some(self.slot(waiting.number).emitted_ns)
     }
 
-    /// Takes the series that has waited longest out of the line: whether it is an audit, and its slot, which stays
-    /// until [`Queue::release`].
+    /// Takes the series that has waited longest out of the line: whether it is an audit, and its
+    /// slot, which stays until [`Queue::release`].
     pub fn take(&mut self) -> Option<(Option<Audit>, &Slot)> {
         let Waiting { number, audit, .. } = self.waiting.pop_front()?;
         Some((audit, self.slot(number)))

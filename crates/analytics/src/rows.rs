@@ -15,26 +15,27 @@ pub(crate) struct Row {
     pub is_retry: bool,
 }
 
-/// The rows of a batch, each with its series, for the cache's key and for a retry: the ring slot is given back when the
-/// batch goes.
+/// The rows of a batch, each with its series, for the cache's key and for a retry: the ring slot is
+/// given back when the batch goes.
 ///
-/// A series is large, and most use little of it. So the series are allocated once, and a row copies only what is used.
+/// A series is large, and most use little of it. So the series are allocated once, and a row copies
+/// only what is used.
 #[derive(Default)]
 pub(crate) struct Rows {
     rows: Vec<Row>,
-    /// Of each row at the same place; those beyond have no meaning.
+    /// The series of the row at the same index; beyond the rows they have no meaning.
     series: Vec<Series>,
 }
 
 impl Rows {
-    /// Room for so many rows.
+    /// With room for `rows`.
     pub fn with_capacity(rows: usize) -> Self {
         let mut all = Self::default();
         all.reserve(rows);
         all
     }
 
-    /// Makes room for so many rows altogether, if there is less.
+    /// Makes room for `rows` in total, if there is less.
     pub fn reserve(&mut self, rows: usize) {
         self.rows.reserve(rows.saturating_sub(self.rows.len()));
         if self.series.len() < rows {
@@ -42,7 +43,8 @@ impl Rows {
         }
     }
 
-    /// Adds a row. A batch is never larger than what there is room for; a row beyond that would allocate.
+    /// Adds a row. A batch is never larger than what there is room for; a row beyond that would
+    /// allocate.
     pub fn push(&mut self, row: Row, series: &Series) {
         match self.series.get_mut(self.rows.len()) {
             Some(copy) => copy.copy_from(series),

@@ -1,112 +1,88 @@
 //! One task of an analytics manager: the walk of its series, in three steps.
 //!
-//! 1. [`collect`](Task::collect): batches that a device has finished become labels, and fill the cache.
-//! 2. [`look`](Task::look): each series that has come down a ring since the last round is looked up in the cache,
-//!    once. A hit is labelled on the spot, a miss waits. A series of a task that is asked only where the labels of other
-//!    tasks say so first waits for those ([`after`]).
-//! 3. [`fire`](Task::fire): as long as a device is free and the policy wants a batch, the oldest that wait are
-//!    [gathered](Task::gather) from their ring slots straight into the device's input, and submitted.
+//! 1. [`collect`](Task::collect): batches that a device has finished become labels, and fill the
+//!    cache.
+//! 2. [`look`](rings::Rings::look): each series that has come down a ring since the last round is
+//!    looked up in the cache, once. A hit is labelled on the spot, a miss waits. A series of a task
+//!    that is asked only where the labels of other tasks say so waits for those first ([`after`]).
+//! 3. [`fire`](Task::fire): as long as a device is free and the policy wants a batch, the oldest
+//!    that wait are [gathered](row_layout) from their ring slots straight into the device's input,
+//!    and submitted.
 //!
-//! The order matters twice: results are entered in the cache before the next look, and what was just seen can be in the
-//! batch that is fired next.
+//! The order matters twice: results enter the cache before the next look, and what was just seen
+//! can be in the batch that is fired next.
 //!
-//! Rings are taken in turn. Each round begins with another ring and looks at a bounded number of its series,
-//! as many as the largest batch holds. Among all that was seen the oldest goes first, whatever its ring; so a flow manager
-//! that floods its ring delays another one's series by no more than what it has waiting there.
+//! Rings are taken in turn. Each round begins with another ring and looks at no more of its series
+//! than the largest batch holds. Of all that was seen the oldest goes first, whatever its ring; so
+//! a flow manager that floods its ring delays the series of another one only by what it has waiting
+//! there.
 //!
-//! A device that fails loses the series of that batch to another one, and is left alone until a probe goes well: see
-//! [`collect`] and [`device_slot`](crate::device_slot). While no device is up, series are shed at once.
+//! A device that fails loses the series of that batch to another one, and gets no batch until a
+//! probe succeeds: see [`collect`] and [`device_slot`](crate::device_slot). While no device is up,
+//! series are shed at once.
 
 pub(crate) mod after;
 mod collect;
-mod gather;
-mod look;
+pub(crate) mod labelling;
 mod measure;
 mod planned;
+mod rings;
+mod row_layout;
 mod settings;
 mod swap;
 
 use crate::batching::{Decision, Fire, Plan, Situation};
 use crate::cache::Cache;
 use crate::controller::Goal;
-use crate::device_slot::DeviceSlot;
 use crate::dispatch::Dispatch;
 use crate::lanes::Lanes;
-use crate::ring_input::Queue;
 use crate::{
-    Accelerator, After, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy,
-    RingInput, Trigger,
+    Accelerator, Config, ConfigError, Counters, DeviceHealth, DeviceProfile, Policy, RingInput,
+    Trigger,
 };
-use cring::{Context, Feature};
+use labelling::Labelling;
+pub use labelling::Observer;
 use measure::Measure;
+use rings::{Rings, TimedCache};
+use row_layout::RowLayout;
 pub use settings::Settings;
 use std::time::{Duration, Instant};
-use swap::Swap;
+use swap::Swaps;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
-/// A round looks at this many series of a ring input even where batches are smaller, because the cache may answer most.
-const LOOK_MAX_LEAST: usize = 64;
-
-/// How long to rest at most while series wait for the labels of others. Those may be on a ring that was looked at before they
-/// were there, so nothing else says that there is something to do.
+/// The longest rest while series wait for the labels of others. Their labels may come from a ring
+/// that was looked at before, so nothing else says that there is something to do.
 const PARKED_POLL: Duration = Duration::from_micros(100);
 
-/// After so long without news a producer that may wait for a label is taken to do so. Much longer than one that does not takes
-/// to read on.
-const STALL: Duration = Duration::from_millis(5);
-
-/// What the cache's costs are measured by, in ns.
-type CostClock = Box<dyn Fn() -> u64 + Send>;
-
-/// Takes the series of one task from its inputs, classifies them on its devices, and labels their flows.
+/// Takes the series of one task from its inputs, classifies them on its devices, and labels their
+/// flows.
 pub struct Task {
-    k: usize,
-    /// One channel of a device's input each, in this order.
-    features: Vec<Feature>,
-    /// One number of a device's context each, in this order.
-    context: Vec<Context>,
-    policy: Policy,
-    /// The row that failed devices are probed with, and the context behind it.
-    probe: Vec<f32>,
-    queues: Vec<Queue>,
-    /// What the labels of other tasks must say before this one is asked.
-    after: After,
-    /// Series whose other labels are there by now; empty between two looks.
-    ready: Vec<after::Ready>,
-    /// Labels of any task of the manager that were decided by now, and by the last look at series that wait for some.
-    decided_elsewhere: u64,
-    reconsidered_at: u64,
+    terms: Terms,
+    rows: RowLayout,
+    rings: Rings,
+    cache: TimedCache,
     dispatch: Dispatch,
-    cache: Option<Cache>,
-    cost_clock: CostClock,
+    labelling: Labelling,
+    swaps: Swaps,
     /// What policies with a goal keep to, as of this control period.
     plan: Plan,
-    /// What the controller wants to know of this period.
-    measure: Measure,
-    /// Number of the label word of its first depth.
-    word: u8,
-    priority: u8,
-    devices_left: usize,
-    unreachable: Option<Duration>,
-    /// How often its policy has changed, or the sizes of its devices or what their batches take by their profiles.
-    changes: u64,
-    counters: Counters,
     /// When the timer was started that the policies measure the timeout by.
     timer_ns: u64,
-    /// The ring input with which this round began.
-    turn: usize,
-    /// How many series of one ring input are looked at in one round, at most.
-    look_max: usize,
     draining: bool,
-    /// In a replay whose producers may wait for labels: when something new was last seen. `None` where they wait for nothing.
-    news_ns: Option<u64>,
-    /// How long batches since the last round are expected to take that ran on the manager's thread.
+    /// Expected time of this round's batches on the manager's thread.
     work_ns: u64,
-    /// Accepted, and not in use before [`Task::commit`].
-    standby: Option<Standby>,
-    swap: Option<Swap>,
-    /// How often the model has been swapped, or is being.
-    swaps: u32,
+    /// How often its policy or priority has changed, or its devices' sizes or profiles.
+    changes: u64,
+}
+
+/// What a task's configuration says to its manager.
+pub(crate) struct Terms {
+    /// When batches fire.
+    pub policy: Policy,
+    /// Where devices cannot keep up, tasks with the greatest go first.
+    pub priority: u8,
+    /// Number of the label word of the first depth.
+    pub word: u8,
 }
 
 impl Task {
@@ -134,84 +110,88 @@ impl Task {
                 config.policy,
             )?;
         }
-        let row_len = config.row_len();
-        let mut probe = config.probe;
-        probe.resize(row_len + config.context.len(), 0.0);
-        let counters = Counters::new(&accelerators);
-        let dispatch = Dispatch::new(accelerators);
         let began = Instant::now();
+        let labelling = Labelling::new(&accelerators, Measure::new(goal(config.policy)));
+        let dispatch = Dispatch::new(accelerators);
+        let mut rings = Rings::new(inputs, config.after.clone());
+        rings.set_largest_batch(dispatch.largest());
         Ok(Self {
-            k: config.k,
-            policy: config.policy,
-            probe,
-            ready: after::room_for(&config.after, &inputs),
-            decided_elsewhere: 0,
-            reconsidered_at: 0,
-            queues: inputs
-                .into_iter()
-                .map(|input| Queue::new(input, !config.after.is_nothing()))
-                .collect(),
-            after: config.after,
-            cache: Cache::new(&config.cache, &config.features, &config.context),
-            cost_clock: Box::new(move || began.elapsed().as_nanos() as u64),
-            plan: Plan::AT_ONCE,
-            measure: Measure::new(goal(config.policy)),
-            word: config.word,
-            priority: config.priority,
-            devices_left: 0,
-            unreachable: None,
-            changes: 0,
-            counters,
-            timer_ns: 0,
-            turn: 0,
-            look_max: dispatch.largest().max(LOOK_MAX_LEAST),
+            terms: Terms {
+                policy: config.policy,
+                priority: config.priority,
+                word: config.word,
+            },
+            rows: RowLayout::new(&config),
+            rings,
+            cache: TimedCache {
+                cache: Cache::new(&config.cache, &config.features, &config.context),
+                clock: Box::new(move || began.elapsed().as_nanos() as u64),
+            },
             dispatch,
+            labelling,
+            swaps: Swaps::default(),
+            plan: Plan::AT_ONCE,
+            timer_ns: 0,
             draining: false,
-            news_ns: None,
             work_ns: 0,
-            standby: None,
-            swap: None,
-            swaps: 0,
-            features: config.features,
-            context: config.context,
+            changes: 0,
         })
     }
 
-    /// Measures by this clock, in ns, what the cache costs. Without a call it is the machine's. One that stands still
-    /// keeps the cache from ever turning itself off, for when what it does must not depend on the time.
+    /// Sets the clock, in ns, that the cache's costs are measured by. With one that stands still
+    /// the cache never turns itself off, so that what it does does not depend on the time.
     pub fn set_cost_clock(&mut self, clock: impl Fn() -> u64 + Send + 'static) {
-        self.cost_clock = Box::new(clock);
+        self.cache.clock = Box::new(clock);
     }
 
-    /// The first part of a round, alone where others than a [`crate::Manager`] say who fires next: whether a batch came back, and
-    /// whether series were seen.
-    pub fn take_in(&mut self, now_ns: u64) -> (bool, bool) {
+    /// Shows each series with its answer to this observer from now on.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.labelling.observer = Some(observer);
+    }
+
+    /// The first part of a round: whether a batch came back, and whether series were seen.
+    /// `decided` counts the labels of all tasks of the manager.
+    pub(crate) fn take_in(&mut self, now_ns: u64, decided: u64) -> (bool, bool) {
         let collected = self.collect(now_ns);
-        self.swap_devices(now_ns);
-        (collected, self.look(now_ns))
+        let counters = &mut self.labelling.counters;
+        let swaps = counters.swaps;
+        self.changes += self
+            .swaps
+            .replace_devices(&mut self.dispatch, counters, now_ns);
+        if counters.swaps != swaps {
+            self.rings.set_largest_batch(self.dispatch.largest());
+        }
+        let nothing_waited = self.rings.waiting() == 0;
+        let seen = self
+            .rings
+            .look(now_ns, decided, &mut self.cache, &mut self.labelling);
+        if nothing_waited && self.rings.waiting() > 0 {
+            self.timer_ns = now_ns;
+        }
+        (collected, seen)
     }
 
-    /// How long nothing will be due but to look at what has come down the rings, so that the caller knows how long it may
-    /// rest: zero while something is on its way through a device.
+    /// Time until the next batch is due; the caller may sleep that long. Zero while a batch is on
+    /// its way through a device.
     #[must_use]
     pub fn time_until_due(&self, now_ns: u64) -> Duration {
         if !self.dispatch.is_empty() {
             return Duration::ZERO;
         }
-        let parked = match self.queues.iter().any(Queue::has_parked) {
+        let parked = match self.rings.has_parked() {
             true => PARKED_POLL,
             false => Duration::MAX,
         };
-        let Some(seen_ns) = self.queues.iter().filter_map(Queue::oldest_seen_ns).min() else {
+        let Some(seen_ns) = self.rings.oldest_seen_ns() else {
             return parked;
         };
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        let due = self
-            .policy
+        let policy = self.terms.policy;
+        let due = policy
             .time_until_due(since(self.timer_ns), since(seen_ns))
-            .min(self.policy.max_poll_interval());
-        // If they go on to come as they have, the largest batch is full after twice this time.
-        let (waiting, largest) = (self.waiting(), self.dispatch.largest());
+            .min(policy.max_poll_interval());
+        // At the present rate of arrival the largest batch is full after twice this time.
+        let (waiting, largest) = (self.rings.waiting(), self.dispatch.largest());
         let missing = largest.saturating_sub(waiting) as f64;
         due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64))
             .min(parked)
@@ -222,36 +202,29 @@ impl Task {
         self.draining = true;
     }
 
-    /// The producers may wait for a label before they send more ([`Manager::gather`](crate::Manager::gather)).
+    /// The producers may wait for a label before they send more
+    /// ([`Manager::gather`](crate::Manager::gather)).
     pub(crate) fn expect_stalls(&mut self) {
-        self.news_ns = Some(0);
+        self.rings.expect_stalls();
     }
 
-    /// Whether producers that may wait for a label have sent nothing for some time.
-    fn is_stalled(&self, now_ns: u64) -> bool {
-        let stall_ns = STALL.as_nanos() as u64;
-        self.news_ns
-            .is_some_and(|news_ns| now_ns.saturating_sub(news_ns) >= stall_ns)
-    }
-
-    /// Whether all is over: at the last round each ring input's producer was gone and its ring empty, and nothing is on its
-    /// way through a device.
+    /// Whether all producers had closed at the last round and no series or batch is left.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.queues.iter().all(Queue::is_done) && self.dispatch.is_empty()
+        self.rings.is_done() && self.dispatch.is_empty()
     }
 
     /// What has been counted so far. Clone it to keep a snapshot.
     #[must_use]
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.labelling.counters
     }
 
     /// How the devices are, in the order in which they were given.
     pub fn health(&self) -> impl Iterator<Item = DeviceHealth<'_>> {
         let device_slots = self.dispatch.device_slots.iter();
         device_slots
-            .zip(&self.counters.devices)
+            .zip(&self.labelling.counters.devices)
             .map(|(device_slot, counters)| DeviceHealth {
                 requested: &counters.requested,
                 state: device_slot.state(),
@@ -260,28 +233,25 @@ impl Task {
             })
     }
 
-    /// The profiles of the devices that have one, as they are now, in the order in which the devices were given.
+    /// The profiles of the devices that have one, as they are now, in the order in which the
+    /// devices were given.
     pub fn profiles(&self) -> impl Iterator<Item = Option<DeviceProfile>> {
-        let device_slots = self.dispatch.device_slots.iter();
-        device_slots.map(DeviceSlot::live_profile)
+        self.dispatch.profiles()
     }
 
-    /// Series on their way through a device: of those undecided, the ones that do not wait for a batch.
+    /// Series on their way through a device: of those undecided, the ones that do not wait for a
+    /// batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
-        let rows = self
-            .dispatch
-            .device_slots
-            .iter()
-            .flat_map(|device_slot| device_slot.rows.iter());
-        rows.filter(|(row, _)| row.audit.is_none()).count() as u64
+        self.dispatch.rows()
     }
 
-    /// Fires batches for as long as a device is free and the policy wants it to have one. Returns whether anything was
-    /// fired, or shed because no device is up.
+    /// Fires batches for as long as a device is free and the policy wants it to have one. Returns
+    /// whether anything was fired, or shed because no device is up.
     pub(crate) fn fire(&mut self, now_ns: u64, lanes: &mut Lanes) -> bool {
         let mut fired = false;
         while let Some((device_slot, fire)) = self
+            .dispatch
             .next_retry(lanes)
             .or_else(|| self.next_batch(now_ns, lanes))
         {
@@ -289,15 +259,19 @@ impl Task {
             lanes.take(lane);
             self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
-                self.gather_again(device_slot, &fire);
+                self.rows
+                    .gather_again(&mut self.dispatch, device_slot, &fire);
             } else {
-                self.gather(device_slot, &fire, now_ns);
+                let slot = &mut self.dispatch.device_slots[device_slot];
+                let phases = &mut self.labelling.counters.phases;
+                self.rows
+                    .gather(slot, &mut self.rings, &fire, now_ns, phases);
                 if !fire.more {
                     self.timer_ns = now_ns;
                 }
             }
-            self.counters.fired(device_slot, &fire);
-            self.measure.fired(fire.take);
+            self.labelling.counters.fired(device_slot, &fire);
+            self.labelling.measure.fired(fire.take);
             let work_ns = self.dispatch.device_slots[device_slot].work_ns(fire.size);
             self.work_ns = self.work_ns.saturating_add(work_ns);
             match lanes.comes_last(lane) {
@@ -327,37 +301,19 @@ impl Task {
         }
     }
 
-    /// A batch of those whose first device has failed, if there are any and a device is free.
-    fn next_retry(&self, lanes: &Lanes) -> Option<(usize, Fire)> {
-        let retries = self.dispatch.retries.len();
-        if retries == 0 {
-            return None;
-        }
-        let (i, device_slot) = self.dispatch.free(lanes).next()?;
-        let take = retries.min(device_slot.sizes().largest());
-        let fire = Fire {
-            take,
-            size: device_slot.sizes().fitting(take)?,
-            trigger: Trigger::Retry,
-            more: false,
-        };
-        Some((i, fire))
-    }
-
     /// Asks the policy about each free device in turn, until it wants a batch.
     fn next_batch(&mut self, now_ns: u64, lanes: &Lanes) -> Option<(usize, Fire)> {
         if !self.dispatch.retries.is_empty() {
             return None;
         }
-        let oldest_ns = self.queues.iter().filter_map(Queue::oldest_seen_ns).min()?;
-        let emitted_ns = self.queues.iter().filter_map(Queue::oldest_emitted_ns);
-        let emitted_ns = emitted_ns.min()?;
+        let oldest_ns = self.rings.oldest_seen_ns()?;
+        let emitted_ns = self.rings.oldest_emitted_ns()?;
         let since = |then_ns| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        let waiting = self.waiting();
-        let ring_full = self.queues.iter().any(Queue::is_full);
+        let waiting = self.rings.waiting();
+        let ring_full = self.rings.is_crowded();
         let mut expired = false;
         for (i, device_slot) in self.dispatch.free(lanes) {
-            match self.policy.decide(&Situation {
+            match self.terms.policy.decide(&Situation {
                 waiting,
                 oldest_waited: since(oldest_ns),
                 oldest_age: since(emitted_ns),
@@ -366,7 +322,7 @@ impl Task {
                 profile: device_slot.profile(),
                 plan: self.plan,
                 ring_full,
-                stalled: self.is_stalled(now_ns),
+                stalled: self.rings.is_stalled(now_ns),
                 draining: self.draining,
             }) {
                 Decision::Wait => {}
@@ -378,16 +334,6 @@ impl Task {
             self.timer_ns = now_ns;
         }
         None
-    }
-
-    /// Numbers in one row of a device's input.
-    fn row_len(&self) -> usize {
-        self.k * self.features.len()
-    }
-
-    /// Series that wait, in all rings.
-    fn waiting(&self) -> usize {
-        self.queues.iter().map(Queue::waiting).sum()
     }
 }
 

@@ -1,9 +1,9 @@
-//! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to label, under any
-//! policy, with a cache that is full, while series are shed because no device is up, and with several tasks that share
-//! devices and wait for each other.
+//! A round allocates nothing once the manager is warm: not to look, to gather, to collect, nor to
+//! label, under any policy, with a cache that is full, while series are shed because no device is
+//! up, and with several tasks that share devices and wait for each other.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: the text of a
-//! device's error, and a swap of the model.
+//! Counted are those of the test's own thread, for the harness has others. What allocates by design
+//! is not here: the text of a device's error, and a swap of the model.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
@@ -90,8 +90,8 @@ impl World {
         Self::of(&[policy], prefix, batches)
     }
 
-    /// Tasks with these policies, one or two. All devices are on one lane, and the second task is asked where the first is
-    /// unsure, which it always is.
+    /// Tasks with these policies, one or two. All devices are on one lane, and the second task is
+    /// asked where the first is unsure, which it always is.
     fn of(policies: &[Policy], prefix: usize, batches: usize) -> Self {
         let words = || (0..FLOWS).map(|_| LabelWord::new()).collect();
         let words = Arc::new(Words([words(), words()]));

@@ -1,5 +1,5 @@
-//! The controller of several tasks allocates when it is made, and never again: a step and a cut run on the thread that labels
-//! series.
+//! The controller of several tasks allocates when it is made, and never again: a step and a cut run
+//! on the thread that labels series.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"

@@ -1,5 +1,5 @@
-//! Two tasks on the same flows, from packets to records: each has its own unit, features, ring, manager, device and label
-//! word, and the device's answers tell which row they are of.
+//! Two tasks on the same flows, from packets to records: each has its own unit, features, ring,
+//! manager, device and label word, and the device's answers tell which row they are of.
 
 #![allow(
     clippy::unwrap_used,
@@ -80,7 +80,8 @@ impl Sent {
     }
 }
 
-/// Flows of 4 to 15 packets side by side; every third packet of a flow is empty, and some flows begin mid-stream.
+/// Flows of 4 to 15 packets side by side; every third packet of a flow is empty, and some flows
+/// begin mid-stream.
 fn traffic() -> Vec<Sent> {
     let mut packets = Vec::new();
     for turn in 0..15 {
@@ -354,7 +355,8 @@ fn check_records(world: &World, packets: &[Sent]) {
     }
 }
 
-/// Flows that end while one task's label is on its way: by packet time the record waits for all tasks, live for none.
+/// Flows that end while one task's label is on its way: by packet time the record waits for all
+/// tasks, live for none.
 #[test]
 fn a_record_by_packet_time_waits_for_all_tasks() {
     for (effect, waits) in [
@@ -387,7 +389,8 @@ fn a_record_by_packet_time_waits_for_all_tasks() {
     }
 }
 
-/// The same series again is known to the cache of the task that saw it, whatever the other task's is.
+/// The same series again is known to the cache of the task that saw it, whatever the other task's
+/// is.
 #[test]
 fn caches_are_of_one_task() {
     let mut world = World::new(Effect::PacketTime { delay_us: 0 }, 3);

@@ -25,7 +25,7 @@ use crate::when::When;
 
 pub use analytics::{Analytics, BatchPolicy, Cache};
 pub use destination::{Destination, Endpoint};
-pub use device::{Accel, Device, DeviceThread, Provider};
+pub use device::{Accel, Device, DeviceThread};
 pub use task::{DEFAULT_TASK, MAX_TASKS, Task, needed};
 pub use words::{Capture, FlowHash, IoMode, LogTo, MarkAs, PolicyUpdate, XdpMode, ZeroCopy};
 

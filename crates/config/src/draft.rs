@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::Faults;
+use accel::{Faults, Provider};
 use flowmgr::Behaviour;
 use netfilter::nft_set::Field;
 
@@ -14,7 +14,7 @@ mod task;
 use crate::checked::{
     BehaviourMark, Behaviours, Cache, ClassConfidence, Connlabel, ConnlabelMapping, Control,
     Destination, DeviceThread, DscpMapping, Endpoint, Flow, HttpPlace, Io, Ipfix, Kafka, Log, Mark,
-    MarkMapping, Model, NftSet, Pipeline, Policy, Provider, Records, Ring, Rotate, Tag,
+    MarkMapping, Model, NftSet, Pipeline, Policy, Records, Ring, Rotate, Tag,
 };
 use crate::layout::{Layout, PARTS_MAX};
 use crate::levels::Levels;
@@ -120,7 +120,7 @@ pub struct AccelDraft {
 #[derive(Debug)]
 pub struct DeviceDraft {
     /// What runs the model.
-    pub provider: Option<Provider>,
+    pub provider: Option<&'static Provider>,
     /// Library of a plug-in provider.
     pub plugin: Option<PathBuf>,
     /// Options of the provider.
@@ -417,8 +417,8 @@ pub fn networks(setting: &Setting, place: &mut Vec<Network>) -> Stored {
     Ok(())
 }
 
-impl FromValue for Provider {
-    fn from_value(value: &toml::Value) -> Option<Provider> {
+impl FromValue for &'static Provider {
+    fn from_value(value: &toml::Value) -> Option<Self> {
         Provider::parse(value.as_str()?)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use accel::onnx;
+use accel::Provider;
 
-use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Provider, Task};
+use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Task};
 use crate::effective::Effective;
 use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, NFT_SET_KEYS, TASK_KEYS};
 use crate::origin::Origin;
@@ -146,7 +146,7 @@ fn bare_words_and_toml_values_are_taken_on_the_command_line() {
     let (config, _) = load("", &[("FENXI_ACCEL_LIBRARY", "/lib/o.so")], &sets).unwrap();
     assert_eq!(config.flow.hash, FlowHash::Fenxi);
     assert_eq!(config.model.path, Some("12".into()));
-    assert_eq!(config.accel.devices[0].provider, Provider::Simulated);
+    assert_eq!(config.accel.devices[0].provider.name, "simulated");
     assert_eq!(config.accel.library, Some("/lib/o.so".into()));
     assert_eq!(config.analytics.policy, BatchPolicy::None);
     assert!(!config.tag.enabled);
@@ -175,11 +175,7 @@ fn defaults_become_the_checked_form() {
     };
     assert_eq!(
         (cpu.name.as_str(), cpu.provider, cpu.thread),
-        (
-            "cpu",
-            Provider::Onnx(onnx::Provider::Cpu),
-            DeviceThread::Shared
-        )
+        ("cpu", Provider::parse("cpu").unwrap(), DeviceThread::Shared)
     );
     assert_eq!(
         (config.model.min_confidence, cpu.deadline),

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use accel::{
-    Bundle, Device, FaultyDevice, SimulatedDevice, Sizes, ThreadedDevice, Thresholds, check_golden,
-    onnx,
+    Bundle, Device, DeviceSpec, FaultyDevice, OpenError, Sizes, ThreadedDevice, Thresholds,
+    check_golden,
 };
 use analytics::Accelerator;
 
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::placement::{Cores, Role, Thread, pin, rename};
 use crate::profiles::{Profiles, profile_of_file};
 use config::Config;
-use config::checked::{self, DeviceThread, Provider};
+use config::checked::{self, DeviceThread};
 use recording::Recorder;
 
 /// Opens sessions.
@@ -58,8 +58,9 @@ impl Opener<'_> {
 
     fn accelerator(&self, device: &checked::Device, thread: &Thread) -> Result<Accelerator, Error> {
         let mut session = session(self.config, self.bundle, device)?;
-        if let (true, Provider::Onnx(provider)) = (self.golden_test, device.provider) {
-            check_outputs(self.bundle, provider, session.as_mut())?;
+        if self.golden_test && device.provider.computes {
+            let is_exact = device.provider.is_cpu && self.bundle.precision() == "fp32";
+            check_outputs(self.bundle, is_exact, session.as_mut())?;
         }
         let profile =
             self.profiles
@@ -79,7 +80,7 @@ impl Opener<'_> {
         }
         // A device that works inside the analytics thread has returned before the thread could look at a deadline; the control
         // thread stops such runs where the runtime allows it.
-        let can_hang = is_own || device.provider == Provider::Simulated;
+        let can_hang = is_own || !device.provider.computes;
         Ok(Accelerator {
             device: session,
             profile,
@@ -112,43 +113,26 @@ pub fn session(
     bundle: &Bundle,
     device: &checked::Device,
 ) -> Result<Box<dyn Device>, Error> {
-    Ok(match device.provider {
-        Provider::Simulated => {
-            let simulated = SimulatedDevice::new(device.simulated, sizes(device), bundle.shape());
-            Box::new(simulated.with_name(&device.name))
-        }
-        Provider::Onnx(provider) => {
-            let spec = spec(config, bundle, device, provider)?;
-            Box::new(onnx_device(config, bundle, spec)?)
-        }
-    })
+    accel::open(&spec(config, bundle, device)?, bundle).map_err(refused)
 }
 
-fn spec(
-    config: &Config,
-    bundle: &Bundle,
-    device: &checked::Device,
-    provider: onnx::Provider,
-) -> Result<onnx::DeviceSpec, Error> {
-    Ok(onnx::DeviceSpec {
+fn spec(config: &Config, bundle: &Bundle, device: &checked::Device) -> Result<DeviceSpec, Error> {
+    Ok(DeviceSpec {
         name: device.name.clone(),
-        provider,
+        provider: device.provider,
         options: device.options.clone(),
+        library: config.accel.library.clone(),
         plugin: device.plugin.clone(),
         sizes: sizes(device),
         thresholds: thresholds(config, bundle)?,
+        simulated: device.simulated,
     })
 }
 
-/// Compares a session with the golden outputs. They must agree within the tolerance; where the arithmetic is not fp32 on the
-/// CPU, it is enough that nine samples of ten have the same class.
-fn check_outputs(
-    bundle: &Bundle,
-    provider: onnx::Provider,
-    session: &mut dyn Device,
-) -> Result<(), Error> {
+/// Compares a session with the golden outputs. They must agree within the tolerance; where the
+/// arithmetic is not exactly theirs, it is enough that nine samples of ten have the same class.
+fn check_outputs(bundle: &Bundle, is_exact: bool, session: &mut dyn Device) -> Result<(), Error> {
     let report = check_golden(bundle, session).map_err(|error| Error::data(error.to_string()))?;
-    let is_exact = provider == onnx::Provider::Cpu && bundle.precision() == "fp32";
     if report.agrees() || (!is_exact && report.argmax_differences * 10 <= report.rows) {
         return Ok(());
     }
@@ -173,15 +157,7 @@ pub fn look_at_devices(config: &Config, bundle: &Bundle) -> Result<(), Error> {
         if !looked_at.insert(&device.name) {
             continue;
         }
-        match device.provider {
-            Provider::Simulated | Provider::Onnx(onnx::Provider::Cpu) => {
-                session(config, bundle, device)?;
-            }
-            Provider::Onnx(provider) => {
-                let spec = spec(config, bundle, device, provider)?;
-                onnx::OnnxDevice::look(&library(config)?, bundle, &spec).map_err(refused)?;
-            }
-        }
+        accel::probe(&spec(config, bundle, device)?, bundle).map_err(refused)?;
         // Whether it is one; a start says whether it is a good one.
         profile_of_file(bundle, device)?;
     }
@@ -210,31 +186,20 @@ pub fn cpu_device(
     config: &Config,
     bundle: &Bundle,
     sizes: Sizes,
-) -> Result<onnx::OnnxDevice, Error> {
-    onnx_device(config, bundle, onnx::DeviceSpec::cpu(bundle, sizes))
+) -> Result<Box<dyn Device>, Error> {
+    let spec = DeviceSpec {
+        library: config.accel.library.clone(),
+        ..DeviceSpec::cpu(bundle, sizes)
+    };
+    accel::open(&spec, bundle).map_err(refused)
 }
 
-fn onnx_device(
-    config: &Config,
-    bundle: &Bundle,
-    spec: onnx::DeviceSpec,
-) -> Result<onnx::OnnxDevice, Error> {
-    onnx::OnnxDevice::new(&library(config)?, bundle, spec).map_err(refused)
-}
-
-pub(crate) fn library(config: &Config) -> Result<onnx::Library, Error> {
-    let library = onnx::load(config.accel.library.as_deref());
-    library.map_err(|error| Error::unavailable(error.to_string()))
-}
-
-fn refused(error: onnx::SessionError) -> Error {
+pub(crate) fn refused(error: OpenError) -> Error {
     let message = error.to_string();
     match error {
-        onnx::SessionError::Spec { .. } => Error::config(message),
-        onnx::SessionError::NoProvider { .. }
-        | onnx::SessionError::Plugin { .. }
-        | onnx::SessionError::Provider { .. } => Error::unavailable(message),
-        _ => Error::data(message),
+        OpenError::Spec(_) => Error::config(message),
+        OpenError::Unavailable(_) => Error::unavailable(message),
+        OpenError::Model(_) => Error::data(message),
     }
 }
 

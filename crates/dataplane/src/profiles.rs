@@ -27,10 +27,10 @@ use accel::{Bundle, Device, Profile};
 use tracing::{debug, warn};
 
 use crate::Error;
-use crate::devices::library;
+use crate::devices::refused;
 use crate::tasks::OpenTask;
 use config::Config;
-use config::checked::{self, DeviceThread, Provider};
+use config::checked::{self, DeviceThread};
 
 /// Where profiles are in the log: a target of the program's, so that its level holds for them.
 const LOG: &str = "fenxi::profiles";
@@ -149,13 +149,14 @@ impl Profiles {
             self.judge(&file, bundle, device);
             return Ok(Some(file.profile()));
         }
-        if device.provider == Provider::Simulated {
+        if !device.provider.computes {
             return Ok(Some(device.simulated));
         }
         if !self.0.is_planned && !config.analytics.policy.plans() {
             return Ok(None);
         }
-        let version = library(config)?.version().unwrap_or_default().to_owned();
+        let library = config.accel.library.as_deref();
+        let version = device.provider.library_version(library).map_err(refused)?;
         let file = self.known_or_measured(key(bundle, device, version), bundle, session)?;
         self.judge(&file, bundle, device);
         Ok(Some(file.profile()))
@@ -320,7 +321,7 @@ pub fn profile_of_file(
     let Some(path) = &device.profile else {
         return Ok(None);
     };
-    match ProfileFile::read(path, bundle, device.provider.name()) {
+    match ProfileFile::read(path, bundle, device.provider.name) {
         Ok(file) => Ok(Some(file)),
         Err(error @ ProfileError::Read { .. }) => Err(Error::no_input(error.to_string())),
         Err(error) => Err(Error::data(error.to_string())),
@@ -331,7 +332,7 @@ fn key(bundle: &Bundle, device: &checked::Device, library: String) -> ProfileKey
     let plugin = device.plugin.as_deref().unwrap_or(Path::new(""));
     ProfileKey {
         device: device.name.clone(),
-        provider: device.provider.name().to_owned(),
+        provider: device.provider.name.to_owned(),
         model_sha256: bundle.sha256().to_owned(),
         library,
         conditions: Conditions {

@@ -1,20 +1,24 @@
 //! Refuses a model that keeps data in other files.
 //!
-//! ONNX lets a tensor keep its data in another file ("external data"), and ONNX Runtime reads that file wherever it is;
-//! for a model in memory it looks in the working directory. The manifest's hash does not cover such data. So every
-//! tensor of the model is checked before the runtime sees any of it.
+//! ONNX lets a tensor keep its data in another file ("external data"), and ONNX Runtime reads that
+//! file wherever it is; for a model in memory it looks in the working directory. The manifest's
+//! hash does not cover such data. So every tensor of the model is checked before the runtime sees
+//! any of it.
 //!
-//! Three rules make sure that no tensor is missed. [`Message::field`] lists every field of the messages that can hold a
-//! tensor, directly or further down, up to IR version 14 of `onnx-ml.proto`. A field that is not listed and has
-//! contents is refused, because a later version of ONNX might keep tensors in it. And [`super::wire`] refuses whatever
-//! another reader could understand differently. A field that occurs several times is checked each time, although the
+//! Three rules make sure that no tensor is missed. [`Message::field`] lists every field of the
+//! messages that can hold a tensor, directly or further down, up to IR version 14 of
+//! `onnx-ml.proto`. A field that is not listed and has contents is refused, because a later version
+//! of ONNX might keep tensors in it. And [`super::wire`] refuses whatever another reader could
+//! understand differently. A field that occurs several times is checked each time, although the
 //! runtime may use only the last or merge them.
 //!
-//! A model that was compiled for a device (a node `EPContext`) may be in another file, too. The same rule applies.
+//! A model that was compiled for a device (a node `EPContext`) may be in another file, too. The
+//! same rule applies.
 
 use super::wire::{Fields, Malformed, Value};
 
-/// How deep messages may be nested. This is protobuf's own limit, so the runtime reads nothing deeper either.
+/// How deep messages may be nested. This is protobuf's own limit, so the runtime reads nothing
+/// deeper either.
 const DEPTH_MAX: usize = 100;
 
 /// The most characters of a name that an error shows.
@@ -140,8 +144,8 @@ impl From<Malformed> for Found {
     }
 }
 
-/// Checks all fields of a message and of the messages in it. Each byte is visited once for each message that it is part
-/// of.
+/// Checks all fields of a message and of the messages in it. Each byte is visited once for each
+/// message that it is part of.
 fn visit(message: Message, bytes: &[u8], depth: usize) -> Result<(), Found> {
     let depth = depth.checked_sub(1).ok_or(Found::Deep)?;
     for field in Fields::of(bytes) {
@@ -212,8 +216,8 @@ fn tensor(bytes: &[u8]) -> Found {
     }
 }
 
-/// Refuses a compiled model in another file: a node of type `EPContext` whose attribute `embed_mode` is not 1. The
-/// default is 1.
+/// Refuses a compiled model in another file: a node of type `EPContext` whose attribute
+/// `embed_mode` is not 1. The default is 1.
 fn check_compiled(bytes: &[u8]) -> Result<(), Found> {
     if !contents(bytes, node::OP_TYPE).any(|name| name == b"EPContext") {
         return Ok(());

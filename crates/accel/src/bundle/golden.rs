@@ -1,4 +1,5 @@
-//! Golden samples: inputs that come with a bundle, and the outputs that every device must give for them.
+//! Golden samples: inputs that come with a bundle, and the outputs that every device must give for
+//! them.
 
 use std::path::Path;
 
@@ -10,16 +11,16 @@ use crate::device::{Shape, is_probability};
 pub struct Golden {
     /// Rows of channels × K values: the series in `golden/inputs.csv`.
     pub inputs: Vec<Vec<f32>>,
-    /// The context that belongs to each row of `inputs`: the last values of its line in `golden/inputs.csv`. The rows are
-    /// empty for a model without context.
+    /// The context that belongs to each row of `inputs`: the last values of its line in
+    /// `golden/inputs.csv`. The rows are empty for a model without context.
     pub contexts: Vec<Vec<f32>>,
     /// Rows of one probability per output column, as in `golden/outputs.csv`.
     pub outputs: Vec<Vec<f32>>,
 }
 
 impl Golden {
-    /// Parses the two files, given as path and text. They have one sample per line, numbers separated by commas, and no
-    /// header. A line of inputs has the series, then the context.
+    /// Parses the two files, given as path and text. They have one sample per line, numbers
+    /// separated by commas, and no header. A line of inputs has the series, then the context.
     pub(crate) fn parse(
         inputs: (&Path, &str),
         outputs: (&Path, &str),

@@ -1,7 +1,7 @@
 //! Reads and checks `model.toml`.
 //!
-//! [`RawManifest`] mirrors the file, and unknown keys are errors. [`Manifest`] is what the rest of the crate uses; it
-//! has passed every check that needs no other file.
+//! [`RawManifest`] mirrors the file, and unknown keys are errors. [`Manifest`] is what the rest of
+//! the crate uses; it has passed every check that needs no other file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,21 +15,22 @@ mod options;
 pub use options::{CONTEXT, Confusion, Depth, HostLabels, PortLabel};
 use options::{RawHosts, RawPort};
 
-/// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for "unknown", which
-/// does not count as a label.
+/// The most labels a bundle may have. A class is kept in 12 bits, and one value is reserved for
+/// "unknown", which does not count as a label.
 pub const LABELS_MAX: usize = 4095;
 
 /// The longest series a model may ask for, in elements.
 const K_MAX: i64 = 32;
 
-/// Name of the class of a flow whose confidence is below `min_confidence`. The last label may have this name too: then
-/// the model has an output column for flows that are none of the labels.
+/// Name of the class of a flow whose confidence is below `min_confidence`. The last label may have
+/// this name too: then the model has an output column for flows that are none of the labels.
 const UNKNOWN: &str = "unknown";
 
 /// A key, and what is wrong with its value.
 type Problem = (String, String);
 
-/// Names of the features that a bundle may ask for. A feature gives one number per element of a series.
+/// Names of the features that a bundle may ask for. A feature gives one number per element of a
+/// series.
 pub const FEATURES: [&str; 4] = [
     "signed_length",
     "payload_length",
@@ -37,8 +38,8 @@ pub const FEATURES: [&str; 4] = [
     "tcp_flags",
 ];
 
-/// Names of the units that a bundle may ask for. The unit says which packets of a flow are the elements of its series.
-/// The first is the default.
+/// Names of the units that a bundle may ask for. The unit says which packets of a flow are the
+/// elements of its series. The first is the default.
 pub const UNITS: [&str; 2] = ["packet", "data"];
 
 const PRECISIONS: [&str; 3] = ["fp32", "fp16", "int8"];
@@ -59,7 +60,8 @@ struct Tensor {
     name: String,
 }
 
-/// The file as it is. Integers are wider than their range, so that the error for a bad one can name the range.
+/// The file as it is. Integers are wider than their range, so that the error for a bad one can name
+/// the range.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawManifest {
@@ -101,7 +103,7 @@ pub(crate) struct Manifest {
     pub k: usize,
     /// One of [`UNITS`].
     pub unit: String,
-    /// Of [`FEATURES`], in the order of the channels.
+    /// Names from [`FEATURES`], in the order of the channels.
     pub features: Vec<String>,
     pub precision: String,
     /// 0 to 1.
@@ -109,7 +111,7 @@ pub(crate) struct Manifest {
     pub midstream: bool,
     /// At least one, rising; the last has `k` elements.
     pub depths: Vec<Depth>,
-    /// Of [`CONTEXT`], in the order of the second input's columns.
+    /// Names from [`CONTEXT`], in the order of the second input's columns.
     pub context: Vec<String>,
     pub input_name: String,
     /// Given if `context` names anything.
@@ -117,7 +119,7 @@ pub(crate) struct Manifest {
     pub output_name: String,
     /// Without "unknown".
     pub labels: Vec<LabelInfo>,
-    /// The model has a last output column "unknown", after those of the labels.
+    /// The model has a last output column "unknown", after the labels.
     pub has_unknown: bool,
     pub ports: Vec<PortLabel>,
     /// None if hosts are not named.
@@ -288,7 +290,8 @@ fn check_features(features: &[String]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks the labels and takes "unknown" off their end. Returns the others, and whether it was there.
+/// Checks the labels and takes "unknown" off their end. Returns the others, and whether it was
+/// there.
 fn without_unknown(mut labels: Vec<LabelInfo>) -> Result<(Vec<LabelInfo>, bool), Problem> {
     let has_unknown = labels
         .pop_if(|last| last.name == UNKNOWN)

@@ -1,4 +1,5 @@
-//! Every refusal, on bundles written to a temporary folder. No model is run, so any bytes will do for one.
+//! Every refusal, on bundles written to a temporary folder. No model is run, so any bytes will do
+//! for one.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! The wire format of protobuf: reads a message as a sequence of fields without knowing their meaning.
+//! The wire format of protobuf: reads a message as a sequence of fields without knowing their
+//! meaning.
 //!
-//! It accepts less than the C++ implementation that ONNX Runtime uses, and never reads a field differently. Whatever
-//! that implementation might understand differently is refused as malformed: a tag of more than 32 bits, which it
-//! truncates; a number of more than 64 bits; a group.
+//! It accepts less than the C++ implementation that ONNX Runtime uses, and never reads a field
+//! differently. Whatever that implementation might understand differently is refused as malformed:
+//! a tag of more than 32 bits, which it truncates; a number of more than 64 bits; a group.
 //!
 //! Source: <https://protobuf.dev/programming-guides/encoding/>
 

@@ -1,29 +1,55 @@
 //! A bundle on one device of ONNX Runtime.
 //!
-//! The device has no thread: [`Device::submit`] runs the batch on the caller's thread, and the next [`Device::poll`]
-//! returns the results.
+//! The device has no thread: [`Device::submit`] runs the batch on the caller's thread, and the next
+//! [`Device::poll`] returns the results.
 //!
-//! A device that takes any batch size has one session with a free batch axis, which costs nothing on a CPU. It pads
-//! only a single row, to two, and only on the CPU. A device of fixed sizes has one session per size, each compiled for
-//! that size. All sessions read the same buffers of input and context, which the caller fills.
+//! A device that takes any batch size has one session with a free batch axis, which costs nothing
+//! on a CPU. It pads only a single row, to two, and only on the CPU. A device of fixed sizes has
+//! one session per size, each compiled for that size. All sessions read the same buffers of input
+//! and context, which the caller fills.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::check::check;
 use super::error::SessionError;
-use super::library::Library;
+use super::library::{Library, load};
 use super::plugin::Plugin;
-use super::provider::{Provider, providers};
+use super::provider::{is_compiled_in, providers, runtime_name};
 use super::session::{Failure, Model, Session};
-use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
 use crate::device::{Classification, Device, DeviceError, Shape, Sizes};
+use crate::provider::{DeviceSpec, OpenError};
 
-/// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime, may compute a
-/// product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel, `SgemmKernelM1` or `MlasGemvFloatKernel`
-/// depending on the processor, while its kernels for more rows treat all rows alike. So a row alone could differ in its
-/// last bits from the same row in a batch.
+/// The fewest rows that the provider `cpu` runs. MLAS, which multiplies matrices for ONNX Runtime,
+/// may compute a product of one row (`M == 1` in its `sgemm.cpp`) with a special kernel,
+/// `SgemmKernelM1` or `MlasGemvFloatKernel` depending on the processor, while its kernels for more
+/// rows treat all rows alike. So a row alone could differ in its last bits from the same row in a
+/// batch.
 const RUN_ROWS_MIN: usize = 2;
+
+/// Opens a device for [`crate::open`].
+pub(crate) fn open(spec: &DeviceSpec, bundle: &Bundle) -> Result<Box<dyn Device>, OpenError> {
+    let library = load(spec.library.as_deref())?;
+    Ok(Box::new(OnnxDevice::new(&library, bundle, spec.clone())?))
+}
+
+/// Checks the specification and the model, and that the loaded library has the provider or the
+/// plug-in's file exists.
+pub(crate) fn probe(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), OpenError> {
+    let library = load(spec.library.as_deref())?;
+    check(spec, bundle)?;
+    Model::check(&library, bundle)?;
+    match &spec.plugin {
+        Some(path) => {
+            Plugin::file(path).map_err(|cause| refused(spec, path, cause))?;
+        }
+        None => {
+            effective(&library, spec, None)?;
+        }
+    }
+    Ok(())
+}
 
 /// A bundle on one device.
 pub struct OnnxDevice {
@@ -44,18 +70,19 @@ pub struct OnnxDevice {
 }
 
 impl OnnxDevice {
-    /// Loads the bundle's model as `spec` says and runs it once on the golden inputs, at every fixed size or at the
-    /// largest. So a model that cannot run is refused here, and memory is allocated now.
+    /// Loads the bundle's model as `spec` says and runs it once on the golden inputs, at every
+    /// fixed size or at the largest. So a model that cannot run is refused here, and memory is
+    /// allocated now.
     ///
     /// # Errors
-    /// The device is not available as requested, or the model cannot be loaded, disagrees with the bundle, or fails its
-    /// first run.
+    /// The device is not available as requested, or the model cannot be loaded, disagrees with the
+    /// bundle, or fails its first run.
     pub fn new(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> Result<Self, SessionError> {
-        spec.check(bundle)?;
+        check(&spec, bundle)?;
         let model = Model::check(library, bundle)?;
         let plugin = plugin(library, &spec)?;
         let effective = effective(library, &spec, plugin.as_ref())?;
-        let rows_min = if spec.provider == Provider::Cpu {
+        let rows_min = if spec.provider.is_cpu {
             RUN_ROWS_MIN
         } else {
             1
@@ -84,22 +111,6 @@ impl OnnxDevice {
         };
         device.warm_up(bundle)?;
         Ok(device)
-    }
-
-    /// Checks what can be checked without the device: the spec, the model, and that the loaded library has the provider
-    /// or the plug-in's file exists.
-    ///
-    /// # Errors
-    /// Those of [`OnnxDevice::new`] that show without the device.
-    pub fn look(library: &Library, bundle: &Bundle, spec: &DeviceSpec) -> Result<(), SessionError> {
-        spec.check(bundle)?;
-        Model::check(library, bundle)?;
-        match &spec.plugin {
-            Some(path) => Plugin::file(path)
-                .map(drop)
-                .map_err(|cause| refused(spec, path, cause)),
-            None => effective(library, spec, None).map(drop),
-        }
     }
 
     /// Runs each session once.
@@ -199,14 +210,11 @@ fn effective(
             cause: "finds no device that it can run on in this machine".to_owned(),
         });
     }
-    let Some(name) = spec
-        .provider
-        .runtime_name()
-        .filter(|_| spec.provider.is_compiled_in())
-    else {
+    let name = runtime_name(spec.provider).filter(|_| is_compiled_in(spec.provider));
+    let Some(name) = name else {
         return Err(SessionError::NoProvider {
             device,
-            provider: spec.provider.name(),
+            provider: spec.provider.name,
             library: library.path().to_owned(),
             available: providers(library),
         });

@@ -6,9 +6,10 @@ use thiserror::Error;
 
 use crate::bundle::BundleError;
 use crate::device::DeviceError;
+use crate::provider::OpenError;
 
-/// Why a bundle's model cannot run on the requested device. No device is made then: the model never runs elsewhere
-/// instead.
+/// Why a bundle's model cannot run on the requested device. No device is made then: the model never
+/// runs elsewhere instead.
 #[derive(Debug, Error)]
 pub enum SessionError {
     /// The model's file has changed since the bundle was opened, or is gone.
@@ -22,7 +23,7 @@ pub enum SessionError {
         /// Message of the runtime.
         cause: String,
     },
-    /// The model's inputs or outputs are not those of the manifest.
+    /// The model's inputs or outputs differ from the manifest.
     #[error(
         "{model}: {what} {found}, but model.toml asks for {expected}; the two do not belong together"
     )]
@@ -69,8 +70,8 @@ pub enum SessionError {
         /// Why it cannot be used.
         cause: String,
     },
-    /// The provider exists but does not run the model: it does not know an option, a toolkit or a device is missing, or
-    /// it would leave a part of the model to the CPU.
+    /// The provider exists but does not run the model: it does not know an option, a toolkit or a
+    /// device is missing, or it would leave a part of the model to the CPU.
     #[error("device {device}: provider {provider} does not run {model}: {cause}")]
     Provider {
         /// The device as requested.
@@ -90,4 +91,20 @@ pub enum SessionError {
         /// What went wrong.
         cause: DeviceError,
     },
+}
+
+impl From<SessionError> for OpenError {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        match error {
+            SessionError::Spec { .. } => Self::Spec(message),
+            SessionError::NoProvider { .. }
+            | SessionError::Plugin { .. }
+            | SessionError::Provider { .. } => Self::Unavailable(message),
+            SessionError::Bundle(_)
+            | SessionError::Refused { .. }
+            | SessionError::Disagrees { .. }
+            | SessionError::FirstRun { .. } => Self::Model(message),
+        }
+    }
 }

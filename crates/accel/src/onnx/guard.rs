@@ -1,8 +1,9 @@
-//! Stops runs that take too long. ONNX Runtime stops a run between two nodes of the graph, also inside a loop's body.
-//! So an endless loop is stopped, but a single node that does not return is not.
+//! Stops runs that take too long. ONNX Runtime stops a run between two nodes of the graph, also
+//! inside a loop's body. So an endless loop is stopped, but a single node that does not return is
+//! not.
 //!
-//! Each session notes when its run began, and some other thread calls [`stop_late_runs`] regularly. This costs the
-//! session two stores and one reading of the clock per run.
+//! Each session notes when its run began, and some other thread calls [`stop_late_runs`] regularly.
+//! This costs the session two stores and one reading of the clock per run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -16,7 +17,8 @@ static GUARDS: Mutex<Vec<Weak<Guard>>> = Mutex::new(Vec::new());
 /// The runs of one session.
 pub(super) struct Guard {
     options: RunOptions<NoSelectedOutputs>,
-    /// When the current run began, in µs since the first guard was made, at least 1; 0 if there is none.
+    /// When the current run began, in µs since the first guard was made, at least 1; 0 if there is
+    /// none.
     began_us: AtomicU64,
     /// How long a run may take, in µs; 0 for no limit.
     limit_us: AtomicU64,
@@ -62,8 +64,8 @@ impl Guard {
         self.began_us.store(0, Ordering::Release);
     }
 
-    /// Stops the run if it is late at two looks in a row. One is not enough, because the whole process may have been
-    /// suspended.
+    /// Stops the run if it is late at two looks in a row. One is not enough, because the whole
+    /// process may have been suspended.
     fn look(&self, most: Option<Duration>) {
         let began_us = self.began_us.load(Ordering::Acquire);
         let limit_us = match self.limit_us.load(Ordering::Relaxed) {
@@ -82,8 +84,8 @@ impl Guard {
     }
 }
 
-/// Stops the runs of all sessions that take longer than their limit, or than `most`. It is meant to be called about ten
-/// times a second. A run is stopped by the second call that finds it late.
+/// Stops the runs of all sessions that take longer than their limit, or than `most`. It is meant to
+/// be called about ten times a second. A run is stopped by the second call that finds it late.
 pub fn stop_late_runs(most: Option<Duration>) {
     let guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
     for guard in guards.iter().filter_map(Weak::upgrade) {

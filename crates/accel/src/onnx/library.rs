@@ -1,10 +1,11 @@
 //! Finds and loads the ONNX Runtime library.
 //!
-//! If the user names a library, only that one is loaded: falling back to another would hide the mistake. Otherwise the
-//! usual places are searched, and the first file that exists is taken.
+//! If the user names a library, only that one is loaded: falling back to another would hide the
+//! mistake. Otherwise the usual places are searched, and the first file that exists is taken.
 //!
-//! Loading runs the library's start-up code, which has been seen to hang forever on some machines. So it happens on a
-//! helper thread with a deadline. Past the deadline the thread is abandoned, and the program can report the problem.
+//! Loading runs the library's start-up code, which has been seen to hang forever on some machines.
+//! So it happens on a helper thread with a deadline. Past the deadline the thread is abandoned, and
+//! the program can report the problem.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,9 +21,10 @@ use ort::logging::LogLevel;
 use thiserror::Error;
 
 use super::log::{logger, one_line};
+use crate::provider::OpenError;
 
-/// The oldest library accepted, as the minor version of release 1. It is that of the feature `api-22` of the crate
-/// `ort`, the first with plug-in providers.
+/// The oldest library accepted, as the minor version of release 1. It is that of the feature
+/// `api-22` of the crate `ort`, the first with plug-in providers.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 
 /// How long loading the library or a plug-in may take, in seconds. It usually takes about 50 ms.
@@ -33,10 +35,12 @@ const FILE: &str = "libonnxruntime.so";
 /// What to do about a missing or wrong library, on an installed system and in a checkout.
 const CURE: &str = "reinstall the package of fenxi, which brings one, name one with accel.library, or build with `make onnxruntime`";
 
-/// Environment variables that name a library, in order: fenxi's own, then the one that the crate `ort` established.
+/// Environment variables that name a library, in order: fenxi's own, then the one that the crate
+/// `ort` established.
 const VARIABLES: [&str; 2] = ["FENXI_ONNXRUNTIME", "ORT_DYLIB_PATH"];
 
-/// Where packages and administrators put the library. The places beside the program are searched first.
+/// Where packages and administrators put the library. The places beside the program are searched
+/// first.
 const FOLDERS: [&str; 2] = ["/usr/lib/fenxi", "/usr/local/lib/fenxi"];
 
 /// The library that this process has loaded. A process can load only one.
@@ -103,9 +107,16 @@ pub enum LibraryError {
     },
 }
 
-/// Loads `library` if given, else the library named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`, else the first of
-/// `libonnxruntime.so` beside the program, in `../onnxruntime` and `../lib/fenxi` from there, and in `/usr/lib/fenxi` and
-/// `/usr/local/lib/fenxi`. If it is loaded already, returns it.
+impl From<LibraryError> for OpenError {
+    fn from(error: LibraryError) -> Self {
+        Self::Unavailable(error.to_string())
+    }
+}
+
+/// Loads `library` if given, else the library named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`,
+/// else the first of `libonnxruntime.so` beside the program, in `../onnxruntime` and `../lib/fenxi`
+/// from there, and in `/usr/lib/fenxi` and `/usr/local/lib/fenxi`. If it is loaded already, returns
+/// it.
 ///
 /// # Errors
 /// See [`LibraryError`]. After a failure another file may be tried.
@@ -173,7 +184,8 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
         ort::init_from(&file)
             .map_err(|error| refusal(&file, error))
             .and_then(|builder| {
-                // The crate `ort` asks for events unless told otherwise. `telemetry` turns the client off.
+                // The crate `ort` asks for events unless told otherwise. `telemetry` turns the
+                // client off.
                 let builder = builder.with_name("fenxi").with_telemetry(false);
                 let environment = builder.with_logger(logger()).build();
                 environment.map_err(|error| LibraryError::Unloadable {
@@ -207,8 +219,8 @@ pub(super) fn check_regular(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs `work` on a thread and returns its result, or none if it is not there by the deadline; the thread is abandoned
-/// then.
+/// Runs `work` on a thread and returns its result, or none if it is not there by the deadline; the
+/// thread is abandoned then.
 pub(super) fn within<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -240,8 +252,8 @@ fn refusal(path: &Path, error: LoadDynamicError) -> LibraryError {
     }
 }
 
-/// The version as the linker wrote it: official builds export their one function under the symbol version
-/// `VERS_1.31.1`. The C API also returns it, but only to unsafe code.
+/// The version as the linker wrote it: official builds export their one function under the symbol
+/// version `VERS_1.31.1`. The C API also returns it, but only to unsafe code.
 fn version(path: &Path) -> Option<String> {
     const MARK: &[u8] = b"\0VERS_";
     // The symbol tables are at the front of the file.

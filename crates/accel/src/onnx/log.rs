@@ -1,9 +1,10 @@
 //! Finds out why ONNX Runtime failed, in one line.
 //!
-//! Some providers return only that they failed, and log the reason. For example OpenVINO, asked for a GPU that does not
-//! exist, returns "Failed to load provider" and logs "Device GPU is not available". So the runtime's log is not
-//! printed; its errors are kept for the call that failed. They are kept per thread, because several devices may be
-//! opened at the same time, and a provider logs on the thread that opens it.
+//! Some providers return only that they failed, and log the reason. For example OpenVINO, asked for
+//! a GPU that does not exist, returns "Failed to load provider" and logs "Device GPU is not
+//! available". So the runtime's log is not printed; its errors are kept for the call that failed.
+//! They are kept per thread, because several devices may be opened at the same time, and a provider
+//! logs on the thread that opens it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use ort::logging::{LogLevel, LoggerFunction};
 
 thread_local! {
-    /// The first error logged on this thread since it was last taken. Later errors mostly follow from it.
+    /// The first error logged on this thread since it was last taken. Later errors mostly follow
+    /// from it.
     static LOGGED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -45,8 +47,8 @@ fn with_logged(returned: &str) -> String {
     }
 }
 
-/// The last cause in a message of the runtime, which writes the place in its source code before each cause, such as
-/// `/a/b.cc:141 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library`.
+/// The last cause in a message of the runtime, which writes the place in its source code before
+/// each cause, such as `/a/b.cc:141 Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load library`.
 fn reason(message: &str) -> String {
     let message = one_line(message);
     // The runtime's own text blames the user for an option that this crate sets in every session.

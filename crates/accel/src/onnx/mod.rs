@@ -1,13 +1,15 @@
 //! Devices that run a bundle on ONNX Runtime, through its C API.
 //!
-//! The library is not linked but loaded at run time by [`load`], once per process. So the program builds and starts
-//! without it, and users can bring a newer one or a vendor's build. A [`Library`] proves that the library is loaded; no
-//! device can be made without one.
+//! The library is not linked but loaded at run time by [`load`], once per process. So the program
+//! builds and starts without it, and users can bring a newer one or a vendor's build. A [`Library`]
+//! proves that the library is loaded; no device can be made without one.
 //!
-//! A *provider* runs the model. It is either a part of the loaded library ([`providers`] lists those it has) or a
-//! plug-in with a library of its own ([`plugin_devices`] lists the devices it finds on this machine). Only a
-//! successfully created [`OnnxDevice`] shows that a provider runs a bundle.
+//! A *provider* runs the model. It is either a part of the loaded library ([`providers`] lists
+//! those it has) or a plug-in with a library of its own ([`plugin_devices`] lists the devices it
+//! finds on this machine). Only a successfully created [`OnnxDevice`] shows that a provider runs a
+//! bundle.
 
+mod check;
 mod device;
 mod error;
 mod guard;
@@ -16,13 +18,12 @@ mod log;
 mod plugin;
 mod provider;
 mod session;
-mod spec;
 mod telemetry;
 
 pub use device::OnnxDevice;
+pub(crate) use device::{open, probe};
 pub use error::SessionError;
 pub use guard::stop_late_runs;
 pub use library::{Library, LibraryError, load};
 pub use plugin::plugin_devices;
-pub use provider::{Provider, providers};
-pub use spec::DeviceSpec;
+pub use provider::providers;

@@ -1,7 +1,7 @@
 //! Plug-in providers: libraries of their own, which ONNX Runtime 1.22 and later loads at run time.
 //!
-//! A plug-in searches for its hardware when it is registered, and lists what it found. An empty list is an error here,
-//! because a session made for it would silently run on the CPU.
+//! A plug-in searches for its hardware when it is registered, and lists what it found. An empty
+//! list is an error here, because a session made for it would silently run on the CPU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,11 +17,12 @@ use ort::session::builder::SessionBuilder;
 use super::library::{LOAD_S_MAX, Library, check_regular, within};
 use super::log::explained;
 
-/// The plug-ins registered so far, with the names of their providers. A plug-in cannot be registered twice.
+/// The plug-ins registered so far, with the names of their providers. A plug-in cannot be
+/// registered twice.
 static REGISTERED: Mutex<BTreeMap<PathBuf, Vec<String>>> = Mutex::new(BTreeMap::new());
 
-/// The longest name that a plug-in gets. The crate `ort` keeps a provider's name and a dot in 128 bytes, and panics
-/// beyond that.
+/// The longest name that a plug-in gets. The crate `ort` keeps a provider's name and a dot in 128
+/// bytes, and panics beyond that.
 const NAME_CHARS_MAX: usize = 31;
 
 /// A registered plug-in.
@@ -107,8 +108,8 @@ impl Plugin {
     }
 }
 
-/// The name by which a plug-in is registered, such as "qnn" for `libonnxruntime_providers_qnn.so`. Some plug-ins use it
-/// as the name of their provider.
+/// The name by which a plug-in is registered, such as "qnn" for `libonnxruntime_providers_qnn.so`.
+/// Some plug-ins use it as the name of their provider.
 fn name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let stem = stem.strip_prefix("lib").unwrap_or(&stem);
@@ -116,8 +117,8 @@ fn name(file: &Path) -> String {
     name.chars().take(NAME_CHARS_MAX).collect()
 }
 
-/// Lists the devices that a plug-in library finds on this machine, such as "qnn (NPU, Qualcomm)". A session uses the
-/// first.
+/// Lists the devices that a plug-in library finds on this machine, such as "qnn (NPU, Qualcomm)". A
+/// session uses the first.
 ///
 /// # Errors
 /// The file does not exist or is not a plug-in that this ONNX Runtime takes.

@@ -1,10 +1,11 @@
-//! A session of a bundle's model in ONNX Runtime. The model's inputs and output are checked against the bundle.
+//! A session of a bundle's model in ONNX Runtime. The model's inputs and output are checked against
+//! the bundle.
 //!
-//! A session uses one thread and does not spin: parallelism comes from several devices, and an idle device must cost
-//! nothing. Runs take their input as a borrowed tensor through `Session::run`, so the runtime reads the memory that the
-//! caller filled. (Binding a borrowed tensor through `IoBinding` has been seen to hang forever.) For a fixed batch size
-//! the output is allocated once and written in place; for a free one the runtime allocates each run's output from its
-//! arena.
+//! A session uses one thread and does not spin: parallelism comes from several devices, and an idle
+//! device must cost nothing. Runs take their input as a borrowed tensor through `Session::run`, so
+//! the runtime reads the memory that the caller filled. (Binding a borrowed tensor through
+//! `IoBinding` has been seen to hang forever.) For a fixed batch size the output is allocated once
+//! and written in place; for a free one the runtime allocates each run's output from its arena.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +21,9 @@ use super::library::Library;
 use super::log::{explained, one_line};
 use super::plugin::Plugin;
 use super::provider::{on_the_cpu, with_provider};
-use super::spec::DeviceSpec;
 use crate::bundle::Bundle;
 use crate::device::Shape;
+use crate::provider::DeviceSpec;
 
 /// A bundle's model that agrees with the bundle.
 pub(super) struct Model<'a> {
@@ -33,8 +34,8 @@ pub(super) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Reads the model and checks it in a session on the CPU, whatever the device. This distinguishes a wrong model
-    /// from a provider that does not support it.
+    /// Reads the model and checks it in a session on the CPU, whatever the device. This
+    /// distinguishes a wrong model from a provider that does not support it.
     pub fn check(library: &Library, bundle: &'a Bundle) -> Result<Self, SessionError> {
         let bytes = bundle.read_model()?;
         let session = explained(|| {
@@ -78,8 +79,8 @@ pub(super) struct Session {
     /// The name of the second input, if the model has one.
     context_name: Option<String>,
     output_name: String,
-    /// Options with preallocated output, if the batch size is fixed. Such runs cannot be stopped, because `ort` shares
-    /// only options without memory between threads.
+    /// Options with preallocated output, if the batch size is fixed. Such runs cannot be stopped,
+    /// because `ort` shares only options without memory between threads.
     options: Option<RunOptions<HasSelectedOutputs>>,
     /// Stops runs that take too long, if the batch size is free.
     guard: Arc<Guard>,
@@ -125,7 +126,7 @@ impl Session {
         })
         .map_err(|cause| SessionError::Provider {
             device: spec.name.clone(),
-            provider: spec.provider.name(),
+            provider: spec.provider.name,
             model: bundle.model_path().display().to_string(),
             cause,
         })?;
@@ -226,11 +227,12 @@ fn preallocated(name: &str, shape: [usize; 2]) -> ort::Result<RunOptions<HasSele
     Ok(RunOptions::new()?.with_outputs(OutputSelector::default().preallocate(name, output)))
 }
 
-/// An input or output as the bundle declares it: what it is, its name, and its dimensions after the first.
+/// An input or output as the bundle declares it: what it is, its name, and its dimensions after the
+/// first.
 type Declared<'a> = (&'static str, &'a str, Vec<usize>);
 
-/// Checks that `outlets` are exactly those `declared`, in any order: tensors with these names, float32, with a free
-/// first dimension followed by the declared ones.
+/// Checks that `outlets` are exactly those `declared`, in any order: tensors with these names,
+/// float32, with a free first dimension followed by the declared ones.
 fn check(
     bundle: &Bundle,
     outlets: &[Outlet],
@@ -289,7 +291,8 @@ fn batch_dimension(inputs: &[Outlet], name: &str) -> String {
     }
 }
 
-/// A dimension that the model leaves open (-1) fits any size. The first run shows whether that is true.
+/// A dimension that the model leaves open (-1) fits any size. The first run shows whether that is
+/// true.
 fn fits(dtype: &ValueType, dimensions: &[usize]) -> bool {
     let ValueType::Tensor {
         ty: TensorElementType::Float32,

@@ -1,9 +1,9 @@
 //! The file of a device profile.
 //!
-//! A profile holds for one model on one device. Another model, or the same model on another provider, has other times,
-//! and a policy that trusts the wrong times misses its goal without a visible reason. So the file says what was
-//! measured, and reading it compares. Machine and library are recorded but not compared: a user may measure on one
-//! machine for a thousand like it.
+//! A profile holds for one model on one device. Another model, or the same model on another
+//! provider, has other times, and a policy that trusts the wrong times misses its goal without a
+//! visible reason. So the file says what was measured, and reading it compares. Machine and library
+//! are recorded but not compared: a user may measure on one machine for a thousand like it.
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,8 @@ pub enum Origin {
     /// It was fitted to the points.
     #[default]
     Measured,
-    /// A run found that its batches take something else, and fitted it to these. The points are older.
+    /// A run found that its batches take something else, and fitted it to these. The points are
+    /// older.
     Run,
 }
 
@@ -103,7 +104,8 @@ pub struct ProfileFile {
 }
 
 impl ProfileFile {
-    /// A profile of a bundle. The fields about device and machine are empty, for the caller to fill.
+    /// A profile of a bundle. The fields about device and machine are empty, for the caller to
+    /// fill.
     pub fn new(bundle: &Bundle, measured: &Measured) -> Self {
         let line = measured.fit();
         Self {
@@ -126,8 +128,8 @@ impl ProfileFile {
         }
     }
 
-    /// A profile for a [`ProfileFolder`](super::ProfileFolder). The provider that did the work, and the machine, are for
-    /// people.
+    /// A profile for a [`ProfileFolder`](super::ProfileFolder). The provider that did the work, and
+    /// the machine, are for people.
     pub fn for_folder(
         bundle: &Bundle,
         measured: &Measured,
@@ -218,7 +220,8 @@ impl ProfileFile {
         } else if !sound(file.t0_us) || !sound(file.t1_us) {
             Err("t0_us and t1_us are to be numbers from 0".to_owned())
         } else if let Some(measured) = Measured::of(file.points.clone()) {
-            // Both follow from the rest, so what the file says of them is not trusted, and older files need not say it.
+            // Both follow from the rest, so what the file says of them is not trusted, and older
+            // files need not say it.
             file.batchiness = measured.batchiness(file.profile());
             file.r_squared = measured.r_squared(measured.fit());
             Ok(file)

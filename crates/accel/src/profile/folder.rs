@@ -1,9 +1,10 @@
 //! Profiles that one start measures and the next ones use.
 //!
-//! A profile that nobody asked for must hold exactly for what it is used with, so each file says with what it was
-//! measured. What a configuration says is in the name of the file, as a hash, so that configurations which share a folder
-//! do not take turns in replacing each other's files. What the machine says, the library's version and the CPU, is in the
-//! file: after an upgrade the profile is measured again and takes the place of the old one.
+//! A profile that nobody asked for must hold exactly for what it is used with, so each file says
+//! with what it was measured. What a configuration says is in the name of the file, as a hash, so
+//! that configurations which share a folder do not take turns in replacing each other's files. What
+//! the machine says, the library's version and the CPU, is in the file: after an upgrade the
+//! profile is measured again and takes the place of the old one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -153,8 +154,8 @@ impl ProfileFolder {
         Ok(Some(file))
     }
 
-    /// Stores a profile for `key`, in one step: whoever reads meanwhile finds the old file or the new one. Makes the folder
-    /// where there is none. Returns the path.
+    /// Stores a profile for `key`, in one step: whoever reads meanwhile finds the old file or the
+    /// new one. Makes the folder where there is none. Returns the path.
     ///
     /// # Errors
     /// The folder or the file cannot be made.
@@ -179,8 +180,8 @@ impl ProfileFolder {
     }
 }
 
-/// The name of a file that becomes a profile. It is of this process and this call, because another instance or another thread
-/// may store the same profile at the same time.
+/// The name of a file that becomes a profile. It is of this process and this call, because another
+/// instance or another thread may store the same profile at the same time.
 fn temporary(name: &str) -> String {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);

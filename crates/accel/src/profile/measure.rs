@@ -1,8 +1,8 @@
 //! Times a device at several batch sizes and fits a line through the times.
 //!
-//! The sizes take turns, so that a machine that slows down or speeds up does so for all of them. Every other turn runs
-//! in reverse order, so that no size always follows the same one. The median of a size's times counts, because a
-//! preempted core is not a property of the device.
+//! The sizes take turns, so that a machine that slows down or speeds up does so for all of them.
+//! Every other turn runs in reverse order, so that no size always follows the same one. The median
+//! of a size's times counts, because a preempted core is not a property of the device.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ const TURNS_MIN: usize = 3;
 /// The most times kept per size; they take 64 KiB.
 const RUNS_MAX: usize = 8192;
 
-/// Runs of a size in one turn. Several runs keep small sizes from always meeting the caches that a large one left.
+/// Runs of a size in one turn. Several runs keep small sizes from always meeting the caches that a
+/// large one left.
 const TURN_RUNS: usize = 8;
 
 /// After this many µs a turn continues with the next size, whatever the number of runs.
@@ -27,7 +28,8 @@ const TURN_US_MAX: u128 = 2_000;
 /// The share of the best throughput that the knee must reach.
 const KNEE: f64 = 0.9;
 
-/// Times that differ by less than this share of their mean count as if they differed by so much, for R².
+/// Times that differ by less than this share of their mean count as if they differed by so much,
+/// for R².
 const SPREAD_MIN: f64 = 0.05;
 
 /// The times of one batch size.
@@ -57,9 +59,9 @@ pub struct Measured {
     pub(super) points: Vec<Point>,
 }
 
-/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats each) with a
-/// context of zeros, for about `budget`.
-/// Every size is run at least three times after a first run that does not count.
+/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats
+/// each) with a context of zeros, for about `budget`. Every size is run at least three times after
+/// a first run that does not count.
 ///
 /// # Errors
 /// A batch fails or takes longer than a minute, or the device takes none of the sizes.
@@ -135,7 +137,8 @@ pub(super) fn turn(
 
 pub(super) fn point(rows: usize, mut times: Vec<f64>) -> Point {
     times.sort_by(f64::total_cmp);
-    // Rounded to whole nanoseconds, since no clock is finer, and above 0, because throughput divides by it.
+    // Rounded to whole nanoseconds, since no clock is finer, and above 0, because throughput
+    // divides by it.
     let whole_ns = |us: f64| ((us * 1e3).round() / 1e3).max(1e-3);
     Point {
         rows,
@@ -163,8 +166,9 @@ impl Measured {
         &self.points
     }
 
-    /// Fits a line through the medians by least squares of the relative errors, so that small batches, whose times are
-    /// short, count as much as large ones. Neither number is negative. With a single size, all its time is per row.
+    /// Fits a line through the medians by least squares of the relative errors, so that small
+    /// batches, whose times are short, count as much as large ones. Neither number is negative.
+    /// With a single size, all its time is per row.
     pub fn fit(&self) -> Profile {
         // Minimise Σ (T₀·u + T₁·v − 1)² with u = 1/t and v = b/t.
         let (mut uu, mut uv, mut vv, mut u1, mut v1) = (0.0, 0.0, 0.0, 0.0, 0.0);
@@ -199,9 +203,10 @@ impl Measured {
         }
     }
 
-    /// R²: the share of the variance of the medians that the line explains, 1 at best; below 0 the mean would explain more.
-    /// A device that takes as long for every batch has no variance but noise, of which no line explains anything, and yet
-    /// the line is right; so the medians count as if they were spread by 5 % of their mean at least.
+    /// R²: the share of the variance of the medians that the line explains, 1 at best; below 0 the
+    /// mean would explain more. A device that takes as long for every batch has no variance but
+    /// noise, of which no line explains anything, and yet the line is right; so the medians count
+    /// as if they were spread by 5 % of their mean at least.
     pub fn r_squared(&self, line: Profile) -> f64 {
         let count = self.points.len() as f64;
         let medians = || self.points.iter().map(|point| point.median_us);
@@ -229,8 +234,8 @@ impl Measured {
         deviations.fold(0.0, f64::max)
     }
 
-    /// The knee: the smallest size with 90 % of the best throughput. Above it batches take longer and are hardly
-    /// cheaper per row.
+    /// The knee: the smallest size with 90 % of the best throughput. Above it batches take longer
+    /// and are hardly cheaper per row.
     pub fn knee(&self) -> Point {
         let best = self
             .points
@@ -310,7 +315,8 @@ mod tests {
         let line = |t0_us, t1_us| Profile { t0_us, t1_us };
         let straight = measured(&[(1, 12.0), (2, 14.0), (4, 18.0)]);
         assert!((straight.r_squared(line(10.0, 2.0)) - 1.0).abs() < 1e-12);
-        // Mean 4, Σ(t − mean)² = 9 + 1 + 4 + 4 = 18; t − b = 0, 1, 0, −1 and so Σ = 2 for the line b.
+        // Mean 4, Σ(t − mean)² = 9 + 1 + 4 + 4 = 18; t − b = 0, 1, 0, −1 and so Σ = 2 for the line
+        // b.
         let bent = measured(&[(1, 1.0), (2, 3.0), (6, 6.0), (7, 6.0)]);
         assert!((bent.r_squared(line(0.0, 1.0)) - (1.0 - 2.0 / 18.0)).abs() < 1e-12);
         // What is above the mean everywhere explains less than the mean does.
@@ -370,7 +376,8 @@ mod tests {
             let measured = measured(&points);
             let line = measured.fit();
             prop_assert!(measured.deviation(line) < 0.08);
-            // Noise of 3 % on a spread of at least a few times T0 leaves a line that can be planned by.
+            // Noise of 3 % on a spread of at least a few times T0 leaves a line that can be planned
+            // by.
             if t1_us * 128.0 > 3.0 * t0_us {
                 prop_assert!(measured.r_squared(line) > 0.96, "{}", measured.r_squared(line));
             }

@@ -1,16 +1,19 @@
 //! The short measurement of a start that finds no profile.
 //!
-//! A start may take a few seconds for all tasks and devices, and the machine may be shared: other programs preempt the
-//! core for milliseconds, and its clock changes. What makes the line good all the same:
+//! A start may take a few seconds for all tasks and devices, and the machine may be shared: other
+//! programs preempt the core for milliseconds, and its clock changes. What makes the line good all
+//! the same:
 //!
-//! - **Few sizes, far apart.** A line is as good as its ends. Powers of four from 1 to the largest size give both ends and
-//!   some points between, which show whether it is a line at all. A device of fixed sizes has no others than its own.
-//! - **The sizes take turns** ([`turn`]), so that a machine that is slow for a while is slow for all sizes.
-//! - **The median counts.** A preempted batch takes many times its time, so a mean would follow it. The minimum would be
-//!   the steadiest, but it is what a batch takes on a quiet machine, and a policy that plans by it misses its goal on this
-//!   one.
-//! - **It goes on while it has to.** The fit is looked at now and then; the measurement ends early once a line explains
-//!   nearly everything, and goes on up to its limit while it does not.
+//! - **Few sizes, far apart.** A line is as good as its ends. Powers of four from 1 to the largest
+//!   size give both ends and some points between, which show whether it is a line at all. A device
+//!   of fixed sizes has no others than its own.
+//! - **The sizes take turns** ([`turn`]), so that a machine that is slow for a while is slow for
+//!   all sizes.
+//! - **The median counts.** A preempted batch takes many times its time, so a mean would follow it.
+//!   The minimum would be the steadiest, but it is what a batch takes on a quiet machine, and a
+//!   policy that plans by it misses its goal on this one.
+//! - **It goes on while it has to.** The fit is looked at now and then; the measurement ends early
+//!   once a line explains nearly everything, and goes on up to its limit while it does not.
 //!
 //! Large batches of a slow device may be left out: their time alone would exceed the limit.
 
@@ -20,10 +23,12 @@ use super::Profile;
 use super::measure::{Measured, Point, point, turn};
 use crate::device::{Device, DeviceError, Sizes};
 
-/// The measurement ends early with this R². It is nearer to 1 than what a policy needs, because R² itself is uncertain.
+/// The measurement ends early with this R². It is nearer to 1 than what a policy needs, because R²
+/// itself is uncertain.
 const R_SQUARED_ENOUGH: f64 = 0.99;
 
-/// It ends early only if two fits in a row are so near to each other, as a share of the time of each size.
+/// It ends early only if two fits in a row are so near to each other, as a share of the time of
+/// each size.
 const AGREEMENT: f64 = 0.05;
 
 /// The fit is looked at so often within the limit.
@@ -45,8 +50,8 @@ pub fn sizes_for(sizes: &Sizes) -> Vec<usize> {
     }
 }
 
-/// Times `device` for at most about `limit` at the sizes of [`sizes_for`], on inputs like `rows`. It takes longer only if
-/// the device takes longer for three batches of its two smallest sizes.
+/// Times `device` for at most about `limit` at the sizes of [`sizes_for`], on inputs like `rows`.
+/// It takes longer only if the device takes longer for three batches of its two smallest sizes.
 ///
 /// # Errors
 /// A batch fails or takes longer than a minute.

@@ -2,17 +2,20 @@
 //!
 //! For a goal D from series to label, where L(b) is the time of a batch of b rows:
 //!
-//! - A series waits at most the timeout T for its batch to be fired. The batch before it may still be running then, for
-//!   at most L(largest), and then its own batch runs. So **T = D·(1 − δ) − 2·L(largest)**, where δ = 5 % is the
-//!   headroom that Batchy (§4) keeps for what no model predicts.
-//! - **The largest batch** is the knee, or less if the goal requires it: the largest size with L ≤ D/4, which leaves at
-//!   least half of the goal for collecting series. Above the knee a batch takes longer and gains almost nothing.
-//! - **𝓑** holds every measured size from 8 (FENXI §4 uses the powers of two from 8 to 1,024) to the largest that is
-//!   clearly faster than the next: a size whose batch takes above 90 % of the next one's time is left out, because
-//!   padding to the next size costs no more. Triton gives the same advice on its preferred sizes. A device that takes
-//!   any size uses only the last of 𝓑, as a cap.
-//! - Without a goal T is L(largest): a device that is always busy cannot use a longer timeout, and an idle one does not
-//!   need it.
+//! - A series waits at most the timeout T for its batch to be fired. The batch before it may still
+//!   be running then, for at most L(largest), and then its own batch runs. So **T = D·(1 − δ) −
+//!   2·L(largest)**, where δ = 5 % is the headroom that Batchy (§4) keeps for what no model
+//!   predicts.
+//! - **The largest batch** is the knee, or less if the goal requires it: the largest size with L ≤
+//!   D/4, which leaves at least half of the goal for collecting series. Above the knee a batch
+//!   takes longer and gains almost nothing.
+//! - **𝓑** holds every measured size from 8 (FENXI §4 uses the powers of two from 8 to 1,024) to
+//!   the largest that is clearly faster than the next: a size whose batch takes above 90 % of the
+//!   next one's time is left out, because padding to the next size costs no more. Triton gives the
+//!   same advice on its preferred sizes. A device that takes any size uses only the last of 𝓑, as a
+//!   cap.
+//! - Without a goal T is L(largest): a device that is always busy cannot use a longer timeout, and
+//!   an idle one does not need it.
 
 use std::time::Duration;
 
@@ -37,7 +40,8 @@ pub struct Recommendation {
     pub timeout: Duration,
     /// The largest batch, the last of 𝓑.
     pub largest: usize,
-    /// Whether the device can meet the goal at all: two of its smallest batches fit into the goal less the headroom.
+    /// Whether the device can meet the goal at all: two of its smallest batches fit into the goal
+    /// less the headroom.
     pub meets_goal: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Shared by the tests of devices: where the libraries are, how a test says that it was skipped, and running one batch
-//! on a device.
+//! Shared by the tests of devices: where the libraries are, how a test says that it was skipped,
+//! and running one batch on a device.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -7,15 +7,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use accel::onnx::{DeviceSpec, Library, OnnxDevice, Provider, load};
-use accel::{Bundle, Classification, Device, DeviceError, Sizes};
+use accel::onnx::{Library, OnnxDevice, load};
+use accel::{Bundle, Classification, Device, DeviceError, DeviceSpec, Provider, Sizes};
 
 /// The repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A file under `target/`. If it does not exist, says so and returns none, or fails where `FENXI_REQUIRE_ALL=1`.
+/// A file under `target/`. If it does not exist, says so and returns none, or fails where
+/// `FENXI_REQUIRE_ALL=1`.
 pub fn fetched(test: &str, file: &str, command: &str) -> Option<PathBuf> {
     let path = root().join("target").join(file);
     if path.exists() {
@@ -25,8 +26,8 @@ pub fn fetched(test: &str, file: &str, command: &str) -> Option<PathBuf> {
     None
 }
 
-/// Compiles `source` to the shared library `file`. Without a C compiler, says so and returns none, or fails where
-/// `FENXI_REQUIRE_ALL=1`.
+/// Compiles `source` to the shared library `file`. Without a C compiler, says so and returns none,
+/// or fails where `FENXI_REQUIRE_ALL=1`.
 pub fn compiled(test: &str, file: PathBuf, source: &str) -> Option<PathBuf> {
     let from = file.with_extension("c");
     std::fs::write(&from, source).unwrap();
@@ -61,12 +62,11 @@ pub fn library(test: &str) -> Option<Library> {
 }
 
 /// The library with a provider.
-pub fn library_with(test: &str, provider: Provider) -> Option<Library> {
-    let name = provider.name();
+pub fn library_with(test: &str, provider: &str) -> Option<Library> {
     let path = fetched(
         test,
-        &format!("onnxruntime-{name}/libonnxruntime.so"),
-        &format!("scripts/fetch-onnxruntime --provider {name}"),
+        &format!("onnxruntime-{provider}/libonnxruntime.so"),
+        &format!("scripts/fetch-onnxruntime --provider {provider}"),
     )?;
     Some(load(Some(&path)).unwrap())
 }
@@ -76,7 +76,8 @@ pub fn shipped() -> Bundle {
     Bundle::open(&root().join("models/app-id-k10")).unwrap()
 }
 
-/// The folder, in the repository, of a bundle whose model has two inputs and a column for "unknown".
+/// The folder, in the repository, of a bundle whose model has two inputs and a column for
+/// "unknown".
 pub const WITH_CONTEXT: &str = "tests/bundles/context-k5";
 
 /// The bundle in [`WITH_CONTEXT`].
@@ -90,10 +91,10 @@ pub fn any(cap: usize) -> Sizes {
 }
 
 /// A device called "mine" on a provider.
-pub fn mine(bundle: &Bundle, provider: Provider, sizes: Sizes) -> DeviceSpec {
+pub fn mine(bundle: &Bundle, provider: &str, sizes: Sizes) -> DeviceSpec {
     DeviceSpec {
         name: "mine".to_owned(),
-        provider,
+        provider: Provider::parse(provider).unwrap(),
         ..DeviceSpec::cpu(bundle, sizes)
     }
 }

@@ -1,10 +1,11 @@
-//! A model of two inputs, series and context, with an output column for "unknown": the bundle `tests/bundles/context-k5`,
-//! whose model is written here.
+//! A model of two inputs, series and context, with an output column for "unknown": the bundle
+//! `tests/bundles/context-k5`, whose model is written here.
 
 use std::fs;
 use std::time::Duration;
 
-use accel::onnx::{DeviceSpec, Library, OnnxDevice, Provider};
+use accel::DeviceSpec;
+use accel::onnx::{Library, OnnxDevice};
 use accel::{
     Bundle, Classification, Device, FaultyDevice, Sizes, ThreadedDevice, check_golden, profile,
 };
@@ -232,7 +233,7 @@ fn both_batch_dimensions_are_fixed() {
         });
         fs::write(dir.path().join("model.onnx"), &model).unwrap();
         let bundle = Bundle::open(dir.path()).unwrap();
-        let spec = mine(&bundle, Provider::Cpu, Sizes::Fixed(vec![8]));
+        let spec = mine(&bundle, "cpu", Sizes::Fixed(vec![8]));
         match problem {
             None => {
                 let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();

@@ -1,9 +1,11 @@
-//! The device `cpu` on the real ONNX Runtime, with the shipped bundle, with bundles of other units and features, and
-//! with models that must be refused; and devices that the plain library does not have.
+//! The device `cpu` on the real ONNX Runtime, with the shipped bundle, with bundles of other units
+//! and features, and with models that must be refused; and devices that the plain library does not
+//! have.
 //!
-//! The tests need the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test says on stderr that
-//! it was skipped, or fails where `FENXI_REQUIRE_ALL=1`.
+//! The tests need the library at `target/onnxruntime/` (`make onnxruntime`). Without it each test
+//! says on stderr that it was skipped, or fails where `FENXI_REQUIRE_ALL=1`.
 
+#![cfg(feature = "ort")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,8 +20,8 @@ mod specs;
 use std::fs;
 use std::path::Path;
 
-use accel::onnx::{DeviceSpec, Library, LibraryError, OnnxDevice, SessionError, load};
-use accel::{Bundle, Classification, Device, DeviceError, check_golden};
+use accel::onnx::{Library, LibraryError, OnnxDevice, SessionError, load};
+use accel::{Bundle, Classification, Device, DeviceError, DeviceSpec, check_golden};
 use common::{any, assert_has, library, refused, root, run, shipped};
 
 /// The shipped bundle in a temporary folder, its manifest and golden files changed by `change`.

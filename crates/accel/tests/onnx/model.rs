@@ -4,8 +4,8 @@
 
 use std::fs;
 
-/// A chain of operators from input `x` to output `y`, declared as float32 of the given dimensions: a name for a free one, a
-/// number for a fixed one.
+/// A chain of operators from input `x` to output `y`, declared as float32 of the given dimensions:
+/// a name for a free one, a number for a fixed one.
 pub fn chain(operators: &[&str], input: &[&str], output: &[&str]) -> Vec<u8> {
     let value = |at: usize| match at {
         0 => "x".to_owned(),
@@ -35,9 +35,9 @@ fn of_graph(graph: &[u8]) -> Vec<u8> {
 /// One number of a row of `series` or `context`, times these weights, for each of three outputs.
 pub type Weights = [f32; 3];
 
-/// A model of two inputs, `series` of one channel and K elements and `context`. Its output `probabilities` is the softmax
-/// of the absolute numbers of `series` and those of `context`, times `weights`. The first dimensions are called as
-/// `batch` says; "" for no name.
+/// A model of two inputs, `series` of one channel and K elements and `context`. Its output
+/// `probabilities` is the softmax of the absolute numbers of `series` and those of `context`, times
+/// `weights`. The first dimensions are called as `batch` says; "" for no name.
 pub fn with_context(k: usize, weights: &[Weights], batch: [&str; 2]) -> Vec<u8> {
     const INT: u64 = 2;
     let axis = [text(1, "axis"), number(3, 1), number(20, INT)].concat();
@@ -129,7 +129,8 @@ pub fn sha256(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A bundle in a temporary folder around `model`, for K = 3 and as many labels as `outputs` has columns.
+/// A bundle in a temporary folder around `model`, for K = 3 and as many labels as `outputs` has
+/// columns.
 pub fn bundle_of(model: &[u8], inputs: &str, outputs: &str) -> tempfile::TempDir {
     let sha256 = sha256(model);
     let mut manifest = format!(

@@ -1,7 +1,7 @@
 //! Specifications of devices: fixed sizes, thresholds, and what is refused.
 
-use accel::onnx::{DeviceSpec, OnnxDevice, Provider, plugin_devices, providers};
-use accel::{Bundle, Device, Sizes, Thresholds, check_golden};
+use accel::onnx::{OnnxDevice, plugin_devices, providers};
+use accel::{Bundle, Device, DeviceSpec, Sizes, Thresholds, check_golden};
 
 use crate::common::{any, assert_has, compiled, library, mine, refused, run, shipped};
 use crate::model;
@@ -38,7 +38,7 @@ fn a_batch_dimension_without_a_name_cannot_be_fixed() {
     let dir = model::bundle_of(&model, "1,2,3\n", "0.1,0.2,0.7\n");
     let bundle = Bundle::open(dir.path()).unwrap();
     assert!(OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(8))).is_ok());
-    let spec = mine(&bundle, Provider::Cpu, Sizes::Fixed(vec![8]));
+    let spec = mine(&bundle, "cpu", Sizes::Fixed(vec![8]));
     assert_has(
         &refused(&library, &bundle, spec),
         &["device mine", "model.onnx", "has no name"],
@@ -85,11 +85,7 @@ fn a_provider_that_the_library_lacks_is_named() {
     let bundle = shipped();
     let path = library.path().display().to_string();
     for provider in ["openvino", "cuda", "tensorrt", "cann", "qnn"] {
-        let spec = mine(
-            &bundle,
-            Provider::parse(provider).unwrap(),
-            Sizes::Fixed(vec![8]),
-        );
+        let spec = mine(&bundle, provider, Sizes::Fixed(vec![8]));
         let lacks = format!("has no provider {provider} (it has CPUExecutionProvider)");
         assert_has(
             &refused(&library, &bundle, spec),
@@ -104,38 +100,26 @@ fn what_no_device_can_have_is_refused() {
         return;
     };
     let bundle = shipped();
-    let cpu = || mine(&bundle, Provider::Cpu, any(8));
+    let cpu = || mine(&bundle, "cpu", any(8));
     let mut option = cpu();
     option.options = vec![("nonsense".to_owned(), "1".to_owned())];
     let mut plugin = cpu();
     plugin.plugin = Some("/nowhere.so".into());
-    let mut nul = mine(&bundle, Provider::OpenVino, any(8));
+    let mut nul = mine(&bundle, "openvino", any(8));
     nul.options = vec![("device_type\0".to_owned(), "CPU".to_owned())];
     for (spec, problem) in [
         (option, "provider cpu has no options, but nonsense is given"),
         (plugin, "provider cpu takes no plug-in library"),
         (nul, "NUL"),
+        (mine(&bundle, "qnn", any(8)), "fixed batch sizes only"),
+        (mine(&bundle, "tensorrt", any(8)), "fixed batch sizes only"),
         (
-            mine(&bundle, Provider::Qnn, any(8)),
-            "fixed batch sizes only",
-        ),
-        (
-            mine(&bundle, Provider::TensorRt, any(8)),
-            "fixed batch sizes only",
-        ),
-        (
-            mine(&bundle, Provider::Plugin, any(8)),
+            mine(&bundle, "plugin", any(8)),
             "needs the path of its library",
         ),
-        (mine(&bundle, Provider::Cpu, any(0)), "batch sizes"),
-        (
-            mine(&bundle, Provider::Cpu, Sizes::Fixed(vec![])),
-            "batch sizes",
-        ),
-        (
-            mine(&bundle, Provider::Cpu, Sizes::Fixed(vec![8, 8])),
-            "[8, 8]",
-        ),
+        (mine(&bundle, "cpu", any(0)), "batch sizes"),
+        (mine(&bundle, "cpu", Sizes::Fixed(vec![])), "batch sizes"),
+        (mine(&bundle, "cpu", Sizes::Fixed(vec![8, 8])), "[8, 8]"),
     ] {
         assert_has(&refused(&library, &bundle, spec), &["device mine", problem]);
     }
@@ -152,7 +136,7 @@ fn a_file_that_is_no_plug_in_is_refused() {
     // A library, and no plug-in.
     let spec = DeviceSpec {
         plugin: Some(library.path().to_owned()),
-        ..mine(&bundle, Provider::Plugin, any(8))
+        ..mine(&bundle, "plugin", any(8))
     };
     assert_has(
         &refused(&library, &bundle, spec),
@@ -179,7 +163,7 @@ fn a_plug_in_that_finds_no_device_is_refused() {
     assert!(plugin_devices(&library, &file).unwrap().is_empty());
     let spec = DeviceSpec {
         plugin: Some(file),
-        ..mine(&bundle, Provider::Plugin, any(8))
+        ..mine(&bundle, "plugin", any(8))
     };
     assert_has(
         &refused(&library, &bundle, spec),

@@ -1,16 +1,18 @@
-//! Policy `carry-over`, FENXI's Algorithm 2: at T, pad a batch by at most a share Φ; where that is not enough, fire the
-//! next smaller size full and carry the newest series over to the next batch.
+//! Policy `carry-over`, FENXI's Algorithm 2: at T, pad a batch by at most a share Φ; where that is
+//! not enough, fire the next smaller size full and carry the newest series over to the next batch.
 //!
-//! The algorithm does not say what happens when fewer series wait than the smallest size holds and padding them would
-//! exceed Φ. Here they wait for the next T, and the oldest never longer than `max_wait` (plus the time until a device
-//! is idle): then they are padded all the same. A full ring has the same effect, because nothing could come in to make
-//! the batch larger. So padding exceeds Φ under [`Trigger::MaxWait`], [`Trigger::RingFull`] and [`Trigger::Drain`]
-//! only, and only in a batch of the smallest size under the first two.
+//! The algorithm does not say what happens when fewer series wait than the smallest size holds and
+//! padding them would exceed Φ. Here they wait for the next T, and the oldest never longer than
+//! `max_wait` (plus the time until a device is idle): then they are padded all the same. A full
+//! ring has the same effect, because nothing could come in to make the batch larger. So padding
+//! exceeds Φ under [`Trigger::MaxWait`], [`Trigger::RingFull`] and [`Trigger::Drain`] only, and
+//! only in a batch of the smallest size under the first two.
 //!
-//! Nor does it say how long those wait that are left behind. At most until the next T; but where they fill a smaller
-//! size, and the device's profile says that a batch of it takes less time than T, they are better off going now. Then
-//! the timer runs on, and the device is given batch after batch, each full and smaller than the one before, until what
-//! is left fills none. That costs one T₀ per batch, and no padding.
+//! Nor does it say how long those wait that are left behind. At most until the next T; but where
+//! they fill a smaller size, and the device's profile says that a batch of it takes less time than
+//! T, they are better off going now. Then the timer runs on, and the device is given batch after
+//! batch, each full and smaller than the one before, until what is left fills none. That costs one
+//! T₀ per batch, and no padding.
 
 use super::{Decision, Fire, Situation, Trigger};
 use std::time::Duration;
@@ -54,7 +56,8 @@ pub(super) fn decide(
     }
 }
 
-/// Whether those left behind by a batch of `taken` fill another one that takes less time than they would wait.
+/// Whether those left behind by a batch of `taken` fill another one that takes less time than they
+/// would wait.
 fn is_another_cheap(now: &Situation<'_>, taken: usize, timeout: Duration) -> bool {
     let left = Situation {
         waiting: now.waiting - taken,

@@ -1,12 +1,13 @@
 //! Policy `max`: the largest batches, whatever the delay.
 //!
-//! The most efficient use of the device, and the greatest delay: at low load a series waits until others have filled its batch,
-//! however long that takes. Goals and timeouts play no part. A full ring fires all the same, because nothing could come in to
-//! make the batch larger.
+//! The most efficient use of the device, and the greatest delay: at low load a series waits until
+//! others have filled its batch, however long that takes. Goals and timeouts play no part. A full
+//! ring fires all the same, because nothing could come in to make the batch larger.
 //!
-//! Nor could anything where a replay at full speed has stalled: its flow managers may hold packets back until one of those that
-//! wait has its label, and so send nothing more. There, and nowhere else, what is there goes once nothing new has come for some
-//! milliseconds ([`Manager::gather`](crate::Manager::gather)).
+//! Nor could anything where a replay at full speed has stalled: its flow managers may hold packets
+//! back until one of those that wait has its label, and so send nothing more. There, and nowhere
+//! else, what is there goes once nothing new has come for some milliseconds
+//! ([`Manager::gather`](crate::Manager::gather)).
 
 use super::{Decision, Situation, Trigger};
 

@@ -1,21 +1,24 @@
 //! When a batch is fired, and how large.
 //!
-//! A [`Policy`] is a pure function of a [`Situation`]: it is asked only while a device is idle, knows neither rings nor
-//! clocks, and answers with a [`Decision`]. Four rules hold whatever the policy:
+//! A [`Policy`] is a pure function of a [`Situation`]: it is asked only while a device is idle,
+//! knows neither rings nor clocks, and answers with a [`Decision`]. Four rules hold whatever the
+//! policy:
 //!
 //! * Nothing waits: nothing fires.
-//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]), and the policy is
-//!   asked again about the rest. The paper leaves this case open.
-//! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will come to fill it.
+//! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]),
+//!   and the policy is asked again about the rest. The paper leaves this case open.
+//! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will
+//!   come to fill it.
 //! * A device that takes any size needs no padding; its cap is then its largest size.
 //!
-//! The policies `slo` and `on-off` are the only ones with a memory. It is kept apart from the policy, in the
-//! [controller](crate::controller), and reaches a decision as the situation's [`Plan`].
+//! The policies `slo` and `on-off` are the only ones with a memory. It is kept apart from the
+//! policy, in the [controller](crate::controller), and reaches a decision as the situation's
+//! [`Plan`].
 //!
-//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`], and the timeout T
-//! has expired when [`Situation::timer`] has reached it. T runs from the moment when something began to wait, and anew
-//! from each batch that left series behind. A device that is busy when T expires is given its batch as soon as it is
-//! free.
+//! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`],
+//! and the timeout T has expired when [`Situation::timer`] has reached it. T runs from the moment
+//! when something began to wait, and anew from each batch that left series behind. A device that is
+//! busy when T expires is given its batch as soon as it is free.
 
 mod carry_over;
 mod max;
@@ -39,7 +42,8 @@ pub enum Policy {
         /// T, since something waits.
         timeout: Duration,
     },
-    /// Algorithm 2: at the timeout pad only a little, else fire the next smaller size and leave the newest behind.
+    /// Algorithm 2: at the timeout pad only a little, else fire the next smaller size and leave the
+    /// newest behind.
     CarryOver {
         /// T, since something waits or was left behind.
         timeout: Duration,
@@ -83,8 +87,8 @@ pub struct Situation<'a> {
     pub plan: Plan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
-    /// The producers may wait for a label before they send more: only where nobody else bounds the wait, that is with
-    /// [`Policy::Max`] and with a plan without a budget, it is a reason to fire.
+    /// The producers may wait for a label before they send more: only where nobody else bounds the
+    /// wait, that is with [`Policy::Max`] and with a plan without a budget, it is a reason to fire.
     pub stalled: bool,
     /// The producers have ended.
     pub draining: bool,
@@ -223,7 +227,8 @@ impl Policy {
         }
     }
 
-    /// How long it will want no batch, whatever else comes, unless the largest size or a ring is filled.
+    /// How long it will want no batch, whatever else comes, unless the largest size or a ring is
+    /// filled.
     #[must_use]
     pub fn time_until_due(&self, timer: Duration, oldest_waited: Duration) -> Duration {
         match *self {
@@ -239,7 +244,8 @@ impl Policy {
         }
     }
 
-    /// How long a series may wait before it is fired, as far as that can be told without the devices: which task goes first.
+    /// How long a series may wait before it is fired, as far as that can be told without the
+    /// devices: which task goes first.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match *self {
@@ -249,7 +255,8 @@ impl Policy {
         }
     }
 
-    /// How long it is content not to look at what comes, be it for the cache or for a batch that is full before its time.
+    /// How long it is content not to look at what comes, be it for the cache or for a batch that is
+    /// full before its time.
     #[must_use]
     pub fn max_poll_interval(&self) -> Duration {
         match *self {
@@ -263,7 +270,8 @@ impl Policy {
 }
 
 impl Situation<'_> {
-    /// Everything that waits, padded to the smallest size that holds it. Fewer wait than the largest size holds.
+    /// Everything that waits, padded to the smallest size that holds it. Fewer wait than the
+    /// largest size holds.
     fn fire_all(&self, trigger: Trigger) -> Decision {
         Decision::Fire(Fire {
             take: self.waiting,

@@ -1,15 +1,18 @@
 //! Policies `slo` and `on-off`: batches as large as a goal for the delay allows.
 //!
-//! How large they are, the controller of the manager's tasks says once per control period ([`crate::controller`]). It gives
-//! each task a [`Plan`]: the *trigger*, how many series a batch waits for, and the *budget*, within what time of its emission a
-//! series is to have its label. Here it is kept to:
+//! How large they are, the controller of the manager's tasks says once per control period
+//! ([`crate::controller`]). It gives each task a [`Plan`]: the *trigger*, how many series a batch
+//! waits for, and the *budget*, within what time of its emission a series is to have its label.
+//! Here it is kept to:
 //!
-//! * As many as the trigger says are there: they go, Batchy's fractional buffer (Appendix C). When many have gathered behind a
-//!   device that was busy, or a thread that was held up, the batch is larger: as many as still fit the oldest's budget, and
-//!   at least so many that T₀ is a small part of it. To send them off trigger by trigger would only make the backlog last.
-//! * *Age*, which the paper does not have: the oldest is fired, whatever the trigger says, while its time on the device still
-//!   fits into the budget. At low rates this alone decides, as long as there is a buffer. Where it is short-circuited, the
-//!   trigger is 1, and what is there goes at once.
+//! * As many as the trigger says are there: they go, Batchy's fractional buffer (Appendix C). When
+//!   many have gathered behind a device that was busy, or a thread that was held up, the batch is
+//!   larger: as many as still fit the oldest's budget, and at least so many that T₀ is a small part
+//!   of it. To send them off trigger by trigger would only make the backlog last.
+//! * *Age*, which the paper does not have: the oldest is fired, whatever the trigger says, while
+//!   its time on the device still fits into the budget. At low rates this alone decides, as long as
+//!   there is a buffer. Where it is short-circuited, the trigger is 1, and what is there goes at
+//!   once.
 
 use super::{Decision, Fire, Situation, Trigger};
 use accel::Profile;
@@ -54,7 +57,8 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
             None => now.fire_all(Trigger::Slo),
         };
     }
-    // With such a budget age never fires, and somebody may wait for one of these labels before more can come.
+    // With such a budget age never fires, and somebody may wait for one of these labels before more
+    // can come.
     let is_stalled = now.stalled && now.plan.budget == Duration::MAX;
     if is_stalled || left <= profile.latency(now.size_up()) {
         now.fire_all(Trigger::MaxWait)

@@ -1,24 +1,26 @@
 //! Whether the prefix cache earns what it costs, and when it is to step aside.
 //!
-//! A look-up costs time on the manager's thread for every series, as entering a result does for every miss; a hit saves
-//! the device the time of one series, unless it is audited. Both are measured, look-up by look-up and batch by batch,
-//! and compared over *windows* of [`WINDOW`] look-ups:
+//! A look-up costs time on the manager's thread for every series, as entering a result does for
+//! every miss; a hit saves the device the time of one series, unless it is audited. Both are
+//! measured, look-up by look-up and batch by batch, and compared over *windows* of [`WINDOW`]
+//! look-ups:
 //!
 //! ```text
-//!           a window costs more than it saves            so many series have passed by
+//!           a window costs more than it saves            enough series passed by      
 //!     On ─────────────────────────────────────► Off ─────────────────────────────────► Trial
 //!      ▲                                         ▲                                    │  │
 //!      │                                         └─────── not worth a quarter more ───┘  │
 //!      └──────────────────── worth a quarter more than it costs ─────────────────────────┘
 //! ```
 //!
-//! The hysteresis is twofold, so that a cache on the edge does not flutter: to come back, it must save
-//! [`MARGIN`] times its cost; and each trial that fails doubles the time to the next one, from [`REST_MIN`] windows to
-//! [`REST_MAX`], so that trials cost little in the long run. A trial, like the start, begins with windows that are not
-//! judged, because a cache must fill before it can hit.
+//! The hysteresis is twofold, so that a cache on the edge does not flutter: to come back, it must
+//! save [`MARGIN`] times its cost; and each trial that fails doubles the time to the next one, from
+//! [`REST_MIN`] windows to [`REST_MAX`], so that trials cost little in the long run. A trial, like
+//! the start, begins with windows that are not judged, because a cache must fill before it can hit.
 //!
-//! Nothing is judged before the first batch has told what a series costs on the device. Where the clock that costs are
-//! measured by stands still, the cache costs nothing and never steps aside: for when it must not depend on the time.
+//! Nothing is judged before the first batch has told what a series costs on the device. Where the
+//! clock that costs are measured by stands still, the cache costs nothing and never steps aside:
+//! for when it must not depend on the time.
 
 /// Look-ups that are judged together. Some milliseconds under load.
 const WINDOW: u64 = 4096;
@@ -34,7 +36,7 @@ const DEVICE_WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     On,
-    /// So many series more pass by.
+    /// Series that still pass by before the trial.
     Off(u64),
     Trial,
 }
@@ -62,7 +64,7 @@ pub(crate) struct CacheGovernor {
 }
 
 impl CacheGovernor {
-    /// For a cache of so many entries, empty.
+    /// For an empty cache with room for `entries`.
     pub fn new(entries: usize) -> Self {
         Self {
             state: State::On,
@@ -80,7 +82,7 @@ impl CacheGovernor {
         !matches!(self.state, State::Off(_))
     }
 
-    /// A batch of so many series took the device so long.
+    /// A batch of `series` took the device `device_ns`.
     pub fn inferred(&mut self, series: usize, device_ns: u64) {
         let each_ns = device_ns as f64 / series.max(1) as f64;
         let mean_ns = self.device_ns.get_or_insert(each_ns);
@@ -104,7 +106,7 @@ impl CacheGovernor {
         }
     }
 
-    /// Series were looked up, and so many hits spared the device one.
+    /// Series were looked up, and `spared` of them need no device.
     pub fn looked_up(&mut self, series: u64, spared: u64, cost_ns: u64) -> Option<Transition> {
         self.lookups += series;
         self.spared += spared;

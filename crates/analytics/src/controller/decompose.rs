@@ -1,19 +1,21 @@
-//! Which tasks leave the first devices of their set to others, because not all goals can hold on devices that all share
-//! (Batchy, §4 and Appendix F).
+//! Which tasks leave the first devices of their set to others, because not all goals can hold on
+//! devices that all share (Batchy, §4 and Appendix F).
 //!
-//! A batch cannot be interrupted, so in the worst case a series waits until each task has run its largest one. Where that is
-//! longer than a goal, tasks are taken by their goals, the strictest first, and packed on the first device while the goals
-//! there hold; then on the next one. The last one takes all that are left. A task that was packed on a later device does
-//! not use those before it; the strict ones use any that is free.
+//! A batch cannot be interrupted, so in the worst case a series waits until each task has run its
+//! largest one. Where that is longer than a goal, tasks are taken by their goals, the strictest
+//! first, and packed on the first device while the goals there hold; then on the next one. The last
+//! one takes all that are left. A task that was packed on a later device does not use those before
+//! it; the strict ones use any that is free.
 //!
-//! The paper moves what does not fit to a new core each. Here only the devices there are can be used.
+//! The paper moves what does not fit to a new core each. Here only the devices there are can be
+//! used.
 
 use super::graph::{Graph, turnaround};
 use std::time::Duration;
 
 impl Graph {
-    /// For each task, how many of the first devices of its set it leaves to others: 0 wherever all goals can hold, or where
-    /// there is one device.
+    /// For each task, how many of the first devices of its set it leaves to others: 0 wherever all
+    /// goals can hold, or where there is one device.
     pub fn homes(&self) -> Vec<usize> {
         let mut homes = vec![0; self.tasks().len()];
         for set in 0..self.devices().len() {
@@ -93,7 +95,8 @@ mod tests {
     use super::*;
     use accel::{Profile, Sizes};
 
-    /// On a set of so many devices: a batch takes 1 µs for each unit of its cost, and goals are in ms.
+    /// On a set of so many devices: a batch takes 1 µs for each unit of its cost, and goals are in
+    /// ms.
     fn graph(devices: usize, tasks: &[(f64, Option<u64>, &[usize])]) -> Graph {
         let of = |&(ms, goal, follows): &(f64, Option<u64>, &[usize])| Task {
             profile: Profile {

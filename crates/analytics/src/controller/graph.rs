@@ -3,9 +3,9 @@
 use accel::{Profile, Sizes};
 use std::time::Duration;
 
-/// So many tasks at most: a set of them is a `u64`.
+/// The most tasks: a set of them is a `u64`.
 pub const TASKS_MAX: usize = 64;
-/// So many paths at most, so that a step takes less than a millisecond.
+/// The most paths; with these a step takes less than a millisecond.
 pub const PATHS_MAX: usize = 64;
 
 /// What a task with the policy `slo` is to keep to.
@@ -36,11 +36,13 @@ pub struct Task {
     pub profile: Profile,
     /// The sizes that its devices take.
     pub sizes: Sizes,
-    /// The device set: tasks with the same number share devices, or a thread, and wait for each other.
+    /// The device set: tasks with the same number share devices, or a thread, and wait for each
+    /// other.
     pub device_set: usize,
     /// The tasks whose labels must be there before this one is asked.
     pub follows: Vec<usize>,
-    /// None with another policy than `slo`: such a task is not controlled, but it takes its time on the devices.
+    /// None with another policy than `slo`: such a task is not controlled, but it takes its time on
+    /// the devices.
     pub goal: Option<Goal>,
 }
 
@@ -89,7 +91,7 @@ pub enum GraphError {
 /// A chain of tasks from a source to one with a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
-    /// The tasks, source first. The goal is that of the last one.
+    /// The tasks, source first. The last one has the goal.
     pub tasks: Vec<usize>,
     /// The goal of the whole path.
     pub goal: Goal,
@@ -113,11 +115,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph of these tasks, on device sets that have so many devices each. An inline device and all others on its
-    /// thread are one set of one device.
+    /// A graph of these tasks, on device sets that have so many devices each. An inline device and
+    /// all others on its thread are one set of one device.
     ///
-    /// A task that is followed directly and through another one counts as the latter only: the longer chain takes longer, so
-    /// the short one says nothing more, and in a row of n tasks that all follow all before there would be 2^(n − 2) chains.
+    /// A task that is followed directly and through another one counts as the latter only: the
+    /// longer chain takes longer, so the short one says nothing more, and in a row of n tasks that
+    /// all follow all before there would be 2^(n − 2) chains.
     ///
     /// # Errors
     /// When tasks follow each other in a circle, name what does not exist, or are too many.
@@ -148,7 +151,8 @@ impl Graph {
         })
     }
 
-    /// A graph of so many tasks on one device, for benches: cascades of four, each task with a goal of its own.
+    /// A graph of so many tasks on one device, for benches: cascades of four, each task with a goal
+    /// of its own.
     ///
     /// # Errors
     /// When there are more than [`TASKS_MAX`].
@@ -219,7 +223,8 @@ fn reduce(tasks: &mut [Task]) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// For each task the set of those that it follows, directly or through others; itself is in it where there is a circle.
+/// For each task the set of those that it follows, directly or through others; itself is in it
+/// where there is a circle.
 fn ancestors(tasks: &[Task]) -> Vec<u64> {
     let mut before = vec![0_u64; tasks.len()];
     // Each turn reaches one link further.
@@ -232,7 +237,8 @@ fn ancestors(tasks: &[Task]) -> Vec<u64> {
     before
 }
 
-/// All chains from a source to the end of this one, which grows towards the source. There is no circle.
+/// All chains from a source to the end of this one, which grows towards the source. There is no
+/// circle.
 fn walk(
     tasks: &[Task],
     chain: &mut Vec<usize>,
@@ -266,8 +272,9 @@ pub struct InherentViolation {
     pub goal: Duration,
 }
 
-/// The goals that cannot hold in the worst case: a series may have to wait until each task of a device set has run its
-/// largest batch, ΣT₀ + T₁·B ≥ D. The cure is another device set for some of them, smaller batches, or a longer goal.
+/// The goals that cannot hold in the worst case: a series may have to wait until each task of a
+/// device set has run its largest batch, ΣT₀ + T₁·B ≥ D. The cure is another device set for some of
+/// them, smaller batches, or a longer goal.
 pub fn inherent_violations(graph: &Graph) -> Vec<InherentViolation> {
     let mut found: Vec<InherentViolation> = Vec::new();
     for path in &graph.paths {

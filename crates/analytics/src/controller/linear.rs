@@ -46,9 +46,9 @@ impl Square {
         &self.values[row * self.room..row * self.room + end]
     }
 
-    /// Replaces the lower triangle of the first `n` rows by the Cholesky factor. A row that depends on earlier ones
-    /// gets the pivot 0, and its unknown the value 0: the paper's pseudo-inverse does the same for the product, by
-    /// another choice among equal multipliers.
+    /// Replaces the lower triangle of the first `n` rows by the Cholesky factor. A row that depends
+    /// on earlier ones gets the pivot 0, and its unknown the value 0: the paper's pseudo-inverse
+    /// does the same for the product, by another choice among equal multipliers.
     fn factor(&mut self, n: usize) {
         for j in 0..n {
             for i in j..n {
@@ -65,7 +65,8 @@ impl Square {
         }
     }
 
-    /// Solves for the first `n` unknowns: `x` is the right side, and then the solution. The matrix is lost.
+    /// Solves for the first `n` unknowns: `x` is the right side, and then the solution. The matrix
+    /// is lost.
     pub fn solve(&mut self, n: usize, x: &mut [f64]) {
         self.factor(n);
         for i in 0..n {

@@ -15,7 +15,8 @@ pub struct TaskMeasure {
     pub batch_in: f64,
     /// What the next batches are expected to take.
     pub profile: Profile,
-    /// Of a task that follows others: the share of its series, 0 to 1, that had to wait for a label of those.
+    /// Of a task that follows others: the share of its series, 0 to 1, that had to wait for a label
+    /// of those.
     pub waited: f64,
 }
 
@@ -28,8 +29,8 @@ pub struct PathMeasure {
     pub p99_us: f64,
     /// Labels.
     pub labels: u64,
-    /// Of those later than D.
+    /// Labels later than D.
     pub late: u64,
-    /// Of those later than D(1 − δ).
+    /// Labels later than D(1 − δ).
     pub near: u64,
 }

@@ -1,51 +1,61 @@
-//! Batchy's control of several tasks that share devices (§3 and §4): batches as large as all goals allow.
+//! Batchy's control of several tasks that share devices (§3 and §4): batches as large as all goals
+//! allow.
 //!
-//! A *path* leads from a task that follows none to one with a goal. Its delay is, in Batchy's model,
+//! A *path* leads from a task that follows none to one with a goal. Its delay is, in Batchy's
+//! model,
 //!
 //! ```text
 //!     t = W + Σ (b/r̃ + T₀ + T₁·b)        over its tasks
 //! ```
 //!
-//! with W for the other tasks that are in the way on its devices. The load that a plan can change is Σ r̃·T₀/b. Once per
-//! control period the controller takes what was [measured](TaskMeasure), and sets for each task with the policy `slo`
+//! with W for the other tasks that are in the way on its devices. The load that a plan can change
+//! is Σ r̃·T₀/b. Once per control period the controller takes what was [measured](TaskMeasure), and
+//! sets for each task with the policy `slo`
 //!
-//! * the *trigger*: how many series a batch waits for; 0 where what is there goes at once (the buffer is
-//!   *short-circuited*),
-//! * the *budget*: within what time of its emission the oldest series is to have this task's label. The manager fires
-//!   what is there when the oldest's age and its time on the device reach the budget. For a task that others follow
-//!   this leaves their part of the path's time.
+//! * the *trigger*: how many series a batch waits for; 0 where what is there goes at once (the
+//!   buffer is *short-circuited*),
+//! * the *budget*: within what time of its emission the oldest series is to have this task's label.
+//!   The manager fires what is there when the oldest's age and its time on the device reach the
+//!   budget. For a task that others follow this leaves their part of the path's time.
 //!
-//! A period is planned in this order: `recovery` short-circuits buffers of no use, brings paths back to their budgets
-//! and inserts buffers; `projection` follows the gradient of the load; devices that would not keep up get larger
-//! batches, whatever the goals say, because with less their queues would grow, and every delay; and `rounding` finds
-//! sizes that devices take.
+//! A period is planned in this order: `recovery` short-circuits buffers of no use, brings paths
+//! back to their budgets and inserts buffers; `projection` follows the gradient of the load;
+//! devices that would not keep up get larger batches, whatever the goals say, because with less
+//! their queues would grow, and every delay; and `rounding` finds sizes that devices take.
 //!
 //! # What differs from the paper, and why
 //!
-//! * *Several steps a period*. The paper takes one step along the projected gradient, because the next period measures
-//!   where it led. A step ends where the first path becomes tight, so n paths take n periods. The model costs
-//!   microseconds, so up to `STEPS` steps are taken; and triggers go up by a quarter (`GROWTH`) of the plan per period, so
-//!   that measuring still comes first. Down they go at once. `projection` says what is different in a step.
-//! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here: where age fires batches, it
-//!   is the budget, whatever the trigger is. So each path has a budget, which begins at D(1 − δ), is halved as soon as
-//!   a period is sure to be in violation (more than 1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than
-//!   1 % took longer than D(1 − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it
-//!   grows beyond. That is what the policy does for one task, too. The measured t̃ only says, as in the paper, which paths
-//!   are tight. Below a 16th a budget does not fall. Labels that are late because the thread was held up for longer than D
-//!   are left out, as long as they are exceptions, for they are late whatever the batches are.
-//! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves nothing for goals of one
-//!   or two turnarounds, and nobody makes room for the short goal of another. Here W is what the plan makes it, and
-//!   counts in the gradient (`model`). In the simulated plant, 16 tasks of which 15 follow one need a fifth less of the
-//!   device so (tests, `the_turnaround_is_part_of_the_plan`).
-//! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small batch after the other.
-//!   Until that is over the largest batches go, whatever the age, and no budget is cut. A task with the policy `none` fires
-//!   whenever a device is idle and may keep it busy for ever; it counts with what it needs.
+//! * *Several steps a period*. The paper takes one step along the projected gradient, because the
+//!   next period measures where it led. A step ends where the first path becomes tight, so n paths
+//!   take n periods. The model costs microseconds, so up to `STEPS` steps are taken; and triggers
+//!   go up by a quarter (`GROWTH`) of the plan per period, so that measuring still comes first.
+//!   Down they go at once. `projection` says what is different in a step.
+//! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here:
+//!   where age fires batches, it is the budget, whatever the trigger is. So each path has a budget,
+//!   which begins at D(1 − δ), is halved as soon as a period is sure to be in violation (more than
+//!   1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than 1 % took longer than D(1
+//!   − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it grows
+//!   beyond. That is what the policy does for one task, too. The measured t̃ only says, as in the
+//!   paper, which paths are tight. Below a 16th a budget does not fall. Labels that are late
+//!   because the thread was held up for longer than D are left out, as long as they are exceptions,
+//!   for they are late whatever the batches are.
+//! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves
+//!   nothing for goals of one or two turnarounds, and nobody makes room for the short goal of
+//!   another. Here W is what the plan makes it, and counts in the gradient (`model`). In the
+//!   simulated plant, 16 tasks of which 15 follow one need a fifth less of the device so (tests,
+//!   `the_turnaround_is_part_of_the_plan`).
+//! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small
+//!   batch after the other. Until that is over the largest batches go, whatever the age, and no
+//!   budget is cut. A task with the policy `none` fires whenever a device is idle and may keep it
+//!   busy without end; it counts with what it needs.
 //!
-//! What a plan may be off: delays are added as if all stages of a path were slow for the same series, b/r̃ is too long
-//! where series come in bursts, as from a task before, and series that come on several paths are not told apart. All of
-//! that errs towards smaller batches, and feedback has the last word.
+//! What a plan may be off: delays are added as if all stages of a path were slow for the same
+//! series, b/r̃ is too long where series come in bursts, as from a task before, and series that
+//! come on several paths are not told apart. All of that errs towards smaller batches, and feedback
+//! has the last word.
 //!
-//! Sources: Batchy, §3.2 to §4, Appendices C to E, and its public code for what the paper leaves open.
+//! Sources: Batchy, §3.2 to §4, Appendices C to E, and its public code for what the paper leaves
+//! open.
 
 mod baselines;
 mod decompose;
@@ -71,22 +81,23 @@ use std::time::Duration;
 pub const PERIOD: Duration = Duration::from_millis(100);
 /// How many labels a path needs to be judged, because fewer have no 99th percentile.
 const LABELS_MIN: u64 = 100;
-/// After so many periods it is judged anyway.
+/// Periods after which it is judged in any case.
 const PERIODS_MAX: u32 = 10;
-/// One label in so many may be late.
+/// One label in this many may be late.
 const LATE_ONE_IN: u64 = 100;
 /// Steps from nothing to the whole budget of a path.
 const BUDGET_STEPS: f64 = 32.0;
-/// No path has a smaller part of D(1 − δ). What is late all the same is so because the thread is held up for longer than
-/// that, and smaller batches would only cost.
+/// No path has a smaller part of D(1 − δ). What is late all the same is so because the thread is
+/// held up for longer than that, and smaller batches would only cost.
 const BUDGET_LEAST: f64 = 1.0 / 16.0;
-/// And none a larger. The model adds up what is seldom slow at the same time, so what is planned for longer than D(1 − δ) may well
-/// be kept; how much of that there is, only measuring says.
+/// And none a larger. The model adds up what is seldom slow at the same time, so what is planned
+/// for longer than D(1 − δ) may well be kept; how much of that there is, only measuring says.
 const BUDGET_MOST: f64 = 1.5;
-/// Only where the plan uses this part of its budget, and the 99th percentile is below the same part of D(1 − δ), the budget grows
-/// beyond that.
+/// Only where the plan uses this part of its budget, and the 99th percentile is below the same part
+/// of D(1 − δ), the budget grows beyond that.
 const ROOM: f64 = 0.9;
-/// Of the series of a task that follows others, so many must wait for a label before, or those do not count.
+/// Of the series of a task that follows others, so many must wait for a label before, or those do
+/// not count.
 const WAITS_LEAST: f64 = 0.05;
 /// Steps along the projected gradient in a period, at most.
 const STEPS: usize = 4;
@@ -142,7 +153,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller of these tasks, which begins without batching. Everything that a step needs is allocated here.
+    /// A controller of these tasks, which begins without batching. Everything that a step needs is
+    /// allocated here.
     pub fn new(graph: Graph, kind: Kind) -> Self {
         let (tasks, paths) = (graph.tasks().len(), graph.paths().len());
         let mut controller = Self {
@@ -166,8 +178,8 @@ impl Controller {
         controller
     }
 
-    /// A task without a goal fires whenever a device is idle, as with the policy `none`. It may then keep the device busy
-    /// all the time without needing it.
+    /// A task without a goal fires whenever a device is idle, as with the policy `none`. It may
+    /// then keep the device busy all the time without needing it.
     pub fn set_eager(&mut self, task: usize) {
         self.model.tasks[task].is_eager = true;
     }
@@ -208,8 +220,8 @@ impl Controller {
         self.publish();
     }
 
-    /// Within a period: so many of a path's labels since its begin were late. Cuts at once, and once per period, when
-    /// the period is sure to be in violation, and tells so.
+    /// Within a period: so many of a path's labels since its begin were late. Cuts at once, and
+    /// once per period, when the period is sure to be in violation, and tells so.
     pub fn cut(&mut self, path: usize, late: u64, labels: u64) -> bool {
         let last = &self.model.tasks[self.model.paths[path].last()];
         let expected = (last.rate * PERIOD.as_secs_f64() * 1e6) as u64;
@@ -227,9 +239,9 @@ impl Controller {
         true
     }
 
-    /// Goes on from where another controller of the same tasks is, which have other goals, devices or sizes by now: with its
-    /// plan, as far as that is still in time. So a shorter goal is planned for at once, and a task where nothing has changed
-    /// keeps its batches.
+    /// Goes on from where another controller of the same tasks is, which have other goals, devices
+    /// or sizes by now: with its plan, as far as that is still in time. So a shorter goal is
+    /// planned for at once, and a task where nothing has changed keeps its batches.
     pub fn go_on_from(&mut self, before: &Controller) {
         if self.kind != before.kind || self.outputs.len() != before.outputs.len() {
             return;
@@ -241,7 +253,8 @@ impl Controller {
             let mut same = same.filter(|(it, _)| (&it.tasks, it.goal) == (&path.tasks, path.goal));
             *seen = match same.next() {
                 Some((_, seen)) => *seen,
-                // What waits already may be late by the new goal. That says nothing about the new plan.
+                // What waits already may be late by the new goal. That says nothing about the new
+                // plan.
                 None => Seen {
                     has_cut: true,
                     ..Seen::default()
@@ -255,8 +268,9 @@ impl Controller {
         self.publish();
     }
 
-    /// Cuts a path by half: its budget, and all that it waits for in batches of its own. Paths that end at one task are late
-    /// together; a task that several of them share is halved once in a period all the same, not once for each.
+    /// Cuts a path by half: its budget, and all that it waits for in batches of its own. Paths that
+    /// end at one task are late together; a task that several of them share is halved once in a
+    /// period all the same, not once for each.
     fn halve(&mut self, path: usize) {
         let state = &mut self.model.paths[path];
         let least_us = BUDGET_LEAST * state.goal.aim_us();
@@ -381,8 +395,9 @@ impl Controller {
         }
     }
 
-    /// A backlog goes in the largest batches, whatever the age, because all are late and smaller ones make more late.
-    /// A task that would not fill one in a quarter of a period does not wait for it.
+    /// A backlog goes in the largest batches, whatever the age, because all are late and smaller
+    /// ones make more late. A task that would not fill one in a quarter of a period does not wait
+    /// for it.
     fn work_off(&self, task: usize) -> Output {
         let state = &self.model.tasks[task];
         let sizes = &self.graph.tasks()[task].sizes;
@@ -402,7 +417,8 @@ impl Controller {
                 let it = &self.model.tasks[*it];
                 it.wait_us() + it.service_us()
             });
-            // However large the budget is, what is old enough goes: it must be in time where nothing is in the way.
+            // However large the budget is, what is old enough goes: it must be in time where
+            // nothing is in the way.
             let own_us =
                 (path.budget_us - self.model.turnaround_us(number)).min(path.goal.aim_us());
             own_us - behind_us.sum::<f64>()

@@ -1,7 +1,7 @@
 //! What the plan predicts: delays of paths, load of devices, and how both change with batches.
 //!
-//! Times are in µs, rates in series per µs. b = 0 means that a task's buffer is short-circuited: its batches are as
-//! large as what comes at once, and nothing waits.
+//! Times are in µs, rates in series per µs. b = 0 means that a task's buffer is short-circuited:
+//! its batches are as large as what comes at once, and nothing waits.
 
 use super::PERIOD;
 use super::graph::{Goal, Graph, Path, Task};
@@ -34,12 +34,13 @@ pub(super) struct TaskState {
     pub batch_in: f64,
     /// b̃.
     pub batch: f64,
-    /// 1/x̃. After periods without a batch what is sure: it is longer than these. So what is known of it does not depend on
-    /// where goals longer than a period have their batches.
+    /// 1/x̃. After periods without a batch what is sure: it is longer than these. So what is known
+    /// of it does not depend on where goals longer than a period have their batches.
     pub apart_us: f64,
     /// Periods since the last batch.
     quiet_us: f64,
-    /// Too few of its series wait for a label before, so the tasks before do not count in its delay.
+    /// Too few of its series wait for a label before, so the tasks before do not count in its
+    /// delay.
     pub is_source: bool,
     /// b, as planned.
     pub b: f64,
@@ -109,8 +110,8 @@ impl TaskState {
         self.rate * self.service_us() / self.series()
     }
 
-    /// How much of one device's time it cannot do without. An eager task takes what is left of it, in small batches; where
-    /// others need it, its batches grow by themselves, up to the largest.
+    /// How much of one device's time it cannot do without. An eager task takes what is left of it,
+    /// in small batches; where others need it, its batches grow by themselves, up to the largest.
     pub fn needed_load(&self) -> f64 {
         match self.is_eager {
             true => self.rate * (self.profile.t0_us / self.largest + self.profile.t1_us),
@@ -181,7 +182,8 @@ impl PathState {
         }
     }
 
-    /// What was measured holds on. The budget is as much of the new goal as it was of the old one, or all of that.
+    /// What was measured holds on. The budget is as much of the new goal as it was of the old one,
+    /// or all of that.
     fn go_on_from(&mut self, before: &PathState) {
         (self.skipped, self.on) = (before.skipped, before.on);
         self.p95_us = before.p95_us;
@@ -293,9 +295,9 @@ impl Model {
         }
     }
 
-    /// Which device sets work off a backlog: they were busy all the time, and paths through them are late beyond what
-    /// bursts and hold-ups do. Eager tasks count with what they need, or a device that they share would be taken to be in a
-    /// backlog for ever.
+    /// Which device sets work off a backlog: they were busy all the time, and paths through them
+    /// are late beyond what bursts and hold-ups do. Eager tasks count with what they need, or a
+    /// device that they share would be taken to be in a backlog for ever.
     pub fn find_overloads(&mut self, measures: &[TaskMeasure], paths: &[PathMeasure]) {
         let late = self.paths.iter().zip(paths);
         let late = late.filter(|(path, measure)| measure.p95_us > path.goal.goal_us());
@@ -349,11 +351,12 @@ impl Model {
         on.sum::<f64>() + self.turnaround_us(path)
     }
 
-    /// How long a path waits for other tasks on its devices: about the longest of their batches, which cannot be
-    /// interrupted, and each other one with the probability that the device is busy.
+    /// How long a path waits for other tasks on its devices: about the longest of their batches,
+    /// which cannot be interrupted, and each other one with the probability that the device is
+    /// busy.
     ///
-    /// The longest is the norm (Σ t⁴)^¼, because a maximum has a kink where two are alike, and steps along a gradient
-    /// stop at a kink.
+    /// The longest is the norm (Σ t⁴)^¼, because a maximum has a kink where two are alike, and
+    /// steps along a gradient stop at a kink.
     pub fn turnaround_us(&self, path: usize) -> f64 {
         let shared = self.shared_by(path);
         let times = shared.map(|(number, others)| {

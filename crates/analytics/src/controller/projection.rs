@@ -1,17 +1,19 @@
 //! One step of the projected gradient (Batchy, Appendix D).
 //!
-//! The gradient of the load, g = −r̃·T₀/b², is projected on the planes of the paths that are tight, and b goes along it
-//! as far as the other paths allow. Where no direction is left, or one path's multiplier is negative, that path is
-//! released; where all are positive, the plan is optimal (Karush, Kuhn, Tucker).
+//! The gradient of the load, g = −r̃·T₀/b², is projected on the planes of the paths that are tight,
+//! and b goes along it as far as the other paths allow. Where no direction is left, or one path's
+//! multiplier is negative, that path is released; where all are positive, the plan is optimal
+//! (Karush, Kuhn, Tucker).
 //!
 //! Three things differ from the paper's pseudo-code:
 //!
-//! * *Scale*. The gradient is scaled by the inverse of the second derivative, S = b³/(2·r̃·T₀), before and in the
-//!   projection: d = −S(g + Mᵀw), (M·S·Mᵀ)w = −M·S·g. Without it tasks of 100 and of 100,000 series a second, or of
-//!   batches of 2 and of 200, have gradients that differ by 10⁴ and more, and a step moves only one of them.
-//! * *Line search*. The paper takes the least λ_v for all tasks, so one tight path stops everybody. While no task
-//!   shrinks each can go by its own λ_v, and no path is beyond its budget all the same. λ is 1 at most where some
-//!   shrink, because the optimum along the direction is there.
+//! * *Scale*. The gradient is scaled by the inverse of the second derivative, S = b³/(2·r̃·T₀),
+//!   before and in the projection: d = −S(g + Mᵀw), (M·S·Mᵀ)w = −M·S·g. Without it tasks of 100 and
+//!   of 100,000 series a second, or of batches of 2 and of 200, have gradients that differ by 10⁴
+//!   and more, and a step moves only one of them.
+//! * *Line search*. The paper takes the least λ_v for all tasks, so one tight path stops everybody.
+//!   While no task shrinks each can go by its own λ_v, and no path is beyond its budget all the
+//!   same. λ is 1 at most where some shrink, because the optimum along the direction is there.
 //! * *Bounds* of b are planes, too, but those are tasks to leave out, not rows of M.
 
 use super::linear::{Square, dot};
@@ -21,8 +23,8 @@ use super::model::Model;
 const TIGHT: f64 = 1e-4;
 /// A direction smaller than this part of b is none.
 const STILL: f64 = 1e-4;
-/// How often the set of tight paths and bounds is tried anew in one period, so that a step with 64 paths takes less
-/// than a millisecond. What is left undone, the next period does.
+/// How often the set of tight paths and bounds is tried anew in one period, so that a step with 64
+/// paths takes less than a millisecond. What is left undone, the next period does.
 const TRIES: usize = 8;
 
 /// How often a step is halved until the load falls.
@@ -45,9 +47,9 @@ pub(super) struct Projection {
     is_free: Vec<bool>,
     direction: Vec<f64>,
     tight: Vec<usize>,
-    /// Of the tight paths, by their places, those that are not released.
+    /// Indices of the tight paths that are not released.
     held: Vec<usize>,
-    /// Of the held paths.
+    /// By held path.
     multipliers: Vec<f64>,
     /// M·S·Mᵀ and −M·S·g of the tight paths.
     products: Square,
@@ -260,7 +262,8 @@ impl Projection {
         has_moved
     }
 
-    /// λ for all tasks: 1, or as much as paths and bounds allow, or less where the load would not fall.
+    /// λ for all tasks: 1, or as much as paths and bounds allow, or less where the load would not
+    /// fall.
     fn length(&self, model: &Model) -> f64 {
         let paths = self.lengths.iter().copied();
         let shrinking = (0..self.tasks).filter(|task| self.direction[*task] < 0.0);
@@ -286,7 +289,8 @@ impl Projection {
         changes.sum()
     }
 
-    /// λ_v, where no task shrinks. It is 1 at most where a tight path is in the way, which only rounding lets go on.
+    /// λ_v, where no task shrinks. It is 1 at most where a tight path is in the way, which only
+    /// rounding lets go on.
     fn own_length(&self, task: usize) -> f64 {
         let through = (0..self.slack.len()).filter(|path| self.row(*path)[task] > 0.0);
         let lengths = through.map(|path| self.lengths[path]);

@@ -1,8 +1,9 @@
-//! Into the feasible set, and on and off with buffers (Batchy, §4 and Appendix E); and never below what keeps up.
+//! Into the feasible set, and on and off with buffers (Batchy, §4 and Appendix E); and never below
+//! what keeps up.
 //!
-//! The paper takes from one task after the other what a path is over its goal. Here all tasks that the path waits for
-//! give the same part of what they have above 1, because the gradient then has less to put right: a plan that has one
-//! task at 1 and another at 60 needs many small steps back.
+//! The paper takes from one task after the other what a path is over its goal. Here all tasks that
+//! the path waits for give the same part of what they have above 1, because the gradient then has
+//! less to put right: a plan that has one task at 1 and another at 60 needs many small steps back.
 
 use super::model::{BUSY_MAX, Model, PathState, TaskState, members};
 
@@ -66,7 +67,8 @@ impl Recovery {
         self.short_circuit_until_kept(model, path, enough_us);
     }
 
-    /// Whether a path can be within its budget, with its own buffers short-circuited and the others at 1.
+    /// Whether a path can be within its budget, with its own buffers short-circuited and the others
+    /// at 1.
     fn is_recoverable(&mut self, model: &mut Model, path: usize) -> bool {
         let on = model.paths[path].on;
         for (number, task) in model.tasks.iter_mut().enumerate() {
@@ -84,7 +86,8 @@ impl Recovery {
         is_recoverable
     }
 
-    /// Takes the same part of what is above 1 from all that the path waits for. Returns whether there was anything.
+    /// Takes the same part of what is above 1 from all that the path waits for. Returns whether
+    /// there was anything.
     fn shrink(&self, model: &mut Model, excess_us: f64) -> bool {
         let above = |b: f64| (b - 1.0).max(0.0);
         let tasks = model.tasks.iter().zip(&self.slopes);
@@ -113,13 +116,14 @@ impl Recovery {
         }
     }
 
-    /// Inserts buffers where all paths of a task have room for a batch just larger than what comes at once.
+    /// Inserts buffers where all paths of a task have room for a batch just larger than what comes
+    /// at once.
     pub fn insert(&mut self, model: &mut Model) {
         self.insert_by(model, |task| (task.batch_in + 1.0).min(task.largest));
     }
 
-    /// Inserts buffers of this size where all paths have room for them. Paths that are over their budgets anyway keep
-    /// nobody but their own tasks from it.
+    /// Inserts buffers of this size where all paths have room for them. Paths that are over their
+    /// budgets anyway keep nobody but their own tasks from it.
     pub fn insert_by(&mut self, model: &mut Model, size: impl Fn(&TaskState) -> f64) {
         for (path, slack_us) in self.slack_us.iter_mut().enumerate() {
             *slack_us = -model.excess_us(path);
@@ -153,8 +157,9 @@ impl Recovery {
 
     /// Raises batches on device sets that would not keep up.
     ///
-    /// The load is to be below [`BUSY_MAX`] with the least delay: min Σ c·b for Σ r·T₀/b ≤ L, with c = 1/r + T₁ and L
-    /// what is left for all T₀. The solution is b = √(r·T₀/c)·Σ√(r·T₀·c)/L, so batches grow where they pay most.
+    /// The load is to be below [`BUSY_MAX`] with the least delay: min Σ c·b for Σ r·T₀/b ≤ L, with
+    /// c = 1/r + T₁ and L what is left for all T₀. The solution is b = √(r·T₀/c)·Σ√(r·T₀·c)/L, so
+    /// batches grow where they pay most.
     pub fn keep_up(&mut self, model: &mut Model) {
         self.raised = 0;
         for device_set in 0..model.device_sets.len() {
@@ -213,8 +218,8 @@ fn short_circuit_path(model: &mut Model, path: usize) {
     members(model.paths[path].on).for_each(|task| model.tasks[task].b = 0.0);
 }
 
-/// Whether a buffer is of no use, whatever its trigger: what comes at once is large enough, or there is nothing that
-/// comes within the goal (1/x̃ > D).
+/// Whether a buffer is of no use, whatever its trigger: what comes at once is large enough, or
+/// there is nothing that comes within the goal (1/x̃ > D).
 fn is_useless(model: &Model, task: usize) -> bool {
     let state = &model.tasks[task];
     let is_apart = |path: usize| state.apart_us > model.paths[path].goal.goal_us();

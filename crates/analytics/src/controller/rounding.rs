@@ -1,7 +1,8 @@
 //! From the plan to sizes that devices take.
 //!
-//! A plan is rounded down, so that no path is beyond its budget. Where sizes are far apart that leaves time unused, so
-//! tasks then take the next size where all paths have room for it, beginning with the one whose load falls most.
+//! A plan is rounded down, so that no path is beyond its budget. Where sizes are far apart that
+//! leaves time unused, so tasks then take the next size where all paths have room for it, beginning
+//! with the one whose load falls most.
 
 use super::graph::Graph;
 use super::model::{Model, TaskState};
@@ -10,8 +11,8 @@ use accel::Sizes;
 /// Rounding must not make a whole number one less.
 const ROUNDING: f64 = 1e-6;
 
-/// Rounds each planned batch. Those of `raised` are rounded up, because with less the devices would not keep up. No
-/// trigger goes up by more than a size beyond `before`.
+/// Rounds each planned batch. Those of `raised` are rounded up, because with less the devices would
+/// not keep up. No trigger goes up by more than a size beyond `before`.
 pub(super) fn round(
     model: &mut Model,
     graph: &Graph,
@@ -73,7 +74,8 @@ pub(super) fn trigger(state: &TaskState, sizes: &Sizes) -> usize {
     }
 }
 
-/// The largest size of a planned batch, or where it is raised the smallest that is no smaller; 0 where there is none.
+/// The largest size of a planned batch, or where it is raised the smallest that is no smaller; 0
+/// where there is none.
 fn size_within(sizes: &Sizes, b: f64, is_raised: bool) -> usize {
     if is_raised {
         return sizes.fitting(b.ceil() as usize).unwrap_or(sizes.largest());

@@ -15,7 +15,8 @@ pub(super) mod histograms {
         merge(copy, from);
     }
 
-    /// The number of values, their sum, each value rounded up to its bucket's largest, and the largest value.
+    /// The number of values, their sum, each value rounded up to its bucket's largest, and the
+    /// largest value.
     pub fn list(counter: &Histogram<u64>, name: &str, each: &mut dyn FnMut(&str, u64)) {
         let sum = counter.iter_recorded().fold(0_u64, |sum, it| {
             let values = it.count_since_last_iteration();
@@ -27,7 +28,7 @@ pub(super) mod histograms {
     }
 }
 
-/// Devices are not added: those of another manager come behind.
+/// Devices are not added: another manager's devices are appended.
 pub(super) mod devices {
     use crate::DeviceCounters;
     use cring::Counter;
@@ -49,7 +50,7 @@ pub(super) mod devices {
     }
 }
 
-/// Of several times the longest.
+/// The longest of several times.
 pub(super) mod longest {
     use cring::Counter;
     use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Whether a device is fit to be given batches: up, down, probing or hung, and how long it is left alone.
+//! Whether a device is fit to be given batches: up, down, probing or hung, and how long it is left
+//! alone.
 
 use crate::DeviceState;
 use std::time::Duration;

@@ -1,21 +1,23 @@
 //! How long a batch will take: the device's profile, kept true by what its batches took lately.
 //!
-//! A profile was measured at another time, on a quiet machine, and from submission to result; here a batch also waits
-//! until the next round looks at it. So a line is fitted anew with each batch, to running means in which a batch counts
-//! 1/8:
+//! A profile was measured at another time, on a quiet machine, and from submission to result; here
+//! a batch also waits until the next round looks at it. So a line is fitted anew with each batch,
+//! to running means in which a batch counts 1/8:
 //!
 //! ```text
 //!     t₁ = (cov(rows, time) + λ·T₁) / (var(rows) + λ)      t₀ = mean(time) − t₁·mean(rows)
 //! ```
 //!
-//! While batches differ in size their slope decides. While they do not, there is none to be seen, and the profile's T₁
-//! stands in; λ is a 500th of the mean size squared. What is the same for every batch is in t₀, so an overhead that
-//! small batches show is not taken for a device that is slow per row.
+//! While batches differ in size their slope decides. While they do not, there is none to be seen,
+//! and the profile's T₁ stands in; λ is a 500th of the mean size squared. What is the same for
+//! every batch is in t₀, so an overhead that small batches show is not taken for a device that is
+//! slow per row.
 //!
-//! The profile that was given stays the *reference*, for the next start will begin with it. While the line says of the mean
-//! batch something that is more than a quarter off the reference, the lines are averaged, because one of them follows a few
-//! batches; once that has lasted, the profile has *drifted*, and the average is the reference from then on. Whoever reads
-//! the counters sees that, says so and stores it; see [`DeviceProfile`].
+//! The profile that was given stays the *reference*, for the next start will begin with it. While
+//! the line says of the mean batch something that is more than a quarter off the reference, the
+//! lines are averaged, because one of them follows a few batches; once that has lasted, the profile
+//! has *drifted*, and the average is the reference from then on. Whoever reads the counters sees
+//! that, says so and stores it; see [`DeviceProfile`].
 
 use accel::Profile;
 use std::time::Duration;
@@ -24,16 +26,18 @@ use std::time::Duration;
 const WEIGHT: f64 = 1.0 / 8.0;
 /// λ by the mean size squared.
 const STIFFNESS: f64 = 0.002;
-/// A batch that took longer than so many times what was expected was held up, and counts as if it had taken just that.
+/// A batch that took longer than so many times what was expected was held up, and counts as if it
+/// had taken just that.
 const HELD_UP: f64 = 2.0;
 
 /// A line that is off the reference by more than this, as a share, may be a drift.
 const DRIFT: f64 = 0.25;
-/// It is none if the line comes nearer than this again; with a single bound a line at the bound would never count.
+/// It is none if the line comes nearer than this again; with a single bound a line at the bound
+/// would never count.
 const DRIFT_OVER: f64 = 0.15;
 /// So long a drift must last. A neighbour on the core, or a burst, is gone by then.
 const DRIFT_NS: u64 = 5_000_000_000;
-/// So many batches must have shown it, for a device that hardly works shows nothing.
+/// Minimum batches before drift counts; an idle device proves nothing.
 const DRIFT_BATCHES: u32 = 32;
 
 /// The profile of one device, as its task has it.
@@ -52,8 +56,8 @@ pub struct DeviceProfile {
 }
 
 impl DeviceProfile {
-    /// By how much the mean batch is expected to take longer than the reference says, as a share; below 0 if less. 0 before
-    /// the first batch.
+    /// By how much the mean batch is expected to take longer than the reference says, as a share;
+    /// below 0 if less. 0 before the first batch.
     #[must_use]
     pub fn drift(&self) -> f64 {
         drift(self.reference, self.expected, self.rows)
@@ -134,7 +138,7 @@ impl Forecast {
         self.fitted
     }
 
-    /// A batch of so many rows took so long, and came back at this time.
+    /// A batch of `rows` came back at `now_ns`, after the given time.
     pub fn observe(&mut self, rows: usize, took: Duration, now_ns: u64) {
         self.fit(rows, took);
         self.look_for_drift(now_ns);
@@ -207,7 +211,7 @@ mod tests {
         t1_us: 2.0,
     };
 
-    /// What is expected after so many batches of these sizes, on a device that is so.
+    /// The expectation after batches of these sizes on such a device.
     fn after(batches: usize, sizes: &[usize], t0_us: f64, t1_us: f64) -> Profile {
         let mut forecast = Forecast::new(PROFILE);
         for rows in sizes.iter().cycle().take(batches) {
@@ -266,8 +270,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Batches of 10, 40 and 90 rows in turn, one every 10 ms from `from_ms` to `to_ms`, on a device that takes `factor` times
-    /// what the profile says.
+    /// Batches of 10, 40 and 90 rows in turn, one every 10 ms from `from_ms` to `to_ms`, on a
+    /// device that takes `factor` times what the profile says.
     fn run(forecast: &mut Forecast, from_ms: u64, to_ms: u64, factor: f64) {
         for (at_ms, rows) in (from_ms..to_ms)
             .step_by(10)
@@ -293,7 +297,8 @@ mod tests {
         assert_eq!((found.drifts, found.started), (1, PROFILE));
         assert!(is_near(found.reference, 32.0, 3.2), "{found:?}");
         assert!(found.drift().abs() < 0.05, "{found:?}");
-        // It stays so, and the next drift is one from there: back to what it was is a share of 0.375.
+        // It stays so, and the next drift is one from there: back to what it was is a share of
+        // 0.375.
         run(&mut forecast, 20_000, 40_000, 1.6);
         assert_eq!(forecast.profile().drifts, 1);
         run(&mut forecast, 40_000, 50_000, 1.0);

@@ -1,4 +1,5 @@
-//! The controller of a manager's tasks: measures in each control period, and gives each task its plan.
+//! The controller of a manager's tasks: measures in each control period, and gives each task its
+//! plan.
 
 use crate::batching::Plan;
 use crate::controller::{
@@ -19,25 +20,29 @@ pub(super) struct Control {
     tasks: Vec<TaskMeasure>,
     paths: Vec<PathMeasure>,
     began_ns: u64,
-    /// How many of its first devices each task leaves to others, and the drifts of profiles by which that was decided.
+    /// How many of its first devices each task leaves to others, and the drifts of profiles by
+    /// which that was decided.
     homes: Vec<usize>,
     drifts: u64,
 }
 
 impl Control {
-    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks their
-    /// plans at once, because those that they have may be far too long for a new goal.
+    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks
+    /// their plans at once, because those that they have may be far too long for a new goal.
     pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
-        tasks.iter_mut().for_each(|task| task.spread(0, None));
-        let mut kinds = tasks.iter().filter_map(|task| match task.policy() {
+        tasks
+            .iter_mut()
+            .for_each(|task| task.dispatch_mut().spread(0, None));
+        let mut kinds = tasks.iter().filter_map(|task| match task.terms().policy {
             Policy::Slo { .. } => Some(Kind::Slo),
             Policy::OnOff { .. } => Some(Kind::OnOff),
             _ => None,
         });
         // The check of a configuration sees to it that all are of one kind.
         let kind = kinds.next()?;
-        // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer chains than a controller takes,
-        // because chains that others cover are left out. Its check has seen to sizes, profiles and circles.
+        // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer
+        // chains than a controller takes, because chains that others cover are left out. Its check
+        // has seen to sizes, profiles and circles.
         let shared = graph(tasks).ok()?;
         let homes = match kind {
             Kind::Slo => shared.homes(),
@@ -56,7 +61,7 @@ impl Control {
         };
         let mut controller = Controller::new(graph, kind);
         let eager = tasks.iter().enumerate();
-        let eager = eager.filter(|(_, task)| task.policy() == Policy::None);
+        let eager = eager.filter(|(_, task)| task.terms().policy == Policy::None);
         eager.for_each(|(number, _)| controller.set_eager(number));
         if let Some(before) = &before {
             controller.go_on_from(&before.controller);
@@ -74,8 +79,9 @@ impl Control {
         Some(control)
     }
 
-    /// Cuts where that is due, and ends the control period when it is over. Returns whether devices take other times than those
-    /// by which tasks were spread over them, so that this has to be decided anew.
+    /// Cuts where that is due, and ends the control period when it is over. Returns whether devices
+    /// take other times than those by which tasks were spread over them, so that this has to be
+    /// decided anew.
     pub fn control(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
         let length_ns = now_ns.saturating_sub(self.began_ns);
         if u128::from(length_ns) < PERIOD.as_nanos() {
@@ -85,7 +91,7 @@ impl Control {
         self.began_ns = now_ns;
         let seconds = length_ns as f64 / 1e9;
         let labels = tasks.iter_mut().enumerate().map(|(number, task)| {
-            let profile = task.profile().unwrap_or(UNMEASURED);
+            let profile = task.dispatch().profile().unwrap_or(UNMEASURED);
             let (measure, labels) = task.measured(seconds, profile);
             self.tasks[number] = measure;
             (number, labels)
@@ -102,7 +108,8 @@ impl Control {
         std::mem::replace(&mut self.drifts, drifts) != drifts && self.is_outdated(tasks)
     }
 
-    /// Whether tasks would be spread over the devices in another way by now. Takes memory, after a drift only.
+    /// Whether tasks would be spread over the devices in another way by now. Takes memory, after a
+    /// drift only.
     fn is_outdated(&self, tasks: &mut [Task]) -> bool {
         let Ok(shared) = graph(tasks) else {
             return false;
@@ -119,7 +126,7 @@ impl Control {
         let mut has_cut = false;
         for path in 0..self.paths.len() {
             let last = self.controller.graph().paths()[path].last();
-            let (late, labels) = tasks[last].late();
+            let (late, labels) = tasks[last].measure_mut().late();
             if late > 0 {
                 has_cut |= self.controller.cut(path, late, labels);
             }
@@ -145,24 +152,27 @@ fn spread(tasks: &mut [Task], graph: &Graph, homes: &[usize]) {
     let violations = inherent_violations(graph);
     for (number, (task, home)) in tasks.iter_mut().zip(homes).enumerate() {
         let own = violations.iter().filter(|it| it.task == number);
-        task.spread(*home, own.map(|it| it.turnaround).max());
+        let unreachable = own.map(|it| it.turnaround).max();
+        task.dispatch_mut().spread(*home, unreachable);
     }
 }
 
 fn drifts(tasks: &[Task]) -> u64 {
-    tasks.iter().map(Task::drifts).sum()
+    tasks.iter().map(|task| task.dispatch().drifts()).sum()
 }
 
 /// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.
 ///
-/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices overlap in part, as where one
-/// task has a device and another one has that and a second, they count as apart, and neither plans for the batches of the
-/// other: its goal is kept by what is measured only, and a backlog on the common device may go unnoticed. To count them
-/// as one set would be wrong in another way, because a task does not have the time of devices that it cannot use.
+/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices
+/// overlap in part, as where one task has a device and another one has that and a second, they
+/// count as apart, and neither plans for the batches of the other: its goal is kept by what is
+/// measured only, and a backlog on the common device may go unnoticed. To count them as one set
+/// would be wrong in another way, because a task does not have the time of devices that it cannot
+/// use.
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {
-        let mut lanes: Vec<u8> = task.lanes().collect();
+        let mut lanes: Vec<u8> = task.dispatch().lanes().collect();
         lanes.sort_unstable();
         lanes.dedup();
         let known = device_sets.iter().position(|set| *set == lanes);
@@ -171,12 +181,13 @@ fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
             device_sets.push(lanes);
         }
         controller::Task {
-            profile: task.profile().unwrap_or(UNMEASURED),
+            profile: task.dispatch().profile().unwrap_or(UNMEASURED),
             sizes: sizes(task),
             device_set,
             follows: follows(tasks, task),
             goal: task
-                .policy()
+                .terms()
+                .policy
                 .goal()
                 .map(|(latency, delta)| Goal { latency, delta }),
         }
@@ -186,10 +197,11 @@ fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     Graph::new(of_tasks, devices)
 }
 
-/// The numbers of the tasks of this manager that a task waits for. Labels of tasks elsewhere are not planned for.
+/// The numbers of the tasks of this manager that a task waits for. Labels of tasks elsewhere are
+/// not planned for.
 fn follows(tasks: &[Task], task: &Task) -> Vec<usize> {
-    let words = task.waits_for();
-    let numbers = words.filter_map(|word| tasks.iter().position(|it| it.word() == word));
+    let words = task.rings().waits_for();
+    let numbers = words.filter_map(|word| tasks.iter().position(|it| it.terms().word == word));
     let mut numbers: Vec<usize> = numbers.collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -198,5 +210,8 @@ fn follows(tasks: &[Task], task: &Task) -> Vec<usize> {
 
 fn sizes(task: &Task) -> Sizes {
     // A task has a device.
-    task.sizes().cloned().unwrap_or(Sizes::Any { cap: 1 })
+    task.dispatch()
+        .sizes()
+        .cloned()
+        .unwrap_or(Sizes::Any { cap: 1 })
 }

@@ -1,12 +1,15 @@
-//! Whether the thread was held up: something else had its core, so that series waited though nothing here made them wait.
+//! Whether the thread was held up: something else had its core, so that series waited though
+//! nothing here made them wait.
 //!
-//! Where that lasts longer than a goal, labels that are late for it say nothing of the plan: smaller batches would not have been
-//! earlier, and the device would have more to do from then on. The controller is not told of them, and
-//! [`crate::SloCounters::violations`] counts them all the same. For shorter ones smaller batches make room.
+//! Where that lasts longer than a goal, labels that are late for it say nothing of the plan:
+//! smaller batches would not have been earlier, and the device would have more to do from then on.
+//! The controller is not told of them, and [`crate::SloCounters::violations`] counts them all the
+//! same. For shorter ones smaller batches make room.
 
 /// Delays shorter than this are ignored.
 const SHORT_NS: u64 = 500_000;
-/// A device that takes so many times what was expected may be slow. Expectations follow it within some batches.
+/// A device that takes so many times what was expected may be slow. Expectations follow it within
+/// some batches.
 const SLOWER: u64 = 2;
 
 /// What the thread had to do since the round before.
@@ -18,8 +21,9 @@ pub(super) struct HoldUp {
 }
 
 impl HoldUp {
-    /// For how long the thread was held up before this round, if it was: for what the work of the last one does not explain. Where
-    /// there was none, the thread may have rested, but not for longer than tasks say.
+    /// For how long the thread was held up before this round, if it was: for what the work of the
+    /// last one does not explain. Where there was none, the thread may have rested, but not for
+    /// longer than tasks say.
     pub fn before(&self, now_ns: u64, rests_until_ns: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let passed_ns = now_ns.saturating_sub(self.last_ns);
         let explained_ns = self.work_ns.saturating_mul(SLOWER).saturating_add(SHORT_NS);

@@ -33,7 +33,8 @@ impl Labels for Words {
 /// Which device ran a batch of how many, in order: the task's number, and 10 for each lane.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
-/// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of the second.
+/// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of
+/// the second.
 struct Echo {
     number: usize,
     sizes: Sizes,
@@ -283,7 +284,8 @@ impl World {
         }
     }
 
-    /// A series of each task every millisecond, for so many of them; flows are used again when their labels are there.
+    /// A series of each task every millisecond, for so many of them; flows are used again when
+    /// their labels are there.
     fn play(&mut self, ms: u32) {
         for _ in 0..ms {
             self.turn = (self.turn + 1) % 64;
@@ -314,7 +316,7 @@ impl World {
 
     fn configure(&mut self, task: usize, new: &Config) {
         let task = &mut self.manager.tasks_mut()[task];
-        let settings = Settings::change(&config(task.policy()), new).unwrap();
+        let settings = Settings::change(&config(task.terms().policy), new).unwrap();
         task.prepare(Standby {
             model: None,
             settings: Some(settings),

@@ -1,16 +1,15 @@
-//! Tasks that are asked only where the labels of others say so: a cheap model first, an expensive one for what stays unsure.
+//! Tasks that are asked only where the labels of others say so: a cheap model first, an expensive
+//! one for what stays unsure.
 //!
-//! A series of such a task comes down its own ring as any other. It waits there until the labels that it depends on are
-//! decided, and is then looked up and batched, or passed over. The labels are read where the flow's packets find them, in
-//! its label words, so it makes no difference which thread decides them.
+//! A series of such a task waits in its own ring until the labels that it depends on are decided,
+//! and is then looked up and batched, or passed over. The labels are read from the flow's label
+//! words, so it makes no difference which thread decides them.
 
-use super::Task;
-use crate::RingInput;
-use crate::ring_input::{Queue, Seen};
 use cring::{FlowRef, Label, Labels, TaskWords};
 use std::ops::RangeInclusive;
 
-/// What the labels of other tasks must say before a task is asked about a flow. All of it must hold.
+/// What the labels of other tasks must say before a task is asked about a flow. All of it must
+/// hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct After {
     /// By label.
@@ -29,7 +28,8 @@ pub struct Need {
 /// What is asked of a label.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. That of a task which gave no label is 0.
+    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. That of a task which gave no label
+    /// is 0.
     Confidence(RangeInclusive<u16>),
     /// The class is one of those that are true here, by their number.
     Class {
@@ -40,15 +40,13 @@ pub enum Test {
     },
 }
 
-/// A series whose other labels are there.
-pub(super) type Ready = Seen;
-
 /// What the labels say by now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     /// The task is asked.
     Asked,
-    /// It is not: a label says otherwise, or another task was not asked either, or the flow is gone.
+    /// It is not: a label says otherwise, or another task was not asked either, or the flow is
+    /// gone.
     NotAsked,
     /// A label is on its way.
     Waits,
@@ -61,7 +59,7 @@ impl After {
         self.needs.is_empty()
     }
 
-    fn verdict(&self, labels: &dyn Labels, flow: FlowRef) -> Verdict {
+    pub(super) fn verdict(&self, labels: &dyn Labels, flow: FlowRef) -> Verdict {
         let mut verdict = Verdict::Asked;
         for need in &self.needs {
             match need.words.label(labels, flow) {
@@ -92,70 +90,6 @@ impl Test {
             Test::Confidence(wanted) => *wanted.start() == 0,
             Test::Class { without, .. } => *without,
         }
-    }
-}
-
-/// Room for all series that can be ready at a time; none where nothing has to wait.
-pub(super) fn room_for(after: &After, inputs: &[RingInput]) -> Vec<Ready> {
-    let slots = inputs.iter().map(|input| input.series.capacity()).max();
-    match after.is_nothing() {
-        true => Vec::new(),
-        false => Vec::with_capacity(slots.unwrap_or(0)),
-    }
-}
-
-impl Task {
-    /// Labels of any task were decided, so many by now: series that wait for some are looked at again.
-    pub(crate) fn note_decided(&mut self, decided: u64) {
-        self.decided_elsewhere = decided;
-    }
-
-    /// Whether series wait for labels of other tasks, of which so many are decided by now, some since the last look.
-    pub(crate) fn has_news(&self, decided: u64) -> bool {
-        decided != self.reconsidered_at && self.queues.iter().any(Queue::has_parked)
-    }
-
-    /// As [`Task::look_at`], where the labels of other tasks say which series go on. Returns how many are for the devices.
-    pub(super) fn look_after_others(
-        &mut self,
-        ring_input: usize,
-        new: usize,
-        now_ns: u64,
-    ) -> usize {
-        let (after, queue) = (&self.after, &mut self.queues[ring_input]);
-        let (ready, not_asked) = (&mut self.ready, &mut self.counters.not_asked);
-        ready.clear();
-        queue.reconsider(|queue, seen| {
-            let slot = queue.slot(seen.number);
-            match after.verdict(queue.labels(), slot.flow) {
-                Verdict::Waits => return false,
-                Verdict::Asked => ready.push(seen),
-                Verdict::NotAsked => {
-                    *not_asked += 1;
-                    queue.give_none(slot);
-                }
-            }
-            true
-        });
-        for seen in queue.take_unseen(new, now_ns) {
-            let slot = queue.slot(seen.number);
-            match after.verdict(queue.labels(), slot.flow) {
-                Verdict::Waits => {
-                    self.measure.waits();
-                    queue.park(seen);
-                }
-                Verdict::Asked => ready.push(seen),
-                Verdict::NotAsked => {
-                    *not_asked += 1;
-                    queue.give_none(slot);
-                }
-            }
-        }
-        let ready = std::mem::take(&mut self.ready);
-        let kept = self.admit(ring_input, ready.len(), ready.iter().copied(), now_ns);
-        self.ready = ready;
-        self.queues[ring_input].release();
-        kept
     }
 }
 

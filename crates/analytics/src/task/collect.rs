@@ -1,13 +1,15 @@
 //! What becomes of batches that come back, and of those that never will.
 //!
-//! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried once on another device
-//! that is up, or, where there is none or it was retried before, given up and counted as failed. Its flow is told that
-//! no label will come. With one device there is no other, so one transient error costs one batch, and what comes until
-//! the first probe, 10 ms later, is shed. Audits are not retried: their flows have their labels.
+//! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried
+//! once on another device that is up, or, where there is none or it was retried before, given up
+//! and counted as failed. Its flow is told that no label will come. With one device there is no
+//! other, so one transient error costs one batch, and what comes until the first probe, 10 ms
+//! later, is shed. Audits are not retried: their flows have their labels.
 
-use super::{CostClock, Measure, Task};
-use crate::Counters;
-use crate::cache::{Answer, Cache};
+use super::Task;
+use super::labelling::Labelling;
+use super::rings::TimedCache;
+use crate::cache::Answer;
 use crate::device_slot::{Model, Polled};
 use crate::dispatch::Dispatch;
 use crate::failure::Failure;
@@ -34,7 +36,7 @@ impl Task {
         let failure = match device_slot.poll(now_ns) {
             Polled::Nothing => return false,
             Polled::Recovered => {
-                self.counters.devices[i].came_back += 1;
+                self.labelling.counters.devices[i].came_back += 1;
                 return false;
             }
             Polled::Failed(failure) => Some(failure),
@@ -50,14 +52,11 @@ impl Task {
                     answers,
                     model,
                 };
-                self.counters.devices[i].busy += Duration::from_nanos(device_ns);
-                let labels =
-                    batch.settle(now_ns, &self.queues, &mut self.counters, &mut self.measure);
-                self.counters.phases.device_took(device_ns, labels);
-                if let Some(cache) = &mut self.cache {
-                    cache.governor.inferred(batch.rows.len(), device_ns);
-                    batch.remember(cache, &self.cost_clock, &mut self.counters);
-                }
+                let labelling = &mut self.labelling;
+                labelling.counters.devices[i].busy += Duration::from_nanos(device_ns);
+                let labels = batch.settle(now_ns, &self.rings.queues, labelling);
+                labelling.counters.phases.device_took(device_ns, labels);
+                batch.remember(&mut self.cache, device_ns, labelling);
                 batch.rows.clear();
                 late
             }
@@ -68,34 +67,31 @@ impl Task {
         true
     }
 
-    /// Sends probes off to devices whose time has come and whose lane is free: like a batch, each takes its lane. Before any
-    /// batch of the round does, or a device whose lane others always fill would never be back.
+    /// Sends probes off to devices whose time has come and whose lane is free: like a batch, each
+    /// takes its lane. Before any batch of the round does, or a device whose lane others always
+    /// fill would never be back.
     pub(crate) fn probe(&mut self, now_ns: u64, lanes: &mut Lanes) {
         for i in 0..self.dispatch.device_slots.len() {
             let lane = self.dispatch.device_slots[i].lane();
-            if lanes.is_free(lane) && self.probe_device(i, now_ns) {
-                lanes.take(lane);
+            if !lanes.is_free(lane) {
+                continue;
             }
+            let device_slot = &mut self.dispatch.device_slots[i];
+            let Some(sent) = device_slot.probe(self.rows.probe(), now_ns) else {
+                continue;
+            };
+            self.labelling.counters.devices[i].probes += 1;
+            if let Err(failure) = sent {
+                self.on_device_failure(i, false, &failure);
+            }
+            lanes.take(lane);
         }
-    }
-
-    /// Returns whether a probe was due.
-    fn probe_device(&mut self, i: usize, now_ns: u64) -> bool {
-        let row_len = self.row_len();
-        let device_slot = &mut self.dispatch.device_slots[i];
-        let Some(sent) = device_slot.probe(self.probe.split_at(row_len), now_ns) else {
-            return false;
-        };
-        self.counters.devices[i].probes += 1;
-        if let Err(failure) = sent {
-            self.on_device_failure(i, false, &failure);
-        }
-        true
     }
 
     /// A device failed: its series are to be retried, or given up.
     pub(super) fn on_device_failure(&mut self, i: usize, was_up: bool, failure: &Failure) {
-        let device = &mut self.counters.devices[i];
+        let counters = &mut self.labelling.counters;
+        let device = &mut counters.devices[i];
         device.failed(failure);
         let dispatch = &mut self.dispatch;
         device.went_down += u64::from(was_up && !dispatch.device_slots[i].is_up());
@@ -114,40 +110,35 @@ impl Task {
                     is_retry: true,
                     ..row
                 };
-                self.counters.retried += 1;
+                counters.retried += 1;
                 let series = *series;
                 retries.push_back(Retry { row, series });
                 continue;
             }
             // Where the flow is gone there is nobody left to tell.
-            let _ = self.queues[row.ring_input].decide(series.task, row.flow, Label::Unlabelled);
+            let queue = &self.rings.queues[row.ring_input];
+            let _ = queue.decide(series.task, row.flow, Label::Unlabelled);
             if row.is_retry {
-                self.counters.failed_after_retry += 1;
+                counters.failed_after_retry += 1;
             } else {
-                self.counters.failed_no_other_device += 1;
+                counters.failed_no_other_device += 1;
             }
         }
         device_slots[i].rows.clear();
     }
 
-    /// No device is up: gives up what waits for one, so that the rings have room. Returns whether there was anything.
+    /// No device is up: gives up what waits for one, so that the rings have room. Returns whether
+    /// there was anything.
     pub(super) fn shed(&mut self) -> bool {
-        let before = self.counters.undecided();
+        let counters = &mut self.labelling.counters;
+        let before = counters.undecided();
         for Retry { row, series } in self.dispatch.retries.drain(..) {
-            let _ = self.queues[row.ring_input].decide(series.task, row.flow, Label::Unlabelled);
-            self.counters.failed_no_other_device += 1;
+            let queue = &self.rings.queues[row.ring_input];
+            let _ = queue.decide(series.task, row.flow, Label::Unlabelled);
+            counters.failed_no_other_device += 1;
         }
-        for queue in &mut self.queues {
-            while let Some((audit, slot)) = queue.take() {
-                if audit.is_none() {
-                    let (task, flow) = (slot.series.task, slot.flow);
-                    let _ = queue.decide(task, flow, Label::Unlabelled);
-                    self.counters.shed_no_device += 1;
-                }
-            }
-            queue.release();
-        }
-        self.counters.undecided() < before
+        counters.shed_no_device += self.rings.shed();
+        counters.undecided() < before
     }
 }
 
@@ -169,45 +160,43 @@ impl Batch<'_> {
     }
 
     /// Gives each flow its label, and each audit its verdict. Returns how many labels that were.
-    fn settle(
-        &self,
-        now_ns: u64,
-        queues: &[Queue],
-        counters: &mut Counters,
-        measure: &mut Measure,
-    ) -> u64 {
-        let before = counters.inferred;
+    fn settle(&self, now_ns: u64, queues: &[Queue], labelling: &mut Labelling) -> u64 {
+        debug_assert!(self.answers.len() >= self.rows.len(), "a row has no answer");
+        let before = labelling.counters.inferred;
         for (row, series, answer) in self.answered() {
             if let Some(audit) = row.audit {
                 if let Some(agrees) = audit.agrees(answer) {
-                    counters.cache.audited(agrees);
+                    labelling.counters.cache.audited(agrees);
                 }
                 continue;
             }
-            let taken =
-                queues[row.ring_input].decide(series.task, row.flow, answer.label(Source::Model));
-            let time_ns = now_ns.saturating_sub(row.emitted_ns);
-            counters.labelled(Source::Model, taken, time_ns);
-            measure.labelled(row.emitted_ns, time_ns);
+            let queue = &queues[row.ring_input];
+            let asked = (series, row.flow, row.emitted_ns);
+            labelling.label(queue, asked, (answer, Source::Model), now_ns);
         }
-        counters.inferred - before
+        labelling.counters.inferred - before
     }
 
     /// Enters the answers in the cache. After the labels, because somebody waits for those.
-    fn remember(&self, cache: &mut Cache, clock: &CostClock, counters: &mut Counters) {
+    fn remember(&self, timed: &mut TimedCache, device_ns: u64, labelling: &mut Labelling) {
+        let Some(cache) = &mut timed.cache else {
+            return;
+        };
+        cache.governor.inferred(self.rows.len(), device_ns);
         if !cache.governor.is_in_use() {
             return;
         }
-        let began_ns = clock();
+        let began_ns = (timed.clock)();
         for (row, series, answer) in self.answered() {
-            // An audit only looks on: see the cache's page.
+            // An audit only compares: its answer must not replace the one that is audited.
             if row.audit.is_none() {
                 cache.insert(series, answer);
             }
         }
-        counters.cache.entries = cache.len() as u64;
-        let cost_ns = clock().saturating_sub(began_ns);
+        let counters = &mut labelling.counters.cache;
+        counters.entries = cache.len() as u64;
+        let cost_ns = (timed.clock)().saturating_sub(began_ns);
         cache.governor.entered(cost_ns);
-        counters.cache.insert_time += Duration::from_nanos(cost_ns);
+        counters.insert_time += Duration::from_nanos(cost_ns);
     }
 }

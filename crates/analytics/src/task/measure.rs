@@ -4,15 +4,15 @@ use crate::SloCounters;
 use crate::controller::{Goal, PathMeasure, TaskMeasure};
 use accel::Profile;
 
-/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many more reach up to twice the goal, and what takes longer
-/// is in the last.
+/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many more reach up to twice the
+/// goal, and what takes longer is in the last.
 const BINS_TO_GOAL: u64 = 64;
 const BINS: usize = 2 * BINS_TO_GOAL as usize;
-/// Of so few labels there is no 99th percentile: a period is judged with the next ones.
+/// Fewer labels have no 99th percentile: the period is judged together with the next ones.
 const LABELS_MIN: u64 = 100;
-/// After so many control periods it is judged anyway.
+/// Control periods after which it is judged in any case.
 const PERIODS_MAX: u32 = 10;
-/// One label in so many may be late.
+/// One label in this many may be late.
 const LATE_ONE_IN: u64 = 100;
 
 /// The counts of this period.
@@ -37,7 +37,8 @@ struct Labels {
     goal_ns: u64,
     aim_ns: u64,
     seen: Group,
-    /// Of series that were on their way while the thread was held up; they are left out of all above.
+    /// Of series that were on their way while the thread was held up; they are left out of all
+    /// above.
     held_up: Group,
     /// Series emitted before were.
     held_up_until_ns: u64,
@@ -51,7 +52,7 @@ struct Group {
     bins: [u32; BINS],
 }
 
-/// Labels, and those of them that were later than the goal, or than what is aimed at.
+/// Labels: all, later than the goal, and later than the aim.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     labels: u64,
@@ -92,7 +93,7 @@ impl Measure {
         self.labels.as_ref().map(|labels| labels.goal)
     }
 
-    /// So many series came in one look at all rings that want a device.
+    /// One look at all rings brought `series` that want a device.
     pub fn arrived(&mut self, series: usize) {
         self.arrived += series as u64;
         self.looks += u64::from(series > 0);
@@ -103,13 +104,14 @@ impl Measure {
         self.waited += 1;
     }
 
-    /// A batch of so many series went to a device.
+    /// A batch of `series` went to a device.
     pub fn fired(&mut self, series: usize) {
         self.batches += 1;
         self.fired += series as u64;
     }
 
-    /// The thread was held up until now, for so long. Only what exceeds the goal counts, because batches cannot make room for it.
+    /// The thread was held up until now, for so long. Only what exceeds the goal counts, because
+    /// batches cannot make room for it.
     pub fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
         if let Some(labels) = &mut self.labels
             && length_ns > labels.goal_ns
@@ -140,7 +142,7 @@ impl Measure {
         labels.map_or((0, 0), |it| (it.seen.counts.late, it.seen.counts.labels))
     }
 
-    /// Ends a period that took so many seconds, and begins the next.
+    /// Ends a period of `seconds`, and begins the next.
     pub fn take(
         &mut self,
         seconds: f64,
@@ -201,7 +203,8 @@ impl Labels {
         measure
     }
 
-    /// Counts a period as kept or violated, once there are enough labels. One without any counts neither way.
+    /// Counts a period as kept or violated, once there are enough labels. One without any counts
+    /// neither way.
     fn judge(&mut self, slo: &mut SloCounters) {
         let seen = &mut self.unjudged;
         seen.periods += 1;

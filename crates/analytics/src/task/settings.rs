@@ -6,7 +6,8 @@ use crate::{Config, ConfigError, Policy};
 use std::fmt;
 use std::mem;
 
-/// Settings that were checked, with all memory that they need. All else is fixed by the rings and the model.
+/// Settings that were checked, with all memory that they need. All else is fixed by the rings and
+/// the model.
 pub struct Settings {
     policy: Policy,
     priority: u8,
@@ -22,8 +23,8 @@ enum CacheChange {
 }
 
 impl Settings {
-    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is made anew where its prefix or its size
-    /// is another one.
+    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is made anew
+    /// where its prefix or its size is another one.
     ///
     /// # Errors
     /// When the new configuration is impossible in itself.
@@ -59,27 +60,30 @@ impl fmt::Debug for Settings {
 }
 
 impl Task {
-    /// From now on these settings hold. What they replace is left in their place, to be dropped elsewhere.
+    /// From now on these settings hold. What they replace is left in their place, to be dropped
+    /// elsewhere.
     pub(super) fn configure(&mut self, settings: &mut Settings) {
-        if settings.policy != self.policy {
-            self.measure = Measure::new(goal(settings.policy));
+        let terms = &mut self.terms;
+        if settings.policy != terms.policy {
+            self.labelling.measure = Measure::new(goal(settings.policy));
             self.changes += 1;
-            mem::swap(&mut self.policy, &mut settings.policy);
+            mem::swap(&mut terms.policy, &mut settings.policy);
         }
-        if settings.priority != self.priority {
+        if settings.priority != terms.priority {
             self.changes += 1;
-            mem::swap(&mut self.priority, &mut settings.priority);
+            mem::swap(&mut terms.priority, &mut settings.priority);
         }
+        let cache = &mut self.cache.cache;
         match &mut settings.cache {
             CacheChange::Audit(share) => {
-                if let Some(cache) = &mut self.cache {
+                if let Some(cache) = cache {
                     cache.set_audit(*share);
                 }
             }
-            CacheChange::Replace(cache) => {
-                mem::swap(&mut self.cache, cache.as_mut());
-                if let Some(cache) = &mut self.cache {
-                    cache.begin(self.swaps);
+            CacheChange::Replace(new) => {
+                mem::swap(cache, new.as_mut());
+                if let Some(cache) = cache {
+                    cache.begin(self.swaps.count());
                 }
             }
         }

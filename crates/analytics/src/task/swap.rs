@@ -1,27 +1,31 @@
-//! Swaps the model and the settings in two phases. A task first takes what is new without using it, and uses it from
-//! the commit on. So several managers change together or not at all. After the commit each device is replaced as soon as it
-//! is between two batches.
+//! Swaps the model and the settings in two phases. A task first takes what is new without using it,
+//! and uses it from the commit on. So several managers change together or not at all. After the
+//! commit each device is replaced as soon as it is between two batches.
 //!
 //! ```text
-//!   prepare ──► commit ──► device by device, when its batch has come back ──► all are replaced ──► take_retired
-//!      │           │                   (a hung one at once)                       (counted)      (dropped elsewhere)
-//!      │           └─ settings hold, answers in the cache are stale from here on
-//!      └─► abort: another task has refused
+//! prepare ─► commit ─► each device, when its batch has come back ─► all replaced ─► take_retired
+//!     │         │                 (a hung one at once)               (counted)  (drop elsewhere)
+//!     │         └─ settings hold, answers in the cache are stale from here on
+//!     └─► abort: another task has refused
 //! ```
 //!
-//! What always holds: a batch runs on the device that it was gathered for. A label carries the generation of the model that
-//! its class came from, also when it came by way of the cache. Once the commit has begun, no answer of an old model is found
-//! in the cache or entered. For that the cache counts swaps, because generations wrap.
+//! What always holds: a batch runs on the device that it was gathered for. A label carries the
+//! generation of the model that its class came from, also when it came by way of the cache. Once
+//! the commit has begun, no answer of an old model is found in the cache or entered. For that the
+//! cache counts swaps, because generations wrap.
 //!
-//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline never answers.
+//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline
+//! never answers.
 //!
-//! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one nor a refused one.
+//! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one
+//! nor a refused one.
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
 
-use super::{LOOK_MAX_LEAST, Settings, Task};
+use super::{Settings, Task};
 use crate::device_slot::Model;
-use crate::{Accelerator, ConfigError};
+use crate::dispatch::Dispatch;
+use crate::{Accelerator, ConfigError, Counters};
 use cring::MODELS_MAX;
 use std::fmt;
 use std::time::Duration;
@@ -41,7 +45,8 @@ pub struct Standby {
 pub struct NewModel {
     /// One for each device, in the task's order, all with the same model.
     pub accelerators: Vec<Accelerator>,
-    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been swapped, wrapping.
+    /// The number that labels will carry, below [`MODELS_MAX`]: how often the model has been
+    /// swapped, wrapping.
     pub generation: u16,
 }
 
@@ -106,9 +111,19 @@ pub(super) struct Swap {
     began_ns: Option<u64>,
 }
 
+/// What a task is to change to, and is changing to.
+#[derive(Default)]
+pub(super) struct Swaps {
+    /// Accepted, and not in use before [`Task::commit`].
+    standby: Option<Standby>,
+    swap: Option<Swap>,
+    /// How often the model has been swapped, or is being.
+    count: u32,
+}
+
 impl Task {
-    /// Takes what the task is to change to, and changes nothing yet. The caller has checked that the model has the same
-    /// K and that its classes mean what they meant.
+    /// Takes what the task is to change to, and changes nothing yet. The caller has checked that
+    /// the model has the same K and that its classes mean what they meant.
     ///
     /// # Errors
     /// When a swap is under way, or the accelerators do not fit; they come back.
@@ -117,29 +132,29 @@ impl Task {
             let standby = Box::new(standby);
             return Err(Refused { standby, error });
         }
-        self.standby = Some(standby);
+        self.swaps.standby = Some(standby);
         Ok(())
     }
 
     /// Gives back what was prepared.
     pub fn abort(&mut self) -> Option<Standby> {
-        self.standby.take()
+        self.swaps.standby.take()
     }
 
-    /// From now on the prepared settings hold, and each device is replaced by its counterpart as soon as it is between two
-    /// batches. Allocates, unlike a round.
+    /// From now on the prepared settings hold, and each device is replaced by its counterpart as
+    /// soon as it is between two batches. Allocates, unlike a round.
     pub fn commit(&mut self) {
         let Some(Standby {
             model,
             mut settings,
-        }) = self.standby.take()
+        }) = self.swaps.standby.take()
         else {
             return;
         };
         if model.is_some() {
-            self.swaps += 1;
-            if let Some(cache) = &mut self.cache {
-                cache.begin(self.swaps);
+            self.swaps.count += 1;
+            if let Some(cache) = &mut self.cache.cache {
+                cache.begin(self.swaps.count);
             }
         }
         if let Some(settings) = &mut settings {
@@ -147,7 +162,7 @@ impl Task {
         }
         let (accelerators, generation) =
             model.map_or((Vec::new(), 0), |it| (it.accelerators, it.generation));
-        self.swap = Some(Swap {
+        self.swaps.swap = Some(Swap {
             retired: Retired {
                 accelerators: Vec::with_capacity(accelerators.len()),
                 settings,
@@ -158,18 +173,19 @@ impl Task {
         });
     }
 
-    /// What is no longer in use, once, when all devices have been replaced. Drop it where it may take its time.
+    /// What is no longer in use, once, when all devices have been replaced. Drop it where it may
+    /// take its time.
     pub fn take_retired(&mut self) -> Option<Retired> {
-        let swap = self.swap.take_if(|swap| swap.is_over())?;
+        let swap = self.swaps.swap.take_if(|swap| swap.is_over())?;
         Some(swap.retired)
     }
 
     fn check_offer(&mut self, standby: &mut Standby) -> Result<(), SwapError> {
-        if self.swap.is_some() || self.standby.is_some() {
+        if self.swaps.swap.is_some() || self.swaps.standby.is_some() {
             return Err(SwapError::UnderWay);
         }
         let settings = standby.settings.as_ref();
-        let policy = settings.map_or(self.policy, Settings::policy);
+        let policy = settings.map_or(self.terms.policy, Settings::policy);
         let Some(model) = &mut standby.model else {
             return Ok(());
         };
@@ -182,40 +198,55 @@ impl Task {
             return Err(SwapError::Generation { generation });
         }
         for accelerator in &mut model.accelerators {
-            accelerator.check(self.k, self.features.len(), self.context.len(), policy)?;
+            let rows = &self.rows;
+            accelerator.check(rows.k, rows.features.len(), rows.context.len(), policy)?;
         }
         Ok(())
     }
+}
 
-    /// Changes those device slots over that can be.
-    pub(super) fn swap_devices(&mut self, now_ns: u64) {
+impl Swaps {
+    /// How often the model has been swapped, or is being.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Replaces the devices that are between two batches. Returns how many of them a controller
+    /// plans by in another way.
+    pub fn replace_devices(
+        &mut self,
+        dispatch: &mut Dispatch,
+        counters: &mut Counters,
+        now_ns: u64,
+    ) -> u64 {
         let Some(swap) = self.swap.as_mut().filter(|swap| !swap.is_over()) else {
-            return;
+            return 0;
         };
+        let mut changes = 0;
         let began_ns = *swap.began_ns.get_or_insert(now_ns);
-        for (i, device_slot) in self.dispatch.device_slots.iter_mut().enumerate() {
+        for (i, device_slot) in dispatch.device_slots.iter_mut().enumerate() {
             if !device_slot.can_be_replaced() {
                 continue;
             }
             let Some(accelerator) = swap.incoming[i].take() else {
                 continue;
             };
-            let counters = &mut self.counters.devices[i];
-            counters.replaced_by(&accelerator, device_slot.is_up());
+            let device = &mut counters.devices[i];
+            device.replaced_by(&accelerator, device_slot.is_up());
             let model = Model {
                 generation: swap.generation,
-                swap: self.swaps,
+                swap: self.count,
             };
-            self.changes += u64::from(!device_slot.plans_as(&accelerator));
+            changes += u64::from(!device_slot.plans_as(&accelerator));
             let retired = device_slot.replace(accelerator, model, now_ns);
             swap.retired.accelerators.push(retired);
         }
         if swap.is_over() {
-            self.counters.swaps += 1;
-            self.counters.last_swap = Duration::from_nanos(now_ns.saturating_sub(began_ns));
-            self.dispatch.reserve();
-            self.look_max = self.dispatch.largest().max(LOOK_MAX_LEAST);
+            counters.swaps += 1;
+            counters.last_swap = Duration::from_nanos(now_ns.saturating_sub(began_ns));
+            dispatch.reserve();
         }
+        changes
     }
 }
 

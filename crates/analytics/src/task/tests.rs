@@ -12,7 +12,7 @@ mod world;
 use super::*;
 use crate::CacheConfig;
 use accel::{Profile, Sizes};
-use cring::{Features, Label, Series, Source};
+use cring::{Feature, Features, FlowRef, Label, Series, Source};
 use device::{Deed, FakeDevice, class_by, class_of};
 use world::{K, NO_CACHE, Plan, TCP, World, row_of, series};
 

@@ -1,4 +1,5 @@
-//! A device that answers when the list of events says so, and a model whose answers say which flow they are for.
+//! A device that answers when the list of events says so, and a model whose answers say which flow
+//! they are for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,8 +9,8 @@ use crate::events::{K, Reply};
 
 /// Classes of the model.
 pub const CLASSES: usize = 250;
-/// The model looks at so many packets of a series only, which are the prefix of the cache. So a label from the cache is
-/// right, or it was meant for somebody else.
+/// The model looks at so many packets of a series only, which are the prefix of the cache. So a
+/// label from the cache is right, or it was meant for somebody else.
 pub const PREFIX: usize = 2;
 
 /// What the server's port says, where ports name flows with their first packets.
@@ -18,8 +19,9 @@ pub const BY_PORT: u16 = 7;
 pub const PRECISION: u16 = 60_000;
 pub const CONTRADICTS: u16 = 30_000;
 
-/// The model of a generation. Class and confidence depend on each of the first packets' lengths, and the classes of
-/// two generations never agree; so a label of another flow, or of another model, does not pass for the right one.
+/// The model of a generation. Class and confidence depend on each of the first packets' lengths,
+/// and the classes of two generations never agree; so a label of another flow, or of another model,
+/// does not pass for the right one.
 pub fn model(generation: u16, lengths: [i32; PREFIX]) -> Classification {
     let mut hash = 0x9e37_79b9_7f4a_7c15_u64;
     for length in lengths {

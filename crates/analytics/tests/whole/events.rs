@@ -1,4 +1,5 @@
-//! What can happen, and random lists of it. A list that fails is printed, made as short as it gets: these are its words.
+//! What can happen, and random lists of it. A list that fails is printed, made as short as it gets:
+//! these are its words.
 
 use std::time::Duration;
 

@@ -15,7 +15,8 @@ const ROUNDS_MAX: usize = 2000;
 const LONG_ROUND_US: u64 = 20_000;
 
 impl World {
-    /// Stops it in one of the ways there are, and holds the sums against each other. What was reached.
+    /// Stops it in one of the ways there are, and holds the sums against each other. What was
+    /// reached.
     pub fn finish(mut self) -> Result<Coverage, String> {
         for bay in &self.bays {
             look(bay, |bay| bay.is_willing = true);
@@ -62,8 +63,9 @@ impl World {
         })
     }
 
-    /// Flows end by themselves when nothing comes any more, also after the clock was set back: the first packet after that
-    /// says that it was. Set back by less than a minute it could be a late packet, and time goes on when it has caught up.
+    /// Flows end by themselves when nothing comes any more, also after the clock was set back: the
+    /// first packet after that says that it was. Set back by less than a minute it could be a late
+    /// packet, and time goes on when it has caught up.
     fn fall_silent(&mut self) -> Outcome {
         self.burst(vec![(FLOWS - 1, Kind::Syn)])?;
         for _ in 0..20 {

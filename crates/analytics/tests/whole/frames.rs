@@ -1,4 +1,5 @@
-//! Packets of numbered flows. The number is in the addresses and in every length, so that a series says whose it is.
+//! Packets of numbered flows. The number is in the addresses and in every length, so that a series
+//! says whose it is.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,8 @@ pub const FRAME: usize = 40;
 
 const CLIENT_PORT: u16 = 1000;
 pub const SERVER_PORT: u16 = 443;
-/// Client and server of a flow differ by this bit, so that the paper's hash is the same for all flows.
+/// Client and server of a flow differ by this bit, so that the paper's hash is the same for all
+/// flows.
 const SERVER: u8 = 0x80;
 
 /// A packet of a flow.
@@ -67,8 +69,8 @@ pub fn protocol(flow: u8) -> u8 {
     if flow % 4 == 3 { UDP } else { TCP }
 }
 
-/// A length that says whose it is. Every other flow sends the same lengths each time it begins, which the cache knows
-/// again; the others never do.
+/// A length that says whose it is. Every other flow sends the same lengths each time it begins,
+/// which the cache knows again; the others never do.
 pub fn length(flow: u8, packet: u64, serial: u64) -> u16 {
     let rest = match flow % 2 {
         0 => packet % 100,

@@ -1,10 +1,11 @@
-//! The whole data path under any course of events: flow table, ring, batches, devices, label words, records and marks, without
-//! threads and with clocks that the test moves.
+//! The whole data path under any course of events: flow table, ring, batches, devices, label words,
+//! records and marks, without threads and with clocks that the test moves.
 //!
-//! A list of [events](events::Event) is packets, pauses, clocks that are set, devices that answer in any order, fail or say
-//! nothing, other models and other settings, and one of the ways to stop. After each event everything must balance:
-//! packets and verdicts, series and fates, flows begun and recorded; and each record must say what the packets of its flow
-//! were, with a label that the model it names gives to that flow's own series. Tables and rings are small, so that they are
+//! A list of [events](events::Event) is packets, pauses, clocks that are set, devices that answer
+//! in any order, fail or say nothing, other models and other settings, and one of the ways to stop.
+//! After each event everything must balance: packets and verdicts, series and fates, flows begun
+//! and recorded; and each record must say what the packets of its flow were, with a label that the
+//! model it names gives to that flow's own series. Tables and rings are small, so that they are
 //! full now and then, and at the end the test looks whether it has been everywhere.
 //!
 //! A list that fails is made shorter and printed. `PROPTEST_CASES=1000000` tries more of them.

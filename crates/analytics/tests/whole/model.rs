@@ -1,7 +1,9 @@
-//! What should be said of the packets that were sent: flows as plain lists, and marks as a plain map.
+//! What should be said of the packets that were sent: flows as plain lists, and marks as a plain
+//! map.
 //!
-//! The model does not know when a flow is over. It knows the packets of each pair of ends in their order; each record takes
-//! those that it counts from the front of that list, and must be what they make of a flow.
+//! The model does not know when a flow is over. It knows the packets of each pair of ends in their
+//! order; each record takes those that it counts from the front of that list, and must be what they
+//! make of a flow.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -54,7 +56,8 @@ struct Conversation {
     sent: VecDeque<Sent>,
     /// The flow that is being told of, since its first record of counts.
     told: Option<(u64, Told)>,
-    /// Labels of flows that are not over. Live, a flow's label may be said before the flow before it is.
+    /// Labels of flows that are not over. Live, a flow's label may be said before the flow before
+    /// it is.
     labelled: Vec<(u64, Decision)>,
     /// The newest flow with a label.
     marked_by: Option<u64>,
@@ -76,7 +79,8 @@ pub struct Model {
     pub finals: u64,
     /// Packets that are labelled for good, and their bytes.
     pub labelled: (u64, u64),
-    /// Flows that made room though they were established: only those that were silent for too long may.
+    /// Flows that made room though they were established: only those that were silent for too long
+    /// may.
     pub evicted_established: u64,
 }
 
@@ -310,7 +314,8 @@ impl Told {
         let Some(decision) = record.decision.filter(by_model) else {
             return Ok(());
         };
-        // A contradiction may have come after the moment of the record; the last one has all its elements.
+        // A contradiction may have come after the moment of the record; the last one has all its
+        // elements.
         if record.reason == EndReason::Active && decision.contradicts.is_some() {
             return Ok(());
         }

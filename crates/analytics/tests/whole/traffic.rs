@@ -73,7 +73,8 @@ impl World {
         Ok(())
     }
 
-    /// Series shed because the ring was full, and those of half-open flows because it was half full.
+    /// Series shed because the ring was full, and those of half-open flows because it was half
+    /// full.
     fn shed(&self) -> [u64; 2] {
         let counters = self.flows.counters();
         let half_open = counters.series_shed_half_open();

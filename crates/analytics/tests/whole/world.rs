@@ -1,4 +1,5 @@
-//! A flow manager, a ring, an analytics manager and devices, without threads: the test moves clocks and devices.
+//! A flow manager, a ring, an analytics manager and devices, without threads: the test moves clocks
+//! and devices.
 
 use std::sync::Arc;
 use std::time::Duration;

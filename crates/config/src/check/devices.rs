@@ -1,14 +1,12 @@
 //! `[device.NAME]` tables: from names to devices that can be opened.
 
-use accel::{Profile, onnx};
+use accel::{Profile, Provider};
 
-use crate::checked::{Device, DeviceThread, Provider};
+use crate::checked::{Device, DeviceThread};
 use crate::draft::{DeviceDraft, Draft};
 use crate::keys::{DeviceKey, PROVIDERS};
 use crate::layers::Table;
 use crate::nearest::nearest;
-
-const CPU: Provider = Provider::Onnx(onnx::Provider::Cpu);
 
 /// The tables, each with what it says.
 pub(super) struct DeviceTables<'a>(Vec<(&'a Table, DeviceDraft)>);
@@ -92,14 +90,16 @@ fn check_together(table: &Table, draft: &DeviceDraft, problems: &mut Vec<String>
     }
 }
 
-fn device(name: &str, provider: Provider, own: &DeviceDraft, draft: &Draft, of: Use<'_>) -> Device {
-    let wants_fixed = matches!(
-        provider,
-        Provider::Onnx(onnx::Provider::Qnn | onnx::Provider::TensorRt)
-    );
+fn device(
+    name: &str,
+    provider: &'static Provider,
+    own: &DeviceDraft,
+    draft: &Draft,
+    of: Use<'_>,
+) -> Device {
     // A simulated device computes nothing. The CPU gains nothing from a thread of its own, unless its manager has other
     // devices to serve meanwhile.
-    let shares = provider == Provider::Simulated || (provider == CPU && of.is_only_one);
+    let shares = !provider.computes || (provider.is_cpu && of.is_only_one);
     let accel = &draft.accel;
     let batch_sizes = own.batch_sizes.as_deref();
     Device {
@@ -108,7 +108,9 @@ fn device(name: &str, provider: Provider, own: &DeviceDraft, draft: &Draft, of: 
         plugin: own.plugin.clone(),
         options: own.options.clone(),
         batch_sizes: batch_sizes.unwrap_or(of.batch_sizes).to_vec(),
-        fixed_sizes: own.fixed_sizes.unwrap_or(wants_fixed || accel.fixed_sizes),
+        fixed_sizes: own
+            .fixed_sizes
+            .unwrap_or(provider.needs_fixed_sizes || accel.fixed_sizes),
         thread: own.thread.unwrap_or(match shares {
             true => DeviceThread::Shared,
             false => DeviceThread::Own,

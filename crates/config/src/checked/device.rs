@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use accel::{Faults, Profile, onnx};
+use accel::{Faults, Profile, Provider};
 
 use crate::words::words;
 
@@ -24,7 +24,7 @@ pub struct Device {
     /// As `accel.devices` names it.
     pub name: String,
     /// What runs the model.
-    pub provider: Provider,
+    pub provider: &'static Provider,
     /// Library of a plug-in provider.
     pub plugin: Option<PathBuf>,
     /// Options of the provider, by name, passed on unchanged.
@@ -39,37 +39,12 @@ pub struct Device {
     pub deadline: Option<Duration>,
     /// File of a measured profile; `None`: measured at the start where the policy needs one.
     pub profile: Option<PathBuf>,
-    /// Latency of [`Provider::Simulated`].
+    /// Latency of a device that runs no model.
     pub simulated: Profile,
     /// Faults to inject.
     pub faults: Option<Faults>,
     /// The same for devices of one name, whichever tasks name them: they are one device, which works for one task at a time.
     pub number: u8,
-}
-
-/// What runs the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Provider {
-    /// ONNX Runtime with this execution provider.
-    Onnx(onnx::Provider),
-    /// A latency profile without a model.
-    Simulated,
-}
-
-impl Provider {
-    /// The provider called `name` by the user.
-    pub fn parse(name: &str) -> Option<Provider> {
-        let onnx = onnx::Provider::parse(name).map(Provider::Onnx);
-        onnx.or_else(|| (name == "simulated").then_some(Provider::Simulated))
-    }
-
-    /// The name as the user writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Provider::Onnx(provider) => provider.name(),
-            Provider::Simulated => "simulated",
-        }
-    }
 }
 
 words! {

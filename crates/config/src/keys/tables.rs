@@ -3,6 +3,7 @@
 //! They are set in a file or by `--set`, and have no variables, since a name may hold what a variable may not. The defaults
 //! are what `configs/1-1-1.toml` shows; where they depend on other keys, the text says how.
 
+pub use accel::PROVIDERS;
 use cring::K_MAX;
 
 use super::catalogue::{
@@ -13,18 +14,6 @@ use super::{float, integer, keys};
 use crate::checked::{DeviceThread, MAX_TASKS, NftSet};
 use crate::draft::{self, DeviceDraft, PolicyName, TaskDraft};
 use crate::kind::{Entry, Kind};
-
-/// Providers that a device may name.
-pub const PROVIDERS: [&str; 8] = [
-    "cpu",
-    "openvino",
-    "cuda",
-    "tensorrt",
-    "cann",
-    "qnn",
-    "plugin",
-    "simulated",
-];
 
 /// Depths of a model, each of which is a task of flow managers.
 const DEPTHS: Kind = Kind::IntegerList {

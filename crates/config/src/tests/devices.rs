@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use accel::onnx;
-
 use super::{Config, load, origin};
-use crate::checked::{BatchPolicy, Device, DeviceThread, Provider};
-use crate::keys::PROVIDERS;
+use crate::checked::{BatchPolicy, Device, DeviceThread};
 
 fn config(file: &str, sets: &[&str]) -> Config {
     load(file, &[], sets).unwrap().0
@@ -40,7 +37,7 @@ fn a_table_becomes_a_device() {
     let [npu, cpu] = config.accel.devices.as_slice() else {
         panic!("{:?}", config.accel.devices);
     };
-    assert_eq!(npu.provider, Provider::Onnx(onnx::Provider::Qnn));
+    assert_eq!(npu.provider.name, "qnn");
     assert_eq!(npu.plugin, Some("/lib/qnn.so".into()));
     let options = [("a b", "c"), ("backend_path", "libQnnHtp.so")];
     assert_eq!(
@@ -61,12 +58,12 @@ fn a_table_becomes_a_device() {
 #[test]
 fn a_providers_name_needs_no_table_and_may_have_one() {
     let plain = only_device("[accel]\ndevices = [\"cuda\"]", &[]);
-    assert_eq!(plain.provider, Provider::Onnx(onnx::Provider::Cuda));
+    assert_eq!(plain.provider.name, "cuda");
     let file = "[device.simulated]\nthread = \"own\"\n[accel]\ndevices = [\"simulated\"]";
     let tabled = only_device(file, &[]);
     assert_eq!(
-        (tabled.provider, tabled.thread),
-        (Provider::Simulated, DeviceThread::Own)
+        (tabled.provider.name, tabled.thread),
+        ("simulated", DeviceThread::Own)
     );
     assert!(
         !only_device(
@@ -99,7 +96,7 @@ fn a_device_can_be_set_on_the_command_line() {
         "device.npu.batch_sizes=[2]",
     ];
     let device = only_device("[device.npu]\nprovider = \"qnn\"\nbatch_sizes = [1]", &sets);
-    assert_eq!(device.provider, Provider::Onnx(onnx::Provider::Plugin));
+    assert_eq!(device.provider.name, "plugin");
     assert_eq!(device.plugin, Some("12".into()));
     assert_eq!(device.options, [("num".to_owned(), "4".to_owned())]);
     assert_eq!(device.batch_sizes, [2]);
@@ -145,16 +142,4 @@ fn confidences_and_the_latency_goal() {
             delta: 0.05
         }
     );
-}
-
-/// The words that the key accepts are those that have a provider.
-#[test]
-fn every_provider_of_the_catalogue_is_one() {
-    let known: Vec<_> = PROVIDERS
-        .iter()
-        .filter_map(|name| Provider::parse(name))
-        .collect();
-    assert_eq!(known.len(), PROVIDERS.len());
-    assert_eq!(PROVIDERS.len(), onnx::Provider::ALL.len() + 1);
-    assert!(known.iter().map(|provider| provider.name()).eq(PROVIDERS));
 }

@@ -1,6 +1,6 @@
 //! `[[task]]`: what it says instead of the sections, and what is refused.
 
-use crate::checked::{BatchPolicy, Provider};
+use crate::checked::BatchPolicy;
 use crate::keys::GOAL_KEYS;
 use crate::layers::FileLayer;
 use crate::{Config, ConfigErrors};
@@ -72,7 +72,7 @@ fn a_table_goes_over_the_sections_key_by_key() {
         (task.name.as_str(), &task.model),
         ("web", &Some("w".into()))
     );
-    assert_eq!(task.devices[0].provider, Provider::Simulated);
+    assert_eq!(task.devices[0].provider.name, "simulated");
     let BatchPolicy::Slo { latency_goal, .. } = task.batching.policy else {
         panic!("{:?}", task.batching);
     };
@@ -102,7 +102,7 @@ fn a_later_layer_goes_over_a_table_wherever_it_says_so() {
         config.tasks[0].cache.as_ref().map(|cache| cache.prefix),
         Some(8)
     );
-    assert_eq!(config.tasks[0].devices[0].provider, Provider::Simulated);
+    assert_eq!(config.tasks[0].devices[0].provider.name, "simulated");
 }
 
 #[test]

@@ -21,7 +21,6 @@ use crate::devices::Opener;
 use crate::placement::{Role, Thread};
 use crate::state::cache_entries;
 use config::Config;
-use config::checked::Provider;
 use recording::Recorder;
 
 /// The most models that are remembered as tried; more than anybody alternates between.
@@ -112,9 +111,8 @@ impl Opening {
     }
 
     fn try_out(&self, config: &Config, bundle: &Bundle) -> Result<(), Refusal> {
-        let devices = config.accel.devices.iter();
-        let mut providers = devices.map(|device| device.provider);
-        let runs = providers.any(|provider| provider != Provider::Simulated);
+        let mut devices = config.accel.devices.iter();
+        let runs = devices.any(|device| device.provider.computes);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = |sha256: &String| sha256 == bundle.sha256();
         if !runs || bundle.sha256() == self.bundle.sha256() || known().iter().any(is_known) {

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use accel::onnx;
+use accel::{Provider, onnx};
 use serde::Serialize;
 
 use crate::cli::{ConfigArgs, DevicesArgs};
@@ -133,10 +133,8 @@ fn sets(args: &DevicesArgs) -> Vec<String> {
 
 /// All providers (`plugin` only if a library is given), and the devices that the configuration names.
 fn every_name(config: &Config, has_plugin: bool) -> Vec<String> {
-    let known = onnx::Provider::ALL.into_iter();
-    let known = known.filter(|provider| has_plugin || *provider != onnx::Provider::Plugin);
-    let mut names: Vec<String> = known.map(|provider| provider.name().to_owned()).collect();
-    names.push("simulated".to_owned());
+    let known = Provider::all().filter(|provider| has_plugin || !provider.needs_plugin);
+    let mut names: Vec<String> = known.map(|provider| provider.name.to_owned()).collect();
     for device in &config.accel.devices {
         if !names.contains(&device.name) {
             names.push(device.name.clone());
@@ -165,7 +163,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The library that the configuration asks for.
-pub(super) fn load(config: &Config) -> Result<onnx::Library, Failure> {
+fn load(config: &Config) -> Result<onnx::Library, Failure> {
     onnx::load(config.accel.library.as_deref())
         .map_err(|error| Failure::unavailable(error.to_string()))
 }

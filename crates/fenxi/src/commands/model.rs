@@ -99,7 +99,7 @@ pub fn open(dir: &Path) -> Result<Bundle, Failure> {
 fn load(config: &Config, dir: &Path) -> Result<Model, Failure> {
     let bundle = open(dir)?;
     let cap = compare::BATCH;
-    let device = Box::new(cpu_device(config, &bundle, Sizes::Any { cap })?);
+    let device = cpu_device(config, &bundle, Sizes::Any { cap })?;
     Ok(Model { bundle, device })
 }
 

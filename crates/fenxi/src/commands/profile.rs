@@ -8,12 +8,12 @@ use accel::Bundle;
 use accel::profile::{Measured, Point, ProfileFile, R_SQUARED_MIN, Recommendation, measure};
 use serde::Serialize;
 
-use super::devices::{config_for, load, to_json};
+use super::devices::{config_for, to_json};
 use crate::cli::ProfileArgs;
 use crate::exit::{Failure, print, remark};
 use crate::machine::Machine;
 use config::Config;
-use config::checked::{Device, Provider};
+use config::checked::Device;
 use dataplane::bundle::open_named_bundle;
 use dataplane::devices::session;
 
@@ -75,8 +75,10 @@ fn measured(
     let mut sizes: Vec<usize> = args.sizes.iter().map(|&size| size as usize).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let computes = asked.provider != Provider::Simulated;
-    let library = computes.then(|| load(config)).transpose()?;
+    let library = asked
+        .provider
+        .library_version(config.accel.library.as_deref());
+    let library = library.map_err(|error| Failure::unavailable(error.to_string()))?;
     let before_kib = resident_kib();
     let mut sized = asked.clone();
     sized.batch_sizes = sizes.clone();
@@ -87,10 +89,9 @@ fn measured(
     let machine = Machine::here(flowmgr::Pages::Plain);
     let mut file = ProfileFile::new(bundle, &measured);
     file.device = asked.name.clone();
-    file.provider = asked.provider.name().to_owned();
+    file.provider = asked.provider.name.to_owned();
     file.effective = device.effective().to_owned();
-    let version = library.as_ref().and_then(|library| library.version());
-    file.library = version.unwrap_or_default().to_owned();
+    file.library = library;
     file.machine = format!(
         "{}, {} cores, Linux {}",
         machine.cpu, machine.cores, machine.kernel

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use config::checked::{Device, HttpPlace, Provider};
+use config::checked::{Device, HttpPlace};
 use dataplane::tasks::OpenTask;
 use tracing::info;
 
@@ -20,12 +20,7 @@ pub fn drop_unneeded(plan: &Plan<'_>, tasks: &[OpenTask]) -> Result<(), Failure>
         info!("sandbox: off, all privileges are kept (process.sandbox = false)");
         return Ok(());
     }
-    let is_accelerator = |device: &Device| {
-        !matches!(
-            device.provider,
-            Provider::Simulated | Provider::Onnx(accel::onnx::Provider::Cpu)
-        )
-    };
+    let is_accelerator = |device: &Device| device.provider.computes && !device.provider.is_cpu;
     let http = match &config.control.http {
         Some(HttpPlace::Unix(path)) => Some(path.as_path()),
         _ => None,

@@ -1,4 +1,5 @@
-//! The keys of `model.toml` that a bundle may leave out: depths, contradiction, context, ports and hosts.
+//! The keys of `model.toml` that a bundle may leave out: depths, contradiction, context, ports and
+//! hosts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +7,8 @@ use serde::Deserialize;
 
 use super::{LabelInfo, Problem, Tensor, UNKNOWN, check_range, check_text};
 
-/// Names of the numbers of a flow as a whole that a bundle may ask for. They are the row of a second input.
+/// Names of the numbers of a flow as a whole that a bundle may ask for. They are the row of a
+/// second input.
 pub const CONTEXT: [&str; 2] = ["protocol", "server_port"];
 
 /// The most depths a bundle may have.
@@ -28,8 +30,8 @@ pub struct Depth {
     pub elements: usize,
     /// An answer at this depth is sure if its confidence is at least this number, 0 to 1.
     pub confidence: f32,
-    /// Where ports name flows with their first packets, an answer of another class contradicts the port if its confidence is at
-    /// least this number, 0 to 1; none does if it is 1.
+    /// Where ports name flows with their first packets, an answer of another class contradicts the
+    /// port if its confidence is at least this number, 0 to 1; none does if it is 1.
     pub contradiction: Option<f32>,
 }
 
@@ -66,7 +68,8 @@ pub struct Confusion {
     pub named: usize,
     /// The label that they should have.
     pub label: usize,
-    /// Their share of all flows that wrongly get the label `named`; the shares of one such label add up to 1 at most.
+    /// Their share of all flows that wrongly get the label `named`; the shares of one such label
+    /// add up to 1 at most.
     pub share: f32,
 }
 
@@ -127,7 +130,8 @@ pub(super) fn contradiction(
     Ok(())
 }
 
-/// Checks `depths` against `confidence` and `k`. Without the two keys the model is asked once, after `k` elements.
+/// Checks `depths` against `confidence` and `k`. Without the two keys the model is asked once,
+/// after `k` elements.
 pub(super) fn depths(
     depths: Option<&[i64]>,
     confidence: Option<&[f64]>,
@@ -185,8 +189,8 @@ pub(super) fn depths(
         .collect())
 }
 
-/// Checks `context` against `[context_input]` and the name of the first input. Returns the names of the numbers and of
-/// the input; no names and none where the model has no context.
+/// Checks `context` against `[context_input]` and the name of the first input. Returns the names of
+/// the numbers and of the input; no names and none where the model has no context.
 pub(super) fn context(
     context: Option<Vec<String>>,
     input: Option<Tensor>,

@@ -43,7 +43,8 @@ fn labels_that_cannot_be_told_apart() {
         format!("{head}{UNKNOWN}{UNKNOWN}").as_bytes(),
         &["labels[0].name is \"unknown\"", "only the last"],
     );
-    // The largest set passes the manifest's checks, and the golden outputs are the next thing that is wrong.
+    // The largest set passes the manifest's checks, and the golden outputs are the next thing that
+    // is wrong.
     let dir = bundle_with(
         "model.toml",
         format!("{head}{}", labels(LABELS_MAX)).as_bytes(),

@@ -49,7 +49,8 @@ fn it_waits_for_the_trigger_or_until_the_oldest_must_go() {
         fired(&situation(30, 1820, &ANY)),
         Some((30, 30, Trigger::MaxWait))
     );
-    // Of more than the trigger as many as still fit, but not fewer than the trigger, nor than 8 T0 / T1 = 80.
+    // Of more than the trigger as many as still fit, but not fewer than the trigger, nor than 8 T0
+    // / T1 = 80.
     assert_eq!(
         fired(&situation(500, 1000, &ANY)),
         Some((440, 440, Trigger::Slo))

@@ -213,8 +213,8 @@ fn a_task_that_is_followed_through_another_one_makes_no_path_of_its_own() {
 
 #[test]
 fn all_tasks_that_a_configuration_can_have_fit_however_they_follow_each_other() {
-    // Layers of tasks, each after all tasks of all layers before: there is no other way to more chains. Of so many tasks in
-    // front of one, 3^(n/3) chains lead to it at most.
+    // Layers of tasks, each after all tasks of all layers before: there is no other way to more
+    // chains. Of so many tasks in front of one, 3^(n/3) chains lead to it at most.
     let tasks = cring::TASKS_MAX;
     let mut most = 0;
     for ends in 0..1 << (tasks - 1) {

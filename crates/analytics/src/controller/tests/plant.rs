@@ -1,5 +1,6 @@
-//! The plant, simulated in virtual time: flows come, their series wait for earlier labels, and one thread runs batches
-//! of all tasks to completion, round by round, as analytics managers with inline devices do.
+//! The plant, simulated in virtual time: flows come, their series wait for earlier labels, and one
+//! thread runs batches of all tasks to completion, round by round, as analytics managers with
+//! inline devices do.
 
 mod period;
 

@@ -1,4 +1,5 @@
-//! Several tasks in the simulated plant: less load than without batching, goals kept, and changes followed.
+//! Several tasks in the simulated plant: less load than without batching, goals kept, and changes
+//! followed.
 
 use super::super::model::Turnaround;
 use super::super::*;
@@ -67,7 +68,8 @@ fn labels(periods: &[Period]) -> u64 {
     periods.iter().map(|period| period.labels).sum()
 }
 
-/// Graphs of 2 to 16 tasks, and rates at which the device has nothing left without batches, or little.
+/// Graphs of 2 to 16 tasks, and rates at which the device has nothing left without batches, or
+/// little.
 fn graphs(delta: f64) -> [(&'static str, Vec<Load>, f64); 8] {
     [
         ("chain of 2, 256", chain(2, 256, 4000, delta), 30_000.0),
@@ -137,8 +139,8 @@ fn where_null_is_overloaded_all_that_comes_is_labelled_as_with_max() {
 
 #[test]
 fn the_turnaround_is_part_of_the_plan() {
-    // With the paper's constant one the others' batches grow as if they were not in the first task's way, and that has
-    // to make do with smaller ones, though it has the most series.
+    // With the paper's constant one the others' batches grow as if they were not in the first
+    // task's way, and that has to make do with smaller ones, though it has the most series.
     let loads = split(15, 32, 6000, 0.05);
     let [constant, planned] = [Turnaround::Constant, Turnaround::Planned].map(|turnaround| {
         let mut plant = plant(&loads, Kind::Slo, 60_000.0);
@@ -274,7 +276,8 @@ fn tasks_with_another_policy_take_their_time_on_the_device() {
 
 #[test]
 fn beside_a_task_that_keeps_the_device_busy_by_design_a_late_period_is_got_over() {
-    // Without batching the first task would need twice the device's time; so it always has the next small batch.
+    // Without batching the first task would need twice the device's time; so it always has the next
+    // small batch.
     let mut loads = vec![
         load(100.0, 1.0, 256, 1, 0.0, &[]),
         load(20.0, 2.0, 256, 4000, 0.05, &[]),

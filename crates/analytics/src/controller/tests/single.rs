@@ -108,7 +108,8 @@ fn a_violation_cuts_at_once_and_once_per_period() {
     plant.play(10);
     let controller = &mut plant.controller;
     assert_eq!(controller.trigger(0), 85);
-    // One in a hundred of the expected 5,000 may be late; the next one cuts, long before the period is over.
+    // One in a hundred of the expected 5,000 may be late; the next one cuts, long before the period
+    // is over.
     assert!(!controller.cut(0, 45, 200));
     assert!(controller.cut(0, 55, 200));
     assert_eq!(controller.trigger(0), 42);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// An urgent task and a slow one, on two devices that both may use; the slow one's second device fails or not.
+/// An urgent task and a slow one, on two devices that both may use; the slow one's second device
+/// fails or not.
 fn urgent_and_slow(slow_us: f64, fails: bool) -> World {
     let goal = |ms, batch_us, fails| Plan {
         policy: Policy::Slo {

@@ -14,7 +14,8 @@ const PROFILE: Profile = Profile {
 /// Time between two rounds.
 const STEP_US: u64 = 10;
 
-/// A device that really takes what the profile says, times `slower`, for batches of any size up to 512.
+/// A device that really takes what the profile says, times `slower`, for batches of any size up to
+/// 512.
 fn world(slower: f64) -> World {
     let mut plan = Plan::new(SLO);
     plan.profile = Some(PROFILE);
@@ -101,7 +102,8 @@ fn a_device_that_is_slower_than_its_profile_has_drifted_after_some_seconds() {
     play(&mut world, 20_000.0, 4.0);
     let found = profile(&world);
     assert_eq!((found.drifts, found.started), (1, PROFILE));
-    // What it really takes, a round more until somebody looks, and the sizes of the time in which it drifted.
+    // What it really takes, a round more until somebody looks, and the sizes of the time in which
+    // it drifted.
     let real = PROFILE.latency(found.rows as usize) * 2;
     let known = found.reference.latency(found.rows as usize);
     let share = known.as_secs_f64() / real.as_secs_f64();

@@ -1,5 +1,5 @@
-//! The round under any course of events: bursts on several inputs, devices of all speeds that fail now and then, flows
-//! that end too early. After every round and at the end everything must add up.
+//! The round under any course of events: bursts on several inputs, devices of all speeds that fail
+//! now and then, flows that end too early. After every round and at the end everything must add up.
 
 use super::device::{Deed, class_of};
 use super::world::{K, Plan, World, row_of, series};
@@ -96,8 +96,8 @@ fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
     world
 }
 
-/// Gives a task with a goal a plan in which series wait, which holds for one control period: longer than events take. Without
-/// one all would go at once.
+/// Gives a task with a goal a plan in which series wait, which holds for one control period: longer
+/// than events take. Without one all would go at once.
 fn follow_a_plan(world: &mut World, policy: Policy) {
     world.task.round(0);
     let (trigger, budget) = match policy {
@@ -111,14 +111,14 @@ fn follow_a_plan(world: &mut World, policy: Policy) {
 fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     let task = &world.task;
     world.check_sum();
-    let waiting = task.waiting();
+    let waiting = task.rings.waiting();
     prop_assert!(
         task.dispatch.up() > 0 || waiting == 0,
         "without a device nothing waits"
     );
 
     // None waits longer than its policy says, but for a device.
-    let oldest_ns = task.queues.iter().filter_map(|q| q.oldest_seen_ns()).min();
+    let oldest_ns = task.rings.oldest_seen_ns();
     if let (Some(oldest_ns), Some(_)) =
         (oldest_ns, task.dispatch.free(&Lanes::none_shared()).next())
     {
@@ -141,7 +141,8 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each ring input's series went out in the order in which they came in, each once, and those again that were retried.
+/// Each ring input's series went out in the order in which they came in, each once, and those again
+/// that were retried.
 fn check_order(world: &World) -> Result<(), TestCaseError> {
     let counters = world.task.counters();
     let (mut last, mut first_time, mut again) = ([None; 2], 0, 0);
@@ -163,7 +164,7 @@ fn check_order(world: &World) -> Result<(), TestCaseError> {
 
 /// The batches' counters agree with what the devices saw, and padding keeps to the policy.
 fn check_batches(world: &World, policy: Policy) -> Result<(), TestCaseError> {
-    let counters = &world.task.counters;
+    let counters = world.task.counters();
     let seen = world.batches();
     let all = Trigger::ALL.map(|trigger| counters.batches(trigger));
     let series: u64 = all.iter().map(|b| b.series).sum();
@@ -204,7 +205,7 @@ fn check_labels(world: &World, ended: Ended) -> Result<(), TestCaseError> {
             }
         }
     }
-    let counters = &world.task.counters;
+    let counters = world.task.counters();
     let emitted: usize = world.sources.iter().map(|s| s.emitted.len()).sum();
     prop_assert_eq!(counters.series, emitted as u64);
     prop_assert_eq!(counters.undecided(), 0);
@@ -307,7 +308,7 @@ proptest! {
         check_batches(&world, policy)?;
         check_labels(&world, ended)?;
 
-        let counters = &world.task.counters;
+        let counters = world.task.counters();
         prop_assert_eq!(counters.cache.lookups, counters.series);
         prop_assert_eq!(counters.cache.hits, counters.cached);
         prop_assert_eq!(counters.cache.audits_differ, 0);
@@ -335,7 +336,7 @@ proptest! {
                 differing += u64::from(class != class_of(&row_of(series)));
             }
         }
-        let counters = &world.task.counters;
+        let counters = world.task.counters();
         prop_assert_eq!(counters.cache.audits_agree + counters.cache.audits_differ, counters.cached);
         prop_assert!(differing <= counters.cache.audits_differ);
     }

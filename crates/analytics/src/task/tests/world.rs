@@ -34,8 +34,8 @@ pub struct World {
     pub now_ns: u64,
 }
 
-/// How a world is made: rings of 64 slots; one ring input; one device of sizes 4, 8, 16 that answers at the next round,
-/// without profile and deadline; no cache.
+/// How a world is made: rings of 64 slots; one ring input; one device of sizes 4, 8, 16 that
+/// answers at the next round, without profile and deadline; no cache.
 pub struct Plan {
     pub policy: Policy,
     pub cache: CacheConfig,
@@ -180,8 +180,8 @@ impl World {
         true
     }
 
-    /// Like [`World::emit`] on an entry that may have had flows before, for tests with more flows than entries. An
-    /// entry whose flow still waits is left alone, and then this fails.
+    /// Like [`World::emit`] on an entry that may have had flows before, for tests with more flows
+    /// than entries. An entry whose flow still waits is left alone, and then this fails.
     pub fn emit_again(&mut self, ring_input: usize, series: Series) -> bool {
         let source = &mut self.sources[ring_input];
         let index = source.again % FLOWS_MAX;
@@ -209,7 +209,8 @@ impl World {
         true
     }
 
-    /// New flows with a series of their own each, which tells ring input and number. Returns how many found room.
+    /// New flows with a series of their own each, which tells ring input and number. Returns how
+    /// many found room.
     pub fn emit_new(&mut self, ring_input: usize, count: usize) -> usize {
         (0..count)
             .take_while(|_| {
@@ -247,7 +248,13 @@ impl World {
             .iter()
             .flat_map(|device_slot| device_slot.rows.iter());
         let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
-        let waiting: usize = self.task.queues.iter().map(Queue::waiting_for_label).sum();
+        let waiting: usize = self
+            .task
+            .rings
+            .queues
+            .iter()
+            .map(Queue::waiting_for_label)
+            .sum();
         assert_eq!(
             self.task.counters().undecided(),
             (waiting + in_flight + dispatch.retries.len()) as u64,

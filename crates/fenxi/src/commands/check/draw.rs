@@ -299,7 +299,7 @@ fn work(config: &Config, thread: &Thread) -> String {
 
 /// The device's name, followed by its provider if that differs.
 fn named(device: &checked::Device) -> String {
-    let (name, provider) = (&device.name, device.provider.name());
+    let (name, provider) = (&device.name, device.provider.name);
     match name == provider {
         true => name.clone(),
         false => format!("{name} ({provider})"),

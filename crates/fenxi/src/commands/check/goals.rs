@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use accel::Profile;
-use config::checked::{Device, Provider};
+use config::checked::Device;
 use dataplane::goals::{Goals, OutOfReach, goals};
 use dataplane::profiles::profile_of_file;
 use dataplane::tasks::OpenTask;
@@ -45,7 +45,7 @@ fn profile(
     if let Ok(Some(file)) = profile_of_file(&tasks[number].bundle, device) {
         return Some(file.profile());
     }
-    if device.provider == Provider::Simulated {
+    if !device.provider.computes {
         return Some(device.simulated);
     }
     let mut measured = measured.iter();

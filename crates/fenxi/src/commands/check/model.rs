@@ -12,7 +12,7 @@ use super::finding::Finding;
 use crate::cli::CheckConfigArgs;
 use crate::commands::devices::trial::{Golden, Outcome, in_a_process};
 use config::Config;
-use config::checked::{Device, Provider};
+use config::checked::Device;
 
 const CHECK: &str = "model";
 
@@ -26,10 +26,7 @@ pub type Look = (Vec<Finding>, Vec<(String, Profile)>);
 pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
     let devices = &config.accel.devices;
     let (mut findings, mut profiles) = (Vec::new(), Vec::new());
-    let uses_library = devices
-        .iter()
-        .any(|device| device.provider != Provider::Simulated);
-    if uses_library {
+    if devices.iter().any(|device| device.provider.needs_library) {
         let library = library(config);
         let is_there = library.remedy.is_none();
         findings.push(library);
@@ -39,7 +36,7 @@ pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
     }
     let mut tried = BTreeSet::new();
     for device in devices.iter().filter(|device| tried.insert(&device.name)) {
-        if device.provider == Provider::Simulated {
+        if !device.provider.computes {
             let cause = "simulated: its labels are made up";
             findings.push(Finding::warning(CHECK, &device.name, cause).cure("fenxi devices"));
             continue;
@@ -101,9 +98,7 @@ fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
     match &outcome.golden {
         Some(golden) if golden.agrees => Finding::ok(CHECK, name, line),
         // A device with other arithmetic than the golden outputs may put a few samples into another class, as in a run.
-        Some(golden)
-            if device.provider != Provider::Onnx(onnx::Provider::Cpu) && is_near(golden) =>
-        {
+        Some(golden) if !device.provider.is_cpu && is_near(golden) => {
             Finding::warning(CHECK, name, line).cure(format!(
                 "fenxi devices --device {name} --model {}",
                 dir.display()
@@ -146,7 +141,7 @@ mod tests {
     fn what_came_of_the_trials() {
         let config = Config::load(None, &[]).unwrap();
         let cpu = config.accel.devices[0].clone();
-        let provider = Provider::Onnx(onnx::Provider::parse("openvino").unwrap());
+        let provider = accel::Provider::parse("openvino").unwrap();
         let other = Device {
             provider,
             ..cpu.clone()

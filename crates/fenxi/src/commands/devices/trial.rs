@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use config::Config;
-use config::checked::Provider;
 use dataplane::devices::session;
 
 /// Batch size of the trial: large enough to show an accelerator's speed, and supported by all devices.
@@ -156,7 +155,9 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
     asked.batch_sizes = sizes.to_vec();
     let mut device = session(config, bundle, &asked)?;
     let failed = |error: accel::DeviceError| Failure::unavailable(error.to_string());
-    let golden = (asked.provider != Provider::Simulated)
+    let golden = asked
+        .provider
+        .computes
         .then(|| check_golden(bundle, device.as_mut()))
         .transpose()
         .map_err(failed)?;

@@ -98,7 +98,7 @@ fn open(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
 /// The device `cpu` with a bundle, for batches of any size up to `cap`.
 fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
     let config = Config::load(None, &[])?;
-    Ok(Box::new(cpu_device(&config, bundle, Sizes::Any { cap })?))
+    Ok(cpu_device(&config, bundle, Sizes::Any { cap })?)
 }
 
 /// The device `cpu` with its measured profile, which a policy with a latency goal needs.
