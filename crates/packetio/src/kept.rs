@@ -3,8 +3,7 @@
 //! While no process runs, the kernel goes on filling a ring. So frames are late but not lost, as long as the ring has room: for
 //! its bytes, and for at least as many block timeouts as it has blocks.
 
-use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use crate::error::OpenError;
 use crate::settings::{Direction, PortSettings};
@@ -13,15 +12,6 @@ use crate::sys;
 /// Version of what a ring holds and of how it is described. Another one is needed whenever a ring of the program before cannot
 /// be read as it is.
 const VERSION: u32 = 1;
-
-/// Who keeps the sockets of rings beyond the end of the process. Neither call waits for long.
-pub trait Keeper: fmt::Debug + Send + Sync {
-    /// Keeps the socket of a ring. The name says all about it that the next process has to know: at most 255 printable
-    /// characters of ASCII, none a colon.
-    fn keep(&self, name: &str, socket: BorrowedFd<'_>);
-    /// Gives up what is kept by this name.
-    fn forget(&self, name: &str);
-}
 
 /// The socket of a ring of the process before.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use crate::af_packet;
 use crate::af_xdp;
 use crate::dpdk;
 use crate::error::OpenError;
-use crate::first::{self, Enough};
+use crate::first;
 use crate::kept::{AdoptError, Inherited};
-use crate::rx::Rx;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 
@@ -67,19 +67,6 @@ impl Backend {
             Backend::AfXdp | Backend::Dpdk => true,
         }
     }
-}
-
-/// One port of an interface.
-pub struct Opened {
-    /// Its receiving side.
-    pub rx: Box<dyn Rx>,
-    /// Its sending side, if [`PortSettings::sends`] asks for one.
-    pub tx: Option<Box<dyn Tx>>,
-    /// With [`PortSettings::first`]: tells the kernel which flows need no more packets. That of one port serves all ports of
-    /// its interface.
-    pub enough: Option<Enough>,
-    /// How the interface is read, for people, where that is not always the same: the same line for all ports of one.
-    pub how: Option<String>,
 }
 
 /// Opens `rings` ports (0 counts as 1) on each interface; gives them by interface. The frames of an interface are spread over

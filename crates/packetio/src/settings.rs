@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::CAPTURED_MAX;
-use crate::dpdk::DpdkSettings;
+use crate::dpdk::settings::DpdkSettings;
 use crate::error::OpenError;
-use crate::kept::Keeper;
+use crate::keeper::Keeper;
 
 /// Which frames of an interface a port receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

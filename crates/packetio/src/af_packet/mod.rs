@@ -54,7 +54,7 @@ pub(crate) use sender::Sender;
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
 use crate::kept::{AdoptError, Inherited};
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tx::Tx;

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::open::Place;
+use super::place::Place;
 use super::program::{Attached, HOSTS_MAX};
 use crate::error::OpenError;
 use crate::interface::{self, ETHERNET, Interface, Offloads};

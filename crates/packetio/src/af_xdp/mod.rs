@@ -40,7 +40,9 @@ mod area;
 mod check;
 mod loans;
 mod open;
+mod place;
 mod program;
+mod queues;
 mod receiver;
 mod ring;
 mod sender;
@@ -50,7 +52,7 @@ mod socket;
 mod tests;
 
 use crate::error::OpenError;
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 

@@ -1,137 +1,22 @@
 //! How ports are opened: whose memory lies where, and which queue belongs to which port.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::area::{Area, Region};
-use super::check::{check, check_merging, check_settings, count, warnings};
+use super::check::{check, check_merging, check_settings, warnings};
 use super::loans::Loans;
+use super::place::Place;
 use super::program::{Attached, Program};
-use super::receiver::{self, Receiver, watch};
+use super::queues::Effect;
+use super::receiver::{self, Receiver};
 use super::sender::{self, Lender, OWN_FRAMES, Sender};
 use super::shared::{Partner, Shared};
-use super::socket::{self, Queue, Sending, Wanted};
+use super::socket::{self, Wanted};
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::{PortSettings, XdpMode};
-use crate::sys;
 use crate::tx::Tx;
-
-/// Which queues of an interface are a port's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Number of the port among those of its interface.
-    pub number: u32,
-    /// Ports of the interface.
-    pub rings: u32,
-    /// Queues that the port has memory for.
-    pub queues: u32,
-}
-
-impl Place {
-    /// Of one of `rings` ports of an interface with so many queues: every `rings`-th is its own.
-    pub fn new(number: u32, rings: u32, queues: u32) -> Place {
-        let own = (queues + rings - 1 - number) / rings;
-        Place {
-            number,
-            rings,
-            queues: own,
-        }
-    }
-
-    /// Its queues, out of those that there are.
-    fn own(&self, queues: u32) -> impl Iterator<Item = u32> + use<> {
-        (self.number..queues).step_by(self.rings as usize)
-    }
-
-    /// Whether it is the port that reports for its interface.
-    pub fn reports(&self) -> bool {
-        self.number == 0
-    }
-}
-
-/// How the queues of a port are served.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effect {
-    pub attached: Attached,
-    pub is_zero_copy: bool,
-}
-
-/// The queues of a port, to be opened.
-pub(super) struct Queues<'a> {
-    pub settings: &'a PortSettings,
-    pub interface: &'a Interface,
-    pub place: &'a Place,
-    pub area: &'a Area,
-    /// As for a socket.
-    pub waits: bool,
-}
-
-/// The queues of a port, open.
-pub(super) struct OpenQueues {
-    pub queues: Vec<Queue>,
-    pub epoll: Option<OwnedFd>,
-    pub promiscuous: Option<OwnedFd>,
-    /// The sending half, of the first queue.
-    pub sending: Option<Sending>,
-    pub effect: Effect,
-}
-
-impl Queues<'_> {
-    /// Attaches the program, unless another port has done so, and opens the socket of each queue.
-    pub fn open(&self, shared: &Shared) -> Result<OpenQueues, OpenError> {
-        let name = &self.interface.name;
-        let mut bound = shared.lock();
-        let attached = bound.attach(self.interface, self.settings.xdp.mode)?;
-        check_merging(self.interface, attached)?;
-        let (mut queues, mut sending, mut is_zero_copy) = (Vec::new(), None, true);
-        for queue in self.place.own(count(name)?) {
-            let halves = socket::open(&Wanted {
-                interface: self.interface,
-                queue,
-                area: self.area,
-                settings: self.settings,
-                attached,
-                receives: true,
-                sends: self.settings.sends && sending.is_none(),
-                waits: self.waits,
-            })?;
-            is_zero_copy &= halves.is_zero_copy;
-            sending = sending.or(halves.sending);
-            if let Some(opened) = halves.queue {
-                bound
-                    .program
-                    .hand_over(name, queue, opened.socket.as_fd())?;
-                queues.push(opened);
-            }
-        }
-        let epoll = watch(&queues)
-            .map_err(|error| system(name, "its sockets cannot be watched")(error.into()))?;
-        let promiscuous = match self.settings.is_promiscuous {
-            true => Some(promiscuous(self.interface)?),
-            false => None,
-        };
-        Ok(OpenQueues {
-            queues,
-            epoll,
-            promiscuous,
-            sending,
-            effect: Effect {
-                attached,
-                is_zero_copy,
-            },
-        })
-    }
-}
-
-/// A packet socket that receives nothing and keeps the interface promiscuous, however the process ends.
-fn promiscuous(interface: &Interface) -> Result<OwnedFd, OpenError> {
-    let refused = system(&interface.name, "the promiscuous mode is refused");
-    let socket = sys::packet_socket().map_err(&refused)?;
-    sys::be_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
-    Ok(socket)
-}
 
 /// An interface that was checked, with its program.
 struct Checked {

@@ -6,6 +6,12 @@ use std::io;
 
 use crate::CAPTURED_MAX;
 
+/// The longest packet or interface block read, in bytes: a packet of [`CAPTURED_MAX`] bytes and
+/// as much again for options.
+pub(super) const BLOCK_MAX: u32 = 2 * CAPTURED_MAX;
+/// The most interfaces of one section.
+pub(super) const INTERFACES_MAX: usize = 65_536;
+
 /// Reading a capture ended before its end. All packets before the place were handed out.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {kind} (byte {at}, after {})", Packets(*.packets))]
@@ -98,7 +104,7 @@ pub enum Flaw {
         bytes: usize,
     },
     /// A packet or interface block is longer than any valid one.
-    #[error("a packet or interface block of {0} bytes; at most {max} are read", max = super::pcapng::BLOCK_MAX)]
+    #[error("a packet or interface block of {0} bytes; at most {max} are read", max = BLOCK_MAX)]
     BlockTooLong(u32),
     /// A section's byte-order mark is neither way round.
     #[error("a section with the unknown byte-order mark {0:02x?}")]
@@ -114,7 +120,7 @@ pub enum Flaw {
         known: usize,
     },
     /// A section describes more interfaces than any valid one.
-    #[error("a section with more than {max} interfaces", max = super::pcapng::INTERFACES_MAX)]
+    #[error("a section with more than {max} interfaces", max = INTERFACES_MAX)]
     TooManyInterfaces,
 }
 

@@ -10,17 +10,11 @@
 //! [`BLOCK_MAX`] for a block that has to be looked at, [`INTERFACES_MAX`] for the list.
 
 use super::clock::Clock;
-use super::error::{Flaw, Part};
+use super::error::{BLOCK_MAX, Flaw, INTERFACES_MAX, Part};
 use super::merged;
 use super::step::{ByteOrder, Parsed, Stop};
 use crate::CAPTURED_MAX;
 use crate::burst::Frame;
-
-/// The longest packet or interface block read, in bytes: a packet of [`CAPTURED_MAX`] bytes and
-/// as much again for options.
-pub(super) const BLOCK_MAX: u32 = 2 * CAPTURED_MAX;
-/// The most interfaces of one section.
-pub(super) const INTERFACES_MAX: usize = 65_536;
 
 /// The first bytes of every pcapng file: the type of a section header, alike in both orders.
 pub(super) const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];

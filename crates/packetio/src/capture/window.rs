@@ -10,8 +10,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::error::BLOCK_MAX;
 use super::gunzip::{self, Gunzip, GunzipError};
-use super::pcapng;
 use super::stoppable::Stoppable;
 
 /// Bytes of the buffer.
@@ -21,7 +21,7 @@ const BUFFER: usize = 1024 * 1024;
 /// copied is still in the second-level cache when its headers are read.
 const CHUNK: usize = 256 * 1024;
 
-const _: () = assert!(BUFFER >= 2 * pcapng::BLOCK_MAX as usize);
+const _: () = assert!(BUFFER >= 2 * BLOCK_MAX as usize);
 
 /// The unread bytes of a capture that are at hand, and where more come from.
 pub(super) struct Window {

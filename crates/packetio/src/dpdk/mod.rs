@@ -9,6 +9,7 @@
 //! | `receiver.rs` | a receive queue as an [`Rx`](crate::Rx), which also watches the link |
 //! | `sender.rs` | a send queue as a [`Tx`](crate::Tx) |
 //! | `open.rs` | DPDK's start, and devices opened by name |
+//! | `settings.rs` | what DPDK needs to know |
 //!
 //! * **Offloads** are not asked for: VLAN tags stay or are put back, nothing is merged, checksums are left alone.
 //! * **RSS**: with several ports on an interface, the device spreads flows by a hash that is the same for both directions, and
@@ -23,39 +24,17 @@ mod open;
 mod receiver;
 #[cfg(feature = "dpdk")]
 mod sender;
+pub(crate) mod settings;
 
 #[cfg(not(feature = "dpdk"))]
 pub(crate) use absent::{open, open_tx, probe};
 #[cfg(feature = "dpdk")]
 pub(crate) use open::{open, open_tx, probe};
 
-use std::time::Duration;
-
-/// What DPDK needs to be told, whatever the interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DpdkSettings {
-    /// Arguments of DPDK's environment (EAL).
-    pub args: Vec<String>,
-    /// Packet buffers of each receive queue.
-    pub mbufs: u32,
-    /// How long a thread sleeps between two looks once no frame has come for a while; zero: it polls without end.
-    pub sleep: Duration,
-}
-
-impl Default for DpdkSettings {
-    fn default() -> Self {
-        Self {
-            args: Vec::new(),
-            mbufs: 8192,
-            sleep: Duration::from_micros(50),
-        }
-    }
-}
-
 #[cfg(not(feature = "dpdk"))]
 mod absent {
     use crate::error::OpenError;
-    use crate::open::Opened;
+    use crate::port::Opened;
     use crate::settings::PortSettings;
     use crate::tx::Tx;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use dpdk::{Eal, Error, ErrorKind, Port, PortQueue};
 
-use super::DpdkSettings;
+use super::settings::DpdkSettings;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use crate::error::OpenError;
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 

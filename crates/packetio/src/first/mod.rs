@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::error::OpenError;
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::{FirstPackets, PortSettings};
 
 /// What the kernel counted of one flow, in the order of its two ends.

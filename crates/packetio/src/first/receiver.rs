@@ -15,7 +15,7 @@ use super::{Enough, FlowCounts};
 use crate::burst::{Burst, Frame};
 use crate::error::{OpenError, RxError};
 use crate::interface::{ETHERNET, Interface, system};
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::{FirstPackets, PortSettings};
 use crate::sys;

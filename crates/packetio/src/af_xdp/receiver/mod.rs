@@ -7,14 +7,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpDesc;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::area::Region;
 use super::loans::Loans;
-use super::open::{self, Place};
+use super::place::Place;
+use super::queues::{Effect, Queues};
 use super::shared::{Partner, Shared};
 use super::socket::Queue;
 use crate::burst::{Burst, Frame, Gso};
@@ -86,7 +87,7 @@ pub(super) struct Parts {
 
 impl Receiver {
     /// Opens the queues.
-    pub fn open(parts: Parts) -> Result<(Receiver, open::Effect), OpenError> {
+    pub fn open(parts: Parts) -> Result<(Receiver, Effect), OpenError> {
         let is_up = parts.interface.link.is_up;
         let mut receiver = Receiver {
             frame_shift: parts.settings.xdp.frame_bytes.trailing_zeros(),
@@ -117,8 +118,8 @@ impl Receiver {
     }
 
     /// Opens the sockets of the interface as it is now, and gives the kernel all frames.
-    fn open_queues(&mut self, waits: bool) -> Result<open::Effect, OpenError> {
-        let wanted = open::Queues {
+    fn open_queues(&mut self, waits: bool) -> Result<Effect, OpenError> {
+        let wanted = Queues {
             settings: &self.settings,
             interface: &self.interface,
             place: &self.place,
@@ -331,17 +332,4 @@ impl Rx for Receiver {
             _ => WaitHandle::Away,
         }
     }
-}
-
-/// A descriptor that is readable if one of several sockets is; none for one socket, which serves as well.
-pub(super) fn watch(queues: &[Queue]) -> rustix::io::Result<Option<OwnedFd>> {
-    if queues.len() < 2 {
-        return Ok(None);
-    }
-    let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (number, queue) in (0..).zip(queues) {
-        let data = epoll::EventData::new_u64(number);
-        epoll::add(&watched, &queue.socket, data, epoll::EventFlags::IN)?;
-    }
-    Ok(Some(watched))
 }

@@ -7,7 +7,8 @@ mod states;
 
 use std::time::{Duration, Instant};
 
-use crate::open::{Backend, Opened, open, open_tx};
+use crate::open::{Backend, open, open_tx};
+use crate::port::Opened;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 use crate::settings::{Direction, PortSettings, XdpMode, XdpSettings, ZeroCopy};
 use crate::tests::frames::{End, KINDS, flows, frame, numbered, trace};
