@@ -1,6 +1,6 @@
 //! An open port.
 
-use crate::first::Enough;
+use crate::first::enough::Enough;
 use crate::rx::Rx;
 use crate::tx::Tx;
 

@@ -3,7 +3,7 @@
 use policy::rule::{Over, Task};
 use policy::{Dscp, Mark, Ports};
 
-use crate::error::Problem;
+use crate::error::{self, Problem};
 use crate::nearest::suggest;
 use crate::sets::Sets;
 use crate::values::{self, BYTES, Prefix, RATES, TIMES};
@@ -67,7 +67,7 @@ impl Key {
             .map(|(key, _)| *key)
             .ok_or_else(|| Problem::UnknownKey {
                 what,
-                key: values::shown(name),
+                key: error::shown(name),
                 near: suggest(name, KEYS.iter().map(|(_, known)| *known)),
             })
     }

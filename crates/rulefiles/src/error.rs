@@ -4,11 +4,7 @@ use std::io;
 
 use policy::{FILTERS_MAX, RULES_MAX};
 
-use crate::expand::RULE_FILTERS_MAX;
-use crate::lines::LINE_MAX;
-use crate::reader::{DEPTH_MAX, FILES_MAX};
-use crate::sets::SET_MAX;
-use crate::toml_file::TOML_MAX;
+use crate::limits::{DEPTH_MAX, FILES_MAX, LINE_MAX, RULE_FILTERS_MAX, SET_MAX, TOML_MAX};
 
 /// Why no rules were read.
 #[derive(Debug, thiserror::Error)]
@@ -231,8 +227,16 @@ impl Problem {
     pub(crate) fn value(key: &'static str, found: &str, expected: impl Into<String>) -> Problem {
         Problem::Value {
             key,
-            found: crate::values::shown(found),
+            found: shown(found),
             expected: expected.into(),
         }
     }
+}
+
+/// Text as a message shows it: quoted, escaped, cut.
+pub fn shown(text: &str) -> String {
+    const MOST: usize = 60;
+    let start: String = text.chars().take(MOST).collect();
+    let dots = if start.len() < text.len() { "..." } else { "" };
+    format!("{start:?}{dots}")
 }

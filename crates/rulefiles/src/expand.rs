@@ -5,11 +5,9 @@ use policy::{Address, FILTERS_MAX, Filter, Ports, Rank, RuleNumber, RuleSet, TCP
 
 use crate::draft::{Draft, Parts};
 use crate::error::Problem;
+use crate::limits::RULE_FILTERS_MAX;
 use crate::values::Prefix;
 use crate::warnings::{WarningKind, Warnings};
-
-/// Filters of a rule, at most.
-pub const RULE_FILTERS_MAX: usize = 1 << 20;
 
 /// What a rule's filters share.
 #[derive(Clone, Copy)]

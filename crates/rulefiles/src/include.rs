@@ -4,12 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::draft::{Draft, KEYS, Key, Parts};
-use crate::error::{Problem, ReadError};
+use crate::error::{self, Problem, ReadError};
 use crate::format::Format;
 use crate::nearest::suggest;
 use crate::sets::Sets;
 use crate::toml_file::{self, At, Entries};
-use crate::values;
 
 /// An `[[include]]`.
 pub struct Include {
@@ -47,7 +46,7 @@ impl Include {
                         .chain(parts.map(|(_, name)| *name));
                     return Err(at(Problem::UnknownKey {
                         what: "key",
-                        key: values::shown(other),
+                        key: error::shown(other),
                         near: suggest(other, known),
                     }));
                 }

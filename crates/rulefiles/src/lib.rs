@@ -21,6 +21,7 @@ mod error;
 mod expand;
 mod format;
 mod include;
+mod limits;
 mod lines;
 mod nearest;
 mod reader;
@@ -31,7 +32,7 @@ mod warnings;
 pub mod write;
 
 pub use error::{Problem, ReadError};
-pub use expand::RULE_FILTERS_MAX;
 pub use format::Format;
+pub use limits::RULE_FILTERS_MAX;
 pub use reader::{Options, Rules, parse_one, parse_one_among, read, read_from};
 pub use warnings::{Warning, WarningKind};

@@ -3,9 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::error::Problem;
-
-/// Bytes of a line, at most.
-pub const LINE_MAX: usize = 1 << 20;
+use crate::limits::LINE_MAX;
 
 /// The lines of a file.
 pub struct Lines<R> {

@@ -13,16 +13,12 @@ use crate::error::{Problem, ReadError};
 use crate::expand;
 use crate::format::Format;
 use crate::include::{Include, beside, file_name, open, open_regular};
+use crate::limits::{DEPTH_MAX, FILES_MAX, TOML_MAX};
 use crate::lines::{LineError, Lines};
 use crate::sets::{Sets, read_prefixes};
-use crate::toml_file::{self, At, Document, Entries, Item, TOML_MAX};
+use crate::toml_file::{self, At, Document, Entries, Item};
 use crate::warnings::{Warning, WarningKind, Warnings};
 use crate::{classbench, csv, values};
-
-/// Files inside each other, at most.
-pub const DEPTH_MAX: usize = 8;
-/// Files of a set of rules, at most.
-pub const FILES_MAX: usize = 1024;
 
 /// How to read.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::io::Read;
 
 use crate::error::Problem;
+use crate::limits::SET_MAX;
 use crate::lines::{LineError, Lines};
 use crate::nearest::suggest;
 use crate::values::{self, Prefix};
-
-/// Prefixes of a set, at most.
-pub const SET_MAX: usize = 1 << 20;
 
 /// The sets that were read so far.
 #[derive(Debug, Default)]

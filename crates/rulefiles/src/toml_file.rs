@@ -6,13 +6,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::draft::{Draft, Key};
-use crate::error::Problem;
+use crate::error::{self, Problem};
 use crate::nearest::suggest;
 use crate::sets::Sets;
-use crate::values;
-
-/// Bytes of a TOML file, at most. The parser holds the whole file.
-pub const TOML_MAX: u64 = 64 << 20;
 
 /// A problem, and its line, from 1.
 pub type At = (u32, Problem);
@@ -230,7 +226,7 @@ fn unknown_top(name: &str) -> Problem {
     };
     Problem::UnknownKey {
         what: "table",
-        key: values::shown(name),
+        key: error::shown(name),
         near,
     }
 }

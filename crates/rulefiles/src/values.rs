@@ -17,14 +17,6 @@ pub enum Prefix {
     V6(u128, u8),
 }
 
-/// Text as a message shows it: quoted, escaped, cut.
-pub fn shown(text: &str) -> String {
-    const MOST: usize = 60;
-    let start: String = text.chars().take(MOST).collect();
-    let dots = if start.len() < text.len() { "..." } else { "" };
-    format!("{start:?}{dots}")
-}
-
 /// A prefix `10.0.0.0/8`, or an address.
 pub fn prefix(key: &'static str, text: &str) -> Result<Prefix, Problem> {
     let wrong = || {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dpdk::{Eal, Error, ErrorKind, Port, PortQueue};
 
-use super::settings::DpdkSettings;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use super::settings::DpdkSettings;
 use crate::error::OpenError;
 use crate::port::Opened;
 use crate::settings::PortSettings;

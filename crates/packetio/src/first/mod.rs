@@ -23,6 +23,7 @@
 //! * **Frames** are cut: behind the headers where they were parsed, else at 2,048 bytes.
 
 mod describe;
+pub(crate) mod enough;
 mod hash;
 mod layout;
 mod program;
@@ -33,7 +34,6 @@ mod table;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use crate::error::OpenError;
 use crate::port::Opened;
@@ -54,19 +54,6 @@ pub struct FlowCounts {
     pub generation: u32,
     /// Time of the last packet, as [`Frame::time_us`](crate::Frame::time_us).
     pub last_us: i64,
-}
-
-/// Tells the kernel which flows need no more packets.
-#[derive(Clone, Debug)]
-pub struct Enough(Arc<table::Table>);
-
-impl Enough {
-    /// The flow between these ends, whichever of them began it, has what it needs. The kernel only counts its packets from now
-    /// on, but for those with SYN, FIN or RST, until the flow is silent for long or begins anew.
-    #[inline]
-    pub fn of(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
-        self.0.say_enough(&layout::Key::of(protocol, ends));
-    }
 }
 
 /// Opens the ports of an interface, one for each of `workers`.

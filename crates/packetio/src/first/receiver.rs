@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
 
+use super::FlowCounts;
 use super::describe::{Clocks, TAG, describe, flow_counts, put};
+use super::enough::Enough;
 use super::layout::{HAS_COUNTS, Key, OPENS, Record};
 use super::program::{self, Loaded, Program};
 use super::round::{COUNTS, PORTION_EVERY, Round};
 use super::table::Table;
-use super::{Enough, FlowCounts};
 use crate::burst::{Burst, Frame};
 use crate::error::{OpenError, RxError};
 use crate::interface::{ETHERNET, Interface, system};

@@ -2,7 +2,7 @@
 //! processor has them.
 #![allow(unsafe_code, reason = "instructions that not every processor has")]
 
-use super::learned::{Boxes, LANES};
+use super::learned::block::{Boxes, LANES};
 use crate::Key;
 
 /// Instructions that code is compiled for.

@@ -10,7 +10,7 @@
 //! The index is a hint with a proven bound: each filter of the bucket is held against all fields of the key. It does not change
 //! after it was built, so what is added later stays with the remainder until the next training.
 
-mod block;
+pub(super) mod block;
 mod fit;
 mod gate;
 mod groups;
@@ -25,9 +25,9 @@ use super::best::{BATCH, Best, Hit};
 use super::vectors::{Vectors, WithVectors};
 use crate::{Address, Filter, Key};
 pub(crate) use block::Blocks;
+pub use block::Boxes;
 #[cfg(test)]
 pub(crate) use block::Filling;
-pub use block::{Boxes, LANES};
 use iset::{Field, Partition, partition};
 pub use point::Point;
 use trained::{Iset, Search};
