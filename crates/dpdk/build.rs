@@ -1,5 +1,6 @@
-//! With the feature `link`: compiles the shim around DPDK's inline functions, generates the declarations of what the crate
-//! calls, and links to the libraries that pkg-config names. Without it: nothing.
+//! With the feature `link`: compiles the shim around DPDK's inline functions, generates the
+//! declarations of what the crate calls, and links to the libraries that pkg-config names. Without
+//! it: nothing.
 
 fn main() {
     #[cfg(feature = "link")]

@@ -1,4 +1,5 @@
-//! The environment abstraction layer: DPDK's arguments, memory and devices. A process can start it once.
+//! The environment abstraction layer: DPDK's arguments, memory and devices. A process can start it
+//! once.
 
 use std::ffi::{CString, c_char};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +9,8 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use crate::error::{Error, ErrorKind};
 use crate::{log, stdio, sys};
 
-/// The running environment. Ports hold it; when the last holder lets go of it, DPDK gives back its memory and devices.
+/// The running environment. Ports hold it; when the last holder lets go of it, DPDK gives back its
+/// memory and devices.
 #[derive(Debug)]
 pub struct Eal(());
 
@@ -32,12 +34,12 @@ fn ours(args: &[String]) -> [&'static str; 3] {
 }
 
 impl Eal {
-    /// Starts DPDK with these arguments (those of every DPDK program, without the program's name). If it runs already, gives the
-    /// running one, whose arguments stay.
+    /// Starts DPDK with these arguments (those of every DPDK program, without the program's name).
+    /// If it runs already, gives the running one, whose arguments stay.
     ///
     /// # Errors
-    /// An argument is wrong, there are no huge pages, … Each is one line; nothing is printed. It cannot be tried again in the same
-    /// process.
+    /// An argument is wrong, there are no huge pages, … Each is one line; nothing is printed. It
+    /// cannot be tried again in the same process.
     pub fn start(args: &[String]) -> Result<Arc<Eal>, Error> {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Started(eal) = &*state {
@@ -115,7 +117,8 @@ fn check(args: &[String]) -> Result<(), Error> {
 }
 
 fn init(args: &[String]) -> Result<(), Error> {
-    // The thread is pinned to DPDK's main core by its start, and every core that DPDK is told of gets a thread.
+    // The thread is pinned to DPDK's main core by its start, and every core that DPDK is told of
+    // gets a thread.
     let affinity = sched_getaffinity(None).ok();
     let mut all: Vec<String> = ours(args).into_iter().map(str::to_owned).collect();
     let names_cores = |arg: &String| {
@@ -141,7 +144,8 @@ fn init(args: &[String]) -> Result<(), Error> {
     pointers.push(std::ptr::null_mut());
     log::take_over();
     let held = stdio::Held::new();
-    // SAFETY: the vector has `count` pointers to strings, and a null behind them; vector and strings are never freed.
+    // SAFETY: the vector has `count` pointers to strings, and a null behind them; vector and
+    // strings are never freed.
     let code = unsafe { sys::rte_eal_init(count, Vec::leak(pointers).as_mut_ptr()) };
     let printed = held.and_then(stdio::Held::release);
     if let Some(affinity) = affinity {

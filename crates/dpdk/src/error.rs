@@ -1,4 +1,5 @@
-//! Errors by kind. Each message is one line, without the name of the device, which the caller knows.
+//! Errors by kind. Each message is one line, without the name of the device, which the caller
+//! knows.
 
 use crate::log;
 use crate::sys;
@@ -34,7 +35,8 @@ impl Error {
         Error { kind, line }
     }
 
-    /// The error of a call that gave `-errno`, with the first error that DPDK has logged since the last one.
+    /// The error of a call that gave `-errno`, with the first error that DPDK has logged since the
+    /// last one.
     pub(crate) fn of(step: &str, code: i32) -> Error {
         let kind = match -code {
             EPERM | EACCES => ErrorKind::Permission,

@@ -10,10 +10,11 @@
 //! | `queue` | `RxQueue`, `TxQueue`: bursts in and out |
 //! | `error` | errors by kind, with what DPDK says |
 //!
-//! `unsafe` is in all of these, since all of them call C, and nowhere else: what is public is safe. Three rules carry that.
-//! The bytes of received packets lie in memory that holds nothing else (`Mempool`), so that nobody who writes to packets
-//! reaches what DPDK relies on. A buffer belongs to one holder; one that is sent while it is lent gets a second holder,
-//! and is only read from then on (`Lent`). Pools live as long as the environment, and that as long as any port.
+//! `unsafe` is in all of these, since all of them call C, and nowhere else: what is public is safe.
+//! Three rules carry that. The bytes of received packets lie in memory that holds nothing else
+//! (`Mempool`), so that nobody who writes to packets reaches what DPDK relies on. A buffer belongs
+//! to one holder; one that is sent while it is lent gets a second holder, and is only read from
+//! then on (`Lent`). Pools live as long as the environment, and that as long as any port.
 
 #![cfg(feature = "link")]
 #![allow(unsafe_code, reason = "all of it calls C")]

@@ -1,4 +1,5 @@
-//! DPDK's log: taken from the terminal and from syslog; the first errors are kept until an error's message takes them.
+//! DPDK's log: taken from the terminal and from syslog; the first errors are kept until an error's
+//! message takes them.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -11,12 +12,13 @@ const KEPT: usize = 8;
 
 /// Sends the log here instead of to the terminal.
 pub(crate) fn take_over() {
-    // SAFETY: the function has the signature of `cookie_write_function_t` and stays. If the stream cannot be made, the log stays
-    // where it is.
+    // SAFETY: the function has the signature of `cookie_write_function_t` and stays. If the stream
+    // cannot be made, the log stays where it is.
     unsafe { sys::fenxi_log_to(Some(write)) };
 }
 
-/// Has DPDK format no more lines but those of emergencies: once packets flow, a driver may log each of them.
+/// Has DPDK format no more lines but those of emergencies: once packets flow, a driver may log each
+/// of them.
 pub(crate) fn quiet() {
     // SAFETY: sets a number.
     unsafe { sys::rte_log_set_global_level(sys::RTE_LOG_EMERG) };

@@ -17,8 +17,9 @@ pub struct Placed {
 
 /// Received packets and the memory that they lie in, until their queue is asked for the next ones.
 ///
-/// A packet can be sent without copying it. From then on the device reads the buffer, too, perhaps long after the call. Both
-/// hold it, so it is not used for anything else as long as it is lent, and it is only read: the bytes can no longer be changed.
+/// A packet can be sent without copying it. From then on the device reads the buffer, too, perhaps
+/// long after the call. Both hold it, so it is not used for anything else as long as it is lent,
+/// and it is only read: the bytes can no longer be changed.
 #[derive(Debug)]
 pub struct Lent<'a> {
     memory: &'a mut [u8],
@@ -26,7 +27,8 @@ pub struct Lent<'a> {
     is_sent: Cell<bool>,
 }
 
-// SAFETY: the pointers are to packets of the queue, which may be used by one thread at a time, and this borrows the queue.
+// SAFETY: the pointers are to packets of the queue, which may be used by one thread at a time, and
+// this borrows the queue.
 unsafe impl Send for Lent<'_> {}
 
 impl<'a> Lent<'a> {
@@ -38,7 +40,8 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// The memory of all packets of the queue. Bytes that belong to none of these packets mean nothing.
+    /// The memory of all packets of the queue. Bytes that belong to none of these packets mean
+    /// nothing.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.memory

@@ -1,8 +1,8 @@
 //! Pools of packet buffers.
 //!
-//! The buffers that are received into lie in a stretch of memory of their own, apart from DPDK's descriptions of them
-//! (`rte_mbuf`): DPDK calls that a pool with pinned external buffers. So all packets of a pool can be lent as one slice, and
-//! what is written into it can only change packets.
+//! The buffers that are received into lie in a stretch of memory of their own, apart from DPDK's
+//! descriptions of them (`rte_mbuf`): DPDK calls that a pool with pinned external buffers. So all
+//! packets of a pool can be lent as one slice, and what is written into it can only change packets.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -21,7 +21,8 @@ const LINE: u32 = 64;
 /// Names of pools and of their memory: numbered, since DPDK wants each to differ.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A pool of packet buffers. It lives as long as the environment, because devices and other threads may hold buffers of it.
+/// A pool of packet buffers. It lives as long as the environment, because devices and other threads
+/// may hold buffers of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Mempool {
     pub(crate) raw: NonNull<sys::rte_mempool>,
@@ -29,8 +30,8 @@ pub struct Mempool {
     area: Option<Area>,
 }
 
-// SAFETY: DPDK's pools may be used by any thread (they are made for several producers and consumers); the area is only used by
-// the queue that receives into it.
+// SAFETY: DPDK's pools may be used by any thread (they are made for several producers and
+// consumers); the area is only used by the queue that receives into it.
 unsafe impl Send for Mempool {}
 
 /// One stretch of memory.
@@ -53,7 +54,8 @@ impl Mempool {
     ) -> Result<Mempool, Error> {
         let size = buffer_bytes(longest);
         let name = name();
-        // With physical addresses no buffer lies across two pages; the rest makes up for their ends.
+        // With physical addresses no buffer lies across two pages; the rest makes up for their
+        // ends.
         let length = (count as usize + count as usize / 64 + 1) * usize::from(size);
         // SAFETY: the environment runs; the name is a string.
         let zone =
@@ -65,7 +67,8 @@ impl Mempool {
         // SAFETY: a zone has an address; the union holds no other form.
         let start = unsafe { zone.__bindgen_anon_1.addr }.cast::<u8>();
         let start = NonNull::new(start).ok_or_else(|| Error::last(&step))?;
-        // SAFETY: the zone has so many bytes and nobody else knows it. Zeros make every byte initialised.
+        // SAFETY: the zone has so many bytes and nobody else knows it. Zeros make every byte
+        // initialised.
         unsafe { start.write_bytes(0, length) };
         let runs = runs(start, length, zone.hugepage_sz as usize, size);
         // SAFETY: the runs describe memory of the zone, which is never freed.
@@ -124,7 +127,8 @@ fn name() -> CString {
     CString::new(format!("fenxi{number}")).unwrap_or_default()
 }
 
-/// The parts of a stretch that are one piece for the device, too: with physical addresses each page may lie elsewhere.
+/// The parts of a stretch that are one piece for the device, too: with physical addresses each page
+/// may lie elsewhere.
 fn runs(start: NonNull<u8>, length: usize, page: usize, size: u16) -> Vec<sys::rte_pktmbuf_extmem> {
     let mut runs: Vec<sys::rte_pktmbuf_extmem> = Vec::new();
     let mut at = 0;
@@ -136,7 +140,8 @@ fn runs(start: NonNull<u8>, length: usize, page: usize, size: u16) -> Vec<sys::r
         // SAFETY: only asks where the page lies.
         let device_address = unsafe { sys::rte_mem_virt2iova(address.as_ptr().cast()) };
         match runs.last_mut() {
-            // One piece; or addresses of devices are not known, as without huge pages, and do not matter.
+            // One piece; or addresses of devices are not known, as without huge pages, and do not
+            // matter.
             Some(run)
                 if run.buf_iova.wrapping_add(run.buf_len as u64) == device_address
                     || run.buf_iova == device_address =>

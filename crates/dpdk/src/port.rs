@@ -18,7 +18,8 @@ const LEAST_ROOM: u32 = 2048;
 const LONGEST: u32 = 65_408;
 /// Packets that a queue holds, if the device does not say what suits it.
 const RING: u16 = 1024;
-/// The key of the Toeplitz hash, repeated, that gives both directions of a flow the same hash (Woo and Park, 2012).
+/// The key of the Toeplitz hash, repeated, that gives both directions of a flow the same hash (Woo
+/// and Park, 2012).
 const SYMMETRIC: [u8; 2] = [0x6d, 0x5a];
 /// Bytes of the key where the device does not say.
 const KEY_BYTES: usize = 40;
@@ -82,7 +83,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens a device and starts it. It can be opened once: when it is closed, or opening it fails, DPDK lets go of it.
+    /// Opens a device and starts it. It can be opened once: when it is closed, or opening it fails,
+    /// DPDK lets go of it.
     ///
     /// # Errors
     /// There is no such device, it has too few queues, there is no memory, …
@@ -190,7 +192,8 @@ impl Port {
         Ok(())
     }
 
-    /// No offloads: VLAN tags stay, nothing is merged, checksums are left alone. But for the hash, where flows are spread.
+    /// No offloads: VLAN tags stay, nothing is merged, checksums are left alone. But for the hash,
+    /// where flows are spread.
     fn configure(&self, info: &sys::rte_eth_dev_info, sends: bool) -> Result<(), Error> {
         let mut conf = sys::rte_eth_conf::default();
         conf.rxmode.mtu = self.mtu.into();
@@ -263,7 +266,8 @@ impl Port {
 
     fn set_up_rx(&self, queue: u16, size: u16, pool: &Mempool) -> Result<(), Error> {
         let (socket, default) = (sys::SOCKET_ID_ANY, std::ptr::null());
-        // SAFETY: the port is configured and not started; the pool stays as long as the environment.
+        // SAFETY: the port is configured and not started; the pool stays as long as the
+        // environment.
         let code = unsafe {
             sys::rte_eth_rx_queue_setup(
                 self.id,
@@ -304,7 +308,8 @@ impl Port {
         Ok(())
     }
 
-    /// Hashes lead to the queues in turn, on every device alike, so that the n-th queues of all devices have the same flows.
+    /// Hashes lead to the queues in turn, on every device alike, so that the n-th queues of all
+    /// devices have the same flows.
     fn spread(&self, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
         let size = info.reta_size;
         if self.queues < 2 || size == 0 {
@@ -328,8 +333,9 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // SAFETY: its queues hold the port, so nobody uses it any more. Packets in its rings go back to their pools, which are
-        // there as long as the environment. Nothing can be done about failures; the port goes with the process.
+        // SAFETY: its queues hold the port, so nobody uses it any more. Packets in its rings go
+        // back to their pools, which are there as long as the environment. Nothing can be done
+        // about failures; the port goes with the process.
         unsafe {
             sys::rte_eth_promiscuous_disable(self.id);
             sys::rte_eth_dev_stop(self.id);

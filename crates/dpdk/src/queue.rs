@@ -49,24 +49,27 @@ impl RxQueue {
         &self.port
     }
 
-    /// Packets that came in several pieces, in foreign memory or without their VLAN tag, and were copied into one buffer.
+    /// Packets that came in several pieces, in foreign memory or without their VLAN tag, and were
+    /// copied into one buffer.
     pub fn gathered(&self) -> u64 {
         self.gathered
     }
 
-    /// Of these, packets that were dropped because they were too long for a buffer or none was free.
+    /// Of these, packets that were dropped because they were too long for a buffer or none was
+    /// free.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Asks the device for up to `max` packets; gives the last ones back. Returns how many there are.
+    /// Asks the device for up to `max` packets; gives the last ones back. Returns how many there
+    /// are.
     #[inline]
     pub fn poll(&mut self, max: usize) -> usize {
         thread::register();
         self.release();
         let max = max.clamp(1, BURST_MAX);
-        // SAFETY: the port runs and only this object uses its queue. Both vectors have room for `BURST_MAX`, and no
-        // packet is in them.
+        // SAFETY: the port runs and only this object uses its queue. Both vectors have room for
+        // `BURST_MAX`, and no packet is in them.
         let count = unsafe {
             let to = self.mbufs.as_mut_ptr();
             sys::fenxi_receive(
@@ -98,7 +101,8 @@ impl RxQueue {
             let (mut mbuf, mut frame) = (self.mbufs[i], self.frames[i]);
             if frame.is_plain == 0 || self.area.place(&frame).is_none() {
                 self.gathered += 1;
-                // SAFETY: the packet is this object's, and is given away; what comes back is this object's.
+                // SAFETY: the packet is this object's, and is given away; what comes back is this
+                // object's.
                 mbuf = unsafe { sys::fenxi_gather(mbuf, pool.raw.as_ptr(), &mut frame) };
                 if mbuf.is_null() {
                     self.dropped += 1;
@@ -128,11 +132,12 @@ impl RxQueue {
     /// Lends the packets of the last burst.
     #[inline]
     pub fn lend(&mut self) -> Lent<'_> {
-        // SAFETY: the area lives as long as the environment, which the port holds, and holds bytes of packets only, all
-        // initialised. No other slice of it exists: the queue is borrowed for as long as this one does, no other
-        // queue receives into it, and C code touches it through the queue (not while it is borrowed), or reads packets that
-        // are sent (then `Lent` gives out bytes to be read only). What a network card writes are packets that it has not
-        // handed over yet; they are none of those that are lent.
+        // SAFETY: the area lives as long as the environment, which the port holds, and holds bytes
+        // of packets only, all initialised. No other slice of it exists: the queue is borrowed for
+        // as long as this one does, no other queue receives into it, and C code touches it through
+        // the queue (not while it is borrowed), or reads packets that are sent (then `Lent` gives
+        // out bytes to be read only). What a network card writes are packets that it has not handed
+        // over yet; they are none of those that are lent.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(self.area.start.as_ptr(), self.area.length) };
         Lent::new(memory, &self.mbufs)
@@ -193,8 +198,9 @@ impl TxQueue {
         &self.port
     }
 
-    /// Sends the lent packets of these numbers, in this order and without a copy. Numbers of packets that are not there are
-    /// passed over. Returns how many the device took; they are the first ones.
+    /// Sends the lent packets of these numbers, in this order and without a copy. Numbers of
+    /// packets that are not there are passed over. Returns how many the device took; they are the
+    /// first ones.
     pub fn send(&mut self, lent: &Lent<'_>, which: impl Iterator<Item = usize>) -> usize {
         let chosen = which.filter_map(|i| lent.mbufs.get(i)).take(BURST_MAX);
         self.mbufs.extend(chosen);
@@ -204,12 +210,13 @@ impl TxQueue {
         self.transmit()
     }
 
-    /// Sends copies of these packets, up to [`BURST_MAX`] of them, in this order. Returns how many the device took; they are the
-    /// first ones.
+    /// Sends copies of these packets, up to [`BURST_MAX`] of them, in this order. Returns how many
+    /// the device took; they are the first ones.
     pub fn send_copies<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) -> usize {
         for packet in packets.take(BURST_MAX) {
             let length = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-            // SAFETY: reads the packet's bytes. Nothing else knows the buffer yet, and nothing is ever lent from this pool.
+            // SAFETY: reads the packet's bytes. Nothing else knows the buffer yet, and nothing is
+            // ever lent from this pool.
             let copy = unsafe { sys::fenxi_copy(self.pool.raw.as_ptr(), packet.as_ptr(), length) };
             if copy.is_null() {
                 break; // All buffers are with the device, so it would not take this one either.
@@ -223,7 +230,8 @@ impl TxQueue {
     fn transmit(&mut self) -> usize {
         thread::register();
         let all = self.mbufs.len();
-        // SAFETY: the port runs and only this object uses its queue. Of each packet one holder goes over to the device.
+        // SAFETY: the port runs and only this object uses its queue. Of each packet one holder goes
+        // over to the device.
         let taken = unsafe {
             sys::fenxi_send(
                 self.port.id(),

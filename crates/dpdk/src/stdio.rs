@@ -1,4 +1,5 @@
-//! Standard output and standard error, kept quiet while DPDK starts: it prints its usage and what it thinks of options there.
+//! Standard output and standard error, kept quiet while DPDK starts: it prints its usage and what
+//! it thinks of options there.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};

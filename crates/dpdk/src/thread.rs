@@ -1,4 +1,5 @@
-//! Threads that move packets are made known to DPDK, so that pools keep a cache of free buffers for each of them.
+//! Threads that move packets are made known to DPDK, so that pools keep a cache of free buffers for
+//! each of them.
 
 use std::cell::Cell;
 
@@ -45,7 +46,8 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if self.0.get() == State::Registered {
-            // SAFETY: called on the thread that was registered. It changes memory of the library only, which stays.
+            // SAFETY: called on the thread that was registered. It changes memory of the library
+            // only, which stays.
             unsafe { sys::rte_thread_unregister() };
         }
     }

@@ -1,13 +1,13 @@
-//! Who keeps receive rings beyond the end of the process.
+//! Keeps receive rings beyond the end of the process.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
-/// Who keeps the sockets of rings beyond the end of the process. Neither call waits for long.
+/// Keeps ring sockets beyond the end of the process. Calls return quickly.
 pub trait Keeper: fmt::Debug + Send + Sync {
-    /// Keeps the socket of a ring. The name says all about it that the next process has to know: at most 255 printable
-    /// characters of ASCII, none a colon.
+    /// Keeps a ring's socket. The name has all that the next process must know: at most 255
+    /// printable ASCII characters, no colon.
     fn keep(&self, name: &str, socket: BorrowedFd<'_>);
-    /// Gives up what is kept by this name.
+    /// Drops the socket kept under this name.
     fn forget(&self, name: &str);
 }

@@ -6,13 +6,13 @@ use crate::tx::Tx;
 
 /// One port of an interface.
 pub struct Opened {
-    /// Its receiving side.
+    /// The receiving side.
     pub rx: Box<dyn Rx>,
-    /// Its sending side, if [`PortSettings::sends`](crate::PortSettings::sends) asks for one.
+    /// The sending side, if [`PortSettings::sends`](crate::PortSettings::sends).
     pub tx: Option<Box<dyn Tx>>,
-    /// With [`PortSettings::first`](crate::PortSettings::first): tells the kernel which flows need no more packets. That of one port serves all ports of
-    /// its interface.
+    /// With [`PortSettings::first`](crate::PortSettings::first): tells the kernel which flows need
+    /// no more packets. Any port's serves all ports of the interface.
     pub enough: Option<Enough>,
-    /// How the interface is read, for people, where that is not always the same: the same line for all ports of one.
+    /// How the interface is read, for the operator, where it varies; same for all its ports.
     pub how: Option<String>,
 }

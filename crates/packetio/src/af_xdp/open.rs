@@ -1,4 +1,4 @@
-//! How ports are opened: whose memory lies where, and which queue belongs to which port.
+//! Opens ports: assigns memory and queues to them.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ fn check_all(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Checked>, Op
     checked.collect()
 }
 
-/// Opens `rings` ports on each interface. The n-th ports of all of them share memory, so that what one receives
-/// another one sends without a copy.
+/// Opens `rings` ports on each interface. The n-th ports of all interfaces share memory, so that
+/// frames are sent on without a copy.
 pub(super) fn open(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Vec<Opened>>, OpenError> {
     let checked = check_all(interfaces, rings)?;
     let mut all: Vec<Vec<Opened>> = checked.iter().map(|_| Vec::new()).collect();
@@ -54,7 +54,7 @@ pub(super) fn open(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Vec<Op
     Ok(all)
 }
 
-/// The ports of one thread: one of each interface, over one area of memory.
+/// Opens the ports of one thread, one per interface, over one area of memory.
 fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opened>, OpenError> {
     let places: Vec<Place> = checked
         .iter()
@@ -100,7 +100,7 @@ fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opene
     opened.collect()
 }
 
-/// A port of one thread, to be opened.
+/// A port to be opened.
 struct Port<'a> {
     /// Number of its interface.
     at: u16,
@@ -143,9 +143,8 @@ impl Port<'_> {
             false => None,
         };
         let how = Some(describe(settings, *queues, effect));
-        let rx = Box::new(rx);
         Ok(Opened {
-            rx,
+            rx: Box::new(rx),
             tx,
             enough: None,
             how,
@@ -153,7 +152,7 @@ impl Port<'_> {
     }
 }
 
-/// How an interface is served, for people.
+/// How an interface is served, for the operator.
 fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
     let mode = match effect.attached {
         Attached::Native => "native",
@@ -170,7 +169,7 @@ fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
     )
 }
 
-/// An interface to send on alone.
+/// An interface for sending only.
 pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     let interface = Interface::open(name)?;
     let settings = PortSettings::new(name);
@@ -186,7 +185,7 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
         queue: 0,
         area: own.area(),
         settings: &settings,
-        // No program is attached, which drivers want for more.
+        // No program is attached, and drivers want one for more.
         attached: Attached::Generic,
         receives: false,
         sends: true,
@@ -205,7 +204,7 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     }))
 }
 
-/// Checks what [`open`] would refuse, as far as that can be seen without attaching the program.
+/// Checks what [`open`] would refuse, as far as possible without attaching the program.
 pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     let checked = check_all(std::slice::from_ref(settings), 1)?;
     let interface = Interface::open(&settings.interface)?;

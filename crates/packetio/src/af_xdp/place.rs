@@ -1,9 +1,9 @@
 //! Which queues of an interface a port serves.
 
-/// Which queues of an interface are a port's.
+/// The queues of a port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Number of the port among those of its interface.
+    /// Number of the port on its interface.
     pub number: u32,
     /// Ports of the interface.
     pub rings: u32,
@@ -12,7 +12,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Of one of `rings` ports of an interface with so many queues: every `rings`-th is its own.
+    /// Port `number` of `rings` on an interface with `queues` queues: it owns every `rings`-th.
     pub fn new(number: u32, rings: u32, queues: u32) -> Place {
         let own = (queues + rings - 1 - number) / rings;
         Place {
@@ -22,12 +22,12 @@ impl Place {
         }
     }
 
-    /// Its queues, out of those that there are.
+    /// Its queues, of `queues` in total.
     pub fn own(&self, queues: u32) -> impl Iterator<Item = u32> + use<> {
         (self.number..queues).step_by(self.rings as usize)
     }
 
-    /// Whether it is the port that reports for its interface.
+    /// Whether this port reports for its interface.
     pub fn reports(&self) -> bool {
         self.number == 0
     }

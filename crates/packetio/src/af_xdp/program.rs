@@ -1,7 +1,7 @@
-//! The XDP program of an interface: loaded, attached, and told which socket each queue has.
+//! The XDP program of an interface: loaded, attached, and told the socket of each queue.
 //!
-//! It is attached by a link (`bpf_link`) that a descriptor holds, so the kernel detaches it when the process ends, however
-//! that ends.
+//! It is attached by a link (`bpf_link`) held by a descriptor, so the kernel detaches it however
+//! the process ends.
 
 use std::error::Error;
 use std::io;
@@ -19,14 +19,14 @@ use crate::settings::{XdpMode, XdpSettings};
 
 /// Built from `bpf/xdp.c` by `make bpf`.
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/xdp.o");
-/// Names in it.
+/// Names in the object.
 const ALL: &str = "all";
 const ALL_BUT_OWN: &str = "all_but_own";
 const SOCKETS: &str = "sockets";
 const HOSTS: &str = "hosts";
-/// Addresses that fit into the map of hosts.
+/// Size of the map of hosts.
 pub(super) const HOSTS_MAX: usize = 64;
-/// Of what the kernel says about a refused program, the end.
+/// Lines from the end of the verifier's log that an error shows.
 const LOG_LINES: usize = 3;
 
 /// Where the program is attached.
@@ -36,7 +36,7 @@ pub(super) enum Attached {
     Generic,
 }
 
-/// The program of one interface. It outlives the interface, so that one that comes back gets the same.
+/// The program of one interface. It outlives the interface and is attached again if that returns.
 pub(super) struct Program {
     loaded: Ebpf,
     name: &'static str,
@@ -45,7 +45,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Loads it for an interface of so many queues; attaches nothing.
+    /// Loads it for an interface with `queues` queues; attaches nothing.
     pub fn load(interface: &str, queues: u32, settings: &XdpSettings) -> Result<Self, OpenError> {
         Self::load_object(OBJECT, interface, queues, settings)
     }
@@ -61,7 +61,7 @@ impl Program {
             true => ALL,
             false => ALL_BUT_OWN,
         };
-        // No types of the kernel are asked for: there may be none.
+        // BTF of the kernel is not needed and may be missing.
         let mut loaded = EbpfLoader::new()
             .btf(None)
             .map_max_entries(SOCKETS, queues.max(1))
@@ -90,7 +90,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Attaches it to an interface, from which it was detached when that went.
+    /// Attaches it to an interface. Losing an interface detaches it.
     pub fn attach(&mut self, interface: &Interface, mode: XdpMode) -> Result<Attached, OpenError> {
         self.detach();
         let (first, attached) = match mode {
@@ -109,12 +109,12 @@ impl Program {
         Ok(attached)
     }
 
-    /// Takes it off the interface.
+    /// Detaches it.
     pub fn detach(&mut self) {
         self.link = None;
     }
 
-    /// Gives the frames of a queue to a socket from now on.
+    /// Directs the frames of a queue to a socket.
     pub fn hand_over(
         &mut self,
         interface: &str,
@@ -133,7 +133,7 @@ impl Program {
             .ok_or(ProgramError::NotLoaded)?
             .try_into()?;
         let id = xdp.attach_to_if_index(index, mode)?;
-        // Kernels before 5.9 attach without a link, which would outlive the process; it is given up here.
+        // Kernels before 5.9 attach without a link, which would outlive the process; refuse them.
         FdLink::try_from(xdp.take_link(id)?).map_err(|_| {
             ProgramError::IOError(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -158,7 +158,7 @@ impl std::fmt::Debug for Program {
     }
 }
 
-/// An address as the program looks it up.
+/// An address as the program's map has it.
 fn key(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -246,7 +246,8 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
         Some(libc::EBUSY | libc::EEXIST) => OpenError::InUse {
             what: "another XDP program is attached".to_owned(),
             cure: format!(
-                "`ip link show dev {name}` shows it; end the program that has it, or `ip link set dev {name} xdp off`"
+                "`ip link show dev {name}` shows it; end the program that has it, or \
+                 `ip link set dev {name} xdp off`"
             ),
             interface: name,
         },
@@ -260,7 +261,8 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
                 interface.link.mtu
             ),
             format!(
-                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set xdp.mode = \"generic\""
+                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set \
+                 xdp.mode = \"generic\""
             ),
         ),
         Some(libc::ENOSPC) => unsuitable(
@@ -321,7 +323,8 @@ mod tests {
         }
     }
 
-    /// The object tells the kernel all that it has to know without BTF, which old or small kernels lack.
+    /// The object tells the kernel all that it has to know without BTF, which old or small kernels
+    /// lack.
     #[test]
     fn the_object_can_be_read_without_btf() {
         let mut object = OBJECT.to_vec();

@@ -1,4 +1,4 @@
-//! The queues of a port: their program attached, their sockets open.
+//! The queues of a port: attaches the program and opens their sockets.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,7 +13,6 @@ use super::socket::{self, Queue, Sending, Wanted};
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
 use crate::settings::PortSettings;
-use crate::sys;
 
 /// How the queues of a port are served.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +27,7 @@ pub(super) struct Queues<'a> {
     pub interface: &'a Interface,
     pub place: &'a Place,
     pub area: &'a Area,
-    /// As for a socket.
+    /// As in [`Wanted`].
     pub waits: bool,
 }
 
@@ -37,13 +36,13 @@ pub(super) struct OpenQueues {
     pub queues: Vec<Queue>,
     pub epoll: Option<OwnedFd>,
     pub promiscuous: Option<OwnedFd>,
-    /// The sending half, of the first queue.
+    /// The sending half, on the first queue.
     pub sending: Option<Sending>,
     pub effect: Effect,
 }
 
 impl Queues<'_> {
-    /// Attaches the program, unless another port has done so, and opens the socket of each queue.
+    /// Attaches the program, unless another port has, and opens the socket of each queue.
     pub fn open(&self, shared: &Shared) -> Result<OpenQueues, OpenError> {
         let name = &self.interface.name;
         let mut bound = shared.lock();
@@ -73,7 +72,7 @@ impl Queues<'_> {
         let epoll = watch(&queues)
             .map_err(|error| system(name, "its sockets cannot be watched")(error.into()))?;
         let promiscuous = match self.settings.is_promiscuous {
-            true => Some(promiscuous(self.interface)?),
+            true => Some(self.interface.hold_promiscuous()?),
             false => None,
         };
         Ok(OpenQueues {
@@ -89,15 +88,7 @@ impl Queues<'_> {
     }
 }
 
-/// A packet socket that receives nothing and keeps the interface promiscuous, however the process ends.
-fn promiscuous(interface: &Interface) -> Result<OwnedFd, OpenError> {
-    let refused = system(&interface.name, "the promiscuous mode is refused");
-    let socket = sys::packet_socket().map_err(&refused)?;
-    sys::be_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
-    Ok(socket)
-}
-
-/// A descriptor that is readable if one of several sockets is; none for one socket, which serves as well.
+/// A descriptor that is readable if any of several sockets is; `None` for a single socket.
 pub(super) fn watch(queues: &[Queue]) -> rustix::io::Result<Option<OwnedFd>> {
     if queues.len() < 2 {
         return Ok(None);

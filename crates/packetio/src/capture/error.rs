@@ -1,18 +1,17 @@
-//! Errors of capture files. Every message is one line: the file, the error, the place, and the
-//! number of packets read before it.
+//! Errors of capture files. Messages are one line: file, error, place, and packets read before.
 
 use std::fmt;
 use std::io;
 
 use crate::CAPTURED_MAX;
 
-/// The longest packet or interface block read, in bytes: a packet of [`CAPTURED_MAX`] bytes and
-/// as much again for options.
+/// Maximum bytes of a packet or interface block: a packet of [`CAPTURED_MAX`] bytes and as much
+/// again for options.
 pub(super) const BLOCK_MAX: u32 = 2 * CAPTURED_MAX;
-/// The most interfaces of one section.
+/// Maximum interfaces of one section.
 pub(super) const INTERFACES_MAX: usize = 65_536;
 
-/// Reading a capture ended before its end. All packets before the place were handed out.
+/// A capture ended early. All packets before the place were handed out.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {kind} (byte {at}, after {})", Packets(*.packets))]
 pub struct CaptureError {
@@ -35,12 +34,13 @@ pub enum CaptureErrorKind {
     /// The file ends too early.
     #[error("truncated: the file ends inside {0}")]
     Truncated(Part),
-    /// A record contradicts itself or the format; what follows cannot be trusted.
+    /// A record is inconsistent or invalid; what follows cannot be trusted.
     #[error("bad record: {0}")]
     BadRecord(Flaw),
-    /// The first four bytes are those of no format read here.
+    /// The first four bytes match no supported format.
     #[error(
-        "not a capture: it begins with {0:02x?}, which is neither pcap nor pcapng, plain or in gzip"
+        "not a capture: it begins with {0:02x?}, which is neither pcap nor pcapng, plain or in \
+         gzip"
     )]
     UnknownFormat([u8; 4]),
     /// The system could not read on.
@@ -48,7 +48,7 @@ pub enum CaptureErrorKind {
     Io(#[from] io::Error),
 }
 
-/// The part of a capture that is cut.
+/// The part of a capture that is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// pcap: the header of the file, or the first four bytes of any format.
@@ -75,7 +75,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// How a record is bad.
+/// What is wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// A packet claims more bytes than [`CAPTURED_MAX`].
@@ -106,7 +106,7 @@ pub enum Flaw {
     /// A packet or interface block is longer than any valid one.
     #[error("a packet or interface block of {0} bytes; at most {max} are read", max = BLOCK_MAX)]
     BlockTooLong(u32),
-    /// A section's byte-order mark is neither way round.
+    /// A section's byte-order mark is invalid.
     #[error("a section with the unknown byte-order mark {0:02x?}")]
     ByteOrder([u8; 4]),
     /// A packet names an interface that its section has not described.

@@ -1,22 +1,25 @@
-//! Devices through DPDK, which takes them from the kernel and polls them. In builds with the feature `dpdk`; any other build says
-//! that it has none.
+//! Devices through DPDK, which takes them from the kernel and polls them. Needs the feature `dpdk`;
+//! other builds refuse such devices.
 //!
-//! Frames are handed out where the device put them, and may be changed there; those that are sent to another device of DPDK are
-//! not copied.
+//! Frames are handed out in place and may be changed there; sending them to another DPDK device
+//! needs no copy.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `receiver.rs` | a receive queue as an [`Rx`](crate::Rx), which also watches the link |
 //! | `sender.rs` | a send queue as a [`Tx`](crate::Tx) |
-//! | `open.rs` | DPDK's start, and devices opened by name |
-//! | `settings.rs` | what DPDK needs to know |
+//! | `open.rs` | starts DPDK and opens devices by name |
+//! | `settings.rs` | settings of DPDK |
 //!
-//! * **Offloads** are not asked for: VLAN tags stay or are put back, nothing is merged, checksums are left alone.
-//! * **RSS**: with several ports on an interface, the device spreads flows by a hash that is the same for both directions, and
-//!   [`Frame::rss`](crate::Frame::rss) has it.
-//! * **Times** are those of the moment at which a burst was taken.
-//! * **Waiting**: nothing announces frames. After a while without any, a thread sleeps for short times between its looks.
-//! * **Losses**: frames that found the device's queue full or no buffer, and those too long for a buffer, are counted as dropped.
+//! * **Offloads** are not requested: VLAN tags stay or are put back, nothing is merged, checksums
+//!   are left alone.
+//! * **RSS**: with several ports on an interface, the device spreads flows by a symmetric hash,
+//!   which is in [`Frame::rss`](crate::Frame::rss).
+//! * **Times** are when a burst was taken.
+//! * **Waiting**: there are no wake-ups. After a while without frames, a thread sleeps briefly
+//!   between polls.
+//! * **Losses**: frames that found the queue full or no buffer, or were too long for one, count as
+//!   dropped.
 
 #[cfg(feature = "dpdk")]
 mod open;
@@ -53,7 +56,9 @@ mod absent {
     fn refuse<T>(interface: &str) -> Result<T, OpenError> {
         Err(OpenError::BadSetting {
             interface: interface.to_owned(),
-            setting: "this fenxi was built without DPDK; install the package fenxi-dpdk, or build it with `make dpdk`".to_owned(),
+            setting: "this fenxi was built without DPDK; install the package fenxi-dpdk, or build \
+                      it with `make dpdk`"
+                .to_owned(),
         })
     }
 }

@@ -1,15 +1,15 @@
-//! Settings of DPDK itself.
+//! Settings of DPDK.
 
 use std::time::Duration;
 
-/// What DPDK needs to be told, whatever the interface.
+/// Settings of DPDK, the same for all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DpdkSettings {
     /// Arguments of DPDK's environment (EAL).
     pub args: Vec<String>,
-    /// Packet buffers of each receive queue.
+    /// Packet buffers per receive queue.
     pub mbufs: u32,
-    /// How long a thread sleeps between two looks once no frame has come for a while; zero: it polls without end.
+    /// Sleep between two polls once no frame has come for a while; zero: never sleep.
     pub sleep: Duration,
 }
 

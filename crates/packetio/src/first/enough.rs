@@ -1,4 +1,4 @@
-//! What the program tells the kernel about a flow.
+//! Tells the kernel about flows.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use super::table::Table;
 pub struct Enough(pub(super) Arc<Table>);
 
 impl Enough {
-    /// The flow between these ends, whichever of them began it, has what it needs. The kernel only counts its packets from now
-    /// on, but for those with SYN, FIN or RST, until the flow is silent for long or begins anew.
+    /// The flow between these ends, in either order, needs no more packets. The kernel only counts
+    /// its packets from now on, except those with SYN, FIN or RST, until the flow is silent for
+    /// long or starts anew.
     #[inline]
     pub fn of(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
-        self.0.say_enough(&Key::of(protocol, ends));
+        self.0.set_enough(&Key::new(protocol, ends));
     }
 }

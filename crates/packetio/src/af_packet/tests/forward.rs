@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::reader::{Counts, RingReader};
+use super::super::reader::{RingCounts, RingReader};
 use super::super::transmit::{Transmit, TransmitConfig};
 use super::config;
 use crate::settings::PortSettings;
@@ -16,7 +16,7 @@ fn forward(
     port: &mut RingReader,
     transmit: &mut Transmit,
     stop: &AtomicBool,
-) -> (Counts, TxCounts) {
+) -> (RingCounts, TxCounts) {
     while !stop.load(Ordering::Relaxed) {
         let burst = port.receive(64).unwrap();
         transmit.send(&burst, Selection::All).unwrap();
@@ -49,7 +49,7 @@ fn through(
     middle: &Netns,
     far: &Netns,
     sends_merged: bool,
-) -> [(Counts, TxCounts); 2] {
+) -> [(RingCounts, TxCounts); 2] {
     let open = |name: &str| {
         let (interface, bypasses_qdisc) = (name.to_owned(), true);
         let config = PortSettings {

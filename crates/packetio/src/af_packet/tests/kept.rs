@@ -1,5 +1,5 @@
-//! Rings that outlive the process that reads them: here its end is that of a reader, after which the mapping is gone and only
-//! the socket is left.
+//! Rings that outlive the process that reads them: here its end is that of a reader, after which
+//! the mapping is gone and only the socket is left.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::keeper::Keeper;
 use crate::kept::{AdoptError, Inherited};
 use crate::open::{Backend, adopt, open};
 use crate::port::Opened;
-use crate::rx::Received;
+use crate::rx::{Notice, Received};
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tests::frames::{flows, mark, numbered};
@@ -88,7 +88,8 @@ fn marked(numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
     numbers.map(with).collect()
 }
 
-/// Often, so that it comes round several times, and meets blocks that are being filled, read or given back.
+/// Often, so that it comes round several times, and meets blocks that are being filled, read or
+/// given back.
 #[test]
 fn the_next_process_goes_on_where_the_one_before_has_left() {
     let Some(netns) = Netns::with_pair("the_next_process_goes_on_where_the_one_before_has_left")
@@ -157,7 +158,8 @@ fn after_a_crash_the_last_burst_comes_again() {
     });
 }
 
-/// The kernel stops where it finds the ring full, and goes on from there, wherever it stood when the process ended.
+/// The kernel stops where it finds the ring full, and goes on from there, wherever it stood when
+/// the process ended.
 #[test]
 fn a_ring_that_was_full_goes_on() {
     let Some(netns) = Netns::with_pair("a_ring_that_was_full_goes_on") else {
@@ -268,7 +270,7 @@ fn several_rings_are_adopted_together_and_kept_anew_with_their_interface() {
         }
         let now = names(&settings, 3).unwrap();
         assert_eq!(store.names(), now, "the old ones are forgotten");
-        assert!(ports.iter_mut().all(|port| port.rx.leave()));
+        assert!(ports.iter_mut().all(|port| port.rx.notify(Notice::Leave)));
         drop(ports);
         send(&mut sender("a0", true), flows(false));
         let mut ports = adopt(each, 3, store.pass_on()).unwrap().remove(0);

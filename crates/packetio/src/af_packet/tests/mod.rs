@@ -46,8 +46,8 @@ fn config() -> PortSettings {
     }
 }
 
-/// One of several rings: small, and patient, for a block counts as used once its time is up, however little is in it, and a
-/// busy machine takes its time to send.
+/// One of several rings: small, and patient, for a block counts as used once its time is up,
+/// however little is in it, and a busy machine takes its time to send.
 fn one_of_several() -> PortSettings {
     PortSettings {
         blocks: 32,

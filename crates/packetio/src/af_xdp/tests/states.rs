@@ -260,7 +260,8 @@ fn an_mtu_that_grows_too_large_is_reported_once() {
     });
 }
 
-/// A process that ends by SIGKILL leaves nothing on the interface. The process is this test program, run again.
+/// A process that ends by SIGKILL leaves nothing on the interface. The process is this test
+/// program, run again.
 #[test]
 fn a_killed_process_leaves_the_interface_as_it_was() {
     const ROLE: &str = "PACKETIO_XDP_VICTIM";
