@@ -130,7 +130,7 @@ impl<A: Address> Blocks<A> {
     /// These blocks, and the others behind them.
     pub fn new(mut blocks: Filling<A>, others: Filling<A>) -> Blocks<A> {
         blocks.0.extend(others.0);
-        Blocks(Array::of(blocks.0.into_iter()))
+        Blocks(Array::new(blocks.0.into_iter()))
     }
 
     /// Whether a filter can be kept in a block: protocol 0 is that of "every one" there.

@@ -95,7 +95,7 @@ impl<P: Point> Groups<P> {
             (group.starts[place], group.headers[place], group.more[place]) = (start, header, more);
         }
         Groups {
-            groups: Array::of(groups.into_iter()),
+            groups: Array::new(groups.into_iter()),
             buckets: count as u32,
         }
     }
