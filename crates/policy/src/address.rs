@@ -28,7 +28,8 @@ pub trait Address:
     /// Prefix lengths of one address by which an index may order before it orders by the other.
     const JOINT_BITS: &'static [u8];
 
-    /// Position of a pair of addresses in an index by `outer`, already reduced to a prefix, then `inner`.
+    /// Position of a pair of addresses in an index by `outer`, already reduced to a prefix, then
+    /// `inner`.
     fn joint_point(outer: Self, inner: Self) -> Self::Point;
 
     /// A mask of the first `length` bits.
@@ -118,7 +119,8 @@ impl Address for u32 {
 
 impl Address for u128 {
     const BITS: u8 = 128;
-    // The upper half of both addresses: hosts choose the lower one, so ranges that differ there only count as overlapping. They share a bucket or stay in the remainder.
+    // The upper half of both addresses: hosts choose the lower one, so ranges that differ there
+    // only count as overlapping. They share a bucket or stay in the remainder.
     type Point = u128;
     const JOINT_BITS: &'static [u8] = &[32, 48, 56, 64];
 

@@ -77,7 +77,8 @@ fn space_and(name: &str) -> String {
     }
 }
 
-/// The action of each of `labels`, as in [`by_class`]; later rules override earlier ones part by part.
+/// The action of each of `labels`, as in [`by_class`]; later rules override earlier ones part by
+/// part.
 ///
 /// # Errors
 /// As [`by_class`].
@@ -85,7 +86,9 @@ pub fn actions(rules: &[LabelRule], labels: &[Label]) -> Result<Vec<Action>, NoS
     by_class(rules, labels, |new, old| new.or(old))
 }
 
-/// The request for each of `labels`, which are in the order of the model's classes. If several rules name one label, `over` merges the later and the earlier request. Rules by label override rules by taxonomy.
+/// The request for each of `labels`, which are in the order of the model's classes. If several
+/// rules name one label, `over` merges the later and the earlier request. Rules by label override
+/// rules by taxonomy.
 ///
 /// # Errors
 /// A required rule names neither a label nor a taxonomy.

@@ -1,6 +1,7 @@
 //! Keys, the tuples of flows' first packets, and filters, the boxes of rules.
 //!
-//! IPv4 and IPv6 have separate classifiers, so both types are generic over the address: [`u32`] or [`u128`].
+//! IPv4 and IPv6 have separate classifiers, so both types are generic over the address: [`u32`] or
+//! [`u128`].
 
 use std::net::IpAddr;
 

@@ -17,7 +17,8 @@ pub const DSCP_MASK: u32 = 0xbf;
 const DSCP_VALID: u32 = 0x80;
 
 impl Mark {
-    /// The mark that `tc ... action ctinfo dscp 63 128` copies into packets (tc-ctinfo(8)): the DSCP in the six low bits, and a valid bit.
+    /// The mark that `tc ... action ctinfo dscp 63 128` copies into packets (tc-ctinfo(8)): the
+    /// DSCP in the six low bits, and a valid bit.
     pub fn of_dscp(dscp: Dscp) -> Mark {
         Mark {
             bits: u32::from(dscp.code_point()) | DSCP_VALID,

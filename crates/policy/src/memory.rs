@@ -1,4 +1,5 @@
-//! Large arrays on huge pages. A look-up reads a few random places of an index of some MiB; with pages of 4 KiB each read also costs an access or two to the page tables.
+//! Large arrays on huge pages. A look-up reads a few random places of an index of some MiB; with
+//! pages of 4 KiB each read also costs an access or two to the page tables.
 #![allow(
     unsafe_code,
     reason = "memory aligned to huge pages, and advice to the kernel about it"
@@ -44,7 +45,8 @@ impl<T: Copy> Array<T> {
             handle_alloc_error(layout);
         };
         if layout.align() == HUGE {
-            // SAFETY: advice about our own memory, which changes no contents. If refused, pages are small.
+            // SAFETY: advice about our own memory, which changes no contents. If refused, pages are
+            // small.
             unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
         }
         array.start = start;
@@ -59,7 +61,8 @@ impl<T: Copy> Array<T> {
     }
 }
 
-/// The layout of `len` elements. Large arrays occupy whole pages, so that no other memory shares a huge one.
+/// The layout of `len` elements. Large arrays occupy whole pages, so that no other memory shares a
+/// huge one.
 fn layout<T>(len: usize) -> Layout {
     let plain = Layout::array::<T>(len);
     let large = |plain: Layout| match plain.size() >= LARGE {

@@ -1,4 +1,5 @@
-//! The compiled policy of the data path: finds a flow's rule by tuple and facts, and the rule's decision in terms of the model in use.
+//! The compiled policy of the data path: finds a flow's rule by tuple and facts, and the rule's
+//! decision in terms of the model in use.
 
 use crate::classifier::{Classifier, Description, Hit};
 use crate::prefetch::prefetch;
@@ -271,12 +272,14 @@ impl Policy {
         &self.decisions[self.rows[rule as usize].decision as usize].0
     }
 
-    /// The rule's position in the order of adding, which identifies it for users: numbers are reused. `None`: no rule has the number.
+    /// The rule's position in the order of adding, which identifies it for users: numbers are
+    /// reused. `None`: no rule has the number.
     pub fn order(&self, rule: RuleNumber) -> Option<u32> {
         self.rows.get(rule as usize).map(|row| row.order)
     }
 
-    /// Finds the rule of each flow: the one of least rank whose filter contains the tuple and whose condition holds. Replaces `decisions` by one entry per element of `asks`.
+    /// Finds the rule of each flow: the one of least rank whose filter contains the tuple and whose
+    /// condition holds. Replaces `decisions` by one entry per element of `asks`.
     pub fn decide(&self, asks: &[Ask], decisions: &mut Vec<Option<RuleNumber>>) {
         decisions.clear();
         decisions.resize(asks.len(), None);

@@ -69,7 +69,8 @@ pub struct RuleAction {
     pub task: Task,
     /// The flow's label, assigned without a model.
     pub label: Option<String>,
-    /// Share of the flows that the rule applies to, by a hash of the tuple: 65,536 is all. Other flows go on to the next rule.
+    /// Share of the flows that the rule applies to, by a hash of the tuple: 65,536 is all. Other
+    /// flows go on to the next rule.
     pub sample: Option<u32>,
     /// Sink for copies of the flow's packets.
     pub mirror: Option<String>,

@@ -135,7 +135,8 @@ impl RuleSet {
         filters_of(&self.v6, rule)
     }
 
-    /// A copy without the rules that `is_gone`. The others keep their ranks and are renumbered without gaps.
+    /// A copy without the rules that `is_gone`. The others keep their ranks and are renumbered
+    /// without gaps.
     #[must_use]
     pub fn compacted(&self, is_gone: impl Fn(RuleNumber) -> bool) -> RuleSet {
         let mut numbers = vec![RuleNumber::MAX; self.rules.len()];
@@ -242,7 +243,8 @@ fn renumbered<A: Copy>(
     .collect()
 }
 
-/// Finds the number of a condition or action by its hash: a mark per subscriber makes 100,000 distinct actions.
+/// Finds the number of a condition or action by its hash: a mark per subscriber makes 100,000
+/// distinct actions.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     hasher: RandomState,

@@ -1,8 +1,14 @@
 //! The control side of a policy: adds and deletes rules during look-ups.
 //!
-//! Readers hold a version ([`Arc<Policy>`]) and never wait. A batch of changes makes the next version, which is published to all readers. Once all have released the previous version, the store takes it back and brings it up to date for the next batch; so the cost of a batch depends on its changes, not on the number of rules (two copies of the mutable part, as in left-right concurrency). Both share the trained index.
+//! Readers hold a version ([`Arc<Policy>`]) and never wait. A batch of changes makes the next
+//! version, which is published to all readers. Once all have released the previous version, the
+//! store takes it back and brings it up to date for the next batch; so the cost of a batch depends
+//! on its changes, not on the number of rules (two copies of the mutable part, as in left-right
+//! concurrency). Both share the trained index.
 //!
-//! Added rules go to the remainder's hash tables, deleted ones are marked. Once there are too many, another thread trains a new index ([`Training`]), which replaces the old one; changes made meanwhile are applied to it again.
+//! Added rules go to the remainder's hash tables, deleted ones are marked. Once there are too many,
+//! another thread trains a new index ([`Training`]), which replaces the old one; changes made
+//! meanwhile are applied to it again.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +23,8 @@ const HISTORY: usize = 16;
 const COOL_DOWN_FACTOR: u32 = 2;
 /// Minimum interval between trainings.
 const COOL_DOWN: Duration = Duration::from_millis(100);
-/// Share of rules changed since the last training that starts another (OVS paper, §6: a remainder of 10 %; half may come while the training runs).
+/// Share of rules changed since the last training that starts another (OVS paper, §6: a remainder
+/// of 10 %; half may come while the training runs).
 const CHANGED_MAX: f64 = 0.05;
 /// Minimum changes for a training.
 const CHANGED_MIN: usize = 256;
@@ -257,7 +264,8 @@ impl Store {
         Ok(&self.current)
     }
 
-    /// Takes back a version no longer in use, so that the next batch need not copy the rules. `false` if it is useless: still in use, or with another index.
+    /// Takes back a version no longer in use, so that the next batch need not copy the rules.
+    /// `false` if it is useless: still in use, or with another index.
     pub fn give_back(&mut self, old: Version) -> bool {
         let Version {
             policy,
@@ -343,7 +351,9 @@ impl Store {
         self.not_before = Some(now + COOL_DOWN);
     }
 
-    /// Renumbers the rules without the deleted ones, if most are deleted and no training uses the numbers. `true`: [`Store::version`] is a new one. Trains an index, so call it on a background thread.
+    /// Renumbers the rules without the deleted ones, if most are deleted and no training uses the
+    /// numbers. `true`: [`Store::version`] is a new one. Trains an index, so call it on a
+    /// background thread.
     ///
     /// # Errors
     /// There is no room, which cannot happen as there was before.

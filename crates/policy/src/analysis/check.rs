@@ -62,7 +62,8 @@ pub struct Report {
     pub crossing: Vec<(RuleNumber, RuleNumber)>,
     /// Pairs of partly overlapping filters, of rules with different actions.
     pub crossings: u64,
-    /// Pairs of filters, one inside the other, of rules with different actions: exceptions from a wider rule.
+    /// Pairs of filters, one inside the other, of rules with different actions: exceptions from a
+    /// wider rule.
     pub exceptions: u64,
     /// Filters not checked for all overlaps, to bound the time.
     pub not_overlapped: usize,
@@ -77,7 +78,8 @@ struct Boxes {
     cause: Option<Cause>,
 }
 
-/// Finds rules that never win, and overlaps; lists at most `listed` of each. A rule counts as covered if each of its boxes lies in *one* earlier box; covers by several boxes are not found.
+/// Finds rules that never win, and overlaps; lists at most `listed` of each. A rule counts as
+/// covered if each of its boxes lies in *one* earlier box; covers by several boxes are not found.
 pub fn check(rules: &RuleSet, listed: usize) -> Report {
     let mut report = Report::default();
     let mut boxes = vec![Boxes::default(); rules.rules.len()];

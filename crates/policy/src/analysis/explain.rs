@@ -63,7 +63,8 @@ impl Explanation {
     }
 }
 
-/// Finds the rule of a flow with this label and these facts. `facts.class` and `facts.sample` are not used, so no model is needed.
+/// Finds the rule of a flow with this label and these facts. `facts.class` and `facts.sample` are
+/// not used, so no model is needed.
 pub fn explain(
     rules: &RuleSet,
     tuple: &Tuple,

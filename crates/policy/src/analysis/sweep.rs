@@ -1,6 +1,9 @@
 //! Finds filters with overlapping addresses without comparing all pairs.
 //!
-//! Filters are sorted by source, then destination. Prefixes are nested or disjoint, so in this order the sources that contain the current one form a stack. The filters of one source are a *group*, in which the destinations that contain a given one are found by binary search, once per length in the group.
+//! Filters are sorted by source, then destination. Prefixes are nested or disjoint, so in this
+//! order the sources that contain the current one form a stack. The filters of one source are a
+//! *group*, in which the destinations that contain a given one are found by binary search, once per
+//! length in the group.
 
 use super::equal::Covers;
 use super::{Cause, takes_all_of};
@@ -73,7 +76,8 @@ impl<A: Address> Sweep<A> {
         }
     }
 
-    /// For each filter without a cover, finds an earlier rule that takes all flows of its condition and has a box around it. Returns the number of filters not compared with all.
+    /// For each filter without a cover, finds an earlier rule that takes all flows of its condition
+    /// and has a box around it. Returns the number of filters not compared with all.
     pub fn cover(&self, rules: &RuleSet, covers: &mut Covers) -> usize {
         let mut not_compared = 0;
         let mut steps = Steps::new();
@@ -110,7 +114,8 @@ impl<A: Address> Sweep<A> {
         not_compared
     }
 
-    /// Reports each pair of filters with overlapping addresses once, except those with a cover. Returns the number of filters not compared with all.
+    /// Reports each pair of filters with overlapping addresses once, except those with a cover.
+    /// Returns the number of filters not compared with all.
     pub fn overlaps(
         &self,
         covers: &Covers,
@@ -193,7 +198,8 @@ impl<A: Address> Sweep<A> {
         }
     }
 
-    /// Visits the filters of a group whose destination contains that of `filter`; filters of one destination by rank, until `visit` returns true. `false`: steps ran out.
+    /// Visits the filters of a group whose destination contains that of `filter`; filters of one
+    /// destination by rank, until `visit` returns true. `false`: steps ran out.
     fn around(
         &self,
         group: &Group,
@@ -235,7 +241,8 @@ impl<A: Address> Sweep<A> {
         true
     }
 
-    /// Visits the filters of a group whose destination lies in that of `filter` and is longer. `false`: steps ran out.
+    /// Visits the filters of a group whose destination lies in that of `filter` and is longer.
+    /// `false`: steps ran out.
     fn inside(
         &self,
         group: &Group,

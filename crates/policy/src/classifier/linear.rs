@@ -16,7 +16,8 @@ impl<A: Address> Linear<A> {
         Linear { filters }
     }
 
-    /// The rule of least rank with a filter that contains the key; conditional rules only if it `accepts` them.
+    /// The rule of least rank with a filter that contains the key; conditional rules only if it
+    /// `accepts` them.
     pub fn find(
         &self,
         key: &Key<A>,

@@ -25,7 +25,8 @@ use best::Best;
 use learned::Find;
 use vectors::with_vectors;
 
-/// Minimum filters to train a model; with fewer, hash tables alone are faster (`fenxi-lab bench policy`).
+/// Minimum filters to train a model; with fewer, hash tables alone are faster
+/// (`fenxi-lab bench policy`).
 const LEARNED_FROM: usize = 1024;
 
 /// Filters of one family, for look-ups. Clones share the trained part.
@@ -92,7 +93,8 @@ impl<A: Address> Classifier<A> {
         self.remainder.insert(filter)
     }
 
-    /// For each of `keys`, the rule of least rank with a filter that contains the key, among the hits that `counts` accepts. `found` must be as long as `keys`.
+    /// For each of `keys`, the rule of least rank with a filter that contains the key, among the
+    /// hits that `counts` accepts. `found` must be as long as `keys`.
     pub fn find(
         &self,
         keys: &[Key<A>],

@@ -1,4 +1,5 @@
-//! The two hot spots of look-ups as vector instructions, chosen at run time by the processor's features.
+//! The two hot spots of look-ups as vector instructions, chosen at run time by the processor's
+//! features.
 #![allow(unsafe_code, reason = "instructions that not every processor has")]
 
 use super::learned::block::{Boxes, LANES};
@@ -13,7 +14,8 @@ pub trait Vectors {
     fn matches(boxes: &Boxes<u32>, key: &Key<u32>) -> u8;
 }
 
-/// Code compiled for each instruction set. `call` and all that it calls must be `#[inline(always)]`.
+/// Code compiled for each instruction set. `call` and all that it calls must be
+/// `#[inline(always)]`.
 pub(super) trait WithVectors {
     fn call<V: Vectors>(self);
 }
@@ -62,7 +64,8 @@ mod avx2 {
 
     use super::{Boxes, Key, LANES, Vectors, WithVectors};
 
-    /// AVX2. This type appears in [`call`] only, so its functions run only where the processor has the instructions.
+    /// AVX2. This type appears in [`call`] only, so its functions run only where the processor has
+    /// the instructions.
     struct Avx2;
 
     #[target_feature(enable = "avx2,popcnt")]
@@ -117,7 +120,8 @@ mod avx2 {
                 .map(|it| unsafe { _mm256_loadu_si256(it.as_ptr().cast()) });
         let byte = _mm256_set1_epi32(0xff);
         let zero = _mm256_setzero_si256();
-        // Equal prefixes leave nothing after a shift by the open bits; a shift by 32 leaves nothing at all.
+        // Equal prefixes leave nothing after a shift by the open bits; a shift by 32 leaves nothing
+        // at all.
         let off = |address: u32, prefix, open| {
             let difference = _mm256_xor_si256(_mm256_set1_epi32(address as i32), prefix);
             _mm256_srlv_epi32(difference, _mm256_and_si256(open, byte))
@@ -126,7 +130,8 @@ mod avx2 {
             off(key.source, source, rest),
             off(key.destination, destination, _mm256_srli_epi32::<8>(rest)),
         );
-        // As 16-bit lanes: first port in the lower half, last in the upper. max(first, port) = port means at least the first, min(last, port) = port at most the last.
+        // As 16-bit lanes: first port in the lower half, last in the upper. max(first, port) = port
+        // means at least the first, min(last, port) = port at most the last.
         let outside = |ports, port: u16| {
             let port = _mm256_set1_epi16(port as i16);
             let inside = _mm256_blend_epi16::<0b1010_1010>(
