@@ -1,4 +1,4 @@
-//! What can be wrong with a file of rules. Each error is one line with the place and the cure.
+//! Errors in rule files. Each is one line with the place and how to fix it.
 
 use std::io;
 
@@ -12,9 +12,9 @@ pub enum ReadError {
     /// A file cannot be opened.
     #[error("{what}: cannot be opened: {error}")]
     Open {
-        /// The file, behind the place that includes it.
+        /// The file, after the place that includes it.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
     /// Reading failed.
@@ -22,10 +22,10 @@ pub enum ReadError {
     Read {
         /// The file.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
-    /// What it says is wrong.
+    /// The content is wrong.
     #[error("{place}: {problem}")]
     Wrong {
         /// File and line.
@@ -35,26 +35,26 @@ pub enum ReadError {
     },
 }
 
-/// What is wrong with a line.
+/// Errors in a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The syntax of TOML.
+    /// TOML syntax.
     #[error("not TOML: {0}")]
     NotToml(String),
-    /// Bytes that are no text.
+    /// Invalid UTF-8.
     #[error("not UTF-8; save the file as UTF-8")]
     NotUtf8,
-    /// A key that does not exist.
+    /// An unknown key.
     #[error("unknown {what} {key}{near}")]
     UnknownKey {
         /// `key`, `column`, `table`.
         what: &'static str,
         /// As written.
         key: String,
-        /// What was meant, or what there is.
+        /// A suggestion, or the known ones.
         near: String,
     },
-    /// A value of the wrong kind.
+    /// An invalid value.
     #[error("{key}: found {found}, expected {expected}")]
     Value {
         /// Its key.
@@ -64,25 +64,25 @@ pub enum Problem {
         /// What the key takes.
         expected: String,
     },
-    /// An address has bits beyond the length of its prefix.
+    /// An address has bits beyond its prefix length.
     #[error("{key}: {prefix} has bits set beyond its length; write {cure}")]
     HostBits {
         /// Its key.
         key: &'static str,
         /// As written.
         prefix: String,
-        /// The prefix that it lies in.
+        /// Suggested prefixes.
         cure: String,
     },
-    /// A list of several values for a key that takes one.
+    /// Several values for a key that takes one.
     #[error("{key}: a list of {count} values, expected one value; write a rule for each")]
     OneValue {
         /// The key.
         key: &'static str,
-        /// Values that there are.
+        /// Number of values.
         count: usize,
     },
-    /// A list without a value.
+    /// An empty list.
     #[error("{key}: an empty list matches nothing; leave the key out for every one")]
     EmptyList {
         /// The key.
@@ -96,73 +96,80 @@ pub enum Problem {
         /// The key, with an example.
         key: &'static str,
     },
-    /// A set that no file has.
+    /// An unknown set.
     #[error("{key}: there is no set \"{name}\"{near}")]
     NoSuchSet {
-        /// The key that names it.
+        /// The key that refers to it.
         key: &'static str,
         /// As written, without `@`.
         name: String,
-        /// What was meant, or the cure.
+        /// A suggestion.
         near: String,
     },
-    /// A name stands twice.
+    /// A name is used twice.
     #[error("{what} \"{name}\" is already at {first}; give it another name")]
     Taken {
         /// `a rule named`, `a set named`.
         what: &'static str,
         /// The name.
         name: String,
-        /// Where it stands first.
+        /// Place of its first use.
         first: String,
     },
-    /// An interface that is not there.
+    /// An unknown interface.
     #[error("in_port: there is no interface \"{name}\"; there are {known}")]
     NoSuchInterface {
         /// As written.
         name: String,
-        /// Those that there are.
+        /// The known interfaces.
         known: String,
     },
-    /// More interfaces than filters can number.
+    /// Too many interfaces for their numbers.
     #[error(
-        "in_port: rules name more than {} interfaces; leave in_port out where addresses say the same",
+        "in_port: rules name more than {} interfaces; leave in_port out where addresses say the \
+         same",
         u8::MAX
     )]
     TooManyInterfaces,
-    /// Source and destination have no family in common.
+    /// Source and destination share no address family.
     #[error(
-        "source is {source_family}, destination is {destination_family}: no packet has both; write prefixes of one family"
+        "source is {source_family}, destination is {destination_family}: no packet has both; write \
+         prefixes of one family"
     )]
     Families {
         /// `IPv4` or `IPv6`.
         source_family: &'static str,
-        /// The other.
+        /// `IPv4` or `IPv6`.
         destination_family: &'static str,
     },
-    /// A rule would have too many filters.
+    /// The rule has too many filters.
     #[error(
-        "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use fewer ports, or several rules"
+        "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use fewer \
+         ports, or several rules"
     )]
     TooManyCombinations(usize),
-    /// There would be too many filters.
+    /// Too many filters in all.
     #[error("more than {FILTERS_MAX} filters in all; use prefixes that cover several")]
     TooManyFilters,
-    /// There are too many rules.
+    /// Too many rules.
     #[error("more than {RULES_MAX} rules; use prefixes that cover several of them")]
     TooManyRules,
     /// A set has too many prefixes.
     #[error("set \"{0}\" has more than {SET_MAX} prefixes; split it into several sets")]
     SetTooLarge(String),
-    /// A line has no end.
+    /// A line is too long.
     #[error("a line longer than {LINE_MAX} bytes; split the rule into several")]
     LineTooLong,
     /// A TOML file is too large.
-    #[error("larger than {} MiB, which TOML files may not be; write so many rules as CSV and include them", TOML_MAX >> 20)]
-    TomlTooLarge,
-    /// A row of CSV has another number of cells than the header.
     #[error(
-        "{found} cells, but the header has {expected} columns; leave cells empty, but keep their commas"
+        "larger than {} MiB, which TOML files may not be; write so many rules as CSV and include them",
+        TOML_MAX >> 20
+    )]
+    TomlTooLarge,
+    /// A CSV row does not match the header.
+    #[error(
+        "{found} cells, but the header has {expected} columns; leave cells empty, but keep their \
+         commas"
     )]
     Cells {
         /// Cells of the row.
@@ -170,32 +177,34 @@ pub enum Problem {
         /// Columns of the header.
         expected: usize,
     },
-    /// A column stands twice.
+    /// A column is in the header twice.
     #[error("column {0} is in the header twice; remove one")]
     ColumnTwice(&'static str),
     /// A CSV file has no header.
     #[error("no header; the first line names the columns, such as: source,destination_port,dscp")]
     NoHeader,
-    /// A quote has no end.
+    /// A quote is not closed.
     #[error("a quoted cell does not end on its line; close it with \"")]
     OpenQuote,
-    /// A quote has something behind it.
+    /// Text follows a quoted cell.
     #[error("text behind a quoted cell; double the quotes inside: \"a \"\"b\"\"\"")]
     AfterQuote,
     /// Not a filter of ClassBench.
     #[error(
-        "not a ClassBench filter ({0}), expected: @10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF"
+        "not a ClassBench filter ({0}), expected: @10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 \
+         0x11/0xFF"
     )]
     NotClassBench(String),
-    /// A format that cannot be told.
+    /// The format cannot be detected.
     #[error(
-        "the format cannot be told; name the file .toml or .csv, or say format = \"toml\", \"csv\" or \"classbench\""
+        "the format cannot be told; name the file .toml or .csv, or say format = \"toml\", \"csv\" \
+         or \"classbench\""
     )]
     UnknownFormat,
-    /// An included file is no regular file.
+    /// An included path is not a regular file.
     #[error("include: {0} is not a regular file")]
     NotAFile(String),
-    /// The file of rules is no regular file.
+    /// The path is not a regular file.
     #[error("not a regular file; copy the rules into one")]
     NotRegular,
     /// A file includes itself.
@@ -204,12 +213,12 @@ pub enum Problem {
     /// A file is included twice.
     #[error("include: {0} is included twice; remove one include")]
     Twice(String),
-    /// Includes go too deep.
+    /// Includes are nested too deeply.
     #[error(
         "include: more than {DEPTH_MAX} files inside each other; include the files from one place"
     )]
     TooDeep,
-    /// There are too many files.
+    /// Too many files.
     #[error("include: more than {FILES_MAX} files; write the rules into fewer files")]
     TooManyFiles,
 }
@@ -223,7 +232,7 @@ impl Problem {
         }
     }
 
-    /// A value that is not what its key takes.
+    /// An invalid value.
     pub(crate) fn value(key: &'static str, found: &str, expected: impl Into<String>) -> Problem {
         Problem::Value {
             key,
@@ -233,7 +242,7 @@ impl Problem {
     }
 }
 
-/// Text as a message shows it: quoted, escaped, cut.
+/// Text for a message: quoted, escaped, truncated.
 pub fn shown(text: &str) -> String {
     const MOST: usize = 60;
     let start: String = text.chars().take(MOST).collect();

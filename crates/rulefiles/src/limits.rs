@@ -1,14 +1,14 @@
-//! Bounds on what rule files may hold, so that a wrong file costs no more than its own size.
+//! Limits of rule files, so that a bad file costs no more than its own size.
 
-/// Filters of a rule, at most.
+/// Maximum filters per rule.
 pub const RULE_FILTERS_MAX: usize = 1 << 20;
-/// Bytes of a line, at most.
+/// Maximum bytes per line.
 pub const LINE_MAX: usize = 1 << 20;
-/// Files inside each other, at most.
+/// Maximum nesting of includes.
 pub const DEPTH_MAX: usize = 8;
-/// Files of a set of rules, at most.
+/// Maximum files per rule set.
 pub const FILES_MAX: usize = 1024;
-/// Prefixes of a set, at most.
+/// Maximum prefixes per set.
 pub const SET_MAX: usize = 1 << 20;
-/// Bytes of a TOML file, at most. The parser holds the whole file.
+/// Maximum bytes of a TOML file, which the parser holds as a whole.
 pub const TOML_MAX: u64 = 64 << 20;

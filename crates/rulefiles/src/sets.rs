@@ -1,4 +1,4 @@
-//! Sets of addresses. They have one name space for all files of a set of rules.
+//! Sets of addresses, in one name space for all files of a rule set.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -9,7 +9,7 @@ use crate::lines::{LineError, Lines};
 use crate::nearest::suggest;
 use crate::values::{self, Prefix};
 
-/// The sets that were read so far.
+/// The sets read so far.
 #[derive(Debug, Default)]
 pub struct Sets {
     by_name: HashMap<String, Set>,
@@ -59,7 +59,7 @@ impl Sets {
     }
 }
 
-/// The prefixes of a file that has one on each line, with anything behind `#`.
+/// Reads a file with a prefix per line; `#` starts a comment.
 pub fn read_prefixes<R: Read>(name: &str, lines: &mut Lines<R>) -> Result<Vec<Prefix>, LineError> {
     let mut prefixes = Vec::new();
     while let Some(line) = lines.next()? {
