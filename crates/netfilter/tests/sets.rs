@@ -1,4 +1,5 @@
-//! Elements of real sets of nftables: they appear, rules act on them, they go. Needs root and nft; skipped by name without.
+//! Elements of real sets of nftables: they appear, rules act on them, they go. Needs root and nft;
+//! skipped by name without.
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
 
 mod common;
