@@ -159,7 +159,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 0..200)
 }
 
-/// What the ring should be: a queue of everything not released, its first part published, the first part of that seen.
+/// What the ring should be: a queue of everything not released, its first part published, the first
+/// part of that seen.
 #[derive(Default)]
 struct Oracle {
     queue: VecDeque<u64>,
