@@ -7,7 +7,7 @@
 //! 2. otherwise the answer of the last depth, however sure it is;
 //! 3. otherwise, when the flow ends, the answer of the greatest depth that has one.
 //!
-//! A flow labelled by its port with the first packet has one more label word, before those of its
+//! A flow labelled by its port with the first packet has one more label word, before its
 //! depths. Its label is
 //!
 //! 1. the answer of the least depth that contradicts the port: another class, as sure as the depth

@@ -203,7 +203,8 @@ mod tests {
         sum.list("", &mut |name, number| {
             names.push(format!("{name}={number}"))
         });
-        let expected = "inner.packets=2 inner.is_off=1 by_class.0=4 by_class.1=6 most=4 busy_ns=10 pair.0=12 pair.1=14";
+        let expected = "inner.packets=2 inner.is_off=1 by_class.0=4 by_class.1=6 most=4 busy_ns=10 \
+            pair.0=12 pair.1=14";
         assert_eq!(names.join(" "), expected);
         sum.by_class.push(9);
         sum.copy_from(&outer());

@@ -135,7 +135,7 @@ impl Features {
         Self::WORDS[(self.0 & Features::ALL.0) as usize] as usize
     }
 
-    /// 16-bit words of an element before those of `feature`, in or out of the set.
+    /// 16-bit words of an element before `feature`'s, in or out of the set.
     #[inline]
     #[must_use]
     pub const fn words_before(self, feature: Feature) -> usize {

@@ -394,7 +394,13 @@ mod tests {
         })]
 
         #[test]
-        fn what_is_decided_is_read(generation in 0..GENERATIONS_MAX, class in 0..4096u16, confidence: u16, source in 0..4usize, model in 0..256u16) {
+        fn what_is_decided_is_read(
+            generation in 0..GENERATIONS_MAX,
+            class in 0..4096u16,
+            confidence: u16,
+            source in 0..4usize,
+            model in 0..256u16,
+        ) {
             let source = [Source::Model, Source::Cache, Source::Port, Source::Rule][source];
             let label = Label::Class { class, confidence, source, model };
             let word = pending(generation);

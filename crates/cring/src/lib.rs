@@ -14,16 +14,16 @@
 //!
 //! # Who may call what
 //!
-//! | what | thread |
-//! |---|---|
-//! | [`Producer`] | the flow manager that owns it |
-//! | [`Consumer`] | the analytics manager that owns it |
-//! | [`LabelWord::begin`], [`pend`](LabelWord::pend), [`retire`](LabelWord::retire) | the flow manager that owns the entry |
-//! | [`LabelWord::decide`] | the analytics manager with the entry's [`FlowRef`]; the owner after `pend`, if the ring was full and the series is shed |
-//! | [`LabelWord::read`], [`label`](LabelWord::label) | any |
+//! * All of [`Producer`]: the flow manager that owns it.
+//! * All of [`Consumer`]: the analytics manager that owns it.
+//! * [`LabelWord::begin`], [`pend`](LabelWord::pend), [`replace`](LabelWord::replace),
+//!   [`retire`](LabelWord::retire): the flow manager that owns the entry.
+//! * [`LabelWord::decide`]: the analytics manager with the entry's [`FlowRef`]; the owner after
+//!   `pend`, if the ring was full and the series is shed.
+//! * [`LabelWord::read`], [`label`](LabelWord::label): any thread.
 //!
 //! The ends of a ring can move to another thread but not be cloned, and changing calls take
-//! `&mut self`, so the compiler enforces the first two rows. The owner's rows are up to the
+//! `&mut self`, so the compiler enforces the first two. The owner's calls are up to the
 //! callers: breaking them mixes up labels, but is not undefined behaviour.
 //!
 //! # Promises

@@ -158,7 +158,7 @@ impl<T> Producer<T> {
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.publish();
-        // Release, after the tail: whoever sees the ring closed sees every slot.
+        // Release, after the tail: a consumer that sees the ring closed sees every slot.
         self.shared.closed.store(true, Ordering::Release);
     }
 }

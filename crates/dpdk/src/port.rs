@@ -171,7 +171,8 @@ impl Port {
         let (queues, driver) = (self.queues, &self.driver);
         if queues > 1 && rss_types(info) == 0 {
             return refused(format!(
-                "{queues} flow workers need a device that spreads flows over queues by a hash (RSS), \
+                "{queues} flow workers need a device that spreads flows over queues by a hash \
+                 (RSS), \
                  which {driver} does not; use one flow worker (pipeline.layout)"
             ));
         }

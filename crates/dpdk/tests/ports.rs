@@ -1,5 +1,5 @@
-//! Ports over DPDK's software devices. DPDK starts once per process, so each test runs in a process
-//! of its own.
+//! Ports over DPDK's software devices. DPDK starts once per process, so each test has its own
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -2,7 +2,7 @@
 //!
 //! A batch needs at most two sends: first each tuple as the flow has it, then those not found,
 //! reversed. Before writing, it queries the connections' bits in the same way and leaves
-//! connections that have some: whoever set them, or fenxi before a restart, saw the connection's
+//! connections that have some: their writer, or fenxi before a restart, saw the connection's
 //! beginning or decides otherwise on purpose. Between query and write, less than a millisecond,
 //! only a rule could set bits.
 //!

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Paths of the file: nft's, and that of iptables and conntrack.
+/// Paths of the file: nft's, and the one of iptables and conntrack.
 pub const PLACES: [&str; 2] = ["/etc/connlabel.conf", "/etc/xtables/connlabel.conf"];
 
 /// Labels per connection.

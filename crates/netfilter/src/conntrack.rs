@@ -12,7 +12,7 @@
 //! mark, labels and number are read (`ctnetlink_fill_info`; a mark of 0 may be omitted), or with an
 //! error.
 //!
-//! Numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
+//! Numbers are from `linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::net::IpAddr;
 
@@ -68,14 +68,14 @@ impl Tuple {
 /// New bits of a connection, and the bits to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Of the mark.
+    /// A change of the mark.
     Mark {
         /// The new bits.
         bits: u32,
         /// The bits to change.
         mask: u32,
     },
-    /// Of the labels: label n is bit n.
+    /// A change of the labels: label n is bit n.
     Labels {
         /// The new bits.
         bits: u128,
@@ -290,7 +290,8 @@ mod tests {
     fn an_update_of_ipv4_is_these_bytes() {
         #[rustfmt::skip]
         let expected = [
-            88, 0, 0, 0,  0, 1,  5, 0,  7, 0, 0, 0,  0, 0, 0, 0, // length, type, flags, sequence, port
+            // length, type, flags, sequence, port
+            88, 0, 0, 0,  0, 1,  5, 0,  7, 0, 0, 0,  0, 0, 0, 0,
             2, 0, 0, 0,                                          // AF_INET
             52, 0, 1, 0x80,                                      // CTA_TUPLE_ORIG
             20, 0, 1, 0x80,                                      // CTA_TUPLE_IP

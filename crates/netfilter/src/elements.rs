@@ -138,7 +138,7 @@ struct Elements {
 }
 
 impl Elements {
-    /// Adds elements with these keys; `None`: of the other family.
+    /// Adds elements with these keys; `None`: a key of the other family.
     fn write(&mut self, keys: &[Option<Vec<u8>>]) -> Vec<Fate> {
         // Write each key once: the first of equal updates writes it, the others count as refreshed.
         let mut different: Vec<&Vec<u8>> = keys.iter().flatten().collect();

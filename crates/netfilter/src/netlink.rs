@@ -1,7 +1,7 @@
 //! Builds and reads netlink messages: headers and attributes.
 //!
 //! Headers are in native byte order, attributes of netfilter in network order by default. Numbers
-//! are those of `linux/netlink.h` and `linux/netfilter/nfnetlink.h`.
+//! are from `linux/netlink.h` and `linux/netfilter/nfnetlink.h`.
 
 /// `NLM_F_REQUEST`.
 pub(crate) const REQUEST: u16 = 0x1;

@@ -1,6 +1,6 @@
 //! Builds messages of nf_tables about sets and their elements.
 //!
-//! Numbers are those of `linux/netfilter/nf_tables.h`. Changes are sent as a transaction, between a
+//! Numbers are from `linux/netfilter/nf_tables.h`. Changes are sent as a transaction, between a
 //! begin and an end (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): the kernel answers per
 //! element, and if one fails, none is written.
 
@@ -366,7 +366,8 @@ mod tests {
         }
         assert_eq!(
             fit(set(0x10, 7 << 6 | 13, 8)).unwrap_err(),
-            "has type ipv4_addr . inet_service, and its key in the configuration gives ipv4_addr, or ipv6_addr"
+            "has type ipv4_addr . inet_service, and its key in the configuration gives \
+             ipv4_addr, or ipv6_addr"
         );
         assert!(fit(set(0x10, 19, 4)).unwrap_err().contains("type 19"));
     }

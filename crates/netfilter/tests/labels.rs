@@ -158,7 +158,7 @@ fn a_label_changes_no_bit_of_another_writer_and_rules_match_it() {
         counter.contains("packets 1"),
         "no longer label 3: {counter}"
     );
-    // Of a connection that is over, neither tuple is found.
+    // Neither tuple of a deleted connection is found.
     lab.run("host", "conntrack -D -p udp");
     first.set(tuple, 3);
     assert_eq!(settled(&first).not_found, 1);

@@ -55,7 +55,8 @@ pub enum OpenError {
     },
     /// The frames' memory exceeds the limit of locked memory.
     #[error(
-        "{interface}: {bytes} bytes for frames are more than may be locked in memory; ask for fewer \
+        "{interface}: {bytes} bytes for frames are more than may be locked in memory; ask for \
+         fewer \
              frames, raise the limit (LimitMEMLOCK=infinity, ulimit -l), or grant CAP_IPC_LOCK"
     )]
     LockedMemory {
@@ -85,7 +86,8 @@ pub enum OpenError {
     },
     /// The kernel refuses memory for the ring.
     #[error(
-        "{interface}: no memory for a ring of {blocks} blocks of {block_bytes} bytes; ask for fewer \
+        "{interface}: no memory for a ring of {blocks} blocks of {block_bytes} bytes; ask for \
+         fewer \
          or smaller ones"
     )]
     NoMemory {

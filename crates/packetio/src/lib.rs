@@ -9,7 +9,7 @@
 //! | [`kept`] | receive rings that outlive the process |
 //! | [`first`] | the kernel hands out the first packets of each flow and counts the others |
 //! | [`interface`] | properties of an interface, for any backend |
-//! | [`capture`] | [`CaptureReader`] over one capture (pcap, pcapng, gzip), [`Sequence`] over several |
+//! | [`capture`] | [`CaptureReader`] over a capture file, [`Sequence`] over several |
 //! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of batches |
 //! | [`memory`] | [`MemoryTrace`], frames held in memory |
 //! | [`sharded`] | ports of one interface that pass frames on, so that a flow has one worker |

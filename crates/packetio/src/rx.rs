@@ -36,7 +36,7 @@ pub trait Rx: Send {
     /// it only for a snapshot.
     fn counts(&mut self) -> RxCounts;
 
-    /// Whether frames carry the current time rather than that of a recording.
+    /// Whether frames carry the current time rather than a recorded one.
     fn is_live(&self) -> bool {
         false
     }

@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(bytes.len(), 28 + 2 * 44 + 5 * (32 + 4));
     }
 
-    /// An output with room for so many bytes.
+    /// An output with limited room, bytes.
     struct Disk(usize);
 
     impl Write for Disk {

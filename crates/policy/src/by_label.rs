@@ -203,11 +203,13 @@ mod tests {
         let error = actions(&[rule("SSH", dscp(1), true)], &labels).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "c.toml:3: tag.dscp: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
+            "c.toml:3: tag.dscp: the model has no label \"SSH\", and no taxonomy of that name; it \
+             has TLS (web), DNS"
         );
         assert_eq!(
             error.of_model("m").to_string(),
-            "c.toml:3: tag.dscp: the model m has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
+            "c.toml:3: tag.dscp: the model m has no label \"SSH\", and no taxonomy of that name; \
+             it has TLS (web), DNS"
         );
     }
 

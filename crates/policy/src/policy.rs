@@ -159,7 +159,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Extends the tables to those of `rules`, which only grow.
+    /// Extends the tables to the size of `rules`', which only grow.
     fn add_rows(&mut self, rules: &RuleSet, names: &Names<'_>) -> Result<(), UnknownName> {
         let place_of = |is_it: &dyn Fn(&Rule) -> bool| {
             let rule = rules.rules.iter().find(|rule| is_it(rule));

@@ -339,7 +339,7 @@ mod tests {
         let second = push(&mut rules, 2);
         rules.truncate(before);
         assert_eq!((rules.rules.len(), rules.actions.len()), (1, 1));
-        assert_eq!(rules.conditions.len(), 2, "that of no rule, and one");
+        assert_eq!(rules.conditions.len(), 2, "the empty one, and one more");
         assert_eq!(push(&mut rules, 2), (1, Rank::new(0, 1)));
         assert_eq!(rules.action(1), &marked(2));
         rules.set_action(1, marked(1));

@@ -110,7 +110,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// These parts, completed by those of `other`.
+    /// These parts, completed by `other`.
     pub fn or(self, other: &Parts) -> Parts {
         Parts {
             priority: self.priority.or(other.priority),
@@ -223,7 +223,7 @@ impl Draft {
     }
 }
 
-/// Prefixes, including those of sets, deduplicated.
+/// Prefixes, also from sets, deduplicated.
 fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix>, Problem> {
     let mut found = Vec::with_capacity(texts.len());
     for text in texts {

@@ -144,7 +144,8 @@ pub enum Problem {
     },
     /// The rule has too many filters.
     #[error(
-        "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use fewer \
+        "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use \
+         fewer \
          ports, or several rules"
     )]
     TooManyCombinations(usize),
@@ -162,7 +163,8 @@ pub enum Problem {
     LineTooLong,
     /// A TOML file is too large.
     #[error(
-        "larger than {} MiB, which TOML files may not be; write so many rules as CSV and include them",
+        "larger than {} MiB, which TOML files may not be; write so many rules as CSV and include \
+         them",
         TOML_MAX >> 20
     )]
     TomlTooLarge,

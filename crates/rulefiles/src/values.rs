@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(prefix("::1"), Ok(Prefix::V6(1, 128)));
         assert_eq!(
             prefix("10.1.2.3/8").unwrap_err().to_string(),
-            "source: 10.1.2.3/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, or 10.1.2.3 for the one address"
+            "source: 10.1.2.3/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, \
+             or 10.1.2.3 for the one address"
         );
         for wrong in [
             "",

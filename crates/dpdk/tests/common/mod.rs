@@ -1,4 +1,4 @@
-//! For tests with DPDK, also those of other crates: a process for each test, since DPDK starts once
+//! For tests with DPDK, also in other crates: a process for each test, since DPDK starts once
 //! per process, and captures.
 
 #![allow(

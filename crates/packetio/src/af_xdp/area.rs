@@ -88,7 +88,7 @@ impl Region {
         self.area.start.as_ptr() as usize + self.offset
     }
 
-    /// All bytes. Only those of frames that the kernel does not own may be touched.
+    /// All bytes. The caller may only touch frames that the kernel does not own.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: regions lie within their area, which outlives them, and do not overlap, so `self`
         // is the only way to these bytes in this program. The kernel writes to frames it owns,

@@ -16,7 +16,7 @@
 //! | `open.rs`, `check.rs` | memory and queues by port; checks before |
 //! | `program.rs`, `../../bpf/xdp.c` | the XDP program, and how it is attached |
 //! | `socket.rs` | a socket of one queue |
-//! | `receiver/` | a port's queues as an [`Rx`](crate::Rx) that survives the loss of its interface |
+//! | `receiver/` | a port's queues as an [`Rx`](crate::Rx) that outlives its interface |
 //! | `sender.rs` | an interface as a [`Tx`] |
 //! | `shared.rs` | state shared by an interface's ports, and by a port's two sides |
 //! | `loans.rs` | ownership of frames |
@@ -33,7 +33,7 @@
 //! * **Checksums** that a local sender left to its card look wrong, and stay so: XDP is not told.
 //!   They occur on veth only, unless this machine sends through the interface by other means.
 //! * **Merged packets** do not fit a frame; interfaces that merge before XDP are refused.
-//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. A frame's time is that of the receive
+//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. A frame's time is when the receive
 //!   call.
 //! * **Losses**: frames without room count as dropped. What a card drops for lack of buffers it
 //!   counts itself.

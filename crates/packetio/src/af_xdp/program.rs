@@ -292,7 +292,8 @@ mod tests {
 
     #[test]
     fn of_what_the_verifier_says_the_last_lines_are_told() {
-        let log = "0: (61) r2 = *(u32 *)(r1 +16)\n1: (18) r1\nR1 invalid mem access 'scalar'\nprocessed 3 insns\n\n";
+        let log = "0: (61) r2 = *(u32 *)(r1 +16)\n1: (18) r1\nR1 invalid mem access \
+            'scalar'\nprocessed 3 insns\n\n";
         let told = last_lines(log).unwrap();
         assert!(told.ends_with("| R1 invalid mem access 'scalar'"), "{told}");
         assert_eq!(last_lines("processed 0 insns"), None);

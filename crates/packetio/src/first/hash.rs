@@ -2,7 +2,7 @@
 
 use super::layout::Key;
 
-/// Secret: whoever knows it can send colliding packets.
+/// Secret: knowing it allows sending colliding packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secrets([u64; Secrets::COUNT]);
 
@@ -80,7 +80,7 @@ mod tests {
         })
     }
 
-    /// Of these flows, those that find no place in their set.
+    /// How many of these flows find no place in their set.
     fn forgotten(secrets: Secrets, flows: impl Iterator<Item = Key>) -> usize {
         let mut sets = vec![0; SETS];
         flows.for_each(|key| sets[secrets.hash(&key) as usize % SETS] += 1);

@@ -198,7 +198,7 @@ impl<A: Address> Sweep<A> {
         }
     }
 
-    /// Visits the filters of a group whose destination contains that of `filter`; filters of one
+    /// Visits the filters of a group whose destination contains `filter`'s; filters of one
     /// destination by rank, until `visit` returns true. `false`: steps ran out.
     fn around(
         &self,
@@ -241,7 +241,7 @@ impl<A: Address> Sweep<A> {
         true
     }
 
-    /// Visits the filters of a group whose destination lies in that of `filter` and is longer.
+    /// Visits the filters of a group whose destination lies in `filter`'s and is longer.
     /// `false`: steps ran out.
     fn inside(
         &self,

@@ -1,5 +1,5 @@
-//! Rings that outlive the process that reads them: here its end is that of a reader, after which
-//! the mapping is gone and only the socket is left.
+//! Rings that outlive the process that reads them: here the end of a reader, which leaves only
+//! the socket without its mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -68,7 +68,7 @@ fn kept(settings: PortSettings) -> (Arc<Store>, PortSettings) {
     (store, PortSettings { keeper, ..settings })
 }
 
-/// Takes at least so many frames, in bursts of 7; the number of each.
+/// Takes at least `least` frames, in bursts of 7; returns their numbers.
 fn take(port: &mut RingReader, least: usize) -> Vec<u32> {
     let mut taken = Vec::new();
     while taken.len() < least {
@@ -131,7 +131,7 @@ fn the_next_process_goes_on_where_the_one_before_has_left() {
     });
 }
 
-/// Of the burst that was being processed, and of none before it.
+/// Only the burst that was being processed comes again.
 #[test]
 fn after_a_crash_the_last_burst_comes_again() {
     let Some(netns) = Netns::with_pair("after_a_crash_the_last_burst_comes_again") else {

@@ -71,7 +71,7 @@ fn send_by(tx: &mut dyn Tx, frames: Vec<Vec<u8>>) {
     }
 }
 
-/// Receives until there are so many frames, and then for a moment more; the bytes of all.
+/// Receives `count` frames and whatever comes in a moment more; returns their bytes.
 fn take(rx: &mut dyn Rx, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, began, mut idle) = (Vec::new(), Instant::now(), 0);
     while frames.len() < count || idle < 20 {
@@ -232,13 +232,17 @@ fn several_queues_are_spread_over_ports() {
         return skip("several_queues_are_spread_over_ports", "ethtool");
     }
     netns.run(
-        "ip link add a0 numtxqueues 4 numrxqueues 4 type veth peer name b0 numtxqueues 4 numrxqueues 4 && \
-         ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up && ip link set b0 up",
+        "ip link add a0 numtxqueues 4 numrxqueues 4 type veth peer name b0 numtxqueues 4 \
+         numrxqueues 4 && \
+         ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up && ip link set b0 \
+         up",
     );
     plain(&netns, &["a0", "b0"]);
     netns.inside(|| {
         for rings in [1, 3, 4] {
-            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings).unwrap().remove(0);
+            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings)
+                .unwrap()
+                .remove(0);
             assert_eq!(ports.len(), usize::from(rings));
             // Packet sockets send on the queue of the CPU, or of the flow.
             send("a0", flows(false));
@@ -266,7 +270,8 @@ fn several_queues_are_spread_over_ports() {
                 );
                 let event = ports[0].rx.link_event();
                 assert!(
-                    matches!(&event, Some(LinkEvent::Warning(line)) if line.contains("two directions")),
+                    matches!(&event, Some(LinkEvent::Warning(line)) if line.contains("two \
+                        directions")),
                     "{event:?}"
                 );
                 assert_eq!(ports[1].rx.link_event(), None);
@@ -275,7 +280,8 @@ fn several_queues_are_spread_over_ports() {
         let error = open(Backend::AfXdp, &[settings("b0")], 5).err().unwrap();
         assert_eq!(
             error.to_string(),
-            "b0: it has 4 receive queues for 5 flow managers; `ethtool -L b0 combined 5` (or rx 5), or use fewer flow managers"
+            "b0: it has 4 receive queues for 5 flow managers; `ethtool -L b0 combined 5` (or rx \
+             5), or use fewer flow managers"
         );
     });
 }
@@ -291,7 +297,8 @@ fn frames_to_this_machine_reach_it() {
     let addresses = |at: u8, name: &str| {
         format!(
             "{speak}; ip link set {name} up; ip addr add 10.7.0.{at}/24 dev {name}; \
-             echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip addr add fd07::{at}/64 dev {name} nodad"
+             echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip addr add fd07::{at}/64 dev \
+             {name} nodad"
         )
     };
     netns.run(&addresses(2, "b0"));

@@ -197,7 +197,7 @@ fn who_has_enough_gets_no_more() {
             assert_eq!(bench.up_of([udp(a, b, 1), udp(b, a, 1), other]), 1);
             assert_eq!(bench.packets_counted(&udp(a, b, 1)), [1, 1]);
         }
-        // Of a flow that is not there nothing is kept.
+        // Nothing is kept of a flow without an entry.
         let unknown = udp(v4(8, 1), v4(9, 1), 1);
         enough.of(UDP, [unknown.from, unknown.to]);
         assert_eq!(bench.up_of([unknown; 2]), 2);
@@ -273,8 +273,8 @@ fn a_flow_that_was_silent_for_long_begins_anew() {
     });
 }
 
-/// A flow that was silent for long has ended for whoever counts, and its next packet begins another
-/// one, which must not have the counts of the first.
+/// A flow that was silent for long has ended for the counting side, and its next packet begins
+/// another one, which must not have the counts of the first.
 #[test]
 fn counts_from_before_a_long_silence_do_not_come_behind_it() {
     let Some(netns) = namespace("counts_from_before_a_long_silence_do_not_come_behind_it") else {

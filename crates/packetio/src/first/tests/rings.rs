@@ -131,8 +131,7 @@ fn flows_that_differ_in_top_bits_only_are_not_forgotten() {
     });
 }
 
-/// Whoever adds counts up must see that they began anew, however many places were given up in
-/// between.
+/// The reader must see that counts restarted, however many entries were freed in between.
 #[test]
 fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
     let test = "a_flow_that_lost_its_place_has_another_generation_when_it_is_back";
@@ -160,7 +159,7 @@ fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
         (1..=4).for_each(|port| begin(&mut bench, port));
         bench.drain();
         let before = bench.told[&flow(&packet(1))];
-        // Its place is taken, and that of another flow is free again.
+        // Its entry is taken, and another flow's is free again.
         forget(&mut bench, 4);
         begin(&mut bench, 5);
         begin(&mut bench, 6);

@@ -139,7 +139,7 @@ impl<A: Address> Iset<A> {
         let windows = &mut search.windows[..search.count];
         let longest = windows.iter().map(|window| window.count).max();
         let mut longest = longest.unwrap_or(0);
-        // Halve long windows, those of all keys in step.
+        // Halve long windows, all keys in step.
         while longest > COMPARED {
             for (point, window) in points.iter().zip(&mut *windows) {
                 *window = self.groups.halved(*window, *point);
