@@ -172,8 +172,7 @@ impl Port {
         if queues > 1 && rss_types(info) == 0 {
             return refused(format!(
                 "{queues} flow workers need a device that spreads flows over queues by a hash \
-                 (RSS), \
-                 which {driver} does not; use one flow worker (pipeline.layout)"
+                 (RSS), which {driver} does not; use one flow worker (pipeline.layout)"
             ));
         }
         if queues > info.max_rx_queues {

@@ -34,23 +34,12 @@ pub struct Members {
 
 /// Why a set cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum Unfit {
-    /// The set does not exist.
     #[error("there is no set {set}; add it: {cure}")]
-    Missing {
-        /// The set.
-        set: SetName,
-        /// The command that adds it.
-        cure: String,
-    },
-    /// The set has another type or flags.
+    Missing { set: SetName, cure: String },
     #[error("the set {set} {why}")]
-    Other {
-        /// The set.
-        set: SetName,
-        /// What is wrong and how to declare it.
-        why: String,
-    },
+    Other { set: SetName, why: String },
 }
 
 /// Opens a socket in the calling thread's network namespace, and finds the set's key.

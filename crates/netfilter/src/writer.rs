@@ -24,34 +24,20 @@ const POLL_EVERY: Duration = Duration::from_micros(500);
 
 /// Why nothing can be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum StartError {
-    /// The capability is missing.
     #[error("{what} needs CAP_NET_ADMIN")]
-    Capability {
-        /// As in "marking connections".
-        what: &'static str,
-    },
-    /// The kernel lacks support.
+    Capability { what: &'static str },
     #[error("this kernel takes no {what} over netlink ({error}); load the module {module}")]
     Kernel {
-        /// As in "connection marks".
         what: &'static str,
-        /// The kernel's error.
         error: io::Error,
-        /// The module to load.
         module: &'static str,
     },
-    /// The user's settings do not fit; the text says what and how to fix it.
     #[error("{0}")]
     Unfit(String),
-    /// The thread cannot be started.
     #[error("cannot start the thread {name}: {error}")]
-    Thread {
-        /// Its name.
-        name: String,
-        /// The error.
-        error: io::Error,
-    },
+    Thread { name: String, error: io::Error },
 }
 
 /// A label on its way to the kernel.

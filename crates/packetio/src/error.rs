@@ -6,158 +6,74 @@ use std::io;
 
 /// Why a port could not be opened. Each message is one line and names the interface or file.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum OpenError {
-    /// There is no such interface.
     #[error("{interface}: no such interface; there are: {}", .known.join(", "))]
     NoSuchInterface {
-        /// The name as given.
         interface: String,
-        /// The existing interfaces.
         known: Vec<String>,
     },
-    /// The process lacks a capability.
     #[error("{interface}: permission denied; {what} need {capability}")]
     MissingCapability {
-        /// The name as given.
         interface: String,
-        /// What is denied.
         what: &'static str,
-        /// The capability, or several.
         capability: &'static str,
     },
-    /// Something else uses what the port needs.
     #[error("{interface}: {what}; {cure}")]
     InUse {
-        /// The name as given.
         interface: String,
-        /// What is in use.
         what: String,
-        /// How to find and end the other user.
         cure: String,
     },
-    /// The interface or its driver does not support what the port needs.
     #[error("{interface}: {why}; {cure}")]
     Unsuitable {
-        /// The name as given.
         interface: String,
-        /// What is unsuitable.
         why: String,
-        /// How to fix it.
         cure: String,
     },
-    /// The kernel rejects the XDP program.
     #[error("{interface}: the kernel refuses the program that hands over frames: {log}")]
-    ProgramRefused {
-        /// The name as given.
-        interface: String,
-        /// The last lines of the kernel's log, joined to one.
-        log: String,
-    },
-    /// The frames' memory exceeds the limit of locked memory.
+    ProgramRefused { interface: String, log: String },
     #[error(
         "{interface}: {bytes} bytes for frames are more than may be locked in memory; ask for \
-         fewer \
-             frames, raise the limit (LimitMEMLOCK=infinity, ulimit -l), or grant CAP_IPC_LOCK"
+         fewer frames, raise the limit (LimitMEMLOCK=infinity, ulimit -l), or grant CAP_IPC_LOCK"
     )]
-    LockedMemory {
-        /// The name as given.
-        interface: String,
-        /// Bytes asked for.
-        bytes: u64,
-    },
-    /// The interface's link type is not supported.
+    LockedMemory { interface: String, bytes: u64 },
     #[error(
         "{interface}: frames of hardware type {hardware} (ARPHRD) are not read; Ethernet, loopback \
          and IP are"
     )]
-    UnsupportedLink {
-        /// The name as given.
-        interface: String,
-        /// The `ARPHRD_` number.
-        hardware: u16,
-    },
-    /// A setting is out of bounds.
+    UnsupportedLink { interface: String, hardware: u16 },
     #[error("{interface}: {setting}")]
-    BadSetting {
-        /// The name as given.
-        interface: String,
-        /// The setting, its value and its range.
-        setting: String,
-    },
-    /// The kernel refuses memory for the ring.
+    BadSetting { interface: String, setting: String },
     #[error(
         "{interface}: no memory for a ring of {blocks} blocks of {block_bytes} bytes; ask for \
-         fewer \
-         or smaller ones"
+         fewer or smaller ones"
     )]
     NoMemory {
-        /// The name as given.
         interface: String,
-        /// Blocks asked for.
         blocks: u32,
-        /// Bytes of each.
         block_bytes: u32,
     },
-    /// The kernel cannot hand out only the first packets of flows.
     #[error("{interface}: the kernel cannot send up the first packets only: {why}")]
-    FirstPackets {
-        /// The name as given.
-        interface: String,
-        /// The reason, and the cure where there is one.
-        why: String,
-    },
-    /// The system refuses a step for another reason.
+    FirstPackets { interface: String, why: String },
     #[error("{interface}: {step}: {source}")]
     System {
-        /// The name as given.
         interface: String,
-        /// The step that failed.
         step: &'static str,
-        /// The system's error.
         source: io::Error,
     },
-    /// The process lacks another permission.
     #[error("{interface}: {why}")]
-    NotAllowed {
-        /// The name as given.
-        interface: String,
-        /// What is refused, and how to fix it.
-        why: String,
-    },
-    /// The interface is not available.
+    NotAllowed { interface: String, why: String },
     #[error("{interface}: {why}")]
-    Unavailable {
-        /// The name as given.
-        interface: String,
-        /// Why, and how to fix it.
-        why: String,
-    },
-    /// There is no such file.
+    Unavailable { interface: String, why: String },
     #[error("{file}: no such file")]
-    NotFound {
-        /// The path as given.
-        file: String,
-    },
-    /// The path is a directory.
+    NotFound { file: String },
     #[error("{file}: is a directory; name a capture file in it")]
-    Directory {
-        /// The path as given.
-        file: String,
-    },
-    /// The file is not readable.
+    Directory { file: String },
     #[error("{file}: permission denied; the file is not readable by this user")]
-    Permission {
-        /// The path as given.
-        file: String,
-    },
-    /// Another system error.
+    Permission { file: String },
     #[error("{file}: cannot be opened: {source}")]
-    Io {
-        /// The path as given.
-        file: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { file: String, source: io::Error },
 }
 
 impl OpenError {

@@ -24,26 +24,16 @@ pub struct Inherited {
 
 /// Why kept rings cannot be used. Each message is one line and names the interface.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum AdoptError {
-    /// No ring was kept with these settings.
     #[error("{interface}: no ring was kept that is {wanted}")]
-    Missing {
-        /// The name as given.
-        interface: String,
-        /// Its description.
-        wanted: String,
-    },
-    /// The socket does not match its name.
+    Missing { interface: String, wanted: String },
     #[error("{interface}: ring {number} was kept, but {why}")]
     Foreign {
-        /// The name as given.
         interface: String,
-        /// Number of the ring.
         number: usize,
-        /// What is wrong.
         why: &'static str,
     },
-    /// The port cannot be opened over the ring.
     #[error(transparent)]
     Open(#[from] OpenError),
 }

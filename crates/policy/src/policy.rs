@@ -78,11 +78,10 @@ pub struct UnknownName {
 
 /// Why a policy cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum PolicyError {
-    /// A rule names something that does not exist.
     #[error(transparent)]
     Name(#[from] UnknownName),
-    /// There are too many filters.
     #[error(transparent)]
     Full(#[from] crate::classifier::TableFull),
 }

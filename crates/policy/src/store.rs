@@ -97,14 +97,12 @@ struct Spare {
 
 /// Why a change was refused.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum StoreError {
-    /// The rule names something that does not exist, or there is no room.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// There is no such rule.
     #[error("there is no rule {0}; `fenxi ctl policy show` lists them")]
     NoSuchRule(RuleNumber),
-    /// No batch can be undone.
     #[error(
         "there is nothing to undo: the last {HISTORY} batches of changes can be undone, each once"
     )]

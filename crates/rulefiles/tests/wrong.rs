@@ -52,8 +52,7 @@ const TOML: &[(&str, &str)] = &[
     (
         "[[rule]]\nsource = [\"10.0.0.1/8\"]\n",
         "r.toml:2: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 for the \
-         prefix, or 10.0.0.1 for the one \
-         address",
+         prefix, or 10.0.0.1 for the one address",
     ),
     (
         "[[rule]]\ndestination = \"example.org\"\n",
@@ -86,8 +85,7 @@ const TOML: &[(&str, &str)] = &[
     (
         "[[rule]]\nsource_port = \"5010-5000\"\n",
         "r.toml:2: source_port: found \"5010-5000\", expected a port from 0 to 65535, or the first \
-         and the last as in \
-         \"5000-5010\"",
+         and the last as in \"5000-5010\"",
     ),
     (
         "[[rule]]\ndestination_port = 65536\n",
@@ -110,8 +108,7 @@ const TOML: &[(&str, &str)] = &[
     (
         "[[rule]]\nover = { bytes = 10 }\n",
         "r.toml:2: over.bytes: found \"10\", expected a number with its unit (TiB, TB, GiB, GB, \
-         MiB, MB, KiB, kB, B), such as \
-         \"10 MiB\"",
+         MiB, MB, KiB, kB, B), such as \"10 MiB\"",
     ),
     (
         "[[rule]]\nover = { age = \"30 sec\" }\n",
@@ -129,14 +126,12 @@ const TOML: &[(&str, &str)] = &[
     (
         "[[rule]]\ndscp = \"ef\"\n",
         "r.toml:2: dscp: found \"ef\", expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, \
-         DF) or an integer from 0 to \
-         63; did you mean EF?",
+         DF) or an integer from 0 to 63; did you mean EF?",
     ),
     (
         "[[rule]]\nmark = \"0x100/0xff\"\n",
         "r.toml:2: mark: found \"0x100/0xff\", expected bits and mask as in \"0x10/0xff\", where \
-         bits are not 0 and lie in the \
-         mask",
+         bits are not 0 and lie in the mask",
     ),
     (
         "[[rule]]\nsample = 1.5\n",

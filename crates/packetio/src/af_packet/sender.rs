@@ -114,8 +114,8 @@ impl Sender {
             && !partner.shared.is_loss_known.swap(true, Ordering::Relaxed);
         is_news.then(|| {
             let line = "merged packets that cannot be split again, as those of tunnels, are not \
-                        sent on; keep both interfaces from merging: \
-                        ethtool -K INTERFACE gro off lro off";
+                        sent on; keep both interfaces from merging: ethtool -K INTERFACE gro off \
+                        lro off";
             LinkEvent::Warning(line.to_owned())
         })
     }

@@ -165,8 +165,7 @@ pub(super) fn warnings(
     if settings.sends && sys::driver(interface.query.as_fd(), name).is_ok_and(|it| it == "veth") {
         warnings.push(format!(
             "{name}: a veth passes on checksums and VLAN tags that its peer left to a card, and \
-             XDP \
-             cannot complete them; on its peer: ethtool -K PEER tx off txvlan off"
+             XDP cannot complete them; on its peer: ethtool -K PEER tx off txvlan off"
         ));
     }
     let hash = interface::Queues::query(name).ok().and_then(|it| it.hash);

@@ -27,23 +27,19 @@ pub struct CaptureError {
 
 /// The kinds of errors of a capture.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum CaptureErrorKind {
-    /// The file has no bytes.
     #[error("the file is empty")]
     Empty,
-    /// The file ends too early.
     #[error("truncated: the file ends inside {0}")]
     Truncated(Part),
-    /// A record is inconsistent or invalid; what follows cannot be trusted.
     #[error("bad record: {0}")]
     BadRecord(Flaw),
-    /// The first four bytes match no supported format.
     #[error(
         "not a capture: it begins with {0:02x?}, which is neither pcap nor pcapng, plain or in \
          gzip"
     )]
     UnknownFormat([u8; 4]),
-    /// The system could not read on.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
 }
@@ -77,49 +73,26 @@ impl fmt::Display for Part {
 
 /// What is wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum Flaw {
-    /// A packet claims more bytes than [`CAPTURED_MAX`].
     #[error("a packet claims {0} captured bytes, more than {CAPTURED_MAX}")]
     CapturedTooLarge(u32),
-    /// A packet claims more bytes than its block has.
     #[error("a packet claims {0} captured bytes, more than its block holds")]
     CapturedBeyondBlock(u32),
-    /// A block's length is below 12 or no multiple of 4.
     #[error("a block length of {0}, below 12 or no multiple of 4")]
     BlockLength(u32),
-    /// A block's two lengths differ.
     #[error("a block begins with the length {first} and ends with {last}")]
-    BlockTrailer {
-        /// The length in front.
-        first: u32,
-        /// The length at the end.
-        last: u32,
-    },
-    /// A block is too short for its kind.
+    BlockTrailer { first: u32, last: u32 },
     #[error("a block of kind {kind} with {bytes} bytes inside is too short for its kind")]
-    BlockTooShort {
-        /// Block type.
-        kind: u32,
-        /// Bytes between the lengths.
-        bytes: usize,
-    },
-    /// A packet or interface block is longer than any valid one.
+    BlockTooShort { kind: u32, bytes: usize },
     #[error("a packet or interface block of {0} bytes; at most {max} are read", max = BLOCK_MAX)]
     BlockTooLong(u32),
-    /// A section's byte-order mark is invalid.
     #[error("a section with the unknown byte-order mark {0:02x?}")]
     ByteOrder([u8; 4]),
-    /// A packet names an interface that its section has not described.
     #[error(
         "a packet of interface {index}, counted from 0, where its section has described {known}"
     )]
-    UnknownInterface {
-        /// The interface named.
-        index: u32,
-        /// Interfaces described so far.
-        known: usize,
-    },
-    /// A section describes more interfaces than any valid one.
+    UnknownInterface { index: u32, known: usize },
     #[error("a section with more than {max} interfaces", max = INTERFACES_MAX)]
     TooManyInterfaces,
 }

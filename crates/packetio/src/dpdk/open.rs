@@ -121,9 +121,9 @@ fn no_device(eal: &Eal, interface: &str) -> OpenError {
 fn no_pages(interface: &str) -> OpenError {
     OpenError::Unavailable {
         interface: interface.to_owned(),
-        why: "DPDK needs huge pages, and this system has none; reserve some \
-              (`sysctl vm.nr_hugepages=512`), or, to try it out, set \
-              dpdk.args = [\"--no-huge\", \"-m\", \"512\"]"
+        why: "DPDK needs huge pages, and this system has none; reserve some (`sysctl \
+              vm.nr_hugepages=512`), or, to try it out, set dpdk.args = [\"--no-huge\", \"-m\", \
+              \"512\"]"
             .to_owned(),
     }
 }

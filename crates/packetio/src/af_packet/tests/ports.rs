@@ -175,8 +175,7 @@ fn an_interface_with_another_name_is_reported_with_the_cure() {
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
-            into io.interfaces and \
-                    restart";
+            into io.interfaces and restart";
         assert_eq!(events, [LinkEvent::Down(line.to_owned())]);
         run_until(&mut ports, |port| port.rx.is_lost());
     });

@@ -233,9 +233,8 @@ fn several_queues_are_spread_over_ports() {
     }
     netns.run(
         "ip link add a0 numtxqueues 4 numrxqueues 4 type veth peer name b0 numtxqueues 4 \
-         numrxqueues 4 && \
-         ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up && ip link set b0 \
-         up",
+         numrxqueues 4 && ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up \
+         && ip link set b0 up",
     );
     plain(&netns, &["a0", "b0"]);
     netns.inside(|| {
@@ -296,9 +295,9 @@ fn frames_to_this_machine_reach_it() {
     let speak = "echo 0 > /proc/sys/net/ipv6/conf/all/disable_ipv6";
     let addresses = |at: u8, name: &str| {
         format!(
-            "{speak}; ip link set {name} up; ip addr add 10.7.0.{at}/24 dev {name}; \
-             echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip addr add fd07::{at}/64 dev \
-             {name} nodad"
+            "{speak}; ip link set {name} up; ip addr add 10.7.0.{at}/24 dev {name}; echo 0 > \
+             /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip addr add fd07::{at}/64 dev {name} \
+             nodad"
         )
     };
     netns.run(&addresses(2, "b0"));

@@ -33,8 +33,7 @@ fn an_interface_that_another_program_has_is_refused() {
         assert_eq!(
             error.to_string(),
             "b0: another XDP program is attached; `ip link show dev b0` shows it; end the program \
-             that has it, or \
-             `ip link set dev b0 xdp off`"
+             that has it, or `ip link set dev b0 xdp off`"
         );
         // The other one's mode does not matter.
         let mut generic = settings("b0");

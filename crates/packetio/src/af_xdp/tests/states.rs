@@ -201,8 +201,7 @@ fn an_interface_with_another_name_serves_until_it_goes_down() {
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
-            into io.interfaces and \
-                    restart";
+            into io.interfaces and restart";
         assert!(
             events.contains(&LinkEvent::Warning(line.to_owned())),
             "{events:?}"
@@ -254,9 +253,8 @@ fn an_mtu_that_grows_too_large_is_reported_once() {
         netns.run("ip link set b0 mtu 9000");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let line = "b0: its MTU is 9000, and a frame of 2048 bytes has room for 1770; `ip link set \
-            dev b0 mtu 3818` with \
-                    xdp.frame_bytes = 4096, or set io.backend = \"af_packet\"; longer frames are \
-                    dropped";
+            dev b0 mtu 3818` with xdp.frame_bytes = 4096, or set io.backend = \"af_packet\"; \
+            longer frames are dropped";
         assert_eq!(events, [LinkEvent::Warning(line.to_owned())]);
         std::thread::sleep(Duration::from_millis(250));
         for _ in 0..10 {

@@ -222,8 +222,7 @@ fn an_interface_with_another_name_is_reported_with_the_cure() {
         let mut bench = Bench::with(&of("b0", Direction::Both), 1);
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
-            into io.interfaces and \
-                    restart";
+            into io.interfaces and restart";
         assert_eq!(
             events(&mut bench, |_| true),
             [LinkEvent::Down(line.to_owned())]
