@@ -30,6 +30,7 @@ pub mod batch;
 pub mod burst;
 pub mod capture;
 mod dpdk;
+mod ebpf;
 pub mod error;
 pub mod faults;
 pub mod first;

@@ -13,6 +13,7 @@ use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode as Attach};
 use aya::{Ebpf, EbpfLoader};
 
+use crate::ebpf::{errno, load_error, system_error};
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
 use crate::settings::{XdpMode, XdpSettings};
@@ -26,8 +27,6 @@ const SOCKETS: &str = "sockets";
 const HOSTS: &str = "hosts";
 /// Size of the map of hosts.
 pub(super) const HOSTS_MAX: usize = 64;
-/// Lines from the end of the verifier's log that an error shows.
-const LOG_LINES: usize = 3;
 
 /// Where the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +98,7 @@ impl Program {
         };
         let tried = self.try_attach(interface.index, first);
         let (link, attached) = match (tried, mode) {
-            (Err(error), XdpMode::Auto) if number(&error) == Some(libc::EOPNOTSUPP) => (
+            (Err(error), XdpMode::Auto) if errno(&error) == Some(libc::EOPNOTSUPP) => (
                 self.try_attach(interface.index, Attach::Skb),
                 Attached::Generic,
             ),
@@ -123,7 +122,7 @@ impl Program {
     ) -> Result<(), OpenError> {
         let refused = system(interface, "the socket cannot be given to the XDP program");
         let set = self.sockets.set(queue, socket, 0);
-        set.map_err(|error| refused(root(&error)))
+        set.map_err(|error| refused(system_error(&error)))
     }
 
     fn try_attach(&mut self, index: u32, mode: Attach) -> Result<FdLink, ProgramError> {
@@ -166,64 +165,20 @@ fn key(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The number of the system's error behind an error, if there is one.
-fn number(error: &(dyn Error + 'static)) -> Option<i32> {
-    root(error).raw_os_error()
-}
-
-/// The system's error behind an error; else its text.
-fn root(error: &(dyn Error + 'static)) -> io::Error {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        let number = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::raw_os_error);
-        if let Some(number) = number {
-            return io::Error::from_raw_os_error(number);
-        }
-        next = error.source();
-    }
-    io::Error::other(error.to_string())
-}
-
 /// The error of loading the maps or the program.
 fn refused(interface: &str, error: &(dyn Error + 'static)) -> OpenError {
     let interface = interface.to_owned();
-    match number(error) {
-        Some(libc::EPERM | libc::EACCES) if log_of(error).is_none() => {
-            OpenError::MissingCapability {
-                interface,
-                what: "XDP programs",
-                capability: "CAP_BPF and CAP_NET_ADMIN",
-            }
-        }
-        _ => OpenError::ProgramRefused {
+    match (errno(error), load_error(error).and_then(|(_, log)| log)) {
+        (Some(libc::EPERM | libc::EACCES), None) => OpenError::MissingCapability {
             interface,
-            log: log_of(error).unwrap_or_else(|| root(error).to_string()),
+            what: "XDP programs",
+            capability: "CAP_BPF and CAP_NET_ADMIN",
+        },
+        (_, log) => OpenError::ProgramRefused {
+            interface,
+            log: log.unwrap_or_else(|| system_error(error).to_string()),
         },
     }
-}
-
-/// The last lines that the kernel's verifier says, in one.
-fn log_of(error: &(dyn Error + 'static)) -> Option<String> {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(ProgramError::LoadError { verifier_log, .. }) = error.downcast_ref() {
-            return last_lines(&verifier_log.to_string());
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// `None` if there is none. The counts at the end say nothing of the reason.
-fn last_lines(log: &str) -> Option<String> {
-    let lines = log.lines().map(str::trim);
-    let lines: Vec<&str> = lines
-        .filter(|line| !line.is_empty() && !line.starts_with("processed "))
-        .collect();
-    let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
-    (!last.is_empty()).then(|| last.join(" | "))
 }
 
 fn missing(interface: &str) -> OpenError {
@@ -242,7 +197,7 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
         why,
         cure,
     };
-    match number(error) {
+    match errno(error) {
         Some(libc::EBUSY | libc::EEXIST) => OpenError::InUse {
             what: "another XDP program is attached".to_owned(),
             cure: format!(
@@ -275,7 +230,7 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
             what: "XDP programs",
             capability: "CAP_BPF and CAP_NET_ADMIN",
         },
-        _ => system(&name, "the XDP program cannot be attached")(root(error)),
+        _ => system(&name, "the XDP program cannot be attached")(system_error(error)),
     }
 }
 
@@ -288,15 +243,6 @@ mod tests {
         let v4 = key("10.0.0.1".parse().unwrap());
         assert_eq!(v4[10..], [0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!(key("fd00::7".parse().unwrap())[15], 7);
-    }
-
-    #[test]
-    fn of_what_the_verifier_says_the_last_lines_are_told() {
-        let log = "0: (61) r2 = *(u32 *)(r1 +16)\n1: (18) r1\nR1 invalid mem access \
-            'scalar'\nprocessed 3 insns\n\n";
-        let told = last_lines(log).unwrap();
-        assert!(told.ends_with("| R1 invalid mem access 'scalar'"), "{told}");
-        assert_eq!(last_lines("processed 0 insns"), None);
     }
 
     #[test]
@@ -345,7 +291,7 @@ mod tests {
         match EbpfLoader::new().btf(None).load(&object) {
             Ok(loaded) => assert_eq!(names(&loaded), [HOSTS, SOCKETS]),
             // The object was read; maps need rights.
-            Err(error) => assert_eq!(number(&error), Some(libc::EPERM), "{error}"),
+            Err(error) => assert_eq!(errno(&error), Some(libc::EPERM), "{error}"),
         }
     }
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use aya::maps::{ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
+use aya::{Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
 use super::hash::Secrets;
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
+use crate::ebpf::{errno, load_error};
 use crate::error::OpenError;
 use crate::interface::{ETHERNET, Interface};
 use crate::settings::{Direction, FirstPackets, PortSettings};
@@ -22,8 +23,6 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/first.o");
 /// Minimum and maximum size of a ring: powers of two.
 const RING_BYTES_MIN: u64 = 1 << 16;
 const RING_BYTES_MAX: u64 = 1 << 30;
-/// Lines from the end of the verifier's log that an error shows.
-const LOG_LINES: usize = 4;
 
 #[expect(unsafe_code, reason = "a promise about a type")]
 mod pod {
@@ -219,17 +218,10 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
         }
         cause = source.source();
     }
-    if let Some(ProgramError::LoadError {
-        io_error,
-        verifier_log,
-    }) = load_error(error)
-    {
-        let log = verifier_log.to_string();
-        let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join(" | ");
-        why = match last.is_empty() {
-            true => format!("the program is refused: {io_error}"),
-            false => format!("the verifier refuses the program: {last}"),
+    if let Some((io_error, log)) = load_error(error) {
+        why = match log {
+            None => format!("the program is refused: {io_error}"),
+            Some(log) => format!("the verifier refuses the program: {log}"),
         };
     }
     let cure = match errno(error) {
@@ -245,27 +237,4 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
         interface: interface.name.clone(),
         why,
     }
-}
-
-fn load_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ProgramError> {
-    let program =
-        error
-            .downcast_ref::<ProgramError>()
-            .or_else(|| match error.downcast_ref::<EbpfError>() {
-                Some(EbpfError::ProgramError(program)) => Some(program),
-                _ => None,
-            });
-    program.filter(|it| matches!(it, ProgramError::LoadError { .. }))
-}
-
-/// The system's error number in an error or its causes.
-fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            return io.raw_os_error();
-        }
-        next = error.source();
-    }
-    None
 }
