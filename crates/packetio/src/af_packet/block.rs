@@ -7,6 +7,7 @@
 //! `ring.rs`).
 
 use super::checksum;
+use super::counts::RingCounts;
 use super::vlan;
 use crate::burst::Gso;
 
@@ -69,29 +70,6 @@ impl Reading {
     }
 }
 
-/// Counts of what was found and changed while reading frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub outgoing: u64,
-    pub tags_restored: u64,
-    pub partial_checksums: u64,
-    pub merged: u64,
-    pub unknown: u64,
-    /// Bytes of the longest unknown frame.
-    pub longest_unknown: u32,
-    pub damaged_blocks: u64,
-}
-
-impl Seen {
-    fn count_merged(&mut self, raw: &Raw) {
-        self.merged += 1;
-        if raw.gso == Gso::UNKNOWN {
-            self.unknown += 1;
-            self.longest_unknown = self.longest_unknown.max(raw.wire);
-        }
-    }
-}
-
 /// One frame in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Raw {
@@ -142,20 +120,25 @@ impl Walk {
 
     /// The next frame of `block` to hand out.
     #[inline]
-    pub fn next(&mut self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Option<Raw> {
+    pub fn next(
+        &mut self,
+        block: &mut [u8],
+        how: &Reading,
+        counts: &mut RingCounts,
+    ) -> Option<Raw> {
         while self.left > 0 {
             let Some(header) = Header::read(block, self.at) else {
-                seen.damaged_blocks += 1;
+                counts.damaged_blocks += 1;
                 self.left = 0;
                 return None;
             };
             self.left -= 1;
             self.at = header.next;
             if how.skips_outgoing && header.kind == OUTGOING {
-                seen.outgoing += 1;
+                counts.outgoing += 1;
                 continue;
             }
-            return Some(header.frame(block, how, seen));
+            return Some(header.frame(block, how, counts));
         }
         None
     }
@@ -205,7 +188,7 @@ impl Header {
 
     /// The frame as it was on the wire, as far as it can be restored.
     #[inline]
-    fn frame(&self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Raw {
+    fn frame(&self, block: &mut [u8], how: &Reading, counts: &mut RingCounts) -> Raw {
         let (mut raw, mut status) = (self.raw, self.status);
         let offload = self.offload(block).filter(|_| how.has_offload);
         let split = offload.filter(|offload| offload[KIND] != 0);
@@ -219,10 +202,10 @@ impl Header {
             if raw.wire > IP_MAX.saturating_add(LINK_HEADER) {
                 raw.gso = Gso::UNKNOWN;
             }
-            seen.count_merged(&raw);
+            counts.add_merged(raw.wire, raw.gso);
         }
         if self.status & CHECKSUM_NOT_READY != 0 {
-            seen.partial_checksums += 1;
+            counts.partial_checksums += 1;
             // A long frame without segments may be due to an MTU raised since it was last read.
             if let Some(offload) = offload.filter(|_| split.is_none() && how.completes_checksums) {
                 self.complete_checksum(block, &offload);
@@ -243,7 +226,7 @@ impl Header {
                 protocol,
                 self.tag,
             ) {
-                seen.tags_restored += 1;
+                counts.tags_restored += 1;
                 raw.at -= vlan::TAG;
                 raw.captured += vlan::TAG as u32;
                 raw.wire = raw.wire.saturating_add(vlan::TAG as u32);

@@ -31,6 +31,7 @@
 mod block;
 mod checksum;
 mod copies;
+mod counts;
 mod fanout;
 mod open;
 mod reader;

@@ -1,18 +1,17 @@
 //! Reads the frames of a receive ring of an interface.
 
 mod adopt;
-mod counts;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 pub use adopt::names;
-pub use counts::RingCounts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
 
-use super::block::{Raw, Reading, Seen, Walk};
+use super::block::{Raw, Reading, Walk};
+use super::counts::RingCounts;
 use super::fanout::{Group, keep};
 use super::open::{group, ignores_outgoing, set_up, start};
 use super::ring::Ring;
@@ -45,7 +44,6 @@ pub struct RingReader {
     /// Frames of the last burst; kept for its memory.
     frames: Vec<Frame>,
     counts: RingCounts,
-    seen: Seen,
     /// Empty receive calls since the interface was last checked.
     idle: u32,
     /// The ring's frames are left to the next process.
@@ -145,7 +143,6 @@ impl RingReader {
             packets: 0,
             frames: Vec::new(),
             counts: RingCounts::default(),
-            seen: Seen::default(),
             idle: 0,
             is_left: false,
         }
@@ -166,11 +163,9 @@ impl RingReader {
         let opened = Self::open_ring(&self.config, interface, self.group.clone(), self.number)?;
         opened.accept()?;
         let frames = std::mem::take(&mut self.frames);
-        let seen = self.seen;
         self.forget();
         *self = Self {
             counts,
-            seen,
             frames,
             ..opened
         };
@@ -211,16 +206,7 @@ impl RingReader {
         if let Ok(link) = self.interface.refresh() {
             self.reading.frame_max = Reading::frame_max(link.mtu, self.reading.is_ethernet);
         }
-        RingCounts {
-            outgoing: self.seen.outgoing,
-            tags_restored: self.seen.tags_restored,
-            partial_checksums: self.seen.partial_checksums,
-            merged: self.seen.merged,
-            unknown: self.seen.unknown,
-            longest_unknown: self.seen.longest_unknown,
-            damaged_blocks: self.seen.damaged_blocks,
-            ..self.counts
-        }
+        self.counts
     }
 
     /// Takes the next 0 to `max` frames (a `max` of 0 counts as 1) from the ring, for
@@ -286,7 +272,7 @@ impl RingReader {
         }
         let block = self.ring.held();
         while self.frames.len() < max {
-            let Some(raw) = self.walk.next(block, &self.reading, &mut self.seen) else {
+            let Some(raw) = self.walk.next(block, &self.reading, &mut self.counts) else {
                 break;
             };
             self.counts.received += 1;

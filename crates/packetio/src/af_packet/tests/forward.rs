@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::reader::{RingCounts, RingReader};
+use super::super::counts::RingCounts;
+use super::super::reader::RingReader;
 use super::super::transmit::{Transmit, TransmitConfig};
 use super::config;
 use crate::settings::PortSettings;

@@ -1,5 +1,7 @@
 //! Counts of a ring.
 
+use crate::burst::Gso;
+
 /// Counts of a ring since it was opened. Reopening does not reset them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
@@ -31,6 +33,15 @@ pub struct RingCounts {
 }
 
 impl RingCounts {
+    /// Counts a merged frame.
+    pub(super) fn add_merged(&mut self, wire: u32, gso: Gso) {
+        self.merged += 1;
+        if gso == Gso::UNKNOWN {
+            self.unknown += 1;
+            self.longest_unknown = self.longest_unknown.max(wire);
+        }
+    }
+
     /// Frames in the ring when the kernel was last asked.
     pub fn waiting(&self) -> u64 {
         let gone = self.received + self.outgoing + self.dropped + self.abandoned;
