@@ -226,6 +226,7 @@ impl TxQueue {
     fn transmit(&mut self) -> usize {
         thread::register();
         let all = self.mbufs.len();
+        debug_assert!(all <= BURST_MAX);
         // SAFETY: the port runs and only this object uses its queue. One holder of each packet
         // passes to the device.
         let taken = unsafe {

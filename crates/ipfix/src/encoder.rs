@@ -111,6 +111,7 @@ impl Encoder {
             return None;
         }
         let mut bytes = std::mem::replace(&mut self.message, Vec::with_capacity(self.room));
+        debug_assert!(bytes.len() <= self.room);
         let length = bytes.len() as u16;
         bytes[0..2].copy_from_slice(&VERSION.to_be_bytes());
         bytes[2..4].copy_from_slice(&length.to_be_bytes());

@@ -86,6 +86,7 @@ impl Socket {
         push: impl Fn(&mut Vec<u8>, u32, &Request),
         found: impl Fn(&Answer<'_>) -> Option<Found>,
     ) {
+        debug_assert!(requests.len() <= BATCH);
         outcomes.clear();
         outcomes.resize(requests.len(), Outcome::Unanswered);
         self.requests.clear();

@@ -74,7 +74,8 @@ pub struct XdpSettings {
     pub busy_poll_us: u32,
     /// Frames in a queue; a power of two.
     pub frames: u32,
-    /// Memory per frame, 2048 or 4096 bytes, of which headers and the kernel take 256.
+    /// Memory per frame, 2048 or 4096 bytes. 256 bytes for the kernel and the link header go off
+    /// that.
     pub frame_bytes: u32,
     /// Addresses of this machine. Untagged frames to them, and ARP or neighbour solicitations for
     /// them, go to the kernel instead of the port.

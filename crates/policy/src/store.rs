@@ -381,6 +381,7 @@ impl Store {
             Change::Delete(rule) => (rule, false),
         };
         self.is_live.resize(self.rules.rules.len(), false);
+        debug_assert_ne!(self.is_live[rule as usize], is_live, "rule {rule}");
         self.is_live[rule as usize] = is_live;
         self.live = if is_live {
             self.live + 1

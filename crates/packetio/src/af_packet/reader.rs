@@ -288,6 +288,7 @@ impl RingReader {
         if self.walk.is_over() {
             self.ring.release();
         } else {
+            debug_assert!(self.walk.left() <= self.packets);
             self.ring.note(self.packets - self.walk.left());
         }
     }

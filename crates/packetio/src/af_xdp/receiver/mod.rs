@@ -234,7 +234,8 @@ fn giver(region: &Region, frame_shift: u32, frames: u32) -> impl Fn(&mut [Queue]
     move |queues, frame| {
         if let Some(queue) = queues.get_mut((frame >> queue_shift) as usize) {
             // A fill ring has room for all frames of its queue.
-            queue.fill.put(offset + (u64::from(frame) << frame_shift));
+            let has_room = queue.fill.put(offset + (u64::from(frame) << frame_shift));
+            debug_assert!(has_room, "frame {frame}");
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct Guard(Probe, Probe);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words(u32, u32);
 
-/// A filter sets bits for at most 2 to the power of this sub-prefixes.
+/// Maximum sub-prefixes that a filter sets bits for, as a power of two.
 const SUB_PREFIXES: u8 = 3;
 
 /// Prefix lengths to try, in sixteenths of an address.

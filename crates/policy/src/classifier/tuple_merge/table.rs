@@ -209,6 +209,11 @@ impl<A: Address> Table<A> {
                 .collect();
         }
         debug_assert!(self.nodes.len() < NODES_MAX);
+        debug_assert_eq!(filter.source.prefix(filter.source_length), filter.source);
+        debug_assert_eq!(
+            filter.destination.prefix(filter.destination_length),
+            filter.destination
+        );
         self.nodes.push(Node {
             filter: *filter,
             next: NONE,
