@@ -12,7 +12,7 @@ use cring::Counter as _;
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
 use flowmgr::{Action, Counts, FlowLook, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
-use policy::{Ask, Dscp, Facts, Mark, Decision, Policy, RuleNumber, Tuple};
+use policy::{Ask, Decision, Dscp, Facts, Mark, Policy, RuleNumber, Tuple};
 
 use crate::Error;
 
