@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::transmit::{Transmit, TransmitConfig};
+use super::transmit::Transmit;
 use crate::burst::Burst;
 use crate::error::{InterfaceErrorKind, OpenError, TxError};
 use crate::interface::ETHERNET;
@@ -37,14 +37,9 @@ impl Copies {
     /// # Errors
     /// There is no such interface, its frames are not Ethernet, a capability is missing, …
     pub fn open(interface: &str, senders: usize) -> Result<Vec<Copies>, OpenError> {
-        let config = TransmitConfig {
-            interface: interface.to_owned(),
-            bypasses_qdisc: false,
-            sends_merged: true,
-        };
         let is_told = Arc::new(AtomicBool::new(false));
         let one = |_| {
-            let transmit = Transmit::open(&config)?;
+            let transmit = Transmit::open(interface, true)?;
             if transmit.link_type() != ETHERNET {
                 return Err(OpenError::Unsuitable {
                     interface: interface.to_owned(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::receiver::{Receiver, Shared};
-use super::transmit::{Transmit, TransmitConfig};
+use super::transmit::Transmit;
 use crate::burst::Burst;
 use crate::error::{OpenError, TxError};
 use crate::rx::{LinkEvent, Rx};
@@ -82,13 +82,8 @@ impl Sender {
         sends_merged: bool,
         partner: Option<Partner>,
     ) -> Result<Self, OpenError> {
-        let config = TransmitConfig {
-            interface: interface.to_owned(),
-            bypasses_qdisc: false,
-            sends_merged,
-        };
         Ok(Self {
-            transmit: Transmit::open(&config)?,
+            transmit: Transmit::open(interface, sends_merged)?,
             partner,
             event: None,
         })

@@ -37,24 +37,11 @@ type Outgoing<'a> = (&'a [u8; OFFLOAD], &'a [u8]);
 /// Nothing to split and no checksum to complete.
 const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
 
-/// How to send.
-#[derive(Clone, Debug)]
-pub struct TransmitConfig {
-    /// Name of the interface.
-    pub interface: String,
-    /// Whether frames bypass the interface's queueing discipline: faster, but not shaped, and not
-    /// seen by captures on this machine.
-    pub bypasses_qdisc: bool,
-    /// Whether merged packets of a port that completes checksums are sent on, for the kernel or the
-    /// card to split. Otherwise they are refused as too long.
-    pub sends_merged: bool,
-}
-
 /// An interface to send on.
 #[derive(Debug)]
 pub struct Transmit {
-    config: TransmitConfig,
     interface: Interface,
+    sends_merged: bool,
     socket: OwnedFd,
     counts: TxCounts,
     /// Whether the last burst failed, so the failure was reported.
@@ -64,30 +51,25 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Opens an interface for sending; it receives nothing.
+    /// Opens an interface for sending; it receives nothing. With `sends_merged`, merged packets of a
+    /// port that completes checksums are sent on, for the kernel or the card to split; otherwise
+    /// they are refused as too long.
     ///
     /// # Errors
     /// There is no such interface, a capability is missing, …
-    pub fn open(config: &TransmitConfig) -> Result<Self, OpenError> {
-        let interface = Interface::open(&config.interface)?;
+    pub fn open(interface: &str, sends_merged: bool) -> Result<Self, OpenError> {
+        let interface = Interface::open(interface)?;
         let socket = interface.socket()?;
-        if config.bypasses_qdisc {
-            let refused = system(
-                &config.interface,
-                "the queueing discipline cannot be passed by",
-            );
-            sys::set_option(socket.as_fd(), libc::PACKET_QDISC_BYPASS, &[1]).map_err(refused)?;
-        }
-        if config.sends_merged {
-            let refused = system(&config.interface, "merged packets cannot be sent");
+        if sends_merged {
+            let refused = system(&interface.name, "merged packets cannot be sent");
             sys::set_option(socket.as_fd(), libc::PACKET_VNET_HDR, &[1]).map_err(refused)?;
         }
         // The system may allow less; then frames are dropped sooner.
         let _ = sys::set_send_buffer(socket.as_fd(), BUFFER);
         interface.bind(socket.as_fd(), sys::NO_PROTOCOL)?;
         Ok(Self {
-            config: config.clone(),
             interface,
+            sends_merged,
             socket,
             counts: TxCounts::default(),
             is_failed: false,
@@ -120,7 +102,7 @@ impl Transmit {
     /// As [`Self::open`]. The sender is then unchanged.
     pub fn reopen(&mut self) -> Result<(), OpenError> {
         let counts = self.counts;
-        let opened = Self::open(&self.config)?;
+        let opened = Self::open(&self.interface.name, self.sends_merged)?;
         *self = Self { counts, ..opened };
         Ok(())
     }
@@ -134,7 +116,7 @@ impl Transmit {
         let link = match self.interface.refresh() {
             Ok(link) => link,
             Err(gone) => {
-                let Ok(interface) = Interface::open(&self.config.interface) else {
+                let Ok(interface) = Interface::open(&self.interface.name) else {
                     return Err(gone);
                 };
                 if interface.link_type != self.interface.link_type {
@@ -223,7 +205,7 @@ impl Transmit {
             let (split, frame) = frames.get(i).copied().unwrap_or((&PLAIN, &[]));
             [IoSlice::new(split), IoSlice::new(frame)]
         });
-        let first = usize::from(!self.config.sends_merged);
+        let first = usize::from(!self.sends_merged);
         let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
             std::array::from_fn(|_| SendAncillaryBuffer::default());
         let mut at = 0;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::counts::RingCounts;
 use super::super::reader::RingReader;
-use super::super::transmit::{Transmit, TransmitConfig};
+use super::super::transmit::Transmit;
 use super::config;
 use crate::settings::PortSettings;
 use crate::tests::netns::{Netns, has_ethtool, skip};
@@ -52,20 +52,14 @@ fn through(
     sends_merged: bool,
 ) -> [(RingCounts, TxCounts); 2] {
     let open = |name: &str| {
-        let (interface, bypasses_qdisc) = (name.to_owned(), true);
         let config = PortSettings {
-            interface: interface.clone(),
+            interface: name.to_owned(),
             completes_checksums: true,
             ..config()
         };
-        let transmit = TransmitConfig {
-            interface,
-            bypasses_qdisc,
-            sends_merged,
-        };
         (
             RingReader::open(&config).unwrap(),
-            Transmit::open(&transmit).unwrap(),
+            Transmit::open(name, sends_merged).unwrap(),
         )
     };
     let ((mut port_a, mut to_a), (mut port_b, mut to_b)) =
