@@ -92,7 +92,7 @@ pub enum Problem {
     #[error("a line longer than {LINE_MAX} bytes; split the rule into several")]
     LineTooLong,
     #[error(
-        "larger than {} MiB, which TOML files may not be; write so many rules as CSV and include \
+        "larger than {} MiB, which TOML files may not be; write the rules as CSV and include \
          them",
         TOML_MAX >> 20
     )]

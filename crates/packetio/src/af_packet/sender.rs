@@ -108,7 +108,7 @@ impl Sender {
         let is_news = self.transmit.counts().unsplit > 0
             && !partner.shared.is_loss_known.swap(true, Ordering::Relaxed);
         is_news.then(|| {
-            let line = "merged packets that cannot be split again, as those of tunnels, are not \
+            let line = "merged packets that cannot be split again, such as in tunnels, are not \
                         sent on; keep both interfaces from merging: ethtool -K INTERFACE gro off \
                         lro off";
             LinkEvent::Warning(line.to_owned())

@@ -51,8 +51,8 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Opens an interface for sending; it receives nothing. With `sends_merged`, merged packets of a
-    /// port that completes checksums are sent on, for the kernel or the card to split; otherwise
+    /// Opens an interface for sending; it receives nothing. With `sends_merged`, merged packets of
+    /// a port that completes checksums are sent on, for the kernel or the card to split; otherwise
     /// they are refused as too long.
     ///
     /// # Errors

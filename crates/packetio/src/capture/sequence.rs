@@ -15,8 +15,8 @@ use crate::rx::{Received, Rx, RxCounts};
 pub struct SequenceSettings {
     /// The files, at least one; `-` is the standard input.
     pub files: Vec<PathBuf>,
-    /// Passes over all files, at least one. Each pass begins one microsecond after the last time
-    /// of the previous one.
+    /// Passes over all files, at least one. Each pass begins one microsecond after the latest time
+    /// in the pass before.
     pub loops: u32,
     /// Faults to inject, the same in each file.
     pub faults: FaultRates,

@@ -7,8 +7,8 @@
 //! key ─ remainder: TupleMerge ─────────────────────────────────────────────┘
 //! ```
 //!
-//! The index is a hint with a proven bound: every filter of the bucket is compared with all fields
-//! of the key. The index is immutable, so added filters stay in the remainder until the next
+//! The index is a hint with a proven bound: each filter of the bucket is compared with all of
+//! the key. The index is immutable, so added filters stay in the remainder until the next
 //! training.
 
 pub(super) mod block;
