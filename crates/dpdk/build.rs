@@ -1,5 +1,6 @@
-//! With the feature `link`: compiles the shim around DPDK's inline functions, generates the declarations of what the crate
-//! calls, and links to the libraries that pkg-config names. Without it: nothing.
+//! With the feature `link`: compiles the shim around DPDK's inline functions, generates the
+//! declarations of what the crate calls, and links to the libraries that pkg-config names. Without
+//! it: nothing.
 
 fn main() {
     #[cfg(feature = "link")]
@@ -12,13 +13,17 @@ mod link {
     use std::process::{Command, exit};
 
     /// Functions that are called; what they take and return follows.
-    const FUNCTIONS: &str = "fenxi_.*|rte_eal_(init|cleanup)|rte_openlog_stream|rte_log_(set_global_level|cur_msg_loglevel)\
-        |rte_thread_(un)?register|rte_memzone_reserve_aligned|rte_mem_virt2iova|rte_pktmbuf_(pool_create(_extbuf)?|free_bulk)\
-        |rte_eth_dev_(get_port_by_name|get_name_by_port|info_get|configure|adjust_nb_rx_tx_desc|get_mtu|socket_id|start|stop|close\
-        |is_removed|rss_reta_update)|rte_eth_(rx|tx)_queue_setup|rte_eth_promiscuous_(en|dis)able|rte_eth_link_get_nowait\
-        |rte_eth_stats_(get|reset)|rte_eth_find_next";
+    const FUNCTIONS: &str = "fenxi_.*|rte_eal_(init|cleanup)|rte_openlog_stream\
+        |rte_log_(set_global_level|cur_msg_loglevel)|rte_thread_(un)?register\
+        |rte_memzone_reserve_aligned|rte_mem_virt2iova\
+        |rte_pktmbuf_(pool_create(_extbuf)?|free_bulk)\
+        |rte_eth_dev_(get_port_by_name|get_name_by_port|info_get|configure\
+        |adjust_nb_rx_tx_desc|get_mtu|socket_id|start|stop|close|is_removed|rss_reta_update)\
+        |rte_eth_(rx|tx)_queue_setup|rte_eth_promiscuous_(en|dis)able\
+        |rte_eth_link_get_nowait|rte_eth_stats_(get|reset)|rte_eth_find_next";
     /// Constants that are used.
-    const CONSTANTS: &str = "RTE_LOG_.*|SOCKET_ID_ANY|RTE_PKTMBUF_HEADROOM|RTE_MAX_ETHPORTS|RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE";
+    const CONSTANTS: &str = "RTE_LOG_.*|SOCKET_ID_ANY|RTE_PKTMBUF_HEADROOM|RTE_MAX_ETHPORTS\
+        |RTE_ETH_NAME_MAX_LEN|RTE_ETH_RETA_GROUP_SIZE";
 
     pub fn build() {
         for file in ["src/shim.c", "src/shim.h"] {

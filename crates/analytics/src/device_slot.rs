@@ -174,7 +174,7 @@ impl DeviceSlot {
         let rows = input.chunks_exact_mut(context.len());
         for (numbers, (_, series)) in rows.zip(self.rows.iter()) {
             for (number, wanted) in numbers.iter_mut().zip(context) {
-                *number = wanted.of(series);
+                *number = wanted.value(series);
             }
         }
     }

@@ -1,37 +1,40 @@
-//! What the answers of a model that is asked at several depths come to.
+//! Resolves the answers of a model that is asked at several depths.
 //!
-//! A model may be asked about a flow after 3, 5 and 10 elements, until an answer is sure. Each depth has a label word of
-//! its own. The label of the flow is
+//! A model may be asked about a flow after 3, 5 and 10 elements, until an answer is sure. Each
+//! depth has a label word. The label of the flow is
 //!
-//! 1. the sure answer of the least depth, which stands for the flow's life;
-//! 2. else the answer of the last depth, however sure it is;
-//! 3. else, when the flow ends, the answer of the greatest depth that has one.
+//! 1. the sure answer of the least depth, for the flow's life;
+//! 2. otherwise the answer of the last depth, however sure it is;
+//! 3. otherwise, when the flow ends, the answer of the greatest depth that has one.
 //!
-//! A flow that its port has named with its first packet has one more label word, before the words of its depths. Its label is
+//! A flow labelled by its port with the first packet has one more label word, before its
+//! depths. Its label is
 //!
-//! 1. the answer of the least depth that contradicts the port: another class, and as sure as the depth asks for it;
-//! 2. else the port's label.
+//! 1. the answer of the least depth that contradicts the port: another class, as sure as the depth
+//!    requires for it;
+//! 2. otherwise the port's label.
 //!
-//! So the label depends on the flow's packets and the model alone, in whatever order answers come: a sure answer of a
-//! greater depth waits while that of a lesser one is on its way. Both walks decide by this: flow managers for packets and
-//! records, analytics managers for tasks that are asked only where another task's label says so.
+//! So the label depends only on the flow's packets and the model, not on the order of answers: a
+//! sure answer of a greater depth waits while one of a lesser depth is pending. Both walks use
+//! this: flow managers for packets and records, analytics managers for tasks that depend on another
+//! task's label.
 
 use crate::{FlowRef, Label, Labels, Source};
 
 /// When an answer of one depth is sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {
-    /// Least confidence, 0 to 65,535 for 0 to 1.
+    /// Minimum confidence, 0 to 65,535 for 0 to 1.
     pub sure: u16,
-    /// Classes of the model, `unknown` as the last; an answer of that class is never sure.
+    /// Classes of the model; an answer of the last one, `unknown`, is never sure.
     pub classes: usize,
-    /// Least confidence of an answer that contradicts a flow's port; `None`: no answer does.
+    /// Minimum confidence of an answer that contradicts a flow's port; `None`: no answer does.
     pub contradicts: Option<u16>,
 }
 
 impl Depth {
-    /// In front of the depths, where ports name flows with their first packets. What stands in its word, and is not the port's
-    /// label, is the flow's label for good.
+    /// Precedes the depths where ports label flows. An answer in its word, other than the port's
+    /// label, is final.
     pub const PORT: Depth = Depth {
         sure: 0,
         classes: usize::MAX,
@@ -44,26 +47,27 @@ impl Depth {
     }
 }
 
-/// What the answers to a flow come to.
+/// The combined answers for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// An answer that may decide is on its way. A flow that its port has named has that label until then.
+    /// An answer that may decide is pending. A flow labelled by its port keeps that label
+    /// meanwhile.
     Pending,
-    /// The port's label stands, and a greater depth, which was not asked yet, may contradict it.
+    /// The port's label stands; a greater depth, not asked yet, may contradict it.
     ByPort,
-    /// The answer of this depth is the flow's label, for good.
+    /// The answer of this depth is the flow's final label.
     Decided {
         /// Number of the depth, from 0.
         depth: u8,
     },
     /// No answer is sure, and a greater depth was not asked.
     Unsure {
-        /// The depth with the best answer; `None`: no depth has one.
+        /// The depth with the best answer, if any.
         best: Option<u8>,
     },
 }
 
-/// What the answers of the first `count` of these depths come to; `label` gives the content of a depth's label word.
+/// Combines the answers of the first `count` of these depths; `label` reads a depth's label word.
 #[inline]
 pub fn resolve(depths: &[Depth], count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
     let (mut best, mut port) = (None, None);
@@ -105,19 +109,20 @@ pub fn resolve(depths: &[Depth], count: u8, label: impl Fn(u8) -> Option<Label>)
     }
 }
 
-/// The depths of one task: where its label words are, and when an answer is sure.
+/// The label words of one task, and when its answers are sure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskWords {
-    /// Number of the label word of the first depth.
+    /// Number of the first depth's label word.
     pub first: u8,
-    /// The depths, at least one; their label words follow each other.
+    /// The depths, at least one, with consecutive label words.
     pub depths: Vec<Depth>,
 }
 
 impl TaskWords {
-    /// The label of a flow for the task: [`Label::Pending`] while an answer that may decide is on its way,
-    /// [`Label::Unlabelled`] where the last depth has answered and none has a class, [`Label::None`] where the task was not
-    /// asked, or will be at a greater depth; `None` where the flow is gone.
+    /// The flow's label for the task: [`Label::Pending`] while an answer that may decide is
+    /// pending, [`Label::Unlabelled`] if the last depth has answered and none has a class,
+    /// [`Label::None`] if the task was not asked, or not at its last depth; `None` if the flow is
+    /// gone.
     #[inline]
     pub fn label(&self, labels: &dyn Labels, flow: FlowRef) -> Option<Label> {
         let word = |depth: u8| {
@@ -131,7 +136,8 @@ impl TaskWords {
         word(0)
     }
 
-    /// The same of those depths alone that are in a set: bit n for the label word of number n. They are the first ones, or none.
+    /// As [`Self::label`], for the depths in a set (bit n: label word n), which must be the first
+    /// ones, or none.
     pub fn label_of(&self, labels: &dyn Labels, flow: FlowRef, set: u16) -> Label {
         let word = |depth: u8| {
             labels

@@ -1,18 +1,18 @@
-//! What a model may want to know of a flow beside its series.
+//! Model inputs besides the series.
 
 use crate::Series;
 
-/// A number of a flow, the same for all its elements.
+/// A number of the flow, the same for all elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Context {
     /// IP protocol number: 6 TCP, 17 UDP.
     Protocol,
-    /// Port that the flow's first packet went to; 0 for a flow of TCP that began mid-stream.
+    /// Destination port of the flow's first packet; 0 for a TCP flow that began mid-stream.
     ServerPort,
 }
 
 impl Context {
-    /// All of them.
+    /// All contexts.
     pub const ALL: [Context; 2] = [Context::Protocol, Context::ServerPort];
 
     /// The name in a model's bundle.
@@ -24,10 +24,10 @@ impl Context {
         }
     }
 
-    /// The number of a flow, as the model gets it.
+    /// The flow's value, as the model input.
     #[inline]
     #[must_use]
-    pub fn of(self, series: &Series) -> f32 {
+    pub fn value(self, series: &Series) -> f32 {
         f32::from(match self {
             Context::Protocol => u16::from(series.protocol),
             Context::ServerPort => series.server_port,

@@ -1,17 +1,17 @@
-//! Counters declared once: [`counters!`](crate::counters!) derives from a struct's fields how two of them are added, how one
-//! is copied, and how all are listed.
+//! Counters declared once: [`counters!`](crate::counters!) derives merging, copying and listing
+//! from a struct's fields.
 
 use std::time::Duration;
 
-/// Something that is counted, or a group of such.
+/// A counter, or a group of counters.
 pub trait Counter {
     /// Adds what another thread counted.
     fn merge(&mut self, other: &Self);
 
-    /// Becomes `other`, without allocating where there is room already.
+    /// Becomes `other`, without allocating if there is room.
     fn copy_from(&mut self, other: &Self);
 
-    /// Calls `each` with every number and its name, which begins with `name`.
+    /// Calls `each` with every number and its name, prefixed by `name`.
     fn list(&self, name: &str, each: &mut dyn FnMut(&str, u64));
 }
 
@@ -30,7 +30,7 @@ impl Counter for u64 {
 }
 
 impl Counter for bool {
-    /// Whether it is so in one of the two.
+    /// True if either is.
     fn merge(&mut self, other: &bool) {
         *self |= other;
     }
@@ -53,7 +53,7 @@ impl Counter for Duration {
         *self = *other;
     }
 
-    /// In ns.
+    /// In nanoseconds.
     fn list(&self, name: &str, each: &mut dyn FnMut(&str, u64)) {
         each(&format!("{name}_ns"), self.as_nanos() as u64);
     }
@@ -79,7 +79,7 @@ impl<T: Counter, const N: usize> Counter for [T; N] {
     }
 }
 
-/// Counters by class, task and so on: of as many as either has.
+/// Counters by class, task and so on; the longer length counts.
 impl<T: Counter + Default> Counter for Vec<T> {
     fn merge(&mut self, other: &Self) {
         self.resize_with(self.len().max(other.len()), T::default);
@@ -104,8 +104,8 @@ impl<T: Counter + Default> Counter for Vec<T> {
 
 /// Declares structs of counters and implements `Counter` for them, field by field.
 ///
-/// A field whose type is no counter, or that is not added, names a module behind `=` with functions `merge`, `copy_from`
-/// and `list` like those of the trait.
+/// A field that is not a counter, or not added, names a module after `=` with functions `merge`,
+/// `copy_from` and `list` as in the trait.
 #[macro_export]
 macro_rules! counters {
     ($(
@@ -203,7 +203,8 @@ mod tests {
         sum.list("", &mut |name, number| {
             names.push(format!("{name}={number}"))
         });
-        let expected = "inner.packets=2 inner.is_off=1 by_class.0=4 by_class.1=6 most=4 busy_ns=10 pair.0=12 pair.1=14";
+        let expected = "inner.packets=2 inner.is_off=1 by_class.0=4 by_class.1=6 most=4 busy_ns=10 \
+            pair.0=12 pair.1=14";
         assert_eq!(names.join(" "), expected);
         sum.by_class.push(9);
         sum.copy_from(&outer());

@@ -1,21 +1,23 @@
-//! The features that a series can have, and sets of them.
+//! The features of a series, and sets of them.
 
-/// One number that is collected of each element of a series.
+/// A number collected per element of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Feature {
-    /// Length at the IP layer, bytes, 0 to 65,535 (saturated); negative when the packet went against the flow's first one.
+    /// Length at the IP layer, bytes, 0 to 65,535 (saturated); negative against the direction of
+    /// the flow's first packet.
     SignedLength,
     /// Layer-4 payload, bytes, 0 to 65,535 (saturated).
     PayloadLength,
-    /// Time since the element before, µs, 0 to 2³² - 1 (saturated); 0 for the first element and where time steps back.
+    /// Time since the previous element, µs, 0 to 2³² - 1 (saturated); 0 for the first element and
+    /// if time steps back.
     InterArrival,
     /// TCP flags, byte 13 of the header; 0 for UDP.
     TcpFlags,
 }
 
 impl Feature {
-    /// All features, in the order in which a series holds them.
+    /// All features, in a series' order.
     pub const ALL: [Feature; 4] = [
         Feature::SignedLength,
         Feature::PayloadLength,
@@ -23,7 +25,7 @@ impl Feature {
         Feature::TcpFlags,
     ];
 
-    /// 16-bit words that one element takes.
+    /// 16-bit words per element.
     #[inline]
     #[must_use]
     pub const fn words(self) -> usize {
@@ -49,14 +51,14 @@ impl Feature {
     }
 }
 
-/// What a flow's packets must have to count as elements of a series.
+/// Which packets are elements of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Unit {
-    /// Nothing: every packet is an element.
+    /// Every packet.
     #[default]
     Packet,
-    /// Layer-4 payload.
+    /// Packets with layer-4 payload.
     Data,
 }
 
@@ -87,13 +89,13 @@ impl Features {
     /// Every feature.
     pub const ALL: Features = Features((1 << Feature::ALL.len()) - 1);
 
-    /// The set with one more feature.
+    /// The set with `feature`.
     #[must_use]
     pub const fn with(self, feature: Feature) -> Features {
         Features(self.0 | feature.bit())
     }
 
-    /// What is in one of the two sets, or in both.
+    /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Features) -> Features {
         Features(self.0 | other.0)
@@ -113,12 +115,12 @@ impl Features {
         self.0 == 0
     }
 
-    /// [`Features::words`] of each set. Counting bits takes a dozen instructions where the processor cannot be asked.
+    /// [`Features::words`] by set: counting bits takes a dozen instructions on baseline processors.
     const WORDS: [u8; 1 << Feature::ALL.len()] = {
         let mut words = [0; 1 << Feature::ALL.len()];
         let mut set = 0;
         while set < words.len() {
-            // Each bit is a word; the inter-arrival time takes one more.
+            // A word per bit; the inter-arrival time takes one more.
             let has_times = Features(set as u8).contains(Feature::InterArrival);
             words[set] = set.count_ones() as u8 + has_times as u8;
             set += 1;
@@ -126,21 +128,21 @@ impl Features {
         words
     };
 
-    /// 16-bit words that one element of these features takes.
+    /// 16-bit words per element with these features.
     #[inline]
     #[must_use]
     pub const fn words(self) -> usize {
         Self::WORDS[(self.0 & Features::ALL.0) as usize] as usize
     }
 
-    /// 16-bit words of one element that stand before those of `feature`, in or out of the set.
+    /// 16-bit words of an element before `feature`'s, in or out of the set.
     #[inline]
     #[must_use]
     pub const fn words_before(self, feature: Feature) -> usize {
         Features(self.0 & (feature.bit() - 1)).words()
     }
 
-    /// The features of the set, in the order in which a series holds them.
+    /// The features of the set, in a series' order.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
         Feature::ALL
             .into_iter()

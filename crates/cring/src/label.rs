@@ -1,9 +1,10 @@
-//! The label word: one atomic per flow-table entry, by which a label reaches the packets of the flow that asked for it.
+//! The label word: an atomic per flow-table entry that takes a label to the packets of its flow.
 //!
-//! An entry has many owners over time, and a label takes milliseconds: the flow may be gone when its label comes, and
-//! the entry may already be another flow's. So each owner has a *generation*, the number and the label share one word, and
-//! a label is written by a compare-exchange that only fits the generation that asked and is still waiting. Anything else
-//! is a [`PostMortem`]: counted by the caller and dropped.
+//! An entry has many owners over time, and a label takes milliseconds: meanwhile the flow may end,
+//! and another flow may own the entry. So each owner has a *generation*; generation and label share
+//! one word, and a label is written by a compare-exchange that only succeeds for the generation
+//! that asked and still waits. Any other label is a [`PostMortem`], which the caller counts and
+//! drops.
 //!
 //! ```text
 //!        begin(g)          pend(g)             decide(g, label)
@@ -12,24 +13,24 @@
 //!            └──────────────────┴────────────────────┴──── retire() ──► (g + 1, none)
 //! ```
 //!
-//! Only the owner moves a word except along `decide`, and `decide` starts from pending only. So the owner needs no
-//! compare-exchange: out of any other state nobody else moves the word, and out of pending the owner moves it only to
-//! another generation, where whether the label came just before makes no difference.
+//! Only the owner moves a word, except by `decide`, which starts from pending only. So the owner
+//! needs no compare-exchange: in any other state nobody else moves the word, and from pending the
+//! owner only moves it to another generation, where a label just before makes no difference.
 //!
-//! The word carries its data in itself, so its own correctness asks for no ordering beyond the atomic's. The stores are
-//! Release and the loads Acquire all the same: it is free on x86, and gives the caller promise 6 of the crate's page.
+//! The word contains all its data, so its own correctness needs only atomicity. Stores are Release
+//! and loads Acquire nevertheless: that is free on x86 and gives promise 6 of the crate's page.
 
 use crate::sync::{AtomicU64, Ordering, const_unless_loom};
 
-/// Class numbers are below this: the word keeps 12 bits for them.
+/// Class numbers are below this: 12 bits of the word.
 pub const CLASSES_MAX: usize = 1 << CLASS_BITS;
 
-/// Generations of models are counted modulo this: the word keeps 8 bits for them.
+/// Model generations are counted modulo this: 8 bits of the word.
 pub const MODELS_MAX: usize = 1 << MODEL_BITS;
 
-/// Generations of an entry's owners are counted modulo this. A label is mistaken only when it is on its way for so many
-/// owners exactly. A flood reuses an entry in each burst at most, and so for 16 s at least, by far longer than the deadline
-/// at which a series is given up.
+/// Owner generations are counted modulo this. A label is mistaken only if it is under way for
+/// exactly this number of owners. A flood reuses an entry at most once per burst, so that takes at
+/// least 16 s, far longer than the deadline of a series.
 pub const GENERATIONS_MAX: u32 = 1 << GENERATION_BITS;
 
 // From the top: generation 24, model 8, state 2, source 2, class 12, confidence 16.
@@ -44,7 +45,7 @@ const MODEL_SHIFT: u32 = STATE_SHIFT + 2;
 const GENERATION_SHIFT: u32 = MODEL_SHIFT + MODEL_BITS;
 const _: () = assert!(GENERATION_SHIFT + GENERATION_BITS == 64);
 
-// A fresh, zeroed word is generation 0 with no label.
+// A zeroed word is generation 0 without a label.
 const STATE_NONE: u64 = 0;
 const STATE_PENDING: u64 = 1;
 const STATE_CLASS: u64 = 2;
@@ -55,7 +56,7 @@ const SOURCE_CACHE: u64 = 1;
 const SOURCE_PORT: u64 = 2;
 const SOURCE_RULE: u64 = 3;
 
-/// Who decided a class.
+/// Origin of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The model ran on this flow's series.
@@ -68,12 +69,12 @@ pub enum Source {
     Rule,
 }
 
-/// What is known of a flow's class.
+/// The state of a flow's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
-    /// The flow has no series yet, so nothing was asked.
+    /// No series yet: nothing was asked.
     None,
-    /// The series is on its way.
+    /// The series is being classified.
     Pending,
     /// The flow's class.
     Class {
@@ -81,48 +82,50 @@ pub enum Label {
         class: u16,
         /// The model's confidence, 0 to 65,535 for 0 to 1.
         confidence: u16,
-        /// Who decided.
+        /// Its origin.
         source: Source,
-        /// Generation of the model that said so, below [`MODELS_MAX`]: how often the model had been exchanged.
+        /// Generation of the model, below [`MODELS_MAX`]: how often it had been exchanged.
         model: u16,
     },
-    /// The series was shed or its inference failed: a label will never come.
+    /// The series was shed or its inference failed: no label will come.
     Unlabelled,
 }
 
-/// Why a label found no taker. An ordinary fate, to be counted.
+/// Why a label was not written; to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PostMortem {
-    /// The flow has ended, its entry is free or another flow's.
+    /// The flow has ended.
     OtherGeneration,
-    /// The flow lives but waits for no label: none was asked, or one was there first.
+    /// The flow waits for no label: none was asked, or one came first.
     NotPending,
 }
 
-/// One entry's generation and label, together in one atomic of 8 bytes. Zeroed memory is generation 0 with no label.
+/// An entry's generation and label in one atomic of 8 bytes. Zeroed memory is generation 0 without
+/// a label.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(transparent))]
 pub struct LabelWord(AtomicU64);
 
 impl LabelWord {
     const_unless_loom! {
-        /// A word of generation 0 without a label.
+        /// Generation 0 without a label.
         #[must_use]
         pub fn new() -> Self {
             Self(AtomicU64::new(0))
         }
     }
 
-    /// Owner only: the entry now belongs to a new flow, of this generation (below [`GENERATIONS_MAX`]), which has no series
-    /// yet. It must be the one that [`retire`](Self::retire) left, or any at the word's first use.
+    /// Owner only: assigns the entry to a new flow without a series, of this generation (below
+    /// [`GENERATIONS_MAX`]): the one returned by [`retire`](Self::retire), or any at first use.
     #[inline]
     pub fn begin(&self, generation: u32) {
         self.0
             .store(encode(generation, Label::None), Ordering::Release);
     }
 
-    /// Owner only: the flow's series is about to be published. Call it before [`Producer::publish`](crate::Producer::publish),
-    /// or the label may come before the question and be refused.
+    /// Owner only: marks the series as pending. Call it before
+    /// [`Producer::publish`](crate::Producer::publish), or the label may come too early and be
+    /// refused.
     #[inline]
     pub fn pend(&self, generation: u32) {
         debug_assert_eq!(
@@ -134,26 +137,29 @@ impl LabelWord {
             .store(encode(generation, Label::Pending), Ordering::Release);
     }
 
-    /// Owner only: the flow's label is this one, and no longer the answer that the word holds. Only where the word waits for
-    /// no label: nobody else moves it then.
+    /// Owner only: replaces an answer by `label`. The word must not be pending, so that nobody else
+    /// moves it.
     #[inline]
     pub fn replace(&self, generation: u32, label: Label) {
         debug_assert!(
-            matches!(self.read(), (found, Label::Class { .. } | Label::Unlabelled) if found == generation),
+            matches!(
+                self.read(),
+                (found, Label::Class { .. } | Label::Unlabelled) if found == generation
+            ),
             "only an answer is replaced"
         );
         self.0.store(encode(generation, label), Ordering::Release);
     }
 
-    /// Owner only: the flow has ended. The label is gone, references to it are void, and the next owner's generation
-    /// (one more, wrapping) is returned.
+    /// Owner only: the flow has ended. Clears the label, invalidates references, and returns the
+    /// next owner's generation (one more, wrapping).
     #[inline]
     pub fn retire(&self) -> u32 {
         let (generation, _) = decode(self.0.load(Ordering::Relaxed));
         let next = (generation + 1) % GENERATIONS_MAX;
-        // A label may come between the load and the swap: it belonged to the flow that ends here and goes with it.
-        // A store would do, but loom 0.7 lets a compare-exchange read past a store that it is not ordered with, which the
-        // language forbids; it knows better of a swap. One per flow, its cost does not show.
+        // A label between load and swap belonged to the ended flow and is dropped. A store would
+        // do, but loom 0.7 lets a compare-exchange read past an unordered store, which the language
+        // forbids; with a swap it does not. Once per flow, the cost is negligible.
         self.0.swap(encode(next, Label::None), Ordering::AcqRel);
         next
     }
@@ -161,11 +167,11 @@ impl LabelWord {
     /// Analytics side: writes the label if the flow of this generation still waits for one.
     ///
     /// # Errors
-    /// [`PostMortem`] when it does not; the word is as it was.
+    /// [`PostMortem`] if it does not; the word is unchanged.
     ///
     /// # Panics
-    /// When `label` decides nothing ([`Label::None`], [`Label::Pending`]), or its class is [`CLASSES_MAX`] or more, or its
-    /// model [`MODELS_MAX`] or more.
+    /// `label` is [`Label::None`] or [`Label::Pending`], its class is not below [`CLASSES_MAX`], or
+    /// its model not below [`MODELS_MAX`].
     #[inline]
     pub fn decide(&self, generation: u32, label: Label) -> Result<(), PostMortem> {
         assert!(
@@ -184,14 +190,14 @@ impl LabelWord {
         }
     }
 
-    /// The entry's generation and label, as one.
+    /// The entry's generation and label.
     #[inline]
     #[must_use]
     pub fn read(&self) -> (u32, Label) {
         decode(self.0.load(Ordering::Acquire))
     }
 
-    /// The label of the flow of this generation; `None` when the entry is another's by now.
+    /// The label of the flow of this generation; `None` if another flow owns the entry.
     #[inline]
     #[must_use]
     pub fn label(&self, generation: u32) -> Option<Label> {
@@ -206,16 +212,17 @@ impl Default for LabelWord {
     }
 }
 
-/// Where the analytics side finds the words of a [`FlowRef`](crate::FlowRef): the flow table's entries.
+/// Finds the words of a [`FlowRef`](crate::FlowRef): the flow table's entries.
 pub trait Labels: Send + Sync {
-    /// The word of a task (0 for the first one) in the entry at `index`. All words of an entry have the same generation.
+    /// The label word of number `task` in the entry at `index`. All words of an entry have the same
+    /// generation.
     ///
     /// # Panics
     /// May panic when the table has no such entry, or its flows no such task.
     fn word(&self, task: u8, index: u32) -> &LabelWord;
 }
 
-/// Words of one task without a table around them: for tests and for experiments on the series' walk alone.
+/// Words of one task without a table, for tests and experiments.
 impl Labels for Vec<LabelWord> {
     fn word(&self, task: u8, index: u32) -> &LabelWord {
         debug_assert_eq!(task, 0, "these words are of one task");
@@ -241,11 +248,11 @@ fn encode(generation: u32, label: Label) -> u64 {
         } => {
             assert!(
                 usize::from(class) < CLASSES_MAX,
-                "class {class} does not fit the label word's {CLASS_BITS} bits"
+                "class {class} does not fit {CLASS_BITS} bits"
             );
             assert!(
                 usize::from(model) < MODELS_MAX,
-                "model {model} does not fit the label word's {MODEL_BITS} bits"
+                "model {model} does not fit {MODEL_BITS} bits"
             );
             let source = match source {
                 Source::Model => SOURCE_MODEL,
@@ -387,7 +394,13 @@ mod tests {
         })]
 
         #[test]
-        fn what_is_decided_is_read(generation in 0..GENERATIONS_MAX, class in 0..4096u16, confidence: u16, source in 0..4usize, model in 0..256u16) {
+        fn what_is_decided_is_read(
+            generation in 0..GENERATIONS_MAX,
+            class in 0..4096u16,
+            confidence: u16,
+            source in 0..4usize,
+            model in 0..256u16,
+        ) {
             let source = [Source::Model, Source::Cache, Source::Port, Source::Rule][source];
             let label = Label::Class { class, confidence, source, model };
             let word = pending(generation);

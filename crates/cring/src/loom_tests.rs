@@ -1,8 +1,9 @@
-//! Small models of the two meeting points, which loom runs in every order that the memory model allows.
+//! Small models of the two meeting points, which loom runs in every order that the memory model
+//! allows.
 //!
-//! Rings have two or four slots and indices that begin just below the maximum, so each model passes the wrap and most
-//! fill the ring. Loom also watches each access to a slot: reading one that is being written fails the model, whatever
-//! value was read, and so does memory that is left over.
+//! Rings have two or four slots and indices that begin just below the maximum, so each model passes
+//! the wrap and most fill the ring. Loom also watches each access to a slot: reading one that is
+//! being written fails the model, whatever value was read, and so does memory that is left over.
 
 use crate::ring::ring_from;
 use crate::sync::UnsafeCell;
@@ -244,7 +245,8 @@ fn who_sees_a_label_sees_what_the_decider_did_before() {
         let decider = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
-                // Loom itself refuses an access to the cell that nothing orders, so no value needs to be looked at.
+                // Loom itself refuses an access to the cell that nothing orders, so no value needs
+                // to be looked at.
                 shared.1.with_mut(|_| ());
                 shared.0.decide(5, class(1))
             })

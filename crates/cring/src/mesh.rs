@@ -1,17 +1,17 @@
-//! The rings between several producers and several consumers, each end sorted to its owner.
+//! The rings between several producers and consumers, sorted by owner.
 
 use crate::{Consumer, Producer, ring};
 
-/// The rings of one pipeline. Every ring still has exactly one producer and one consumer.
+/// The rings of a pipeline. Every ring has exactly one producer and one consumer.
 pub struct Mesh<T> {
-    /// By producer's owner, in the order of the places.
+    /// By owner of the producer, in the order of places.
     pub producers: Vec<Vec<Producer<T>>>,
-    /// By consumer's owner; each with the number of the owner at its other end.
+    /// By owner of the consumer; each with the number of its producer's owner.
     pub consumers: Vec<Vec<(usize, Consumer<T>)>>,
 }
 
 impl<T: Copy + Default> Mesh<T> {
-    /// A ring of `slots` slots for each place, which is a pair of owners: who writes, who reads. Owners are numbered from 0.
+    /// A ring of `slots` slots per place, a pair of owners numbered from 0: writer and reader.
     #[must_use]
     pub fn new(places: impl IntoIterator<Item = (usize, usize)>, slots: usize) -> Self {
         let mut mesh = Self {

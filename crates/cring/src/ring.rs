@@ -7,17 +7,19 @@
 //!     free     │  waiting: consumer reads   │  pushed: hidden  │  free
 //! ```
 //!
-//! Invariant, on which all unsafe code here rests: `head ≤ published tail ≤ tail ≤ head + slots`, and slots from `head`
-//! up to the published tail belong to the consumer, all others to the producer. Only the producer moves the tail, only the
-//! consumer moves the head; a slot changes sides by a Release store of an index that the other side loads with Acquire.
+//! Invariant, on which all unsafe code rests: `head ≤ published tail ≤ tail ≤ head + slots`; slots
+//! from `head` up to the published tail belong to the consumer, all others to the producer. Only
+//! the producer moves the tail, only the consumer the head; a slot changes sides by a Release store
+//! of an index that the other side loads with Acquire.
 //!
-//! Indices count for ever and wrap at `usize::MAX`; their wrapping difference stays right, and the slot is the index
-//! modulo the number of slots, a power of two.
+//! Indices grow and wrap at `usize::MAX`; their wrapping difference stays correct. The slot is the
+//! index modulo the number of slots, a power of two.
 //!
-//! What makes it fast: each side works on its own copies of both indices, and touches the other's cache line only where
-//! it must: the producer when the ring looks full or it asks how much is free, the consumer once a round. Publishing and
-//! releasing in batches saves the same transfers in the other direction. The indices stand on lines of their own
-//! (`CachePadded`); slots should, too, by the alignment of `T`, as [`Slot`](crate::Slot) does.
+//! Speed: each side works on its own copies of both indices and reads the other's cache line only
+//! when necessary: the producer when the ring looks full or on `free`, the consumer once per round.
+//! Publishing and releasing in batches saves the same transfers in the other direction. Indices
+//! have cache lines of their own (`CachePadded`); so should slots, by the alignment of `T`, as
+//! [`Slot`](crate::Slot).
 
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
@@ -25,17 +27,18 @@ use crossbeam_utils::CachePadded;
 struct Shared<T> {
     /// Index of the oldest slot not released. Written by the consumer.
     head: CachePadded<AtomicUsize>,
-    /// Index behind the newest slot published. Written by the producer.
+    /// Index after the newest published slot. Written by the producer.
     tail: CachePadded<AtomicUsize>,
-    /// The producer is gone.
+    /// The producer was dropped.
     closed: AtomicBool,
-    /// The consumer is gone.
+    /// The consumer was dropped.
     abandoned: AtomicBool,
     slots: Box<[UnsafeCell<T>]>,
 }
 
-// SAFETY: by the file's invariant a slot is at any time in the hands of one side, which alone writes to it. `T: Send`
-// because values pass from thread to thread; `T: Sync` because a shared `&Consumer` hands out `&T`.
+// SAFETY: by the file's invariant one side at a time owns a slot, and only it writes the slot.
+// `T: Send` because values pass between threads; `T: Sync` because a shared `&Consumer` hands out
+// `&T`.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -45,16 +48,16 @@ impl<T> Shared<T> {
     }
 }
 
-/// A ring of `slots` slots, allocated here and never again.
+/// A ring of `slots` slots, allocated once.
 ///
 /// # Panics
-/// When `slots` is not a power of two.
+/// `slots` is not a power of two.
 #[must_use]
 pub fn ring<T: Copy + Default>(slots: usize) -> (Producer<T>, Consumer<T>) {
     ring_from(slots, 0)
 }
 
-/// A ring whose indices begin at `start`, so that tests reach the wrap.
+/// A ring whose indices start at `start`, so that tests reach the wrap.
 pub(crate) fn ring_from<T: Copy + Default>(
     slots: usize,
     start: usize,
@@ -84,32 +87,32 @@ pub(crate) fn ring_from<T: Copy + Default>(
     (producer, consumer)
 }
 
-/// The end that writes. Dropping it publishes what was pushed and closes the ring.
+/// The writing end. Dropping it publishes what was pushed and closes the ring.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// Behind the newest slot pushed.
+    /// After the newest pushed slot.
     tail: usize,
-    /// What the shared tail holds.
+    /// The shared tail.
     published: usize,
-    /// The shared head as last seen; the consumer may have released more since.
+    /// The shared head as last read; the consumer may have released more since.
     head: usize,
 }
 
 impl<T> Producer<T> {
-    /// How many slots can be pushed now; the consumer may free more at any time. Asks the other side's cache line, so call
-    /// it per burst, not per slot.
+    /// Number of free slots; the consumer may free more at any time. Reads the other side's cache
+    /// line, so call it per burst, not per slot.
     #[inline]
     pub fn free(&mut self) -> usize {
-        // Acquire: the consumer has done with what it released before we write there.
+        // Acquire: the consumer has finished with what it released before we write there.
         self.head = self.shared.head.load(Ordering::Acquire);
         self.capacity() - self.tail.wrapping_sub(self.head)
     }
 
-    /// Writes the next slot in place; the consumer sees it after the next [`publish`](Self::publish). `write` finds what
-    /// the slot last held, or the default.
+    /// Writes the next slot in place; visible after the next [`publish`](Self::publish). `write`
+    /// gets the slot's last contents, or the default.
     ///
-    /// Returns false when the ring is full; then `write` was not called, and all that was pushed before is published, so
-    /// that waiting for a free slot cannot mean waiting for what only we can see.
+    /// Returns false if the ring is full; then `write` was not called, and everything pushed is
+    /// published, so that waiting for a free slot cannot deadlock.
     #[inline]
     pub fn push(&mut self, write: impl FnOnce(&mut T)) -> bool {
         if self.tail.wrapping_sub(self.head) == self.capacity() && self.free() == 0 {
@@ -117,15 +120,16 @@ impl<T> Producer<T> {
             return false;
         }
         self.shared.slot(self.tail).with_mut(|slot| {
-            // SAFETY: the slot at `tail` is free, since `tail - head < capacity` and the head, loaded with Acquire,
-            // only grows. So it is the producer's (file's invariant), and `&mut self` keeps others away.
+            // SAFETY: the slot at `tail` is free, since `tail - head < capacity` and the head,
+            // loaded with Acquire, only grows. So it is the producer's (file's invariant), and
+            // `&mut self` makes the access exclusive.
             write(unsafe { &mut *slot });
         });
         self.tail = self.tail.wrapping_add(1);
         true
     }
 
-    /// Makes all pushed slots visible to the consumer, at once. Free of cost when there are none.
+    /// Makes all pushed slots visible to the consumer at once. Free if there are none.
     #[inline]
     pub fn publish(&mut self) {
         if self.published != self.tail {
@@ -135,10 +139,11 @@ impl<T> Producer<T> {
         }
     }
 
-    /// Whether the consumer is gone. Nothing will be read or released any more: who waits for a free slot must ask this.
+    /// Whether the consumer was dropped. Then nothing will be released, so check it when waiting
+    /// for a free slot.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        // Relaxed: no data hangs on the flag.
+        // Relaxed: no data depends on the flag.
         self.shared.abandoned.load(Ordering::Relaxed)
     }
 
@@ -153,23 +158,23 @@ impl<T> Producer<T> {
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.publish();
-        // Release, after the tail: who sees the ring closed sees every slot.
+        // Release, after the tail: a consumer that sees the ring closed sees every slot.
         self.shared.closed.store(true, Ordering::Release);
     }
 }
 
-/// The end that reads. Dropping it marks the ring abandoned.
+/// The reading end. Dropping it marks the ring abandoned.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    /// What the shared head holds.
+    /// The shared head.
     head: usize,
-    /// The shared tail as last seen.
+    /// The shared tail as last read.
     tail: usize,
 }
 
 impl<T> Consumer<T> {
-    /// How many slots can be read now. Looks at the producer's tail; until the next call [`get`](Self::get) and
-    /// [`release`](Self::release) work on what this call saw.
+    /// Number of readable slots. Reads the producer's tail; until the next call, [`get`](Self::get)
+    /// and [`release`](Self::release) use what this call saw.
     #[inline]
     pub fn waiting(&mut self) -> usize {
         // Acquire: the slots are written before we read them.
@@ -180,7 +185,8 @@ impl<T> Consumer<T> {
     /// The `i`-th oldest slot not yet released, in place.
     ///
     /// # Panics
-    /// When `i` is not below what the last [`waiting`](Self::waiting) returned, less what was released since.
+    /// `i` is not below the result of the last [`waiting`](Self::waiting), less what was released
+    /// since.
     #[inline]
     #[must_use]
     pub fn get(&self, i: usize) -> &T {
@@ -190,16 +196,16 @@ impl<T> Consumer<T> {
             self.seen()
         );
         self.shared.slot(self.head.wrapping_add(i)).with(|slot| {
-            // SAFETY: the slot lies between head and published tail, so it is the consumer's (file's invariant). It stays
-            // so while the reference lives: to release it takes `&mut self`.
+            // SAFETY: the slot is between head and published tail, so it is the consumer's (file's
+            // invariant), and stays so while the reference lives: releasing takes `&mut self`.
             unsafe { &*slot }
         })
     }
 
-    /// Gives the `n` oldest slots back to the producer, at once.
+    /// Returns the `n` oldest slots to the producer, at once.
     ///
     /// # Panics
-    /// When `n` is more than what the last [`waiting`](Self::waiting) returned, less what was released since.
+    /// `n` exceeds the result of the last [`waiting`](Self::waiting), less what was released since.
     #[inline]
     pub fn release(&mut self, n: usize) {
         assert!(
@@ -209,13 +215,13 @@ impl<T> Consumer<T> {
         );
         if n > 0 {
             self.head = self.head.wrapping_add(n);
-            // Release: we have done with the slots before the producer writes there.
+            // Release: we have finished with the slots before the producer writes there.
             self.shared.head.store(self.head, Ordering::Release);
         }
     }
 
-    /// Whether the producer is gone. All it pushed is then visible to the next [`waiting`](Self::waiting): ask in this
-    /// order, closed first, to know that an empty ring stays empty.
+    /// Whether the producer was dropped. Everything it pushed is then visible to the next
+    /// [`waiting`](Self::waiting): check this first to know that an empty ring stays empty.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the store in the producer's drop.
@@ -229,7 +235,7 @@ impl<T> Consumer<T> {
         self.shared.slots.len()
     }
 
-    /// What the last look at the tail found and was not released since.
+    /// Slots seen by the last `waiting` and not released since.
     #[inline]
     fn seen(&self) -> usize {
         self.tail.wrapping_sub(self.head)
@@ -238,7 +244,8 @@ impl<T> Consumer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
-        // Relaxed: no data hangs on the flag, and slots stay allocated until both ends are gone.
+        // Relaxed: no data depends on the flag, and slots stay allocated until both ends are
+        // dropped.
         self.shared.abandoned.store(true, Ordering::Relaxed);
     }
 }

@@ -1,24 +1,25 @@
-//! A series: some features of the first K elements of a flow.
+//! A series: features of the first K elements of a flow.
 //!
-//! The numbers are 16-bit words, channel after channel in the order of [`Feature::ALL`], K elements each. So lengths alone
-//! are K words, and each further feature only uses more of the array. Lengths are unsigned with the directions in a
-//! bitmap, because an IP packet can have 65,535 bytes and a signed 16-bit number cannot.
+//! Numbers are 16-bit words, channel after channel in the order of [`Feature::ALL`], K elements
+//! each. So lengths alone are K words, and each further feature appends to the array. Lengths are
+//! unsigned with directions in a bitmap, because an IP packet of 65,535 bytes exceeds a signed
+//! 16-bit number.
 
 use crate::{Feature, Features};
 
-/// The longest series, in elements.
+/// Maximum elements of a series.
 pub const K_MAX: usize = 32;
 
-/// 16-bit words that a series of all features and [`K_MAX`] elements takes.
+/// 16-bit words of a series with all features and [`K_MAX`] elements.
 pub const SERIES_WORDS_MAX: usize = Features::ALL.words() * K_MAX;
 
-/// A copy is made of so many words at a time: two registers, instead of a call for a number that is not known.
+/// Words copied at a time: two registers, instead of a call for a variable length.
 const COPIED_WORDS: usize = 16;
 const _: () = assert!(SERIES_WORDS_MAX.is_multiple_of(COPIED_WORDS));
 
-/// What was collected of the first elements of a flow, in order of arrival.
+/// Features of the first elements of a flow, in order of arrival.
 ///
-/// It is `Copy` for the sake of ring slots, but large: [`Series::copy_from`] copies only what is used.
+/// It is `Copy` for ring slots, but large: [`Series::copy_from`] copies only what is used.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Series {
@@ -26,21 +27,21 @@ pub struct Series {
     pub protocol: u8,
     k: u8,
     features: Features,
-    /// Number of the task that asks for a label, below [`WORDS_MAX`](crate::WORDS_MAX).
+    /// Number of the task to be asked, below [`WORDS_MAX`](crate::WORDS_MAX).
     pub task: u8,
-    /// Bit i is set when element i went against the flow's first packet.
+    /// Bit i is set if element i went against the flow's first packet.
     pub directions: u32,
-    /// Port of the end that the flow's first packet went to: that of the server. 0 where the flow began mid-stream and
-    /// nobody knows which end that is.
+    /// Destination port of the flow's first packet: the server's. 0 if the flow began mid-stream
+    /// and the server is unknown.
     pub server_port: u16,
     words: [u16; SERIES_WORDS_MAX],
 }
 
 impl Series {
-    /// A series of `k` elements with these features, all numbers 0, for the first task.
+    /// A series of `k` elements with these features, all 0, for the first task.
     ///
     /// # Panics
-    /// When `k` is above [`K_MAX`].
+    /// `k` exceeds [`K_MAX`].
     #[must_use]
     pub fn new(protocol: u8, k: usize, features: Features) -> Series {
         let mut series = Series::default();
@@ -48,18 +49,18 @@ impl Series {
         series
     }
 
-    /// Becomes a series of `k` elements with these features. What its numbers and directions are is for the caller to
-    /// write; the task stays.
+    /// Becomes a series of `k` elements with these features. The caller sets numbers and
+    /// directions; the task stays.
     ///
     /// # Panics
-    /// When `k` is above [`K_MAX`].
+    /// `k` exceeds [`K_MAX`].
     #[inline]
     pub fn begin(&mut self, protocol: u8, k: usize, features: Features) {
         assert!(k <= K_MAX, "a series has at most {K_MAX} elements, not {k}");
         (self.protocol, self.k, self.features) = (protocol, k as u8, features);
     }
 
-    /// How many elements the series has, at most [`K_MAX`].
+    /// Number of elements, at most [`K_MAX`].
     #[inline]
     #[must_use]
     pub fn k(&self) -> usize {
@@ -73,8 +74,8 @@ impl Series {
         self.features
     }
 
-    /// The words of one feature: [`Feature::words`] for each element, the low one first; none where the series lacks the
-    /// feature. Lengths are without their signs.
+    /// The words of one feature: [`Feature::words`] per element, the low one first; empty if the
+    /// series lacks the feature. Lengths are unsigned.
     #[inline]
     #[must_use]
     pub fn channel(&self, feature: Feature) -> &[u16] {
@@ -82,7 +83,7 @@ impl Series {
         &self.words[from..to]
     }
 
-    /// The same to be written.
+    /// As [`Self::channel`], mutable.
     #[inline]
     #[must_use]
     pub fn channel_mut(&mut self, feature: Feature) -> &mut [u16] {
@@ -101,24 +102,24 @@ impl Series {
         (from, from + words)
     }
 
-    /// Length of element `i` in bytes, negative when it went against the flow's first packet.
+    /// Length of element `i` in bytes, negative if it went against the flow's first packet.
     ///
     /// # Panics
-    /// When the series has no element `i`, or no lengths.
+    /// The series has no element `i`, or no lengths.
     #[inline]
     #[must_use]
     pub fn signed(&self, i: usize) -> i32 {
         with_sign(self.channel(Feature::SignedLength)[i], self.directions, i)
     }
 
-    /// The signed lengths of the elements, in order; none where the series lacks them.
+    /// The signed lengths of the elements; empty if the series lacks them.
     #[inline]
     pub fn signed_lengths(&self) -> impl ExactSizeIterator<Item = i32> + '_ {
         let lengths = self.channel(Feature::SignedLength).iter().enumerate();
         lengths.map(|(i, &length)| with_sign(length, self.directions, i))
     }
 
-    /// The inter-arrival times of the elements, µs, in order; none where the series lacks them.
+    /// The inter-arrival times of the elements, µs; empty if the series lacks them.
     #[inline]
     pub fn inter_arrivals_us(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         let words = self.channel(Feature::InterArrival).chunks_exact(2);
@@ -128,7 +129,7 @@ impl Series {
     /// Sets the inter-arrival time of element `i`.
     ///
     /// # Panics
-    /// When the series has no element `i`, or no inter-arrival times.
+    /// The series has no element `i`, or no inter-arrival times.
     #[inline]
     pub fn set_inter_arrival_us(&mut self, i: usize, us: u32) {
         let words = self.channel_mut(Feature::InterArrival);
@@ -138,7 +139,7 @@ impl Series {
     /// Sets the length of element `i` in bytes, saturated at 65,535, and its direction by the sign.
     ///
     /// # Panics
-    /// When the series has no element `i`, or no lengths.
+    /// The series has no element `i`, or no lengths.
     #[inline]
     pub fn set_signed(&mut self, i: usize, length: i32) {
         let size = length.unsigned_abs().min(u32::from(u16::MAX));
@@ -146,7 +147,8 @@ impl Series {
         self.directions = self.directions & !(1 << i) | u32::from(length < 0) << i;
     }
 
-    /// Becomes a copy of `other`; touches only the words that `other` uses, and less than `COPIED_WORDS` more.
+    /// Becomes a copy of `other`; touches only the words that `other` uses and fewer than
+    /// `COPIED_WORDS` more.
     #[inline]
     pub fn copy_from(&mut self, other: &Series) {
         self.begin(other.protocol, other.k(), other.features);
@@ -173,7 +175,8 @@ impl Series {
     }
 }
 
-/// A length, negative where bit `i` of the directions is set. Without a branch: directions are hard to foresee.
+/// A length, negative if bit `i` of the directions is set. Branchless: directions are hard to
+/// predict.
 #[inline]
 fn with_sign(length: u16, directions: u32, i: usize) -> i32 {
     let sign = -((directions >> i & 1) as i32);
@@ -196,7 +199,7 @@ impl Default for Series {
 }
 
 impl PartialEq for Series {
-    /// Whether all that is used is the same.
+    /// Whether all used parts are equal.
     fn eq(&self, other: &Series) -> bool {
         let header = |series: &Series| {
             let &Series {

@@ -1,34 +1,35 @@
-//! What the ring carries: the series of one flow, with the reference by which its label finds the way back.
+//! A ring's slot: the series of one flow, with the reference for its label.
 //!
-//! A slot has room for every feature of the longest series, and its fields stand in the order in which they are wanted: 34
-//! bytes of header, then the numbers. So a series of up to 15 signed lengths (the usual K is 10) lies in the first cache
-//! line, and lines beyond what a series uses are never touched.
+//! A slot has room for every feature of the longest series; its fields are in the order of use: 34
+//! bytes of header, then the numbers. So a series of up to 15 signed lengths (the usual K is 10) is
+//! in the first cache line, and lines beyond a series are never touched.
 
 use std::mem::{align_of, offset_of, size_of};
 
 use crate::{Series, series::SERIES_WORDS_MAX};
 
-/// Names one flow: an entry of the flow table and which of its owners, one after another, is meant.
+/// A flow: an entry of the flow table, and which of its successive owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct FlowRef {
-    /// The entry's place in the table's entry array.
+    /// Index in the table's entry array.
     pub index: u32,
-    /// The entry's generation while this flow owned it; see [`LabelWord`](crate::LabelWord).
+    /// The entry's generation for this flow; see [`LabelWord`](crate::LabelWord).
     pub generation: u32,
 }
 
-/// One place in the ring.
+/// A slot of the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// The flow that asks for a label.
+    /// The flow to be labelled.
     pub flow: FlowRef,
     /// Capture time of the K-th element, µs since the epoch.
     pub kth_us: i64,
-    /// When the slot was pushed, ns on the clock that the caller's threads share; the time to the label starts here.
+    /// When the slot was pushed, ns on the threads' common clock; the time to the label starts
+    /// here.
     pub emitted_ns: u64,
-    /// What is to be classified, and for which task.
+    /// The series to classify, and its task.
     pub series: Series,
 }
 

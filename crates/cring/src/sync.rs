@@ -1,7 +1,8 @@
-//! The one switch between the standard library's shared memory and loom's model of it.
+//! Switches between the standard library's shared memory and loom's model of it.
 //!
-//! Everything that two threads touch is taken from here. Under `--cfg loom` the same code then runs on loom's types, which
-//! replay each test in every order the memory model allows and check each access to a slot against the others.
+//! Everything that two threads touch comes from here. Under `--cfg loom` the same code runs on
+//! loom's types, which replay each test in every order that the memory model allows and check all
+//! accesses to slots.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -18,7 +19,8 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
-/// The standard cell behind loom's interface: a pointer lives as long as one call, so that loom can see when it is used.
+/// The standard cell with loom's interface: a pointer lives as long as a call, so that loom sees
+/// its use.
 #[cfg(not(loom))]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -39,7 +41,7 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Declares a function `const` wherever it can be: loom registers each atomic at run time, so not there.
+/// Declares a function `const`, except under loom, which registers atomics at run time.
 #[cfg(not(loom))]
 macro_rules! const_unless_loom {
     ($(#[$meta:meta])* pub fn $($rest:tt)*) => { $(#[$meta])* pub const fn $($rest)* };

@@ -12,7 +12,7 @@ use cring::Counter as _;
 use cring::counters;
 use flowmgr::record::{FlowName, FlowRecord};
 use flowmgr::{Action, Counts, FlowLook, RuleAnswer, RuleMemory, RuleQuestion, RulesChange};
-use policy::{Ask, Dscp, Facts, Mark, Outcome, Policy, RuleNumber, Tuple};
+use policy::{Ask, Decision, Dscp, Facts, Mark, Policy, RuleNumber, Tuple};
 
 use crate::Error;
 
@@ -364,8 +364,8 @@ impl FlowRules {
                 }
             };
             let outcome = match rule {
-                Some(rule) => *rules.policy.outcome(rule),
-                None => Outcome::default(),
+                Some(rule) => *rules.policy.decision(rule),
+                None => Decision::default(),
             };
             if rule != question.before
                 && let Some(rule) = rule
@@ -425,7 +425,7 @@ pub(crate) fn ask(question: &RuleQuestion) -> Ask {
 }
 
 /// What a rule asks for, as the flow manager takes it. About a flow that is dropped no model is asked.
-fn answer(rule: Option<RuleNumber>, outcome: &Outcome, unasked: u8) -> RuleAnswer {
+fn answer(rule: Option<RuleNumber>, outcome: &Decision, unasked: u8) -> RuleAnswer {
     let by_rule = match outcome.task {
         _ if outcome.asks_nothing || outcome.drop => u8::MAX,
         Some(only) => !(1 << only),
@@ -449,7 +449,7 @@ fn class(question: &RuleQuestion, answer: &RuleAnswer) -> Option<u16> {
 }
 
 /// What a rule does to packets.
-pub(crate) fn action(outcome: &Outcome) -> Action {
+pub(crate) fn action(outcome: &Decision) -> Action {
     Action {
         dscp: outcome.dscp.map(Dscp::code_point),
         drop: outcome.drop,

@@ -1,4 +1,5 @@
-//! The environment abstraction layer: DPDK's arguments, memory and devices. A process can start it once.
+//! The environment abstraction layer: DPDK's arguments, memory and devices. It can be started once
+//! per process.
 
 use std::ffi::{CString, c_char};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +9,8 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use crate::error::{Error, ErrorKind};
 use crate::{log, stdio, sys};
 
-/// The running environment. Ports hold it; when the last holder lets go of it, DPDK gives back its memory and devices.
+/// The running environment. Ports hold it; when the last holder is dropped, DPDK releases memory
+/// and devices.
 #[derive(Debug)]
 pub struct Eal(());
 
@@ -22,22 +24,22 @@ static STATE: Mutex<State> = Mutex::new(State::New);
 /// Without huge pages.
 const NO_HUGE: &str = "--no-huge";
 
-/// In front of the user's arguments: nothing is left in the file system, and no process can attach.
+/// Arguments before the user's: leave nothing in the file system, allow no process to attach.
 fn ours(args: &[String]) -> [&'static str; 3] {
     let private = match args.iter().any(|arg| arg == NO_HUGE) {
-        true => "--no-shconf", // what the other one means besides huge pages, and it takes no `NO_HUGE`
+        true => "--no-shconf", // `--in-memory` without huge pages, which excludes `NO_HUGE`
         false => "--in-memory",
     };
     ["fenxi", private, "--no-telemetry"]
 }
 
 impl Eal {
-    /// Starts DPDK with these arguments (those of every DPDK program, without the program's name). If it runs already, gives the
-    /// running one, whose arguments stay.
+    /// Starts DPDK with these arguments (as of any DPDK program, without the program's name). If it
+    /// runs already, returns the running one with its arguments.
     ///
     /// # Errors
-    /// An argument is wrong, there are no huge pages, … Each is one line; nothing is printed. It cannot be tried again in the same
-    /// process.
+    /// An argument is wrong, there are no huge pages, … Each is one line; nothing is printed. A
+    /// process cannot try again.
     pub fn start(args: &[String]) -> Result<Arc<Eal>, Error> {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Started(eal) = &*state {
@@ -61,14 +63,14 @@ impl Eal {
         let mut names = Vec::new();
         let mut port = 0;
         loop {
-            // SAFETY: the environment runs; gives `RTE_MAX_ETHPORTS` at the end.
+            // SAFETY: the environment runs; returns `RTE_MAX_ETHPORTS` at the end.
             port = unsafe { sys::rte_eth_find_next(port) };
             if u32::from(port) >= sys::RTE_MAX_ETHPORTS {
                 return names;
             }
             let mut name: [c_char; sys::RTE_ETH_NAME_MAX_LEN as usize] =
                 [0; sys::RTE_ETH_NAME_MAX_LEN as usize];
-            // SAFETY: the buffer has the size that the call asks for.
+            // SAFETY: the buffer has the required size.
             if unsafe { sys::rte_eth_dev_get_name_by_port(port, name.as_mut_ptr()) } == 0 {
                 let bytes = name.iter().take_while(|byte| **byte != 0);
                 let bytes: Vec<u8> = bytes.map(|byte| *byte as u8).collect();
@@ -78,12 +80,12 @@ impl Eal {
         }
     }
 
-    /// The first error that DPDK has logged and nobody has asked for.
+    /// The first error that DPDK has logged since the last call.
     pub fn first_error(&self) -> Option<String> {
         log::first_error()
     }
 
-    /// Turns DPDK's log off, for the time in which packets flow: a driver may log each of them.
+    /// Turns DPDK's log off while packets flow: a driver may log each of them.
     pub fn quiet(&self) {
         log::quiet();
     }
@@ -96,7 +98,7 @@ impl Drop for Eal {
     }
 }
 
-/// Refuses what would end the process or print for pages.
+/// Refuses arguments that would end the process or print usage.
 fn check(args: &[String]) -> Result<(), Error> {
     for arg in args {
         let refused = |why: &str| {
@@ -115,7 +117,7 @@ fn check(args: &[String]) -> Result<(), Error> {
 }
 
 fn init(args: &[String]) -> Result<(), Error> {
-    // The thread is pinned to DPDK's main core by its start, and every core that DPDK is told of gets a thread.
+    // Starting pins the thread to DPDK's main core, and every core given to DPDK gets a thread.
     let affinity = sched_getaffinity(None).ok();
     let mut all: Vec<String> = ours(args).into_iter().map(str::to_owned).collect();
     let names_cores = |arg: &String| {
@@ -131,7 +133,7 @@ fn init(args: &[String]) -> Result<(), Error> {
     }
     all.extend(args.iter().cloned());
     let strings: Vec<CString> = all.into_iter().flat_map(CString::new).collect();
-    // DPDK keeps pointers to its arguments and changes their order.
+    // DPDK keeps pointers to its arguments and reorders them.
     let strings = Vec::leak(strings);
     let mut pointers: Vec<*mut c_char> = strings
         .iter()
@@ -141,7 +143,8 @@ fn init(args: &[String]) -> Result<(), Error> {
     pointers.push(std::ptr::null_mut());
     log::take_over();
     let held = stdio::Held::new();
-    // SAFETY: the vector has `count` pointers to strings, and a null behind them; vector and strings are never freed.
+    // SAFETY: the vector has `count` pointers to strings and a null behind them; vector and strings
+    // are never freed.
     let code = unsafe { sys::rte_eal_init(count, Vec::leak(pointers).as_mut_ptr()) };
     let printed = held.and_then(stdio::Held::release);
     if let Some(affinity) = affinity {
@@ -153,9 +156,9 @@ fn init(args: &[String]) -> Result<(), Error> {
     }
 }
 
-/// Why DPDK does not start, from what it printed and logged.
+/// Why DPDK does not start, by what it printed and logged.
 fn explain(printed: Option<String>) -> Error {
-    // SAFETY: reads a variable of this thread.
+    // SAFETY: reads a thread-local variable.
     let number = unsafe { sys::fenxi_errno() };
     if let Some(printed) = printed {
         return Error::new(
@@ -163,9 +166,9 @@ fn explain(printed: Option<String>) -> Error {
             format!("an argument of DPDK: {printed}"),
         );
     }
-    let error = Error::of("DPDK does not start", -number);
+    let error = Error::from_code("DPDK does not start", -number);
     let line = error.to_string();
-    // Without pages it reports a lack of rights.
+    // Without huge pages it reports a lack of permission.
     match line.contains("hugepage") {
         true => Error::new(ErrorKind::Memory, line),
         false => error,

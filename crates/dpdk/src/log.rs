@@ -1,22 +1,22 @@
-//! DPDK's log: taken from the terminal and from syslog; the first errors are kept until an error's message takes them.
+//! DPDK's log, taken off the terminal and syslog; the first errors are kept for error messages.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use crate::sys;
 
-/// The first error comes first, as the root of those behind it; more are not kept.
+/// The first error is the root of later ones; at most [`KEPT`] are kept.
 static ERRORS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const KEPT: usize = 8;
 
-/// Sends the log here instead of to the terminal.
+/// Redirects the log here from the terminal.
 pub(crate) fn take_over() {
-    // SAFETY: the function has the signature of `cookie_write_function_t` and stays. If the stream cannot be made, the log stays
-    // where it is.
+    // SAFETY: the function has the signature of `cookie_write_function_t` and is static. If the
+    // stream cannot be created, the log is not redirected.
     unsafe { sys::fenxi_log_to(Some(write)) };
 }
 
-/// Has DPDK format no more lines but those of emergencies: once packets flow, a driver may log each of them.
+/// Makes DPDK format emergencies only: while packets flow, a driver may log each of them.
 pub(crate) fn quiet() {
     // SAFETY: sets a number.
     unsafe { sys::rte_log_set_global_level(sys::RTE_LOG_EMERG) };
@@ -32,10 +32,10 @@ pub(crate) fn first_error() -> Option<String> {
 
 /// Keeps a line if it is an error.
 unsafe extern "C" fn write(_: *mut c_void, text: *const c_char, length: usize) -> isize {
-    // SAFETY: reads a variable of this thread.
+    // SAFETY: reads a thread-local variable.
     let level = unsafe { sys::rte_log_cur_msg_loglevel() };
     if level > 0 && level <= sys::RTE_LOG_ERR as i32 {
-        // SAFETY: the stream hands over `length` bytes at `text`, which stay for the call.
+        // SAFETY: the stream passes `length` bytes at `text`, valid for the call.
         let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
         keep(&String::from_utf8_lossy(bytes));
     }

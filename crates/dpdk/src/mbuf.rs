@@ -7,18 +7,19 @@ use crate::sys;
 /// A received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Where its first byte lies in the bytes of [`Lent`].
+    /// Offset of its first byte in the bytes of [`Lent`].
     pub at: usize,
-    /// Its bytes, all of which are there.
+    /// Bytes of the packet, all of them present.
     pub length: u32,
-    /// The hash that the device computed of addresses and ports, the same for both directions.
+    /// The device's symmetric hash of addresses and ports.
     pub rss: Option<u32>,
 }
 
-/// Received packets and the memory that they lie in, until their queue is asked for the next ones.
+/// Received packets and their memory, until the next poll of their queue.
 ///
-/// A packet can be sent without copying it. From then on the device reads the buffer, too, perhaps long after the call. Both
-/// hold it, so it is not used for anything else as long as it is lent, and it is only read: the bytes can no longer be changed.
+/// A packet can be sent without a copy. From then on the device reads the buffer, too, perhaps long
+/// after the call. Both hold it, so it is not reused while it is lent, and its bytes become
+/// read-only.
 #[derive(Debug)]
 pub struct Lent<'a> {
     memory: &'a mut [u8],
@@ -26,7 +27,8 @@ pub struct Lent<'a> {
     is_sent: Cell<bool>,
 }
 
-// SAFETY: the pointers are to packets of the queue, which may be used by one thread at a time, and this borrows the queue.
+// SAFETY: the pointers are to packets of the queue, which one thread at a time may use, and this
+// borrows the queue.
 unsafe impl Send for Lent<'_> {}
 
 impl<'a> Lent<'a> {
@@ -38,13 +40,13 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// The memory of all packets of the queue. Bytes that belong to none of these packets mean nothing.
+    /// The memory of all packets of the queue. Bytes outside these packets are undefined.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.memory
     }
 
-    /// The same, to be changed; empty once a packet was sent.
+    /// As [`Self::bytes`], mutable; empty once a packet was sent.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match self.is_sent.get() {
@@ -53,7 +55,7 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// The same for as long as the queue is borrowed; empty once a packet was sent.
+    /// As [`Self::bytes_mut`], for as long as the queue is borrowed.
     pub fn into_bytes(self) -> &'a mut [u8] {
         match self.is_sent.get() {
             true => &mut [],
@@ -61,7 +63,7 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// From now on others read the packets, too.
+    /// Notes that the device reads the packets from now on.
     pub(crate) fn note_sent(&self) {
         self.is_sent.set(true);
     }

@@ -1,8 +1,8 @@
 //! Pools of packet buffers.
 //!
-//! The buffers that are received into lie in a stretch of memory of their own, apart from DPDK's descriptions of them
-//! (`rte_mbuf`): DPDK calls that a pool with pinned external buffers. So all packets of a pool can be lent as one slice, and
-//! what is written into it can only change packets.
+//! Receive buffers are in an area of their own, apart from their descriptors (`rte_mbuf`): DPDK
+//! calls that a pool with pinned external buffers. So all packets of a pool can be lent as one
+//! slice, and writing to it only changes packets.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -12,28 +12,29 @@ use crate::eal::Eal;
 use crate::error::Error;
 use crate::sys;
 
-/// Buffers that a thread keeps at hand; DPDK allows up to 512.
+/// Buffers cached per thread; DPDK allows up to 512.
 pub(crate) const CACHE: u32 = 256;
 
-/// Buffers begin at the start of a cache line.
+/// Alignment of buffers: a cache line.
 const LINE: u32 = 64;
 
-/// Names of pools and of their memory: numbered, since DPDK wants each to differ.
+/// Numbers the names of pools and their memory, which must differ.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A pool of packet buffers. It lives as long as the environment, because devices and other threads may hold buffers of it.
+/// A pool of packet buffers. It lives as long as the environment, because devices and other threads
+/// may hold its buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct Mempool {
     pub(crate) raw: NonNull<sys::rte_mempool>,
-    /// The memory of all packets; `None`: of a pool that nothing is lent from.
+    /// The memory of all packets; `None` for a pool that is not lent from.
     area: Option<Area>,
 }
 
-// SAFETY: DPDK's pools may be used by any thread (they are made for several producers and consumers); the area is only used by
-// the queue that receives into it.
+// SAFETY: DPDK's pools may be used by any thread (they are created for several producers and
+// consumers); only the receiving queue uses the area.
 unsafe impl Send for Mempool {}
 
-/// One stretch of memory.
+/// A contiguous area of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     pub start: NonNull<u8>,
@@ -41,7 +42,7 @@ pub(crate) struct Area {
 }
 
 impl Mempool {
-    /// `count` buffers for packets of up to `longest` bytes, to receive into.
+    /// `count` buffers to receive packets of up to `longest` bytes.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -53,19 +54,20 @@ impl Mempool {
     ) -> Result<Mempool, Error> {
         let size = buffer_bytes(longest);
         let name = name();
-        // With physical addresses no buffer lies across two pages; the rest makes up for their ends.
+        // With physical addresses no buffer crosses pages; the extra room makes up for their ends.
         let length = (count as usize + count as usize / 64 + 1) * usize::from(size);
         // SAFETY: the environment runs; the name is a string.
         let zone =
             unsafe { sys::rte_memzone_reserve_aligned(name.as_ptr(), length, socket, 0, LINE) };
         let step = format!("{count} packet buffers of {size} bytes");
         let zone = NonNull::new(zone.cast_mut()).ok_or_else(|| Error::last(&step))?;
-        // SAFETY: the zone's description stays as long as the zone.
+        // SAFETY: the zone's description lives as long as the zone.
         let zone = unsafe { zone.as_ref() };
         // SAFETY: a zone has an address; the union holds no other form.
         let start = unsafe { zone.__bindgen_anon_1.addr }.cast::<u8>();
         let start = NonNull::new(start).ok_or_else(|| Error::last(&step))?;
-        // SAFETY: the zone has so many bytes and nobody else knows it. Zeros make every byte initialised.
+        // SAFETY: the zone has `length` bytes, unknown to anybody else. Zeros initialise every
+        // byte.
         unsafe { start.write_bytes(0, length) };
         let runs = runs(start, length, zone.hugepage_sz as usize, size);
         // SAFETY: the runs describe memory of the zone, which is never freed.
@@ -87,7 +89,7 @@ impl Mempool {
         })
     }
 
-    /// `count` buffers for copies of packets of up to `longest` bytes, which are sent.
+    /// `count` buffers for copies to be sent, of up to `longest` bytes.
     ///
     /// # Errors
     /// There is not enough memory.
@@ -113,7 +115,7 @@ impl Mempool {
     }
 }
 
-/// Bytes of a buffer: the room in front that DPDK asks for, and the packet. At most 65,535.
+/// Bytes of a buffer: DPDK's headroom and the packet. At most 65,535.
 fn buffer_bytes(longest: u32) -> u16 {
     let bytes = (sys::RTE_PKTMBUF_HEADROOM + longest).next_multiple_of(LINE);
     u16::try_from(bytes).unwrap_or((u16::MAX as u32 / LINE * LINE) as u16)
@@ -124,19 +126,21 @@ fn name() -> CString {
     CString::new(format!("fenxi{number}")).unwrap_or_default()
 }
 
-/// The parts of a stretch that are one piece for the device, too: with physical addresses each page may lie elsewhere.
+/// The parts of an area that are contiguous for the device, too: with physical addresses each page
+/// may be elsewhere.
 fn runs(start: NonNull<u8>, length: usize, page: usize, size: u16) -> Vec<sys::rte_pktmbuf_extmem> {
     let mut runs: Vec<sys::rte_pktmbuf_extmem> = Vec::new();
     let mut at = 0;
     while at < length {
-        // SAFETY: inside the stretch.
+        // SAFETY: inside the area.
         let address = unsafe { start.add(at) };
         let to_boundary = page - address.as_ptr() as usize % page;
         let bytes = to_boundary.min(length - at);
-        // SAFETY: only asks where the page lies.
+        // SAFETY: only queries the page's address.
         let device_address = unsafe { sys::rte_mem_virt2iova(address.as_ptr().cast()) };
         match runs.last_mut() {
-            // One piece; or addresses of devices are not known, as without huge pages, and do not matter.
+            // Contiguous; or device addresses are unknown, as without huge pages, and do not
+            // matter.
             Some(run)
                 if run.buf_iova.wrapping_add(run.buf_len as u64) == device_address
                     || run.buf_iova == device_address =>

@@ -1,4 +1,4 @@
-//! Devices: opened with their queues, watched, closed.
+//! Devices: opens them with their queues, reads link and counters, closes them.
 
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use crate::sys;
 
 /// Bytes of an Ethernet header and of two VLAN tags.
 const LINK_HEADERS: u32 = 14 + 2 * 4;
-/// No buffer is smaller: many network cards ask for that.
+/// Minimum room of a buffer, which many network cards require.
 const LEAST_ROOM: u32 = 2048;
-/// The longest packet that fits a buffer.
+/// Maximum packet that fits a buffer.
 const LONGEST: u32 = 65_408;
-/// Packets that a queue holds, if the device does not say what suits it.
+/// Ring size if the device does not recommend one.
 const RING: u16 = 1024;
-/// The key of the Toeplitz hash, repeated, that gives both directions of a flow the same hash (Woo and Park, 2012).
+/// The Toeplitz key, repeated, that gives both directions of a flow the same hash (Woo and Park,
+/// 2012).
 const SYMMETRIC: [u8; 2] = [0x6d, 0x5a];
-/// Bytes of the key where the device does not say.
+/// Bytes of the key if the device does not say.
 const KEY_BYTES: usize = 40;
-/// The driver takes buffers to lie behind their descriptions, and would write over something else.
+/// This driver assumes that buffers follow their descriptors, and would overwrite other memory.
 const UNFIT_DRIVER: &str = "net_af_xdp";
 
 /// How a port is opened.
@@ -32,20 +33,20 @@ pub struct PortSettings {
     pub device: String,
     /// Receive queues, over which the device spreads flows.
     pub queues: u16,
-    /// Packet buffers of each queue.
+    /// Packet buffers per queue.
     pub mbufs: u32,
     /// Whether packets for others are received.
     pub is_promiscuous: bool,
-    /// Whether there are send queues, as many.
+    /// Whether to open as many send queues.
     pub sends: bool,
 }
 
 /// A queue in each direction.
 #[derive(Debug)]
 pub struct PortQueue {
-    /// In.
+    /// Receiving.
     pub rx: RxQueue,
-    /// Out, if asked for.
+    /// Sending, if requested.
     pub tx: Option<TxQueue>,
 }
 
@@ -69,7 +70,7 @@ pub struct Stats {
     pub without_buffer: u64,
 }
 
-/// An open device; closed when its last queue goes.
+/// An open device; closed when its last queue is dropped.
 #[derive(Debug)]
 pub struct Port {
     _eal: Arc<Eal>,
@@ -82,7 +83,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Opens a device and starts it. It can be opened once: when it is closed, or opening it fails, DPDK lets go of it.
+    /// Opens and starts a device. Once: when it is closed, or opening fails, DPDK releases it.
     ///
     /// # Errors
     /// There is no such device, it has too few queues, there is no memory, …
@@ -127,7 +128,7 @@ impl Port {
         &self.driver
     }
 
-    /// The longest frame that may be sent: the MTU, and the headers of the link.
+    /// Maximum frame to send: the MTU and the link's headers.
     pub fn frame_max(&self) -> u32 {
         u32::from(self.mtu) + LINK_HEADERS
     }
@@ -137,7 +138,7 @@ impl Port {
         self.has_symmetric_hash.load(Ordering::Relaxed)
     }
 
-    /// The state of its link now. Does not wait for the device.
+    /// The current state of the link. Does not wait for the device.
     pub fn link(&self) -> Link {
         let mut link = sys::rte_eth_link::default();
         // SAFETY: the port is open.
@@ -148,12 +149,12 @@ impl Port {
         match (is_removed, code, link.link_status() != 0) {
             (true, ..) => Link::Removed,
             (false, 0, false) => Link::Down,
-            // A driver that cannot say has no link to lose.
+            // A driver that does not know has no link to lose.
             (false, ..) => Link::Up,
         }
     }
 
-    /// Its counters since it was opened.
+    /// Counters since the device was opened.
     pub fn stats(&self) -> Stats {
         let mut stats = sys::rte_eth_stats::default();
         // SAFETY: the port is open. If it fails, the counters stay 0.
@@ -164,19 +165,20 @@ impl Port {
         }
     }
 
-    /// The device spreads flows over several queues by a hash with our key, or there is one queue.
+    /// With several queues, the device must spread flows by a hash with our key.
     fn check_queues(&self, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
         let refused = |why: String| Err(Error::new(ErrorKind::Setting, why));
         let (queues, driver) = (self.queues, &self.driver);
         if queues > 1 && rss_types(info) == 0 {
             return refused(format!(
-                "{queues} flow workers need a device that spreads flows over queues by a hash (RSS), which {driver} does not; \
-                 use one flow worker (pipeline.layout)"
+                "{queues} flow workers need a device that spreads flows over queues by a hash \
+                 (RSS), which {driver} does not; use one flow worker (pipeline.layout)"
             ));
         }
         if queues > info.max_rx_queues {
             return refused(format!(
-                "{queues} flow workers need a receive queue each, and {driver} has {} here; use fewer (pipeline.layout)",
+                "{queues} flow workers need a receive queue each, and {driver} has {} here; use \
+                 fewer (pipeline.layout)",
                 info.max_rx_queues
             ));
         }
@@ -190,7 +192,8 @@ impl Port {
         Ok(())
     }
 
-    /// No offloads: VLAN tags stay, nothing is merged, checksums are left alone. But for the hash, where flows are spread.
+    /// Requests no offloads (VLAN tags stay, nothing is merged, checksums are left alone) except
+    /// the hash if flows are spread.
     fn configure(&self, info: &sys::rte_eth_dev_info, sends: bool) -> Result<(), Error> {
         let mut conf = sys::rte_eth_conf::default();
         conf.rxmode.mtu = self.mtu.into();
@@ -201,7 +204,7 @@ impl Port {
             .collect();
         if self.queues > 1 {
             conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
-            // SAFETY: gives a constant.
+            // SAFETY: returns a constant.
             conf.rxmode.offloads = unsafe { sys::fenxi_rss_offload() } & info.rx_offload_capa;
             conf.rx_adv_conf.rss_conf = sys::rte_eth_rss_conf {
                 rss_key: key.as_mut_ptr(),
@@ -228,16 +231,13 @@ impl Port {
         let code =
             unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(self.id, &mut received, &mut sent) };
         check("sizes of rings", code)?;
-        // The rings, a burst that is lent, one on its way, and the caches of two threads.
+        // The rings, a lent burst, a burst on its way, and the caches of two threads.
         let held = u32::from(received) + u32::from(sent) + 2 * BURST_MAX as u32 + 3 * CACHE;
         if settings.mbufs < held {
-            return Err(Error::new(
-                ErrorKind::Setting,
-                format!(
-                    "{} packet buffers; its rings and bursts hold {held} (dpdk.mbufs)",
-                    settings.mbufs
-                ),
-            ));
+            let mbufs = settings.mbufs;
+            let line =
+                format!("{mbufs} packet buffers; its rings and bursts hold {held} (dpdk.mbufs)");
+            return Err(Error::new(ErrorKind::Setting, line));
         }
         // SAFETY: the port exists.
         let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) };
@@ -263,16 +263,11 @@ impl Port {
 
     fn set_up_rx(&self, queue: u16, size: u16, pool: &Mempool) -> Result<(), Error> {
         let (socket, default) = (sys::SOCKET_ID_ANY, std::ptr::null());
-        // SAFETY: the port is configured and not started; the pool stays as long as the environment.
+        let pool = pool.raw.as_ptr();
+        // SAFETY: the port is configured and not started; the pool lives as long as the
+        // environment.
         let code = unsafe {
-            sys::rte_eth_rx_queue_setup(
-                self.id,
-                queue,
-                size,
-                socket as u32,
-                default,
-                pool.raw.as_ptr(),
-            )
+            sys::rte_eth_rx_queue_setup(self.id, queue, size, socket as u32, default, pool)
         };
         check(&format!("receive queue {queue}"), code).map(drop)
     }
@@ -287,9 +282,8 @@ impl Port {
 
     fn start(&self, is_promiscuous: bool, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
         // SAFETY: the port and its queues are set up.
-        check("cannot be started", unsafe {
-            sys::rte_eth_dev_start(self.id)
-        })?;
+        let code = unsafe { sys::rte_eth_dev_start(self.id) };
+        check("cannot be started", code)?;
         self.spread(info)?;
         if is_promiscuous {
             // SAFETY: the port runs.
@@ -299,12 +293,13 @@ impl Port {
                 check("cannot be made promiscuous", code)?;
             }
         }
-        // SAFETY: the port runs. If it fails, counters go on from where they were.
+        // SAFETY: the port runs. On failure counters continue.
         unsafe { sys::rte_eth_stats_reset(self.id) };
         Ok(())
     }
 
-    /// Hashes lead to the queues in turn, on every device alike, so that the n-th queues of all devices have the same flows.
+    /// Assigns hashes to queues in turn, the same on every device, so that the n-th queues of all
+    /// devices have the same flows.
     fn spread(&self, info: &sys::rte_eth_dev_info) -> Result<(), Error> {
         let size = info.reta_size;
         if self.queues < 2 || size == 0 {
@@ -319,7 +314,7 @@ impl Port {
         // SAFETY: the table has `size` entries.
         let code = unsafe { sys::rte_eth_dev_rss_reta_update(self.id, table.as_mut_ptr(), size) };
         match code {
-            // Its table cannot be changed, and is as DPDK asks drivers to begin: in turn.
+            // The table cannot be changed, and is as DPDK asks drivers to start: in turn.
             code if code == -ENOTSUP => Ok(()),
             code => check("table of queues (RETA)", code).map(drop),
         }
@@ -328,8 +323,8 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // SAFETY: its queues hold the port, so nobody uses it any more. Packets in its rings go back to their pools, which are
-        // there as long as the environment. Nothing can be done about failures; the port goes with the process.
+        // SAFETY: its queues hold the port, so none is left. Packets in its rings return to their
+        // pools, which live as long as the environment. Failures cannot be handled.
         unsafe {
             sys::rte_eth_promiscuous_disable(self.id);
             sys::rte_eth_dev_stop(self.id);
@@ -351,9 +346,8 @@ fn find(device: &str) -> Result<u16, Error> {
 fn info(id: u16) -> Result<sys::rte_eth_dev_info, Error> {
     let mut info = sys::rte_eth_dev_info::default();
     // SAFETY: fills the description.
-    check("its properties", unsafe {
-        sys::rte_eth_dev_info_get(id, &mut info)
-    })?;
+    let code = unsafe { sys::rte_eth_dev_info_get(id, &mut info) };
+    check("its properties", code)?;
     Ok(info)
 }
 
@@ -373,9 +367,9 @@ fn driver(info: &sys::rte_eth_dev_info) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What of addresses and ports the device can hash.
+/// The parts of addresses and ports that the device can hash.
 fn rss_types(info: &sys::rte_eth_dev_info) -> u64 {
-    // SAFETY: gives a constant.
+    // SAFETY: returns a constant.
     unsafe { sys::fenxi_rss_types() & info.flow_type_rss_offloads }
 }
 

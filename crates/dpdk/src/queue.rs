@@ -1,4 +1,4 @@
-//! Queues of a port: bursts in and out.
+//! Queues of a port.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::mempool::{Area, Mempool};
 use crate::port::Port;
 use crate::{sys, thread};
 
-/// The most packets of one burst.
+/// Maximum packets per burst.
 pub const BURST_MAX: usize = 256;
 
-/// A receive queue. It holds the packets of the last burst until it is asked for the next.
+/// A receive queue. It holds the packets of the last burst until the next poll.
 #[derive(Debug)]
 pub struct RxQueue {
     port: Arc<Port>,
@@ -24,11 +24,11 @@ pub struct RxQueue {
     gathered: u64,
 }
 
-// SAFETY: a queue may be used by one thread at a time, which may change; the packets go with it.
+// SAFETY: one thread at a time uses a queue; its packets go with it.
 unsafe impl Send for RxQueue {}
 
 impl RxQueue {
-    /// The receiving side of a queue that is set up with this pool, which no other queue has.
+    /// The receiving side of a queue that was set up with this pool, used by no other queue.
     pub(crate) fn new(port: Arc<Port>, queue: u16, pool: Mempool) -> Result<RxQueue, Error> {
         let nothing = || Error::new(ErrorKind::Refused, "a pool that nothing can be lent from");
         let area = pool.area().ok_or_else(nothing)?;
@@ -49,24 +49,25 @@ impl RxQueue {
         &self.port
     }
 
-    /// Packets that came in several pieces, in foreign memory or without their VLAN tag, and were copied into one buffer.
+    /// Packets in several pieces, in foreign memory or without their VLAN tag, copied into one
+    /// buffer.
     pub fn gathered(&self) -> u64 {
         self.gathered
     }
 
-    /// Of these, packets that were dropped because they were too long for a buffer or none was free.
+    /// Gathered packets that were dropped because they were too long or no buffer was free.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Asks the device for up to `max` packets; gives the last ones back. Returns how many there are.
+    /// Returns the last packets and polls the device for up to `max`. Returns their number.
     #[inline]
     pub fn poll(&mut self, max: usize) -> usize {
         thread::register();
         self.release();
         let max = max.clamp(1, BURST_MAX);
-        // SAFETY: the port runs and only this object uses its queue. Both vectors have room for `BURST_MAX`, and no
-        // packet is in them.
+        // SAFETY: the port runs and only this object uses its queue. Both vectors have room for
+        // `BURST_MAX` and are empty.
         let count = unsafe {
             let to = self.mbufs.as_mut_ptr();
             sys::fenxi_receive(
@@ -77,7 +78,7 @@ impl RxQueue {
                 max as u16,
             )
         };
-        // SAFETY: the call has written so many, and they belong to this object now.
+        // SAFETY: the call has written `count` packets, which this object owns now.
         unsafe { self.mbufs.set_len(usize::from(count)) };
         let (pool, area) = (self.pool, self.area);
         let frames = &self.frames[..usize::from(count)];
@@ -90,7 +91,7 @@ impl RxQueue {
         self.mbufs.len()
     }
 
-    /// Copies the packets that are not one piece of this queue's memory, or that others hold.
+    /// Copies the packets that are not contiguous in this queue's memory, or have other holders.
     #[cold]
     fn gather(&mut self, pool: Mempool) {
         let mut kept = 0;
@@ -98,7 +99,7 @@ impl RxQueue {
             let (mut mbuf, mut frame) = (self.mbufs[i], self.frames[i]);
             if frame.is_plain == 0 || self.area.place(&frame).is_none() {
                 self.gathered += 1;
-                // SAFETY: the packet is this object's, and is given away; what comes back is this object's.
+                // SAFETY: this object owns the packet and gives it away; it owns what it gets back.
                 mbuf = unsafe { sys::fenxi_gather(mbuf, pool.raw.as_ptr(), &mut frame) };
                 if mbuf.is_null() {
                     self.dropped += 1;
@@ -128,20 +129,21 @@ impl RxQueue {
     /// Lends the packets of the last burst.
     #[inline]
     pub fn lend(&mut self) -> Lent<'_> {
-        // SAFETY: the area lives as long as the environment, which the port holds, and holds bytes of packets only, all
-        // initialised. No other slice of it exists: the queue is borrowed for as long as this one does, no other
-        // queue receives into it, and C code touches it through the queue (not while it is borrowed), or reads packets that
-        // are sent (then `Lent` gives out bytes to be read only). What a network card writes are packets that it has not
-        // handed over yet; they are none of those that are lent.
+        // SAFETY: the area lives as long as the environment, which the port holds, and only
+        // contains bytes of packets, all initialised. No other slice of it exists: the queue is
+        // borrowed as long as this one lives, no other queue receives into it, and C code touches
+        // it through the queue (not while borrowed) or reads sent packets (then `Lent` only gives
+        // out shared slices). Network cards only write to packets not handed over yet, none of
+        // which is lent.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(self.area.start.as_ptr(), self.area.length) };
         Lent::new(memory, &self.mbufs)
     }
 
-    /// Gives the packets of the last burst back.
+    /// Frees the packets of the last burst.
     fn release(&mut self) {
         if !self.mbufs.is_empty() {
-            // SAFETY: they belong to this object and are forgotten with the next line.
+            // SAFETY: this object owns them and forgets them with the next line.
             unsafe {
                 sys::rte_pktmbuf_free_bulk(self.mbufs.as_mut_ptr(), self.mbufs.len() as u32);
             }
@@ -157,7 +159,7 @@ impl Drop for RxQueue {
 }
 
 impl Area {
-    /// Where a packet lies, if it lies here.
+    /// Offset of a packet in this area, if it is inside.
     #[inline]
     fn place(&self, frame: &sys::fenxi_frame) -> Option<usize> {
         let at = (frame.data as usize).wrapping_sub(self.start.as_ptr() as usize);
@@ -175,7 +177,7 @@ pub struct TxQueue {
     mbufs: Vec<*mut sys::rte_mbuf>,
 }
 
-// SAFETY: as of `RxQueue`.
+// SAFETY: as `RxQueue`.
 unsafe impl Send for TxQueue {}
 
 impl TxQueue {
@@ -193,8 +195,8 @@ impl TxQueue {
         &self.port
     }
 
-    /// Sends the lent packets of these numbers, in this order and without a copy. Numbers of packets that are not there are
-    /// passed over. Returns how many the device took; they are the first ones.
+    /// Sends the lent packets with these numbers in order, without a copy. Skips numbers without a
+    /// packet. Returns how many the device took, from the first on.
     pub fn send(&mut self, lent: &Lent<'_>, which: impl Iterator<Item = usize>) -> usize {
         let chosen = which.filter_map(|i| lent.mbufs.get(i)).take(BURST_MAX);
         self.mbufs.extend(chosen);
@@ -204,26 +206,29 @@ impl TxQueue {
         self.transmit()
     }
 
-    /// Sends copies of these packets, up to [`BURST_MAX`] of them, in this order. Returns how many the device took; they are the
-    /// first ones.
+    /// Sends copies of up to [`BURST_MAX`] packets in order. Returns how many the device took, from
+    /// the first on.
     pub fn send_copies<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) -> usize {
         for packet in packets.take(BURST_MAX) {
             let length = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-            // SAFETY: reads the packet's bytes. Nothing else knows the buffer yet, and nothing is ever lent from this pool.
+            // SAFETY: reads the packet's bytes. Nothing else knows the buffer yet, and this pool is
+            // not lent from.
             let copy = unsafe { sys::fenxi_copy(self.pool.raw.as_ptr(), packet.as_ptr(), length) };
             if copy.is_null() {
-                break; // All buffers are with the device, so it would not take this one either.
+                break; // all buffers are with the device, so its queue is full
             }
             self.mbufs.push(copy);
         }
         self.transmit()
     }
 
-    /// Hands the packets to the device; those that it does not take lose their holder.
+    /// Sends the packets; frees those that the device does not take.
     fn transmit(&mut self) -> usize {
         thread::register();
         let all = self.mbufs.len();
-        // SAFETY: the port runs and only this object uses its queue. Of each packet one holder goes over to the device.
+        debug_assert!(all <= BURST_MAX);
+        // SAFETY: the port runs and only this object uses its queue. One holder of each packet
+        // passes to the device.
         let taken = unsafe {
             sys::fenxi_send(
                 self.port.id(),
@@ -235,7 +240,7 @@ impl TxQueue {
         let taken = usize::from(taken);
         if taken < all {
             let rest = &mut self.mbufs[taken..];
-            // SAFETY: the device did not take these, so their holder is still this object.
+            // SAFETY: the device did not take these, so this object still holds them.
             unsafe { sys::rte_pktmbuf_free_bulk(rest.as_mut_ptr(), rest.len() as u32) };
         }
         self.mbufs.clear();

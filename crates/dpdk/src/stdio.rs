@@ -1,4 +1,4 @@
-//! Standard output and standard error, kept quiet while DPDK starts: it prints its usage and what it thinks of options there.
+//! Captures standard output and error while DPDK starts: it prints its usage and complaints there.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::dup;
 use rustix::stdio::{dup2_stderr, dup2_stdout, stderr, stdout};
 
-/// The two streams go into memory until [`Held::release`].
+/// Both streams go to memory until [`Held::release`].
 pub(crate) struct Held {
     memory: File,
     stdout: OwnedFd,
@@ -16,10 +16,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Holds them; `None` if the system does not let it, and then they stay as they are.
+    /// Captures them; `None`, without any effect, if the system refuses.
     pub fn new() -> Option<Held> {
         let memory = File::from(memfd_create("dpdk", MemfdFlags::CLOEXEC).ok()?);
-        // What was printed before must not end up in the memory.
+        // Output from before must not end up in the memory.
         let _ = std::io::stdout().flush();
         let held = Held {
             stdout: dup(stdout()).ok()?,
@@ -31,9 +31,9 @@ impl Held {
         Some(held)
     }
 
-    /// Gives them back; returns the first line that came meanwhile and is no part of the usage.
+    /// Restores them; returns the first captured complaint.
     pub fn release(mut self) -> Option<String> {
-        // SAFETY: writes out a buffer of C's library.
+        // SAFETY: flushes a buffer of the C library.
         unsafe { crate::sys::fenxi_flush() };
         let _ = dup2_stdout(&self.stdout);
         let _ = dup2_stderr(&self.stderr);

@@ -1,17 +1,18 @@
-//! Threads that move packets are made known to DPDK, so that pools keep a cache of free buffers for each of them.
+//! Registers threads that move packets with DPDK, so that pools keep a cache of free buffers for
+//! each.
 
 use std::cell::Cell;
 
 use crate::sys;
 
-/// The registration of a thread; ends with it.
+/// A thread's registration; ends with the thread.
 struct Registration(Cell<State>);
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Unknown,
     Registered,
-    /// DPDK has no place for more threads; it works without a cache.
+    /// DPDK has no room for more threads; works without a cache.
     Refused,
 }
 
@@ -19,10 +20,10 @@ thread_local! {
     static REGISTRATION: Registration = const { Registration(Cell::new(State::Unknown)) };
 }
 
-/// Makes the calling thread known, once. The environment must run.
+/// Registers the calling thread, once. The environment must run.
 #[inline]
 pub(crate) fn register() {
-    // A thread that is ending has no registration any more, and does without.
+    // Fails on a thread that is ending, which does without.
     let _ = REGISTRATION.try_with(|it| {
         if it.0.get() == State::Unknown {
             it.register();
@@ -33,7 +34,7 @@ pub(crate) fn register() {
 impl Registration {
     #[cold]
     fn register(&self) {
-        // SAFETY: the environment runs. A thread that DPDK knows already stays what it is.
+        // SAFETY: the environment runs. Registering a registered thread has no effect.
         let code = unsafe { sys::rte_thread_register() };
         self.0.set(match code {
             0 => State::Registered,
@@ -45,7 +46,8 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if self.0.get() == State::Registered {
-            // SAFETY: called on the thread that was registered. It changes memory of the library only, which stays.
+            // SAFETY: called on the registered thread. It only changes static memory of the
+            // library.
             unsafe { sys::rte_thread_unregister() };
         }
     }

@@ -1,4 +1,5 @@
-//! Ports over DPDK's software devices. DPDK starts once per process, so each test runs in a process of its own.
+//! Ports over DPDK's software devices. DPDK starts once per process, so each test has its own
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -116,7 +117,8 @@ fn buffers_go_round() {
     alone("buffers_go_round", || {
         let eal = start(&["net_null0", "net_null1"]);
         let (mut one, mut other) = (open(&eal, "net_null0"), open(&eal, "net_null1"));
-        // Many times the buffers that there are, lent and sent, some not selected, from a thread of its own.
+        // Many times the buffers that there are, lent and sent, some not selected, from a thread of
+        // its own.
         let tx = other.tx.as_mut().unwrap();
         let send = || {
             for round in 0..2000 {

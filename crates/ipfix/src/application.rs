@@ -1,18 +1,18 @@
-//! Labels as applications: a number that a record has room for, and the table that says which name it stands for.
+//! Labels as applications: a number for records, and a table of their names.
 //!
-//! The number is a hash of the name. So a label has the same number on every router, after every restart and in every model,
-//! and a collector that has not seen the table since can use what it knows.
+//! The number is a hash of the name, so a label has the same number on every router, after every
+//! restart and in every model, and a collector can use an old table.
 
 use std::collections::BTreeSet;
 
-/// The classification engine of applications that the user defines (RFC 6759 §4.1).
+/// The classification engine for user-defined applications (RFC 6759 §4.1).
 const USER_DEFINED: u8 = 6;
 /// Bits of a selector of that engine (RFC 6759 §4.3).
 const SELECTOR_BITS: u32 = 24;
 const SELECTOR_MASK: u32 = (1 << SELECTOR_BITS) - 1;
-/// Bytes of a name at most; longer ones are cut.
+/// Maximum bytes of a name; longer ones are truncated.
 pub const NAME_MAX: usize = 64;
-/// The name of flows that have no label, which is not that of flows that the model calls unknown.
+/// The name of flows without a label; different from the model's class unknown.
 pub const UNLABELLED: &str = "unlabelled";
 
 /// An `applicationId`: a byte for the engine, three for the selector.
@@ -20,15 +20,15 @@ pub const UNLABELLED: &str = "unlabelled";
 pub struct ApplicationId([u8; 4]);
 
 impl ApplicationId {
-    /// Of flows that have no label.
-    pub const UNLABELLED: ApplicationId = ApplicationId::of_selector(0);
+    /// For flows without a label.
+    pub const UNLABELLED: ApplicationId = ApplicationId::from_selector(0);
 
-    const fn of_selector(selector: u32) -> ApplicationId {
+    const fn from_selector(selector: u32) -> ApplicationId {
         let [_, high, middle, low] = selector.to_be_bytes();
         ApplicationId([USER_DEFINED, high, middle, low])
     }
 
-    /// As it is sent.
+    /// As sent.
     pub const fn bytes(self) -> [u8; 4] {
         self.0
     }
@@ -39,15 +39,15 @@ impl ApplicationId {
 pub struct Applications {
     /// By class.
     ids: Vec<ApplicationId>,
-    /// Names as they are sent.
+    /// Names as sent.
     names: Vec<String>,
 }
 
 impl Applications {
-    /// Of these labels, in the order of their classes.
+    /// Numbers these labels, which are in the order of classes.
     pub fn new(labels: &[String]) -> Applications {
         let mut ids = vec![ApplicationId::UNLABELLED; labels.len()];
-        // By name, so that a collision of two names ends the same way whatever the order of classes.
+        // By name, so that collisions resolve the same way for any order of classes.
         let mut order: Vec<usize> = (0..labels.len()).collect();
         order.sort_by_key(|&class| &labels[class]);
         let mut taken = BTreeSet::from([0]);
@@ -56,7 +56,7 @@ impl Applications {
             while !taken.insert(selector) {
                 selector = (selector + 1) & SELECTOR_MASK;
             }
-            ids[class] = ApplicationId::of_selector(selector);
+            ids[class] = ApplicationId::from_selector(selector);
         }
         Applications {
             ids,
@@ -70,7 +70,7 @@ impl Applications {
         id.unwrap_or(ApplicationId::UNLABELLED)
     }
 
-    /// All numbers with their names.
+    /// All numbers and names.
     pub(crate) fn table(&self) -> impl Iterator<Item = (ApplicationId, &str)> {
         let labels = self.ids.iter().copied();
         let labels = labels.zip(self.names.iter().map(String::as_str));
@@ -86,7 +86,7 @@ fn hash(name: &str) -> u32 {
     (hash >> SELECTOR_BITS) ^ (hash & SELECTOR_MASK)
 }
 
-/// A name that no terminal obeys: without control characters, and not longer than [`NAME_MAX`].
+/// The name without characters that affect terminals, truncated to [`NAME_MAX`].
 fn printable(name: &str) -> String {
     let mut text: String = name
         .chars()
@@ -96,10 +96,13 @@ fn printable(name: &str) -> String {
     text
 }
 
-/// Control characters, and those that change the direction of the text around them (Unicode Bidi_Control).
+/// Control characters, and those that change the direction of text (Unicode Bidi_Control).
 fn is_unsafe(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_directional = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    c.is_control() || is_directional
 }
 
 #[cfg(test)]

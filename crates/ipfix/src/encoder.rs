@@ -1,4 +1,4 @@
-//! Messages (RFC 7011 §3): a header, and sets of templates or of records.
+//! Encodes messages (RFC 7011 §3): a header, and sets of templates or records.
 
 use std::net::IpAddr;
 
@@ -14,12 +14,12 @@ const VERSION: u16 = 10;
 const HEADER: usize = 16;
 /// Bytes of a set's header.
 const SET_HEADER: usize = 4;
-/// Where in a set's header its length stands.
+/// Offset of the length in a set's header.
 const SET_LENGTH: usize = 2;
-/// The least that a message may have room for: all templates in one, and any record.
+/// Minimum room of a message: for all templates, and any record.
 pub const MESSAGE_MIN: usize = 512;
 
-/// A message that is ready to be sent.
+/// A complete message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The message.
@@ -28,21 +28,21 @@ pub struct Message {
     pub flows: u64,
 }
 
-/// Makes the messages of one observation domain.
+/// Encodes the messages of one observation domain.
 #[derive(Debug)]
 pub struct Encoder {
     domain: u32,
-    /// Bytes of a message at most.
+    /// Maximum bytes of a message.
     room: usize,
-    /// Data records sent in this session before the message that is being made (RFC 7011 §3.1).
+    /// Data records of this session before the current message (RFC 7011 §3.1).
     sequence: u32,
-    /// The message that is being made; empty, or with a header that is filled in at its end.
+    /// The current message; empty, or with a header to be filled in at the end.
     message: Vec<u8>,
     /// Data records in it.
     records: u32,
-    /// Those of them that are flows.
+    /// Flow records in it.
     flows: u64,
-    /// Number of its last set and where that begins.
+    /// Number and offset of its last set.
     set: Option<(u16, usize)>,
 }
 
@@ -61,19 +61,19 @@ impl Encoder {
         }
     }
 
-    /// A new transport session begins: sequence numbers begin again, and what was not sent is forgotten.
+    /// Starts a new transport session: sequence numbers restart, and unsent records are dropped.
     pub fn restart(&mut self) {
         self.discard();
         self.sequence = 0;
     }
 
-    /// Flows in the message that is being made.
+    /// Flows in the current message.
     pub fn flows(&self) -> u64 {
         self.flows
     }
 
-    /// The templates, and the names of all applications. Appends whole messages to `to`, among them the one that was being
-    /// made. `at_s` is the time of export, seconds since the epoch.
+    /// Encodes the templates and the names of all applications. Appends whole messages to `to`,
+    /// first the current one. `at_s` is the export time, seconds since the epoch.
     pub fn templates(&mut self, applications: &Applications, at_s: u32, to: &mut Vec<Message>) {
         to.extend(self.flush(at_s));
         self.open_set(TEMPLATE_SET);
@@ -91,7 +91,7 @@ impl Encoder {
         to.extend(self.flush(at_s));
     }
 
-    /// Adds a flow. Returns the message before it, if the flow found no room there.
+    /// Adds a flow. Returns the previous message if the flow did not fit.
     pub fn flow(&mut self, flow: &Flow, at_s: u32) -> Option<Message> {
         let template = match flow.source.0 {
             IpAddr::V4(_) => FLOW_V4,
@@ -104,13 +104,14 @@ impl Encoder {
         full
     }
 
-    /// The message that is being made, if anything is in it.
+    /// The current message, if not empty.
     pub fn flush(&mut self, at_s: u32) -> Option<Message> {
         self.close_set();
         if self.message.is_empty() {
             return None;
         }
         let mut bytes = std::mem::replace(&mut self.message, Vec::with_capacity(self.room));
+        debug_assert!(bytes.len() <= self.room);
         let length = bytes.len() as u16;
         bytes[0..2].copy_from_slice(&VERSION.to_be_bytes());
         bytes[2..4].copy_from_slice(&length.to_be_bytes());
@@ -128,7 +129,7 @@ impl Encoder {
         (self.records, self.flows, self.set) = (0, 0, None);
     }
 
-    /// Makes room for a record of so many bytes in a set of this number.
+    /// Makes room for a record of `bytes` bytes in a set of this number.
     fn make_room(&mut self, set: u16, bytes: usize, at_s: u32) -> Option<Message> {
         let is_open = self.set.is_some_and(|(number, _)| number == set);
         let needed = if is_open { bytes } else { SET_HEADER + bytes };
@@ -161,7 +162,7 @@ impl Encoder {
     }
 }
 
-/// Appends a record, in the order of the template's fields.
+/// Appends a record, in the order of the template.
 fn put_flow(flow: &Flow, to: &mut Vec<u8>) {
     for (address, _) in [flow.source, flow.destination] {
         match address {

@@ -1,8 +1,8 @@
-//! Flow records as IPFIX messages (RFC 7011), a record for both directions of a flow (RFC 5103), with the label as an
+//! Flow records as IPFIX messages (RFC 7011): bidirectional (RFC 5103), with the label as an
 //! application (RFC 6759).
 //!
-//! An [`Encoder`] turns [`Flow`]s into [`Message`]s: templates first, then data. It opens no file and no socket, and reads no
-//! clock; whoever sends the messages says what time it is and when templates are due.
+//! An [`Encoder`] turns [`Flow`]s into [`Message`]s: templates first, then data. It does no I/O and
+//! reads no clock; the caller provides the time and decides when templates are due.
 #![forbid(unsafe_code)]
 
 mod application;
@@ -25,9 +25,9 @@ pub enum EndReason {
     ActiveTimeout = 2,
     /// The end of the flow was seen, such as a FIN.
     EndOfFlow = 3,
-    /// The exporter ended the flow, because it was stopped.
+    /// The exporter was stopped.
     ForcedEnd = 4,
-    /// Its place was needed for another flow.
+    /// Another flow needed its entry.
     LackOfResources = 5,
 }
 
@@ -50,7 +50,7 @@ pub struct Flow {
     pub bytes: [u64; 2],
     /// Why the record was made.
     pub reason: EndReason,
-    /// Whether the source is known to have begun the flow; otherwise it only sent the first packet that was seen.
+    /// Whether the source is known to have begun the flow; otherwise it sent the first packet seen.
     pub is_initiator: bool,
     /// The same in all records of a flow.
     pub flow_id: u64,

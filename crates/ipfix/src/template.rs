@@ -1,4 +1,4 @@
-//! Which fields a record has, in which order, and the templates that tell a collector so (RFC 7011 §3.4).
+//! The fields of records in order, and their templates for collectors (RFC 7011 §3.4).
 
 use crate::NAME_MAX;
 
@@ -9,13 +9,13 @@ pub(crate) struct Field {
     element: u16,
     /// Bytes.
     length: u16,
-    /// It describes the reverse direction (RFC 5103 §6.1).
+    /// Describes the reverse direction (RFC 5103 §6.1).
     is_reverse: bool,
 }
 
-/// The private enterprise number under which each element exists once more, for the reverse direction (RFC 5103 §6.1).
+/// The private enterprise number of reverse information elements (RFC 5103 §6.1).
 const REVERSE: u32 = 29_305;
-/// An enterprise number follows (RFC 7011 §3.2).
+/// Marks that an enterprise number follows (RFC 7011 §3.2).
 const ENTERPRISE_BIT: u16 = 0x8000;
 
 /// Set of templates.
@@ -44,7 +44,7 @@ const fn reverse(element: u16, length: u16) -> Field {
     }
 }
 
-/// Fields of a flow whose addresses are these elements of so many bytes.
+/// Fields of a flow with these address elements of `bytes` bytes.
 const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 17] {
     [
         field(source, bytes),
@@ -63,7 +63,7 @@ const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 17] {
         field(148, 8), // flowId
         field(95, 4),  // applicationId
         field(60, 1),  // ipVersion
-        // commonPropertiesId, in one byte of its eight (RFC 7011 §6.2): what the flow does
+        // commonPropertiesId, in one of its eight bytes (RFC 7011 §6.2): the behaviour
         field(137, 1),
     ]
 }
@@ -72,17 +72,17 @@ const fn flow_fields(source: u16, destination: u16, bytes: u16) -> [Field; 17] {
 const V4: [Field; 17] = flow_fields(8, 12, 4);
 /// sourceIPv6Address, destinationIPv6Address.
 const V6: [Field; 17] = flow_fields(27, 28, 16);
-/// applicationId, the scope, and applicationName. Names are padded with NUL: nfdump and others refuse options of variable
-/// length.
+/// applicationId, the scope, and applicationName. Names are padded with NUL: nfdump and others
+/// refuse options of variable length.
 const APPLICATIONS: [Field; 2] = [field(95, 4), field(96, NAME_MAX as u16)];
 
-/// Bytes of a flow's record.
+/// Bytes of a flow record.
 pub(crate) fn record_length(template: u16) -> usize {
     let fields = if template == FLOW_V4 { &V4 } else { &V6 };
     fields.iter().map(|field| usize::from(field.length)).sum()
 }
 
-/// Appends the templates of flows, without the header of their set.
+/// Appends the templates of flows, without their set header.
 pub(crate) fn put_templates(to: &mut Vec<u8>) {
     for (number, fields) in [(FLOW_V4, &V4), (FLOW_V6, &V6)] {
         put(number, to);
@@ -91,7 +91,8 @@ pub(crate) fn put_templates(to: &mut Vec<u8>) {
     }
 }
 
-/// Appends the options template of applications, whose first field is the scope (RFC 7011 §3.4.2.2).
+/// Appends the options template of applications, whose first field is the scope (RFC 7011
+/// §3.4.2.2).
 pub(crate) fn put_options_template(to: &mut Vec<u8>) {
     put(APPLICATION, to);
     put(APPLICATIONS.len() as u16, to);

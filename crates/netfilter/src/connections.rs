@@ -1,16 +1,16 @@
 //! Writes the bits of a class into connections.
 //!
-//! A batch is written in at most two sends: every tuple as the flow has it, then those that no
-//! connection has the other way round. What is still not found is tried once more a moment later:
-//! conntrack enters a connection only when its first packet has left, and a flow that its port
-//! names has its label before that. Before that it asks for the bits that the connections have, in
-//! the same two ways, and leaves those that have some: whoever set them, or fenxi before a restart,
-//! knew the connection from its beginning or decides otherwise on purpose. Between the question and
-//! the write lies less than a millisecond, in which nobody but a rule could come between.
+//! A batch needs at most two sends: first each tuple as the flow has it, then those not found,
+//! reversed. What is still not found is tried once more a moment later: conntrack enters a connection
+//! when its first packet has left, and a flow that its port names has its label before. Before
+//! writing, it queries the connections' bits in the same way and leaves
+//! connections that have some: their writer, or fenxi before a restart, saw the connection's
+//! beginning or decides otherwise on purpose. Between query and write, less than a millisecond,
+//! only a rule could set bits.
 //!
-//! Conntrack keeps each connection by two tuples, that of its first packet as it came in and that
-//! of an answer as it will come in, and looks both up at once. A packet seen on any interface,
-//! before or after NAT, has one of these or the reverse of one.
+//! Conntrack keeps two tuples per connection, of its first packet as it came in and of an answer as
+//! it will come in, and looks both up at once. So a packet seen on any interface, before or after
+//! NAT, has one of these or its reverse.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ use crate::counts::Fate;
 use crate::socket::{BATCH, Outcome, Socket};
 use crate::writer::{StartError, Tally, Update, settle};
 
-/// What is written, for messages.
+/// Names of what is written, for messages.
 #[derive(Debug, Clone, Copy)]
 pub struct Wording {
     /// As in "marking connections".
@@ -31,11 +31,11 @@ pub struct Wording {
     pub what: &'static str,
 }
 
-/// A socket by which connections can be changed, in the network namespace of the calling thread.
-/// `change` should change nothing.
+/// Opens a socket for changes of connections in the calling thread's network namespace. `change`
+/// should change nothing.
 ///
 /// # Errors
-/// The capability or the kernel's part is not to be had.
+/// The capability or a part of the kernel is missing.
 pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
     let kernel = |error| StartError::Kernel {
         what: wording.what,
@@ -43,7 +43,7 @@ pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
         module: "nf_conntrack_netlink",
     };
     let mut socket = Socket::open().map_err(kernel)?;
-    // A change to a connection that cannot be: "not found" says that all others are possible.
+    // Change an impossible connection: "not found" means that changes are allowed.
     let nowhere = (Ipv4Addr::UNSPECIFIED.into(), 0);
     let tuple = Tuple {
         zone: 0,
@@ -68,7 +68,8 @@ pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
     }
 }
 
-/// Writes what `change` makes of a word. Bits that are there already give way only if `overwrites`.
+/// A function that writes `change` of each update's word. Existing bits are replaced only if
+/// `overwrites`.
 pub fn writer(
     socket: Socket,
     overwrites: Arc<AtomicBool>,
@@ -92,20 +93,20 @@ pub fn writer(
     }
 }
 
-/// The sends of a batch, and their buffers.
+/// Buffers of a batch.
 struct Rounds<F> {
     socket: Socket,
     change: F,
     requests: Vec<Request>,
     outcomes: Vec<Outcome<Connection>>,
-    /// Numbers of the connections of a batch that have no bits yet, and the bits that they get.
+    /// Numbers of the batch's connections without bits, and the bits they will get.
     asked_for: Vec<(u32, u128)>,
 }
 
 impl<F: Fn(u64) -> Change> Rounds<F> {
-    /// Takes out of a batch the updates of connections that have bits, or that an update before it
-    /// gives some, and those that fail. What is left has the tuple by which its connection was
-    /// found, or is to be tried again.
+    /// Removes updates of connections that have bits, or that an earlier update will give some, and
+    /// updates that fail. The others get the tuple under which their connection was found, or are
+    /// to be tried again.
     fn keep(&mut self, batch: &mut Vec<Update>, tally: &Tally) {
         self.asked_for.clear();
         for is_last in [false, true] {
@@ -155,11 +156,10 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             }
             self.requests.clear();
             let change = &self.change;
-            self.requests.extend(
-                batch
-                    .iter()
-                    .map(|update| (update.tuple, change_of(change, update))),
-            );
+            let updates = batch
+                .iter()
+                .map(|update| (update.tuple, change_of(change, update)));
+            self.requests.extend(updates);
             conntrack::update(&mut self.socket, &self.requests, &mut self.outcomes);
             let mut outcomes = self.outcomes.iter();
             settle(batch, tally, |update| match outcomes.next() {
@@ -184,7 +184,7 @@ fn change_of(change: &impl Fn(u64) -> Change, update: &Update) -> Change {
     if update.clears { new.cleared() } else { new }
 }
 
-/// Whether the connection has what the label before wrote, or nothing, because that is in the same
+/// Whether the connection has what the previous label wrote, or nothing because that is in this
 /// batch.
 fn is_ours(connection: &Connection, update: &Update, change: &impl Fn(u64) -> Change) -> bool {
     if update.before == 0 {
@@ -194,8 +194,8 @@ fn is_ours(connection: &Connection, update: &Update, change: &impl Fn(u64) -> Ch
     connection.is_as(&before) || !connection.is_changed_by(&before)
 }
 
-/// Whether an update before this one gives the connection bits that the change would replace. Those
-/// of another mask do not matter: labels of several tasks write bits of their own.
+/// Whether an earlier update gives the connection bits that the change would replace. Bits outside
+/// its mask do not count: several tasks write bits of their own.
 fn gets_some(asked_for: &[(u32, u128)], connection: u32, change: &Change) -> bool {
     let mut all = asked_for.iter();
     all.any(|&(id, mask)| id == connection && mask & change.mask() != 0)

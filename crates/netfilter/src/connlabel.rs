@@ -1,16 +1,17 @@
-//! The file that names labels of connections, which nft, conntrack and iptables read: a bit and a name on each line.
+//! The file of connection labels, which nft, conntrack and iptables read: a bit and a name per
+//! line.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the file is: nft's place, and that of iptables and conntrack.
+/// Paths of the file: nft's, and the one of iptables and conntrack.
 pub const PLACES: [&str; 2] = ["/etc/connlabel.conf", "/etc/xtables/connlabel.conf"];
 
-/// A connection has this many labels.
+/// Labels per connection.
 pub const LABELS: u8 = 128;
 
-/// The first of [`PLACES`] where there is a file.
+/// The first existing file of [`PLACES`].
 pub fn default_file() -> Option<PathBuf> {
     let mut places = PLACES.iter().map(PathBuf::from);
     places.find(|place| place.is_file())
@@ -29,7 +30,8 @@ impl Names {
         Ok(Names::parse(&fs::read_to_string(file)?))
     }
 
-    /// As the tools read it: what follows # is a comment, and lines that are no bit and name are passed over.
+    /// Parses the file as the tools do: # starts a comment, and lines other than a bit and a name
+    /// are skipped.
     pub fn parse(text: &str) -> Names {
         let lines = text.lines().filter_map(|line| {
             let line = line.split('#').next()?;
@@ -41,7 +43,7 @@ impl Names {
         Names(lines.collect())
     }
 
-    /// The bit of a label that is given by name or number.
+    /// The bit of a label given by name or number.
     pub fn bit(&self, label: &str) -> Option<u8> {
         let named = self.0.iter().find(|(name, _)| name == label);
         match named {
@@ -50,7 +52,7 @@ impl Names {
         }
     }
 
-    /// All names, for people.
+    /// All names.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }

@@ -1,17 +1,18 @@
-//! Messages of ctnetlink, built and read as bytes; no socket here.
+//! Builds and reads messages of ctnetlink.
 //!
-//! An update names a connection by one of its two tuples and gives a mark and a mask. It carries no
-//! `NLM_F_CREATE`, so that it changes a connection or finds none, and never makes one. The kernel
-//! computes `new = (old & !mask) ^ mark` (`ctnetlink_change_mark` in
-//! `net/netfilter/nf_conntrack_netlink.c`): it does not cut the mark to the mask, so this is done
-//! here, and bits outside of the mask stay what they were. Labels are changed in the same way (`nf_connlabels_replace` in
-//! `net/netfilter/nf_conntrack_labels.c`), 32 bits at a time; what an update leaves out of their 128 bits is cleared, so all
-//! are sent.
+//! An update names a connection by one of its two tuples and gives bits and a mask. Without
+//! `NLM_F_CREATE` it changes a connection or finds none, but never creates one. The kernel computes
+//! `new = (old & !mask) ^ mark` (`ctnetlink_change_mark` in
+//! `net/netfilter/nf_conntrack_netlink.c`); it does not cut the mark to the mask, so that is done
+//! here. Labels change in the same way (`nf_connlabels_replace` in
+//! `net/netfilter/nf_conntrack_labels.c`), 32 bits at a time; bits of the 128 that an update omits
+//! are cleared, so all are sent.
 //!
-//! A query names a connection in the same way. The kernel answers with the connection, of which mark, labels and number are
-//! read (`ctnetlink_fill_info`; a mark of 0 may be left out), or with an error.
+//! A query names a connection in the same way. The kernel answers with the connection, of which
+//! mark, labels and number are read (`ctnetlink_fill_info`; a mark of 0 may be omitted), or with an
+//! error.
 //!
-//! Numbers are those of `linux/netfilter/nfnetlink_conntrack.h`.
+//! Numbers are from `linux/netfilter/nfnetlink_conntrack.h`.
 
 use std::net::IpAddr;
 
@@ -33,28 +34,28 @@ const CTA_LABELS_MASK: u16 = 23;
 /// Within a tuple.
 const CTA_TUPLE_IP: u16 = 1;
 const CTA_TUPLE_PROTO: u16 = 2;
-/// Within an address part: source and destination of IPv4, then of IPv6.
+/// Within an address: source and destination, IPv4 and IPv6.
 const CTA_IP_V4: [u16; 2] = [1, 2];
 const CTA_IP_V6: [u16; 2] = [3, 4];
 /// Within a protocol part.
 const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_PORTS: [u16; 2] = [2, 3];
 
-/// Two ends and a protocol, as they stand in a packet.
+/// Two ends and a protocol, as in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
-    /// Zone of conntrack, which keeps connections with the same ends apart; 0 is that of all others.
+    /// Conntrack zone, which separates connections with equal ends; 0 is the default.
     pub zone: u16,
     /// IP protocol number: TCP or UDP.
     pub protocol: u8,
     /// Sender.
     pub source: (IpAddr, u16),
-    /// Receiver; of the same family.
+    /// Receiver, of the same family.
     pub destination: (IpAddr, u16),
 }
 
 impl Tuple {
-    /// The tuple of packets that go the other way.
+    /// The tuple of packets in the other direction.
     pub fn reversed(self) -> Tuple {
         Tuple {
             source: self.destination,
@@ -64,27 +65,27 @@ impl Tuple {
     }
 }
 
-/// New bits of a connection, and which of its bits they replace.
+/// New bits of a connection, and the bits to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Of its mark.
+    /// A change of the mark.
     Mark {
         /// The new bits.
         bits: u32,
-        /// Those that change.
+        /// The bits to change.
         mask: u32,
     },
-    /// Of its labels: label n is bit n.
+    /// A change of the labels: label n is bit n.
     Labels {
         /// The new bits.
         bits: u128,
-        /// Those that change.
+        /// The bits to change.
         mask: u128,
     },
 }
 
 impl Change {
-    /// The same bits, and none of them is set.
+    /// A change that clears the same bits.
     #[must_use]
     pub fn cleared(self) -> Change {
         match self {
@@ -93,7 +94,7 @@ impl Change {
         }
     }
 
-    /// The bits that change.
+    /// The bits to change.
     pub fn mask(&self) -> u128 {
         match *self {
             Change::Mark { mask, .. } => mask.into(),
@@ -102,10 +103,8 @@ impl Change {
     }
 }
 
-/// Appends a request to change the connection of `tuple`.
-///
-/// The tuple stands as `CTA_TUPLE_ORIG`, which the kernel looks up among the original and the reply
-/// tuples of all connections alike; `CTA_TUPLE_REPLY` alone is the same look-up.
+/// Appends an update. The tuple is sent as `CTA_TUPLE_ORIG`, which the kernel looks up among the
+/// original and reply tuples of all connections; `CTA_TUPLE_REPLY` alone would do the same.
 fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, change: &Change) {
     push_request(
         out,
@@ -125,7 +124,7 @@ fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, change: &Change)
     );
 }
 
-/// Labels as the kernel has them: words of 32 bits in the machine's byte order, the lowest first.
+/// The kernel's format of labels: words of 32 bits in native byte order, the lowest first.
 fn label_bytes(bits: u128) -> [u8; 16] {
     let mut bytes = [0; 16];
     for (index, word) in bytes.chunks_exact_mut(4).enumerate() {
@@ -143,7 +142,7 @@ fn labels_of(bytes: [u8; 16]) -> u128 {
     })
 }
 
-/// Appends a query for the connection of `tuple`, which the kernel looks up as for an update.
+/// Appends a query.
 fn push_query(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple) {
     push_request(out, (CT_GET, REQUEST), sequence, tuple, |_| {});
 }
@@ -196,10 +195,10 @@ fn push_addresses(out: &mut Vec<u8>, tuple: &Tuple) {
     }
 }
 
-/// What is read of a connection.
+/// A connection, as read from the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Connection {
-    /// The kernel's number, its own among the connections that there are.
+    /// The kernel's number, unique among existing connections.
     pub id: u32,
     /// All bits of its mark.
     pub mark: u32,
@@ -208,7 +207,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Whether the bits are as this change makes them.
+    /// Whether the bits are as after this change.
     pub fn is_as(&self, change: &Change) -> bool {
         match *change {
             Change::Mark { bits, mask } => self.mark & mask == bits & mask,
@@ -216,7 +215,7 @@ impl Connection {
         }
     }
 
-    /// Whether some of the bits that a change would replace are set.
+    /// Whether any bit that the change would replace is set.
     pub fn is_changed_by(&self, change: &Change) -> bool {
         match *change {
             Change::Mark { mask, .. } => self.mark & mask != 0,
@@ -241,10 +240,10 @@ impl Connection {
     }
 }
 
-/// One request: whose connection, and its new bits.
+/// A connection's tuple and its change.
 pub type Request = (Tuple, Change);
 
-/// Sends changes, [`crate::socket::BATCH`] at most, and puts what became of each into `outcomes`.
+/// Sends at most [`crate::socket::BATCH`] changes; `outcomes` gets the result of each.
 pub fn update(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outcome<Connection>>) {
     let push = |out: &mut Vec<u8>, sequence, (tuple, change): &Request| {
         push_update(out, sequence, tuple, change);
@@ -252,7 +251,7 @@ pub fn update(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outc
     socket.exchange(requests, outcomes, push, found);
 }
 
-/// Asks for the connections, and what marks and labels they have. Likewise.
+/// Queries connections, as [`update`].
 pub fn query(socket: &mut Socket, requests: &[Request], outcomes: &mut Vec<Outcome<Connection>>) {
     let push = |out: &mut Vec<u8>, sequence, (tuple, _): &Request| {
         push_query(out, sequence, tuple);
@@ -291,7 +290,8 @@ mod tests {
     fn an_update_of_ipv4_is_these_bytes() {
         #[rustfmt::skip]
         let expected = [
-            88, 0, 0, 0,  0, 1,  5, 0,  7, 0, 0, 0,  0, 0, 0, 0, // length, type, flags, sequence, port
+            // length, type, flags, sequence, port
+            88, 0, 0, 0,  0, 1,  5, 0,  7, 0, 0, 0,  0, 0, 0, 0,
             2, 0, 0, 0,                                          // AF_INET
             52, 0, 1, 0x80,                                      // CTA_TUPLE_ORIG
             20, 0, 1, 0x80,                                      // CTA_TUPLE_IP

@@ -1,4 +1,4 @@
-//! What became of the updates, for metrics and the summary.
+//! Results of updates, for metrics and the summary.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rustix::io::Errno;
 
-/// What became of an update.
+/// The result of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The kernel has it.
+    /// Written.
     Written,
-    /// The element was there already, and its timeout began again.
+    /// The element existed, and its timeout was restarted.
     Refreshed,
-    /// The connection had such bits already, the same or others, and keeps them.
+    /// The connection had bits already, the same or others, and keeps them.
     Kept,
     /// There is no such connection, or no such set.
     NotFound,
-    /// An address of the family that the set does not hold.
+    /// The address family does not match the set.
     OtherFamily,
     /// The kernel refused with this error number.
     Refused(i32),
-    /// The kernel's answer was lost; the update may be written.
+    /// The kernel's answer was lost; the update may have been written.
     Unanswered,
 }
 
@@ -29,17 +29,17 @@ pub enum Fate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Cause {
-    /// The capability is gone.
+    /// The capability is missing.
     Permission,
     /// The kernel had no memory, or the socket no room.
     NoMemory,
-    /// The set has as many elements as it may.
+    /// The set is full.
     Full,
     /// The connection has no room for labels.
     NoLabels,
-    /// The kernel's answer was lost; the update may be written.
+    /// The kernel's answer was lost; the update may have been written.
     Unanswered,
-    /// Any other error number; the newest is [`Counts::last_errno`].
+    /// Any other error number; the last is [`Counts::last_errno`].
     Other,
 }
 
@@ -66,7 +66,7 @@ impl Cause {
         }
     }
 
-    fn of(errno: i32) -> Cause {
+    fn from_errno(errno: i32) -> Cause {
         match Errno::from_raw_os_error(errno) {
             Errno::PERM | Errno::ACCESS => Cause::Permission,
             Errno::NOMEM | Errno::NOBUFS => Cause::NoMemory,
@@ -77,13 +77,13 @@ impl Cause {
     }
 }
 
-/// Longer latencies count as this one, µs.
+/// Longer latencies are counted as this, µs.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
-/// Updates by what became of them.
+/// Updates by result.
 #[derive(Clone)]
 pub struct Counts {
-    /// Asked for: one of the following, or waiting.
+    /// Requested: the sum of the following, or waiting.
     pub asked: u64,
     /// [`Fate::Written`].
     pub written: u64,
@@ -95,13 +95,13 @@ pub struct Counts {
     pub not_found: u64,
     /// [`Fate::OtherFamily`].
     pub other_family: u64,
-    /// In the order of [`Cause::ALL`].
+    /// By [`Cause`].
     failed: [u64; Cause::ALL.len()],
-    /// The newest error number behind a failure, 0 before the first.
+    /// The last error number of a failure, 0 before the first.
     pub last_errno: i32,
     /// Updates that found the queue full.
     pub dropped: u64,
-    /// From the label to the kernel's answer, of updates written or refreshed, µs.
+    /// Time from the label to the kernel's answer, of updates written or refreshed, µs.
     pub latency_us: Histogram<u64>,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Debug for Counts {
 }
 
 impl Counts {
-    /// Nothing yet.
+    /// All zero.
     #[expect(clippy::expect_used, reason = "the bounds and digits are constants")]
     pub fn none() -> Counts {
         Counts {
@@ -140,17 +140,17 @@ impl Counts {
         }
     }
 
-    /// Updates that failed for this cause.
+    /// Failed updates by cause.
     pub fn failed_by(&self, cause: Cause) -> u64 {
         self.failed[cause as usize]
     }
 
-    /// Updates that failed.
+    /// Failed updates.
     pub fn failed(&self) -> u64 {
         self.failed.iter().sum()
     }
 
-    /// Updates that have met no fate yet. Below 0: more met one than there were.
+    /// Updates without a result yet. Below 0: more results than updates.
     pub fn waiting(&self) -> i64 {
         let done = self.written + self.refreshed + self.kept;
         let not_done = self.not_found + self.other_family + self.failed() + self.dropped;
@@ -165,7 +165,7 @@ impl Counts {
             Fate::NotFound => self.not_found += 1,
             Fate::OtherFamily => self.other_family += 1,
             Fate::Refused(errno) => {
-                self.failed[Cause::of(errno) as usize] += 1;
+                self.failed[Cause::from_errno(errno) as usize] += 1;
                 self.last_errno = errno;
             }
             Fate::Unanswered => self.failed[Cause::Unanswered as usize] += 1,

@@ -1,11 +1,12 @@
-//! Writes elements with timeouts into a set that belongs to somebody else.
+//! Writes elements with timeouts into a set owned by someone else.
 //!
-//! It asks for the elements of a batch first, which says which are new. Then one transaction adds these and begins the
-//! timeouts of the others again. From Linux 6.12 on the kernel does that where an element is added that is there; before, it
-//! would leave the timeout as it is, so the element is deleted and added within the transaction, and rules never miss it.
+//! A query tells which elements of a batch are new. Then one transaction adds these and restarts
+//! the timeouts of the others. From Linux 6.12 on, adding an existing element does that; before,
+//! the timeout would stay, so the element is deleted and added within the transaction, and rules
+//! never miss it.
 //!
-//! A transaction is carried out as a whole or not at all. Where some of its elements fail, those are counted and the others
-//! are sent again.
+//! A transaction is applied as a whole or not at all. If elements fail, they are counted and the
+//! others are sent again.
 
 use std::io;
 
@@ -14,48 +15,37 @@ use crate::nft_set::{self, Change, Element, Field, Key, Set, SetName};
 use crate::socket::{Outcome, Socket};
 use crate::writer::{StartError, Tally, Update, settle};
 
-/// A transaction is sent again this often at most; what is left then has failed.
+/// Maximum sends of a transaction; elements left then have failed.
 const ROUNDS_MAX: usize = 4;
 
-/// Elements that are there get their timeouts by being added again from this version on.
+/// From this kernel on, adding an existing element restarts its timeout.
 const UPDATES_FROM: (u32, u32) = (6, 12);
 
-/// What goes into a set.
+/// What to write into a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Members {
     /// The set.
     pub set: SetName,
-    /// What its key is made of.
+    /// Fields of its key.
     pub fields: Vec<Field>,
-    /// How long an element stays, in milliseconds; 0: as long as the set says.
+    /// Timeout of elements, ms; 0: the set's.
     pub timeout_ms: u64,
 }
 
 /// Why a set cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum Unfit {
-    /// It is not there, with the command that makes it.
     #[error("there is no set {set}; add it: {cure}")]
-    Missing {
-        /// The set.
-        set: SetName,
-        /// A command.
-        cure: String,
-    },
-    /// It is of another kind.
+    Missing { set: SetName, cure: String },
     #[error("the set {set} {why}")]
-    Other {
-        /// The set.
-        set: SetName,
-        /// What is wrong and how it should be.
-        why: String,
-    },
+    Other { set: SetName, why: String },
 }
 
-/// A socket, and the key that the set has, in the network namespace of the calling thread.
+/// Opens a socket in the calling thread's network namespace, and finds the set's key.
 ///
 /// # Errors
-/// The capability is not to be had, or the set is not as it should be.
+/// The capability is missing, or the set does not fit.
 pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
     let kernel = |error| StartError::Kernel {
         what: "elements of nftables sets",
@@ -65,7 +55,7 @@ pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
     let mut socket = Socket::open().map_err(kernel)?;
     let name = &members.set;
     let unfit = |why: Unfit| StartError::Unfit(why.to_string());
-    match nft_set::look(&mut socket, name) {
+    match nft_set::get(&mut socket, name) {
         Outcome::Found(set) => {
             let key = fit(&set, members).map_err(unfit)?;
             Ok((socket, key))
@@ -94,7 +84,7 @@ fn fit(set: &Set, members: &Members) -> Result<Key, Unfit> {
     })
 }
 
-/// Whether this kernel begins the timeout of an element again that is added while it is there.
+/// Whether this kernel restarts the timeout of an existing element that is added.
 pub fn kernel_updates() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     version(&release).is_some_and(|version| version >= UPDATES_FROM)
@@ -106,7 +96,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((number()?, number()?))
 }
 
-/// Adds an element for each update. `updates`: as [`kernel_updates`] says.
+/// A function that adds an element per update. `updates`: see [`kernel_updates`].
 pub fn writer(
     members: &Members,
     socket: Socket,
@@ -120,14 +110,15 @@ pub fn writer(
         updates,
     };
     move |batch, tally| {
-        let keys: Vec<Option<Vec<u8>>> = batch.iter().map(|update| key.of(&update.tuple)).collect();
+        let key_of = |update: &Update| key.for_tuple(&update.tuple);
+        let keys: Vec<Option<Vec<u8>>> = batch.iter().map(key_of).collect();
         let fates = elements.write(&keys);
         let mut fates = fates.into_iter();
         settle(batch, tally, |_| fates.next());
     }
 }
 
-/// The set and its socket.
+/// A set and its socket.
 struct Elements {
     socket: Socket,
     set: SetName,
@@ -136,9 +127,9 @@ struct Elements {
 }
 
 impl Elements {
-    /// Adds elements of these keys; `None` is one of the other family.
+    /// Adds elements with these keys; `None`: a key of the other family.
     fn write(&mut self, keys: &[Option<Vec<u8>>]) -> Vec<Fate> {
-        // Each key once: the first of several writes it, the others refresh it at the same moment.
+        // Write each key once: the first of equal updates writes it, the others count as refreshed.
         let mut different: Vec<&Vec<u8>> = keys.iter().flatten().collect();
         different.sort_unstable();
         different.dedup();
@@ -151,10 +142,8 @@ impl Elements {
             let Ok(place) = different.binary_search(&key) else {
                 return Fate::Unanswered;
             };
-            match (
-                fates[place],
-                std::mem::replace(&mut is_written[place], true),
-            ) {
+            let was_written = std::mem::replace(&mut is_written[place], true);
+            match (fates[place], was_written) {
                 (Fate::Written, true) => Fate::Refreshed,
                 (fate, _) => fate,
             }
@@ -165,7 +154,7 @@ impl Elements {
     fn write_different(&mut self, keys: &[&Vec<u8>]) -> Vec<Fate> {
         let mut fates = vec![Fate::Unanswered; keys.len()];
         let mut outcomes = Vec::new();
-        // Places of those that are still to be written, with whether they are there.
+        // Indices of keys still to be written, and whether they exist.
         let mut open: Vec<(usize, bool)> = Vec::new();
         let elements: Vec<Element> = keys
             .iter()
@@ -174,7 +163,7 @@ impl Elements {
         nft_set::query(&mut self.socket, &self.set, &elements, &mut outcomes);
         for (place, outcome) in outcomes.iter().enumerate() {
             match outcome {
-                // Whether the element is missing or the set, the transaction says.
+                // The transaction tells whether the element or the set is missing.
                 Outcome::NotFound => open.push((place, false)),
                 Outcome::Found(()) => open.push((place, true)),
                 Outcome::Refused(errno) => fates[place] = Fate::Refused(*errno),
@@ -190,10 +179,10 @@ impl Elements {
         fates
     }
 
-    /// One transaction. Leaves in `open` what is to be sent again.
+    /// Runs a transaction. Leaves in `open` what must be sent again.
     fn transact(&mut self, keys: &[&Vec<u8>], open: &mut Vec<(usize, bool)>, fates: &mut [Fate]) {
         let mut elements: Vec<Element> = Vec::new();
-        // For each element, the place in `open`.
+        // By element, the index in `open`.
         let mut places: Vec<usize> = Vec::new();
         for (place, (key, is_there)) in open.iter().enumerate() {
             if *is_there && !self.updates {
@@ -214,7 +203,7 @@ impl Elements {
                 (Outcome::Done, Change::Add) if is_done && is_there => Fate::Refreshed,
                 (Outcome::Done, Change::Add) if is_done => Fate::Written,
                 (Outcome::Done, _) => continue,
-                // It went in the meantime: with the next round it is a new one.
+                // The element disappeared meanwhile: it is new in the next round.
                 (Outcome::NotFound, Change::Delete) => {
                     again[place] = Some((key, false));
                     continue;

@@ -1,4 +1,4 @@
-//! What became of the latest updates, flow by flow, for whoever asks about one.
+//! Results of the latest updates by flow, for queries.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -6,19 +6,19 @@ use std::time::SystemTime;
 use crate::conntrack::Tuple;
 use crate::counts::Fate;
 
-/// Updates that are remembered.
+/// Updates remembered.
 const REMEMBERED: usize = 8192;
 
-/// What became of an update.
+/// An update with its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settled {
     /// The flow, in the direction in which its connection was found.
     pub tuple: Tuple,
-    /// What was to be written.
+    /// The word to be written.
     pub word: u64,
-    /// What became of it.
+    /// The result.
     pub fate: Fate,
-    /// When that was known.
+    /// Time of the result.
     pub at: SystemTime,
 }
 
@@ -27,7 +27,7 @@ pub struct Settled {
 pub(crate) struct Latest(VecDeque<Settled>);
 
 impl Latest {
-    /// Remembers an update, in place of the oldest if there is no room.
+    /// Adds an update and drops the oldest if there is no room.
     pub fn note(&mut self, settled: Settled) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();
@@ -35,8 +35,8 @@ impl Latest {
         self.0.push_back(settled);
     }
 
-    /// The latest update of a flow with a word that is meant, in whichever direction its connection was found.
-    pub fn of(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<Settled> {
+    /// The latest update of a flow, in either direction, whose word `is_meant`.
+    pub fn find(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<Settled> {
         let mut all = self.0.iter().rev();
         all.find(|it| (it.tuple == tuple || it.tuple == tuple.reversed()) && is_meant(it.word))
             .copied()
@@ -73,11 +73,11 @@ mod tests {
         };
         latest.note(reversed);
         let all = |_| true;
-        assert_eq!(latest.of(first.tuple, all), Some(reversed));
-        assert_eq!(latest.of(first.tuple, |word| word == 2), None);
-        assert_eq!(latest.of(settled(2, Fate::Written).tuple, all), None);
+        assert_eq!(latest.find(first.tuple, all), Some(reversed));
+        assert_eq!(latest.find(first.tuple, |word| word == 2), None);
+        assert_eq!(latest.find(settled(2, Fate::Written).tuple, all), None);
         (0..=REMEMBERED).for_each(|_| latest.note(settled(3, Fate::Written)));
-        assert_eq!(latest.of(first.tuple, all), None, "memory is bounded");
+        assert_eq!(latest.find(first.tuple, all), None, "memory is bounded");
         assert_eq!(latest.0.len(), REMEMBERED);
     }
 }

@@ -1,32 +1,32 @@
-//! The form of netlink's messages: headers and attributes, built and read as bytes.
+//! Builds and reads netlink messages: headers and attributes.
 //!
-//! Headers are in the machine's byte order, attributes of netfilter in network order unless their users say otherwise.
-//! Numbers are those of `linux/netlink.h` and `linux/netfilter/nfnetlink.h`.
+//! Headers are in native byte order, attributes of netfilter in network order by default. Numbers
+//! are from `linux/netlink.h` and `linux/netfilter/nfnetlink.h`.
 
 /// `NLM_F_REQUEST`.
 pub(crate) const REQUEST: u16 = 0x1;
-/// `NLM_F_ACK`: the answer comes where all went well, too.
+/// `NLM_F_ACK`: request an answer on success, too.
 pub(crate) const ACK: u16 = 0x4;
 /// `NLM_F_CREATE`.
 pub(crate) const CREATE: u16 = 0x400;
 
-/// The answer to a request, good or bad.
+/// The answer to a request, success or error.
 const NLMSG_ERROR: u16 = 2;
 /// Kinds below this are netlink's own.
 const NLMSG_MIN_TYPE: u16 = 0x10;
 pub(crate) const HEADER_BYTES: usize = 16;
 /// `nfgenmsg`: family, version, resource.
 const FAMILY_BYTES: usize = 4;
-/// Marks an attribute that holds attributes.
+/// Marks an attribute that contains attributes.
 const NESTED: u16 = 0x8000;
 
-/// What stands before the attributes of a message.
+/// The header of a message.
 pub(crate) struct Header {
     /// Subsystem and message.
     pub kind: u16,
     pub flags: u16,
     pub sequence: u32,
-    /// Address family, or that of a table.
+    /// Address family, or a table's family.
     pub family: u8,
     /// `nfgenmsg.res_id`.
     pub resource: u16,
@@ -47,7 +47,7 @@ pub(crate) fn push_message(out: &mut Vec<u8>, header: &Header, fill: impl FnOnce
     out[start..start + 4].copy_from_slice(&length.to_ne_bytes());
 }
 
-/// Length and kind, the value, and padding to four bytes, which the length leaves out.
+/// Appends length, kind, value, and padding to four bytes, which the length excludes.
 pub(crate) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.extend((4 + value.len() as u16).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
@@ -55,7 +55,7 @@ pub(crate) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// A text, which the kernel wants with a NUL at its end.
+/// Appends a text with the NUL that the kernel expects.
 pub(crate) fn text(out: &mut Vec<u8>, kind: u16, value: &str) {
     out.extend((5 + value.len() as u16).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
@@ -64,7 +64,7 @@ pub(crate) fn text(out: &mut Vec<u8>, kind: u16, value: &str) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// An attribute that holds those that `fill` appends.
+/// Appends an attribute that contains what `fill` appends.
 pub(crate) fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     attribute(out, NESTED | kind, &[]);
@@ -73,12 +73,12 @@ pub(crate) fn nest(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)
     out[start..start + 2].copy_from_slice(&length.to_ne_bytes());
 }
 
-/// The attributes in these bytes, each with its kind; what is cut off has no value.
+/// The attributes in these bytes with their kinds; truncated ones have no value.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let &[l0, l1, k0, k1] = bytes.first_chunk()?;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
-        // The two highest bits say how the value is to be read.
+        // The two highest bits tell the value's encoding.
         let kind = u16::from_ne_bytes([k0, k1]) & 0x3fff;
         let value = bytes.get(4..length).unwrap_or_default();
         let next = length.next_multiple_of(4).max(4);
@@ -87,21 +87,21 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// What the kernel said of one request.
+/// The kernel's answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer<'a> {
     /// The request's number.
     pub sequence: u32,
     /// 0: done. Otherwise an error number, positive as in errno(3).
     pub errno: i32,
-    /// Subsystem and message of what was asked for; `NLMSG_ERROR` of an answer without content.
+    /// Subsystem and message; `NLMSG_ERROR` for an answer without content.
     pub kind: u16,
-    /// Of what was asked for; otherwise empty.
+    /// Attributes of the answer.
     pub attributes: &'a [u8],
 }
 
-/// The answers in what one receive brought. What is no answer is passed over; reading ends at the
-/// first header whose length cannot be.
+/// The answers in received bytes. Other messages are skipped; reading ends at the first invalid
+/// length.
 pub(crate) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -111,7 +111,7 @@ pub(crate) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
             let sequence = u32_at(header, 8)?;
             let payload = bytes.get(..length)?.get(HEADER_BYTES..)?;
             bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-            // Behind the error number stands the request again, of which nothing is needed.
+            // The error number is followed by the request, which is not needed.
             let (errno, attributes) = match (kind, u32_at(payload, 0)) {
                 (NLMSG_ERROR, Some(errno)) => ((errno as i32).wrapping_neg(), &[][..]),
                 (NLMSG_MIN_TYPE.., Some(_)) => (0, &payload[FAMILY_BYTES..]),

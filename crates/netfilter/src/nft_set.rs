@@ -1,7 +1,8 @@
-//! Messages of nf_tables about sets and their elements.
+//! Builds messages of nf_tables about sets and their elements.
 //!
-//! Numbers are those of `linux/netfilter/nf_tables.h`. Changes go to the kernel as a transaction, between a begin and an end
-//! (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): it answers for each element, and where one fails, none is written.
+//! Numbers are from `linux/netfilter/nf_tables.h`. Changes are sent as a transaction, between a
+//! begin and an end (`nfnetlink_rcv_batch` in `net/netfilter/nfnetlink.c`): the kernel answers per
+//! element, and if one fails, none is written.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +32,7 @@ const SET_NAME: u16 = 2;
 const SET_FLAGS: u16 = 3;
 const SET_KEY_TYPE: u16 = 4;
 const SET_KEY_LENGTH: u16 = 5;
-/// `NFTA_SET_ELEM_LIST_*`; its table and set have the numbers of those above.
+/// `NFTA_SET_ELEM_LIST_*`; table and set have the numbers above.
 const LIST_ELEMENTS: u16 = 3;
 const LIST_ELEMENT: u16 = 1;
 /// `NFTA_SET_ELEM_*`.
@@ -41,10 +42,10 @@ const ELEMENT_EXPIRATION: u16 = 5;
 /// `NFTA_DATA_VALUE`.
 const DATA_VALUE: u16 = 1;
 
-/// A name of nftables has this many bytes at most (`NFT_NAME_MAXLEN` less the NUL).
+/// Maximum bytes of an nftables name (`NFT_NAME_MAXLEN` less the NUL).
 const NAME_MAX: usize = 255;
 
-/// Families of tables, with their numbers (`NFPROTO_*`).
+/// Families of tables and their numbers (`NFPROTO_*`).
 const FAMILIES: [(&str, u8); 5] = [
     ("inet", 1),
     ("ip", 2),
@@ -57,9 +58,9 @@ const FAMILIES: [(&str, u8); 5] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetName {
     family: u8,
-    /// Family, table and set, with a space between them.
+    /// Family, table and set, separated by spaces.
     text: String,
-    /// Where the table and the set begin in `text`.
+    /// Offsets of table and set in `text`.
     starts: [usize; 2],
 }
 
@@ -72,11 +73,12 @@ impl SetName {
         &self.text[self.starts[1]..]
     }
 
-    /// What makes such a set, of this type.
+    /// The command that adds such a set with this type.
     pub fn how_to_add(&self, of_type: &str) -> String {
         let (table, set) = (self.text[..self.starts[1] - 1].to_owned(), self.set());
         format!(
-            "nft 'add table {table}; add set {table} {set} {{ type {of_type}; flags timeout; size 65536; }}'"
+            "nft 'add table {table}; add set {table} {set} \
+             {{ type {of_type}; flags timeout; size 65536; }}'"
         )
     }
 }
@@ -115,18 +117,18 @@ impl fmt::Display for SetName {
     }
 }
 
-/// What the kernel says of a set.
+/// A set, as the kernel describes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Set {
     /// `NFT_SET_*`.
     flags: u32,
-    /// The types of its key, six bits each, the first in the highest.
+    /// The types of its key, six bits each, the first in the highest bits.
     key_type: u32,
     key_length: u32,
 }
 
 impl Set {
-    /// Constant, interval, map, timeout.
+    // `NFT_SET_*`.
     const CONSTANT: u32 = 0x2;
     const INTERVAL: u32 = 0x4;
     const MAP: u32 = 0x8;
@@ -146,10 +148,10 @@ impl Set {
         set
     }
 
-    /// The key that elements of `fields` have in this set, or why they do not fit.
+    /// The key of elements with these fields in this set.
     ///
     /// # Errors
-    /// The set is of another type or has flags that do not fit; the text says how it should be.
+    /// The set has another type or unsupported flags; the text says how to declare it.
     pub fn fit(&self, fields: &[Field]) -> Result<Key, String> {
         let wants = [
             (Set::MAP, 0, "is a map, which is not supported; name a set"),
@@ -186,8 +188,8 @@ impl Set {
     }
 }
 
-/// Asks for a set.
-pub fn look(socket: &mut Socket, name: &SetName) -> Outcome<Set> {
+/// Gets a set.
+pub fn get(socket: &mut Socket, name: &SetName) -> Outcome<Set> {
     let push = |out: &mut Vec<u8>, sequence, name: &&SetName| {
         let header = header(GET_SET, REQUEST, sequence, name);
         push_message(out, &header, |out| push_name(out, name));
@@ -199,19 +201,19 @@ pub fn look(socket: &mut Socket, name: &SetName) -> Outcome<Set> {
     outcomes.pop().unwrap_or(Outcome::Unanswered)
 }
 
-/// What is done to an element.
+/// A change of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is added, or its timeout begins again.
+    /// Add it, or restart its timeout.
     Add,
-    /// It is deleted.
+    /// Delete it.
     Delete,
 }
 
-/// An element's key and what is done to it.
+/// An element's key and its change.
 pub type Element = (Vec<u8>, Change);
 
-/// Asks whether the set has these elements.
+/// Queries whether the set has these elements.
 pub fn query(
     socket: &mut Socket,
     name: &SetName,
@@ -226,8 +228,9 @@ pub fn query(
     socket.exchange(elements, outcomes, push, found);
 }
 
-/// Carries out all of these changes, or none; elements that are added go after `timeout_ms`, or after the set's own timeout
-/// where that is 0. Where an outcome is an error, those that are [`Outcome::Done`] are not.
+/// Applies all of these changes, or none. Added elements time out after `timeout_ms`, or the set's
+/// own timeout if that is 0. If any outcome is an error, the others, though [`Outcome::Done`], were
+/// not applied.
 pub fn change(
     socket: &mut Socket,
     name: &SetName,
@@ -287,7 +290,7 @@ fn push_element(
         nest(out, LIST_ELEMENTS, |out| {
             nest(out, LIST_ELEMENT, |out| {
                 nest(out, ELEMENT_KEY, |out| attribute(out, DATA_VALUE, key));
-                // The expiration begins the timeout of an element again that is there (from Linux 6.12 on).
+                // The expiration restarts the timeout of an existing element (from Linux 6.12 on).
                 if let Some(ms) = timeout_ms.filter(|ms| *ms > 0) {
                     attribute(out, ELEMENT_TIMEOUT, &ms.to_be_bytes());
                     attribute(out, ELEMENT_EXPIRATION, &ms.to_be_bytes());
@@ -363,7 +366,8 @@ mod tests {
         }
         assert_eq!(
             fit(set(0x10, 7 << 6 | 13, 8)).unwrap_err(),
-            "has type ipv4_addr . inet_service, and its key in the configuration gives ipv4_addr, or ipv6_addr"
+            "has type ipv4_addr . inet_service, and its key in the configuration gives \
+             ipv4_addr, or ipv6_addr"
         );
         assert!(fit(set(0x10, 19, 4)).unwrap_err().contains("type 19"));
     }

@@ -1,10 +1,10 @@
-//! The netlink socket: a batch of requests out, an answer for each back.
+//! The netlink socket: sends a batch of requests, receives an answer for each.
 //!
-//! The kernel works through a batch within `send`, in order, and queues the answers before `send`
-//! returns. So nothing here waits: after a send the answers are there, or they were lost for want of
-//! room, and requests without an answer are reported as such. The socket is connected to the kernel
-//! (port 0), which keeps other processes' messages out. Wants `CAP_NET_ADMIN` in the user namespace
-//! that owns the network namespace, both when it is opened and at every send.
+//! The kernel handles a batch within `send`, in order, and queues the answers before it returns. So
+//! nothing here waits: after a send the answers are there, or were lost for lack of room and are
+//! reported as missing. The socket is connected to the kernel (port 0), which excludes messages of
+//! other processes. It needs `CAP_NET_ADMIN` in the user namespace of the network namespace, on
+//! opening and on every send.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,18 +15,18 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::netlink::{Answer, answers};
 
-/// Requests in one send. The answers to updates, some 800 bytes of socket memory each, fill a quarter of the
-/// receive buffer that Linux gives by default; connections, the answers to queries, are up to twice as large.
+/// Requests per send. Answers to updates, some 800 bytes of socket memory each, fill a quarter of
+/// Linux' default receive buffer; answers to queries are up to twice as large.
 pub const BATCH: usize = 64;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<Found = ()> {
-    /// It was carried out.
+    /// Applied.
     Done,
-    /// What was asked for.
+    /// The queried object.
     Found(Found),
-    /// There is nothing of this name.
+    /// There is no such object.
     NotFound,
     /// The kernel refused with this error number.
     Refused(i32),
@@ -34,7 +34,7 @@ pub enum Outcome<Found = ()> {
     Unanswered,
 }
 
-/// The socket and its buffers, which grow during the first batch only.
+/// The socket and its buffers, which only grow during the first batch.
 pub struct Socket {
     fd: OwnedFd,
     sequence: u32,
@@ -49,7 +49,7 @@ impl Socket {
     /// Opens the socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel knows no netfilter, or has no room.
+    /// The kernel has no netfilter, or no room.
     pub fn open() -> io::Result<Socket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::NETLINK;
@@ -63,8 +63,8 @@ impl Socket {
         })
     }
 
-    /// Sends the messages that `push` makes of requests, [`BATCH`] at most, and puts what became of each into `outcomes`;
-    /// `found` reads what was asked for.
+    /// Sends the messages that `push` builds from at most [`BATCH`] requests; `outcomes` gets the
+    /// result of each, and `found` reads queried objects.
     pub(crate) fn exchange<Request, Found: Clone>(
         &mut self,
         requests: &[Request],
@@ -76,7 +76,8 @@ impl Socket {
         self.exchange_between([&frame, &frame], requests, outcomes, push, found);
     }
 
-    /// The same with a message before the others and one behind, whose answers are not looked at.
+    /// As [`Self::exchange`], with a message before and after the others, whose answers are
+    /// ignored.
     pub(crate) fn exchange_between<Request, Found: Clone>(
         &mut self,
         [begin, end]: [Append<'_>; 2],
@@ -85,6 +86,7 @@ impl Socket {
         push: impl Fn(&mut Vec<u8>, u32, &Request),
         found: impl Fn(&Answer<'_>) -> Option<Found>,
     ) {
+        debug_assert!(requests.len() <= BATCH);
         outcomes.clear();
         outcomes.resize(requests.len(), Outcome::Unanswered);
         self.requests.clear();
@@ -114,18 +116,19 @@ impl Socket {
             let received = &mut self.received[..];
             let length = match rustix::net::recv(&self.fd, received, RecvFlags::empty()) {
                 Ok((length, _)) => length,
-                // Said once when answers found no room; those that did are still to be read.
+                // Reported once when answers found no room; the others are still to be read.
                 Err(Errno::NOBUFS | Errno::INTR) => continue,
                 Err(_) => return,
             };
             for answer in answers(&self.received[..length]) {
-                // Answers to an earlier batch that came too late fall outside.
+                // Late answers to an earlier batch are out of range.
                 let place = answer.sequence.wrapping_sub(first) as usize;
                 if let Some(outcome) = outcomes.get_mut(place) {
                     *outcome = outcome_of(&answer, &found);
                     open = open.saturating_sub(1);
                 }
-                // Without the capability the kernel answers the first request for the whole batch.
+                // Without the capability the kernel only answers the first request, for the whole
+                // batch.
                 if answer.errno == Errno::PERM.raw_os_error() {
                     outcomes.fill(outcome_of(&answer, &found));
                     return;

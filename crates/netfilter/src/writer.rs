@@ -1,10 +1,10 @@
-//! A thread that writes, behind a bounded queue.
+//! A writing thread behind a bounded queue.
 //!
-//! Whoever learns of a label hands the flow over and goes on: a full queue drops the update and counts it. The thread takes
-//! what waits, up to a batch, and gives it to the function that it was started with.
+//! Callers enqueue updates without waiting; if the queue is full, the update is dropped and
+//! counted. The thread takes up to a batch and passes it to the function it was started with.
 //!
-//! What is written for a class stands in one atomic word for each class, so that it can change under way and whoever hands
-//! over a flow neither waits for a change nor sees half of one. What a word means is the function's business.
+//! An atomic word per class holds what is written, so it can change at any time, and callers
+//! neither wait nor see half a change. The function defines the meaning of words.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,11 +20,11 @@ use crate::counts::{Counts, Fate};
 use crate::latest::{Latest, Settled};
 use crate::socket::BATCH;
 
-/// How often the thread looks for updates while they come often. A mark may be this late.
-const LOOK_EVERY: Duration = Duration::from_micros(500);
+/// Polling interval while updates are frequent; the maximum delay of a mark.
+const POLL_EVERY: Duration = Duration::from_micros(500);
 
-/// When an update that found no connection is tried again. Conntrack enters a connection when its first packet has passed
-/// the last hook, and a port may name the flow before that.
+/// When an update that found no connection is tried again. Conntrack enters a connection when its
+/// first packet has passed the last hook, and a port may name the flow before that.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// The most updates that wait for this; those beyond are tried again at once.
@@ -32,57 +32,43 @@ const RETRIES_MAX: usize = 4096;
 
 /// Why nothing can be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum StartError {
-    /// The capability is missing.
     #[error("{what} needs CAP_NET_ADMIN")]
-    Capability {
-        /// As in "marking connections".
-        what: &'static str,
-    },
-    /// The kernel lacks a part.
+    Capability { what: &'static str },
     #[error("this kernel takes no {what} over netlink ({error}); load the module {module}")]
     Kernel {
-        /// As in "connection marks".
         what: &'static str,
-        /// What it said.
         error: io::Error,
-        /// The module that has the part.
         module: &'static str,
     },
-    /// What the user named does not fit; the text says what and how to cure it.
     #[error("{0}")]
     Unfit(String),
-    /// No thread.
     #[error("cannot start the thread {name}: {error}")]
-    Thread {
-        /// Its name.
-        name: String,
-        /// Why.
-        error: io::Error,
-    },
+    Thread { name: String, error: io::Error },
 }
 
 /// A label on its way to the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
-    /// The flow, as packets of its forward direction have it.
+    /// The flow's forward direction.
     pub tuple: Tuple,
-    /// What is written for its class; not 0.
+    /// The word to write; not 0.
     pub word: u64,
-    /// What a label before wrote, which gives way; 0: nothing does.
+    /// The word of the previous label, which is replaced; 0: none.
     pub before: u64,
-    /// The new label writes nothing: what the one before wrote is taken away.
+    /// The new label writes nothing: clear the previous bits.
     pub clears: bool,
-    /// When the label came.
+    /// Time of the label.
     pub asked: Instant,
-    /// Connections: one has the tuple, and none of our bits.
+    /// The connection is known under this tuple and to have none of our bits.
     pub(crate) is_found: bool,
     /// Connections: none had the tuple at the first try.
     pub(crate) is_retry: bool,
 }
 
 impl Update {
-    /// For a label that is the first of its flow.
+    /// An update for a flow's first label.
     fn new(tuple: Tuple, word: u64) -> Update {
         Update {
             tuple,
@@ -96,20 +82,20 @@ impl Update {
     }
 }
 
-/// Where a writer's thread counts, and remembers what became of the latest updates.
+/// Counts and latest results of a writer's thread.
 #[derive(Debug, Clone)]
 pub struct Tally(Arc<Mutex<(Counts, Latest)>>);
 
 impl Tally {
     fn lock(&self) -> MutexGuard<'_, (Counts, Latest)> {
-        // Both are whole between any two statements, so a panic elsewhere spoils nothing.
+        // Both are consistent between any two statements, so a panic elsewhere does no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes while it lives. Shared by reference; when it is dropped, what waits is still written.
+/// A running writer. On drop, waiting updates are still written.
 pub struct Writer {
-    /// By class; 0: nothing is written.
+    /// By class; 0: nothing to write.
     words: Box<[AtomicU64]>,
     /// `None` only while dropping, which ends the thread.
     queue: Option<Sender<Update>>,
@@ -120,11 +106,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread. `queue_length` updates may wait for it; `write` writes a batch and counts what became of it;
-    /// what it leaves there is to be tried once more.
+    /// Starts the thread with a queue of `queue_length` updates. `write` writes a batch and counts
+    /// the results; what it leaves in the batch is tried once more.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be started.
     pub fn start(
         name: &str,
         words: impl Iterator<Item = u64>,
@@ -151,17 +137,17 @@ impl Writer {
         })
     }
 
-    /// Asks for what is written for `class`, and returns at once.
+    /// Enqueues the word of `class`.
     pub fn set(&self, tuple: Tuple, class: u16) {
         self.set_word(tuple, self.word_of(class));
     }
 
-    /// The same for a word that is not that of a class; 0: nothing is written.
+    /// Enqueues a word; 0: nothing to write.
     pub fn set_word(&self, tuple: Tuple, word: u64) {
         self.replace_word(tuple, 0, word);
     }
 
-    /// The same where the label is another one than before: what that wrote gives way, also to nothing.
+    /// Enqueues a change of label: the bits of `before` are replaced, or cleared if `word` is 0.
     pub fn replace_word(&self, tuple: Tuple, before: u64, word: u64) {
         let clears = word == 0;
         let word = if clears { before } else { word };
@@ -172,7 +158,7 @@ impl Writer {
         });
     }
 
-    /// The same, whatever the connection has in these bits.
+    /// Enqueues a word that replaces any existing bits.
     pub fn overwrite_word(&self, tuple: Tuple, word: u64) {
         self.ask(Update {
             is_found: true,
@@ -184,21 +170,22 @@ impl Writer {
         let Some(queue) = self.queue.as_ref().filter(|_| update.word != 0) else {
             return;
         };
-        // Before its fate, so that whoever reads the fates first finds no more of them than were asked for.
+        // Before the result, so that a reader of the results first finds no more of them than
+        // requests.
         self.asked.fetch_add(1, Ordering::Relaxed);
         if queue.try_send(update).is_err() {
             self.dropped.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// From now on labels get these words; they are of the same classes. Updates that wait keep theirs.
+    /// Sets the words of future updates, by the same classes. Waiting updates keep theirs.
     pub fn change(&self, words: impl Iterator<Item = u64>) {
         for (place, word) in self.words.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
     }
 
-    /// What became of the updates so far.
+    /// Results so far.
     pub fn counts(&self) -> Counts {
         let mut counts = self.tally.lock().0.clone();
         counts.dropped = self.dropped.load(Ordering::Acquire);
@@ -206,18 +193,18 @@ impl Writer {
         counts
     }
 
-    /// What is written for a class; 0: nothing.
+    /// The word of a class; 0: nothing to write.
     pub fn word_of(&self, class: u16) -> u64 {
         let word = self.words.get(usize::from(class));
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// What became of the latest update of a flow with a word that is meant, if it is not too long ago.
+    /// The latest update of a flow whose word `is_meant`, if still remembered.
     pub fn latest_of(&self, tuple: Tuple, is_meant: impl Fn(u64) -> bool) -> Option<Settled> {
-        self.tally.lock().1.of(tuple, is_meant)
+        self.tally.lock().1.find(tuple, is_meant)
     }
 
-    /// Updates that have met no fate yet.
+    /// Updates without a result yet.
     pub fn waiting(&self) -> usize {
         usize::try_from(self.counts().waiting()).unwrap_or(0)
     }
@@ -233,7 +220,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by its hook; there is nothing to add.
+            // A panic of the thread was reported by its hook.
             let _ = thread.join();
         }
     }
@@ -276,21 +263,21 @@ fn write_all(
     }
 }
 
-/// The next update, waited for until one is `due` to be tried again. After a batch the thread looks once more by itself,
-/// because a thread that waits in the queue has to be woken by a flow worker, with a system call. It does not look in vain for
-/// long: a look costs about what being woken does.
+/// Waits for an update until one is `due` to be tried again. It polls once more before it blocks,
+/// because waking a blocked thread costs the flow worker a system call. A poll costs about what a
+/// wake-up does.
 fn next(queue: &Receiver<Update>, due: Option<Instant>) -> Result<Update, RecvTimeoutError> {
     if let Ok(update) = queue.try_recv() {
         return Ok(update);
     }
-    std::thread::sleep(LOOK_EVERY);
+    std::thread::sleep(POLL_EVERY);
     match due {
         Some(due) => queue.recv_deadline(due),
         None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
     }
 }
 
-/// Counts the fates of updates at the moment at which they are known, and takes them out of a batch.
+/// Counts updates whose result is known, and removes them from the batch.
 pub(crate) fn settle(
     batch: &mut Vec<Update>,
     tally: &Tally,

@@ -1,5 +1,5 @@
-//! Labels on real connections, read back by `conntrack` and matched by nftables. Needs root and the programs; skipped by name
-//! without.
+//! Labels on real connections, read back by `conntrack` and matched by nftables. Needs root and the
+//! programs; skipped by name without.
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
 
 mod common;
@@ -102,7 +102,8 @@ fn with_names(lab: &Lab, line: &str) -> String {
     )
 }
 
-/// The kernel gives a connection room for labels when it begins, and only while some rule has to do with labels.
+/// The kernel gives a connection room for labels when it begins, and only while some rule has to do
+/// with labels.
 #[test]
 fn without_a_rule_about_labels_there_is_no_room_and_the_cause_is_counted() {
     let Some(lab) = lab("no-labels") else {
@@ -128,7 +129,8 @@ fn without_a_rule_about_labels_there_is_no_room_and_the_cause_is_counted() {
     assert_eq!(labels(&lab, &new), "one");
 }
 
-/// Another writer (a rule) has label 100; ours are 1, 3 and 127, of which a connection has one at a time.
+/// Another writer (a rule) has label 100; ours are 1, 3 and 127, of which a connection has one at a
+/// time.
 #[test]
 fn a_label_changes_no_bit_of_another_writer_and_rules_match_it() {
     let Some(lab) = lab("labels") else {
@@ -163,7 +165,7 @@ fn a_label_changes_no_bit_of_another_writer_and_rules_match_it() {
         counter.contains("packets 1"),
         "no longer label 3: {counter}"
     );
-    // Of a connection that is over, neither tuple is found.
+    // Neither tuple of a deleted connection is found.
     lab.run("host", "conntrack -D -p udp");
     first.set(tuple, 3);
     assert_eq!(settled(&first).not_found, 1);

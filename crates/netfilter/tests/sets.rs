@@ -1,4 +1,5 @@
-//! Elements of real sets of nftables: they appear, rules act on them, they go. Needs root and nft; skipped by name without.
+//! Elements of real sets of nftables: they appear, rules act on them, they go. Needs root and nft;
+//! skipped by name without.
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails by panicking")]
 
 mod common;
@@ -106,7 +107,8 @@ fn an_element_appears_with_its_timeout_is_refreshed_and_goes() {
 
         // A rule acts on it while it is there.
         let hit = "nft list counter inet t hits | grep -o 'packets [0-9]*'";
-        let ping = "python3 -c \"import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))\"";
+        let ping = "python3 -c \"import socket; socket.socket(socket.AF_INET, \
+            socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))\"";
         lab.run("host", ping);
         assert_ne!(lab.run("host", hit).trim(), "packets 0");
         let short = start(&lab, &members(&["originator_address"], 300), updates).unwrap();
@@ -242,12 +244,19 @@ fn a_set_that_does_not_fit_is_named_with_its_cure() {
     assert!(start(&lab, &members(&["originator_address"], 1000), true).is_ok());
     declare("type ipv4_addr; flags interval, timeout;");
     assert!(refusal(&["originator_address"]).contains("interval"));
-    lab.run("host", "nft delete set inet t s && nft add map inet t s '{ type ipv4_addr : mark; flags timeout; }'");
+    lab.run(
+        "host",
+        "nft delete set inet t s && nft add map inet t s '{ type ipv4_addr : mark; \
+        flags timeout; }'",
+    );
     assert!(refusal(&["originator_address"]).contains("is a map"));
     lab.run("host", "nft delete table inet t");
     let error = refusal(&["originator_address", "originator_port"]);
     assert!(
-        error.starts_with("there is no set inet t s; add it: nft 'add table inet t; add set inet t s { type ipv4_addr . inet_service;"),
+        error.starts_with(
+            "there is no set inet t s; add it: nft 'add table inet t; add set inet t \
+            s { type ipv4_addr . inet_service;"
+        ),
         "{error}"
     );
     // The command that it gives makes a set that fits.

@@ -1,9 +1,11 @@
-//! Sends the frames of a capture round and round, for `figures/live`: the load of a forwarder, at next to no cost.
+//! Sends the frames of a capture round and round, for `figures/live`: the load of a
+//! forwarder, at next to no cost.
 //!
 //!     blast INTERFACE CAPTURE PPS SECONDS ROUNDS
 //!
-//! PPS 0 is as fast as the interface takes them. After each ROUNDS rounds the flows over IPv4 are other ones: addresses in
-//! 10.0.0.0/8, of which a flow of `fenxi-lab generate` has one, go on by 0.1.0.0. Checksums are left as they were.
+//! PPS 0 is as fast as the interface takes them. After each ROUNDS rounds the flows over IPv4 are
+//! other ones: addresses in 10.0.0.0/8, of which a flow of `fenxi-lab generate` has one, go on by
+//! 0.1.0.0. Checksums are left as they were.
 
 #![allow(
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! A forwarder that does nothing else: what comes in on one of two interfaces leaves by the other. `figures/live`
-//! holds fenxi against it.
+//! A forwarder that does nothing else: what comes in on one of two interfaces leaves by the other.
+//! `figures/live` holds fenxi against it.
 //!
 //!     forward ONE OTHER [BACKEND]
 

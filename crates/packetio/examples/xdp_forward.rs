@@ -1,5 +1,6 @@
-//! A bare forwarder over XDP sockets: what comes in on queue 0 of one of two interfaces leaves by the other. It shares no
-//! code with the ports of this crate, so that `figures/live` can hold them against it.
+//! A bare forwarder over XDP sockets: what comes in on queue 0 of one of two interfaces leaves by
+//! the other. It shares no code with the ports of this crate, so that `figures/live` can hold
+//! them against it.
 //!
 //!     xdp_forward ONE OTHER
 
@@ -19,8 +20,8 @@ use xdpilone::xdp::XdpDesc;
 use xdpilone::{DeviceQueue, IfInfo, RingRx, RingTx, Socket, SocketConfig, Umem, UmemConfig};
 
 const PROGRAM: &[u8] = aya::include_bytes_aligned!("../bpf/xdp.o");
-/// As of fenxi: frames of each interface, bytes of each, frames in a burst, entries of a send ring, bytes that wait to be sent,
-/// and frames sent in one call.
+/// As of fenxi: frames of each interface, bytes of each, frames in a burst, entries of a send ring,
+/// bytes that wait to be sent, and frames sent in one call.
 const FRAMES: u32 = 4096;
 const FRAME_BYTES: u32 = 2048;
 const BURST: u32 = 128;
@@ -76,7 +77,8 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
         (libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, SEND_AT_ONCE),
     ] {
         let length = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the kernel reads `length` bytes of `value`, which has that many. If it refuses, sending takes more calls.
+        // SAFETY: the kernel reads `length` bytes of `value`, which has that many. If it refuses,
+        // sending takes more calls.
         unsafe {
             libc::setsockopt(
                 rx.as_raw_fd(),
@@ -179,7 +181,8 @@ fn main() {
         headroom: 0,
         flags: 0,
     };
-    // SAFETY: the memory is aligned to a page, lives as long as the program, and nobody else touches it.
+    // SAFETY: the memory is aligned to a page, lives as long as the program, and nobody else
+    // touches it.
     let umem = unsafe { Umem::new(config, start) }.expect("the memory can be registered");
     let mut one = open(&umem, one, true);
     let mut other = open(&umem, other, false);

@@ -1,4 +1,4 @@
-//! Frames that own their bytes, and a channel of them: one thread reads a port, several receive.
+//! Frames that own their bytes, and a channel that spreads a port's frames over several threads.
 //!
 //! ```text
 //! port ─ reader ─ which receiver? ─┬─ batches ─► BatchRx 0
@@ -6,10 +6,9 @@
 //!           └─────── emptied batches ──────────────┘
 //! ```
 //!
-//! A batch holds the frames of one read for one receiver, with a copy of their bytes.
-//! Batches go round, so that after the first ones nothing is allocated; a reader that finds no
-//! empty one waits, and so does not run away from its receivers. No receiver waits for another
-//! one, so all batches come back.
+//! A batch holds the frames of one read for one receiver, with a copy of their bytes. Batches are
+//! recycled, so nothing is allocated after warm-up; a reader that finds no empty batch waits, so it
+//! cannot outrun its receivers. Receivers never wait for each other, so all batches come back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -20,16 +19,16 @@ use crate::error::{RxError, TxError};
 use crate::rx::{Received, Rx, RxCounts, wait};
 use crate::tx::{Selection, Tx, TxCounts};
 
-/// Batches that a channel has, full and empty.
+/// Batches of a channel, full and empty.
 const BATCHES: usize = 32;
 
-/// Frames that a reader takes at a time, at most.
+/// Maximum frames per read.
 const READ: usize = 512;
 
 /// How long a receiver waits for a batch before it returns to other work.
 const SILENCE: Duration = Duration::from_millis(1);
 
-/// How long a reader sleeps before it checks whether it is to stop.
+/// How often a sleeping reader checks `stop`.
 const STOP_WITHIN: Duration = Duration::from_millis(20);
 
 /// Frames with their bytes.
@@ -46,7 +45,7 @@ impl FrameBatch {
         Self::default()
     }
 
-    /// An empty batch with memory for so many frames, and bytes in all of them together.
+    /// An empty batch with memory for `frames` frames and `bytes` bytes in total.
     pub(crate) fn with_capacity(frames: usize, bytes: usize) -> Self {
         Self {
             data: Vec::with_capacity(bytes),
@@ -55,7 +54,7 @@ impl FrameBatch {
         }
     }
 
-    /// Adds a frame. Its bytes are `bytes`, whatever `frame` says of place and captured length.
+    /// Adds a frame with these bytes; `frame.at` and `frame.captured` are ignored.
     pub fn push(&mut self, frame: &Frame, bytes: &[u8]) {
         self.frames.push(Frame {
             at: self.data.len(),
@@ -65,7 +64,7 @@ impl FrameBatch {
         self.data.extend_from_slice(bytes);
     }
 
-    /// Takes all frames out; keeps the memory.
+    /// Removes all frames; keeps the memory.
     pub fn clear(&mut self) {
         self.data.clear();
         self.frames.clear();
@@ -76,12 +75,12 @@ impl FrameBatch {
         self.frames.len()
     }
 
-    /// Whether there is no frame.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Bytes of all frames.
+    /// Total bytes of all frames.
     pub fn bytes(&self) -> usize {
         self.data.len()
     }
@@ -96,15 +95,14 @@ impl FrameBatch {
         Burst::new(&mut self.data, &self.frames)
     }
 
-    /// The frames from `from` on, at most `max` of them. Panics, like a slice, if `from` is beyond
-    /// the end.
+    /// At most `max` frames starting at `from`. Panics, like a slice, if `from` is beyond the end.
     pub fn part(&mut self, from: usize, max: usize) -> Burst<'_> {
         let to = self.frames.len().min(from.saturating_add(max));
         Burst::new(&mut self.data, &self.frames[from..to])
     }
 }
 
-/// Sending into a batch adds the frames to it, cut or not.
+/// Sending appends the selected frames, truncated ones too.
 impl Tx for FrameBatch {
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
         for (i, frame) in burst.frames().iter().enumerate() {
@@ -126,14 +124,13 @@ impl Tx for FrameBatch {
     }
 }
 
-/// The receiving end of a channel of batches. Ends when its sender is gone and all its frames
-/// were handed out.
+/// The receiving end of a channel. Ends once its sender is gone and all frames were handed out.
 #[derive(Debug)]
 pub struct BatchRx {
     full: Receiver<FrameBatch>,
     empty: SyncSender<FrameBatch>,
     batch: FrameBatch,
-    /// Frames of the batch that were handed out.
+    /// Frames of `batch` handed out.
     taken: usize,
     counts: RxCounts,
 }
@@ -148,7 +145,7 @@ impl Rx for BatchRx {
             };
             let mut emptied = std::mem::replace(&mut self.batch, next);
             emptied.clear();
-            // There is room for all batches; a reader that has ended needs none.
+            // There is room for all batches; if the reader has ended, the batch is dropped.
             let _ = self.empty.try_send(emptied);
             self.taken = 0;
         }
@@ -172,7 +169,7 @@ impl Rx for BatchRx {
 pub struct BatchSender {
     full: SyncSender<FrameBatch>,
     empty: Receiver<FrameBatch>,
-    /// Frames that were pushed since the last send.
+    /// Frames pushed since the last send.
     filling: Option<FrameBatch>,
 }
 
@@ -182,7 +179,7 @@ pub struct BatchSender {
 pub struct ReceiverGone;
 
 impl BatchSender {
-    /// Adds a frame to the batch that is being filled. Waits for an empty batch if there is none.
+    /// Appends a frame to the current batch. Waits for an empty batch if necessary.
     ///
     /// # Errors
     /// The receiving end is gone.
@@ -195,7 +192,7 @@ impl BatchSender {
         Ok(())
     }
 
-    /// Hands over the pushed frames.
+    /// Sends the pushed frames.
     ///
     /// # Errors
     /// The receiving end is gone.
@@ -229,12 +226,11 @@ pub fn channel() -> (BatchSender, BatchRx) {
     (sender, receiver)
 }
 
-/// Reads a port to its end, and hands each frame to the receiver that `steer` chooses for it: an
-/// index of `senders`, and the hash that the frame then carries as [`Frame::rss`]. Ends early once
-/// `stop` is raised, and raises it if a receiver is gone before its input has ended.
+/// Reads a port to its end. `steer` chooses for each frame an index of `senders` and its
+/// [`Frame::rss`]. Ends early once `stop` is raised, and raises `stop` if a receiver disappears.
 ///
 /// # Errors
-/// The port fails; the frames before were handed over.
+/// The port fails; the frames before were sent.
 pub fn spread(
     rx: &mut dyn Rx,
     mut senders: Vec<BatchSender>,
@@ -265,7 +261,7 @@ fn spread_burst(
         let (receiver, rss) = steer(frame, bytes);
         senders[receiver].push(&Frame { rss, ..*frame }, bytes)?;
     }
-    // At once, for the next read may have to wait.
+    // Now, because the next read may block.
     senders.iter_mut().try_for_each(BatchSender::send)
 }
 

@@ -1,21 +1,20 @@
 //! A burst: the frames of one receive call and the memory that holds them.
 //!
-//! The descriptors lie apart from the bytes, side by side, because the stages that work on a
-//! burst walk all descriptors first and touch the bytes later (or, for a header-only reader,
-//! touch few of them).
+//! Descriptors are stored apart from the bytes: stages walk all descriptors first and touch the
+//! bytes later, or only a few of them.
 
 use std::ops::Range;
 
 use crate::first::FlowCounts;
 
-/// One received frame: the place of its bytes in the burst, and the source's description.
+/// One received frame: the place of its bytes in the burst, and what the source says of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Offset of the first captured byte in the burst's data.
     pub at: usize,
-    /// Bytes captured; these are present.
+    /// Bytes captured.
     pub captured: u32,
-    /// Bytes the frame had on the wire, as the source reports it; usually `>= captured`.
+    /// Bytes on the wire, as the source reports them; usually `>= captured`.
     pub wire: u32,
     /// Microseconds since the epoch, rounded down. Saturates.
     pub time_us: i64,
@@ -25,27 +24,27 @@ pub struct Frame {
     pub link: u16,
     /// Number of the interface within the source. Saturates.
     pub interface: u16,
-    /// The hash computed by the network card, where there is one.
+    /// The hash computed by the network card, if any.
     pub rss: Option<u32>,
-    /// Where it is several packets merged into one: what the source says of them.
+    /// How packets were merged into this frame, if they were.
     pub gso: Gso,
 }
 
-/// How a frame that is several packets merged into one (by GRO, LRO or TSO) is made of them, in two bytes: `gso_size`, the bytes
-/// of payload that each part but the last has, and whether the parts are UDP datagrams (`gso_type`).
+/// How packets were merged (by GRO, LRO or TSO) into a frame: payload bytes of each part but the
+/// last (`gso_size`), and whether the parts are UDP datagrams (`gso_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gso(u16);
 
 impl Gso {
     /// One packet.
     pub const NONE: Gso = Gso(0);
-    /// Several packets, of lengths that the source does not know.
+    /// Several packets of unknown lengths.
     pub const UNKNOWN: Gso = Gso(Gso::SIZE);
 
     const SIZE: u16 = 0x7fff;
     const UDP: u16 = 0x8000;
 
-    /// Parts with so many bytes of payload each. Sizes that do not fit 15 bits are not known.
+    /// Parts with `size` payload bytes each; a size of 0 or above 15 bits becomes unknown.
     pub const fn new(size: u16, is_udp: bool) -> Gso {
         let size = if size == 0 || size > Gso::SIZE {
             Gso::SIZE
@@ -61,18 +60,18 @@ impl Gso {
         self.0 == 0
     }
 
-    /// The two bytes: 0 is one packet; else bits 0 to 14 are the size, all set if it is not known, and bit 15 stands for UDP.
+    /// 0: one packet. Otherwise bits 0 to 14 are the size (all set: unknown), and bit 15 marks UDP.
     #[inline]
     pub const fn bits(self) -> u16 {
         self.0
     }
 }
 
-// Descriptors of a burst are walked several times, so their size counts.
+// A burst's descriptors are walked several times, so their size matters.
 const _: () = assert!(size_of::<Frame>() == 40);
 
 impl Frame {
-    /// Where the captured bytes lie in the burst's data.
+    /// The captured bytes' range in the burst's data.
     #[inline]
     pub fn range(&self) -> Range<usize> {
         self.at..self.at + self.captured as usize
@@ -83,7 +82,7 @@ impl Frame {
 #[derive(Debug)]
 enum Memory<'a> {
     Slice(&'a mut [u8]),
-    /// It belongs to a device of DPDK, which may pass the frames on to another one.
+    /// Memory of a DPDK device, which another device may transmit.
     #[cfg(feature = "dpdk")]
     Lent(dpdk::Lent<'a>),
 }
@@ -107,7 +106,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// The frames are no longer those of the device, one by one, so it cannot pass them on.
+    /// The frames no longer match the device's packets one to one, so it cannot pass them on.
     #[cfg(feature = "dpdk")]
     fn forget_packets(&mut self) {
         *self = match std::mem::replace(self, Memory::Slice(&mut [])) {
@@ -125,14 +124,14 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Frames received together. Valid until its port is asked for the next one.
+/// Frames received together, valid until the port's next receive call.
 #[derive(Debug)]
 pub struct Burst<'a> {
     memory: Memory<'a>,
     frames: &'a [Frame],
     counts: &'a [FlowCounts],
-    /// Whether a `virtio_net_hdr` is in front of each frame, which says how to split the frame if it
-    /// is several packets merged into one. Only the backend that puts it there reads it.
+    /// Whether each frame is preceded by a `virtio_net_hdr`, which says how to split a merged
+    /// packet. Only the backend that wrote it reads it.
     has_offload: bool,
 }
 
@@ -148,7 +147,7 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// A burst of `frames` in the memory of a device, the i-th of which is its i-th packet.
+    /// A burst in a device's memory; frame i is the device's packet i.
     #[cfg(feature = "dpdk")]
     pub(crate) fn lent(lent: dpdk::Lent<'a>, frames: &'a [Frame]) -> Self {
         Self {
@@ -159,7 +158,7 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// The packets of the device that its frames are, if they are in the memory of one.
+    /// The device's packets, if a device owns the memory.
     #[cfg(feature = "dpdk")]
     pub(crate) fn as_lent(&self) -> Option<&dpdk::Lent<'a>> {
         match &self.memory {
@@ -168,7 +167,7 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// The same, if a `virtio_net_hdr` is in front of each frame.
+    /// Marks that a `virtio_net_hdr` precedes each frame.
     pub(crate) fn with_offload(self) -> Self {
         Self {
             has_offload: true,
@@ -176,12 +175,13 @@ impl<'a> Burst<'a> {
         }
     }
 
-    /// The same, with what the kernel counted of flows whose packets it does not hand out.
+    /// Adds the kernel's counts of flows whose packets it does not hand out.
     pub(crate) fn with_counts(self, counts: &'a [FlowCounts]) -> Self {
         Self { counts, ..self }
     }
 
-    /// What the kernel counted, by flow. It counts after the burst's frames, with which its flows may begin.
+    /// The kernel's counts by flow, taken after the burst's frames, with which these flows may
+    /// begin.
     pub fn counts(&self) -> &'a [FlowCounts] {
         self.counts
     }
@@ -191,7 +191,7 @@ impl<'a> Burst<'a> {
         self.frames.len()
     }
 
-    /// Whether there is no frame.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -215,21 +215,20 @@ impl<'a> Burst<'a> {
         self.memory.bytes()[..self.frames[i].at].last_chunk()
     }
 
-    /// The captured bytes of frame `i`, to be changed in place. Panics, like an index, if there
-    /// is no such frame, and where the burst was sent on to a device that still reads its memory.
+    /// The captured bytes of frame `i`, mutable. Panics, like an index, if there is no such frame
+    /// or the burst was sent on to a device that still reads its memory.
     #[inline]
     pub fn bytes_mut(&mut self, i: usize) -> &mut [u8] {
         &mut self.memory.bytes_mut()[self.frames[i].range()]
     }
 
-    /// The memory of all frames, and the frames that say where each one lies in it. No memory where the burst was sent on to a
-    /// device that still reads it.
+    /// The memory of all frames (empty if a device still reads it), and the frames.
     #[inline]
     pub fn parts(&mut self) -> (&mut [u8], &'a [Frame]) {
         (self.memory.bytes_mut(), self.frames)
     }
 
-    /// Leaves only these of its frames.
+    /// Reduces the burst to `frames`.
     pub(crate) fn keep(&mut self, frames: &'a [Frame]) {
         self.frames = frames;
         #[cfg(feature = "dpdk")]
@@ -241,12 +240,12 @@ impl<'a> Burst<'a> {
         self.memory.bytes()
     }
 
-    /// Whether a `virtio_net_hdr` is in front of each frame.
+    /// Whether a `virtio_net_hdr` precedes each frame.
     pub(crate) fn has_offload(&self) -> bool {
         self.has_offload
     }
 
-    /// As [`Self::parts`] with the burst's own lifetime, for a port that passes the memory on.
+    /// As [`Self::parts`] with the burst's lifetime, for a port that passes the memory on.
     pub(crate) fn into_parts(self) -> (&'a mut [u8], &'a [Frame]) {
         (self.memory.into_bytes(), self.frames)
     }

@@ -1,28 +1,27 @@
-//! A port around a port that loses, cuts and corrupts some of its frames, to see what a receiver
-//! makes of them.
+//! A wrapper that loses, truncates and corrupts frames of a port, to test receivers.
 //!
-//! The same seed does the same to the same frames, whatever the bursts: every frame draws from
-//! the random numbers in turn, first for loss, then for truncation, then for corruption.
+//! A seed gives the same faults for the same frames however they are grouped in bursts: every frame
+//! draws in turn for loss, truncation, corruption.
 
 use crate::burst::{Burst, Frame};
 use crate::error::RxError;
-use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
 
-/// How often each fault strikes: shares of the frames, 0 to 1.
+/// Probabilities of each fault, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
     /// Frames that disappear.
     pub loss: f64,
-    /// Of the frames left, those that are cut to a random shorter captured length, maybe 0.
+    /// Remaining frames cut to a random shorter captured length, maybe 0.
     pub truncation: f64,
-    /// Of the frames left, those of which one random bit is flipped.
+    /// Remaining frames with one random bit flipped.
     pub corruption: f64,
 }
 
-/// What a [`Faults`] has done.
+/// Counts of injected faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Frames received from the port inside: `lost` and those handed on.
+    /// Frames received from the inner port, lost ones included.
     pub received: u64,
     /// Frames lost.
     pub lost: u64,
@@ -40,11 +39,11 @@ pub struct Faults<P> {
     random: SplitMix64,
     counts: FaultCounts,
     handed_on: RxCounts,
-    /// Frames that are drawn to be lost and have not come yet.
+    /// Drawn losses whose frames have not arrived yet.
     owed: usize,
-    /// Whether the frame after those is drawn to stay.
+    /// Whether the frame after these is drawn to stay.
     is_drawn: bool,
-    /// The frames handed on of the last burst; kept for its memory.
+    /// Frames of the last burst; kept for its memory.
     frames: Vec<Frame>,
 }
 
@@ -63,19 +62,19 @@ impl<P: Rx> Faults<P> {
         }
     }
 
-    /// What was done so far.
+    /// Faults injected so far.
     pub fn faults(&self) -> FaultCounts {
         self.counts
     }
 
-    /// The port inside.
+    /// The inner port.
     pub fn inner(&self) -> &P {
         &self.inner
     }
 
-    /// Receives and forgets the frames lost in front of the next one that is not. A burst cannot
-    /// be given back, so they have to go before the burst that is handed on is asked for. What a
-    /// live port does not have yet stays owed.
+    /// Drops the lost frames in front of the next frame that stays. A burst cannot be given back,
+    /// so this comes before receiving the burst to hand out. What a live port does not have yet
+    /// stays owed.
     fn lose(&mut self, max: usize) -> Result<Progress, RxError> {
         while !self.is_drawn || self.owed > 0 {
             if self.owed == 0 {
@@ -97,13 +96,13 @@ impl<P: Rx> Faults<P> {
     }
 }
 
-/// How far the loss in front of a burst has come.
+/// Progress of dropping lost frames.
 enum Progress {
-    /// All frames drawn to be lost are gone.
+    /// All drawn losses are dropped.
     Lost,
-    /// Some have not come yet.
+    /// Some frames have not arrived yet.
     Waits,
-    /// The port inside has ended.
+    /// The inner port has ended.
     Ended,
 }
 
@@ -138,7 +137,7 @@ impl<P: Rx> Rx for Faults<P> {
         counts.received += frames.len() as u64;
         self.frames.clear();
         for (i, &frame) in frames.iter().enumerate() {
-            // The first one's loss is drawn already.
+            // `lose` has drawn for the first frame.
             if i > 0 && random.strikes(rates.loss) {
                 counts.lost += 1;
                 continue;
@@ -168,15 +167,12 @@ impl<P: Rx> Rx for Faults<P> {
         self.inner.name()
     }
 
-    fn drain(&mut self) {
-        self.inner.drain();
+    fn notify(&mut self, notice: Notice<'_>) -> bool {
+        // Frames cannot be left to another process: some were drawn to be lost.
+        !matches!(notice, Notice::Leave) && self.inner.notify(notice)
     }
 
-    fn forget(&mut self, unknown: &[u32]) {
-        self.inner.forget(unknown);
-    }
-
-    /// Those of the port inside, but frames, bytes as handed on: without the lost ones.
+    /// The inner port's counts, with frames and bytes as handed out.
     fn counts(&mut self) -> RxCounts {
         RxCounts {
             received: self.handed_on.received,
@@ -206,8 +202,7 @@ impl<P: Rx> Rx for Faults<P> {
     }
 }
 
-/// Steele, Lea and Flood's generator ("Fast Splittable Pseudorandom Number Generators", 2014):
-/// small, quick, and good enough for dice.
+/// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
 #[derive(Debug)]
 struct SplitMix64(u64);
 
@@ -222,11 +217,11 @@ impl SplitMix64 {
 
     /// Draws: true with the given probability.
     fn strikes(&mut self, probability: f64) -> bool {
-        // 53 random bits make every f64 in [0, 1) that is a multiple of 2^-53.
+        // 53 random bits: every multiple of 2^-53 in [0, 1).
         ((self.next() >> 11) as f64) * (-53.0_f64).exp2() < probability
     }
 
-    /// Draws a number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

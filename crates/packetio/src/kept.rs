@@ -1,68 +1,48 @@
-//! Receive rings that outlive the process: a service manager keeps their sockets and passes them on to the next process.
+//! Receive rings that outlive the process: a service manager keeps their sockets for the next one.
 //!
-//! While no process runs, the kernel goes on filling a ring. So frames are late but not lost, as long as the ring has room: for
-//! its bytes, and for at least as many block timeouts as it has blocks.
+//! While no process runs, the kernel keeps filling a ring. Frames are late but not lost as long as
+//! the ring has room for their bytes and at least as many blocks as block timeouts have passed.
 //!
-//! The next process finds its place in the blocks' descriptors: the kernel numbers the blocks, and the
-//! reader notes, in a word that the kernel does not read, how many frames of a block it has processed.
-//! It does so between two bursts, by a single store, so a process that is killed repeats one burst.
+//! The next process finds its place in the blocks' descriptors: the kernel numbers the blocks, and
+//! the reader notes, in a word that the kernel does not read, how many frames of a block it has
+//! processed. It does so between two bursts, so a process that is killed repeats one burst.
 
-use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use crate::error::OpenError;
 use crate::settings::{Direction, PortSettings};
 use crate::sys;
 
-/// Version of what a ring holds and of how it is described. Another one is needed whenever a ring of the program before cannot
-/// be read as it is.
+/// Version of a ring's contents and description. Raise it whenever a new program cannot read an old
+/// program's ring.
 const VERSION: u32 = 1;
 
-/// Who keeps the sockets of rings beyond the end of the process. Neither call waits for long.
-pub trait Keeper: fmt::Debug + Send + Sync {
-    /// Keeps the socket of a ring. The name says all about it that the next process has to know: at most 255 printable
-    /// characters of ASCII, none a colon.
-    fn keep(&self, name: &str, socket: BorrowedFd<'_>);
-    /// Gives up what is kept by this name.
-    fn forget(&self, name: &str);
-}
-
-/// The socket of a ring of the process before.
+/// A ring socket of the previous process.
 #[derive(Debug)]
 pub struct Inherited {
-    /// By which it was kept.
+    /// The name under which it was kept.
     pub name: String,
     /// The socket.
     pub socket: OwnedFd,
 }
 
-/// Why rings that were kept cannot be used. Each message is one line and names the interface.
+/// Why kept rings cannot be used. Each message is one line and names the interface.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum AdoptError {
-    /// There is none with these settings.
     #[error("{interface}: no ring was kept that is {wanted}")]
-    Missing {
-        /// The name as given.
-        interface: String,
-        /// Its description.
-        wanted: String,
-    },
-    /// The socket is not what its name says.
+    Missing { interface: String, wanted: String },
     #[error("{interface}: ring {number} was kept, but {why}")]
     Foreign {
-        /// The name as given.
         interface: String,
-        /// Which one it is.
         number: usize,
-        /// What is wrong.
         why: &'static str,
     },
-    /// The port cannot be opened over it.
     #[error(transparent)]
     Open(#[from] OpenError),
 }
 
-/// All about a ring that two processes have to agree on.
+/// All that two processes must agree on about a ring.
 pub(crate) struct Description<'a> {
     pub settings: &'a PortSettings,
     pub index: u32,
@@ -70,8 +50,8 @@ pub(crate) struct Description<'a> {
 }
 
 impl Description<'_> {
-    /// That of one ring.
-    pub fn of(&self, number: u32) -> String {
+    /// The name of ring `number`.
+    pub fn name(&self, number: u32) -> String {
         let PortSettings {
             direction,
             is_promiscuous,
@@ -94,15 +74,15 @@ impl Description<'_> {
             "as-is"
         };
         format!(
-            "fenxi-ring-{VERSION} if{index} {number}/{rings} {blocks}x{block_bytes} {block_timeout_ms}ms {direction} {promiscuous} \
-             {checksums} snap{snap_length}"
+            "fenxi-ring-{VERSION} if{index} {number}/{rings} {blocks}x{block_bytes} \
+             {block_timeout_ms}ms {direction} {promiscuous} {checksums} snap{snap_length}"
         )
     }
 }
 
-/// Takes over the packet sockets that a service manager has passed to this process (`LISTEN_FDS`, see sd_listen_fds(3)), with
-/// their names. For the start, before ports are opened and threads run; a second call gives none. No child inherits them or the
-/// variables.
+/// Takes over the packet sockets passed by a service manager (`LISTEN_FDS`, see sd_listen_fds(3)).
+/// Call it at the start, before ports are opened and threads run; a second call returns none. Child
+/// processes inherit neither the sockets nor the variables.
 pub fn inherited() -> Vec<Inherited> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -140,7 +120,7 @@ mod tests {
             index: u32::MAX,
             rings: u32::MAX,
         };
-        let name = description.of(u32::MAX - 1);
+        let name = description.name(u32::MAX - 1);
         assert!(name.len() <= 255, "{name}");
         assert!(
             name.bytes()
@@ -158,7 +138,7 @@ mod tests {
                 index,
                 rings,
             }
-            .of(number)
+            .name(number)
         };
         let usual = name(&settings, 3, 2, 0);
         assert_eq!(

@@ -1,8 +1,7 @@
-//! Frames held in memory and replayed from there: for tests, and for measuring the data path without
-//! a port.
+//! Frames held in memory and replayed: for tests, and to measure the data path without a port.
 //!
-//! Bursts are slices of the held frames, so a replay touches no byte itself. Changes that a receiver
-//! writes into a frame therefore stay, and are seen again in the next round.
+//! Bursts are slices of the held frames, so a replay copies nothing, and changes made by a receiver
+//! persist into the next round.
 
 use crate::batch::FrameBatch;
 use crate::burst::Frame;
@@ -38,7 +37,7 @@ impl MemoryTrace {
         }
     }
 
-    /// All frames of a port, to its end.
+    /// Loads all frames of a port.
     ///
     /// # Errors
     /// The port fails.
@@ -58,15 +57,13 @@ impl MemoryTrace {
         }
     }
 
-    /// Adds a frame at the end. Its bytes are `bytes`, whatever `frame` says of place and
-    /// captured length.
+    /// Appends a frame with these bytes; `frame.at` and `frame.captured` are ignored.
     pub fn push(&mut self, frame: &Frame, bytes: &[u8]) {
         self.held.push(frame, bytes);
     }
 
-    /// Replays `rounds` times from the first frame, with the times of each round `period_us`
-    /// later than those of the round before. With a period longer than [`Self::span_us`] time
-    /// never steps back between rounds.
+    /// Replays `rounds` times from the first frame, each round `period_us` later. With a period
+    /// longer than [`Self::span_us`], time never steps back between rounds.
     pub fn repeat(mut self, rounds: u64, period_us: i64) -> Self {
         self.next = 0;
         self.rounds_left = rounds;
@@ -79,7 +76,7 @@ impl MemoryTrace {
         self.held.len()
     }
 
-    /// Whether no frame is held.
+    /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

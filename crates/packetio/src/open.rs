@@ -4,29 +4,29 @@ use crate::af_packet;
 use crate::af_xdp;
 use crate::dpdk;
 use crate::error::OpenError;
-use crate::first::{self, Enough};
+use crate::first;
 use crate::kept::{AdoptError, Inherited};
-use crate::rx::Rx;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 
 /// How an interface is read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// Linux packet sockets with receive rings shared with the kernel (`AF_PACKET`, TPACKET_V3).
+    /// Packet sockets with receive rings shared with the kernel (`AF_PACKET`, TPACKET_V3).
     #[default]
     AfPacket,
-    /// Frames that an XDP program takes out of the driver's or the kernel's path, in memory shared with the kernel (`AF_XDP`).
+    /// An XDP program redirects frames into memory shared with the kernel (`AF_XDP`).
     AfXdp,
-    /// Devices that DPDK takes from the kernel; in builds with the feature `dpdk`.
+    /// Devices that DPDK takes from the kernel; needs the feature `dpdk`.
     Dpdk,
 }
 
 impl Backend {
-    /// The names of all of them, the default's first.
+    /// All names, the default first.
     pub const NAMES: &'static [&'static str] = &["af_packet", "af_xdp", "dpdk"];
 
-    /// As `io.backend` calls it.
+    /// The name in `io.backend`.
     pub fn name(self) -> &'static str {
         match self {
             Backend::AfPacket => "af_packet",
@@ -35,19 +35,19 @@ impl Backend {
         }
     }
 
-    /// By its name; `None` if there is none of this name.
+    /// The backend with this name.
     pub fn from_name(name: &str) -> Option<Backend> {
         let all = [Backend::AfPacket, Backend::AfXdp, Backend::Dpdk];
         all.into_iter().find(|it| it.name() == name)
     }
 
-    /// The capabilities, by name, without which a port over an interface that was gone cannot be opened again, or one cannot
-    /// be closed.
+    /// The capabilities needed to reopen a port over an interface that was gone, or to close a
+    /// port.
     pub fn capabilities(self, settings: &PortSettings) -> &'static [&'static str] {
         match self {
             Backend::AfPacket => &["CAP_NET_RAW"],
             Backend::AfXdp => af_xdp::capabilities(settings),
-            // Drivers over interfaces of the kernel make them promiscuous, and back.
+            // Drivers over kernel interfaces switch promiscuous mode on and off.
             Backend::Dpdk => &["CAP_NET_ADMIN"],
         }
     }
@@ -69,22 +69,9 @@ impl Backend {
     }
 }
 
-/// One port of an interface.
-pub struct Opened {
-    /// Its receiving side.
-    pub rx: Box<dyn Rx>,
-    /// Its sending side, if [`PortSettings::sends`] asks for one.
-    pub tx: Option<Box<dyn Tx>>,
-    /// With [`PortSettings::first`]: tells the kernel which flows need no more packets. That of one port serves all ports of
-    /// its interface.
-    pub enough: Option<Enough>,
-    /// How the interface is read, for people, where that is not always the same: the same line for all ports of one.
-    pub how: Option<String>,
-}
-
-/// Opens `rings` ports (0 counts as 1) on each interface; gives them by interface. The frames of an interface are spread over
-/// its ports, both directions of a flow to the same port; the n-th ports of all interfaces see the same flows, so that one
-/// thread serves them.
+/// Opens `rings` ports (0 counts as 1) on each interface and returns them by interface. Both
+/// directions of a flow arrive at the same port, and the n-th ports of all interfaces see the same
+/// flows, so one thread serves them.
 ///
 /// # Errors
 /// There is no such interface, a capability is missing, a setting is out of bounds, …
@@ -106,11 +93,12 @@ pub fn open(
     }
 }
 
-/// Opens ports over receive rings of a process before this one, as [`open`] would open them anew: all of them, or none. What the
-/// kernel has put into them since is received first. Only the backend af_packet has such rings.
+/// Opens ports over the rings of the previous process, as [`open`] would: all or none. Frames that
+/// the kernel has put into them meanwhile come first. Only af_packet has such rings.
 ///
 /// # Errors
-/// A ring is missing or not as the settings ask for it, or the interface cannot be sent on. All that was inherited is closed.
+/// A ring is missing or does not match the settings, or the interface cannot be sent on. All
+/// inherited sockets are then closed.
 pub fn adopt(
     interfaces: &[PortSettings],
     rings: u16,
@@ -119,7 +107,7 @@ pub fn adopt(
     af_packet::adopt(interfaces, rings, inherited)
 }
 
-/// Opens an interface to send on alone. Packets merged into one are refused as too long.
+/// Opens an interface for sending only. Merged packets are refused as too long.
 ///
 /// # Errors
 /// There is no such interface, a capability is missing, …
@@ -131,9 +119,10 @@ pub fn open_tx(backend: Backend, interface: &str) -> Result<Box<dyn Tx>, OpenErr
     }
 }
 
-/// Opens an interface of the kernel for copies of packets that leave by others, whatever backend these have: `senders` of them, one
-/// for each thread. A copy that the interface does not take at once is lost and counted, also while it is down or gone; one that
-/// is back by its name gets copies again. Merged packets are sent on, for the kernel or the card to split.
+/// Opens a kernel interface, whatever the main backend, for copies of packets: `senders` senders,
+/// one per thread. Copies that the interface does not take at once, or while it is down or gone,
+/// are lost and counted; it resumes once an interface of that name is back. The kernel or the card
+/// splits merged packets.
 ///
 /// # Errors
 /// There is no such interface, its frames are not Ethernet, a capability is missing, …
@@ -143,8 +132,8 @@ pub fn open_copies(interface: &str, senders: usize) -> Result<Vec<Box<dyn Tx>>, 
     Ok(boxed.collect())
 }
 
-/// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to
-/// the interface for receiving, and nothing stays open.
+/// Checks whether an interface could be opened, up to the memory of one ring. Binds nothing and
+/// leaves nothing open.
 ///
 /// # Errors
 /// As [`open`].

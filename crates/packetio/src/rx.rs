@@ -8,64 +8,54 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::burst::{Burst, Frame};
 use crate::error::RxError;
 
-/// A source of frames: an interface, a capture, memory, a channel of batches, or a wrapper around
-/// one of these.
+/// A source of frames: an interface, a capture, memory, a channel, or a wrapper around one.
 ///
-/// A port belongs to one thread at a time. In the steady state its calls neither allocate nor
-/// lock, and [`receive`](Self::receive) sleeps for a bounded time at most.
+/// A port belongs to one thread at a time. After warm-up its calls neither allocate nor lock, and
+/// [`receive`](Self::receive) sleeps for a bounded time at most.
 pub trait Rx: Send {
     /// The next 1 to `max` frames (a `max` of 0 counts as 1), valid until the next call.
     ///
-    /// A port whose link goes down or away does not fail: it has no frames, reports that by
-    /// [`link_event`](Self::link_event), and goes on by itself when the link is back.
+    /// While its link is down or gone, a port has no frames and reports so by
+    /// [`link_event`](Self::link_event); it resumes by itself when the link is back.
     ///
     /// # Errors
-    /// A capture is damaged, or the system cannot read on. All frames before it have been handed
-    /// out; asked again, the port fails again.
+    /// A capture is damaged, or the system cannot read on. All frames before the error have been
+    /// handed out; a further call fails again.
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError>;
 
-    /// The worker is about to end, and asks for bursts until there are none: counts of flows ([`Burst::counts`]) come at once.
-    fn drain(&mut self) {}
-
-    /// The worker is about to end, and has processed all frames that it received. `true`: frames that come now, and those that
-    /// wait, stay where the next process finds them; the port hands out no more.
-    fn leave(&mut self) -> bool {
+    /// Passes a notice to the port. `true` if the port acts on it; most ports ignore all notices.
+    fn notify(&mut self, notice: Notice<'_>) -> bool {
+        let _ = notice;
         false
     }
 
     /// The port's name for people: the interface, the file.
     fn name(&self) -> &str;
 
-    /// Counts of received and lost frames since the port was opened. Live ports ask the kernel, which
-    /// is a system call, so call it only for a snapshot.
+    /// Frames received and lost since the port was opened. Live ports make a system call, so call
+    /// it only for a snapshot.
     fn counts(&mut self) -> RxCounts;
 
-    /// Whether frames carry the time of a live clock. Otherwise their times come from a recording.
+    /// Whether frames carry the current time rather than a recorded one.
     fn is_live(&self) -> bool {
         false
     }
 
-    /// The next event of the link: each change once, on one of the ports that share an
-    /// interface. Ask after a `receive` without frames and at least once a second. Asks the
-    /// system once a second at most.
+    /// The next link event: each once, on one of the ports that share an interface. Call it after a
+    /// `receive` without frames and at least once a second; it makes a system call at most once a
+    /// second.
     fn link_event(&mut self) -> Option<LinkEvent> {
         None
     }
 
-    /// Whether the link is gone, so that it may never come back.
+    /// Whether the link is gone, maybe for good.
     fn is_lost(&self) -> bool {
         false
     }
 
-    /// Whether the link has failed for good. A port that has failed is lost, too.
+    /// Whether the link has failed for good; implies [`is_lost`](Self::is_lost).
     fn is_failed(&self) -> bool {
         false
-    }
-
-    /// Of the counts of the last burst ([`Burst::counts`]), those with these numbers are of flows that nobody knows: the port
-    /// forgets them, so that their next packets are handed out.
-    fn forget(&mut self, unknown: &[u32]) {
-        let _ = unknown;
     }
 
     /// The handle on which a thread can sleep until the port has frames; see [`wait`].
@@ -74,19 +64,33 @@ pub trait Rx: Send {
     }
 }
 
+/// A worker's notice to its port.
+#[derive(Clone, Copy, Debug)]
+pub enum Notice<'a> {
+    /// The worker shuts down and receives until nothing is left: report all flow counts
+    /// ([`Burst::counts`]) now.
+    Drain,
+    /// The worker shuts down and has processed all frames received. A port that acts on this hands
+    /// out no more: frames from now on stay in its ring for the next process.
+    Leave,
+    /// No worker knows the flows with these indices in the last [`Burst::counts`]: stop counting
+    /// them, so that their next packets are handed out.
+    Forget(&'a [u32]),
+}
+
 /// The result of a receive call.
 #[derive(Debug)]
 pub enum Received<'a> {
-    /// Frames, or counts of flows, or both.
+    /// Frames, flow counts, or both.
     Burst(Burst<'a>),
-    /// Nothing now; ask again.
+    /// Nothing now; try again.
     Nothing,
-    /// Nothing any more. Live ports do not end.
+    /// The end. Live ports never return it.
     End,
 }
 
 impl<'a> Received<'a> {
-    /// The frames, if there are any.
+    /// The burst, if there is one.
     pub fn burst(self) -> Option<Burst<'a>> {
         match self {
             Received::Burst(burst) => Some(burst),
@@ -95,49 +99,47 @@ impl<'a> Received<'a> {
     }
 }
 
-/// A change of a port's link, with a line for people.
+/// A change of a port's link, with a message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// No frames come any more, and why.
+    /// Frames stopped, and why.
     Down(String),
     /// Frames come again.
     Up(String),
-    /// Frames come, but something about the link has to be fixed; the line says how.
+    /// Frames come, but the link needs fixing; the message says how.
     Warning(String),
 }
 
-/// Counts of a port since it was opened. Those that a backend cannot know are 0.
+/// Counts of a port since it was opened; 0 where the backend does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounts {
     /// Frames handed out.
     pub received: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these frames on the wire.
     pub bytes: u64,
-    /// Of the frames, those that are several packets merged into one, or longer than the
-    /// interface's MTU; [`Frame::gso`] says of which packets.
+    /// Frames that are several packets merged into one, or longer than the MTU; see [`Frame::gso`].
     pub merged: u64,
     /// Live: frames that the kernel had for this port, received or not.
     pub offered: u64,
-    /// Of these, frames that found the receive ring full, and the abandoned ones.
+    /// Offered frames that found the receive ring full, plus `abandoned`.
     pub dropped: u64,
-    /// Of the dropped ones, those in a ring that was given up with its interface.
+    /// Dropped frames that were in a ring given up with its interface.
     pub abandoned: u64,
-    /// Of the offered ones, frames that are still in the ring.
+    /// Offered frames still in the ring.
     pub waiting: u64,
-    /// Frames that should have come out of the ring and did not (above 0), or that came out
-    /// although nobody put them in (below 0).
+    /// Frames that went into the ring and did not come out (positive), or the reverse (negative).
     pub missing: i64,
     /// The link is down or gone.
     pub is_away: bool,
     /// Packets that the kernel counted by flow instead of handing them out.
     pub counted: u64,
-    /// Bytes of their frames.
+    /// Bytes of these packets' frames.
     pub counted_bytes: u64,
-    /// Flows of which the kernel forgot the counts, because it had no room for them.
+    /// Flows whose counts the kernel dropped for lack of room.
     pub forgotten: u64,
-    /// Frames that another worker's flow manager should have had, and this one got, because there was no room to hand them over.
+    /// Frames kept although another worker owns their flow, because no batch was free.
     pub strays: u64,
-    /// The kernel hands out the first packets of each flow, and counts the others.
+    /// The kernel hands out the first packets of each flow and counts the others.
     pub counts_in_kernel: bool,
 }
 
@@ -147,7 +149,7 @@ impl RxCounts {
         self.bytes + self.counted_bytes
     }
 
-    /// Adds those of another port.
+    /// Adds another port's counts.
     pub fn merge(&mut self, other: &RxCounts) {
         *self = RxCounts {
             received: self.received + other.received,
@@ -180,21 +182,21 @@ impl RxCounts {
 pub enum WaitHandle<'a> {
     /// The descriptor is readable when there are frames or the link has changed.
     Fd(BorrowedFd<'a>),
-    /// One of the two is.
+    /// As [`Self::Fd`], with two descriptors.
     Either(BorrowedFd<'a>, BorrowedFd<'a>),
-    /// Nothing announces frames: the port is to be asked again after this time, at once if it is zero.
+    /// No descriptor: poll again after this interval, at once if zero.
     Within(Duration),
     /// [`Rx::receive`] itself waits.
     InReceive,
-    /// The link is away: nothing announces frames, so the port is asked again later.
+    /// The link is away: no descriptor, poll again after the timeout.
     Away,
 }
 
-/// Ports that [`wait`] watches; the frames of any beyond may wait for the whole timeout.
+/// Maximum descriptors that [`wait`] polls; frames on any beyond may wait for the whole timeout.
 const WATCHED: usize = 16;
 
-/// Sleeps until one of the ports has frames or its link changes, for at most `timeout`: for a
-/// thread that found all of them empty; `event` ends the sleep once it can be read. Returns at once if a port waits by itself.
+/// Sleeps until a port has frames, its link changes, `event` is readable, or `timeout` is over.
+/// Call it after all ports were found empty. Returns at once if a port waits by itself.
 pub fn wait<'a>(
     ports: impl IntoIterator<Item = &'a dyn Rx>,
     event: Option<BorrowedFd<'a>>,
@@ -205,7 +207,7 @@ pub fn wait<'a>(
     wait_for(event.into_iter().chain(handles), timeout);
 }
 
-/// [`wait`] for the ports with these handles.
+/// As [`wait`], by handles.
 pub(crate) fn wait_for<'a>(
     handles: impl IntoIterator<Item = WaitHandle<'a>>,
     mut timeout: Duration,
@@ -219,7 +221,7 @@ pub(crate) fn wait_for<'a>(
                 timeout = timeout.min(time);
                 [None, None]
             }
-            // Its descriptor may be readable for ever, which would keep the thread awake.
+            // Its descriptor may stay readable, which would keep the thread awake.
             WaitHandle::Away => [None, None],
             WaitHandle::Fd(fd) => [Some(fd), None],
             WaitHandle::Either(one, other) => [Some(one), Some(other)],
@@ -235,6 +237,6 @@ pub(crate) fn wait_for<'a>(
     let mut polled: [PollFd<'_>; WATCHED] =
         std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i].unwrap_or(first), PollFlags::IN));
     let timeout = Timespec::try_from(timeout).unwrap_or_default();
-    // If it fails, nothing was slept, and the next `receive` finds out why.
+    // On failure nothing was slept; the next `receive` reports why.
     let _ = poll(&mut polled[..count], Some(&timeout));
 }

@@ -1,83 +1,84 @@
-//! How a port over an interface is opened, whatever the backend.
+//! How a port over an interface is opened.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::CAPTURED_MAX;
-use crate::dpdk::DpdkSettings;
+use crate::dpdk::settings::DpdkSettings;
 use crate::error::OpenError;
-use crate::kept::Keeper;
+use crate::keeper::Keeper;
 
 /// Which frames of an interface a port receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Those that come in, so not those that this machine sends: for inline.
+    /// Incoming frames, not those sent by this machine: for inline.
     Incoming,
-    /// All, each once: for mark and tap. On the loopback interface, where each frame goes out and
-    /// comes in, those that come in.
+    /// All frames, each once: for mark and tap. On the loopback interface, where each frame goes
+    /// out and comes in, only incoming ones.
     Both,
 }
 
-/// Of which packets an interface hands out the frames; the kernel counts the others.
+/// Which packets the kernel hands out; it counts the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstPackets {
-    /// First packets of a flow, whatever they hold.
+    /// First packets of a flow, with or without payload.
     pub packets: u32,
     /// First packets of a flow with payload.
     pub data_packets: u32,
-    /// The packet by which a flow gets more bytes than this, at the IP layer, is sent up as well; 0: none.
+    /// Also hands out the packet that takes a flow's bytes at the IP layer above this; 0: off.
     pub bulk_bytes: u32,
-    /// A flow that was silent for so long begins anew; zero: never.
+    /// A flow silent for this long starts anew; zero: never.
     pub forget: Duration,
-    /// Flows that the kernel keeps apart, for each worker; beyond them it forgets the one used least recently.
+    /// Flows in the kernel's table per worker; when full it evicts the least recently used.
     pub flows: u32,
-    /// Seed of the hash by which flows are told apart; a secret.
+    /// Secret seed of the flow hash.
     pub seed: u64,
 }
 
-/// At which point of the kernel an XDP program sees frames.
+/// Where in the kernel an XDP program sees frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver where that can do it, else in the kernel.
+    /// In the driver if it can, otherwise in the kernel.
     #[default]
     Auto,
     /// In the driver.
     Native,
-    /// In the kernel, which has made packets of the frames by then: any driver, but slower.
+    /// In the kernel, after frames have become packets: works with any driver, but slower.
     Generic,
 }
 
-/// Whether a card writes frames to, and reads them from, memory that it shares with this program.
+/// Whether the card reads and writes frames in memory shared with this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// Where driver and mode can do it.
+    /// Where driver and mode support it.
     #[default]
     Auto,
-    /// It does, or the port is not opened.
+    /// Required; otherwise the port is not opened.
     On,
     /// The kernel copies each frame.
     Off,
 }
 
-/// What only ports that receive by XDP want to know.
+/// Settings for XDP only.
 #[derive(Clone, Debug)]
 pub struct XdpSettings {
     /// Where the program sees frames.
     pub mode: XdpMode,
-    /// Whether the card shares the memory of the frames.
+    /// Whether the card shares the frames' memory.
     pub zero_copy: ZeroCopy,
-    /// Whether the kernel says when it waits for a system call; else there is one for each burst.
+    /// Whether the kernel flags when it needs a wake-up call; otherwise one is made per burst.
     pub need_wakeup: bool,
-    /// Microseconds for which a receive call that finds no frame has the kernel ask the driver, instead of waiting for
-    /// an interrupt; 0: never. More than 0 keeps `CAP_NET_ADMIN`.
+    /// Microseconds that a receive call without frames busy-polls the driver instead of waiting for
+    /// an interrupt; 0: off. Above 0 keeps `CAP_NET_ADMIN`.
     pub busy_poll_us: u32,
-    /// Frames that wait in a queue, at most; a power of two.
+    /// Frames in a queue; a power of two.
     pub frames: u32,
-    /// Bytes of memory of each; 2048 or 4096. Headers and 256 bytes for the kernel go off that.
+    /// Memory per frame, 2048 or 4096 bytes. 256 bytes for the kernel and the link header go off
+    /// that.
     pub frame_bytes: u32,
-    /// Addresses of this machine. Frames to them, and those that look for their link addresses, go to the kernel and not
-    /// to the port, unless they have a VLAN tag.
+    /// Addresses of this machine. Untagged frames to them, and ARP or neighbour solicitations for
+    /// them, go to the kernel instead of the port.
     pub to_host: Vec<IpAddr>,
 }
 
@@ -102,34 +103,33 @@ pub struct PortSettings {
     pub interface: String,
     /// Which frames are received.
     pub direction: Direction,
-    /// The first packets of each flow only; `None`: all. For ports that do not send.
+    /// Hand out only the first packets of each flow; `None`: all. For ports that do not send.
     pub first: Option<FirstPackets>,
-    /// Whether frames for other machines are received. The kernel ends it with the port, however
-    /// the process ends.
+    /// Whether frames for other machines are received. Ends with the port, even if the process is
+    /// killed.
     pub is_promiscuous: bool,
-    /// The most bytes kept of a frame; 1 to [`CAPTURED_MAX`].
+    /// Maximum bytes kept per frame; 1 to [`CAPTURED_MAX`].
     pub snap_length: u32,
-    /// Bytes of a block; a multiple of the page size. Bounds the frames that can be received.
+    /// Bytes per block; a multiple of the page size. Bounds the frame length.
     pub block_bytes: u32,
-    /// Blocks of a ring; at least 2.
+    /// Blocks per ring; at least 2.
     pub blocks: u32,
-    /// Milliseconds from a block's first frame after which it is handed over though not full; at
-    /// least 1. Kernels before 6.18 round it up to their tick.
+    /// Milliseconds after a block's first frame until it is handed over though not full; at least
+    /// 1. Kernels before 6.18 round up to their tick.
     pub block_timeout_ms: u32,
-    /// The longest that a receive call waits for frames. Zero: it never sleeps, and the thread
-    /// polls.
+    /// Maximum sleep of a receive call. Zero: never sleeps; the thread polls.
     pub wait: Duration,
-    /// Whether checksums that a local sender left to its network card are completed, as is needed
-    /// to send the frames on.
+    /// Whether to complete checksums that a local sender left to its card; required to send the
+    /// frames on.
     pub completes_checksums: bool,
-    /// Whether the port sends, too. If it also completes checksums, it sends packets that the
-    /// kernel merged on, for the kernel or the card to split again.
+    /// Whether the port also sends. If it also completes checksums, it sends merged packets on, for
+    /// the kernel or the card to split.
     pub sends: bool,
-    /// Who keeps the receive ring beyond the end of the process, where the backend can do that.
+    /// Keeps the receive ring beyond the end of the process, where the backend supports it.
     pub keeper: Option<Arc<dyn Keeper>>,
-    /// What backends other than XDP do not need.
+    /// For XDP only.
     pub xdp: XdpSettings,
-    /// What DPDK needs. It starts once, with those of the first interface.
+    /// For DPDK only. DPDK starts once, with the first interface's.
     pub dpdk: DpdkSettings,
 }
 

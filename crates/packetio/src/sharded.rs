@@ -1,4 +1,4 @@
-//! Ports of one interface that hand frames to one another, because the source does not spread all of them by flow.
+//! Ports of one interface that pass frames to each other, where the source does not spread by flow.
 //!
 //! ```text
 //! queue 0 ─ port 0 ─┬─ its own frames ──────► worker 0
@@ -6,11 +6,12 @@
 //! queue 1 ─ port 1 ───── its own ─────────┴─► worker 1
 //! ```
 //!
-//! A network card spreads plain packets by their addresses and ports. What it does not look into, such as PPPoE, it spreads in
-//! any way, and both directions of a flow may reach two workers. [`share`] puts a wrapper around each port that asks of every frame
-//! whose it is, and copies those that are another worker's into a batch for that one. Frames of one queue stay in order. Batches go
-//! round, so nothing is allocated after the first ones; where none is left, the frame stays with the port that has it, and is
-//! counted as [`strays`](RxCounts::strays).
+//! A network card spreads plain packets by addresses and ports, but what it cannot parse, such as
+//! PPPoE, arbitrarily, so both directions of a flow may reach two workers. [`share`] wraps each
+//! port: the wrapper finds each frame's worker and copies another worker's frames into a batch for
+//! it. Frames of one queue stay in order. Batches are recycled, so nothing is allocated after
+//! warm-up; if none is free, the frame stays with its port and counts as a
+//! [stray](RxCounts::strays).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -22,19 +23,19 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::batch::FrameBatch;
 use crate::burst::Frame;
 use crate::error::RxError;
-use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
 
-/// Batches that each port has for each other one.
+/// Batches from each port to each other one.
 const BATCHES: usize = 16;
-/// Frames of a batch, at most: those of one burst.
+/// Maximum frames per batch: one burst.
 const BATCH_FRAMES: usize = 256;
-/// Memory of a batch from the start, bytes.
+/// Initial memory of a batch, bytes.
 const BATCH_BYTES: usize = 512 * 1024;
 
-/// Says which of so many workers a frame of this link type is for; `None`: the one whose port received it.
+/// Chooses the worker, of the given number, for a frame of a link type; `None`: the receiving one.
 pub type Owner = Arc<dyn Fn(u16, &[u8], usize) -> Option<usize> + Send + Sync>;
 
-/// Wraps the ports of one interface, which go to workers in this order. A single port is given back as it is.
+/// Wraps the ports of one interface, in the order of their workers. A single port stays as it is.
 ///
 /// # Errors
 /// The system has no descriptors left.
@@ -81,7 +82,7 @@ pub fn share(ports: Vec<Box<dyn Rx>>, owner: &Owner) -> Result<Vec<Box<dyn Rx>>,
     Ok(wrapped.collect())
 }
 
-/// Frames that a port gave to others, and those of them that the others have handed out.
+/// Frames that a port gave to others, and how many of them the others have handed out.
 #[derive(Default)]
 struct Moved {
     given: Sum,
@@ -119,9 +120,9 @@ struct Links {
     full: Receiver<From>,
     empty_to: Vec<SyncSender<FrameBatch>>,
     empty: Receiver<FrameBatch>,
-    /// Empty ones that are here.
+    /// Empty batches at hand.
     spare: Vec<FrameBatch>,
-    /// What wakes each port's worker.
+    /// Wakes each port's worker.
     bells: Arc<Vec<OwnedFd>>,
 }
 
@@ -130,10 +131,10 @@ impl Links {
         self.spare.pop().or_else(|| self.empty.try_recv().ok())
     }
 
-    /// Gives a batch to another port, and wakes its worker. All batches together have room in its channel.
+    /// Sends a batch to another port and wakes its worker. The channel has room for all batches.
     fn give(&self, from: usize, to: usize, batch: FrameBatch) {
         if self.full_to[to].try_send((from, batch)).is_ok() {
-            // It can only fail because the counter is full, and then the worker is awake.
+            // Fails only if the counter is full, and then the worker is awake.
             let _ = rustix::io::write(&self.bells[to], &1_u64.to_ne_bytes());
         }
     }
@@ -142,7 +143,7 @@ impl Links {
     fn next(&self, number: usize) -> Option<From> {
         let found = match self.full.try_recv() {
             Err(TryRecvError::Empty) => {
-                // Quiet until the next one. One that came in between is found by the second look.
+                // Silence the bell, then retry for a batch sent in between.
                 let _ = rustix::io::read(&self.bells[number], &mut [0_u8; 8]);
                 self.full.try_recv()
             }
@@ -152,30 +153,30 @@ impl Links {
     }
 }
 
-/// A port that gives frames to the other ports of its interface, and has some from them.
+/// A port that exchanges frames with the other ports of its interface.
 struct Sharded {
     inner: Box<dyn Rx>,
     number: usize,
     owner: Owner,
     links: Links,
-    /// The batch for each other port of the burst that is looked through.
+    /// Batches being filled from the current burst, by port.
     filling: Vec<Option<FrameBatch>>,
     /// The batch from another port that was handed out last.
     current: Option<From>,
-    /// The frames of the last burst that are its own.
+    /// The port's own frames in the last burst.
     frames: Vec<Frame>,
-    /// Batches of others that go before the port's own next burst; no more, so that they do not keep it waiting.
+    /// How many batches of others still precede the port's own burst, which must not starve.
     others_first: usize,
-    /// Frames of others that found no empty batch.
+    /// Other workers' frames kept because no batch was free.
     strays: u64,
     /// Frames from other ports.
     handed_on: RxCounts,
-    /// By number of the port that gave them.
+    /// By giving port.
     moved: Arc<Vec<Moved>>,
 }
 
 impl Sharded {
-    /// Fetches a batch from another port; whether there was one.
+    /// Fetches a batch from another port; `false` if there is none.
     fn fetch(&mut self) -> bool {
         if let Some((from, mut batch)) = self.current.take() {
             batch.clear();
@@ -193,7 +194,7 @@ impl Sharded {
         }
     }
 
-    /// Hands out a burst of the port itself, without what is another's.
+    /// Receives a burst of the port itself, without other workers' frames.
     fn own(&mut self, max: usize) -> Result<Received<'_>, RxError> {
         let Sharded {
             inner,
@@ -257,27 +258,29 @@ impl Rx for Sharded {
                 None => Received::Nothing,
             });
         }
-        // What waits in the port's own queue has more room there than what others gave has here.
+        // The port's own queue has more room than the batches of others.
         self.others_first = BATCHES;
         self.own(max)
     }
 
-    fn drain(&mut self) {
-        self.inner.drain();
+    fn notify(&mut self, notice: Notice<'_>) -> bool {
+        // Frames cannot be left to another process: some may be on their way to another port.
+        !matches!(notice, Notice::Leave) && self.inner.notify(notice)
     }
 
     fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// Frames count where they are handed out; those on their way count as waiting in the port that received them.
+    /// Frames count where they are handed out; frames in between count as waiting at their
+    /// receiver.
     fn counts(&mut self) -> RxCounts {
         let mut counts = self.inner.counts();
         let own = &self.moved[self.number];
         let ((given, given_bytes), (taken, _)) = (own.given.get(), own.taken.get());
         counts.received = counts.received + self.handed_on.received - given;
         counts.bytes = counts.bytes + self.handed_on.bytes - given_bytes;
-        // Another thread counts what it took; it may be about to.
+        // `taken` is written by another thread and may lag.
         counts.waiting += given.saturating_sub(taken);
         counts.strays = self.strays;
         counts
@@ -299,10 +302,6 @@ impl Rx for Sharded {
         self.inner.is_failed()
     }
 
-    fn forget(&mut self, unknown: &[u32]) {
-        self.inner.forget(unknown);
-    }
-
     fn wait_handle(&self) -> WaitHandle<'_> {
         match self.inner.wait_handle() {
             WaitHandle::Fd(fd) => WaitHandle::Either(fd, self.links.bells[self.number].as_fd()),
@@ -318,7 +317,8 @@ mod tests {
 
     const FLOWS: u32 = 50;
 
-    /// Frames in any order on the ports: flow, number within the flow. Of odd flows the source does not see that they are one.
+    /// Frames in any order on the ports: flow, number within the flow. Of odd flows the source does
+    /// not see that they are one.
     fn traces(workers: usize, packets: u32, is_bursty: bool) -> Vec<MemoryTrace> {
         let mut traces = vec![MemoryTrace::new(); workers];
         let mut random = 7_u32;

@@ -1,8 +1,7 @@
-//! Frames out of a byte stream, as from a Unix socket or a pipe: each frame is its length (four
-//! bytes, big-endian) and its bytes, Ethernet header first.
+//! Frames from a byte stream, such as a Unix socket or a pipe. Each frame is its length (four
+//! bytes, big-endian) and its bytes from the Ethernet header on; its time is when it was read.
 //!
-//! A frame's time is the moment at which it was read. The program at the other end can be written
-//! in a few lines of any language, which makes this the port for generators and tests.
+//! The sender is a few lines in any language, which makes this the port for generators and tests.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
@@ -28,7 +27,7 @@ pub struct StreamRx<S> {
     name: String,
     stream: S,
     buffer: Box<[u8]>,
-    /// The bytes that were read and not handed out are `buffer[start..end]`.
+    /// `buffer[start..end]` was read and not handed out.
     start: usize,
     end: usize,
     is_closed: bool,
@@ -37,10 +36,10 @@ pub struct StreamRx<S> {
 }
 
 impl<S: Read + AsFd + Send> StreamRx<S> {
-    /// A port over `stream`, which is called `name` in messages. Reads no longer block.
+    /// A port over `stream`, named `name` in messages. Makes the stream non-blocking.
     ///
     /// # Errors
-    /// The stream cannot be read without blocking.
+    /// The stream cannot be made non-blocking.
     pub fn new(name: &str, stream: S) -> io::Result<Self> {
         ioctl_fionbio(&stream, true)?;
         Ok(Self {
@@ -55,7 +54,7 @@ impl<S: Read + AsFd + Send> StreamRx<S> {
         })
     }
 
-    /// Reads what is there, behind what was read and not handed out.
+    /// Reads what is available.
     fn fill(&mut self) -> Result<(), RxError> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -71,7 +70,7 @@ impl<S: Read + AsFd + Send> StreamRx<S> {
         Ok(())
     }
 
-    /// Describes up to `max` frames that were read in full.
+    /// Describes up to `max` complete frames.
     fn parse(&mut self, max: usize) -> Result<(), RxError> {
         self.frames.clear();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

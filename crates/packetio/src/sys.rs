@@ -1,5 +1,5 @@
-//! The system calls of packet sockets that rustix does not have: their options, their address,
-//! and queries of an interface. Everything takes plain numbers and slices. `sys/passed.rs` takes over sockets of a process before.
+//! System calls that rustix lacks: options and address of packet sockets, and queries of an
+//! interface. `sys/passed.rs` takes over sockets of a previous process.
 #![allow(
     unsafe_code,
     reason = "system calls; each block passes the address and the length of one object"
@@ -15,32 +15,28 @@ use libc::{c_int, c_ulong};
 pub(crate) use passed::{bound, namespace, passed_packet_sockets, unset};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// `ETH_P_ALL` as an address wants it, in network order.
+/// `ETH_P_ALL` in network order, for an address.
 pub(crate) const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
-/// No protocol: a socket that sends and receives nothing.
+/// No protocol: the socket receives nothing.
 pub(crate) const NO_PROTOCOL: u16 = 0;
 
-/// What an interface reports of itself.
+/// Properties of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// `ARPHRD_` number.
     pub hardware: u16,
-    /// Bytes of a frame behind its link header.
+    /// Maximum frame bytes behind the link header.
     pub mtu: u32,
     pub is_up: bool,
-    /// It is up and has a carrier, as far as its driver can tell.
+    /// Up and with a carrier, as far as the driver can tell.
     pub is_running: bool,
 }
 
 /// A raw packet socket that receives nothing before it is bound.
 pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(
-        AddressFamily::PACKET,
-        SocketType::RAW,
-        flags,
-        None,
-    )?)
+    let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
+    Ok(socket_with(family, kind, flags, None)?)
 }
 
 /// A socket for queries about interfaces; needs no capability.
@@ -66,12 +62,12 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, option: c_int, words: &[u32]) -
     set(socket, libc::SOL_PACKET, option, words)
 }
 
-/// The most bytes that a socket keeps for frames being sent; the system may allow less.
+/// Limits the bytes of frames being sent; the system may allow less.
 pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &[bytes])
 }
 
-/// The same beyond the system's limit, which needs `CAP_NET_ADMIN`.
+/// As [`set_send_buffer`], beyond the system's limit, which needs `CAP_NET_ADMIN`.
 pub(crate) fn set_send_buffer_beyond_limit(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &[bytes])
 }
@@ -81,12 +77,12 @@ const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
 
-/// The most frames that an XDP socket sends in one call, where the kernel copies them.
+/// Maximum frames that an XDP socket sends per call where the kernel copies them.
 pub(crate) fn set_xdp_send_budget(socket: BorrowedFd<'_>, frames: u32) -> io::Result<()> {
     set(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &[frames])
 }
 
-/// Receive calls ask the driver for frames for so long, and the driver's interrupts give way to them.
+/// Receive calls poll the driver for `us` microseconds, and its interrupts are deferred.
 pub(crate) fn set_busy_poll(socket: BorrowedFd<'_>, us: u32, budget: u32) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &[1])?;
     set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &[us])?;
@@ -99,7 +95,7 @@ fn set(socket: BorrowedFd<'_>, level: c_int, option: c_int, words: &[u32]) -> io
     done(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) })
 }
 
-/// The words of an option of the packet level; those that the kernel does not write are 0.
+/// The words of an option of the packet level; 0 where the kernel writes none.
 pub(crate) fn option<const N: usize>(
     socket: BorrowedFd<'_>,
     option: c_int,
@@ -113,15 +109,15 @@ pub(crate) fn option<const N: usize>(
     Ok(words)
 }
 
-/// A program of the classic BPF.
+/// A classic BPF program.
 pub(crate) type Program = Vec<libc::sock_filter>;
 
-/// Sets the program that says how many bytes of each frame are kept.
+/// Sets the program that returns how many bytes of each frame are kept.
 pub(crate) fn set_filter(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
     set_program(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Sets the program that spreads frames over the sockets of a fanout group.
+/// Sets the program that spreads frames over a fanout group.
 pub(crate) fn set_fanout_program(socket: BorrowedFd<'_>, program: &Program) -> io::Result<()> {
     set_program(socket, libc::SOL_PACKET, libc::PACKET_FANOUT_DATA, program)
 }
@@ -133,10 +129,7 @@ fn set_program(
     program: &Program,
 ) -> io::Result<()> {
     let fprog = libc::sock_fprog {
-        len: program
-            .len()
-            .try_into()
-            .map_err(|_| io::ErrorKind::InvalidInput)?,
+        len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_ptr().cast_mut(),
     };
     let (value, length) = (
@@ -150,7 +143,7 @@ fn set_program(
 
 /// Keeps an interface promiscuous as long as the packet socket is open.
 pub(crate) fn be_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
-    // `packet_mreq`: index, kind and length of the address as half words, and the address, which is unused.
+    // `packet_mreq`: index, kind and length as half words, and the unused address.
     let [low, high] = (libc::PACKET_MR_PROMISC as u16).to_ne_bytes();
     let kind = u32::from_ne_bytes([low, high, 0, 0]);
     let request = [index, kind, 0, 0];
@@ -177,7 +170,8 @@ pub(crate) fn link(socket: BorrowedFd<'_>, name: &str) -> io::Result<Link> {
 
 /// The name of the driver of an interface.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: &str) -> io::Result<String> {
-    // `struct ethtool_drvinfo`: the command, then texts, of which the driver's name is the first, and five words.
+    // `struct ethtool_drvinfo`: the command, texts, of which the driver's name is first, five
+    // words.
     let mut words = [0; 49];
     words[0] = DRIVER;
     // SAFETY: the structure of this command has 196 bytes.
@@ -195,12 +189,13 @@ const STRING_COUNTS: u32 = 0x37;
 const FEATURES: u32 = 0x3a;
 const CHANNELS: u32 = 0x3c;
 const RECEIVE_HASH: u32 = 0x46;
-/// The set of strings that names the features (`ETH_SS_FEATURES`).
+/// The string set with the features' names (`ETH_SS_FEATURES`).
 const FEATURE_NAMES: u32 = 4;
-/// Bytes of such a string.
+/// Bytes per string.
 const STRING_BYTES: usize = 32;
 
-/// `struct ethtool_ringparam`: the command; the most that receive, mini, jumbo and send rings can hold; what they hold.
+/// `struct ethtool_ringparam`: the command; maxima of receive, mini, jumbo and send rings; current
+/// sizes.
 pub(crate) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
     let mut words = [0; 9];
     words[0] = RING_SIZES;
@@ -209,7 +204,8 @@ pub(crate) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32;
     Ok(words)
 }
 
-/// `struct ethtool_channels`: the command; the most receive, send, other and combined queues; how many there are.
+/// `struct ethtool_channels`: the command; maxima of receive, send, other and combined queues;
+/// current numbers.
 pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
     let mut words = [0; 9];
     words[0] = CHANNELS;
@@ -218,9 +214,9 @@ pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9
     Ok(words)
 }
 
-/// `struct ethtool_rxfh` with the table and the key behind its six words.
+/// `struct ethtool_rxfh`, the table and the key.
 pub(crate) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u32>> {
-    // Asked with sizes of 0, the kernel answers with the sizes; it refuses any others.
+    // With sizes of 0 the kernel returns the sizes; it refuses any others.
     let mut head = [0; 6];
     head[0] = RECEIVE_HASH;
     // SAFETY: the structure has six words, and with sizes of 0 nothing comes behind it.
@@ -233,12 +229,12 @@ pub(crate) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec
     Ok(words)
 }
 
-/// The names of the features, in the order of their bits in [`features`].
+/// The features' names, in the bit order of [`features`].
 pub(crate) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<String>> {
     let count = feature_count(socket, name)?;
     let mut words = vec![0; 3 + count * STRING_BYTES / 4];
     words[..3].copy_from_slice(&[STRINGS, FEATURE_NAMES, count as u32]);
-    // SAFETY: behind the three words there is room for as many strings as this kernel has features.
+    // SAFETY: behind the three words there is room for as many strings as the kernel has features.
     unsafe { ethtool(socket, name, &mut words) }?;
     let bytes: Vec<u8> = words[3..]
         .iter()
@@ -251,7 +247,7 @@ pub(crate) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Ve
     Ok(bytes.chunks(STRING_BYTES).map(text).collect())
 }
 
-/// The features in blocks of 32: which can be had, are asked for, are on, and never change.
+/// Features in blocks of 32: available, requested, active, never changed.
 pub(crate) fn features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<[u32; 4]>> {
     let blocks = feature_count(socket, name)?.div_ceil(32);
     let mut words = vec![0; 2 + blocks * 4];
@@ -262,28 +258,28 @@ pub(crate) fn features(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<[u3
     Ok(blocks.to_vec())
 }
 
-/// As many features as the running kernel knows, whatever the interface.
+/// Number of features known to the running kernel, whatever the interface.
 fn feature_count(socket: BorrowedFd<'_>, name: &str) -> io::Result<usize> {
-    // `struct ethtool_sset_info`: the command, a word that is not used, a mask of 64 bits, a count for each bit.
+    // `struct ethtool_sset_info`: the command, an unused word, a mask of 64 bits, a count per bit.
     let mut words = [STRING_COUNTS, 0, 0, 0, 0];
     let mask = (1_u64 << FEATURE_NAMES).to_ne_bytes();
     for (word, half) in words[2..4].iter_mut().zip(mask.as_chunks().0) {
         *word = u32::from_ne_bytes(*half);
     }
-    // SAFETY: the structure has four words, and one count comes behind it, for the one bit of the mask.
+    // SAFETY: the structure has four words, and one count follows for the mask's single bit.
     unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words[4] as usize)
 }
 
-/// A request of `SIOCETHTOOL`, which `words` hold and into which the kernel answers.
+/// Makes a request of `SIOCETHTOOL`; the kernel answers into `words`.
 ///
 /// # Safety
-/// `words` must be as long as what the kernel writes for the command in the first of them: its structure, and behind it as
-/// many elements as the request announces or, where it announces none, as the kernel has.
+/// `words` must be as long as what the kernel writes for the command in `words[0]`: its structure
+/// and as many elements as the request announces or, where it announces none, as the kernel has.
 unsafe fn ethtool(socket: BorrowedFd<'_>, name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: `request` points to `words`, which are long enough by this function's own condition.
+    // SAFETY: `request` points to `words`, which are long enough by this function's contract.
     done(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
 }
 
@@ -306,7 +302,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-/// The names of all interfaces; none if the system does not list them.
+/// The names of all interfaces; empty if the system does not list them.
 pub(crate) fn interfaces() -> Vec<String> {
     let mut names = Vec::new();
     // SAFETY: the list, unless null, ends with an entry of index 0, before which every name is a
@@ -325,7 +321,7 @@ pub(crate) fn interfaces() -> Vec<String> {
     names
 }
 
-/// Result of a call that says -1 where it failed.
+/// The result of a call that returns -1 on failure.
 fn done(result: c_int) -> io::Result<()> {
     if result == -1 {
         return Err(io::Error::last_os_error());

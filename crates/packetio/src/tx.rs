@@ -6,48 +6,49 @@ use crate::rx::LinkEvent;
 
 /// A destination of frames: an interface, a capture, memory.
 ///
-/// A call never waits for the destination: frames that an interface does not take at once are dropped and
-/// counted, so that the frames behind it stay in time.
+/// Sending never blocks: frames that an interface does not take at once are dropped and counted, so
+/// that later frames are not delayed.
 pub trait Tx: Send {
-    /// Sends those frames of a burst that are selected, in order.
+    /// Sends the selected frames of a burst, in order.
     ///
     /// # Errors
-    /// The link is down or gone, or the system refuses; reported once, until sending works again. All
-    /// frames have been counted, and sending may go on: while it fails, frames are dropped.
+    /// The link is down or gone, or the system refuses; reported once until sending works again.
+    /// All frames have been counted; the caller may go on sending, and frames are dropped
+    /// meanwhile.
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError>;
 
     /// The port's name for people: the interface, the file.
     fn name(&self) -> &str;
 
-    /// What became of the frames so far. Makes no system call.
+    /// Outcomes of all frames so far. Makes no system call.
     fn counts(&self) -> TxCounts;
 
-    /// Hands on what the port holds back, if it holds back anything.
+    /// Sends what the port has buffered.
     ///
     /// # Errors
-    /// The destination does not take it.
+    /// The destination refuses it.
     fn flush(&mut self) -> Result<(), TxError> {
         Ok(())
     }
 
-    /// What people should know of sending that the receiving side of the port does not report:
-    /// each thing once, on one of the ports that share an interface.
+    /// Events of sending that the receiving side does not report: each once, on one of the ports
+    /// that share an interface.
     fn link_event(&mut self) -> Option<LinkEvent> {
         None
     }
 }
 
-/// Which frames of a burst are meant.
+/// A selection of a burst's frames.
 #[derive(Clone, Copy, Debug)]
 pub enum Selection<'a> {
-    /// All of them.
+    /// All frames.
     All,
-    /// Those whose entry is true; frames beyond the last entry are not meant.
+    /// Frames whose entry is true; frames beyond the last entry are not selected.
     Marked(&'a [bool]),
 }
 
 impl Selection<'_> {
-    /// Whether it has frame `i`.
+    /// Whether frame `i` is selected.
     #[inline]
     pub fn has(&self, i: usize) -> bool {
         match self {
@@ -57,27 +58,25 @@ impl Selection<'_> {
     }
 }
 
-/// Counts of frames to be sent, by outcome. Each is in exactly one of `sent`, `refused`, `too_long`,
-/// `cut` and `unsplit`.
+/// Frames by outcome. Each is in exactly one of `sent`, `refused`, `too_long`, `cut`, `unsplit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
     /// Frames that the destination took.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Frames that it did not take: full, or down.
+    /// Frames refused: the destination was full or down.
     pub refused: u64,
-    /// Frames above its MTU.
+    /// Frames above the destination's MTU.
     pub too_long: u64,
-    /// Frames of which only a part was captured.
+    /// Frames captured only in part.
     pub cut: u64,
-    /// Merged packets that the kernel does not split again: those of tunnels, which it does not
-    /// describe completely.
+    /// Merged packets that the kernel cannot split: of tunnels, which it does not describe fully.
     pub unsplit: u64,
 }
 
 impl TxCounts {
-    /// Adds those of another port.
+    /// Adds another port's counts.
     pub fn merge(&mut self, other: &TxCounts) {
         *self = TxCounts {
             sent: self.sent + other.sent,

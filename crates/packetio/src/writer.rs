@@ -1,9 +1,8 @@
-//! Frames into a capture file, pcap or pcapng, always little-endian.
+//! Writes capture files, pcap or pcapng, always little-endian.
 //!
-//! pcap holds one link type and times from 1970 to 2106, and the writer says so rather than write
-//! a file that lies. pcapng holds everything: each link type gets an interface with nanosecond
-//! resolution, and where a time does not fit the interface's 64 bits of nanoseconds, the link
-//! type gets another interface with an offset.
+//! pcap holds one link type and times from 1970 to 2106; frames beyond that are errors. pcapng
+//! holds everything: each link type gets an interface with nanosecond resolution, and another one
+//! with an offset for each era that 64 bits of nanoseconds cannot cover.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -11,7 +10,7 @@ use std::io::{self, BufWriter, Write};
 use crate::CAPTURED_MAX;
 use crate::burst::Frame;
 
-/// What kind of file to write.
+/// The format of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureFormat {
     /// pcap, which cuts times to microseconds unless `nanosecond`.
@@ -26,7 +25,7 @@ pub enum CaptureFormat {
 /// Why a frame could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The output takes no more.
+    /// The output failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// A pcap file has one link type.
@@ -35,9 +34,9 @@ pub enum WriteError {
          write to a .pcapng file instead"
     )]
     OtherLinkType {
-        /// That of the first frame.
+        /// Link type of the first frame.
         first: u16,
-        /// That of the frame refused.
+        /// Link type of the refused frame.
         other: u16,
     },
     /// A pcap file holds seconds in 32 bits.
@@ -46,37 +45,37 @@ pub enum WriteError {
          write to a .pcapng file instead"
     )]
     Time {
-        /// Time of the frame refused.
+        /// Time of the refused frame.
         time_us: i64,
     },
-    /// No reader would take the frame.
+    /// No reader would accept the frame.
     #[error("a frame of {0} bytes; a capture file holds at most {CAPTURED_MAX} per frame")]
     TooLong(usize),
 }
 
-/// Writes frames to `W`. Buffers; [`finish`](Self::finish) must be called at the end, to learn
-/// whether everything was written.
+/// Writes frames to `W`, buffered. Call [`finish`](Self::finish) at the end to learn whether all
+/// was written.
 #[derive(Debug)]
 pub struct CaptureWriter<W: Write> {
     out: BufWriter<W>,
     file: File,
 }
 
-/// What was written so far, as far as the format needs it.
+/// What the format has to remember.
 #[derive(Debug)]
 enum File {
     Pcap {
         nanosecond: bool,
-        /// That of the file header, which is written with the first frame.
+        /// Link type in the file header, which is written with the first frame.
         link: Option<u16>,
     },
     Pcapng {
-        /// Number of the interface of a link type and an era.
+        /// Interface number by link type and era.
         interfaces: HashMap<(u16, i64), u32>,
     },
 }
 
-/// Seconds covered by one pcapng interface. 2^34 s and a little are 2^64 ns.
+/// Seconds per pcapng interface; 2^64 ns are a little more than 2^34 s.
 const ERA_S: i64 = 1 << 33;
 const ETHERNET: u16 = 1;
 
@@ -99,8 +98,8 @@ impl<W: Write> CaptureWriter<W> {
         Ok(Self { out, file })
     }
 
-    /// Writes one frame: `bytes` with the wire length, time and link type of `frame`. A frame
-    /// refused leaves the file as it was.
+    /// Writes `bytes` with the wire length, time and link type of `frame`. On an error of the frame
+    /// the file is unchanged.
     pub fn write(&mut self, frame: &Frame, bytes: &[u8]) -> Result<(), WriteError> {
         let captured = match u32::try_from(bytes.len()) {
             Ok(captured) if captured <= CAPTURED_MAX => captured,
@@ -146,13 +145,13 @@ impl<W: Write> CaptureWriter<W> {
         Ok(())
     }
 
-    /// Hands everything written so far to the output.
+    /// Flushes to the output.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         Ok(self.out.flush()?)
     }
 
-    /// Ends the file and gives the output back. A file without frames is a valid one too; as
-    /// pcap it is of link type Ethernet.
+    /// Ends the file and returns the output. A pcap file without frames is valid; its link type is
+    /// Ethernet.
     pub fn finish(mut self) -> Result<W, WriteError> {
         if let File::Pcap {
             nanosecond,
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(bytes.len(), 28 + 2 * 44 + 5 * (32 + 4));
     }
 
-    /// An output with room for so many bytes.
+    /// An output with limited room, bytes.
     struct Disk(usize);
 
     impl Write for Disk {

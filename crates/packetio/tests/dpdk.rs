@@ -1,5 +1,5 @@
-//! The backend `dpdk` through the traits, over DPDK's software devices. DPDK starts once per process, so each test runs in a
-//! process of its own.
+//! The backend `dpdk` through the traits, over DPDK's software devices. DPDK starts once per
+//! process, so each test runs in a process of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

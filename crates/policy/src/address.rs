@@ -1,4 +1,4 @@
-//! Addresses of both families, as the classifiers use them.
+//! IPv4 and IPv6 addresses, as the classifiers use them.
 
 use std::fmt::Debug;
 use std::ops::{BitAnd, BitOr, Not, RangeInclusive};
@@ -22,52 +22,53 @@ pub trait Address:
     /// Bits of an address.
     const BITS: u8;
 
-    /// What an index of filters orders addresses by.
+    /// The order of filters in an index.
     type Point: crate::classifier::Point;
 
-    /// Numbers of first bits of an address that an index may order by before it orders by the other address.
+    /// Prefix lengths of one address by which an index may order before it orders by the other.
     const JOINT_BITS: &'static [u8];
 
-    /// Where a pair of addresses lies, by `outer`, of which the first bits are left, and then by `inner`.
+    /// Position of a pair of addresses in an index by `outer`, already reduced to a prefix, then
+    /// `inner`.
     fn joint_point(outer: Self, inner: Self) -> Self::Point;
 
-    /// The first bits of an address, so many of them, as a mask.
+    /// A mask of the first `length` bits.
     fn mask(length: u8) -> Self;
 
-    /// Whether the two agree in all but the `open` lowest bits.
+    /// Whether both agree in all but the `open` lowest bits.
     fn agree(self, other: Self, open: u8) -> bool;
 
-    /// Which of eight boxes have the key, a bit for each.
+    /// Which of eight boxes contain the key, a bit per box.
     fn matches<V: Vectors>(boxes: &Boxes<Self>, key: &Key<Self>) -> u8;
 
-    /// The prefix of this length: the other bits become 0. A length beyond [`Address::BITS`] is that.
+    /// The prefix of this length: the other bits become 0. Lengths are capped at [`Address::BITS`].
     #[inline(always)]
     fn prefix(self, length: u8) -> Self {
         self & Self::mask(length)
     }
 
-    /// The last address that shares the first `length` bits with this one.
+    /// The last address with the same first `length` bits.
     #[inline(always)]
     fn last(self, length: u8) -> Self {
         self | !Self::mask(length)
     }
 
-    /// A number that says where the address lies, roughly.
+    /// A coarse number of the address's position.
     fn gate(self) -> u16;
 
-    /// The numbers of all addresses of a prefix.
+    /// The gates of all addresses of a prefix.
     fn gates(self, length: u8) -> RangeInclusive<u16>;
 
     /// The upper bits of 128.
     fn of_upper(bits: u128) -> Self;
 
-    /// This prefix, with the bits of `low` beyond the length.
+    /// This prefix with the bits of `low` beyond `length`.
     #[inline(always)]
     fn with_low(self, low: Self, length: u8) -> Self {
         self | low & !Self::mask(length)
     }
 
-    /// Both in one word of 64 bits, for hashing; equal addresses give equal words.
+    /// A 64-bit word for hashing; equal addresses give equal words.
     fn fold(self) -> u64;
 }
 
@@ -118,8 +119,8 @@ impl Address for u32 {
 
 impl Address for u128 {
     const BITS: u8 = 128;
-    // Of both addresses the upper half: the lower one is the host's own choice, so ranges that differ there only count as
-    // overlapping. They share a bucket, or stay with the remainder.
+    // The upper half of both addresses: hosts choose the lower one, so ranges that differ there
+    // only count as overlapping. They share a bucket or stay in the remainder.
     type Point = u128;
     const JOINT_BITS: &'static [u8] = &[32, 48, 56, 64];
 
@@ -144,7 +145,7 @@ impl Address for u128 {
         boxes.matches(key)
     }
 
-    // The first 16 bits are the same for most addresses in use: a hash of the first 48, which is what a site gets at least.
+    // Most addresses in use share the first 16 bits, so hash the first 48, the least a site gets.
     #[inline(always)]
     fn gate(self) -> u16 {
         ((self >> 80) as u64)

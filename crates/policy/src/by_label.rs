@@ -1,18 +1,18 @@
-//! From rules by label to the actions of a model's classes.
+//! Maps rules by label to the actions of a model's classes.
 
 use crate::{Dscp, Mark};
 
-/// What is done about a flow; nothing by default.
+/// What to do about a flow; nothing by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Action {
-    /// Code point of the flow's packets; `None`: they leave as they came.
+    /// Code point of the flow's packets; `None`: unchanged.
     pub dscp: Option<Dscp>,
-    /// Mark of the flow's connection; `None`: the connection stays as it is.
+    /// Mark of the flow's connection; `None`: unchanged.
     pub mark: Option<Mark>,
 }
 
 impl Action {
-    /// This action, with the parts of `other` where it has none.
+    /// This action, completed by the parts of `other`.
     fn or(self, other: Action) -> Action {
         Action {
             dscp: self.dscp.or(other.dscp),
@@ -26,39 +26,42 @@ impl Action {
 pub struct Label {
     /// Its name.
     pub name: String,
-    /// The group that it belongs to, such as `web` or `camera`; empty for `unknown`.
+    /// Its group, such as `web` or `camera`; empty for `unknown`.
     pub taxonomy: String,
 }
 
-/// What the user asks for the flows of a label, or of all labels of a taxonomy.
+/// A user's request for the flows of a label, or of all labels of a taxonomy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRule<Asked = Action> {
-    /// Name of the label; where no label has this name, of the taxonomy.
+    /// Name of a label or, if there is no such label, of a taxonomy.
     pub label: String,
-    /// What is done; parts that are `None` are left to other rules of the same label.
+    /// The action; parts that are `None` are left to other rules of the label.
     pub action: Asked,
     /// Whether a model without this label is an error.
     pub required: bool,
-    /// Where the rule stands, for errors.
+    /// Place of the rule, for errors.
     pub origin: String,
 }
 
 /// A rule for a label that the model does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}: the model{} has no label \"{label}\", and no taxonomy of that name; it has {labels}", space_and(.model))]
+#[error(
+    "{origin}: the model{} has no label \"{label}\", and no taxonomy of that name; it has {labels}",
+    space_and(.model)
+)]
 pub struct NoSuchLabel {
-    /// Where the rule stands.
+    /// Place of the rule.
     pub origin: String,
-    /// Name of the model, where that is known.
+    /// Name of the model, if known.
     pub model: String,
     /// The label of the rule.
     pub label: String,
-    /// The labels of the model, for people.
+    /// The model's labels, as text.
     pub labels: String,
 }
 
 impl NoSuchLabel {
-    /// The same with the name of the model.
+    /// Adds the name of the model.
     pub fn of_model(self, name: &str) -> NoSuchLabel {
         NoSuchLabel {
             model: name.to_owned(),
@@ -74,7 +77,8 @@ fn space_and(name: &str) -> String {
     }
 }
 
-/// The action of each of `labels`, as [`by_class`] finds them; of several rules the later goes over the earlier, part by part.
+/// The action of each of `labels`, as in [`by_class`]; later rules override earlier ones part by
+/// part.
 ///
 /// # Errors
 /// As [`by_class`].
@@ -82,12 +86,12 @@ pub fn actions(rules: &[LabelRule], labels: &[Label]) -> Result<Vec<Action>, NoS
     by_class(rules, labels, |new, old| new.or(old))
 }
 
-/// What is asked for each of `labels`, which stand in the order of the model's classes. Of several rules for one label,
-/// `over` says what comes of the later and what was asked before. A rule that names the label goes over one that names its
-/// taxonomy.
+/// The request for each of `labels`, which are in the order of the model's classes. If several
+/// rules name one label, `over` merges the later and the earlier request. Rules by label override
+/// rules by taxonomy.
 ///
 /// # Errors
-/// A rule is required, and neither a label nor a taxonomy has its name.
+/// A required rule names neither a label nor a taxonomy.
 pub fn by_class<Asked: Copy + Default>(
     rules: &[LabelRule<Asked>],
     labels: &[Label],
@@ -121,7 +125,7 @@ pub fn by_class<Asked: Copy + Default>(
     Ok(asked.map(|(name, taxonomy)| over(name, taxonomy)).collect())
 }
 
-/// All labels, each with its taxonomy, for people: `TLS (web), DNS (network), unknown`.
+/// All labels with their taxonomies as text: `TLS (web), DNS (network), unknown`.
 pub fn listed(labels: &[Label]) -> String {
     let shown = labels.iter().map(|label| match label.taxonomy.as_str() {
         "" => label.name.clone(),
@@ -199,11 +203,13 @@ mod tests {
         let error = actions(&[rule("SSH", dscp(1), true)], &labels).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "c.toml:3: tag.dscp: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
+            "c.toml:3: tag.dscp: the model has no label \"SSH\", and no taxonomy of that name; it \
+             has TLS (web), DNS"
         );
         assert_eq!(
             error.of_model("m").to_string(),
-            "c.toml:3: tag.dscp: the model m has no label \"SSH\", and no taxonomy of that name; it has TLS (web), DNS"
+            "c.toml:3: tag.dscp: the model m has no label \"SSH\", and no taxonomy of that name; \
+             it has TLS (web), DNS"
         );
     }
 

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dscp(u8);
 
-/// Name and code point. DF stands before CS0, its other name, so that 0 is shown as DF.
+/// Names and code points. DF precedes CS0, its other name, so that 0 is shown as DF.
 const NAMES: [(&str, u8); 24] = [
     ("DF", 0),
     ("CS0", 0),
@@ -36,7 +36,7 @@ impl Dscp {
     /// Greatest code point: a DSCP has six bits.
     pub const MAX: u8 = 63;
 
-    /// The code point, unless it is greater than [`Dscp::MAX`].
+    /// The code point, if it is valid.
     pub fn new(code_point: u8) -> Option<Dscp> {
         (code_point <= Dscp::MAX).then_some(Dscp(code_point))
     }
@@ -47,7 +47,7 @@ impl Dscp {
         found.map(|(_, code_point)| Dscp(*code_point))
     }
 
-    /// As the six bits of a packet have it.
+    /// The six bits in a packet.
     pub fn code_point(self) -> u8 {
         self.0
     }
@@ -58,7 +58,7 @@ impl Dscp {
         found.map(|(name, _)| *name)
     }
 
-    /// Every name.
+    /// All names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(name, _)| *name)
     }

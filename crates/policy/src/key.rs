@@ -1,6 +1,7 @@
-//! What is looked up, and what it is held against: the tuple of a flow's first packet, and the boxes of rules.
+//! Keys, the tuples of flows' first packets, and filters, the boxes of rules.
 //!
-//! IPv4 and IPv6 have classifiers of their own, so both types are generic over the address: [`u32`] or [`u128`].
+//! IPv4 and IPv6 have separate classifiers, so both types are generic over the address: [`u32`] or
+//! [`u128`].
 
 use std::net::IpAddr;
 
@@ -11,7 +12,7 @@ pub const TCP: u8 = 6;
 /// IP protocol number of UDP.
 pub const UDP: u8 = 17;
 
-/// The tuple of a flow's first packet: the source is the side that began the flow.
+/// The tuple of a flow's first packet: the source began the flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key<A> {
     /// Address of the side that began the flow.
@@ -24,11 +25,11 @@ pub struct Key<A> {
     pub destination_port: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// Number of the interface that the packet came in by, from 1; 0 where that is not known.
+    /// Number of the packet's incoming interface, from 1; 0 if unknown.
     pub in_port: u8,
 }
 
-/// The same of either family.
+/// A key of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tuple {
     /// IPv4.
@@ -38,7 +39,7 @@ pub enum Tuple {
 }
 
 impl Tuple {
-    /// Of a packet from `source` to `destination`, which are of one family; `None` where they are not.
+    /// The tuple of a packet from `source` to `destination`; `None` if the families differ.
     pub fn new(
         protocol: u8,
         source: (IpAddr, u16),
@@ -68,7 +69,7 @@ impl Tuple {
     }
 }
 
-/// Ports from the first to the last.
+/// An inclusive range of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ports {
     /// The first.
@@ -92,27 +93,27 @@ impl Ports {
         }
     }
 
-    /// Whether `port` is one of them.
+    /// Whether `port` is in the range.
     #[inline]
     pub fn has(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 }
 
-/// A box in the space of tuples, of a rule. A rule has one or more.
+/// A box in the space of tuples. A rule has one or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter<A> {
     /// Prefix of the source; bits beyond the length are 0.
     pub source: A,
     /// Prefix of the destination; bits beyond the length are 0.
     pub destination: A,
-    /// Bits of the source's prefix; 0 for every address.
+    /// Length of the source's prefix; 0 for any address.
     pub source_length: u8,
-    /// Bits of the destination's prefix; 0 for every address.
+    /// Length of the destination's prefix; 0 for any address.
     pub destination_length: u8,
-    /// IP protocol number; `None` for every one.
+    /// IP protocol number; `None` for any.
     pub protocol: Option<u8>,
-    /// Number of an interface, from 1; 0 for every one.
+    /// Number of an interface, from 1; 0 for any.
     pub in_port: u8,
     /// Ports of the source.
     pub source_ports: Ports,
@@ -120,27 +121,27 @@ pub struct Filter<A> {
     pub destination_ports: Ports,
     /// Number of the rule.
     pub rule: RuleNumber,
-    /// The rule has a condition, or counts for a share of the flows only.
+    /// The rule has a condition or a share of the flows.
     pub is_conditional: bool,
-    /// Place of the rule among all: the least rank wins.
+    /// Rank of the rule: the least wins.
     pub rank: Rank,
 }
 
-/// Number of a rule, by which the rest of it is found. Below [`RULES_MAX`].
+/// Number of a rule in its set, below [`RULES_MAX`].
 pub type RuleNumber = u32;
 
-/// Rules in a set, at most.
+/// Maximum rules in a set.
 pub const RULES_MAX: usize = (1 << 24) - 1;
 
-/// Place of a rule among all: the greater priority is first, then the rule that was written first.
+/// Order of rules: greater priority first, then the rule added first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(u64);
 
 impl Rank {
-    /// Behind every rule.
+    /// After every rule.
     pub const LAST: Rank = Rank(u64::MAX);
 
-    /// Of the `order`th rule that was written, with this priority.
+    /// The rank of the `order`th rule added.
     pub fn new(priority: u32, order: u32) -> Rank {
         Rank(u64::from(u32::MAX - priority) << 32 | u64::from(order))
     }
@@ -150,14 +151,14 @@ impl Rank {
         u32::MAX - (self.0 >> 32) as u32
     }
 
-    /// How many rules were written before it.
+    /// How many rules were added before it.
     pub fn order(self) -> u32 {
         self.0 as u32
     }
 }
 
 impl<A: Address> Filter<A> {
-    /// Whether the key lies in the box.
+    /// Whether the box contains the key.
     #[inline]
     pub fn has(&self, key: &Key<A>) -> bool {
         key.source.prefix(self.source_length) == self.source
@@ -170,7 +171,7 @@ impl<A: Address> Filter<A> {
             && (self.in_port == 0 || self.in_port == key.in_port)
     }
 
-    /// Some key of the box, another one for each `number`.
+    /// A pseudo-random key of the box by `number`.
     pub fn key(&self, number: u64) -> Key<A> {
         let mut state = number;
         // splitmix64
@@ -199,7 +200,7 @@ impl<A: Address> Filter<A> {
         }
     }
 
-    /// Whether every key of `other` lies in this box.
+    /// Whether this box contains all of `other`.
     pub fn covers(&self, other: &Filter<A>) -> bool {
         let within = |(prefix, length): (A, u8), (inner, inner_length): (A, u8)| {
             length <= inner_length && inner.prefix(length) == prefix
@@ -218,7 +219,7 @@ impl<A: Address> Filter<A> {
             && (self.in_port == 0 || self.in_port == other.in_port)
     }
 
-    /// Whether some key lies in both boxes.
+    /// Whether some key is in both boxes.
     pub fn overlaps(&self, other: &Filter<A>) -> bool {
         let prefixes = |(one, length): (A, u8), (two, other_length): (A, u8)| {
             let shorter = length.min(other_length);

@@ -1,17 +1,17 @@
-//! What is done about flows.
+//! Decides what to do about flows.
 //!
-//! A label says what a flow is; an action says what to do about it. There are two ways to an action:
+//! A label says what a flow is, an action what to do about it. There are two ways to an action:
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`by_label`] | actions of labels, whatever the flow's addresses: `tag.dscp`, `mark.class` |
-//! | [`rule`], [`RuleSet`] | rules by tuple, label and what a flow has done, as people and machines write them |
-//! | [`Policy`] | the same as the data path asks it |
-//! | [`Store`] | rules that are added and deleted while flows are looked up |
-//! | [`classifier`] | how the rule of a tuple is found |
-//! | [`analysis`] | what people want to know of a set: rules that never win, overlaps, why a rule is a flow's, figures |
+//! | [`by_label`] | actions by label, whatever the addresses: `tag.dscp`, `mark.class` |
+//! | [`rule`], [`RuleSet`] | rules by tuple, label and past traffic, as they are written |
+//! | [`Policy`] | compiled rules for the data path |
+//! | [`Store`] | rules that are added and deleted during look-ups |
+//! | [`classifier`] | finds the rule of a tuple |
+//! | [`analysis`] | rules that never win, overlaps, explanations, figures |
 //!
-//! This crate knows no other of the program's.
+//! This crate depends on no other of the program.
 #![deny(unsafe_code)]
 
 mod address;
@@ -33,6 +33,6 @@ pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, lis
 pub use dscp::Dscp;
 pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
-pub use policy::{Ask, Facts, Names, Outcome, Policy, PolicyError, UnknownName};
+pub use policy::{Ask, Decision, Facts, Names, Policy, PolicyError, UnknownName};
 pub use rule_set::{Extent, FILTERS_MAX, RuleSet, TooManyRules};
 pub use store::{Batch, OwnedNames, Store, StoreError, Trained, Training, Update, Version};

@@ -1,24 +1,24 @@
-//! Marks of connections, by which rules of the kernel find the flows of a label.
+//! Connection marks, by which kernel rules find the flows of a label.
 
 use crate::Dscp;
 
-/// What is written to a connection: bits, and which of them are to be changed at all.
+/// A change of a connection's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// The new bits, within the mask; not 0.
     pub bits: u32,
-    /// The bits that are the program's to write.
+    /// The bits to change.
     pub mask: u32,
 }
 
 /// Mask of marks that hold a DSCP.
 pub const DSCP_MASK: u32 = 0xbf;
-/// The bit of such a mark that says that it has a DSCP, since a DSCP may be 0.
+/// Set in marks that hold a DSCP, since the DSCP may be 0.
 const DSCP_VALID: u32 = 0x80;
 
 impl Mark {
-    /// The mark that `tc ... action ctinfo dscp 63 128` copies into packets (tc-ctinfo(8)): the DSCP in the six low bits, and
-    /// a bit that says so.
+    /// The mark that `tc ... action ctinfo dscp 63 128` copies into packets (tc-ctinfo(8)): the
+    /// DSCP in the six low bits, and a valid bit.
     pub fn of_dscp(dscp: Dscp) -> Mark {
         Mark {
             bits: u32::from(dscp.code_point()) | DSCP_VALID,
@@ -26,19 +26,19 @@ impl Mark {
         }
     }
 
-    /// The DSCP in it, if it was made of one.
+    /// The DSCP in the mark, if it holds one.
     pub fn dscp(self) -> Option<Dscp> {
         let holds_dscp = self.mask == DSCP_MASK && self.bits & DSCP_VALID != 0;
         let code_point = (self.bits & !DSCP_VALID) as u8;
         Dscp::new(code_point).filter(|_| holds_dscp)
     }
 
-    /// Both in one word, so that an atomic holds them; 0 for no mark.
+    /// Bits and mask in one word, for an atomic; 0 for no mark.
     pub fn to_word(mark: Option<Mark>) -> u64 {
         mark.map_or(0, |mark| u64::from(mark.bits) << 32 | u64::from(mark.mask))
     }
 
-    /// The mark in a word, if there is one.
+    /// The mark in a word; `None` for 0.
     pub fn of_word(word: u64) -> Option<Mark> {
         (word != 0).then_some(Mark {
             bits: (word >> 32) as u32,

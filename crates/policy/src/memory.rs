@@ -1,5 +1,5 @@
-//! Large arrays on huge pages. A look-up goes to a few random places of an index of some MiB; with pages of 4 KiB each of them also
-//! costs a trip or two through the page tables.
+//! Large arrays on huge pages. A look-up reads a few random places of an index of some MiB; with
+//! pages of 4 KiB each read also costs an access or two to the page tables.
 #![allow(
     unsafe_code,
     reason = "memory aligned to huge pages, and advice to the kernel about it"
@@ -9,26 +9,26 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// Bytes of a huge page on x86-64 and, with pages of 4 KiB, on Arm.
+/// Bytes of a huge page on x86-64 and, with base pages of 4 KiB, on Arm.
 const HUGE: usize = 2 << 20;
-/// Arrays from this size on are on huge pages.
+/// Arrays of at least this size get huge pages.
 const LARGE: usize = HUGE / 4;
 
-/// A fixed number of elements.
+/// A fixed-size array.
 #[derive(Debug)]
 pub(crate) struct Array<T> {
     start: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: it owns its elements as a `Box<[T]>` does.
+// SAFETY: it owns its elements, as `Box<[T]>` does.
 unsafe impl<T: Send> Send for Array<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Array<T> {}
 
 impl<T: Copy> Array<T> {
-    /// The elements of a list.
-    pub fn of(all: impl ExactSizeIterator<Item = T>) -> Array<T> {
+    /// An array of these elements.
+    pub fn new(all: impl ExactSizeIterator<Item = T>) -> Array<T> {
         const { assert!(size_of::<T>() != 0) };
         let layout = layout::<T>(all.len());
         let mut array = Array {
@@ -45,7 +45,8 @@ impl<T: Copy> Array<T> {
             handle_alloc_error(layout);
         };
         if layout.align() == HUGE {
-            // SAFETY: advice about memory of our own, which changes no contents. Where it is not taken, pages are small.
+            // SAFETY: advice about our own memory, which changes no contents. If refused, pages are
+            // small.
             unsafe { libc::madvise(start.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
         }
         array.start = start;
@@ -54,13 +55,14 @@ impl<T: Copy> Array<T> {
             unsafe { start.add(place).write(element) };
             array.len = place + 1;
         }
-        // `len` is also what the memory was taken for.
-        assert_eq!(array.len, capacity, "the list is as long as it says");
+        // `drop` computes the layout from `len`.
+        assert_eq!(array.len, capacity, "the iterator is as long as it reports");
         array
     }
 }
 
-/// Memory for so many elements. Of a large array whole pages, so that no other memory shares a huge one.
+/// The layout of `len` elements. Large arrays occupy whole pages, so that no other memory shares a
+/// huge one.
 fn layout<T>(len: usize) -> Layout {
     let plain = Layout::array::<T>(len);
     let large = |plain: Layout| match plain.size() >= LARGE {
@@ -77,7 +79,7 @@ impl<T> Deref for Array<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements were written, or it is dangling with none.
+        // SAFETY: `len` elements were written; with none it is dangling.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -86,7 +88,7 @@ impl<T> Drop for Array<T> {
     fn drop(&mut self) {
         let layout = layout::<T>(self.len);
         if layout.size() != 0 {
-            // SAFETY: taken with this layout; elements are `Copy`, so nothing of theirs is left to drop.
+            // SAFETY: allocated with this layout; elements are `Copy`, so none needs dropping.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) };
         }
     }
@@ -99,7 +101,7 @@ mod tests {
     #[test]
     fn arrays_hold_what_they_are_made_of_small_and_large() {
         for len in [0, 1, 1000, 100_000] {
-            let array = Array::of((0..len).map(|i| [i, 7]));
+            let array = Array::new((0..len).map(|i| [i, 7]));
             assert_eq!(array.len(), len as usize);
             assert!((0..).zip(array.iter()).all(|(i, it)| *it == [i, 7]));
             let is_aligned = (array.as_ptr() as usize).is_multiple_of(HUGE);

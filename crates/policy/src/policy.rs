@@ -1,17 +1,17 @@
-//! The policy as the data path uses it: which rule is a flow's, found by its tuple and by what is known of it, and what that
-//! rule asks for in terms of the model in use.
+//! The compiled policy of the data path: finds a flow's rule by tuple and facts, and the rule's
+//! decision in terms of the model in use.
 
 use crate::classifier::{Classifier, Description, Hit};
 use crate::prefetch::prefetch;
 use crate::rule::{Condition, Over, Rule, RuleAction, Task};
 use crate::{Dscp, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
 
-/// What is known of a flow when its rule is looked up.
+/// What is known of a flow at its look-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Class of its label; `None` while it has none.
+    /// Class of its label; `None`: no label yet.
     pub class: Option<u16>,
-    /// Number of its behaviour, see [`crate::rule::BEHAVIOURS`].
+    /// Index in [`crate::rule::BEHAVIOURS`].
     pub behaviour: u8,
     /// Bytes in both directions so far.
     pub bytes: u64,
@@ -19,11 +19,11 @@ pub struct Facts {
     pub packets: u64,
     /// Time since its first packet, µs.
     pub age_us: u64,
-    /// Some hash of the flow that stays the same, by which a share of the flows is chosen.
+    /// A constant hash of the flow, which selects a share of the flows.
     pub sample: u16,
 }
 
-/// A question to the policy.
+/// A look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// Tuple of the flow's first packet.
@@ -32,20 +32,20 @@ pub struct Ask {
     pub facts: Facts,
 }
 
-/// What a rule asks for, with names replaced by the numbers of the model, tasks and sinks in use.
+/// A rule's action, with names replaced by numbers of classes, tasks and sinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Decision {
     /// Code point of the flow's packets.
     pub dscp: Option<Dscp>,
     /// Mark of the flow's connection.
     pub mark: Option<Mark>,
-    /// No task is asked.
+    /// No task classifies the flow.
     pub asks_nothing: bool,
-    /// The only task that is asked.
+    /// The only task that classifies the flow.
     pub task: Option<u8>,
-    /// Class of the label that the rule gives.
+    /// Class of the label that the rule assigns.
     pub class: Option<u16>,
-    /// Number of the sink that gets a copy of the packets.
+    /// Number of the sink for copies of the packets.
     pub mirror: Option<u8>,
     /// The packets are dropped.
     pub drop: bool,
@@ -62,7 +62,7 @@ pub struct Names<'a> {
     pub mirrors: &'a [String],
 }
 
-/// A rule names something that is not there.
+/// A rule names something that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: there is no {kind} \"{name}\"; there are {known}")]
 pub struct UnknownName {
@@ -70,73 +70,72 @@ pub struct UnknownName {
     pub place: String,
     /// `label or taxonomy`, `task`, `mirror`.
     pub kind: &'static str,
-    /// As the rule has it.
+    /// The name in the rule.
     pub name: String,
-    /// Those that there are.
+    /// The existing names.
     pub known: String,
 }
 
-/// Why there is no policy.
+/// Why a policy cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum PolicyError {
-    /// A rule names what is not there.
     #[error(transparent)]
     Name(#[from] UnknownName),
-    /// There are too many filters.
     #[error(transparent)]
     Full(#[from] crate::classifier::TableFull),
 }
 
-/// A condition with its labels as classes.
+/// A condition with classes instead of labels.
 #[derive(Clone, Debug)]
-struct Checked {
-    /// Bits by class; `None`: whatever the label.
+struct ClassCondition {
+    /// Bits by class; `None`: any label or none.
     classes: Option<Box<[u64]>>,
-    /// Bits by number; 0: whatever the behaviour.
+    /// Bits by number; 0: any behaviour.
     behaviours: u8,
     over: Over,
 }
 
-/// Numbers of a rule's parts.
+/// A compiled rule.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     condition: u32,
-    outcome: u32,
-    /// Which one to be written it was.
+    decision: u32,
+    /// Its position in the order of adding.
     order: u32,
 }
 
-/// Rules that can be looked up. Who looks up never sees it change: [`crate::Store`] makes another version, and gives that out.
+/// Rules for look-ups. Immutable while in use: [`crate::Store`] makes and publishes new versions.
 #[derive(Clone, Debug)]
 pub struct Policy {
     v4: Classifier<u32>,
     v6: Classifier<u128>,
     rows: Vec<Row>,
-    conditions: Vec<Checked>,
-    /// With the share of the flows, of 65,536, for which the rule counts.
-    outcomes: Vec<(Outcome, u32)>,
+    conditions: Vec<ClassCondition>,
+    /// With the rule's share of the flows, of 65,536.
+    decisions: Vec<(Decision, u32)>,
     has_labels: bool,
     has_bounds: bool,
     has_behaviours: bool,
-    /// Rules that were deleted and are still found, a bit for each.
+    /// Bits of deleted rules, which the index still finds.
     gone: Vec<u64>,
     has_gone: bool,
 }
 
-/// Keys that are looked up at a time.
+/// Keys per look-up.
 const BATCH: usize = 32;
 
 impl Policy {
-    /// Of these rules.
+    /// Compiles rules.
     ///
     /// # Errors
-    /// A rule names what is not there, or there are too many.
+    /// A rule names something that does not exist, or there are too many rules.
     pub fn new(rules: &RuleSet, names: &Names<'_>) -> Result<Policy, PolicyError> {
         let (v4, v6) = (Classifier::new(&rules.v4)?, Classifier::new(&rules.v6)?);
         Policy::with(v4, v6, rules, names)
     }
 
-    /// The same with classifiers that were built before.
+    /// As [`Self::new`], with prepared classifiers.
     pub(crate) fn with(
         v4: Classifier<u32>,
         v6: Classifier<u128>,
@@ -148,7 +147,7 @@ impl Policy {
             v6,
             rows: Vec::with_capacity(rules.rules.len()),
             conditions: Vec::with_capacity(rules.conditions.len()),
-            outcomes: Vec::with_capacity(rules.actions.len()),
+            decisions: Vec::with_capacity(rules.actions.len()),
             has_labels: false,
             has_bounds: false,
             has_behaviours: false,
@@ -159,7 +158,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Brings the tables up to those of `rules`, which only grow.
+    /// Extends the tables to the size of `rules`', which only grow.
     fn add_rows(&mut self, rules: &RuleSet, names: &Names<'_>) -> Result<(), UnknownName> {
         let place_of = |is_it: &dyn Fn(&Rule) -> bool| {
             let rule = rules.rules.iter().find(|rule| is_it(rule));
@@ -172,26 +171,26 @@ impl Policy {
             .skip(self.conditions.len())
         {
             let place = || place_of(&|rule| rule.condition as usize == number);
-            let checked = check(condition, names, place)?;
+            let checked = check_condition(condition, names, place)?;
             self.has_labels |= checked.classes.is_some();
             self.has_bounds |= checked.over != Over::default();
             self.has_behaviours |= checked.behaviours != 0;
             self.conditions.push(checked);
         }
-        for (number, action) in rules.actions.iter().enumerate().skip(self.outcomes.len()) {
+        for (number, action) in rules.actions.iter().enumerate().skip(self.decisions.len()) {
             let place = || place_of(&|rule| rule.action as usize == number);
-            self.outcomes.push(outcome(action, names, place)?);
+            self.decisions.push(decision(action, names, place)?);
         }
         let new = rules.rules.iter().skip(self.rows.len());
         self.rows.extend(new.map(|rule| Row {
             condition: rule.condition,
-            outcome: rule.action,
+            decision: rule.action,
             order: rule.rank.order(),
         }));
         Ok(())
     }
 
-    /// Adds a rule of `rules`, or brings one back that was deleted.
+    /// Adds a rule of `rules`, or restores a deleted one.
     pub(crate) fn add(
         &mut self,
         rules: &RuleSet,
@@ -211,7 +210,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The rule is found no longer.
+    /// Deletes a rule.
     pub(crate) fn delete(&mut self, rule: RuleNumber) {
         let word = rule as usize / 64;
         if self.gone.len() <= word {
@@ -221,65 +220,65 @@ impl Policy {
         self.has_gone = true;
     }
 
-    /// Whether all rules name only what is there.
+    /// Checks the names in all rules.
     ///
     /// # Errors
-    /// What one names, and what there is instead.
+    /// A rule names something that does not exist.
     pub fn check_all(rules: &RuleSet, names: &Names<'_>) -> Result<(), PolicyError> {
         let (v4, v6) = (Classifier::untrained(&[])?, Classifier::untrained(&[])?);
         Policy::with(v4, v6, rules, names).map(drop)
     }
 
-    /// Whether a rule names only what is there.
+    /// Checks the names in a rule.
     pub(crate) fn check(
         rules: &RuleSet,
         rule: &Rule,
         names: &Names<'_>,
     ) -> Result<(), PolicyError> {
         let place = || rules.place_of(rule);
-        check(&rules.conditions[rule.condition as usize], names, place)?;
-        outcome(&rules.actions[rule.action as usize], names, place)?;
+        check_condition(&rules.conditions[rule.condition as usize], names, place)?;
+        decision(&rules.actions[rule.action as usize], names, place)?;
         Ok(())
     }
 
-    /// Whether both have the same trained index, so that they differ in changes only.
+    /// Whether both share the trained index, so that they differ in changes only.
     pub(crate) fn shares_index(&self, other: &Policy) -> bool {
         self.v4.shares_index(&other.v4) && self.v6.shares_index(&other.v6)
     }
 
-    /// How rules of IPv4 are found, and those of IPv6.
+    /// How rules are found, for IPv4 and IPv6.
     pub fn describe(&self) -> [Description; 2] {
         [self.v4.describe(), self.v6.describe()]
     }
 
-    /// Whether a rule asks for a label, so that flows look again when theirs is decided.
+    /// Whether any rule has labels, so a new label may change a flow's rule.
     pub fn has_labels(&self) -> bool {
         self.has_labels
     }
 
-    /// Whether a rule asks for what a flow has done, so that flows look again as they go on.
+    /// Whether any rule has bounds, so a flow's rule may change as it goes on.
     pub fn has_bounds(&self) -> bool {
         self.has_bounds
     }
 
-    /// Whether a rule asks for a behaviour, so that flows look again when theirs changes.
+    /// Whether any rule has behaviours, so a new behaviour may change a flow's rule.
     pub fn has_behaviours(&self) -> bool {
         self.has_behaviours
     }
 
-    /// What a rule asks for.
-    pub fn outcome(&self, rule: RuleNumber) -> &Outcome {
-        &self.outcomes[self.rows[rule as usize].outcome as usize].0
+    /// The decision of a rule.
+    pub fn decision(&self, rule: RuleNumber) -> &Decision {
+        &self.decisions[self.rows[rule as usize].decision as usize].0
     }
 
-    /// Which rule to be written this one was, by which people know it: its number may be another's later. `None`: no rule has
-    /// the number.
+    /// The rule's position in the order of adding, which identifies it for users: numbers are
+    /// reused. `None`: no rule has the number.
     pub fn order(&self, rule: RuleNumber) -> Option<u32> {
         self.rows.get(rule as usize).map(|row| row.order)
     }
 
-    /// The rule of each flow: that of the least rank whose filter has the tuple and whose condition holds. `decisions` is
-    /// cleared first, and gets one for each of `asks`.
+    /// Finds the rule of each flow: the one of least rank whose filter contains the tuple and whose
+    /// condition holds. Replaces `decisions` by one entry per element of `asks`.
     pub fn decide(&self, asks: &[Ask], decisions: &mut Vec<Option<RuleNumber>>) {
         decisions.clear();
         decisions.resize(asks.len(), None);
@@ -297,7 +296,7 @@ impl Policy {
         }
     }
 
-    /// The asks of one family among a batch.
+    /// Decides a batch's elements of one family.
     fn decide_family<A: crate::Address>(
         &self,
         classifier: &Classifier<A>,
@@ -316,7 +315,7 @@ impl Policy {
         }
         let mut found = [None; BATCH];
         let counts = |hit: Hit| {
-            // What the rule asks for is needed soon.
+            // The caller needs the rule's decision soon.
             prefetch(&self.rows, hit.rule as usize);
             if self.has_gone && self.is_gone(hit.rule) {
                 return false;
@@ -340,12 +339,12 @@ impl Policy {
     /// Whether a rule's condition holds.
     fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
         let row = self.rows[rule as usize];
-        let Checked {
+        let ClassCondition {
             classes,
             behaviours,
             over,
         } = &self.conditions[row.condition as usize];
-        let (_, sample) = self.outcomes[row.outcome as usize];
+        let (_, sample) = self.decisions[row.decision as usize];
         let has_class = |classes: &[u64]| {
             facts.class.is_some_and(|class| {
                 let word = classes.get(usize::from(class) / 64);
@@ -368,20 +367,25 @@ impl Policy {
     }
 }
 
-fn check(
+fn check_condition(
     condition: &Condition,
     names: &Names<'_>,
     place: impl Fn() -> String,
-) -> Result<Checked, UnknownName> {
-    if condition.labels.is_empty() {
-        return Ok(Checked {
+) -> Result<ClassCondition, UnknownName> {
+    let Condition {
+        ref labels,
+        behaviours,
+        over,
+    } = *condition;
+    if labels.is_empty() {
+        return Ok(ClassCondition {
             classes: None,
-            behaviours: condition.behaviours,
-            over: condition.over,
+            behaviours,
+            over,
         });
     }
     let mut classes = vec![0_u64; names.labels.len().div_ceil(64)];
-    for name in &condition.labels {
+    for name in labels {
         let mut is_known = false;
         for (class, label) in names.labels.iter().enumerate() {
             if label.name == *name || label.taxonomy == *name {
@@ -398,18 +402,18 @@ fn check(
             });
         }
     }
-    Ok(Checked {
+    Ok(ClassCondition {
         classes: Some(classes.into()),
-        behaviours: condition.behaviours,
-        over: condition.over,
+        behaviours,
+        over,
     })
 }
 
-fn outcome(
+fn decision(
     action: &RuleAction,
     names: &Names<'_>,
     place: impl Fn() -> String,
-) -> Result<(Outcome, u32), UnknownName> {
+) -> Result<(Decision, u32), UnknownName> {
     let number = |kind, name: &str, known: &[String]| {
         let found = known.iter().position(|it| it == name);
         found.ok_or_else(|| UnknownName {
@@ -439,7 +443,7 @@ fn outcome(
             known: crate::listed(names.labels),
         })
     });
-    let outcome = Outcome {
+    let decision = Decision {
         dscp: action.dscp,
         mark: action.mark,
         asks_nothing: action.task == Task::None || action.label.is_some(),
@@ -448,5 +452,5 @@ fn outcome(
         mirror: mirror.map(|mirror| mirror as u8),
         drop: action.drop,
     };
-    Ok((outcome, action.sample.unwrap_or(1 << 16)))
+    Ok((decision, action.sample.unwrap_or(1 << 16)))
 }

@@ -1,14 +1,14 @@
-//! Asking for memory before it is needed. Besides the vector code of the classifier, the only `unsafe` of this crate.
+//! Prefetches memory.
 #![allow(unsafe_code, reason = "prefetch is an instruction")]
 
-/// Asks for the cache line of an element. Beyond the end nothing happens.
+/// Prefetches the cache line of an element; does nothing beyond the end.
 #[inline(always)]
 pub(crate) fn prefetch<T>(all: &[T], at: usize) {
     let Some(element) = all.get(at) else { return };
     prefetch_line(std::ptr::from_ref(element).cast());
 }
 
-/// Asks for all cache lines of an element.
+/// Prefetches all cache lines of an element.
 #[inline(always)]
 pub(crate) fn prefetch_whole<T>(all: &[T], at: usize) {
     let Some(element) = all.get(at) else { return };
@@ -29,7 +29,11 @@ fn prefetch_line(line: *const u8) {
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a hint, which faults at no address.
     unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) line, options(nostack, readonly, preserves_flags));
+        std::arch::asm!(
+            "prfm pldl1keep, [{0}]",
+            in(reg) line,
+            options(nostack, readonly, preserves_flags)
+        );
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = line;

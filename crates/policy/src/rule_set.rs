@@ -1,4 +1,4 @@
-//! Rules as they were read: tables of conditions and actions, each kept once, and the filters of both families.
+//! Rules as read: deduplicated conditions and actions, and the filters of both families.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -7,35 +7,35 @@ use std::path::PathBuf;
 use crate::rule::{Condition, Rule, RuleAction};
 use crate::{Filter, RULES_MAX, Rank, RuleNumber};
 
-/// A set of rules. A rule's number is its place in [`RuleSet::rules`].
+/// A set of rules. A rule's number is its index in [`RuleSet::rules`].
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    /// The rules, in the order in which they were written.
+    /// The rules, in the order of adding.
     pub rules: Vec<Rule>,
-    /// Filters of IPv4, of all rules.
+    /// Filters of IPv4, in the order of their rules.
     pub v4: Vec<Filter<u32>>,
-    /// Filters of IPv6, of all rules.
+    /// Filters of IPv6, in the order of their rules.
     pub v6: Vec<Filter<u128>>,
-    /// Distinct conditions; the first asks for nothing.
+    /// Distinct conditions; the first holds for all flows.
     pub conditions: Vec<Condition>,
     /// Distinct actions.
     pub actions: Vec<RuleAction>,
     /// Files that the rules were read from.
     pub files: Vec<PathBuf>,
-    /// Names of interfaces; the number of an interface is its place here plus 1.
+    /// Names of interfaces; an interface's number is its index plus 1.
     pub interfaces: Vec<String>,
-    /// Names of the rules that have one, by number.
+    /// Names of the named rules, by number.
     pub names: Vec<(RuleNumber, Box<str>)>,
-    /// Rules that were ever added: the order of the next.
+    /// Rules ever added: the order of the next one.
     next_order: u32,
     condition_numbers: Numbers,
     action_numbers: Numbers,
 }
 
-/// Filters of both families in a set, at most.
+/// Maximum filters of both families in a set.
 pub const FILTERS_MAX: usize = 1 << 24;
 
-/// How far a set goes, for [`RuleSet::truncate`].
+/// The size of a set, for [`RuleSet::truncate`].
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     rules: usize,
@@ -50,11 +50,10 @@ pub struct Extent {
 pub struct TooManyRules;
 
 impl RuleSet {
-    /// Adds a rule of this priority, behind those of the same priority, whose filters are added later with its number and
-    /// rank.
+    /// Adds a rule. The caller adds its filters with the returned number and rank.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many rules.
     pub fn push(
         &mut self,
         priority: u32,
@@ -67,15 +66,17 @@ impl RuleSet {
         }
         if self.conditions.is_empty() {
             let none = Condition::default();
-            self.condition_numbers.of(&mut self.conditions, none);
+            self.condition_numbers.number(&mut self.conditions, none);
         }
         let number = self.rules.len() as RuleNumber;
         let rank = Rank::new(priority, self.next_order);
         self.next_order += 1;
         let rule = Rule {
             rank,
-            condition: self.condition_numbers.of(&mut self.conditions, condition),
-            action: self.action_numbers.of(&mut self.actions, action),
+            condition: self
+                .condition_numbers
+                .number(&mut self.conditions, condition),
+            action: self.action_numbers.number(&mut self.actions, action),
             file: origin.0,
             line: origin.1,
         };
@@ -83,7 +84,7 @@ impl RuleSet {
         Ok((number, rank))
     }
 
-    /// How far it goes now.
+    /// The current size.
     pub fn extent(&self) -> Extent {
         Extent {
             rules: self.rules.len(),
@@ -93,11 +94,11 @@ impl RuleSet {
         }
     }
 
-    /// Takes back what was added since it went so far.
+    /// Removes what was added since the set had this size.
     pub fn truncate(&mut self, to: Extent) {
         let number = to.rules as RuleNumber;
         self.rules.truncate(to.rules);
-        // All stand in the order of the rules.
+        // Filters and names are in the order of the rules.
         self.v4
             .truncate(self.v4.partition_point(|filter| filter.rule < number));
         self.v6
@@ -112,10 +113,11 @@ impl RuleSet {
 
     /// Gives a rule another action.
     pub fn set_action(&mut self, rule: RuleNumber, action: RuleAction) {
-        self.rules[rule as usize].action = self.action_numbers.of(&mut self.actions, action);
+        let action = self.action_numbers.number(&mut self.actions, action);
+        self.rules[rule as usize].action = action;
     }
 
-    /// The rule that was the `order`th to be written, counted from 0, whatever its number is by now.
+    /// The rule with this position in the order of adding, whatever its number now.
     pub fn by_order(&self, order: u32) -> Option<RuleNumber> {
         let found = self
             .rules
@@ -123,17 +125,18 @@ impl RuleSet {
         found.ok().map(|place| place as RuleNumber)
     }
 
-    /// Filters of IPv4 of a rule.
+    /// A rule's filters of IPv4.
     pub fn v4_of(&self, rule: RuleNumber) -> &[Filter<u32>] {
-        of(&self.v4, rule)
+        filters_of(&self.v4, rule)
     }
 
-    /// Filters of IPv6 of a rule.
+    /// A rule's filters of IPv6.
     pub fn v6_of(&self, rule: RuleNumber) -> &[Filter<u128>] {
-        of(&self.v6, rule)
+        filters_of(&self.v6, rule)
     }
 
-    /// The same without the rules that `is_gone`; the others keep their ranks and get new numbers, without gaps.
+    /// A copy without the rules that `is_gone`. The others keep their ranks and are renumbered
+    /// without gaps.
     #[must_use]
     pub fn compacted(&self, is_gone: impl Fn(RuleNumber) -> bool) -> RuleSet {
         let mut numbers = vec![RuleNumber::MAX; self.rules.len()];
@@ -169,7 +172,7 @@ impl RuleSet {
         self.place(rule.file, rule.line)
     }
 
-    /// File and line as text; line 0 is that of a place without lines.
+    /// File and line as text; line 0 means a source without lines.
     pub fn place(&self, file: u16, line: u32) -> String {
         let file = self.files.get(usize::from(file));
         file.map_or_else(String::new, |file| match line {
@@ -188,7 +191,7 @@ impl RuleSet {
         &self.actions[self.rules[rule as usize].action as usize]
     }
 
-    /// The name of a rule, if it has one.
+    /// The name of a rule.
     pub fn name(&self, rule: RuleNumber) -> Option<&str> {
         let found = self
             .names
@@ -196,7 +199,7 @@ impl RuleSet {
         found.ok().map(|place| &*self.names[place].1)
     }
 
-    /// The rule of this name.
+    /// The rule with this name.
     pub fn named(&self, name: &str) -> Option<RuleNumber> {
         let found = self.names.iter().find(|(_, known)| **known == *name);
         found.map(|(number, _)| *number)
@@ -207,7 +210,7 @@ impl RuleSet {
         self.v4.len() + self.v6.len()
     }
 
-    /// Memory that rules, filters, conditions and actions take, without what finds them, bytes.
+    /// Bytes of rules, filters, conditions and actions, without classifiers.
     pub fn bytes(&self) -> usize {
         let names = self.names.iter().map(|(_, name)| name.len());
         size_of_val(&*self.rules)
@@ -220,8 +223,8 @@ impl RuleSet {
     }
 }
 
-/// The filters of a rule, where filters stand in the order of their rules.
-fn of<A>(filters: &[Filter<A>], rule: RuleNumber) -> &[Filter<A>] {
+/// The filters of a rule; filters are in the order of their rules.
+fn filters_of<A>(filters: &[Filter<A>], rule: RuleNumber) -> &[Filter<A>] {
     let from = filters.partition_point(|filter| filter.rule < rule);
     let count = filters[from..].partition_point(|filter| filter.rule == rule);
     &filters[from..from + count]
@@ -240,17 +243,18 @@ fn renumbered<A: Copy>(
     .collect()
 }
 
-/// Finds the number of a condition or an action by its hash: a mark for each subscriber makes 100,000 distinct actions.
+/// Finds the number of a condition or action by its hash: a mark per subscriber makes 100,000
+/// distinct actions.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     hasher: RandomState,
-    /// The number of the item with this hash; where two items share one, the second stands at the next free word.
+    /// Number by hash; if the hash is taken, by the next free word.
     by_hash: HashMap<u64, u32>,
 }
 
 impl Numbers {
-    /// The number of `item`, which is added to `all` where it is new.
-    fn of<T: Hash + Eq>(&mut self, all: &mut Vec<T>, item: T) -> u32 {
+    /// The number of `item`, which is appended to `all` if it is new.
+    fn number<T: Hash + Eq>(&mut self, all: &mut Vec<T>, item: T) -> u32 {
         let mut hash = self.hasher.hash_one(&item);
         loop {
             match self.by_hash.get(&hash) {
@@ -265,9 +269,9 @@ impl Numbers {
         number
     }
 
-    /// Forgets the items from this number on.
+    /// Removes the items from number `len` on.
     fn truncate<T: Hash + Eq>(&mut self, all: &mut Vec<T>, len: usize) {
-        // The last first: what shares the hash of another stands behind it.
+        // Last item first: colliding items are stored behind earlier ones.
         while all.len() > len
             && let Some(item) = all.pop()
         {
@@ -335,7 +339,7 @@ mod tests {
         let second = push(&mut rules, 2);
         rules.truncate(before);
         assert_eq!((rules.rules.len(), rules.actions.len()), (1, 1));
-        assert_eq!(rules.conditions.len(), 2, "that of no rule, and one");
+        assert_eq!(rules.conditions.len(), 2, "the empty one, and one more");
         assert_eq!(push(&mut rules, 2), (1, Rank::new(0, 1)));
         assert_eq!(rules.action(1), &marked(2));
         rules.set_action(1, marked(1));

@@ -1,12 +1,14 @@
-//! The control side of a policy: rules are added and deleted while flows are looked up.
+//! The control side of a policy: adds and deletes rules during look-ups.
 //!
-//! Who looks up holds a version ([`Arc<Policy>`]) and never waits. A batch of changes makes the next version, which is given to
-//! all of them; once all have let go of the version before, the store takes that back and brings it up to date for the next
-//! batch, so that a batch costs what its changes cost and not what the rules do (two copies of what changes, as in left-right
-//! concurrency). What does not change, the trained index, is shared by both.
+//! Readers hold a version ([`Arc<Policy>`]) and never wait. A batch of changes makes the next
+//! version, which is published to all readers. Once all have released the previous version, the
+//! store takes it back and brings it up to date for the next batch; so the cost of a batch depends
+//! on its changes, not on the number of rules (two copies of the mutable part, as in left-right
+//! concurrency). Both share the trained index.
 //!
-//! Added rules go to the hash tables of the remainder, deleted ones are marked. Once these are too many a new index is trained
-//! on another thread ([`Training`]) and takes the place of the old one; changes that came meanwhile are made again in it.
+//! Added rules go to the remainder's hash tables, deleted ones are marked. Once there are too many,
+//! another thread trains a new index ([`Training`]), which replaces the old one; changes made
+//! meanwhile are applied to it again.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,17 +19,17 @@ use crate::{Extent, FILTERS_MAX, Filter, Label, Names, Policy, PolicyError, Rule
 
 /// Batches that can be undone.
 const HISTORY: usize = 16;
-/// Between two trainings, at least: as much as the last one took, times this, and no less than [`COOL_DOWN`].
+/// Minimum interval between trainings, as a multiple of the last one's duration.
 const COOL_DOWN_FACTOR: u32 = 2;
-/// Between two trainings, at least.
+/// Minimum interval between trainings.
 const COOL_DOWN: Duration = Duration::from_millis(100);
-/// Part of the rules whose changes since the last training ask for another (§6 of the OVS paper: a remainder of 10 %; half of it
-/// may come while the next training runs).
+/// Share of rules changed since the last training that starts another (OVS paper, §6: a remainder
+/// of 10 %; half may come while the training runs).
 const CHANGED_MAX: f64 = 0.05;
-/// With fewer changes no training is worth it.
+/// Minimum changes for a training.
 const CHANGED_MIN: usize = 256;
 
-/// A change of the rules.
+/// A change of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Add(RuleNumber),
@@ -43,17 +45,17 @@ impl Change {
     }
 }
 
-/// When changes count.
+/// When changes take effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Update {
-    /// At once; until the next training they are found more slowly.
+    /// At once; look-ups of changed rules are slower until the next training.
     #[default]
     Instant,
-    /// Once an index was trained with them.
+    /// After a training.
     Delayed,
 }
 
-/// Names that rules may use, as [`Names`] has them.
+/// Owned [`Names`].
 #[derive(Clone, Debug, Default)]
 pub struct OwnedNames {
     /// Labels of the first task, by class.
@@ -65,7 +67,7 @@ pub struct OwnedNames {
 }
 
 impl OwnedNames {
-    /// As those who look them up take them.
+    /// As [`Names`].
     pub fn borrowed(&self) -> Names<'_> {
         Names {
             labels: &self.labels,
@@ -75,18 +77,18 @@ impl OwnedNames {
     }
 }
 
-/// What flow workers use: a policy, and how its rules are numbered.
+/// A published policy.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// The policy.
     pub policy: Arc<Policy>,
-    /// As long as it is the same, a number stands for the same rule.
+    /// Changes when rules are renumbered.
     pub numbering: u64,
-    /// Changes that it has seen.
+    /// Changes applied to it.
     seen: u64,
 }
 
-/// A policy that is not in use, and how many changes it has seen.
+/// A policy that is not in use, and the number of changes applied to it.
 #[derive(Debug)]
 struct Spare {
     policy: Policy,
@@ -95,58 +97,56 @@ struct Spare {
 
 /// Why a change was refused.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum StoreError {
-    /// The rule names what is not there, or there is no room.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// There is no such rule.
     #[error("there is no rule {0}; `fenxi ctl policy show` lists them")]
     NoSuchRule(RuleNumber),
-    /// There is no batch that can be undone.
     #[error(
         "there is nothing to undo: the last {HISTORY} batches of changes can be undone, each once"
     )]
     NothingToUndo,
 }
 
-/// Rules, the version in use, and what becomes the next.
+/// The rules, the version in use, and the state for the next one.
 #[derive(Debug)]
 pub struct Store {
     rules: RuleSet,
     names: OwnedNames,
     update: Update,
-    /// By rule: it is there.
+    /// By rule: whether it exists.
     is_live: Vec<bool>,
     live: usize,
     current: Version,
-    /// Changes that the version before it has seen, which may come back.
+    /// Changes applied to the previous version, which may be given back.
     before: u64,
     spare: Option<Spare>,
-    /// Changes that some version or training lacks, and how many there were before them.
+    /// Changes that some version or training lacks, and the number of changes before them.
     journal: VecDeque<Change>,
     journal_from: u64,
     history: VecDeque<Vec<Change>>,
     training: Option<Started>,
-    /// Changes at the last training, and when the next may begin.
+    /// Changes at the last training, and the earliest time of the next.
     trained_at: u64,
     not_before: Option<Instant>,
 }
 
-/// A training that runs.
+/// A running training.
 #[derive(Clone, Copy, Debug)]
 struct Started {
     at: Instant,
     seen: u64,
 }
 
-/// Filters to train an index of: to be run on another thread.
+/// Filters to train an index for, on another thread.
 #[derive(Debug)]
 pub struct Training {
     v4: Vec<Filter<u32>>,
     v6: Vec<Filter<u128>>,
 }
 
-/// What came of it, for [`Store::adopt`].
+/// A trained index, for [`Store::adopt`].
 #[derive(Debug)]
 pub struct Trained {
     v4: Classifier<u32>,
@@ -154,7 +154,7 @@ pub struct Trained {
 }
 
 impl Training {
-    /// Trains.
+    /// Trains the index.
     ///
     /// # Errors
     /// There are too many filters.
@@ -167,10 +167,10 @@ impl Training {
 }
 
 impl Store {
-    /// Of these rules; trains their index.
+    /// Compiles rules and trains their index.
     ///
     /// # Errors
-    /// A rule names what is not there, or there are too many.
+    /// A rule names something that does not exist, or there are too many rules.
     pub fn new(rules: RuleSet, names: OwnedNames, update: Update) -> Result<Store, PolicyError> {
         let policy = Policy::new(&rules, &names.borrowed())?;
         let live = rules.rules.len();
@@ -196,27 +196,27 @@ impl Store {
         })
     }
 
-    /// The version to be used.
+    /// The current version.
     pub fn version(&self) -> &Version {
         &self.current
     }
 
-    /// All rules, with those that were deleted since they were numbered; see [`Store::is_live`].
+    /// All rules, including deleted ones; see [`Store::is_live`].
     pub fn rules(&self) -> &RuleSet {
         &self.rules
     }
 
-    /// Whether the rule of this number is there.
+    /// Whether the rule exists and is not deleted.
     pub fn is_live(&self, rule: RuleNumber) -> bool {
         self.is_live.get(rule as usize).copied().unwrap_or(false)
     }
 
-    /// Rules that are there.
+    /// Number of live rules.
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether there is none.
+    /// Whether there are no live rules.
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -226,12 +226,12 @@ impl Store {
         self.training.is_some()
     }
 
-    /// Whether changes wait for a training before they count.
+    /// Whether changes wait for a training to take effect.
     pub fn has_pending(&self) -> bool {
         self.current.seen < self.changes()
     }
 
-    /// Begins a batch of changes: all or none.
+    /// Starts a batch of changes, which is applied as a whole or not at all.
     pub fn batch(&mut self) -> Batch<'_> {
         let before = self.rules.extent();
         Batch {
@@ -243,7 +243,7 @@ impl Store {
         }
     }
 
-    /// Whether there is a batch to undo.
+    /// Whether a batch can be undone.
     pub fn can_undo(&self) -> bool {
         !self.history.is_empty()
     }
@@ -251,7 +251,7 @@ impl Store {
     /// Undoes the last batch.
     ///
     /// # Errors
-    /// There is none, or there is no room for what it deleted.
+    /// There is none, or no room for the rules it deleted.
     pub fn undo(&mut self) -> Result<&Version, StoreError> {
         let changes = self.history.pop_back().ok_or(StoreError::NothingToUndo)?;
         let undone: Vec<Change> = changes.iter().rev().map(|change| change.undone()).collect();
@@ -262,8 +262,8 @@ impl Store {
         Ok(&self.current)
     }
 
-    /// Takes a version back that is in use no more, so that the next batch need not copy the rules. Whether it could be used:
-    /// not where somebody still holds it, or where it has another index.
+    /// Takes back a version no longer in use, so that the next batch need not copy the rules.
+    /// `false` if it is useless: still in use, or with another index.
     pub fn give_back(&mut self, old: Version) -> bool {
         let Version {
             policy,
@@ -282,7 +282,7 @@ impl Store {
         }
     }
 
-    /// A training, where one is due and none runs.
+    /// Starts a training if one is due and none runs.
     pub fn training(&mut self, now: Instant) -> Option<Training> {
         let is_early = self.not_before.is_some_and(|not_before| now < not_before);
         if self.training.is_some() || is_early || !self.is_due() {
@@ -290,20 +290,20 @@ impl Store {
         }
         let seen = self.changes();
         self.training = Some(Started { at: now, seen });
-        let is_live = |rule: RuleNumber| self.is_live(rule);
+        let live = |rule: RuleNumber| self.is_live(rule);
         Some(Training {
             v4: self
                 .rules
                 .v4
                 .iter()
-                .filter(|it| is_live(it.rule))
+                .filter(|it| live(it.rule))
                 .copied()
                 .collect(),
             v6: self
                 .rules
                 .v6
                 .iter()
-                .filter(|it| is_live(it.rule))
+                .filter(|it| live(it.rule))
                 .copied()
                 .collect(),
         })
@@ -315,10 +315,10 @@ impl Store {
         changed >= many || self.update == Update::Delayed && self.has_pending()
     }
 
-    /// The version with a new index. The one in use until now is of no use any more.
+    /// Makes a version with the trained index. Versions before it are of no more use.
     ///
     /// # Errors
-    /// There is no room for what was added since the training began.
+    /// There is no room for the rules added since the training began.
     pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<&Version, PolicyError> {
         let Some(Started { at, seen }) = self.training.take() else {
             return Ok(&self.current);
@@ -337,23 +337,24 @@ impl Store {
         }
         self.spare = None;
         self.show(policy, adopted);
-        // The version in use until now has another index.
+        // The previous version has another index.
         self.before = adopted;
         self.forget();
         Ok(&self.current)
     }
 
-    /// A training failed or was given up.
+    /// Notes that a training failed or was given up.
     pub fn abandon(&mut self, now: Instant) {
         self.training = None;
         self.not_before = Some(now + COOL_DOWN);
     }
 
-    /// Renumbers the rules without those that were deleted, if these are the most, and nothing needs the old numbers. Whether
-    /// it did: [`Store::version`] is another one then. Trains an index, so it belongs on another thread than what waits.
+    /// Renumbers the rules without the deleted ones, if most are deleted and no training uses the
+    /// numbers. `true`: [`Store::version`] is a new one. Trains an index, so call it on a
+    /// background thread.
     ///
     /// # Errors
-    /// There is no room, which cannot be as there was before.
+    /// There is no room, which cannot happen as there was before.
     pub fn compact(&mut self) -> Result<bool, PolicyError> {
         let gone = self.rules.rules.len() - self.live;
         if gone < 2 * CHANGED_MIN || gone < self.live || self.training.is_some() {
@@ -367,12 +368,12 @@ impl Store {
         Ok(true)
     }
 
-    /// Changes so far.
+    /// Number of changes so far.
     fn changes(&self) -> u64 {
         self.journal_from + self.journal.len() as u64
     }
 
-    /// Notes a change without making it.
+    /// Records a change without applying it.
     fn note(&mut self, change: Change) {
         self.journal.push_back(change);
         let (rule, is_live) = match change {
@@ -380,6 +381,7 @@ impl Store {
             Change::Delete(rule) => (rule, false),
         };
         self.is_live.resize(self.rules.rules.len(), false);
+        debug_assert_ne!(self.is_live[rule as usize], is_live, "rule {rule}");
         self.is_live[rule as usize] = is_live;
         self.live = if is_live {
             self.live + 1
@@ -388,7 +390,7 @@ impl Store {
         };
     }
 
-    /// Makes the changes that were noted, unless they wait for a training.
+    /// Applies the recorded changes, unless they wait for a training.
     fn make(&mut self) -> Result<(), PolicyError> {
         if self.update == Update::Delayed {
             return Ok(());
@@ -406,14 +408,14 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a policy the version to be used.
+    /// Makes a policy the current version.
     fn show(&mut self, policy: Policy, seen: u64) {
         self.before = self.current.seen;
         self.current.policy = Arc::new(policy);
         self.current.seen = seen;
     }
 
-    /// Forgets changes that no version and no training lacks.
+    /// Drops changes that every version and training has.
     fn forget(&mut self) {
         let training = self.training.map_or(u64::MAX, |started| started.seen);
         let keep_from = self.before.min(self.current.seen).min(training);
@@ -423,7 +425,7 @@ impl Store {
         }
     }
 
-    /// Whether the rules from this number on name what is there, and whether there is room for their filters.
+    /// Checks the names in the rules from number `from` on, and the room for their filters.
     fn check(&self, from: usize) -> Result<(), PolicyError> {
         if self.rules.filters() > FILTERS_MAX {
             return Err(TableFull.into());
@@ -449,11 +451,11 @@ fn apply(
     }
 }
 
-/// Changes that are made together: dropped without [`Batch::commit`], none is.
+/// Changes to be applied together; dropped without [`Batch::commit`], none is applied.
 #[derive(Debug)]
 pub struct Batch<'a> {
     store: &'a mut Store,
-    /// Where the rules are taken back to, unless the batch is made.
+    /// The rules' size to restore unless the batch is committed.
     before: Extent,
     /// Rules before the batch.
     rules: usize,
@@ -462,10 +464,10 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Adds what `add` adds to the rules, behind all others: one rule or none.
+    /// Adds a rule: `add` appends one to the set, or none.
     ///
     /// # Errors
-    /// What `add` says.
+    /// The error of `add`.
     pub fn add<E>(
         &mut self,
         add: impl FnOnce(&mut RuleSet) -> Result<RuleNumber, E>,
@@ -487,30 +489,30 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Whether the rule of this number is there once the changes so far are made.
+    /// Whether the rule exists after the changes so far.
     pub fn has(&self, rule: RuleNumber) -> bool {
         let is_new = self.rules <= rule as usize && (rule as usize) < self.store.rules.rules.len();
         (self.store.is_live(rule) || is_new) && !self.deleted.contains(&rule)
     }
 
-    /// Whether a rule names only what is there; [`Batch::commit`] asks about all that were added.
+    /// Checks the names in a rule; [`Batch::commit`] checks all added ones.
     ///
     /// # Errors
-    /// What it names, and what there is instead.
+    /// The rule names something that does not exist.
     pub fn check(&self, rule: RuleNumber) -> Result<(), PolicyError> {
         let Store { rules, names, .. } = &*self.store;
         Policy::check(rules, &rules.rules[rule as usize], &names.borrowed())
     }
 
-    /// The rules, with those that the batch adds and deletes.
+    /// The rules, including those that the batch adds and deletes.
     pub fn rules(&self) -> &RuleSet {
         &self.store.rules
     }
 
-    /// Makes the changes.
+    /// Applies the changes.
     ///
     /// # Errors
-    /// A rule names what is not there, or there is no room; then none is made.
+    /// A rule names something that does not exist, or there is no room; then nothing changes.
     pub fn commit(mut self) -> Result<Version, StoreError> {
         let changes = std::mem::take(&mut self.changes);
         self.store.check(self.rules)?;

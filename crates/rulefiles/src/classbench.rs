@@ -1,4 +1,4 @@
-//! Filters as the generator ClassBench writes them: prefixes, ranges of ports, protocol with mask, TCP flags with mask.
+//! ClassBench filters: prefixes, port ranges, protocol with mask, TCP flags with mask.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use crate::error::Problem;
 use crate::lines::{LineError, Lines};
 use crate::values;
 
-/// Reads rules and gives each to `add`, with its line and whether it asks for TCP flags.
+/// Reads rules; passes each to `add` with its line and whether it has TCP flags.
 pub fn read<R: Read>(
     lines: &mut Lines<R>,
     mut add: impl FnMut(Draft, u32, bool) -> Result<(), Problem>,

@@ -1,4 +1,4 @@
-//! CSV for machines: a header with the names of keys, and a rule on each line. Several values of a cell stand between `;`.
+//! CSV: a header with the names of keys, then a rule per line. `;` separates values in a cell.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -8,7 +8,7 @@ use crate::error::Problem;
 use crate::lines::{LineError, Lines};
 use crate::sets::Sets;
 
-/// Reads rules and gives each to `add`, with its line.
+/// Reads rules; passes each to `add` with its line.
 pub fn read<R: Read>(
     lines: &mut Lines<R>,
     sets: &Sets,
@@ -16,13 +16,11 @@ pub fn read<R: Read>(
 ) -> Result<(), LineError> {
     let header = lines.next()?.ok_or(LineError::Wrong(Problem::NoHeader))?;
     let columns = columns(header).map_err(LineError::Wrong)?;
-    loop {
-        let Some(line) = lines.next()? else {
-            return Ok(());
-        };
+    while let Some(line) = lines.next()? {
         let draft = row(line, &columns, sets).map_err(LineError::Wrong)?;
         add(draft, lines.number()).map_err(LineError::Wrong)?;
     }
+    Ok(())
 }
 
 fn columns(header: &str) -> Result<Vec<Key>, Problem> {
@@ -63,7 +61,7 @@ fn row(line: &str, columns: &[Key], sets: &Sets) -> Result<Draft, Problem> {
     }
 }
 
-/// The cells of a line (RFC 4180, without line breaks in cells); what is left of it, if anything.
+/// The cells of a line (RFC 4180, without line breaks in cells), by the rest of the line, if any.
 struct Cells<'a>(Option<&'a str>);
 
 impl<'a> Iterator for Cells<'a> {
@@ -84,7 +82,7 @@ impl<'a> Iterator for Cells<'a> {
 }
 
 impl<'a> Cells<'a> {
-    /// A cell that begins with a quote, which is not in `text` any more.
+    /// A cell whose opening quote has been taken off `text`.
     fn quoted(&mut self, text: &'a str) -> Result<Cow<'a, str>, Problem> {
         self.0 = None;
         let mut cell = Cow::Borrowed("");

@@ -1,9 +1,9 @@
-//! A rule as it is read, key by key, before it becomes filters.
+//! A rule as it is read, key by key, before it is expanded to filters.
 
 use policy::rule::{Over, Task};
 use policy::{Dscp, Mark, Ports};
 
-use crate::error::Problem;
+use crate::error::{self, Problem};
 use crate::nearest::suggest;
 use crate::sets::Sets;
 use crate::values::{self, BYTES, Prefix, RATES, TIMES};
@@ -34,7 +34,7 @@ pub enum Key {
     Drop,
 }
 
-/// Each key with its name. In TOML, those of `over` stand in a table of that name.
+/// Keys by name. In TOML, keys of `over` are in a table of that name.
 pub const KEYS: [(Key, &str); 21] = [
     (Key::Name, "name"),
     (Key::Priority, "priority"),
@@ -60,14 +60,14 @@ pub const KEYS: [(Key, &str); 21] = [
 ];
 
 impl Key {
-    /// The key of this name.
+    /// The key with this name.
     pub fn parse(what: &'static str, name: &str) -> Result<Key, Problem> {
         let found = KEYS.iter().find(|(_, known)| *known == name);
         found
             .map(|(key, _)| *key)
             .ok_or_else(|| Problem::UnknownKey {
                 what,
-                key: values::shown(name),
+                key: error::shown(name),
                 near: suggest(name, KEYS.iter().map(|(_, known)| *known)),
             })
     }
@@ -77,7 +77,7 @@ impl Key {
         KEYS[self as usize].1
     }
 
-    /// Whether it takes a list.
+    /// Whether the value may be a list.
     pub fn takes_list(self) -> bool {
         matches!(
             self,
@@ -90,13 +90,13 @@ impl Key {
         )
     }
 
-    /// Whether an include may say it for all rules of a file.
+    /// Whether an include may set it for all rules of a file.
     pub fn is_part(self) -> bool {
         self == Key::Priority || self as usize >= Key::Dscp as usize
     }
 }
 
-/// Priority and action, each part as far as it was said.
+/// Priority and parts of the action; `None`: not set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     pub priority: Option<u32>,
@@ -110,7 +110,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// These parts, with those of `other` where there are none.
+    /// These parts, completed by `other`.
     pub fn or(self, other: &Parts) -> Parts {
         Parts {
             priority: self.priority.or(other.priority),
@@ -125,7 +125,7 @@ impl Parts {
     }
 }
 
-/// A rule. A list that is `None` was not said and stands for every value.
+/// A rule. A list that is `None` was not set and matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     pub name: Option<String>,
@@ -142,7 +142,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Sets a key to what these texts say.
+    /// Sets a key to the values in `texts`.
     pub fn set(&mut self, key: Key, texts: &[&str], sets: &Sets) -> Result<(), Problem> {
         let name = key.name();
         if key.takes_list() {
@@ -223,7 +223,7 @@ impl Draft {
     }
 }
 
-/// Prefixes, and those of sets, each once.
+/// Prefixes, also from sets, deduplicated.
 fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix>, Problem> {
     let mut found = Vec::with_capacity(texts.len());
     for text in texts {
@@ -237,7 +237,7 @@ fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix
     Ok(found)
 }
 
-/// A name of something, as it can stand in a cell of CSV.
+/// A name that can be a value in a CSV cell.
 pub fn word(key: &'static str, text: &str) -> Result<String, Problem> {
     const MOST: usize = 100;
     let has_length = !text.is_empty() && text.len() <= MOST && text.trim() == text;

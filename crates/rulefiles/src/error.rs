@@ -1,219 +1,137 @@
-//! What can be wrong with a file of rules. Each error is one line with the place and the cure.
+//! Errors in rule files. Each is one line with the place and how to fix it.
 
 use std::io;
 
 use policy::{FILTERS_MAX, RULES_MAX};
 
-use crate::expand::RULE_FILTERS_MAX;
-use crate::lines::LINE_MAX;
-use crate::reader::{DEPTH_MAX, FILES_MAX};
-use crate::sets::SET_MAX;
-use crate::toml_file::TOML_MAX;
+use crate::limits::{DEPTH_MAX, FILES_MAX, LINE_MAX, RULE_FILTERS_MAX, SET_MAX, TOML_MAX};
 
 /// Why no rules were read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum ReadError {
-    /// A file cannot be opened.
     #[error("{what}: cannot be opened: {error}")]
-    Open {
-        /// The file, behind the place that includes it.
-        what: String,
-        /// The system's answer.
-        error: io::Error,
-    },
-    /// Reading failed.
+    Open { what: String, error: io::Error },
     #[error("{what}: cannot be read: {error}")]
-    Read {
-        /// The file.
-        what: String,
-        /// The system's answer.
-        error: io::Error,
-    },
-    /// What it says is wrong.
+    Read { what: String, error: io::Error },
     #[error("{place}: {problem}")]
-    Wrong {
-        /// File and line.
-        place: String,
-        /// What is wrong there.
-        problem: Problem,
-    },
+    Wrong { place: String, problem: Problem },
 }
 
-/// What is wrong with a line.
+/// Errors in a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum Problem {
-    /// The syntax of TOML.
     #[error("not TOML: {0}")]
     NotToml(String),
-    /// Bytes that are no text.
     #[error("not UTF-8; save the file as UTF-8")]
     NotUtf8,
-    /// A key that does not exist.
     #[error("unknown {what} {key}{near}")]
     UnknownKey {
-        /// `key`, `column`, `table`.
         what: &'static str,
-        /// As written.
         key: String,
-        /// What was meant, or what there is.
         near: String,
     },
-    /// A value of the wrong kind.
     #[error("{key}: found {found}, expected {expected}")]
     Value {
-        /// Its key.
         key: &'static str,
-        /// As written, quoted.
         found: String,
-        /// What the key takes.
         expected: String,
     },
-    /// An address has bits beyond the length of its prefix.
     #[error("{key}: {prefix} has bits set beyond its length; write {cure}")]
     HostBits {
-        /// Its key.
         key: &'static str,
-        /// As written.
         prefix: String,
-        /// The prefix that it lies in.
         cure: String,
     },
-    /// A list of several values for a key that takes one.
     #[error("{key}: a list of {count} values, expected one value; write a rule for each")]
-    OneValue {
-        /// The key.
-        key: &'static str,
-        /// Values that there are.
-        count: usize,
-    },
-    /// A list without a value.
+    OneValue { key: &'static str, count: usize },
     #[error("{key}: an empty list matches nothing; leave the key out for every one")]
-    EmptyList {
-        /// The key.
-        key: &'static str,
-    },
-    /// A key is missing.
+    EmptyList { key: &'static str },
     #[error("{table} needs {key}")]
-    Missing {
-        /// `[[include]]`, a set.
-        table: String,
-        /// The key, with an example.
-        key: &'static str,
-    },
-    /// A set that no file has.
+    Missing { table: String, key: &'static str },
     #[error("{key}: there is no set \"{name}\"{near}")]
     NoSuchSet {
-        /// The key that names it.
         key: &'static str,
-        /// As written, without `@`.
         name: String,
-        /// What was meant, or the cure.
         near: String,
     },
-    /// A name stands twice.
     #[error("{what} \"{name}\" is already at {first}; give it another name")]
     Taken {
-        /// `a rule named`, `a set named`.
         what: &'static str,
-        /// The name.
         name: String,
-        /// Where it stands first.
         first: String,
     },
-    /// An interface that is not there.
     #[error("in_port: there is no interface \"{name}\"; there are {known}")]
-    NoSuchInterface {
-        /// As written.
-        name: String,
-        /// Those that there are.
-        known: String,
-    },
-    /// More interfaces than filters can number.
+    NoSuchInterface { name: String, known: String },
     #[error(
-        "in_port: rules name more than {} interfaces; leave in_port out where addresses say the same",
+        "in_port: rules name more than {} interfaces; leave in_port out where addresses say the \
+         same",
         u8::MAX
     )]
     TooManyInterfaces,
-    /// Source and destination have no family in common.
     #[error(
-        "source is {source_family}, destination is {destination_family}: no packet has both; write prefixes of one family"
+        "source is {source_family}, destination is {destination_family}: no packet has both; write \
+         prefixes of one family"
     )]
     Families {
-        /// `IPv4` or `IPv6`.
         source_family: &'static str,
-        /// The other.
         destination_family: &'static str,
     },
-    /// A rule would have too many filters.
     #[error(
-        "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use fewer ports, or several rules"
+        "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use \
+         fewer ports, or several rules"
     )]
     TooManyCombinations(usize),
-    /// There would be too many filters.
     #[error("more than {FILTERS_MAX} filters in all; use prefixes that cover several")]
     TooManyFilters,
-    /// There are too many rules.
     #[error("more than {RULES_MAX} rules; use prefixes that cover several of them")]
     TooManyRules,
-    /// A set has too many prefixes.
     #[error("set \"{0}\" has more than {SET_MAX} prefixes; split it into several sets")]
     SetTooLarge(String),
-    /// A line has no end.
     #[error("a line longer than {LINE_MAX} bytes; split the rule into several")]
     LineTooLong,
-    /// A TOML file is too large.
-    #[error("larger than {} MiB, which TOML files may not be; write so many rules as CSV and include them", TOML_MAX >> 20)]
-    TomlTooLarge,
-    /// A row of CSV has another number of cells than the header.
     #[error(
-        "{found} cells, but the header has {expected} columns; leave cells empty, but keep their commas"
+        "larger than {} MiB, which TOML files may not be; write the rules as CSV and include \
+         them",
+        TOML_MAX >> 20
     )]
-    Cells {
-        /// Cells of the row.
-        found: usize,
-        /// Columns of the header.
-        expected: usize,
-    },
-    /// A column stands twice.
+    TomlTooLarge,
+    #[error(
+        "{found} cells, but the header has {expected} columns; leave cells empty, but keep their \
+         commas"
+    )]
+    Cells { found: usize, expected: usize },
     #[error("column {0} is in the header twice; remove one")]
     ColumnTwice(&'static str),
-    /// A CSV file has no header.
     #[error("no header; the first line names the columns, such as: source,destination_port,dscp")]
     NoHeader,
-    /// A quote has no end.
     #[error("a quoted cell does not end on its line; close it with \"")]
     OpenQuote,
-    /// A quote has something behind it.
     #[error("text behind a quoted cell; double the quotes inside: \"a \"\"b\"\"\"")]
     AfterQuote,
-    /// Not a filter of ClassBench.
     #[error(
-        "not a ClassBench filter ({0}), expected: @10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF"
+        "not a ClassBench filter ({0}), expected: @10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 \
+         0x11/0xFF"
     )]
     NotClassBench(String),
-    /// A format that cannot be told.
     #[error(
-        "the format cannot be told; name the file .toml or .csv, or say format = \"toml\", \"csv\" or \"classbench\""
+        "the format cannot be told; name the file .toml or .csv, or say format = \"toml\", \"csv\" \
+         or \"classbench\""
     )]
     UnknownFormat,
-    /// An included file is no regular file.
     #[error("include: {0} is not a regular file")]
     NotAFile(String),
-    /// The file of rules is no regular file.
     #[error("not a regular file; copy the rules into one")]
     NotRegular,
-    /// A file includes itself.
     #[error("include: {0} includes itself; remove one include")]
     Cycle(String),
-    /// A file is included twice.
     #[error("include: {0} is included twice; remove one include")]
     Twice(String),
-    /// Includes go too deep.
     #[error(
         "include: more than {DEPTH_MAX} files inside each other; include the files from one place"
     )]
     TooDeep,
-    /// There are too many files.
     #[error("include: more than {FILES_MAX} files; write the rules into fewer files")]
     TooManyFiles,
 }
@@ -227,12 +145,20 @@ impl Problem {
         }
     }
 
-    /// A value that is not what its key takes.
+    /// An invalid value.
     pub(crate) fn value(key: &'static str, found: &str, expected: impl Into<String>) -> Problem {
         Problem::Value {
             key,
-            found: crate::values::shown(found),
+            found: shown(found),
             expected: expected.into(),
         }
     }
+}
+
+/// Text for a message: quoted, escaped, truncated.
+pub fn shown(text: &str) -> String {
+    const MOST: usize = 60;
+    let start: String = text.chars().take(MOST).collect();
+    let dots = if start.len() < text.len() { "..." } else { "" };
+    format!("{start:?}{dots}")
 }

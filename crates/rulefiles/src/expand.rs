@@ -1,17 +1,15 @@
-//! A rule's lists to filters: one for each combination of prefixes and ports, in each family.
+//! Expands a rule's lists to filters: one per combination of prefixes and ports, by family.
 
 use policy::rule::{Condition, RuleAction, Task};
 use policy::{Address, FILTERS_MAX, Filter, Ports, Rank, RuleNumber, RuleSet, TCP, UDP};
 
 use crate::draft::{Draft, Parts};
 use crate::error::Problem;
+use crate::limits::RULE_FILTERS_MAX;
 use crate::values::Prefix;
 use crate::warnings::{WarningKind, Warnings};
 
-/// Filters of a rule, at most.
-pub const RULE_FILTERS_MAX: usize = 1 << 20;
-
-/// What a rule's filters share.
+/// Common parts of a rule's filters.
 #[derive(Clone, Copy)]
 struct Common {
     protocol: Option<u8>,
@@ -33,7 +31,7 @@ impl<A: Address> Sides<A> {
     }
 }
 
-/// Adds a rule with its filters, or nothing if it is wrong. What the rule leaves out is as `defaults` says.
+/// Adds a rule with its filters, or nothing on an error. `defaults` completes the rule's parts.
 pub fn add(
     rules: &mut RuleSet,
     draft: Draft,
@@ -95,7 +93,7 @@ pub fn add(
     Ok(rule)
 }
 
-/// A share of all is no share, so that the rule counts as unconditional.
+/// A share of all flows becomes none, so that the rule is unconditional.
 fn action(parts: Parts) -> RuleAction {
     RuleAction {
         dscp: parts.dscp,
@@ -122,7 +120,7 @@ fn v6(prefix: &Prefix) -> Option<(u128, u8)> {
     }
 }
 
-/// The prefixes of one family. A side that was not said has `any`.
+/// The prefixes of one family; `any` for a side that was not set.
 fn sides<A: Address>(
     draft: &Draft,
     of_family: impl Fn(&Prefix) -> Option<(A, u8)>,
@@ -138,7 +136,7 @@ fn sides<A: Address>(
     }
 }
 
-/// Source and destination that were both said and are not empty have a family in common.
+/// Source and destination, if both are set and not empty, must share a family.
 fn check_families(
     source: Option<&[Prefix]>,
     destination: Option<&[Prefix]>,
@@ -156,7 +154,7 @@ fn check_families(
     }
 }
 
-/// Ports in order, with those that touch or overlap as one range.
+/// Sorts ports and merges ranges that touch or overlap.
 fn merged(said: Option<Vec<Ports>>) -> Vec<Ports> {
     let Some(mut said) = said else {
         return vec![Ports::ANY];

@@ -1,15 +1,15 @@
-//! The formats of files.
+//! Formats of rule files.
 
 use std::path::Path;
 
 /// How rules are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// TOML, for people.
+    /// TOML.
     Toml,
-    /// A row for each rule, for machines.
+    /// CSV: a row per rule.
     Csv,
-    /// Filters of the generator ClassBench.
+    /// Filters of the ClassBench generator.
     ClassBench,
 }
 
@@ -17,7 +17,7 @@ impl Format {
     /// All names.
     pub const NAMES: [&'static str; 3] = ["toml", "csv", "classbench"];
 
-    /// The format of this name.
+    /// The format with this name.
     pub fn parse(name: &str) -> Option<Format> {
         match name {
             "toml" => Some(Format::Toml),
@@ -27,8 +27,8 @@ impl Format {
         }
     }
 
-    /// By the extension of a file, else by its first byte.
-    pub(crate) fn of_file(path: &Path, first: Option<u8>) -> Option<Format> {
+    /// Detects the format by the file's extension, otherwise by its first byte.
+    pub(crate) fn detect(path: &Path, first: Option<u8>) -> Option<Format> {
         let extension = path
             .extension()
             .map(|it| it.to_string_lossy().to_ascii_lowercase());

@@ -1,29 +1,28 @@
-//! Files that a file names: `[[include]]`, and files of sets.
+//! Files named in a file: `[[include]]`, and files of sets.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::draft::{Draft, KEYS, Key, Parts};
-use crate::error::{Problem, ReadError};
+use crate::error::{self, Problem, ReadError};
 use crate::format::Format;
 use crate::nearest::suggest;
 use crate::sets::Sets;
 use crate::toml_file::{self, At, Entries};
-use crate::values;
 
 /// An `[[include]]`.
 pub struct Include {
     /// The file, as written.
     pub file: String,
-    /// How it is written; `None`: by its name.
+    /// Its format; `None`: detect it.
     pub format: Option<Format>,
-    /// What holds for its rules that do not say it themselves.
+    /// Defaults for its rules.
     pub parts: Parts,
 }
 
 impl Include {
-    /// Of these keys.
-    pub fn of(entries: &Entries<'_>, sets: &Sets) -> Result<Include, At> {
+    /// An include from its keys.
+    pub fn from_entries(entries: &Entries<'_>, sets: &Sets) -> Result<Include, At> {
         let mut draft = Draft::default();
         let (mut file, mut format) = (None, None);
         for (name, line, value) in &entries.all {
@@ -47,27 +46,25 @@ impl Include {
                         .chain(parts.map(|(_, name)| *name));
                     return Err(at(Problem::UnknownKey {
                         what: "key",
-                        key: values::shown(other),
+                        key: error::shown(other),
                         near: suggest(other, known),
                     }));
                 }
             }
         }
-        let missing = || Problem::Missing {
-            table: "[[include]]".to_owned(),
-            key: "file = \"NAME\"",
-        };
+        let file = file.ok_or_else(|| {
+            let (table, key) = ("[[include]]".to_owned(), "file = \"NAME\"");
+            (entries.line, Problem::Missing { table, key })
+        })?;
         Ok(Include {
-            file: file
-                .ok_or_else(missing)
-                .map_err(|problem| (entries.line, problem))?,
+            file,
             format,
             parts: draft.parts,
         })
     }
 }
 
-/// The path that a key `file` says.
+/// The path in a key `file`.
 pub fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, Problem> {
     let text = toml_file::texts("file", value)?.concat();
     match text.is_empty() || text.chars().any(char::is_control) {
@@ -76,7 +73,7 @@ pub fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, Problem> {
     }
 }
 
-/// A path in a file stands for one beside that file.
+/// Resolves a path relative to the file that names it.
 pub fn beside(path: &Path, name: &str) -> PathBuf {
     path.parent()
         .map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
@@ -89,8 +86,7 @@ pub fn open(path: &Path, place: &str) -> Result<File, ReadError> {
     open_regular(path, format!("{place}: {named}"), refused)
 }
 
-/// Opens a file that is neither a pipe nor a device, which could make the program wait without end, with `refused`. `what`
-/// stands before the system's answer.
+/// Opens a regular file; others, `refused`, might block the program. Errors begin with `what`.
 pub fn open_regular(path: &Path, what: String, refused: ReadError) -> Result<File, ReadError> {
     let failed = |error| ReadError::Open { what, error };
     match path.metadata() {

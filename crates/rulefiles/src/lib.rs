@@ -1,17 +1,17 @@
 //! Files of policy rules.
 //!
-//! [`read`] reads a file, with those that it includes, into a [`policy::RuleSet`]; [`parse_one`] adds one rule that was typed;
-//! [`write`](mod@write) makes text of rules again. The path of a file:
+//! [`read`] reads a file and its includes into a [`policy::RuleSet`]; [`parse_one`] adds one rule
+//! from text; [`write`](mod@write) converts rules back to text. From file to filters:
 //!
 //! | module | does |
 //! |---|---|
-//! | `reader` | reads files, each with those inside it |
-//! | `include` | files that a file names |
-//! | `toml_file`, `csv`, `classbench` | one format each: lines in, keys and texts of values out |
-//! | `draft` | keys and texts to the typed parts of a rule, `values` for each kind of value |
-//! | `expand` | a rule's parts to filters |
+//! | `reader` | reads files and their includes |
+//! | `include` | opens files named in files |
+//! | `toml_file`, `csv`, `classbench` | parse a format into keys and texts of values |
+//! | `draft` | converts them to the typed parts of a rule, with `values` |
+//! | `expand` | expands a rule's parts to filters |
 //!
-//! This crate stands beside `policy`, which the data plane uses and which therefore knows no text format.
+//! Separate from `policy`, so that the data plane depends on no text format.
 #![forbid(unsafe_code)]
 
 mod classbench;
@@ -21,6 +21,7 @@ mod error;
 mod expand;
 mod format;
 mod include;
+mod limits;
 mod lines;
 mod nearest;
 mod reader;
@@ -31,7 +32,7 @@ mod warnings;
 pub mod write;
 
 pub use error::{Problem, ReadError};
-pub use expand::RULE_FILTERS_MAX;
 pub use format::Format;
+pub use limits::RULE_FILTERS_MAX;
 pub use reader::{Options, Rules, parse_one, parse_one_among, read, read_from};
 pub use warnings::{Warning, WarningKind};

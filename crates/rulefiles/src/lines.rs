@@ -1,11 +1,9 @@
-//! Lines of a file, one at a time, so that a file of any size takes the memory of its longest line.
+//! Reads lines one at a time, so that memory is bounded by the longest line, not the file.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::error::Problem;
-
-/// Bytes of a line, at most.
-pub const LINE_MAX: usize = 1 << 20;
+use crate::limits::LINE_MAX;
 
 /// The lines of a file.
 pub struct Lines<R> {
@@ -23,7 +21,7 @@ pub enum LineError {
 }
 
 impl<R: Read> Lines<R> {
-    /// Of this file.
+    /// The lines of `file`.
     pub fn new(file: R) -> Lines<R> {
         Lines {
             reader: BufReader::with_capacity(1 << 16, file),
@@ -32,12 +30,12 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Number of the line that was read last, from 1.
+    /// Number of the last line read, from 1.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The next line that is neither empty nor a comment, without spaces around it; `None` at the end.
+    /// The next line that is neither empty nor a comment, trimmed; `None` at the end.
     pub fn next(&mut self) -> Result<Option<&str>, LineError> {
         loop {
             self.buffer.clear();
@@ -62,7 +60,7 @@ impl<R: Read> Lines<R> {
             .map_err(|_| LineError::Wrong(Problem::NotUtf8))
     }
 
-    /// The first byte that is not a space, without taking it.
+    /// The first non-space byte, without consuming it.
     pub fn peek(&mut self) -> io::Result<Option<u8>> {
         let buffered = self.reader.fill_buf()?;
         Ok(buffered
@@ -71,7 +69,7 @@ impl<R: Read> Lines<R> {
             .find(|byte| !byte.is_ascii_whitespace()))
     }
 
-    /// All that is left, as bytes, up to `most` and one more.
+    /// The remaining bytes, at most `most` + 1.
     pub fn rest(&mut self, most: u64) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         (&mut self.reader).take(most + 1).read_to_end(&mut all)?;

@@ -1,9 +1,9 @@
-//! What a wrong word was most likely meant to be.
+//! Suggests what a wrong word was meant to be.
 
-/// `; did you mean NAME?` where a candidate is near, else `; there are ...`.
+/// `; did you mean NAME?` if a candidate is near, otherwise `; there are ...`.
 pub fn suggest<'a>(wrong: &str, candidates: impl Iterator<Item = &'a str>) -> String {
     let candidates: Vec<&str> = candidates.collect();
-    // Three quarters lets one slip pass in a word of four letters.
+    // Three quarters allows one typo in a word of four letters.
     const NEAR: f64 = 0.75;
     let wrong = wrong.to_ascii_lowercase().replace('-', "_");
     let near = candidates.iter().map(|&name| {

@@ -1,4 +1,4 @@
-//! Files of rules, with those that they include.
+//! Reads rule files and their includes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,43 +13,39 @@ use crate::error::{Problem, ReadError};
 use crate::expand;
 use crate::format::Format;
 use crate::include::{Include, beside, file_name, open, open_regular};
+use crate::limits::{DEPTH_MAX, FILES_MAX, TOML_MAX};
 use crate::lines::{LineError, Lines};
 use crate::sets::{Sets, read_prefixes};
-use crate::toml_file::{self, At, Document, Entries, Item, TOML_MAX};
+use crate::toml_file::{self, At, Document, Entries, Item};
 use crate::warnings::{Warning, WarningKind, Warnings};
 use crate::{classbench, csv, values};
-
-/// Files inside each other, at most.
-pub const DEPTH_MAX: usize = 8;
-/// Files of a set of rules, at most.
-pub const FILES_MAX: usize = 1024;
 
 /// How to read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// Interfaces that rules may name, by number less 1. None: names are taken as they come.
+    /// Interfaces that rules may name; an interface's number is its index plus 1. Empty: any name.
     pub interfaces: &'a [String],
-    /// Format of the file; `None`: by its name.
+    /// Format of the file; `None`: detect it.
     pub format: Option<Format>,
-    /// The file may be a pipe or a device, at which a program that must not hang would wait.
+    /// Accept pipes and devices, which may block.
     pub takes_pipes: bool,
-    /// Reading ends with an error once this is true: nobody waits for the rules any more.
+    /// Reading fails once this is true: the rules are no longer needed.
     pub stop: Option<&'a AtomicBool>,
 }
 
 /// What was read.
 #[derive(Debug)]
 pub struct Rules {
-    /// The rules. Their filters stand in their order.
+    /// The rules.
     pub set: RuleSet,
-    /// What may not be what was meant: a warning for each kind in each file.
+    /// Possible mistakes, one entry per kind and file.
     pub warnings: Vec<Warning>,
 }
 
-/// Reads a file of rules, with all that it includes.
+/// Reads a file of rules and its includes.
 ///
 /// # Errors
-/// A file is missing or one line is wrong. Then no rule is read.
+/// A file is missing or a line is wrong; then no rules are returned.
 pub fn read(path: &Path, options: &Options<'_>) -> Result<Rules, ReadError> {
     let what = path.display().to_string();
     let opened = match options.takes_pipes {
@@ -59,7 +55,7 @@ pub fn read(path: &Path, options: &Options<'_>) -> Result<Rules, ReadError> {
     read_from(path, opened, options)
 }
 
-/// Reads rules from anything; `path` stands for it in messages, and includes are beside it.
+/// Reads rules from a reader. `path` names it in messages, and includes are relative to it.
 ///
 /// # Errors
 /// As [`read`].
@@ -73,16 +69,16 @@ pub fn read_from(
     reader.finish()
 }
 
-/// Adds one rule, written as `source = "10.0.0.0/8", drop = true`, behind the others. `origin` is where it comes from, for
-/// messages. Names of interfaces must be among those of `rules`, if it has any.
+/// Adds a rule given as `source = "10.0.0.0/8", drop = true`, after the others. `origin` names its
+/// source in messages. If `rules` has interfaces, it may name only these.
 ///
 /// # Errors
-/// It is wrong; then `rules` is as it was.
+/// The rule is wrong; then `rules` is unchanged.
 pub fn parse_one(rules: &mut RuleSet, text: &str, origin: &str) -> Result<RuleNumber, ReadError> {
     parse_one_among(rules, text, origin, RuleSet::named)
 }
 
-/// The same among rules of which `named` knows the names: some may be there no longer, and there may be many.
+/// As [`parse_one`], with `named` to look up names, since some rules may be deleted.
 ///
 /// # Errors
 /// As [`parse_one`].
@@ -110,7 +106,7 @@ pub fn parse_one_among(
         .iter()
         .position(|file| file.as_os_str() == origin);
     let file = known.unwrap_or(rules.files.len());
-    // Line 0 stands for a place without lines.
+    // Line 0: a source without lines.
     let place = (file as u16, 0);
     match expand::add(
         rules,
@@ -133,7 +129,7 @@ pub fn parse_one_among(
     }
 }
 
-/// A file that is read until nobody waits for it any more.
+/// A file whose reads fail once `stop` is true.
 struct Stoppable<'a, R> {
     file: R,
     stop: Option<&'a AtomicBool>,
@@ -148,14 +144,14 @@ impl<R: Read> Read for Stoppable<'_, R> {
     }
 }
 
-/// Rules as they are read.
+/// State of reading.
 struct Reader<'a> {
     rules: RuleSet,
     sets: Sets,
     warnings: Warnings,
-    /// The caller has named all interfaces.
+    /// The caller has given all interfaces.
     has_interfaces: bool,
-    /// Files that are being read, each inside the one before.
+    /// Files being read, each included by the one before.
     open: Vec<PathBuf>,
     seen: HashSet<PathBuf>,
     stop: Option<&'a AtomicBool>,
@@ -195,7 +191,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a file; what its rules leave out is as `defaults` says.
+    /// Reads a file; `defaults` completes its rules.
     fn file(
         &mut self,
         path: &Path,
@@ -203,7 +199,7 @@ impl<'a> Reader<'a> {
         format: Option<Format>,
         defaults: &Parts,
     ) -> Result<(), ReadError> {
-        // A pipe has no path that could be included again.
+        // A pipe has no canonical path and cannot be included again.
         let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         self.open.push(canonical.clone());
         self.seen.insert(canonical);
@@ -211,7 +207,7 @@ impl<'a> Reader<'a> {
         self.rules.files.push(path.to_owned());
         let mut lines = self.lines(opened);
         let first = lines.peek().map_err(|error| self.io(number, error))?;
-        let format = format.or_else(|| Format::of_file(path, first));
+        let format = format.or_else(|| Format::detect(path, first));
         let format = format.ok_or_else(|| Problem::UnknownFormat.at(path.display().to_string()))?;
         match format {
             Format::Toml => self.toml(number, path, lines, defaults)?,
@@ -281,7 +277,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a set: a list, or a table that names a file.
+    /// Reads a set: a list, or a table with a file.
     fn set(
         &mut self,
         number: u16,
@@ -309,11 +305,8 @@ impl<'a> Reader<'a> {
             }
             other => {
                 let expected = "a list [\"10.0.0.0/8\", ...] or { file = \"list.txt\" }";
-                return Err(wrong(Problem::value(
-                    "sets",
-                    &toml_file::found(other),
-                    expected,
-                )));
+                let found = toml_file::found(other);
+                return Err(wrong(Problem::value("sets", &found, expected)));
             }
         };
         self.sets.add(name, prefixes, place.clone()).map_err(wrong)
@@ -327,9 +320,8 @@ impl<'a> Reader<'a> {
         defaults: &Parts,
     ) -> Result<(), ReadError> {
         let place = self.rules.place(number, entries.line);
-        let include = Include::of(entries, &self.sets);
-        let include =
-            include.map_err(|(line, problem)| problem.at(self.rules.place(number, line)))?;
+        let include = Include::from_entries(entries, &self.sets)
+            .map_err(|(line, problem)| problem.at(self.rules.place(number, line)))?;
         let file = beside(path, &include.file);
         let wrong = |problem: Problem| problem.at(place.clone());
         if self.open.len() >= DEPTH_MAX {
@@ -373,7 +365,7 @@ fn add(
     expand::add(rules, draft, defaults, in_port, origin, warnings).map(drop)
 }
 
-/// The number of an interface; 0 for every one. Its name is added where interfaces are not fixed.
+/// The number of an interface; 0 for any. Adds the name unless interfaces are fixed.
 fn number_of_interface(
     rules: &mut RuleSet,
     name: Option<&str>,
@@ -403,7 +395,7 @@ fn number_of_interface(
     u8::try_from(place + 1).map_err(|_| Problem::TooManyInterfaces)
 }
 
-/// No two rules have one name.
+/// Checks that names are unique.
 fn check_names(rules: &RuleSet) -> Result<(), ReadError> {
     let mut first: HashMap<&str, RuleNumber> = HashMap::with_capacity(rules.names.len());
     for (rule, name) in &rules.names {

@@ -1,17 +1,15 @@
-//! Sets of addresses. They have one name space for all files of a set of rules.
+//! Sets of addresses, in one name space for all files of a rule set.
 
 use std::collections::HashMap;
 use std::io::Read;
 
 use crate::error::Problem;
+use crate::limits::SET_MAX;
 use crate::lines::{LineError, Lines};
 use crate::nearest::suggest;
 use crate::values::{self, Prefix};
 
-/// Prefixes of a set, at most.
-pub const SET_MAX: usize = 1 << 20;
-
-/// The sets that were read so far.
+/// The sets read so far.
 #[derive(Debug, Default)]
 pub struct Sets {
     by_name: HashMap<String, Set>,
@@ -61,7 +59,7 @@ impl Sets {
     }
 }
 
-/// The prefixes of a file that has one on each line, with anything behind `#`.
+/// Reads a file with a prefix per line; `#` starts a comment.
 pub fn read_prefixes<R: Read>(name: &str, lines: &mut Lines<R>) -> Result<Vec<Prefix>, LineError> {
     let mut prefixes = Vec::new();
     while let Some(line) = lines.next()? {

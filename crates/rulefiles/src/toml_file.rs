@@ -1,4 +1,4 @@
-//! TOML for people: `[[rule]]`, `[[include]]` and `[sets]`, in the order in which they stand.
+//! TOML files: `[[rule]]`, `[[include]]` and `[sets]`, in file order.
 
 use std::borrow::Cow;
 
@@ -6,21 +6,17 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::draft::{Draft, Key};
-use crate::error::Problem;
+use crate::error::{self, Problem};
 use crate::nearest::suggest;
 use crate::sets::Sets;
-use crate::values;
 
-/// Bytes of a TOML file, at most. The parser holds the whole file.
-pub const TOML_MAX: u64 = 64 << 20;
-
-/// A problem, and its line, from 1.
+/// A problem and its line, from 1.
 pub type At = (u32, Problem);
 
-/// Tables at the top of a file.
+/// Top-level tables.
 const TABLES: [&str; 3] = ["rule", "include", "sets"];
 
-/// Where lines begin, so that the line of a byte is found without counting.
+/// Offsets of line starts, to find the line of a byte.
 struct LineStarts(Vec<usize>);
 
 impl LineStarts {
@@ -34,13 +30,13 @@ impl LineStarts {
     }
 }
 
-/// A file that was parsed.
+/// A parsed file.
 pub struct Document<'t> {
     root: Spanned<DeTable<'t>>,
     starts: LineStarts,
 }
 
-/// A rule or an include, which count in the order in which they stand.
+/// A rule or an include; their order matters.
 pub enum Item<'t> {
     /// `[[rule]]`.
     Rule(Entries<'t>),
@@ -48,7 +44,7 @@ pub enum Item<'t> {
     Include(Entries<'t>),
 }
 
-/// The keys of a table, in their order.
+/// The keys of a table, in file order.
 pub struct Entries<'t> {
     /// Line of the table.
     pub line: u32,
@@ -61,7 +57,7 @@ impl<'t> Document<'t> {
     pub fn parse(text: &'t str) -> Result<Document<'t>, At> {
         let starts = LineStarts::new(text);
         let (root, errors) = DeTable::parse_recoverable(text);
-        // One mistake often makes the parser report more further on, so only the first is certainly real.
+        // After one mistake the parser often reports others that are not real.
         let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
         match errors.iter().min_by_key(|error| start(error)) {
             Some(first) => Err((starts.line(start(first)), not_toml(first))),
@@ -101,16 +97,13 @@ impl<'t> Document<'t> {
     /// The sets.
     pub fn sets(&'t self) -> Result<Entries<'t>, At> {
         let table = self.root.get_ref().get("sets").map(|table| table.get_ref());
-        match table.and_then(DeValue::as_table) {
-            Some(table) => Ok(Entries {
-                line: 1,
-                all: self.flat(table),
-            }),
-            None => Ok(Entries {
-                line: 1,
-                all: Vec::new(),
-            }),
-        }
+        let all = table
+            .and_then(DeValue::as_table)
+            .map(|table| self.flat(table));
+        Ok(Entries {
+            line: 1,
+            all: all.unwrap_or_default(),
+        })
     }
 
     fn flat(&'t self, table: &'t DeTable<'t>) -> Vec<(Cow<'t, str>, u32, &'t DeValue<'t>)> {
@@ -127,7 +120,7 @@ impl<'t> Document<'t> {
         all.into_iter().map(entry).collect()
     }
 
-    /// The keys of a rule or an include; those of the table `over` are `over.KEY`.
+    /// The keys of a rule or an include; keys of the table `over` become `over.KEY`.
     fn entries(&'t self, at: usize, table: &'t DeTable<'t>) -> Result<Entries<'t>, At> {
         let mut all = Vec::with_capacity(table.len());
         for (name, line, value) in self.flat(table) {
@@ -152,7 +145,7 @@ impl<'t> Document<'t> {
     }
 }
 
-/// The rule that these keys make.
+/// The rule with these keys.
 pub fn rule(entries: &Entries<'_>, sets: &Sets) -> Result<Draft, At> {
     let mut draft = Draft::default();
     for (name, line, value) in &entries.all {
@@ -161,14 +154,14 @@ pub fn rule(entries: &Entries<'_>, sets: &Sets) -> Result<Draft, At> {
     Ok(draft)
 }
 
-/// The rule of a text without braces: `source = "10.0.0.0/8", drop = true`.
+/// A rule from text without braces: `source = "10.0.0.0/8", drop = true`.
 pub fn one_rule(text: &str) -> Result<Draft, Problem> {
     let braced = format!("{{{text}}}");
     let value = DeValue::parse(&braced).map_err(|error| not_toml(&error))?;
     let DeValue::Table(table) = value.get_ref() else {
         return Err(Problem::NotToml("expected keys and values".to_owned()));
     };
-    // Any key's line would do: it is one line.
+    // The text is a single line, so any key's line will do.
     let document = Document {
         root: Spanned::new(0..0, table.clone()),
         starts: LineStarts(vec![0]),
@@ -186,7 +179,7 @@ pub fn set(draft: &mut Draft, name: &str, value: &DeValue<'_>, sets: &Sets) -> R
     draft.set(key, &texts, sets)
 }
 
-/// A value, or the values of a list, as text.
+/// The text of a value, or of each value of a list.
 pub fn texts<'v>(key: &'static str, value: &'v DeValue<'_>) -> Result<Vec<Cow<'v, str>>, Problem> {
     let text = |value: &'v DeValue<'_>| match value {
         DeValue::String(text) => Ok(Cow::Borrowed(text.as_ref())),
@@ -208,7 +201,7 @@ pub fn texts<'v>(key: &'static str, value: &'v DeValue<'_>) -> Result<Vec<Cow<'v
     }
 }
 
-/// A value as a message shows it, by its type where it would be long.
+/// A value for a message; lists and tables by type.
 pub fn found(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => text.to_string(),
@@ -224,13 +217,15 @@ pub fn found(value: &DeValue<'_>) -> String {
 fn unknown_top(name: &str) -> Problem {
     let near = match name {
         "rule" | "include" => format!("; write [[{name}]] for each, and its keys below"),
-        "sets" => "; write [sets], and below it NAME = [\"10.0.0.0/8\", ...] or NAME = { file = \"list.txt\" }".to_owned(),
+        "sets" => "; write [sets], and below it NAME = [\"10.0.0.0/8\", ...] or NAME = { file = \
+                   \"list.txt\" }"
+            .to_owned(),
         _ if Key::parse("key", name).is_ok() => "; keys of a rule stand below [[rule]]".to_owned(),
         _ => suggest(name, TABLES.into_iter()),
     };
     Problem::UnknownKey {
         what: "table",
-        key: values::shown(name),
+        key: error::shown(name),
         near,
     }
 }

@@ -1,4 +1,4 @@
-//! Values of rules as text: prefixes, ports, quantities.
+//! Parses values: prefixes, ports, quantities.
 
 use std::net::IpAddr;
 
@@ -17,23 +17,10 @@ pub enum Prefix {
     V6(u128, u8),
 }
 
-/// Text as a message shows it: quoted, escaped, cut.
-pub fn shown(text: &str) -> String {
-    const MOST: usize = 60;
-    let start: String = text.chars().take(MOST).collect();
-    let dots = if start.len() < text.len() { "..." } else { "" };
-    format!("{start:?}{dots}")
-}
-
-/// A prefix `10.0.0.0/8`, or an address.
+/// A prefix such as `10.0.0.0/8`, or an address.
 pub fn prefix(key: &'static str, text: &str) -> Result<Prefix, Problem> {
-    let wrong = || {
-        Problem::value(
-            key,
-            text,
-            "an address or a prefix such as 10.0.0.0/8 or 2001:db8::/32",
-        )
-    };
+    let expected = "an address or a prefix such as 10.0.0.0/8 or 2001:db8::/32";
+    let wrong = || Problem::value(key, text, expected);
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),
         None => (text, None),
@@ -48,17 +35,17 @@ pub fn prefix(key: &'static str, text: &str) -> Result<Prefix, Problem> {
     };
     let (prefix, shortened) = match address {
         IpAddr::V4(address) => {
-            let shortened = address.to_bits().prefix(length);
+            let bits = address.to_bits();
             (
-                Prefix::V4(address.to_bits(), length),
-                IpAddr::V4(shortened.into()),
+                Prefix::V4(bits, length),
+                IpAddr::V4(bits.prefix(length).into()),
             )
         }
         IpAddr::V6(address) => {
-            let shortened = address.to_bits().prefix(length);
+            let bits = address.to_bits();
             (
-                Prefix::V6(address.to_bits(), length),
-                IpAddr::V6(shortened.into()),
+                Prefix::V6(bits, length),
+                IpAddr::V6(bits.prefix(length).into()),
             )
         }
     };
@@ -72,15 +59,10 @@ pub fn prefix(key: &'static str, text: &str) -> Result<Prefix, Problem> {
     }
 }
 
-/// A port, or the first and the last: `5000-5010`.
+/// A port, or a range such as `5000-5010`.
 pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
-    let wrong = || {
-        Problem::value(
-            key,
-            text,
-            "a port from 0 to 65535, or the first and the last as in \"5000-5010\"",
-        )
-    };
+    let expected = "a port from 0 to 65535, or the first and the last as in \"5000-5010\"";
+    let wrong = || Problem::value(key, text, expected);
     let port = |text: &str| plain_number(text.trim()).and_then(|port| u16::try_from(port).ok());
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = port(first).zip(port(last)).ok_or_else(wrong)?;
@@ -90,7 +72,7 @@ pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
     }
 }
 
-/// A behaviour, as a set of one: bit n for number n of [`BEHAVIOURS`].
+/// A behaviour as a set of one: bit n for [`BEHAVIOURS`]`[n]`.
 pub fn behaviour(key: &'static str, text: &str) -> Result<u8, Problem> {
     let found = BEHAVIOURS.iter().position(|name| *name == text);
     found.map(|number| 1 << number).ok_or_else(|| {
@@ -99,42 +81,32 @@ pub fn behaviour(key: &'static str, text: &str) -> Result<u8, Problem> {
     })
 }
 
-/// The number of a protocol.
+/// A protocol number.
 pub fn protocol(text: &str) -> Result<u8, Problem> {
     match text {
         "tcp" | "TCP" => Ok(TCP),
         "udp" | "UDP" => Ok(UDP),
-        _ => plain_number(text)
-            .and_then(|number| u8::try_from(number).ok())
-            .ok_or_else(|| {
-                Problem::value(
-                    "protocol",
-                    text,
-                    "\"tcp\", \"udp\" or a number from 0 to 255",
-                )
-            }),
+        _ => number(
+            "protocol",
+            text,
+            "\"tcp\", \"udp\" or a number from 0 to 255",
+        ),
     }
 }
 
 /// A code point, by name or number.
 pub fn dscp(text: &str) -> Result<Dscp, Problem> {
-    let number = || {
-        plain_number(text)
-            .and_then(|number| u8::try_from(number).ok())
-            .and_then(Dscp::new)
-    };
+    let number = || Dscp::new(u8::try_from(plain_number(text)?).ok()?);
     Dscp::parse(text).or_else(number).ok_or_else(|| {
         let near = suggest(text, Dscp::names());
-        let near = near
-            .strip_prefix("; did")
-            .map_or(String::new(), |near| format!("; did{near}"));
+        let near = if near.starts_with("; did") { &near } else { "" };
         let expected =
             "a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer from 0 to 63";
         Problem::value("dscp", text, format!("{expected}{near}"))
     })
 }
 
-/// Bits and mask: `0x10/0xff`; without a mask, all 32 bits are written.
+/// Bits and mask: `0x10/0xff`; the default mask is all 32 bits.
 pub fn mark(text: &str) -> Result<Mark, Problem> {
     let word = |text: &str| match text.strip_prefix("0x") {
         Some(digits) if !digits.starts_with('+') => u32::from_str_radix(digits, 16).ok(),
@@ -142,17 +114,12 @@ pub fn mark(text: &str) -> Result<Mark, Problem> {
         None => plain_number(text).and_then(|number| u32::try_from(number).ok()),
     };
     let (bits, mask) = text.split_once('/').unwrap_or((text, "0xffffffff"));
-    let mark = word(bits.trim())
+    let expected = "bits and mask as in \"0x10/0xff\", where bits are not 0 and lie in the mask";
+    word(bits.trim())
         .zip(word(mask.trim()))
-        .map(|(bits, mask)| Mark { bits, mask });
-    mark.filter(|mark| mark.bits != 0 && mark.bits & !mark.mask == 0)
-        .ok_or_else(|| {
-            Problem::value(
-                "mark",
-                text,
-                "bits and mask as in \"0x10/0xff\", where bits are not 0 and lie in the mask",
-            )
-        })
+        .map(|(bits, mask)| Mark { bits, mask })
+        .filter(|mark| mark.bits != 0 && mark.bits & !mark.mask == 0)
+        .ok_or_else(|| Problem::value("mark", text, expected))
 }
 
 /// A share from 0 to 1, as 0 to 65,536.
@@ -161,13 +128,8 @@ pub fn sample(text: &str) -> Result<u32, Problem> {
         .parse::<f64>()
         .ok()
         .filter(|share| (0.0..=1.0).contains(share));
-    let share = share.ok_or_else(|| {
-        Problem::value(
-            "sample",
-            text,
-            "a share of the flows from 0 to 1, such as 0.1",
-        )
-    })?;
+    let expected = "a share of the flows from 0 to 1, such as 0.1";
+    let share = share.ok_or_else(|| Problem::value("sample", text, expected))?;
     Ok((share * 65_536.0).round() as u32)
 }
 
@@ -190,13 +152,13 @@ pub fn number<N: TryFrom<u64>>(
     number.ok_or_else(|| Problem::value(key, text, expected))
 }
 
-/// Digits only, which `parse` does not ask for.
+/// Digits only; `parse` would accept a sign.
 fn plain_number(text: &str) -> Option<u64> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Units of a quantity, the greatest first; the last has the factor 1.
+/// Units of a quantity, descending; the last has the factor 1.
 pub type Units = &'static [(&'static str, u64)];
 
 /// Bytes.
@@ -211,7 +173,7 @@ pub const BYTES: Units = &[
     ("kB", 1000),
     ("B", 1),
 ];
-/// Times, in ms.
+/// Durations, in ms.
 pub const TIMES: Units = &[
     ("d", 86_400_000),
     ("h", 3_600_000),
@@ -229,25 +191,22 @@ pub const RATES: Units = &[
 
 /// A number with a unit, such as `10 MiB` or `1.5 s`.
 pub fn quantity(key: &'static str, text: &str, units: Units) -> Result<u64, Problem> {
-    let names: Vec<_> = units.iter().map(|(name, _)| *name).collect();
+    let names = units
+        .iter()
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .join(", ");
     let wrong = || {
         let example = match units[units.len() - 1].0 {
             "B" => "10 MiB",
             "ms" => "30 s",
             _ => "5 Mbit/s",
         };
-        Problem::value(
-            key,
-            text,
-            format!(
-                "a number with its unit ({}), such as \"{example}\"",
-                names.join(", ")
-            ),
-        )
+        let expected = format!("a number with its unit ({names}), such as \"{example}\"");
+        Problem::value(key, text, expected)
     };
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .ok_or_else(wrong)?;
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let digits = text.find(|c| !is_digit(c)).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(digits);
     let unit = units.iter().find(|(name, _)| *name == unit.trim());
     let (_, factor) = *unit.ok_or_else(wrong)?;
@@ -255,21 +214,18 @@ pub fn quantity(key: &'static str, text: &str, units: Units) -> Result<u64, Prob
         return number.checked_mul(factor).ok_or_else(wrong);
     }
     let number = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
-    // Beyond 2^53 a fraction would not be exact.
+    // Above 2^53 f64 is not exact.
     match number.fract() == 0.0 && number < (1_u64 << 53) as f64 {
         true => Ok(number as u64),
         false => Err(wrong()),
     }
 }
 
-/// The quantity as text, in the greatest unit that gives a whole number.
+/// A quantity as text, in the greatest unit that divides it.
 pub fn quantity_text(value: u64, units: Units) -> String {
     let fits = |(_, factor): &&(&str, u64)| value != 0 && value.is_multiple_of(*factor);
-    let (name, factor) = units
-        .iter()
-        .find(fits)
-        .copied()
-        .unwrap_or(units[units.len() - 1]);
+    let fitting = units.iter().find(fits).copied();
+    let (name, factor) = fitting.unwrap_or(units[units.len() - 1]);
     format!("{} {name}", value / factor)
 }
 
@@ -286,7 +242,8 @@ mod tests {
         assert_eq!(prefix("::1"), Ok(Prefix::V6(1, 128)));
         assert_eq!(
             prefix("10.1.2.3/8").unwrap_err().to_string(),
-            "source: 10.1.2.3/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, or 10.1.2.3 for the one address"
+            "source: 10.1.2.3/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, \
+             or 10.1.2.3 for the one address"
         );
         for wrong in [
             "",

@@ -1,29 +1,29 @@
-//! What is read but may not be what was meant. Lines of a kind in a file are counted, so the list stays short.
+//! Possible mistakes in rule files, counted by kind and file to keep the list short.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a warning is about.
+/// Kinds of warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WarningKind {
-    /// TCP flags of ClassBench filters.
+    /// ClassBench filters with TCP flags.
     Flags,
-    /// A protocol that no flow has.
+    /// A protocol that flows never have.
     Protocol,
-    /// A rule of a set that is empty.
+    /// A rule with an empty set.
     EmptySet,
-    /// A rule that counts for no flow.
+    /// A rule with a share of 0.
     SampleOfNone,
 }
 
-/// Lines of one file that give the same warning.
+/// Lines of one file with the same warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// File and line of the first one.
     pub place: String,
-    /// What it is about.
+    /// The kind.
     pub kind: WarningKind,
-    /// Lines of this kind in the file.
+    /// Number of lines.
     pub count: usize,
 }
 
@@ -32,7 +32,8 @@ impl fmt::Display for Warning {
         let text = match self.kind {
             WarningKind::Flags => "TCP flags are ignored: one rule holds for all packets of a flow",
             WarningKind::Protocol => {
-                "the protocol is neither TCP nor UDP, and there are no other flows: the rule never applies"
+                "the protocol is neither TCP nor UDP, and there are no other flows: the rule never \
+                 applies"
             }
             WarningKind::EmptySet => "the set is empty: the rule never applies",
             WarningKind::SampleOfNone => "sample = 0: the rule never applies",
@@ -45,20 +46,20 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Warnings as they are counted: by file and kind, with the first line.
+/// Counts by file and kind, with the first line.
 #[derive(Debug, Default)]
 pub struct Warnings {
     found: BTreeMap<(u16, WarningKind), (u32, usize)>,
 }
 
 impl Warnings {
-    /// Counts one.
+    /// Counts a warning.
     pub fn add(&mut self, kind: WarningKind, (file, line): (u16, u32)) {
         let (_, count) = self.found.entry((file, kind)).or_insert((line, 0));
         *count += 1;
     }
 
-    /// All, in the order of the files.
+    /// All warnings, in file order.
     pub fn list(&self, rules: &policy::RuleSet) -> Vec<Warning> {
         let warning =
             |(&(file, kind), &(line, count)): (&(u16, WarningKind), &(u32, usize))| Warning {

@@ -1,4 +1,4 @@
-//! A rule as text, which reads back to the same rule.
+//! Converts rules to text that parses to the same rules.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,20 +13,16 @@ use crate::values::{BYTES, RATES, TIMES, Units, quantity_text};
 /// A key with the texts of its values.
 type Field = (Key, Vec<String>);
 
-/// A rule as [`crate::parse_one`] takes it: `source = "10.0.0.0/8", drop = true`. Of a list, `most` values are shown, with
-/// how many more there are; `None`: all of them, so that the text reads back. An empty set has no other text than `[]`, which
-/// does not.
+/// A rule as [`crate::parse_one`] takes it: `source = "10.0.0.0/8", drop = true`. Shows at most
+/// `most` values of a list and the number of others; `None`: all, so that the text can be parsed.
+/// Exception: an empty set becomes `[]`, which cannot.
 pub fn one(rules: &RuleSet, rule: RuleNumber, most: Option<usize>) -> String {
-    let mut text = String::new();
     let fields = fields(rules, rule);
     let is_over = |field: &&Field| OVER.contains(&field.0);
     let plain = fields
         .iter()
         .filter(|field| !is_over(field))
-        .map(|(key, values)| {
-            let value = toml_value(*key, values, most);
-            format!("{} = {value}", key.name())
-        });
+        .map(|(key, values)| format!("{} = {}", key.name(), toml_value(*key, values, most)));
     let mut parts: Vec<String> = plain.collect();
     let bounds = fields.iter().filter(is_over).map(|(key, values)| {
         let name = key.name().trim_start_matches("over.");
@@ -36,8 +32,7 @@ pub fn one(rules: &RuleSet, rule: RuleNumber, most: Option<usize>) -> String {
     if !bounds.is_empty() {
         parts.push(format!("over = {{ {} }}", bounds.join(", ")));
     }
-    text += &parts.join(", ");
-    text
+    parts.join(", ")
 }
 
 /// Writes all rules as TOML.
@@ -79,7 +74,7 @@ const OVER: [Key; 4] = [
     Key::OverRate,
 ];
 
-/// The keys that a rule needs, in their order.
+/// The keys that a rule sets, in order.
 fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
     let mut fields = Vec::new();
     let mut add = |key, values: Vec<String>| fields.push((key, values));
@@ -90,7 +85,7 @@ fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
     if priority != 0 {
         add(Key::Priority, vec![priority.to_string()]);
     }
-    let (v4, v6) = (of_rule(&rules.v4, rule), of_rule(&rules.v6, rule));
+    let (v4, v6) = (rules.v4_of(rule), rules.v6_of(rule));
     boxes(rules, v4, v6, &mut add);
     let condition = rules.condition(rule);
     if !condition.labels.is_empty() {
@@ -128,12 +123,10 @@ fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<Strin
             .map_or_else(|| dscp.code_point().to_string(), str::to_owned)
     };
     text(Key::Dscp, action.dscp.map(name));
-    text(
-        Key::Mark,
-        action
-            .mark
-            .map(|mark| format!("{:#x}/{:#x}", mark.bits, mark.mask)),
-    );
+    let mark = action
+        .mark
+        .map(|mark| format!("{:#x}/{:#x}", mark.bits, mark.mask));
+    text(Key::Mark, mark);
     let task = match &action.task {
         Task::AsConfigured => None,
         Task::None => Some("none".to_owned()),
@@ -141,24 +134,15 @@ fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<Strin
     };
     text(Key::Task, task);
     text(Key::Label, action.label.clone());
-    text(
-        Key::Sample,
-        action
-            .sample
-            .map(|share| (f64::from(share) / 65_536.0).to_string()),
-    );
+    let sample = action
+        .sample
+        .map(|share| (f64::from(share) / 65_536.0).to_string());
+    text(Key::Sample, sample);
     text(Key::Mirror, action.mirror.clone());
     text(Key::Drop, action.drop.then(|| "true".to_owned()));
 }
 
-/// The filters of a rule; filters stand in the order of their rules.
-pub fn of_rule<A: Address>(filters: &[Filter<A>], rule: RuleNumber) -> &[Filter<A>] {
-    let first = filters.partition_point(|filter| filter.rule < rule);
-    let count = filters[first..].partition_point(|filter| filter.rule == rule);
-    &filters[first..first + count]
-}
-
-/// The lists whose combinations the filters are.
+/// The lists whose combinations are the filters.
 fn boxes(
     rules: &RuleSet,
     v4: &[Filter<u32>],
@@ -179,7 +163,7 @@ fn boxes(
         v4.iter().all(|it| it.source_length == 0) && v6.iter().all(|it| it.source_length == 0);
     let any_destination = v4.iter().all(|it| it.destination_length == 0)
         && v6.iter().all(|it| it.destination_length == 0);
-    // A side that matches everything is left out, unless it alone says that the rule is for one family.
+    // A side that matches everything is left out, unless it alone tells the rule's family.
     let says_family = any_destination && (v4.is_empty() || v6.is_empty());
     if !any_source || says_family {
         add(Key::Source, sources);
@@ -214,10 +198,10 @@ fn boxes(
     if let Some(protocol) = protocol {
         add(Key::Protocol, vec![protocol_text(protocol)]);
     }
-    if let Some(name) = in_port
+    let name = in_port
         .checked_sub(1)
-        .and_then(|place| rules.interfaces.get(usize::from(place)))
-    {
+        .and_then(|place| rules.interfaces.get(usize::from(place)));
+    if let Some(name) = name {
         add(Key::InPort, vec![name.clone()]);
     }
 }
@@ -232,7 +216,7 @@ fn distinct<A: Address>(
     parts.into_iter()
 }
 
-/// A prefix as text; an address alone has no length.
+/// A prefix as text; single addresses without a length.
 fn prefix(address: impl std::fmt::Display, length: u8, most: u8) -> String {
     match length == most {
         true => address.to_string(),
@@ -282,14 +266,14 @@ fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-/// A text as a basic string of TOML.
+/// A TOML basic string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             c if c.is_control() => {
-                // A String takes all that is written.
+                // Writing to a String cannot fail.
                 let _ = write!(quoted, "\\u{:04x}", c as u32);
             }
             c => quoted.push(c),

@@ -53,8 +53,8 @@ task = "other"
         ),
         (
             "r.csv",
-            "name,priority,source,source_port,destination_port,protocol,in_port,app,over.bytes,over.packets,over.age,\
-             over.rate,dscp,mark,task,label,sample,mirror,drop\r\n\
+            "name,priority,source,source_port,destination_port,protocol,in_port,app,\
+             over.bytes,over.packets,over.age,over.rate,dscp,mark,task,label,sample,mirror,drop\r\n\
              one,7,@lan;192.0.2.1,53; 1000-1999;2000-3000,443,tcp,eth0,web;DNS,10 MiB,1000,30 s,\
              5 Mbit/s,EF,0x10/0xff,none,DNS,0.5,probe,true\r\n\
              ,,,,,,,,,,,,,,other,,,,\r\n",
@@ -121,7 +121,8 @@ fn rules_and_includes_count_in_their_order_and_parts_are_handed_down() {
     let files = [
         (
             "r.toml",
-            "[[rule]]\ndscp = 1\n[[include]]\nfile = \"a.toml\"\npriority = 5\ndscp = 2\ndrop = true\n[[rule]]\ndscp = 3\n",
+            "[[rule]]\ndscp = 1\n[[include]]\nfile = \"a.toml\"\npriority = 5\ndscp = 2\ndrop = \
+             true\n[[rule]]\ndscp = 3\n",
         ),
         (
             "a.toml",
@@ -157,7 +158,8 @@ fn warnings_are_counted_by_kind_and_file() {
     let files = [
         (
             "r.toml",
-            "[sets]\nnone = { file = \"none.txt\" }\n[[rule]]\nsource = \"@none\"\n[[rule]]\nprotocol = 1\n[[rule]]\nprotocol = 2\n\
+            "[sets]\nnone = { file = \"none.txt\" }\n[[rule]]\nsource \
+             = \"@none\"\n[[rule]]\nprotocol = 1\n[[rule]]\nprotocol = 2\n\
              [[rule]]\nsample = 0\n",
         ),
         ("none.txt", "# nothing yet\n"),

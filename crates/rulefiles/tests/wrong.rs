@@ -51,12 +51,13 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\nsource = [\"10.0.0.1/8\"]\n",
-        "r.toml:2: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, or 10.0.0.1 for the one \
-         address",
+        "r.toml:2: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 for the \
+         prefix, or 10.0.0.1 for the one address",
     ),
     (
         "[[rule]]\ndestination = \"example.org\"\n",
-        "r.toml:2: destination: found \"example.org\", expected an address or a prefix such as 10.0.0.0/8 or 2001:db8::/32",
+        "r.toml:2: destination: found \"example.org\", expected an address or a prefix such as \
+         10.0.0.0/8 or 2001:db8::/32",
     ),
     (
         "[[rule]]\nsource = []\n",
@@ -64,7 +65,8 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\nsource = \"@lan\"\n",
-        "r.toml:2: source: there is no set \"lan\"; name it under [sets], in this file or one that is read before",
+        "r.toml:2: source: there is no set \"lan\"; name it under [sets], in this file or one that \
+         is read before",
     ),
     (
         "[sets]\nguests = [\"::1\"]\n[[rule]]\nsource = \"@gests\"\n",
@@ -72,20 +74,23 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[sets]\nguests = \"10.0.0.0/8\"\n",
-        "r.toml:2: sets: found \"10.0.0.0/8\", expected a list [\"10.0.0.0/8\", ...] or { file = \"list.txt\" }",
+        "r.toml:2: sets: found \"10.0.0.0/8\", expected a list [\"10.0.0.0/8\", ...] or { file \
+         = \"list.txt\" }",
     ),
     (
         "[[rule]]\nsource = \"10.0.0.0/8\"\ndestination = \"::1\"\n",
-        "r.toml:1: source is IPv4, destination is IPv6: no packet has both; write prefixes of one family",
+        "r.toml:1: source is IPv4, destination is IPv6: no packet has both; write prefixes of one \
+         family",
     ),
     (
         "[[rule]]\nsource_port = \"5010-5000\"\n",
-        "r.toml:2: source_port: found \"5010-5000\", expected a port from 0 to 65535, or the first and the last as in \
-         \"5000-5010\"",
+        "r.toml:2: source_port: found \"5010-5000\", expected a port from 0 to 65535, or the first \
+         and the last as in \"5000-5010\"",
     ),
     (
         "[[rule]]\ndestination_port = 65536\n",
-        "r.toml:2: destination_port: found \"65536\", expected a port from 0 to 65535, or the first and the last as in \"5000-5010\"",
+        "r.toml:2: destination_port: found \"65536\", expected a port from 0 to 65535, or the \
+         first and the last as in \"5000-5010\"",
     ),
     (
         "[[rule]]\nprotocol = \"sctp\"\n",
@@ -97,16 +102,18 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\npriority = -1\n",
-        "r.toml:2: priority: found \"-1\", expected a whole number from 0 to 4294967295; the greater wins",
+        "r.toml:2: priority: found \"-1\", expected a whole number from 0 to 4294967295; the \
+         greater wins",
     ),
     (
         "[[rule]]\nover = { bytes = 10 }\n",
-        "r.toml:2: over.bytes: found \"10\", expected a number with its unit (TiB, TB, GiB, GB, MiB, MB, KiB, kB, B), such as \
-         \"10 MiB\"",
+        "r.toml:2: over.bytes: found \"10\", expected a number with its unit (TiB, TB, GiB, GB, \
+         MiB, MB, KiB, kB, B), such as \"10 MiB\"",
     ),
     (
         "[[rule]]\nover = { age = \"30 sec\" }\n",
-        "r.toml:2: over.age: found \"30 sec\", expected a number with its unit (d, h, min, s, ms), such as \"30 s\"",
+        "r.toml:2: over.age: found \"30 sec\", expected a number with its unit (d, h, min, s, ms), \
+         such as \"30 s\"",
     ),
     (
         "[[rule]]\nover = \"10 MiB\"\n",
@@ -118,13 +125,13 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\ndscp = \"ef\"\n",
-        "r.toml:2: dscp: found \"ef\", expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer from 0 to \
-         63; did you mean EF?",
+        "r.toml:2: dscp: found \"ef\", expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, \
+         DF) or an integer from 0 to 63; did you mean EF?",
     ),
     (
         "[[rule]]\nmark = \"0x100/0xff\"\n",
-        "r.toml:2: mark: found \"0x100/0xff\", expected bits and mask as in \"0x10/0xff\", where bits are not 0 and lie in the \
-         mask",
+        "r.toml:2: mark: found \"0x100/0xff\", expected bits and mask as in \"0x10/0xff\", where \
+         bits are not 0 and lie in the mask",
     ),
     (
         "[[rule]]\nsample = 1.5\n",
@@ -136,7 +143,8 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[rule]]\nname = \"\"\n",
-        "r.toml:2: name: found \"\", expected a name of 1 to 100 bytes, without spaces around it, control characters and ;",
+        "r.toml:2: name: found \"\", expected a name of 1 to 100 bytes, without spaces around it, \
+         control characters and ;",
     ),
     (
         "[[rule]]\nname = \"a\"\n\n[[rule]]\nname = \"a\"\n",
@@ -160,7 +168,8 @@ const TOML: &[(&str, &str)] = &[
     ),
     (
         "[[include]]\nfile = \"x\"\nsource = \"::\"\n",
-        "r.toml:3: unknown key \"source\"; there are file, format, priority, dscp, mark, task, label, sample, mirror, drop",
+        "r.toml:3: unknown key \"source\"; there are file, format, priority, dscp, mark, task, \
+         label, sample, mirror, drop",
     ),
     (
         "[[include]]\nfile = \"x\"\nformat = \"json\"\n",
@@ -171,7 +180,8 @@ const TOML: &[(&str, &str)] = &[
 const CSV: &[(&str, &str)] = &[
     (
         "",
-        "r.csv:1: no header; the first line names the columns, such as: source,destination_port,dscp",
+        "r.csv:1: no header; the first line names the columns, such as: \
+         source,destination_port,dscp",
     ),
     (
         "source,dcsp\n",
@@ -195,7 +205,8 @@ const CSV: &[(&str, &str)] = &[
     ),
     (
         "source_port\n80;;90\n",
-        "r.csv:2: source_port: found \"\", expected a port from 0 to 65535, or the first and the last as in \"5000-5010\"",
+        "r.csv:2: source_port: found \"\", expected a port from 0 to 65535, or the first and the \
+         last as in \"5000-5010\"",
     ),
 ];
 
@@ -302,7 +313,8 @@ fn sizes_have_bounds() {
     );
     assert_eq!(
         error(&[("r.toml", &text)]),
-        "r.toml:1: the rule has 8000000 combinations of prefixes and ports, 1048576 at most; use fewer ports, or several rules"
+        "r.toml:1: the rule has 8000000 combinations of prefixes and ports, 1048576 at most; use \
+         fewer ports, or several rules"
     );
 }
 
@@ -345,11 +357,13 @@ fn one_rule_is_added_or_nothing_changes() {
         ),
         (
             "in_port = \"a\", source = \"::\", destination = \"10.0.0.1\"",
-            "command: source is IPv6, destination is IPv4: no packet has both; write prefixes of one family",
+            "command: source is IPv6, destination is IPv4: no packet has both; write prefixes of \
+             one family",
         ),
         (
             "source = \"@x\"",
-            "command: source: there is no set \"x\"; name it under [sets], in this file or one that is read before",
+            "command: source: there is no set \"x\"; name it under [sets], in this file or one \
+             that is read before",
         ),
     ] {
         assert_eq!(

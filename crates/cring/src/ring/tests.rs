@@ -159,7 +159,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 0..200)
 }
 
-/// What the ring should be: a queue of everything not released, its first part published, the first part of that seen.
+/// What the ring should be: a queue of everything not released, its first part published, the first
+/// part of that seen.
 #[derive(Default)]
 struct Oracle {
     queue: VecDeque<u64>,
@@ -231,7 +232,8 @@ proptest! {
         before_wrap in 0..40usize,
         operations in operations(),
     ) {
-        let (mut producer, mut consumer) = ring_from(1 << log2_slots, 0usize.wrapping_sub(before_wrap));
+        let start = 0usize.wrapping_sub(before_wrap);
+        let (mut producer, mut consumer) = ring_from(1 << log2_slots, start);
         let mut oracle = Oracle::default();
         for operation in operations {
             oracle.check(operation, &mut producer, &mut consumer);

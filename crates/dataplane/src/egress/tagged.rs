@@ -129,7 +129,7 @@ impl TaggedWriter {
             ask.facts.class = Some(class);
             policy.decide(&[ask], &mut self.decisions);
             let rule = self.decisions.first().copied().flatten();
-            action = rule.map_or_else(Action::default, |rule| rules::action(policy.outcome(rule)));
+            action = rule.map_or_else(Action::default, |rule| rules::action(policy.decision(rule)));
         }
         let of_labels = of_others.or(self.actions.of_class(class).dscp);
         action.dscp = action.dscp.or(of_labels);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::Backoff;
-use packetio::TxCounts;
+use packetio::{Notice, TxCounts};
 
 use super::{FlowWorker, Processor, Round, count_ports};
 use crate::Error;
@@ -47,7 +47,7 @@ impl FlowWorker {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
         };
-        let left = self.ports.iter_mut().map(|port| port.leave());
+        let left = self.ports.iter_mut().map(|port| port.notify(Notice::Leave));
         if left.filter(|is_left| *is_left).count() == self.ports.len() {
             return Ok(());
         }
@@ -60,7 +60,9 @@ impl FlowWorker {
                         break;
                     }
                     has_drained = true;
-                    self.ports.iter_mut().for_each(|port| port.drain());
+                    self.ports.iter_mut().for_each(|port| {
+                        port.notify(Notice::Drain);
+                    });
                     continue;
                 }
                 self.sleep()?;

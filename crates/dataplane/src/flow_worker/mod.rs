@@ -21,7 +21,7 @@ use cring::Counter;
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
 use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
-use packetio::{Burst, FlowCounts, Received, Rx, TxCounts};
+use packetio::{Burst, FlowCounts, Notice, Received, Rx, TxCounts};
 use recording::Walker;
 
 use crate::Error;
@@ -253,7 +253,7 @@ impl FlowWorker {
                 Received::Burst(burst) => {
                     packets += burst.len() as u64;
                     processor.process(i, burst)?;
-                    port.forget(&processor.unknown);
+                    port.notify(Notice::Forget(&processor.unknown));
                     Round::Busy
                 }
                 Received::Nothing => Round::Idle,

@@ -1,4 +1,5 @@
-//! For tests with DPDK, also those of other crates: a process for each test, since DPDK starts once per process, and captures.
+//! For tests with DPDK, also in other crates: a process for each test, since DPDK starts once
+//! per process, and captures.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +19,8 @@ pub fn alone(name: &str, test: impl FnOnce()) {
     run(Command::new(std::env::current_exe().unwrap()), name, test);
 }
 
-/// The same in a network namespace of its own. Says so and does nothing where that needs rights that the process lacks.
+/// The same in a network namespace of its own. Says so and does nothing where that needs rights
+/// that the process lacks.
 pub fn alone_in_namespace(name: &str, test: impl FnOnce()) {
     let unshared = |command: &mut Command| command.arg("--net").arg("true").status();
     if std::env::var_os(INSIDE).is_none()

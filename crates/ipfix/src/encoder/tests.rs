@@ -1,4 +1,5 @@
-//! The bytes of messages, read back by a reader of the tests' own that knows RFC 7011 and none of the code.
+//! The bytes of messages, read back by a reader of the tests' own that knows RFC 7011 and none of
+//! the code.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;

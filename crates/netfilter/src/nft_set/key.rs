@@ -1,4 +1,4 @@
-//! Keys of sets: which fields of a flow they are made of, and their bytes.
+//! Keys of sets: fields of a flow as bytes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use crate::conntrack::Tuple;
 /// A part of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// Address of whoever sent the flow's first packet.
+    /// Address of the flow's originator.
     OriginatorAddress,
     /// Its port.
     OriginatorPort,
-    /// Address of the other side.
+    /// Address of the responder.
     ResponderAddress,
     /// Its port.
     ResponderPort,
@@ -39,7 +39,7 @@ impl Field {
         Field::ALL[4].0,
     ];
 
-    /// The field of this name.
+    /// The field with this name.
     pub fn parse(name: &str) -> Option<Field> {
         let found = Field::ALL.iter().find(|(known, _)| *known == name);
         found.map(|(_, field)| *field)
@@ -55,8 +55,8 @@ impl Field {
     }
 }
 
-/// The type of a field, as nft names it. The kernel keeps nft's numbers (`enum datatypes` of nft's `datatype.h`) without
-/// reading them.
+/// The type of a field, by nft's name. The kernel stores nft's numbers (`enum datatypes` of nft's
+/// `datatype.h`) without interpreting them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
     /// `ipv4_addr`.
@@ -78,14 +78,14 @@ impl Type {
         (Type::InetService, "inet_service", 13, 2),
     ];
 
-    /// Bits of a number where several stand behind each other (`TYPE_BITS`).
+    /// Bits per type in a concatenation (`TYPE_BITS`).
     const BITS: u32 = 6;
 
     fn row(self) -> (Type, &'static str, u32, usize) {
         Type::ALL[self as usize]
     }
 
-    /// The types that a set's number stands for, for people.
+    /// The names of the types in a set's number.
     pub fn names_of(number: u32) -> String {
         let parts = (0..u32::BITS / Type::BITS)
             .rev()
@@ -136,8 +136,9 @@ impl Key {
             .sum()
     }
 
-    /// The key of a flow; `None`: its addresses are of the other family. Fields of several stand at multiples of four bytes.
-    pub fn of(&self, tuple: &Tuple) -> Option<Vec<u8>> {
+    /// The key of a flow; `None` if its addresses are of the other family. In a concatenation,
+    /// fields are aligned to four bytes.
+    pub fn for_tuple(&self, tuple: &Tuple) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.length());
         for field in &self.fields {
             match field {
@@ -199,7 +200,7 @@ mod tests {
         let fields = all.map(|name| Field::parse(name).unwrap());
         let key = Key::new(&fields, false);
         assert_eq!(
-            key.of(&tuple).unwrap(),
+            key.for_tuple(&tuple).unwrap(),
             [10, 0, 0, 1, 6, 0, 0, 0, 1, 187, 0, 0]
         );
         assert_eq!(
@@ -208,10 +209,10 @@ mod tests {
         );
         assert_eq!(key.to_string(), "ipv4_addr . inet_proto . inet_service");
         assert_eq!(Type::names_of(key.type_number()), key.to_string());
-        assert_eq!(Key::new(&fields, true).of(&tuple), None);
+        assert_eq!(Key::new(&fields, true).for_tuple(&tuple), None);
         let port = Key::new(&[Field::OriginatorPort], true);
         assert_eq!(
-            (port.of(&tuple).unwrap(), port.length()),
+            (port.for_tuple(&tuple).unwrap(), port.length()),
             (vec![0x12, 0x34], 2)
         );
     }

@@ -1,21 +1,23 @@
-//! The frames in a block: a chain of headers (`tpacket3_hdr`), each with a frame behind it.
+//! The frames in a block: a chain of headers (`tpacket3_hdr`), each followed by a frame.
 //!
-//! The kernel wrote every number here, but the holder of a burst may have written over it since.
-//! So no number is trusted: a frame that does not fit into the block ends the block.
+//! The kernel wrote every number, but the holder of a burst may have overwritten it. So none is
+//! trusted: a frame that does not fit into the block ends the block.
 //!
-//! What is changed in a frame is noted in its header, because another process may read it again (see `ring.rs`).
+//! Changes to a frame are noted in its header, because another process may read it again (see
+//! `ring.rs`).
 
 use super::checksum;
+use super::counts::RingCounts;
 use super::vlan;
 use crate::burst::Gso;
 
-/// Bytes of a frame's header, and of the address (`sockaddr_ll`) behind it.
+/// Bytes of a frame's header and of the address (`sockaddr_ll`) behind it.
 const HEADER: usize = 48;
 const ADDRESS: usize = 20;
-/// Bytes of `virtio_net_hdr`, which is in front of each frame if the socket asked for it.
+/// Bytes of the `virtio_net_hdr` in front of each frame.
 pub(super) const OFFLOAD: usize = 10;
-/// Its fields: flags, kind of segmentation, bytes of headers, bytes of each segment's payload, where the sum starts and, from
-/// there, goes.
+/// Its fields: flags, kind of segmentation, header bytes, payload bytes per segment, start of the
+/// checksum's range, and the checksum's offset from there.
 const FLAGS: usize = 0;
 pub(super) const KIND: usize = 1;
 const HEADERS: usize = 2;
@@ -23,17 +25,17 @@ const SIZE: usize = 4;
 const SUM_START: usize = 6;
 const SUM_FIELD: usize = 8;
 const NEEDS_CHECKSUM: u8 = 1;
-/// Kinds of segmentation (`VIRTIO_NET_HDR_GSO_`): TCP over IPv4 and over IPv6, and UDP datagrams. Above them are bits for
-/// tunnels and for ECN.
+/// Kinds of segmentation (`VIRTIO_NET_HDR_GSO_`): TCP over IPv4, TCP over IPv6, UDP datagrams. The
+/// bits above mark tunnels and ECN.
 const KIND_BITS: u8 = 0x1f;
 const KIND_TCP_V4: u8 = 1;
 const KIND_TCP_V6: u8 = 4;
 const KIND_UDP: u8 = 5;
-/// No IP header has room for a longer packet.
+/// Maximum length of an IP packet.
 pub(super) const IP_MAX: u32 = 65_535;
-/// Bytes of two tags, by which a frame may exceed the MTU and its link header.
+/// Bytes of two VLAN tags, which may exceed the MTU and the link header.
 const TAGS: u32 = 8;
-/// Bytes before the IP header, at most.
+/// Maximum bytes before the IP header.
 const LINK_HEADER: u32 = 14 + TAGS;
 
 /// Bits of a frame's status.
@@ -50,44 +52,21 @@ const OUTGOING: u8 = 4;
 pub(super) struct Reading {
     /// A `virtio_net_hdr` is in front of each frame.
     pub has_offload: bool,
-    /// Checksums that a local sender left to its card are completed, by that header.
+    /// Complete checksums that a local sender left to its card.
     pub completes_checksums: bool,
-    /// Frames that this machine sends are skipped.
+    /// Skip frames sent by this machine.
     pub skips_outgoing: bool,
     /// Frames have Ethernet headers.
     pub is_ethernet: bool,
-    /// The longest frame that can have come from the wire.
+    /// Maximum length of a frame from the wire.
     pub frame_max: u32,
 }
 
 impl Reading {
-    /// The longest frame of an interface: its MTU, the link header and two tags.
+    /// Maximum frame length of an interface: its MTU, the link header and two tags.
     pub fn frame_max(mtu: u32, is_ethernet: bool) -> u32 {
         let header = if is_ethernet { LINK_HEADER } else { 0 };
         mtu.saturating_add(header)
-    }
-}
-
-/// Counts of findings in frames, and of changes to them, while they were read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub outgoing: u64,
-    pub tags_restored: u64,
-    pub partial_checksums: u64,
-    pub merged: u64,
-    pub unknown: u64,
-    /// Bytes of the longest of those.
-    pub longest_unknown: u32,
-    pub damaged_blocks: u64,
-}
-
-impl Seen {
-    fn count_merged(&mut self, raw: &Raw) {
-        self.merged += 1;
-        if raw.gso == Gso::UNKNOWN {
-            self.unknown += 1;
-            self.longest_unknown = self.longest_unknown.max(raw.wire);
-        }
     }
 }
 
@@ -112,7 +91,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// From the first header of `packets`.
+    /// Starts at offset `first`.
     pub fn new(first: usize, packets: u32) -> Self {
         let (at, left) = (first, packets);
         Self { at, left }
@@ -123,38 +102,43 @@ impl Walk {
         self.left == 0
     }
 
-    /// Frames that were not read.
+    /// Frames not read yet.
     pub fn left(&self) -> u32 {
         self.left
     }
 
-    /// Passes `frames` by.
+    /// Skips `frames` frames.
     pub fn skip(&mut self, block: &[u8], frames: u32) {
         for _ in 0..frames.min(self.left) {
             match Header::read(block, self.at) {
                 Some(header) => (self.at, self.left) = (header.next, self.left - 1),
-                // The next frame that is asked for finds the damage.
+                // The next call of `next` reports the damage.
                 None => return,
             }
         }
     }
 
-    /// The next frame of `block` that is not skipped.
+    /// The next frame of `block` to hand out.
     #[inline]
-    pub fn next(&mut self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Option<Raw> {
+    pub fn next(
+        &mut self,
+        block: &mut [u8],
+        how: &Reading,
+        counts: &mut RingCounts,
+    ) -> Option<Raw> {
         while self.left > 0 {
             let Some(header) = Header::read(block, self.at) else {
-                seen.damaged_blocks += 1;
+                counts.damaged_blocks += 1;
                 self.left = 0;
                 return None;
             };
             self.left -= 1;
             self.at = header.next;
             if how.skips_outgoing && header.kind == OUTGOING {
-                seen.outgoing += 1;
+                counts.outgoing += 1;
                 continue;
             }
-            return Some(header.frame(block, how, seen));
+            return Some(header.frame(block, how, counts));
         }
         None
     }
@@ -162,15 +146,15 @@ impl Walk {
 
 /// A frame's header, checked: the frame is inside the block, behind its header.
 struct Header {
-    /// Where it is.
+    /// Its offset.
     at: usize,
-    /// Where the next header is; not checked yet.
+    /// Offset of the next header; not checked yet.
     next: usize,
     status: u32,
     kind: u8,
     tag: u16,
     tag_protocol: u16,
-    /// End of the header and the address. The bytes from here to the frame are free.
+    /// End of header and address; the bytes from here to the frame are free.
     room: usize,
     raw: Raw,
 }
@@ -180,14 +164,7 @@ impl Header {
         let room = at.checked_add(HEADER + ADDRESS)?;
         let bytes: &[u8; HEADER + ADDRESS] = block.get(at..room)?.first_chunk()?;
         let u16_at = |offset: usize| u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
-        let u32_at = |offset: usize| {
-            u32::from_ne_bytes([
-                bytes[offset],
-                bytes[offset + 1],
-                bytes[offset + 2],
-                bytes[offset + 3],
-            ])
-        };
+        let u32_at = |offset: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[offset + i]));
         let raw = Raw {
             at: at + usize::from(u16_at(24)),
             captured: u32_at(12),
@@ -209,9 +186,9 @@ impl Header {
         })
     }
 
-    /// The frame as it was on the wire, as far as that can be had.
+    /// The frame as it was on the wire, as far as it can be restored.
     #[inline]
-    fn frame(&self, block: &mut [u8], how: &Reading, seen: &mut Seen) -> Raw {
+    fn frame(&self, block: &mut [u8], how: &Reading, counts: &mut RingCounts) -> Raw {
         let (mut raw, mut status) = (self.raw, self.status);
         let offload = self.offload(block).filter(|_| how.has_offload);
         let split = offload.filter(|offload| offload[KIND] != 0);
@@ -221,15 +198,15 @@ impl Header {
             None => Gso::NONE,
         };
         if !raw.gso.is_none() {
-            // The length of a longer one does not fit its IP header (BIG TCP).
+            // A longer packet does not fit its IP header's length field (BIG TCP).
             if raw.wire > IP_MAX.saturating_add(LINK_HEADER) {
                 raw.gso = Gso::UNKNOWN;
             }
-            seen.count_merged(&raw);
+            counts.add_merged(raw.wire, raw.gso);
         }
         if self.status & CHECKSUM_NOT_READY != 0 {
-            seen.partial_checksums += 1;
-            // A long frame that is not to be split may be of a greater MTU than was last seen.
+            counts.partial_checksums += 1;
+            // A long frame without segments may be due to an MTU raised since it was last read.
             if let Some(offload) = offload.filter(|_| split.is_none() && how.completes_checksums) {
                 self.complete_checksum(block, &offload);
                 status &= !CHECKSUM_NOT_READY;
@@ -249,7 +226,7 @@ impl Header {
                 protocol,
                 self.tag,
             ) {
-                seen.tags_restored += 1;
+                counts.tags_restored += 1;
                 raw.at -= vlan::TAG;
                 raw.captured += vlan::TAG as u32;
                 raw.wire = raw.wire.saturating_add(vlan::TAG as u32);
@@ -265,7 +242,7 @@ impl Header {
         raw
     }
 
-    /// Says in the header what the frame is now.
+    /// Updates the header to match the frame.
     fn rewrite(&self, block: &mut [u8], raw: &Raw, status: u32) {
         let header = &mut block[self.at..self.room];
         for (offset, word) in [(12, raw.captured), (16, raw.wire), (20, status)] {
@@ -275,19 +252,19 @@ impl Header {
         header[24..26].copy_from_slice(&at.to_ne_bytes());
     }
 
-    /// The `virtio_net_hdr` in front of the frame, if it was asked for.
+    /// The `virtio_net_hdr` in front of the frame.
     fn offload(&self, block: &[u8]) -> Option<[u8; OFFLOAD]> {
         block[self.room..self.raw.at].last_chunk().copied()
     }
 
-    /// Puts it in front of the frame, which begins at `at` now that it has a tag more: its headers
-    /// are longer, and its sum starts later.
+    /// Moves the `virtio_net_hdr` in front of the frame, now at `at` with a tag more, so that
+    /// headers are longer and the checksum starts later.
     fn move_offload(&self, block: &mut [u8], at: usize, mut offload: [u8; OFFLOAD]) {
         for field in [HEADERS, SUM_START] {
             let later = half(&offload, field).saturating_add(vlan::TAG as u16);
             offload[field..field + 2].copy_from_slice(&later.to_ne_bytes());
         }
-        // The kernel leaves room for it. If it did not, sending would at worst be refused.
+        // The kernel leaves room. If it did not, at worst sending would be refused.
         if let Some(place) = block[self.room..at].last_chunk_mut() {
             *place = offload;
         }
@@ -302,7 +279,7 @@ impl Header {
     }
 }
 
-/// What the kernel says of the segments of a frame.
+/// What the kernel says of a frame's segments.
 fn gso(offload: &[u8; OFFLOAD]) -> Gso {
     match offload[KIND] & KIND_BITS {
         KIND_TCP_V4 | KIND_TCP_V6 => Gso::new(half(offload, SIZE), false),

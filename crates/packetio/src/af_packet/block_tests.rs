@@ -32,8 +32,8 @@ fn block(lengths: &[usize], status: u32) -> Vec<u8> {
     block
 }
 
-fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Raw>, Seen) {
-    let (mut walk, mut seen) = (Walk::new(0, packets), Seen::default());
+fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Raw>, RingCounts) {
+    let (mut walk, mut seen) = (Walk::new(0, packets), RingCounts::default());
     let frames = std::iter::from_fn(|| walk.next(block, how, &mut seen)).collect();
     assert!(walk.is_over());
     (frames, seen)
@@ -44,7 +44,7 @@ fn frames_lie_where_their_headers_say() {
     let lengths = [60, 1514, 0, 61];
     let mut block = block(&lengths, 0);
     let (frames, seen) = frames(&mut block, 4, &PLAIN);
-    assert_eq!(seen, Seen::default());
+    assert_eq!(seen, RingCounts::default());
     assert_eq!(frames.len(), 4);
     for (i, (raw, &length)) in frames.iter().zip(&lengths).enumerate() {
         assert_eq!((raw.captured, raw.wire), (length as u32, length as u32));
@@ -85,10 +85,10 @@ fn a_frame_that_is_read_again_is_the_same() {
     assert_eq!((seen.tags_restored, seen.partial_checksums), (2, 2));
     let before = block.clone();
     let (again, seen) = frames(&mut block, 2, &how);
-    assert_eq!((again, seen), (first_time.clone(), Seen::default()));
+    assert_eq!((again, seen), (first_time.clone(), RingCounts::default()));
     assert!(block == before);
 
-    let (mut walk, mut seen) = (Walk::new(0, 2), Seen::default());
+    let (mut walk, mut seen) = (Walk::new(0, 2), RingCounts::default());
     walk.skip(&block, 1);
     assert_eq!(walk.next(&mut block, &how, &mut seen), Some(first_time[1]));
     assert!(walk.is_over());
@@ -182,7 +182,7 @@ proptest! {
         completes_checksums: bool,
     ) {
         let how = Reading { has_offload, completes_checksums, skips_outgoing: true, ..PLAIN };
-        let (mut walk, mut seen) = (Walk::new(first, packets), Seen::default());
+        let (mut walk, mut seen) = (Walk::new(first, packets), RingCounts::default());
         let mut count = 0;
         while let Some(raw) = walk.next(&mut bytes, &how, &mut seen) {
             prop_assert!(raw.at + raw.captured as usize <= bytes.len());

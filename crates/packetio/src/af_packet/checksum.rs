@@ -1,11 +1,11 @@
-//! Completes a transport checksum that the sending machine left to its network card. The field
-//! then holds the sum of the pseudo-header, to which the sum of the segment is to be added
-//! (virtio 1.3, 5.1.6.2, `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+//! Completes a transport checksum that the sender left to its card: the field holds the sum of the
+//! pseudo-header, to which the segment's is added (virtio 1.3, 5.1.6.2,
+//! `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 //!
-//! The sum is RFC 1071's, which may be taken in any byte order, so words are added as they lie.
+//! RFC 1071's sum may be taken in any byte order, so words are added as they lie.
 
-/// Sums `frame` from `start` on, and writes the checksum `field` bytes behind `start`. A field
-/// beyond the frame leaves it as it is.
+/// Sums `frame` from `start` on and writes the checksum `field` bytes behind `start`. Does nothing
+/// if the field is beyond the frame.
 pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
     let Some(segment) = frame.get_mut(start..) else {
         return;
@@ -15,7 +15,7 @@ pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
         .checked_add(2)
         .and_then(|end| segment.get_mut(field..end))
     {
-        // 0 stands for "none" in UDP; 0xffff is the same number and right for all.
+        // In UDP 0 means "none"; 0xffff is equivalent and valid for all.
         let checksum = if checksum == 0 { 0xffff } else { checksum };
         place.copy_from_slice(&checksum.to_ne_bytes());
     }

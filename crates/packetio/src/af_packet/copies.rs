@@ -1,50 +1,45 @@
-//! An interface that gets copies of what others send: its troubles must not hold up those.
+//! An interface for copies of packets. Its failures must not delay the originals.
 //!
-//! A frame that the kernel takes for an interface without a carrier counts as sent and is thrown away, so the link is looked at,
-//! now and then, and only while there are copies to send.
+//! The kernel counts a frame for an interface without a carrier as sent and drops it, so the link
+//! is checked periodically while there are copies to send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::transmit::{Transmit, TransmitConfig};
+use super::transmit::Transmit;
 use crate::burst::Burst;
 use crate::error::{InterfaceErrorKind, OpenError, TxError};
 use crate::interface::ETHERNET;
 use crate::rx::LinkEvent;
 use crate::tx::{Selection, Tx, TxCounts};
 
-/// Between two looks at the link. So long, at most, copies for a link that has lost its carrier count as sent, and copies are lost
-/// once it is back.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval of link checks: how long copies may count as sent after the carrier is lost, and be
+/// dropped after it is back.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// One of several senders of copies to an interface.
 #[derive(Debug)]
 pub(crate) struct Copies {
     transmit: Transmit,
-    /// When the link is to be looked at again.
-    look_at: Instant,
+    /// When to check the link next.
+    check_at: Instant,
     /// Whether copies are lost because of the link.
     is_away: bool,
-    /// Whether people were told so, by any of the senders.
+    /// Whether any sender has reported the loss.
     is_told: Arc<AtomicBool>,
     event: Option<LinkEvent>,
 }
 
 impl Copies {
-    /// So many senders to an interface.
+    /// Opens `senders` senders to an interface.
     ///
     /// # Errors
     /// There is no such interface, its frames are not Ethernet, a capability is missing, …
     pub fn open(interface: &str, senders: usize) -> Result<Vec<Copies>, OpenError> {
-        let config = TransmitConfig {
-            interface: interface.to_owned(),
-            bypasses_qdisc: false,
-            sends_merged: true,
-        };
         let is_told = Arc::new(AtomicBool::new(false));
         let one = |_| {
-            let transmit = Transmit::open(&config)?;
+            let transmit = Transmit::open(interface, true)?;
             if transmit.link_type() != ETHERNET {
                 return Err(OpenError::Unsuitable {
                     interface: interface.to_owned(),
@@ -54,7 +49,7 @@ impl Copies {
             }
             Ok(Copies {
                 transmit,
-                look_at: Instant::now(),
+                check_at: Instant::now(),
                 is_away: false,
                 is_told: is_told.clone(),
                 event: None,
@@ -63,12 +58,12 @@ impl Copies {
         (0..senders).map(one).collect()
     }
 
-    fn look(&mut self, now: Instant) {
-        self.look_at = now + LOOK_EVERY;
-        match self.transmit.look() {
+    fn check_link(&mut self, now: Instant) {
+        self.check_at = now + CHECK_EVERY;
+        match self.transmit.check_link() {
             Ok(()) => {
                 self.is_away = false;
-                // Whoever is first tells; the others notice with their next copies.
+                // The first sender reports; the others notice with their next copies.
                 if self.is_told.load(Ordering::Relaxed)
                     && self.is_told.swap(false, Ordering::Relaxed)
                 {
@@ -94,18 +89,18 @@ impl Copies {
 }
 
 impl Tx for Copies {
-    /// Reports nothing as an error, since what is copied goes its own way: see [`Tx::link_event`].
+    /// Never fails, so that the originals go on; failures come by [`Tx::link_event`].
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
         let now = Instant::now();
-        if now >= self.look_at {
-            self.look(now);
+        if now >= self.check_at {
+            self.check_link(now);
         }
         if self.is_away {
             self.transmit.refuse(burst, which);
         } else if let Err(error) = self.transmit.send(burst, which)
             && error.kind.is_recoverable()
         {
-            // A frame that the kernel refuses for what it is says nothing of the link.
+            // An error of one frame says nothing about the link.
             self.be_away(&error.kind);
         }
         Ok(())

@@ -1,21 +1,21 @@
-//! Several rings on one interface: each frame goes to one of them, both directions of a flow to
-//! the same one, also where the directions arrive on two interfaces with as many rings each.
+//! Several rings on one interface: both directions of a flow arrive in the same ring, also if they
+//! arrive on two interfaces with the same number of rings.
 //!
-//! The kernel's own symmetric hash (`PACKET_FANOUT_HASH`) was not taken: it hashes every IP
-//! fragment without ports, so a first fragment, which has ports and counts for its flow, would go
-//! to another ring than the rest of the flow. And reassembly before the hash (`FANOUT_FLAG_DEFRAG`)
-//! hands on packets that were never on the wire. So a small program of the classic BPF, for
-//! which `CAP_NET_RAW` suffices, computes the hash:
+//! The kernel's symmetric hash (`PACKET_FANOUT_HASH`) does not suit: it hashes every IP fragment
+//! without ports, so a first fragment, which counts for its flow, would go to another ring than the
+//! rest of the flow. Reassembly before the hash (`FANOUT_FLAG_DEFRAG`) hands on packets that were
+//! never on the wire. So a classic BPF program, for which `CAP_NET_RAW` suffices, computes the
+//! hash:
 //!
-//! * IPv4 and IPv6 addresses, and the ports of TCP and UDP, of all packets that have ports;
-//! * addresses alone of later fragments and other protocols;
-//! * behind up to two VLAN tags that the kernel left, PPPoE, and up to three IPv6 extension
-//!   headers; tags are no part of it;
-//! * anything else, MPLS too, goes to the first ring.
+//! * IPv4 and IPv6 addresses, and the ports of TCP and UDP where the packet has them;
+//! * addresses only of later fragments and other protocols;
+//! * behind up to two VLAN tags left by the kernel, PPPoE, and up to three IPv6 extension headers;
+//!   tags are not hashed;
+//! * anything else, also MPLS, goes to the first ring.
 //!
-//! Later fragments may so overtake the first one, as on any path that hashes by ports; IP
-//! allows for it. The kernel hands a frame to member `hash % members`, counted in the order in
-//! which they joined, which is why rings join in order.
+//! So later fragments may overtake the first one, as on any path that hashes by ports; IP allows
+//! it. The kernel hands a frame to member `hash % members` in joining order, so rings join in
+//! order.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::sys::{self, Program};
 
-/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`; the group has it instead of its sockets.
+/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`; set on the group instead of its sockets.
 const IGNORE_OUTGOING: u32 = 0x4000;
 
 /// The rings of one interface.
@@ -35,7 +35,7 @@ pub(super) struct Group {
     joined: Mutex<Joined>,
 }
 
-/// Which rings have joined: all below `count`. When the first one joins again, the others follow.
+/// Rings below `count` have joined. When the first one rejoins, the others follow.
 #[derive(Debug, Default)]
 struct Joined {
     id: u32,
@@ -57,7 +57,8 @@ impl Group {
         self.rings
     }
 
-    /// Takes ring `i` as a member that has joined already; `false`: it is none, or of another group than those before.
+    /// Takes ring `i` as a member that has joined already; `false` if it is in no group or another
+    /// one.
     pub fn adopt(&self, i: u32, socket: BorrowedFd<'_>) -> io::Result<bool> {
         let [group] = sys::option(socket, libc::PACKET_FANOUT)?;
         if self.rings == 1 {
@@ -71,15 +72,15 @@ impl Group {
         Ok(group != 0 && group & 0xffff == joined.id)
     }
 
-    /// Whether ring `i` may join now: the first always, the others after the one before.
+    /// Whether ring `i` may join now: the first always, the others after their predecessor.
     pub fn is_turn(&self, i: u32) -> bool {
-        i == 0
-            || self
-                .joined
+        let joined = || {
+            self.joined
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .count
-                == i
+        };
+        i == 0 || joined() == i
     }
 
     /// Lets ring `i` join, whose turn it is.
@@ -142,22 +143,22 @@ const RETURN_A: u16 = 0x16;
 const TO_INDEX: u16 = 0x07; // X = A
 const FROM_INDEX: u16 = 0x87; // A = X
 
-/// Addresses of facts about the frame rather than of its bytes: `SKF_AD_OFF` and an offset.
+/// Addresses of facts about the frame rather than its bytes: `SKF_AD_OFF` and an offset.
 const FRAME_PROTOCOL: u32 = 0xffff_f000;
 const FRAME_KIND: u32 = 0xffff_f004;
 const KIND_OUTGOING: u32 = 4;
 
-/// What the places in memory hold.
+/// Contents of the scratch memory.
 const ADDRESSES: u32 = 0; // their sum
 const PORTS: u32 = 1; // their XOR, 0 without ports
-const BASE: u32 = 2; // where the IP header is
-const KEPT: u32 = 3; // A, while A is needed otherwise
+const BASE: u32 = 2; // offset of the IP header
+const KEPT: u32 = 3; // A while A is used otherwise
 
 const TCP: u32 = 6;
 const UDP: u32 = 17;
 const FRAGMENT: u32 = 44;
 
-/// A place to jump to, placed later.
+/// A jump target.
 #[derive(Clone, Copy, PartialEq)]
 enum Label {
     Incoming,
@@ -181,9 +182,9 @@ struct Assembly {
     places: Vec<(Label, usize)>,
 }
 
-/// The hash of a frame. X is where the headers still to be read begin: for a frame that comes in
-/// the kernel has gone past its Ethernet header, for one that goes out it has not. A load beyond
-/// the frame ends the program with 0.
+/// Computes a frame's hash. X is the offset of the headers still to be read: for an incoming frame
+/// the kernel starts behind the Ethernet header, for an outgoing one before it. A load beyond the
+/// frame ends the program with 0.
 fn program(is_ethernet: bool) -> Program {
     let mut asm = Assembly::default();
     asm.add(SET, 0).add(STORE, PORTS).add(SET_INDEX, 0);
@@ -253,7 +254,7 @@ impl Assembly {
                 self.jump_if(extension, Label::Extension(i));
             }
             self.jump(Label::NoExtension(i)).place(Label::Extension(i));
-            // Behind the extension header, whose first byte names the next one.
+            // Skip the extension header, whose first byte names the next one.
             self.add(LOAD_BYTE, 1)
                 .add(ADD, 1)
                 .add(SHIFT_LEFT, 3)
@@ -276,7 +277,7 @@ impl Assembly {
         self.jump(Label::Hash);
     }
 
-    /// Sum of `words` words from X + `offset` on: the addresses.
+    /// Sums `words` words from X + `offset` on: the addresses.
     fn sum(&mut self, offset: u32, words: u32) {
         self.add(STORE_INDEX, BASE)
             .add(LOAD_WORD, offset)
@@ -289,7 +290,7 @@ impl Assembly {
         }
     }
 
-    /// Moves X on, keeps A.
+    /// Advances X, keeps A.
     fn skip(&mut self, bytes: u32) -> &mut Self {
         self.add(STORE, KEPT)
             .add(FROM_INDEX, 0)
@@ -330,7 +331,7 @@ impl Assembly {
         self
     }
 
-    /// The program with its jumps, all of which go forward.
+    /// Resolves the jumps, all of which go forward.
     fn finish(mut self) -> Program {
         for (from, label) in self.jumps {
             let place = self.places.iter().find(|(known, _)| *known == label);

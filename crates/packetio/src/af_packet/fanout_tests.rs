@@ -163,7 +163,11 @@ proptest! {
     }
 
     #[test]
-    fn no_frame_stops_the_program(protocol: u16, kind in 0_u8..6, frame in proptest::collection::vec(any::<u8>(), 0..90)) {
+    fn no_frame_stops_the_program(
+        protocol: u16,
+        kind in 0_u8..6,
+        frame in proptest::collection::vec(any::<u8>(), 0..90),
+    ) {
         for is_ethernet in [false, true] {
             run(&program(is_ethernet), protocol, kind, &frame);
         }

@@ -1,38 +1,37 @@
 //! Real interfaces through Linux packet sockets (`AF_PACKET`). `CAP_NET_RAW` suffices.
 //!
-//! The kernel fills a ring of blocks (TPACKET_V3). Frames are handed out where the kernel wrote
-//! them, and may be changed there. A block goes back to the kernel when all its frames were handed
-//! out and the next ones are asked for. The kernel hands a block over when it is full, or
-//! `block_timeout_ms` after its first frame; that time is the latency of a port with little
-//! traffic.
+//! The kernel fills a ring of blocks (TPACKET_V3). Frames are handed out in place and may be
+//! changed there. A block returns to the kernel once all its frames were handed out and the next
+//! ones are requested. The kernel hands a block over when it is full, or `block_timeout_ms` after
+//! its first frame, which is the latency of a port with little traffic.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `receiver.rs` | a ring as an [`Rx`](crate::Rx) that survives the loss of its interface |
-//! | `reader.rs`, `block.rs` | frames out of the blocks of a ring |
+//! | `reader.rs`, `block.rs` | frames of a ring's blocks |
 //! | `reader/adopt.rs` | a ring that outlives the process |
 //! | `ring.rs` | the memory shared with the kernel |
-//! | `open.rs`, `fanout.rs` | how sockets and rings are set up, and several rings on one interface |
-//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`], and the system calls that send |
-//! | `copies.rs` | an interface that gets copies of what others send |
+//! | `open.rs`, `fanout.rs` | setup of sockets and rings; several rings on one interface |
+//! | `sender.rs`, `transmit.rs` | an interface as a [`Tx`], and its system calls |
+//! | `copies.rs` | an interface for copies of packets |
 //!
 //! * **VLAN**: the kernel strips the outermost tag; it is put back in place.
-//! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. A
-//!   `virtio_net_hdr` in front of each frame says of which packets it was merged, and
-//!   [`Frame::gso`](crate::Frame::gso) hands that up. A port that completes checksums can send such
-//!   frames on, for the kernel or the card to split again. Frames that the kernel cannot describe
-//!   (SCTP, IPsec, and LRO of a driver that does not say of what it merged) do not reach the ring;
-//!   the kernel counts them as dropped (`tpacket_rcv` in `net/packet/af_packet.c`).
-//! * **Checksums** that a local sender left to its network card are counted, and completed if the
-//!   settings ask for it.
-//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. The kernel reports a hash
-//!   (`tp_rxhash`), but not whether it is its own, which is symmetric, or the card's, which by
-//!   default is not.
+//! * **Merged packets** (GRO, LRO, TSO) have lengths that no packet on the wire has. The
+//!   `virtio_net_hdr` in front of a frame describes the packets it was merged from; see
+//!   [`Frame::gso`](crate::Frame::gso). A port that completes checksums can send such frames on,
+//!   for the kernel or the card to split. Frames that the kernel cannot describe (SCTP, IPsec, LRO
+//!   of some drivers) do not reach the ring and count as dropped (`tpacket_rcv` in
+//!   `net/packet/af_packet.c`).
+//! * **Checksums** that a local sender left to its card are counted, and completed if the settings
+//!   ask for it.
+//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`: the kernel reports a hash (`tp_rxhash`),
+//!   but not whether it is its own, which is symmetric, or the card's, which by default is not.
 //! * **Losses**: frames that found the ring full are counted as dropped.
 
 mod block;
 mod checksum;
 mod copies;
+mod counts;
 mod fanout;
 mod open;
 mod reader;
@@ -54,7 +53,7 @@ pub(crate) use sender::Sender;
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
 use crate::kept::{AdoptError, Inherited};
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tx::Tx;
@@ -64,7 +63,7 @@ pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, O
     ports(settings, RingReader::open_rings(settings, rings)?, |_| ())
 }
 
-/// Opens ports over the rings of a process before this one.
+/// Opens ports over the rings of the previous process.
 pub(crate) fn adopt(
     interfaces: &[PortSettings],
     rings: u16,
@@ -102,15 +101,14 @@ fn ports(
     let opened = receivers.into_iter().enumerate().map(|(i, receiver)| {
         let tx: Option<Box<dyn Tx>> = match settings.sends {
             true => {
-                let mut sender = Sender::of(&receiver, i, settings.completes_checksums)?;
+                let mut sender = Sender::for_receiver(&receiver, i, settings.completes_checksums)?;
                 prepare(&mut sender);
                 Some(Box::new(sender))
             }
             false => None,
         };
-        let rx = Box::new(receiver);
         Ok(Opened {
-            rx,
+            rx: Box::new(receiver),
             tx,
             enough: None,
             how: None,
@@ -121,7 +119,7 @@ fn ports(
 
 /// Checks whether an interface could be opened, up to the memory of one ring. Nothing stays open.
 pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
-    RingReader::look(settings)?;
+    RingReader::probe(settings)?;
     match settings.sends {
         true => Sender::probe(&settings.interface, settings.completes_checksums),
         false => Ok(()),
@@ -129,7 +127,7 @@ pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
 }
 
 impl Interface {
-    /// A packet socket for it.
+    /// Opens a packet socket.
     fn socket(&self) -> Result<OwnedFd, OpenError> {
         sys::packet_socket().map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => OpenError::MissingCapability {

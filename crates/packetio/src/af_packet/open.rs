@@ -1,4 +1,4 @@
-//! How a receiving socket and its ring are set up: everything before the first frame.
+//! Sets up a receiving socket and its ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,9 +14,10 @@ use crate::sys;
 
 /// The third version of the ring (`TPACKET_V3`).
 const VERSION: u32 = 2;
-/// Bytes of the slots by which the kernel checks a block's size; the third version does not use them.
+/// Slot size, by which the kernel checks the block size; the third version does not use slots.
 const SLOT: u32 = 2048;
-/// Whether frames that this machine sends are left out.
+
+/// Whether frames sent by this machine are left out.
 pub(super) fn ignores_outgoing(config: &PortSettings, interface: &Interface) -> bool {
     config.direction == Direction::Incoming || interface.is_loopback()
 }
@@ -27,7 +28,7 @@ pub(super) fn group(config: &PortSettings, interface: &Interface, rings: u32) ->
     Group::new(rings, ignores_outgoing(config, interface), is_ethernet)
 }
 
-/// A socket with its ring, which receives nothing yet.
+/// Opens a socket with its ring, which receives nothing yet.
 pub(super) fn set_up(
     config: &PortSettings,
     interface: &Interface,
@@ -57,7 +58,7 @@ pub(super) fn set_up(
         )?;
     }
     if reading.skips_outgoing {
-        // Older kernels lack it; the frames are then skipped one by one.
+        // Without it (older kernels), the reader skips these frames.
         let _ = sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &[1]);
     }
     let blocks = config.blocks;
@@ -86,7 +87,7 @@ pub(super) fn set_up(
     Ok((owned, ring))
 }
 
-/// Binds the socket to the interface and joins the other rings. No frame passes its filter yet.
+/// Binds the socket to the interface and joins the group. No frame passes its filter yet.
 pub(super) fn start(
     config: &PortSettings,
     interface: &Interface,

@@ -1,18 +1,17 @@
 //! Reads the frames of a receive ring of an interface.
 
 mod adopt;
-mod counts;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 pub use adopt::names;
-pub use counts::Counts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
 
-use super::block::{Raw, Reading, Seen, Walk};
+use super::block::{Raw, Reading, Walk};
+use super::counts::RingCounts;
 use super::fanout::{Group, keep};
 use super::open::{group, ignores_outgoing, set_up, start};
 use super::ring::Ring;
@@ -23,8 +22,8 @@ use crate::rx::WaitHandle;
 use crate::settings::PortSettings;
 use crate::sys;
 
-/// Number of empty receive calls after which a reader that never sleeps checks its interface.
-const LOOK_EVERY: u32 = 1024;
+/// Empty receive calls after which a reader that never sleeps checks its interface.
+const CHECK_AFTER: u32 = 1024;
 
 /// One receive ring of an interface.
 #[derive(Debug)]
@@ -33,28 +32,27 @@ pub struct RingReader {
     group: Arc<Group>,
     /// Number of this ring in its group.
     number: u32,
-    // Declared, and so dropped, before the socket whose ring it is.
+    // Declared, so dropped, before the socket it belongs to.
     ring: Ring,
     socket: OwnedFd,
     interface: Interface,
-    state: State,
+    state: RingState,
     reading: Reading,
     walk: Walk,
-    /// Frames in the block that is walked.
+    /// Frames in the current block.
     packets: u32,
-    /// Those of the last burst; kept for its memory.
+    /// Frames of the last burst; kept for its memory.
     frames: Vec<Frame>,
-    counts: Counts,
-    seen: Seen,
+    counts: RingCounts,
     /// Empty receive calls since the interface was last checked.
     idle: u32,
-    /// What is in the ring is left to the next process.
+    /// The ring's frames are left to the next process.
     is_left: bool,
 }
 
-/// State of the interface.
+/// RingState of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RingState {
     Up,
     /// Reported to the caller.
     Down,
@@ -74,8 +72,8 @@ fn reading(config: &PortSettings, interface: &Interface) -> Reading {
 }
 
 impl RingReader {
-    /// Opens the rings of an interface, over which the frames of an interface are spread, both directions of a
-    /// flow alike; the n-th rings of two interfaces with as many rings see the same flows.
+    /// Opens the rings of an interface. Both directions of a flow arrive in the same ring; the n-th
+    /// rings of two interfaces with the same number of rings see the same flows.
     ///
     /// # Errors
     /// There is no such interface, a capability is missing, a setting is out of bounds, …
@@ -93,19 +91,19 @@ impl RingReader {
         Ok(ports)
     }
 
-    /// Checks whether an interface could be opened, up to the memory of one ring. Nothing is bound to the interface, and
-    /// nothing stays.
+    /// Checks whether an interface could be opened, up to the memory of one ring. Binds nothing and
+    /// leaves nothing open.
     ///
     /// # Errors
     /// As [`Self::open_rings`].
-    pub fn look(config: &PortSettings) -> Result<(), OpenError> {
+    pub fn probe(config: &PortSettings) -> Result<(), OpenError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
         let reading = reading(config, &interface);
         set_up(config, &interface, &reading).map(drop)
     }
 
-    /// One ring, which takes no frames yet: while rings are missing it would receive theirs.
+    /// Opens one ring. It accepts no frames yet: while rings are missing it would receive theirs.
     fn open_ring(
         config: &PortSettings,
         interface: Interface,
@@ -118,7 +116,7 @@ impl RingReader {
         Ok(Self::over(config, interface, group, number, socket, ring))
     }
 
-    /// The reader of a ring that is set up.
+    /// The reader of a ring that was set up.
     fn over(
         config: &PortSettings,
         interface: Interface,
@@ -128,9 +126,9 @@ impl RingReader {
         ring: Ring,
     ) -> Self {
         let state = if interface.link.is_up {
-            State::Up
+            RingState::Up
         } else {
-            State::Down
+            RingState::Down
         };
         Self {
             config: config.clone(),
@@ -144,18 +142,17 @@ impl RingReader {
             walk: Walk::default(),
             packets: 0,
             frames: Vec::new(),
-            counts: Counts::default(),
-            seen: Seen::default(),
+            counts: RingCounts::default(),
             idle: 0,
             is_left: false,
         }
     }
 
-    /// Opens the ring again, on the interface that has its name now. `false`: another ring of the
-    /// same interface has to be reopened before this one. Frames still in the ring are lost.
+    /// Reopens the ring on the interface that now has its name. `false`: another ring of the
+    /// interface must be reopened first. Frames still in the ring are lost.
     ///
     /// # Errors
-    /// As [`Self::open_rings`]. The reader then stays as it was.
+    /// As [`Self::open_rings`]. The reader is then unchanged.
     pub fn reopen(&mut self) -> Result<bool, OpenError> {
         let interface = Interface::open(&self.config.interface)?;
         if !self.group.is_turn(self.number) {
@@ -166,11 +163,9 @@ impl RingReader {
         let opened = Self::open_ring(&self.config, interface, self.group.clone(), self.number)?;
         opened.accept()?;
         let frames = std::mem::take(&mut self.frames);
-        let seen = self.seen;
         self.forget();
         *self = Self {
             counts,
-            seen,
             frames,
             ..opened
         };
@@ -178,15 +173,15 @@ impl RingReader {
         Ok(true)
     }
 
-    /// Lets frames in.
+    /// Opens the filter.
     fn accept(&self) -> Result<(), OpenError> {
         let refused = system(self.interface(), "no filter can be set");
         sys::set_filter(self.socket.as_fd(), &keep(self.config.snap_length)).map_err(refused)
     }
 
-    /// Whether the interface was up and there when it was last looked at.
+    /// Whether the interface was up at the last check.
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        self.state == RingState::Up
     }
 
     /// Name of the interface.
@@ -194,16 +189,16 @@ impl RingReader {
         &self.interface.name
     }
 
-    /// The interface's current name, if it was renamed. Frames keep coming until it goes down; then
-    /// it counts as gone, because the reader looks for the old name.
+    /// The interface's new name, if it was renamed. Frames keep coming until it goes down; then it
+    /// counts as gone, because the reader looks for the old name.
     pub fn new_name(&self) -> Option<String> {
         self.interface.new_name()
     }
 
-    /// Counts of received and lost frames. Asks the kernel, and notices a changed MTU.
-    pub fn counts(&mut self) -> Counts {
-        // `tpacket_stats_v3`: frames, of these dropped, times the ring was full; reading it sets
-        // them to 0, so this is the only place that does.
+    /// RingCounts of received and lost frames. Asks the kernel, and notices a changed MTU.
+    pub fn counts(&mut self) -> RingCounts {
+        // Reading `tpacket_stats_v3` (frames, dropped ones, times the ring was full) resets it, so
+        // this is the only place that does.
         if let Ok([seen, dropped, _]) = sys::option(self.socket.as_fd(), libc::PACKET_STATISTICS) {
             self.counts.seen += u64::from(seen);
             self.counts.dropped += u64::from(dropped);
@@ -211,24 +206,15 @@ impl RingReader {
         if let Ok(link) = self.interface.refresh() {
             self.reading.frame_max = Reading::frame_max(link.mtu, self.reading.is_ethernet);
         }
-        Counts {
-            outgoing: self.seen.outgoing,
-            tags_restored: self.seen.tags_restored,
-            partial_checksums: self.seen.partial_checksums,
-            merged: self.seen.merged,
-            unknown: self.seen.unknown,
-            longest_unknown: self.seen.longest_unknown,
-            damaged_blocks: self.seen.damaged_blocks,
-            ..self.counts
-        }
+        self.counts
     }
 
     /// Takes the next 0 to `max` frames (a `max` of 0 counts as 1) from the ring, for
-    /// [`Self::burst`]. Waits as long as [`PortSettings::wait`] says for the first.
+    /// [`Self::burst`]. Waits up to [`PortSettings::wait`] for the first.
     ///
     /// # Errors
-    /// The interface went down, which is reported once: the reader goes on by itself when it is up. Or
-    /// it is gone, which is reported on every call until the reader is reopened.
+    /// The interface went down, which is reported once: the reader resumes by itself. Or it is
+    /// gone, which is reported on every call until the reader is reopened.
     pub(super) fn fetch(&mut self, max: usize) -> Result<(), InterfaceErrorKind> {
         self.frames.clear();
         let max = max.max(1);
@@ -239,7 +225,7 @@ impl RingReader {
         Ok(())
     }
 
-    /// Whether the last [`Self::fetch`] brought frames.
+    /// Whether the last [`Self::fetch`] returned frames.
     pub(super) fn has_frames(&self) -> bool {
         !self.frames.is_empty()
     }
@@ -254,13 +240,13 @@ impl RingReader {
         }
     }
 
-    /// The error that its interface has.
+    /// An error of the interface.
     pub(super) fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
         self.interface.error(kind)
     }
 
-    /// The descriptor that announces frames; none while the interface is down, for its socket would be
-    /// readable for ever.
+    /// The descriptor that announces frames. While the interface is down it would be readable all
+    /// the time, so there is none.
     pub(super) fn wait_handle(&self) -> WaitHandle<'_> {
         if self.is_up() {
             WaitHandle::Fd(self.socket.as_fd())
@@ -269,7 +255,7 @@ impl RingReader {
         }
     }
 
-    /// Fills `frames` from the block that is held or, if none is, from the next one.
+    /// Fills `frames` from the held block or, if none is held, from the next one.
     #[inline]
     fn fill(&mut self, max: usize) -> bool {
         self.settle();
@@ -286,7 +272,7 @@ impl RingReader {
         }
         let block = self.ring.held();
         while self.frames.len() < max {
-            let Some(raw) = self.walk.next(block, &self.reading, &mut self.seen) else {
+            let Some(raw) = self.walk.next(block, &self.reading, &mut self.counts) else {
                 break;
             };
             self.counts.received += 1;
@@ -296,21 +282,22 @@ impl RingReader {
         true
     }
 
-    /// The frames that were handed out were processed: gives their block back, or notes how far it was read.
+    /// The frames handed out were processed: returns their block, or notes how far it was read.
     #[inline]
     fn settle(&mut self) {
         if self.walk.is_over() {
             self.ring.release();
         } else {
+            debug_assert!(self.walk.left() <= self.packets);
             self.ring.note(self.packets - self.walk.left());
         }
     }
 
-    /// Waits for a block, or until something happens to the interface.
+    /// Waits for a block or an event of the interface.
     fn wait(&mut self) -> Result<(), InterfaceErrorKind> {
         if self.config.wait.is_zero() {
             self.idle += 1;
-            if self.idle < LOOK_EVERY && self.state == State::Up {
+            if self.idle < CHECK_AFTER && self.state == RingState::Up {
                 return Ok(());
             }
         }
@@ -324,34 +311,34 @@ impl RingReader {
         };
         let is_failed = ready > 0 && polled[0].revents().contains(PollFlags::ERR);
         match self.state {
-            State::Up if is_failed => self.look_up(),
-            State::Up => Ok(()),
-            State::Down => {
+            RingState::Up if is_failed => self.take_error(),
+            RingState::Up => Ok(()),
+            RingState::Down => {
                 let _ = socket_error(&self.socket); // known: the interface is down
                 let link = self
                     .interface
                     .refresh()
-                    .inspect_err(|_| self.state = State::Gone)?;
+                    .inspect_err(|_| self.state = RingState::Gone)?;
                 if link.is_up {
-                    self.state = State::Up;
+                    self.state = RingState::Up;
                 }
                 Ok(())
             }
-            State::Gone => Err(InterfaceErrorKind::Gone),
+            RingState::Gone => Err(InterfaceErrorKind::Gone),
         }
     }
 
-    /// The state of the interface after the socket has failed.
-    fn look_up(&mut self) -> Result<(), InterfaceErrorKind> {
+    /// Reads the socket's error and sets the state.
+    fn take_error(&mut self) -> Result<(), InterfaceErrorKind> {
         match socket_error(&self.socket).map_err(io::Error::from)? {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::NETDOWN) => {
                 self.state = match self.interface.refresh() {
-                    Ok(_) => State::Down,
-                    Err(_) => State::Gone,
+                    Ok(_) => RingState::Down,
+                    Err(_) => RingState::Gone,
                 };
                 Err(match self.state {
-                    State::Gone => InterfaceErrorKind::Gone,
+                    RingState::Gone => InterfaceErrorKind::Gone,
                     _ => InterfaceErrorKind::Down,
                 })
             }

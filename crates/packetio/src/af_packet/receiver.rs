@@ -1,5 +1,5 @@
-//! A ring as a port: notices when its interface goes away, looks for it until it is back, and
-//! checks that all that goes into the ring comes out.
+//! A ring as a port: detects the loss of its interface, reopens it once it is back, and checks that
+//! all frames that go into the ring come out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,26 +9,26 @@ use super::block::IP_MAX;
 use super::reader::RingReader;
 use crate::error::{InterfaceErrorKind, RxError, renamed};
 use crate::interface::Offloads;
-use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
 
 /// Bytes before the IP header of most frames.
 const ETHERNET_HEADER: u32 = 14;
-/// Between two attempts to open an interface that is gone.
+/// Interval between attempts to open an interface that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// Between two looks at whether packets come merged and whether the interface was renamed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Interval between checks for merged packets and a new name.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// A frame that the kernel has put into a ring has come out after this time, once the ring was
-/// found empty: longer than any block timeout, which a block that is not full may take.
+/// After this time, a frame that the kernel put into a ring has come out once the ring was found
+/// empty. Longer than any block timeout.
 const OUT_AFTER: Duration = Duration::from_secs(2);
 
-/// State that the rings of one interface share.
+/// PortState that the rings of one interface share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// People know that packets come merged.
+    /// Merging was reported.
     is_merging_known: AtomicBool,
-    /// People know that merged packets are lost in sending.
+    /// Loss of merged packets in sending was reported.
     pub is_loss_known: AtomicBool,
 }
 
@@ -36,26 +36,26 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     ring: RingReader,
-    /// Whether the ring was found empty since the flag was last lowered.
+    /// Whether the ring was found empty since this flag was last cleared.
     is_empty: bool,
-    state: State,
+    state: PortState,
     check: Check,
-    /// Merged packets at the last look, and whether there had been more than at the one before.
+    /// Unknown merged packets at the last check, and whether they had grown since the one before.
     merged: (u64, bool),
-    /// When it last looked for merged packets and another name.
-    looked: Instant,
-    /// People know that the interface has another name now.
+    /// Time of the last check.
+    checked: Instant,
+    /// The interface's new name was reported.
     is_rename_known: bool,
-    /// The last change of the link, until it is asked for.
+    /// The last link event, until it is taken.
     event: Option<LinkEvent>,
-    /// Whether it is the ring that reports for its interface.
+    /// Whether this ring reports for the interface.
     reports: bool,
     shared: Arc<Shared>,
-    /// How often the interface was opened again. The sending side follows it.
+    /// How often the interface was reopened. The sending side follows it.
     reopened: Arc<AtomicU32>,
 }
 
-/// The rings of an interface, over which the kernel spreads its frames, both directions of a flow to the same one.
+/// Wraps the rings of an interface.
 pub(crate) fn receivers(rings: Vec<RingReader>) -> Vec<Receiver> {
     let shared = Arc::new(Shared::default());
     let rings = rings.into_iter().enumerate();
@@ -67,10 +67,14 @@ impl Receiver {
     fn new(ring: RingReader, reports: bool, shared: Arc<Shared>) -> Self {
         Self {
             is_empty: false,
-            state: if ring.is_up() { State::Up } else { State::Down },
+            state: if ring.is_up() {
+                PortState::Up
+            } else {
+                PortState::Down
+            },
             check: Check::new(),
             merged: (0, false),
-            looked: Instant::now(),
+            checked: Instant::now(),
             is_rename_known: false,
             event: None,
             reports,
@@ -85,46 +89,46 @@ impl Receiver {
         self.shared.clone()
     }
 
-    /// How often its interface was opened again.
+    /// How often its interface was reopened.
     pub fn reopened(&self) -> Arc<AtomicU32> {
         self.reopened.clone()
     }
 
-    /// Changes the state after an error, and keeps the event for people.
+    /// Changes the state after an error and stores the event.
     fn note(&mut self, kind: InterfaceErrorKind) {
         let state = match kind {
-            InterfaceErrorKind::Down => State::Down,
-            InterfaceErrorKind::Gone => State::Gone {
+            InterfaceErrorKind::Down => PortState::Down,
+            InterfaceErrorKind::Gone => PortState::Gone {
                 retry: Instant::now() + RETRY_EVERY,
             },
-            InterfaceErrorKind::System(_) => State::Failed,
+            InterfaceErrorKind::System(_) => PortState::Failed,
         };
         let before = std::mem::replace(&mut self.state, state);
-        if !matches!(before, State::Up | State::Down) {
-            return; // known
+        if !matches!(before, PortState::Up | PortState::Down) {
+            return; // already reported
         }
-        // Another name is the better explanation of an interface that is gone.
+        // A new name explains better why the interface is gone.
         let renamed = match self.state {
-            State::Gone { .. } => self.rename_line(),
+            PortState::Gone { .. } => self.rename_line(),
             _ => None,
         };
         let line = renamed.unwrap_or_else(|| self.ring.error(kind).to_string());
         self.event = Some(LinkEvent::Down(line));
     }
 
-    /// Whether frames can be asked for. An interface that is gone is opened again now and then,
-    /// which [`Self::note_return`] reports.
+    /// Whether frames can be received. Periodically reopens an interface that is gone;
+    /// [`Self::note_return`] reports it.
     fn is_there(&mut self) -> bool {
         match &mut self.state {
-            State::Up | State::Down => true,
-            State::Failed => false,
-            State::Gone { retry } if Instant::now() < *retry => false,
-            State::Gone { retry } => {
+            PortState::Up | PortState::Down => true,
+            PortState::Failed => false,
+            PortState::Gone { retry } if Instant::now() < *retry => false,
+            PortState::Gone { retry } => {
                 *retry = Instant::now() + RETRY_EVERY;
-                // `false`: it is another ring's turn first.
+                // `false`: another ring comes first.
                 let is_open = matches!(self.ring.reopen(), Ok(true));
                 if is_open {
-                    self.state = State::Down;
+                    self.state = PortState::Down;
                     self.reopened.fetch_add(1, Ordering::Relaxed);
                 }
                 is_open
@@ -132,19 +136,19 @@ impl Receiver {
         }
     }
 
-    /// Notes that the interface is back, if it is.
+    /// Reports that the interface is back, if it is.
     fn note_return(&mut self) {
-        let was_away = matches!(self.state, State::Down | State::Gone { .. });
+        let was_away = matches!(self.state, PortState::Down | PortState::Gone { .. });
         if !was_away || !self.ring.is_up() {
             return;
         }
-        self.state = State::Up;
+        self.state = PortState::Up;
         self.is_rename_known = false;
         let interface = self.ring.interface();
         self.event = Some(LinkEvent::Up(format!("{interface}: the interface is back")));
     }
 
-    /// A warning that the interface has another name, given once.
+    /// The message that the interface was renamed, once.
     fn rename_line(&mut self) -> Option<String> {
         let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
         self.is_rename_known = true;
@@ -152,35 +156,35 @@ impl Receiver {
         Some(renamed(interface, &name))
     }
 
-    /// A warning that packets come merged of lengths that the kernel does not tell; only one ring of the interface gives it.
+    /// A warning that the kernel does not describe merged packets; once per interface.
     fn merging_event(&mut self) -> Option<LinkEvent> {
         let counts = self.ring.counts();
         let now = counts.unknown;
         let (before, were_more) = std::mem::replace(&mut self.merged, (now, false));
         self.merged.1 = now > before;
-        // Until the MTU is asked for again, packets longer than it was look merged, too.
+        // Until the MTU is refreshed, packets longer than the old one look merged.
         let is_merging = were_more && now > before;
         if !is_merging || self.shared.is_merging_known.swap(true, Ordering::Relaxed) {
             return None;
         }
         let interface = self.ring.interface();
         Some(LinkEvent::Warning(format!(
-            "{interface}: packets of up to {} bytes come, and the kernel does not say of which packets they were merged, so each \
-             counts as one and labels go wrong; {}",
+            "{interface}: packets of up to {} bytes come, and the kernel does not say of which \
+             packets they were merged, so each counts as one and labels go wrong; {}",
             counts.longest_unknown,
             remedy(interface, counts.longest_unknown)
         )))
     }
 }
 
-/// What ends frames of unknown segments, the longest of so many bytes: each kind has another cause.
+/// How to end merged frames that the kernel does not describe, by the bytes of the longest.
 fn remedy(interface: &str, longest: u32) -> String {
     if longest > IP_MAX {
         return format!(
             "turn BIG TCP off: ip link set dev {interface} gso_max_size 65536 gro_max_size 65536"
         );
     }
-    let merged_by_card = Offloads::of(interface)
+    let merged_by_card = Offloads::query(interface)
         .ok()
         .and_then(|offloads| offloads.remedy(interface, &["lro", "rx-gro-hw"]));
     match merged_by_card {
@@ -206,12 +210,12 @@ impl Rx for Receiver {
         Ok(Received::Nothing)
     }
 
-    fn leave(&mut self) -> bool {
-        let is_kept = self.ring.is_kept();
-        if is_kept {
+    fn notify(&mut self, notice: Notice<'_>) -> bool {
+        let leaves = matches!(notice, Notice::Leave) && self.ring.is_kept();
+        if leaves {
             self.ring.leave();
         }
-        is_kept
+        leaves
     }
 
     fn name(&self) -> &str {
@@ -224,10 +228,10 @@ impl Rx for Receiver {
 
     fn link_event(&mut self) -> Option<LinkEvent> {
         let change = self.event.take().filter(|_| self.reports);
-        if change.is_some() || self.looked.elapsed() < LOOK_EVERY {
+        if change.is_some() || self.checked.elapsed() < CHECK_EVERY {
             return change;
         }
-        self.looked = Instant::now();
+        self.checked = Instant::now();
         let merging = self.merging_event();
         if merging.is_some() || !self.reports {
             return merging;
@@ -240,7 +244,7 @@ impl Rx for Receiver {
         let offered = counts.seen - counts.outgoing;
         let dropped = counts.dropped + counts.abandoned;
         let due = offered - dropped;
-        let missing = self.check.look(due, counts.received, &mut self.is_empty);
+        let missing = self.check.update(due, counts.received, &mut self.is_empty);
         RxCounts {
             received: counts.received,
             bytes: counts.received_bytes,
@@ -250,17 +254,17 @@ impl Rx for Receiver {
             abandoned: counts.abandoned,
             waiting: counts.waiting(),
             missing,
-            is_away: !matches!(self.state, State::Up),
+            is_away: !matches!(self.state, PortState::Up),
             ..RxCounts::default()
         }
     }
 
     fn is_lost(&self) -> bool {
-        matches!(self.state, State::Gone { .. } | State::Failed)
+        matches!(self.state, PortState::Gone { .. } | PortState::Failed)
     }
 
     fn is_failed(&self) -> bool {
-        matches!(self.state, State::Failed)
+        matches!(self.state, PortState::Failed)
     }
 
     fn wait_handle(&self) -> WaitHandle<'_> {
@@ -268,27 +272,27 @@ impl Rx for Receiver {
     }
 }
 
-/// How an interface is.
+/// PortState of the interface.
 #[derive(Debug)]
-enum State {
+enum PortState {
     Up,
     Down,
-    /// Gone; when to try again.
+    /// Gone; next attempt at `retry`.
     Gone {
         retry: Instant,
     },
-    /// It fails for good.
+    /// Failed for good.
     Failed,
 }
 
-/// Whether all that goes into a ring comes out: what was in at one time must be out when the ring
-/// is found empty some time later.
+/// Checks that all frames that go into a ring come out: what was in at one time must be out once
+/// the ring is found empty some time later.
 #[derive(Clone, Copy, Debug)]
 struct Check {
-    /// Frames that had gone in at this time.
+    /// Frames that had gone in by `since`.
     due: u64,
     since: Instant,
-    /// The time has passed, and the ring has yet to be found empty.
+    /// [`OUT_AFTER`] has passed; the ring has yet to be found empty.
     is_over: bool,
     /// Missing frames at the last check.
     missing: u64,
@@ -304,8 +308,8 @@ impl Check {
         }
     }
 
-    /// So many have gone in and come out by now; how many are missing.
-    fn look(&mut self, due: u64, done: u64, is_empty: &mut bool) -> i64 {
+    /// Takes the frames that have gone in and come out by now; returns how many are missing.
+    fn update(&mut self, due: u64, done: u64, is_empty: &mut bool) -> i64 {
         if self.is_over && *is_empty {
             let missing = self.due.saturating_sub(done);
             *self = Check {
@@ -335,25 +339,25 @@ mod tests {
         };
         let mut is_empty = true;
         assert_eq!(
-            check.look(10, 7, &mut is_empty),
+            check.update(10, 7, &mut is_empty),
             0,
             "they may be on their way"
         );
         later(&mut check);
-        assert_eq!(check.look(10, 7, &mut is_empty), 0);
+        assert_eq!(check.update(10, 7, &mut is_empty), 0);
         assert!(!is_empty, "it was so before the time had passed");
-        assert_eq!(check.look(12, 9, &mut is_empty), 0, "not empty yet");
+        assert_eq!(check.update(12, 9, &mut is_empty), 0, "not empty yet");
         is_empty = true;
-        assert_eq!(check.look(12, 10, &mut is_empty), 0, "the ten are out");
+        assert_eq!(check.update(12, 10, &mut is_empty), 0, "the ten are out");
         later(&mut check);
-        assert_eq!(check.look(12, 10, &mut is_empty), 0);
+        assert_eq!(check.update(12, 10, &mut is_empty), 0);
         is_empty = true;
-        assert_eq!(check.look(20, 11, &mut is_empty), 1, "of twelve eleven");
+        assert_eq!(check.update(20, 11, &mut is_empty), 1, "of twelve eleven");
         assert_eq!(
-            check.look(20, 12, &mut is_empty),
+            check.update(20, 12, &mut is_empty),
             1,
             "until it was looked again"
         );
-        assert_eq!(check.look(20, 23, &mut is_empty), -3);
+        assert_eq!(check.update(20, 23, &mut is_empty), -3);
     }
 }

@@ -1,14 +1,14 @@
-//! The memory of a TPACKET_V3 receive ring, which the kernel shares: blocks that it fills in turn
-//! and hands over one by one (`Documentation/networking/packet_mmap.rst`).
+//! The memory of a TPACKET_V3 receive ring, shared with the kernel, which fills blocks in turn and
+//! hands them over one by one (`Documentation/networking/packet_mmap.rst`).
 //!
-//! The first 48 bytes of a block are its descriptor, with the word that says whose the block is.
-//! While that word says "user", the kernel neither reads nor writes the block; when it is set
-//! back to "kernel", the block may be filled at once. So a block is *held* between the two, its
-//! bytes are lent only while it is held, and its descriptor is never lent, so that nobody but
-//! [`Ring::release`] can give it back.
+//! The first 48 bytes of a block are its descriptor, with a status word. While it says "user", the
+//! kernel neither reads nor writes the block; once it is set back to "kernel", the block may be
+//! filled at once. In between the block is *held*: its bytes are lent only then. Its descriptor is
+//! never lent, so only [`Ring::release`] can give the block back.
 //!
-//! A ring outlives the process that reads it, if somebody keeps its socket. The next one finds its place in the descriptors
-//! ([`Ring::resume`]): the kernel numbers the blocks as it opens them, and the reader notes there how far it has read.
+//! A ring whose socket is kept outlives its process. The next one finds its position in the
+//! descriptors ([`Ring::resume`]): the kernel numbers blocks as it opens them, and the reader notes
+//! there how far it has read.
 #![allow(unsafe_code, reason = "memory shared with the kernel")]
 
 use std::io;
@@ -31,10 +31,10 @@ const NUMBER: usize = 24;
 const KERNEL: u32 = 0;
 const USER: u32 = 1;
 
-/// In the place of the version of a block that is being read: this bit, and how many of its frames were. The kernel writes its
-/// own version there when it opens a block, and never reads it.
+/// While a block is read, its version field holds this bit and the number of frames read. The
+/// kernel writes its version there when it opens a block, and never reads it.
 const READING: u32 = 1 << 31;
-/// The same of a block that was given back.
+/// The version field of a block that was given back.
 const READ: u32 = u32::MAX;
 
 /// A mapped ring.
@@ -43,7 +43,7 @@ pub(super) struct Ring {
     start: NonNull<u8>,
     block_bytes: usize,
     blocks: usize,
-    /// The block that is held; if none is, the one that the kernel hands over next.
+    /// The held block or, if none is held, the next one to be handed over.
     at: usize,
     is_held: bool,
 }
@@ -51,19 +51,19 @@ pub(super) struct Ring {
 // SAFETY: the mapping belongs to the ring alone, and nothing about it is tied to a thread.
 unsafe impl Send for Ring {}
 
-/// The descriptor's numbers for the frames in a block. They come from the kernel, and the reader checks them.
+/// The frames in a block, as the kernel describes them; the reader checks the numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contents {
     /// Frames in the block.
     pub packets: u32,
-    /// Of these, frames that whoever read the ring before had handed out.
+    /// Frames that the previous process had handed out.
     pub read: u32,
-    /// Where the first one is, from behind the descriptor.
+    /// Offset of the first frame behind the descriptor.
     pub first: usize,
 }
 
 impl Ring {
-    /// Maps the receive ring of a socket, which has `blocks` blocks of `block_bytes` bytes.
+    /// Maps the receive ring of a socket: `blocks` blocks of `block_bytes` bytes.
     pub fn map(socket: BorrowedFd<'_>, block_bytes: usize, blocks: usize) -> io::Result<Self> {
         let bytes = block_bytes
             .checked_mul(blocks)
@@ -76,16 +76,9 @@ impl Ring {
         }
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::SHARED,
-                socket,
-                0,
-            )
-        }?;
+        let at = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        let start = unsafe { mmap(at, bytes, protection, MapFlags::SHARED, socket, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self {
             start,
@@ -96,11 +89,12 @@ impl Ring {
         })
     }
 
-    /// Goes on where whoever read the ring before has stopped. The kernel may go on filling it meanwhile.
+    /// Continues where the previous process stopped, while the kernel may go on filling.
     ///
-    /// The kernel opens the blocks one after the other and numbers them (`prb_open_block`), so those to be read are the newest
-    /// and, before it, all that it has handed over, with numbers that go down by one. If there is none, the newest is being
-    /// filled; or it was read already, and the kernel, which had found the ring full, has yet to open the next one.
+    /// The kernel opens and numbers the blocks one after the other (`prb_open_block`). To be read
+    /// are the newest and, before it, all blocks handed over with numbers that decrease by one. If
+    /// none precedes it, the newest is being filled; or it was read already, and the kernel, which
+    /// had found the ring full, has yet to open the next one.
     pub fn resume(&mut self) {
         let newest = (0..self.blocks).max_by_key(|block| self.number(*block));
         let newest = newest.unwrap_or_default();
@@ -118,7 +112,7 @@ impl Ring {
         (self.at, self.is_held) = (at, false);
     }
 
-    /// Frames that wait: in the blocks that were handed over, and in the one being filled.
+    /// Frames in the blocks handed over and in the one being filled.
     pub fn waiting(&self) -> u64 {
         let mut frames = 0;
         for i in 0..self.blocks {
@@ -136,7 +130,7 @@ impl Ring {
         frames
     }
 
-    /// Takes over the next block, if the kernel has handed it over.
+    /// Holds the next block, if the kernel has handed it over.
     #[inline]
     pub fn hold(&mut self) -> Option<Contents> {
         self.is_held = self.is_held || self.is_handed_over(self.at);
@@ -147,8 +141,8 @@ impl Ring {
         })
     }
 
-    /// Notes how many frames of the block that is held were read, for whoever reads the ring next. A single store, so that
-    /// a process that is killed leaves no half of it.
+    /// Notes for the next process how many frames of the held block were read. A single store, so a
+    /// killed process leaves no partial value.
     #[inline]
     pub fn note(&mut self, read: u32) {
         if self.is_held {
@@ -157,7 +151,7 @@ impl Ring {
         }
     }
 
-    /// The bytes behind the descriptor of the block that is held; none if none is.
+    /// The bytes behind the descriptor of the held block; empty if none is held.
     #[inline]
     pub fn held(&mut self) -> &mut [u8] {
         if !self.is_held {
@@ -172,7 +166,7 @@ impl Ring {
         }
     }
 
-    /// Gives the block that is held, if one is, back to the kernel.
+    /// Gives the held block, if any, back to the kernel.
     #[inline]
     pub fn release(&mut self) {
         if std::mem::take(&mut self.is_held) {
@@ -182,7 +176,7 @@ impl Ring {
         }
     }
 
-    /// Whether the block is the reader's.
+    /// Whether the block belongs to the reader.
     #[inline]
     fn is_handed_over(&self, block: usize) -> bool {
         self.descriptor(block, STATUS).load(Ordering::Acquire) & USER != 0
@@ -193,7 +187,7 @@ impl Ring {
         self.descriptor(block, VERSION).load(Ordering::Relaxed) == READ
     }
 
-    /// Frames of the block that were read, if it was not given back.
+    /// Frames read of a block that was not given back.
     #[inline]
     fn read(&self, block: usize) -> u32 {
         let word = self.descriptor(block, VERSION).load(Ordering::Relaxed);
@@ -204,16 +198,17 @@ impl Ring {
         }
     }
 
-    /// The number that the kernel gave the block when it opened it; 0 if it never did.
+    /// The number that the kernel gave the block on opening it; 0 if it never did.
     fn number(&self, block: usize) -> u64 {
         const { assert!(NUMBER + 8 <= DESCRIPTOR && NUMBER.is_multiple_of(8)) };
-        // SAFETY: within the descriptor, and aligned to 8 bytes, as blocks are, which begin at multiples of a page: the kernel
-        // allows no others. It writes there by single stores, and no slice of the ring covers it.
+        // SAFETY: within the descriptor, and aligned to 8 bytes, as are blocks: the kernel allows
+        // only multiples of a page. It writes there by single stores, and no slice of the ring
+        // covers it.
         let number = unsafe { AtomicU64::from_ptr(self.block(block).add(NUMBER).cast().as_ptr()) };
         number.load(Ordering::Acquire)
     }
 
-    /// A word of the descriptor of the block at hand.
+    /// A word of the current block's descriptor.
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU32 {
         self.descriptor(self.at, offset)

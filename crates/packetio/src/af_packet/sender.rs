@@ -1,43 +1,43 @@
-//! An interface as a destination: follows its receiving side to an interface that came back, and
-//! reports errors of sending.
+//! An interface as a destination: follows its receiving side when the interface is reopened, and
+//! reports send errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::receiver::{Receiver, Shared};
-use super::transmit::{Transmit, TransmitConfig};
+use super::transmit::Transmit;
 use crate::burst::Burst;
 use crate::error::{OpenError, TxError};
 use crate::rx::{LinkEvent, Rx};
 use crate::tx::{Selection, Tx, TxCounts};
 
-/// Some times what a ring holds, because more comes in meanwhile.
+/// Several times what a ring holds, because more arrives meanwhile.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// An interface to send on.
 #[derive(Debug)]
 pub(crate) struct Sender {
     transmit: Transmit,
-    /// The receiving side that it follows, if it has one.
+    /// The receiving side, if there is one.
     partner: Option<Partner>,
-    /// The last failure, until it is asked for.
+    /// The last failure, until it is taken.
     event: Option<LinkEvent>,
 }
 
-/// The state of its receiving side.
+/// State of the receiving side.
 #[derive(Debug)]
 struct Partner {
     reopened: Arc<AtomicU32>,
-    /// How often it was when this side was last opened.
+    /// Value of `reopened` when this side was last opened.
     known: u32,
-    /// Whether this is the port that reports for its interface.
+    /// Whether this port reports for the interface.
     reports: bool,
     shared: Arc<Shared>,
 }
 
 impl Sender {
-    /// An interface to send on alone. Merged packets are refused as too long.
+    /// An interface for sending only. Merged packets are refused as too long.
     ///
     /// # Errors
     /// There is no such interface, a capability is missing, …
@@ -49,7 +49,11 @@ impl Sender {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn of(receiver: &Receiver, number: usize, sends_merged: bool) -> Result<Self, OpenError> {
+    pub fn for_receiver(
+        receiver: &Receiver,
+        number: usize,
+        sends_merged: bool,
+    ) -> Result<Self, OpenError> {
         let partner = Partner {
             reopened: receiver.reopened(),
             known: 0,
@@ -59,13 +63,13 @@ impl Sender {
         Self::new(receiver.name(), sends_merged, Some(partner))
     }
 
-    /// Sends what waited in receive rings while no process ran: for a while it waits for an interface that does not take all at
-    /// once, instead of dropping.
+    /// Sends what waited in receive rings while no process ran: for a while, waits for a full
+    /// interface instead of dropping.
     pub fn catch_up(&mut self) {
         self.transmit.be_patient(CATCH_UP);
     }
 
-    /// Checks whether [`Self::of`] could open an interface; it is closed at once.
+    /// Checks whether [`Self::for_receiver`] could open an interface.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -78,19 +82,14 @@ impl Sender {
         sends_merged: bool,
         partner: Option<Partner>,
     ) -> Result<Self, OpenError> {
-        let config = TransmitConfig {
-            interface: interface.to_owned(),
-            bypasses_qdisc: false,
-            sends_merged,
-        };
         Ok(Self {
-            transmit: Transmit::open(&config)?,
+            transmit: Transmit::open(interface, sends_merged)?,
             partner,
             event: None,
         })
     }
 
-    /// Opens the interface again if the receiving side has done so.
+    /// Reopens the interface if the receiving side has done so.
     fn follow(&mut self) {
         let Some(partner) = &mut self.partner else {
             return;
@@ -98,19 +97,20 @@ impl Sender {
         let reopened = partner.reopened.load(Ordering::Relaxed);
         if reopened != partner.known {
             partner.known = reopened;
-            // If it fails, sending fails, which is counted and reported.
+            // On failure sending fails, which is counted and reported.
             let _ = self.transmit.reopen();
         }
     }
 
-    /// A warning that merged packets are lost; only one port of the interface gives it.
+    /// A warning that merged packets are lost; once per interface.
     fn loss_event(&self) -> Option<LinkEvent> {
         let partner = self.partner.as_ref()?;
         let is_news = self.transmit.counts().unsplit > 0
             && !partner.shared.is_loss_known.swap(true, Ordering::Relaxed);
         is_news.then(|| {
-            let line = "merged packets that cannot be split again, as those of tunnels, are not sent on; keep both \
-                        interfaces from merging: ethtool -K INTERFACE gro off lro off";
+            let line = "merged packets that cannot be split again, such as in tunnels, are not \
+                        sent on; keep both interfaces from merging: ethtool -K INTERFACE gro off \
+                        lro off";
             LinkEvent::Warning(line.to_owned())
         })
     }
@@ -121,7 +121,7 @@ impl Tx for Sender {
         self.follow();
         let sent = self.transmit.send(burst, which);
         sent.map_err(TxError::from).inspect_err(|error| {
-            // Its receiving side reports an interface that is down or gone.
+            // The receiving side reports an interface that is down or gone.
             let reports = self.partner.as_ref().is_none_or(|it| it.reports);
             if reports && !error.is_recoverable() {
                 self.event = Some(LinkEvent::Warning(format!("sending: {error}")));

@@ -1,13 +1,13 @@
 //! Sends bursts out of an interface.
 //!
-//! It calls `sendmmsg` on the memory of the burst instead of using a transmit ring
-//! (`PACKET_TX_RING`): on veth, batches of 64 took 311 against 324 ns of CPU per frame of 64 bytes
-//! and 353 against 415 ns of 1514 bytes, the frame need not be copied to a ring first, and the
-//! kernel reports of each frame what became of it. Cards that send from such a ring by DMA were
-//! not measured.
+//! Calls `sendmmsg` on the burst's memory instead of using a transmit ring (`PACKET_TX_RING`): on
+//! veth, batches of 64 took 311 instead of 324 ns of CPU per frame of 64 bytes and 353 instead of
+//! 415 ns at 1514 bytes; frames need no copy, and the kernel reports the outcome of each. Cards
+//! that send from such a ring by DMA were not measured.
 //!
-//! A call never waits: frames that the interface does not take at once are dropped and counted, so that
-//! the frames behind it stay in time. Only after a restart, while what waited in the receive rings is late anyway, it does.
+//! A call never waits: frames that the interface does not take at once are dropped and counted, so
+//! that later frames are not delayed. Exception: after a restart, while sending what waited in
+//! receive rings.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,70 +24,52 @@ use crate::interface::{Interface, system};
 use crate::sys;
 use crate::tx::{Selection, TxCounts};
 
-/// Frames in a system call.
+/// Frames per system call.
 const BATCH: usize = 64;
-/// Bytes asked for to hold frames that a card has not sent yet.
+/// Requested buffer for frames not yet sent, bytes.
 const BUFFER: u32 = 4 * 1024 * 1024;
 
-/// How long a look whether the interface takes frames again may wait.
-const LOOK: Duration = Duration::from_millis(10);
+/// Maximum wait of one poll for room.
+const POLL_MAX: Duration = Duration::from_millis(10);
 
-/// The header that says how to split a frame (`virtio_net_hdr`), and the frame.
+/// The `virtio_net_hdr`, which says how to split the frame, and the frame.
 type Outgoing<'a> = (&'a [u8; OFFLOAD], &'a [u8]);
 /// Nothing to split and no checksum to complete.
 const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
 
-/// How to send.
-#[derive(Clone, Debug)]
-pub struct TransmitConfig {
-    /// Name of the interface.
-    pub interface: String,
-    /// Whether frames go to the driver past the queueing discipline of the interface: faster, but
-    /// not shaped, and not seen by captures on this machine.
-    pub bypasses_qdisc: bool,
-    /// Whether super-packets of a port that completes checksums are sent on, for the kernel or
-    /// the card to split. Otherwise they are refused as too long.
-    pub sends_merged: bool,
-}
-
 /// An interface to send on.
 #[derive(Debug)]
 pub struct Transmit {
-    config: TransmitConfig,
     interface: Interface,
+    sends_merged: bool,
     socket: OwnedFd,
     counts: TxCounts,
-    /// Whether the interface failed at the last frame, so that the failure was reported.
+    /// Whether the last burst failed, so the failure was reported.
     is_failed: bool,
-    /// Until then it waits for an interface that does not take frames at once.
+    /// Until then, wait for an interface that does not take frames at once.
     patient_until: Option<Instant>,
 }
 
 impl Transmit {
-    /// Opens an interface to send on; it receives nothing.
+    /// Opens an interface for sending; it receives nothing. With `sends_merged`, merged packets of
+    /// a port that completes checksums are sent on, for the kernel or the card to split; otherwise
+    /// they are refused as too long.
     ///
     /// # Errors
     /// There is no such interface, a capability is missing, …
-    pub fn open(config: &TransmitConfig) -> Result<Self, OpenError> {
-        let interface = Interface::open(&config.interface)?;
+    pub fn open(interface: &str, sends_merged: bool) -> Result<Self, OpenError> {
+        let interface = Interface::open(interface)?;
         let socket = interface.socket()?;
-        if config.bypasses_qdisc {
-            let refused = system(
-                &config.interface,
-                "the queueing discipline cannot be passed by",
-            );
-            sys::set_option(socket.as_fd(), libc::PACKET_QDISC_BYPASS, &[1]).map_err(refused)?;
-        }
-        if config.sends_merged {
-            let refused = system(&config.interface, "merged packets cannot be sent");
+        if sends_merged {
+            let refused = system(&interface.name, "merged packets cannot be sent");
             sys::set_option(socket.as_fd(), libc::PACKET_VNET_HDR, &[1]).map_err(refused)?;
         }
-        // The system may allow less: frames are then dropped sooner.
+        // The system may allow less; then frames are dropped sooner.
         let _ = sys::set_send_buffer(socket.as_fd(), BUFFER);
         interface.bind(socket.as_fd(), sys::NO_PROTOCOL)?;
         Ok(Self {
-            config: config.clone(),
             interface,
+            sends_merged,
             socket,
             counts: TxCounts::default(),
             is_failed: false,
@@ -95,12 +77,12 @@ impl Transmit {
         })
     }
 
-    /// Waits from now on, and for so long, where the interface does not take frames at once.
+    /// For `time` from now on, waits where the interface does not take frames at once.
     pub fn be_patient(&mut self, time: Duration) {
         self.patient_until = Some(Instant::now() + time);
     }
 
-    /// Whether the interface has room for frames, or may soon have it: whether to try again.
+    /// Waits for room if patient; `false`: do not retry.
     fn waits(&mut self) -> bool {
         if self
             .patient_until
@@ -109,35 +91,32 @@ impl Transmit {
             self.patient_until = None;
             return false;
         }
-        let look = Timespec::try_from(LOOK).unwrap_or_default();
-        poll(
-            &mut [PollFd::new(&self.socket, PollFlags::OUT)],
-            Some(&look),
-        )
-        .is_ok()
+        let timeout = Timespec::try_from(POLL_MAX).unwrap_or_default();
+        let mut polled = [PollFd::new(&self.socket, PollFlags::OUT)];
+        poll(&mut polled, Some(&timeout)).is_ok()
     }
 
-    /// Opens it again, on the interface that has its name now; counts go on.
+    /// Reopens the interface that now has its name; counts continue.
     ///
     /// # Errors
-    /// As [`Self::open`]. It then stays as it was.
+    /// As [`Self::open`]. The sender is then unchanged.
     pub fn reopen(&mut self) -> Result<(), OpenError> {
         let counts = self.counts;
-        let opened = Self::open(&self.config)?;
+        let opened = Self::open(&self.interface.name, self.sends_merged)?;
         *self = Self { counts, ..opened };
         Ok(())
     }
 
-    /// Looks whether the interface takes frames. One that was gone and is there again, by its name, is bound to over the same
-    /// socket: to close one takes the kernel milliseconds.
+    /// Checks the link. An interface that was gone and is back under its name is bound to over the
+    /// same socket: closing one takes the kernel milliseconds.
     ///
     /// # Errors
     /// It is down, without a carrier, or gone.
-    pub fn look(&mut self) -> Result<(), InterfaceErrorKind> {
+    pub fn check_link(&mut self) -> Result<(), InterfaceErrorKind> {
         let link = match self.interface.refresh() {
             Ok(link) => link,
             Err(gone) => {
-                let Ok(interface) = Interface::open(&self.config.interface) else {
+                let Ok(interface) = Interface::open(&self.interface.name) else {
                     return Err(gone);
                 };
                 if interface.link_type != self.interface.link_type {
@@ -155,7 +134,7 @@ impl Transmit {
         }
     }
 
-    /// Counts the selected frames of a burst as refused, without trying.
+    /// Counts the selected frames of a burst as refused.
     pub fn refuse(&mut self, burst: &Burst<'_>, which: Selection<'_>) {
         let selected = (0..burst.len()).filter(|&i| which.has(i)).count();
         self.counts.refused += selected as u64;
@@ -179,8 +158,8 @@ impl Transmit {
     /// Sends the selected frames of a burst, in order.
     ///
     /// # Errors
-    /// The interface went down or is gone, reported once; all frames have been counted, and sending
-    /// may go on: while it fails, frames are refused.
+    /// The interface went down or is gone, reported once. All frames have been counted; the caller
+    /// may go on sending, and frames are refused meanwhile.
     pub fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), InterfaceError> {
         let sent_before = self.counts.sent;
         let mut failure = None;
@@ -220,14 +199,13 @@ impl Transmit {
         }
     }
 
-    /// Sends up to [`BATCH`] frames. An error is that of the last frame that failed because of
-    /// the interface.
+    /// Sends up to [`BATCH`] frames. Returns the last error due to the interface.
     fn send_batch(&mut self, frames: &[Outgoing<'_>]) -> Result<(), Errno> {
         let slices: [[IoSlice<'_>; 2]; BATCH] = std::array::from_fn(|i| {
             let (split, frame) = frames.get(i).copied().unwrap_or((&PLAIN, &[]));
             [IoSlice::new(split), IoSlice::new(frame)]
         });
-        let first = usize::from(!self.config.sends_merged);
+        let first = usize::from(!self.sends_merged);
         let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
             std::array::from_fn(|_| SendAncillaryBuffer::default());
         let mut at = 0;
@@ -239,11 +217,8 @@ impl Transmit {
         let mut done = 0;
         let mut failure = Ok(());
         while done < frames.len() {
-            match sendmmsg(
-                &self.socket,
-                &mut messages[done..frames.len()],
-                SendFlags::DONTWAIT,
-            ) {
+            let rest = &mut messages[done..frames.len()];
+            match sendmmsg(&self.socket, rest, SendFlags::DONTWAIT) {
                 Ok(taken) if taken > 0 => {
                     let bytes = frames[done..done + taken]
                         .iter()
@@ -260,12 +235,12 @@ impl Transmit {
                     self.counts.unsplit += 1;
                     done += 1;
                 }
-                // This frame found the driver's queue full; the next may not.
+                // The driver's queue was full for this frame; the next may fit.
                 Err(Errno::NOBUFS) => {
                     self.counts.refused += 1;
                     done += 1;
                 }
-                // The socket holds as many frames as it may: waiting is all that would help.
+                // The socket's buffer is full: only waiting helps.
                 Ok(_) | Err(Errno::AGAIN) if self.waits() => {}
                 Ok(_) | Err(Errno::AGAIN) => {
                     self.counts.refused += (frames.len() - done) as u64;

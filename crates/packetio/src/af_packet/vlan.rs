@@ -1,15 +1,15 @@
-//! The kernel strips the outermost VLAN tag of a frame and reports it in the frame's header. It is
-//! put back here, by moving the two addresses in front of it down into the room before the frame.
+//! Puts back the outermost VLAN tag, which the kernel strips and reports in the frame's header: the
+//! two addresses in front of it move down into the room before the frame.
 
 /// Bytes of a tag: the protocol that announces it and the tag itself.
 pub(super) const TAG: usize = 4;
-/// The protocol of an 802.1Q tag, meant where the kernel names none.
+/// Protocol of an 802.1Q tag, the default where the kernel names none.
 pub(super) const DOT1Q: u16 = 0x8100;
 /// Bytes of the two addresses.
 const ADDRESSES: usize = 12;
 
-/// Puts a tag into the frame at `at` in `bytes`, which then begins [`TAG`] bytes before. `false`,
-/// and nothing is changed, if there is no room or the frame is cut within its addresses.
+/// Puts a tag into the frame at `at` in `bytes`, which then begins [`TAG`] bytes earlier. `false`
+/// without any change if there is no room or the frame is cut within its addresses.
 pub(super) fn restore(bytes: &mut [u8], at: usize, captured: u32, protocol: u16, tag: u16) -> bool {
     let Some(start) = at.checked_sub(TAG) else {
         return false;

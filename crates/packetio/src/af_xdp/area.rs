@@ -1,8 +1,9 @@
-//! The memory of the frames of one thread's ports (a UMEM), cut into regions, one for each port and direction.
+//! The memory of the frames of one thread's ports (a UMEM), cut into regions, one per port and
+//! direction.
 //!
-//! A region lends its bytes as one slice, because a burst does. The kernel writes into those frames of a
-//! region that it was given by a fill ring. The ports keep track of who has a frame, so no frame of a burst is the
-//! kernel's, and nobody touches a byte of a region outside the frames of a burst.
+//! A region lends its bytes as one slice, as a burst needs. The kernel writes only into frames it
+//! was given by a fill ring. The ports track who owns a frame, so no frame of a burst is the
+//! kernel's, and no byte of a region outside a burst's frames is touched.
 #![allow(unsafe_code, reason = "memory shared with the kernel")]
 
 use std::io;
@@ -11,32 +12,28 @@ use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// The whole memory. Each socket registers it with the kernel by itself.
+/// The whole memory. Each socket registers it with the kernel.
 #[derive(Debug)]
 pub(super) struct Area {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the area itself only tells where it is and how long; its bytes are reached through regions.
+// SAFETY: the area only holds an address and a length; its bytes are reached through regions.
 unsafe impl Send for Area {}
 // SAFETY: as above.
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Regions of so many bytes, each a multiple of the page size, one behind the other.
+    /// Allocates adjacent regions of these sizes in bytes, each a multiple of the page size.
     pub fn cut(sizes: &[usize]) -> io::Result<Vec<Region>> {
         let bytes = sizes.iter().sum();
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let (protection, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::POPULATE,
+        );
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let start = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::PRIVATE | MapFlags::POPULATE,
-            )
-        }?;
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let area = Arc::new(Area { start, bytes });
         let mut offset = 0;
@@ -52,7 +49,7 @@ impl Area {
         Ok(sizes.iter().map(region).collect())
     }
 
-    /// Where it begins, and its length, as the kernel is told.
+    /// Address and length, for the kernel.
     pub fn place(&self) -> (u64, u64) {
         (self.start.as_ptr() as u64, self.bytes as u64)
     }
@@ -60,13 +57,14 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: exactly what `cut` has mapped; the last region is gone, and with it all slices. The kernel
-        // keeps pages that it still uses. It cannot fail for such a range; if it did, the memory would stay mapped.
+        // SAFETY: exactly what `cut` has mapped; the last region is gone, and with it all slices.
+        // The kernel keeps pages that it still uses. It cannot fail for such a range; if it did,
+        // the memory would stay mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// A part of an area that nobody else has.
+/// An exclusive part of an area.
 #[derive(Debug)]
 pub(super) struct Region {
     area: Arc<Area>,
@@ -75,26 +73,26 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// The area that it is a part of.
+    /// The area it belongs to.
     pub fn area(&self) -> &Arc<Area> {
         &self.area
     }
 
-    /// Where it begins in the area, in bytes.
+    /// Offset in the area, bytes.
     pub fn offset(&self) -> u64 {
         self.offset as u64
     }
 
-    /// Its address, by which a burst is recognised.
+    /// Its address, which identifies a burst's region.
     pub fn address(&self) -> usize {
         self.area.start.as_ptr() as usize + self.offset
     }
 
-    /// All of its bytes. Only those of frames that the kernel does not have may be touched.
+    /// All bytes. The caller may only touch frames that the kernel does not own.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: regions lie within their area, which lives as long as they do, and do not overlap, so `self` is the
-        // only way to these bytes in this program. The kernel writes to frames that it has, which the callers
-        // do not touch; the compiler makes no accesses of its own.
+        // SAFETY: regions lie within their area, which outlives them, and do not overlap, so `self`
+        // is the only way to these bytes in this program. The kernel writes to frames it owns,
+        // which the callers do not touch; the compiler makes no accesses of its own.
         unsafe {
             let start = self.area.start.add(self.offset);
             std::slice::from_raw_parts_mut(start.as_ptr(), self.bytes)

@@ -1,29 +1,29 @@
-//! What is checked of an interface before anything of it is changed, and what people are told of it.
+//! Checks of an interface before it is changed, and warnings for the operator.
 
 use std::os::fd::AsFd;
 
-use super::open::Place;
+use super::place::Place;
 use super::program::{Attached, HOSTS_MAX};
 use crate::error::OpenError;
 use crate::interface::{self, ETHERNET, Interface, Offloads};
 use crate::settings::PortSettings;
 use crate::sys;
 
-/// Bytes that the kernel keeps in front of each frame (`XDP_PACKET_HEADROOM`).
+/// Bytes the kernel reserves in front of each frame (`XDP_PACKET_HEADROOM`).
 const HEADROOM: u32 = 256;
 /// Bytes of an Ethernet header with two tags.
 const LINK_HEADER: u32 = 22;
-/// Offloads that take the tag off a frame before XDP sees it, and those that merge frames before.
+/// Offloads that strip a frame's tag before XDP sees it, and those that merge frames before.
 const STRIPS: [&str; 1] = ["rxvlan"];
 const MERGE_NATIVE: [&str; 2] = ["lro", "rx-gro-hw"];
 
-/// Receive queues of an interface; one where the driver tells none.
+/// Receive queues of an interface; 1 where the driver does not say.
 pub(super) fn count(interface: &str) -> Result<u32, OpenError> {
-    let queues = interface::Queues::of(interface)?;
+    let queues = interface::Queues::query(interface)?;
     Ok(queues.count.map_or(1, |(count, _)| count.max(1)))
 }
 
-/// Checks an interface before anything of it is changed; how many queues it has.
+/// Checks an interface before it is changed. Returns its number of queues.
 pub(super) fn check(
     interface: &Interface,
     settings: &PortSettings,
@@ -62,8 +62,8 @@ pub(super) fn check(
             "restart, or take some away (`ethtool -L`)".to_owned(),
         ));
     }
-    // A tag that is lost would put a frame that is sent on into another VLAN.
-    let offloads = Offloads::of(name)?;
+    // Sent on without its tag, a frame would end up in another VLAN.
+    let offloads = Offloads::query(name)?;
     match offloads.remedy(name, &STRIPS) {
         Some(line) if settings.sends => Err(unsuitable(
             "it strips VLAN tags (rxvlan), and XDP cannot put them back".to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn check(
     }
 }
 
-/// Checks that frames of an MTU have room.
+/// Checks that frames of an MTU fit.
 pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<(), OpenError> {
     let most = settings.xdp.frame_bytes - HEADROOM - LINK_HEADER;
     if mtu <= most {
@@ -83,7 +83,8 @@ pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<
     let cure = match mtu <= larger {
         true => "set xdp.frame_bytes = 4096".to_owned(),
         false => format!(
-            "`ip link set dev {name} mtu {larger}` with xdp.frame_bytes = 4096, or set io.backend = \"af_packet\""
+            "`ip link set dev {name} mtu {larger}` with xdp.frame_bytes = 4096, or set \
+             io.backend = \"af_packet\""
         ),
     };
     Err(OpenError::Unsuitable {
@@ -96,14 +97,14 @@ pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<
     })
 }
 
-/// Merged packets are longer than a frame, and would be lost.
+/// Merged packets are longer than a frame and would be lost.
 pub(super) fn check_merging(interface: &Interface, attached: Attached) -> Result<(), OpenError> {
     let name = &interface.name;
     let names: &[&str] = match attached {
         Attached::Native => &MERGE_NATIVE,
         Attached::Generic => &interface::MERGE_INCOMING,
     };
-    let offloads = Offloads::of(name)?;
+    let offloads = Offloads::query(name)?;
     let Some(cure) = offloads.remedy(name, names) else {
         return Ok(());
     };
@@ -146,7 +147,7 @@ pub(super) fn check_settings(settings: &PortSettings) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What people should know from the start.
+/// Warnings for the operator at the start.
 pub(super) fn warnings(
     interface: &Interface,
     settings: &PortSettings,
@@ -155,7 +156,7 @@ pub(super) fn warnings(
 ) -> Vec<String> {
     let name = &interface.name;
     let mut warnings = Vec::new();
-    let offloads = Offloads::of(name).unwrap_or_default();
+    let offloads = Offloads::query(name).unwrap_or_default();
     if let Some(line) = offloads.remedy(name, &STRIPS) {
         warnings.push(format!(
             "{name}: the card strips VLAN tags, so frames of all VLANs look alike; {line}"
@@ -163,18 +164,18 @@ pub(super) fn warnings(
     }
     if settings.sends && sys::driver(interface.query.as_fd(), name).is_ok_and(|it| it == "veth") {
         warnings.push(format!(
-            "{name}: a veth passes on checksums and VLAN tags that its peer left to a card, and XDP cannot complete them; \
-             on its peer: ethtool -K PEER tx off txvlan off"
+            "{name}: a veth passes on checksums and VLAN tags that its peer left to a card, and \
+             XDP cannot complete them; on its peer: ethtool -K PEER tx off txvlan off"
         ));
     }
-    let hash = interface::Queues::of(name).ok().and_then(|it| it.hash);
+    let hash = interface::Queues::query(name).ok().and_then(|it| it.hash);
     let is_symmetric = hash.as_ref().is_some_and(|it| it.is_symmetric());
     if rings > 1 && !is_symmetric {
         let cure = hash.and_then(|it| it.remedy(name));
         let cure = cure.unwrap_or_else(|| "use one flow manager".to_owned());
         warnings.push(format!(
-            "{name}: its hash may spread the two directions of a flow over different queues ({queues}), and so over different \
-             flow managers; {cure}"
+            "{name}: its hash may spread the two directions of a flow over different queues \
+             ({queues}), and so over different flow managers; {cure}"
         ));
     }
     warnings

@@ -1,33 +1,34 @@
-//! Who has each frame of a receive region: the kernel, the burst that was received last, or a port that sends it on.
+//! Who owns each frame of a receive region: the kernel, the last burst, or a port that sends it on.
 //!
-//! A frame that is sent without a copy is lent by its receiving port to a sending one, which gives it back when the kernel has
-//! sent it. Lending changes one word; frames that come back form a list that any sending port may add to and the
-//! receiving one takes as a whole, so neither waits for the other, on whatever thread it is.
+//! A frame sent without a copy is lent by its receiving port to a sending one, which returns it
+//! once the kernel has sent it. Lending changes one word. Returned frames form a list that any
+//! sending port may add to and the receiving one takes as a whole, so neither waits for the other,
+//! on any thread.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The kernel has the frame, or it is about to get it.
+/// The kernel owns the frame, or is about to.
 const KERNEL: u32 = u32::MAX;
-/// The frame is in the burst that was received last.
+/// The frame is in the last burst.
 const HELD: u32 = u32::MAX - 1;
-/// The end of the list of frames that came back.
+/// End of the list of returned frames.
 const END: u32 = u32::MAX - 2;
-/// Lent to the sending port of number 0; those of others are below.
+/// Lent to sending port 0; lower values are for the other ports.
 const LENT: u32 = u32::MAX - 3;
-/// Sending ports, at most.
+/// Maximum sending ports.
 const SENDERS: u32 = 1 << 16;
 
 /// The frames of a receive region.
 #[derive(Debug)]
 pub(super) struct Loans {
-    /// Who has a frame; of one that came back, the next one of the list.
+    /// A frame's owner or, for a returned frame, the next one of the list.
     frames: Box<[AtomicU32]>,
-    /// The first frame of the list.
+    /// First returned frame.
     returned: AtomicU32,
 }
 
 impl Loans {
-    /// So many frames, all of them the kernel's.
+    /// `frames` frames, all owned by the kernel.
     pub fn new(frames: u32) -> Loans {
         debug_assert!(frames < LENT - SENDERS);
         Loans {
@@ -41,7 +42,7 @@ impl Loans {
         self.frames.len() as u32
     }
 
-    /// A frame was received.
+    /// Marks a frame as received.
     #[inline]
     pub fn hold(&self, frame: u32) {
         if let Some(word) = self.frames.get(frame as usize) {
@@ -49,19 +50,21 @@ impl Loans {
         }
     }
 
-    /// Takes a frame out of the burst for the kernel; `false` if it was lent meanwhile.
+    /// Takes a frame from the burst for the kernel; `false` if it was lent.
     #[inline]
     pub fn recycle(&self, frame: u32) -> bool {
         self.change(frame, HELD, KERNEL)
     }
 
-    /// Lends a frame of the burst to the sending port of this number; `false` if it is not in the burst, or was lent.
+    /// Lends a frame of the burst to sending port `sender`; `false` if it is not in the burst, or
+    /// lent.
     #[inline]
     pub fn lend(&self, frame: u32, sender: u16) -> bool {
         self.change(frame, HELD, LENT - u32::from(sender))
     }
 
-    /// One thread at a time owns a frame: the burst's until it is lent, then its borrower's. So no exchange is needed.
+    /// A frame has one owner at a time, the burst's thread or its borrower's, so no exchange is
+    /// needed.
     #[inline]
     fn change(&self, frame: u32, from: u32, to: u32) -> bool {
         let Some(word) = self.frames.get(frame as usize) else {
@@ -74,14 +77,14 @@ impl Loans {
         is_so
     }
 
-    /// Whether the sending port of this number has the frame.
+    /// Whether sending port `sender` has the frame.
     #[inline]
     pub fn is_lent(&self, frame: u32, sender: u16) -> bool {
         let word = self.frames.get(frame as usize);
         word.is_some_and(|it| it.load(Ordering::Relaxed) == LENT - u32::from(sender))
     }
 
-    /// A sending port gives the frames of a chain back, which is empty then.
+    /// Returns the frames of a chain and empties it.
     #[inline]
     pub fn give_back(&self, chain: &mut Chain) {
         let Some((first, last)) = chain.0.take() else {
@@ -90,7 +93,7 @@ impl Loans {
         let mut head = self.returned.load(Ordering::Relaxed);
         loop {
             self.frames[last as usize].store(head, Ordering::Relaxed);
-            // Release: whoever takes the list sees the links.
+            // Release: the taker of the list sees the links.
             match self.returned.compare_exchange_weak(
                 head,
                 first,
@@ -103,7 +106,7 @@ impl Loans {
         }
     }
 
-    /// Takes all frames that came back, for the kernel.
+    /// Takes all returned frames for the kernel.
     #[inline]
     pub fn take_returned(&self, mut each: impl FnMut(u32)) {
         if self.returned.load(Ordering::Relaxed) == END {
@@ -116,7 +119,7 @@ impl Loans {
         }
     }
 
-    /// All frames that no sending port has, for the kernel: after the socket that had them is gone.
+    /// Takes all frames not lent for the kernel; call it after the socket that had them is gone.
     pub fn take_all(&self, mut each: impl FnMut(u32)) {
         self.take_returned(|_| {});
         for (frame, word) in (0..).zip(&self.frames) {
@@ -127,7 +130,7 @@ impl Loans {
         }
     }
 
-    /// The sending port of this number gives back all it has: after the socket that had them is gone.
+    /// Returns all frames lent to `sender`; call it after the socket that had them is gone.
     pub fn give_all_back(&self, sender: u16) {
         let mut chain = Chain::default();
         let lent = (0..self.len()).filter(|frame| self.is_lent(*frame, sender));
@@ -136,12 +139,12 @@ impl Loans {
     }
 }
 
-/// Frames of one region to be given back together: the first and the last one.
+/// Frames of one region to be returned together: the first and the last one.
 #[derive(Debug, Default)]
 pub(super) struct Chain(Option<(u32, u32)>);
 
 impl Chain {
-    /// Adds a frame that was lent.
+    /// Adds a lent frame.
     #[inline]
     pub fn add(&mut self, loans: &Loans, frame: u32) {
         match &mut self.0 {

@@ -1,46 +1,51 @@
-//! Real interfaces through XDP sockets (`AF_XDP`). Needs `CAP_NET_RAW`, `CAP_BPF` and `CAP_NET_ADMIN` to open, and `CAP_IPC_LOCK`
-//! or a high limit of locked memory. The kernel has to be 5.9 or later.
+//! Real interfaces through XDP sockets (`AF_XDP`), Linux 5.9 or later. Opening needs `CAP_NET_RAW`,
+//! `CAP_BPF` and `CAP_NET_ADMIN`, and `CAP_IPC_LOCK` or a high limit of locked memory.
 //!
-//! An XDP program takes the frames of an interface out of the driver's path and into memory that
-//! this program shares with the kernel, before the kernel makes packets of them. They are handed out where they lie, and may be
-//! changed there. They do not reach the kernel, but for those to addresses that the settings name.
+//! An XDP program redirects an interface's frames into memory shared with the kernel, before the
+//! kernel makes packets of them. They are handed out in place and may be changed there. The kernel
+//! gets only frames to the addresses in `to_host`.
 //!
 //! ```text
-//! queue of A ── fill ring ◄──────────────────────── frames that came back ◄──┐
+//! queue of A ── fill ring ◄────────────────────────── returned frames ◄──────┐
 //!          └─── receive ring ─► burst ─► (changed) ─► send ring ─► queue of B │
 //!                                                 completion ring ────────────┘
 //! ```
 //!
 //! | file | holds |
 //! |---|---|
-//! | `open.rs`, `check.rs` | whose memory lies where, which queue belongs to which port; what is checked first |
+//! | `open.rs`, `check.rs` | memory and queues by port; checks before |
 //! | `program.rs`, `../../bpf/xdp.c` | the XDP program, and how it is attached |
 //! | `socket.rs` | a socket of one queue |
-//! | `receiver/` | the queues of a port as an [`Rx`](crate::Rx) that survives the loss of its interface |
+//! | `receiver/` | a port's queues as an [`Rx`](crate::Rx) that outlives its interface |
 //! | `sender.rs` | an interface as a [`Tx`] |
-//! | `shared.rs` | what the ports of one interface share, and the two sides of one port |
-//! | `loans.rs` | who has which frame |
+//! | `shared.rs` | state shared by an interface's ports, and by a port's two sides |
+//! | `loans.rs` | ownership of frames |
 //! | `area.rs`, `ring.rs` | memory shared with the kernel |
 //!
-//! * **Memory**: the n-th ports of all interfaces share one area, which each of their sockets registers by itself; so a frame
-//!   that one interface received another sends without a copy by this program, and an interface that comes back needs
-//!   nothing of the others. The limit of locked memory counts the area once for each socket.
-//! * **Queues**: queue q of an interface belongs to port q modulo the number of ports. The card chooses the queue. What its hash
-//!   cannot see (PPPoE, QinQ, MPLS, tunnels, fragments) it may spread over queues in any way, so flows stay together for sure
-//!   only with one port.
-//! * **VLAN**: tags are where they were on the wire. A card that strips them is refused for a port that sends.
-//! * **Checksums** that a local sender left to its card look like wrong ones, and stay so: XDP is not told. They occur on veth
-//!   only, as long as nothing else of this machine sends through the interface.
-//! * **Merged packets** do not fit into a frame; interfaces that merge before XDP sees packets are refused.
-//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`, and the time of a frame is that of the receive call.
-//! * **Losses**: frames that found no room are counted as dropped. What a card drops for lack of buffers it counts itself.
-//! * **Outgoing frames** of this machine are not seen, whatever [`Direction`](crate::Direction) says.
+//! * **Memory**: the n-th ports of all interfaces share one area, which each of their sockets
+//!   registers. So a frame received on one interface is sent on another without a copy, and an
+//!   interface that comes back needs nothing of the others. The limit of locked memory counts the
+//!   area once per socket.
+//! * **Queues**: queue q of an interface belongs to port q modulo the number of ports. The card
+//!   chooses the queue. What its hash cannot parse (PPPoE, QinQ, MPLS, tunnels, fragments) it
+//!   spreads arbitrarily, so only a single port keeps all flows together.
+//! * **VLAN**: tags stay in place. A card that strips them is refused for a port that sends.
+//! * **Checksums** that a local sender left to its card look wrong, and stay so: XDP is not told.
+//!   They occur on veth only, unless this machine sends through the interface by other means.
+//! * **Merged packets** do not fit a frame; interfaces that merge before XDP are refused.
+//! * **RSS**: [`Frame::rss`](crate::Frame::rss) is `None`. A frame's time is when the receive
+//!   call.
+//! * **Losses**: frames without room count as dropped. What a card drops for lack of buffers it
+//!   counts itself.
+//! * **Outgoing frames** of this machine are not seen, whatever [`Direction`](crate::Direction).
 
 mod area;
 mod check;
 mod loans;
 mod open;
+mod place;
 mod program;
+mod queues;
 mod receiver;
 mod ring;
 mod sender;
@@ -50,7 +55,7 @@ mod socket;
 mod tests;
 
 use crate::error::OpenError;
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 
@@ -59,7 +64,7 @@ pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Op
     open::open(interfaces, u32::from(rings.max(1)))
 }
 
-/// Opens an interface to send on alone.
+/// Opens an interface for sending only.
 pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     Ok(Box::new(open::open_tx(interface)?))
 }
@@ -69,7 +74,7 @@ pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     open::probe(settings)
 }
 
-/// What it takes to open an interface again. The program stays loaded, which is what needs more.
+/// Capabilities to reopen an interface. The program, which needs more, stays loaded.
 pub(crate) fn capabilities(settings: &PortSettings) -> &'static [&'static str] {
     match settings.xdp.busy_poll_us {
         0 => &["CAP_NET_RAW", "CAP_BPF", "CAP_IPC_LOCK"],

@@ -1,137 +1,22 @@
-//! How ports are opened: whose memory lies where, and which queue belongs to which port.
+//! Opens ports: assigns memory and queues to them.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::area::{Area, Region};
-use super::check::{check, check_merging, check_settings, count, warnings};
+use super::check::{check, check_merging, check_settings, warnings};
 use super::loans::Loans;
+use super::place::Place;
 use super::program::{Attached, Program};
-use super::receiver::{self, Receiver, watch};
+use super::queues::Effect;
+use super::receiver::{self, Receiver};
 use super::sender::{self, Lender, OWN_FRAMES, Sender};
 use super::shared::{Partner, Shared};
-use super::socket::{self, Queue, Sending, Wanted};
+use super::socket::{self, Wanted};
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::{PortSettings, XdpMode};
-use crate::sys;
 use crate::tx::Tx;
-
-/// Which queues of an interface are a port's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Number of the port among those of its interface.
-    pub number: u32,
-    /// Ports of the interface.
-    pub rings: u32,
-    /// Queues that the port has memory for.
-    pub queues: u32,
-}
-
-impl Place {
-    /// Of one of `rings` ports of an interface with so many queues: every `rings`-th is its own.
-    pub fn new(number: u32, rings: u32, queues: u32) -> Place {
-        let own = (queues + rings - 1 - number) / rings;
-        Place {
-            number,
-            rings,
-            queues: own,
-        }
-    }
-
-    /// Its queues, out of those that there are.
-    fn own(&self, queues: u32) -> impl Iterator<Item = u32> + use<> {
-        (self.number..queues).step_by(self.rings as usize)
-    }
-
-    /// Whether it is the port that reports for its interface.
-    pub fn reports(&self) -> bool {
-        self.number == 0
-    }
-}
-
-/// How the queues of a port are served.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Effect {
-    pub attached: Attached,
-    pub is_zero_copy: bool,
-}
-
-/// The queues of a port, to be opened.
-pub(super) struct Queues<'a> {
-    pub settings: &'a PortSettings,
-    pub interface: &'a Interface,
-    pub place: &'a Place,
-    pub area: &'a Area,
-    /// As for a socket.
-    pub waits: bool,
-}
-
-/// The queues of a port, open.
-pub(super) struct OpenQueues {
-    pub queues: Vec<Queue>,
-    pub epoll: Option<OwnedFd>,
-    pub promiscuous: Option<OwnedFd>,
-    /// The sending half, of the first queue.
-    pub sending: Option<Sending>,
-    pub effect: Effect,
-}
-
-impl Queues<'_> {
-    /// Attaches the program, unless another port has done so, and opens the socket of each queue.
-    pub fn open(&self, shared: &Shared) -> Result<OpenQueues, OpenError> {
-        let name = &self.interface.name;
-        let mut bound = shared.lock();
-        let attached = bound.attach(self.interface, self.settings.xdp.mode)?;
-        check_merging(self.interface, attached)?;
-        let (mut queues, mut sending, mut is_zero_copy) = (Vec::new(), None, true);
-        for queue in self.place.own(count(name)?) {
-            let halves = socket::open(&Wanted {
-                interface: self.interface,
-                queue,
-                area: self.area,
-                settings: self.settings,
-                attached,
-                receives: true,
-                sends: self.settings.sends && sending.is_none(),
-                waits: self.waits,
-            })?;
-            is_zero_copy &= halves.is_zero_copy;
-            sending = sending.or(halves.sending);
-            if let Some(opened) = halves.queue {
-                bound
-                    .program
-                    .hand_over(name, queue, opened.socket.as_fd())?;
-                queues.push(opened);
-            }
-        }
-        let epoll = watch(&queues)
-            .map_err(|error| system(name, "its sockets cannot be watched")(error.into()))?;
-        let promiscuous = match self.settings.is_promiscuous {
-            true => Some(promiscuous(self.interface)?),
-            false => None,
-        };
-        Ok(OpenQueues {
-            queues,
-            epoll,
-            promiscuous,
-            sending,
-            effect: Effect {
-                attached,
-                is_zero_copy,
-            },
-        })
-    }
-}
-
-/// A packet socket that receives nothing and keeps the interface promiscuous, however the process ends.
-fn promiscuous(interface: &Interface) -> Result<OwnedFd, OpenError> {
-    let refused = system(&interface.name, "the promiscuous mode is refused");
-    let socket = sys::packet_socket().map_err(&refused)?;
-    sys::be_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
-    Ok(socket)
-}
 
 /// An interface that was checked, with its program.
 struct Checked {
@@ -156,8 +41,8 @@ fn check_all(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Checked>, Op
     checked.collect()
 }
 
-/// Opens `rings` ports on each interface. The n-th ports of all of them share memory, so that what one receives
-/// another one sends without a copy.
+/// Opens `rings` ports on each interface. The n-th ports of all interfaces share memory, so that
+/// frames are sent on without a copy.
 pub(super) fn open(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Vec<Opened>>, OpenError> {
     let checked = check_all(interfaces, rings)?;
     let mut all: Vec<Vec<Opened>> = checked.iter().map(|_| Vec::new()).collect();
@@ -169,7 +54,7 @@ pub(super) fn open(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Vec<Op
     Ok(all)
 }
 
-/// The ports of one thread: one of each interface, over one area of memory.
+/// Opens the ports of one thread, one per interface, over one area of memory.
 fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opened>, OpenError> {
     let places: Vec<Place> = checked
         .iter()
@@ -215,7 +100,7 @@ fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opene
     opened.collect()
 }
 
-/// A port of one thread, to be opened.
+/// A port to be opened.
 struct Port<'a> {
     /// Number of its interface.
     at: u16,
@@ -258,9 +143,8 @@ impl Port<'_> {
             false => None,
         };
         let how = Some(describe(settings, *queues, effect));
-        let rx = Box::new(rx);
         Ok(Opened {
-            rx,
+            rx: Box::new(rx),
             tx,
             enough: None,
             how,
@@ -268,7 +152,7 @@ impl Port<'_> {
     }
 }
 
-/// How an interface is served, for people.
+/// How an interface is served, for the operator.
 fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
     let mode = match effect.attached {
         Attached::Native => "native",
@@ -285,7 +169,7 @@ fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
     )
 }
 
-/// An interface to send on alone.
+/// An interface for sending only.
 pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     let interface = Interface::open(name)?;
     let settings = PortSettings::new(name);
@@ -301,7 +185,7 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
         queue: 0,
         area: own.area(),
         settings: &settings,
-        // No program is attached, which drivers want for more.
+        // No program is attached, and drivers want one for more.
         attached: Attached::Generic,
         receives: false,
         sends: true,
@@ -320,7 +204,7 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     }))
 }
 
-/// Checks what [`open`] would refuse, as far as that can be seen without attaching the program.
+/// Checks what [`open`] would refuse, as far as possible without attaching the program.
 pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     let checked = check_all(std::slice::from_ref(settings), 1)?;
     let interface = Interface::open(&settings.interface)?;

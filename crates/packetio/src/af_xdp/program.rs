@@ -1,7 +1,7 @@
-//! The XDP program of an interface: loaded, attached, and told which socket each queue has.
+//! The XDP program of an interface: loaded, attached, and told the socket of each queue.
 //!
-//! It is attached by a link (`bpf_link`) that a descriptor holds, so the kernel detaches it when the process ends, however
-//! that ends.
+//! It is attached by a link (`bpf_link`) held by a descriptor, so the kernel detaches it however
+//! the process ends.
 
 use std::error::Error;
 use std::io;
@@ -13,21 +13,20 @@ use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode as Attach};
 use aya::{Ebpf, EbpfLoader};
 
+use crate::ebpf::{errno, load_error, system_error};
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
 use crate::settings::{XdpMode, XdpSettings};
 
 /// Built from `bpf/xdp.c` by `make bpf`.
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/xdp.o");
-/// Names in it.
+/// Names in the object.
 const ALL: &str = "all";
 const ALL_BUT_OWN: &str = "all_but_own";
 const SOCKETS: &str = "sockets";
 const HOSTS: &str = "hosts";
-/// Addresses that fit into the map of hosts.
+/// Size of the map of hosts.
 pub(super) const HOSTS_MAX: usize = 64;
-/// Of what the kernel says about a refused program, the end.
-const LOG_LINES: usize = 3;
 
 /// Where the program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub(super) enum Attached {
     Generic,
 }
 
-/// The program of one interface. It outlives the interface, so that one that comes back gets the same.
+/// The program of one interface. It outlives the interface and is attached again if that returns.
 pub(super) struct Program {
     loaded: Ebpf,
     name: &'static str,
@@ -45,7 +44,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Loads it for an interface of so many queues; attaches nothing.
+    /// Loads it for an interface with `queues` queues; attaches nothing.
     pub fn load(interface: &str, queues: u32, settings: &XdpSettings) -> Result<Self, OpenError> {
         Self::load_object(OBJECT, interface, queues, settings)
     }
@@ -61,7 +60,7 @@ impl Program {
             true => ALL,
             false => ALL_BUT_OWN,
         };
-        // No types of the kernel are asked for: there may be none.
+        // BTF of the kernel is not needed and may be missing.
         let mut loaded = EbpfLoader::new()
             .btf(None)
             .map_max_entries(SOCKETS, queues.max(1))
@@ -90,7 +89,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Attaches it to an interface, from which it was detached when that went.
+    /// Attaches it to an interface. Losing an interface detaches it.
     pub fn attach(&mut self, interface: &Interface, mode: XdpMode) -> Result<Attached, OpenError> {
         self.detach();
         let (first, attached) = match mode {
@@ -99,7 +98,7 @@ impl Program {
         };
         let tried = self.try_attach(interface.index, first);
         let (link, attached) = match (tried, mode) {
-            (Err(error), XdpMode::Auto) if number(&error) == Some(libc::EOPNOTSUPP) => (
+            (Err(error), XdpMode::Auto) if errno(&error) == Some(libc::EOPNOTSUPP) => (
                 self.try_attach(interface.index, Attach::Skb),
                 Attached::Generic,
             ),
@@ -109,12 +108,12 @@ impl Program {
         Ok(attached)
     }
 
-    /// Takes it off the interface.
+    /// Detaches it.
     pub fn detach(&mut self) {
         self.link = None;
     }
 
-    /// Gives the frames of a queue to a socket from now on.
+    /// Directs the frames of a queue to a socket.
     pub fn hand_over(
         &mut self,
         interface: &str,
@@ -123,7 +122,7 @@ impl Program {
     ) -> Result<(), OpenError> {
         let refused = system(interface, "the socket cannot be given to the XDP program");
         let set = self.sockets.set(queue, socket, 0);
-        set.map_err(|error| refused(root(&error)))
+        set.map_err(|error| refused(system_error(&error)))
     }
 
     fn try_attach(&mut self, index: u32, mode: Attach) -> Result<FdLink, ProgramError> {
@@ -133,7 +132,7 @@ impl Program {
             .ok_or(ProgramError::NotLoaded)?
             .try_into()?;
         let id = xdp.attach_to_if_index(index, mode)?;
-        // Kernels before 5.9 attach without a link, which would outlive the process; it is given up here.
+        // Kernels before 5.9 attach without a link, which would outlive the process; refuse them.
         FdLink::try_from(xdp.take_link(id)?).map_err(|_| {
             ProgramError::IOError(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -158,7 +157,7 @@ impl std::fmt::Debug for Program {
     }
 }
 
-/// An address as the program looks it up.
+/// An address as the program's map has it.
 fn key(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -166,64 +165,20 @@ fn key(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The number of the system's error behind an error, if there is one.
-fn number(error: &(dyn Error + 'static)) -> Option<i32> {
-    root(error).raw_os_error()
-}
-
-/// The system's error behind an error; else its text.
-fn root(error: &(dyn Error + 'static)) -> io::Error {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        let number = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::raw_os_error);
-        if let Some(number) = number {
-            return io::Error::from_raw_os_error(number);
-        }
-        next = error.source();
-    }
-    io::Error::other(error.to_string())
-}
-
 /// The error of loading the maps or the program.
 fn refused(interface: &str, error: &(dyn Error + 'static)) -> OpenError {
     let interface = interface.to_owned();
-    match number(error) {
-        Some(libc::EPERM | libc::EACCES) if log_of(error).is_none() => {
-            OpenError::MissingCapability {
-                interface,
-                what: "XDP programs",
-                capability: "CAP_BPF and CAP_NET_ADMIN",
-            }
-        }
-        _ => OpenError::ProgramRefused {
+    match (errno(error), load_error(error).and_then(|(_, log)| log)) {
+        (Some(libc::EPERM | libc::EACCES), None) => OpenError::MissingCapability {
             interface,
-            log: log_of(error).unwrap_or_else(|| root(error).to_string()),
+            what: "XDP programs",
+            capability: "CAP_BPF and CAP_NET_ADMIN",
+        },
+        (_, log) => OpenError::ProgramRefused {
+            interface,
+            log: log.unwrap_or_else(|| system_error(error).to_string()),
         },
     }
-}
-
-/// The last lines that the kernel's verifier says, in one.
-fn log_of(error: &(dyn Error + 'static)) -> Option<String> {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(ProgramError::LoadError { verifier_log, .. }) = error.downcast_ref() {
-            return last_lines(&verifier_log.to_string());
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// `None` if there is none. The counts at the end say nothing of the reason.
-fn last_lines(log: &str) -> Option<String> {
-    let lines = log.lines().map(str::trim);
-    let lines: Vec<&str> = lines
-        .filter(|line| !line.is_empty() && !line.starts_with("processed "))
-        .collect();
-    let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
-    (!last.is_empty()).then(|| last.join(" | "))
 }
 
 fn missing(interface: &str) -> OpenError {
@@ -242,11 +197,12 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
         why,
         cure,
     };
-    match number(error) {
+    match errno(error) {
         Some(libc::EBUSY | libc::EEXIST) => OpenError::InUse {
             what: "another XDP program is attached".to_owned(),
             cure: format!(
-                "`ip link show dev {name}` shows it; end the program that has it, or `ip link set dev {name} xdp off`"
+                "`ip link show dev {name}` shows it; end the program that has it, or \
+                 `ip link set dev {name} xdp off`"
             ),
             interface: name,
         },
@@ -260,7 +216,8 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
                 interface.link.mtu
             ),
             format!(
-                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set xdp.mode = \"generic\""
+                "`ip link set dev {name} mtu 1500`, on a veth on both ends, or set \
+                 xdp.mode = \"generic\""
             ),
         ),
         Some(libc::ENOSPC) => unsuitable(
@@ -273,7 +230,7 @@ fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
             what: "XDP programs",
             capability: "CAP_BPF and CAP_NET_ADMIN",
         },
-        _ => system(&name, "the XDP program cannot be attached")(root(error)),
+        _ => system(&name, "the XDP program cannot be attached")(system_error(error)),
     }
 }
 
@@ -286,14 +243,6 @@ mod tests {
         let v4 = key("10.0.0.1".parse().unwrap());
         assert_eq!(v4[10..], [0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!(key("fd00::7".parse().unwrap())[15], 7);
-    }
-
-    #[test]
-    fn of_what_the_verifier_says_the_last_lines_are_told() {
-        let log = "0: (61) r2 = *(u32 *)(r1 +16)\n1: (18) r1\nR1 invalid mem access 'scalar'\nprocessed 3 insns\n\n";
-        let told = last_lines(log).unwrap();
-        assert!(told.ends_with("| R1 invalid mem access 'scalar'"), "{told}");
-        assert_eq!(last_lines("processed 0 insns"), None);
     }
 
     #[test]
@@ -321,7 +270,8 @@ mod tests {
         }
     }
 
-    /// The object tells the kernel all that it has to know without BTF, which old or small kernels lack.
+    /// The object tells the kernel all that it has to know without BTF, which old or small kernels
+    /// lack.
     #[test]
     fn the_object_can_be_read_without_btf() {
         let mut object = OBJECT.to_vec();
@@ -341,7 +291,7 @@ mod tests {
         match EbpfLoader::new().btf(None).load(&object) {
             Ok(loaded) => assert_eq!(names(&loaded), [HOSTS, SOCKETS]),
             // The object was read; maps need rights.
-            Err(error) => assert_eq!(number(&error), Some(libc::EPERM), "{error}"),
+            Err(error) => assert_eq!(errno(&error), Some(libc::EPERM), "{error}"),
         }
     }
 }

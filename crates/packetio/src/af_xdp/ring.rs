@@ -1,8 +1,8 @@
-//! One of the four rings that a socket shares with the kernel: two positions that only grow, by one writer each, and
-//! entries between them (`Documentation/networking/af_xdp.rst`).
+//! One of the four rings that a socket shares with the kernel: entries between two positions that
+//! only grow, each written by one side (`Documentation/networking/af_xdp.rst`).
 //!
-//! The writer of entries, the producer, fills them and then moves its position; the consumer reads them and then moves
-//! its own. So an entry has one owner at any time, told by the two positions.
+//! The producer fills entries and then moves its position; the consumer reads them and then moves
+//! its own. So the two positions tell the one owner of each entry.
 #![allow(unsafe_code, reason = "memory shared with the kernel")]
 
 use std::io;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{XdpDesc, XdpRingFlags, XdpRingOffset};
 
-/// What an entry may be: integers only, so that any bytes are one.
+/// An entry: integers only, so that any bytes are valid.
 pub(super) trait Entry: Copy {}
-/// Of a fill or completion ring: a frame.
+/// Fill and completion rings: a frame.
 impl Entry for u64 {}
-/// Of a receive or send ring: a frame and the bytes in it.
+/// Receive and send rings: a frame and its bytes.
 impl Entry for XdpDesc {}
 
 /// The mapping of a ring of `size` entries.
@@ -35,14 +35,14 @@ struct Map<T> {
 unsafe impl<T: Entry> Send for Map<T> {}
 
 impl<T: Entry> Map<T> {
-    /// Maps the ring at `offset` of a socket, for which the kernel has told `at`.
+    /// Maps the ring at `offset` of a socket; the kernel has reported `at`.
     fn new(
         socket: BorrowedFd<'_>,
         at: XdpRingOffset,
         size: u32,
         offset: u64,
     ) -> io::Result<Map<T>> {
-        // Kernels before 5.4 have no flags; they cannot do without wake-ups, so they are not served.
+        // Kernels before 5.4 have no flags; they are not supported.
         let flags = at.flags.ok_or(io::ErrorKind::Unsupported)?;
         let bytes = at.desc as usize + size as usize * size_of::<T>();
         let words = [at.producer, at.consumer, flags];
@@ -53,14 +53,17 @@ impl<T: Entry> Map<T> {
         {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let (protection, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED | MapFlags::POPULATE,
+        );
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
                 bytes,
                 protection,
-                MapFlags::SHARED | MapFlags::POPULATE,
+                flags,
                 socket,
                 offset,
             )
@@ -76,8 +79,9 @@ impl<T: Entry> Map<T> {
     }
 
     fn word(&self, offset: u64) -> &AtomicU32 {
-        // SAFETY: `new` has checked that the offsets of positions and flags are aligned and lie within the
-        // mapping, which lives as long as `self`. Both sides access these words as atomics only.
+        // SAFETY: `new` has checked that the offsets of positions and flags are aligned and lie
+        // within the mapping, which lives as long as `self`. Both sides access these words as
+        // atomics only.
         unsafe { AtomicU32::from_ptr(self.start.add(offset as usize).cast().as_ptr()) }
     }
 
@@ -92,15 +96,16 @@ impl<T: Entry> Map<T> {
     /// The entry at a position.
     fn entry(&self, position: u32) -> NonNull<T> {
         let index = (position & (self.size - 1)) as usize;
-        // SAFETY: the index is below `size`, and `new` has mapped so many entries from `desc` on, aligned.
+        // SAFETY: the index is below `size`, and `new` has mapped `size` aligned entries from
+        // `desc` on.
         unsafe { self.start.add(self.at.desc as usize).cast::<T>().add(index) }
     }
 }
 
 impl<T> Drop for Map<T> {
     fn drop(&mut self) {
-        // SAFETY: exactly what `new` has mapped, and nothing borrowed of it outlives it. It cannot fail
-        // for such a range; if it did, the memory would stay mapped.
+        // SAFETY: exactly what `new` has mapped, and nothing borrowed of it outlives it. It cannot
+        // fail for such a range; if it did, the memory would stay mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -109,9 +114,9 @@ impl<T> Drop for Map<T> {
 #[derive(Debug)]
 pub(super) struct Producer<T> {
     map: Map<T>,
-    /// Where the next entry goes; the entries from the shared position to here are not handed over yet.
+    /// Position of the next entry; entries since the shared position are not submitted yet.
     next: u32,
-    /// The kernel's position when it was last looked at.
+    /// The kernel's position when last read.
     taken: u32,
 }
 
@@ -129,7 +134,7 @@ impl<T: Entry> Producer<T> {
         Ok(Producer { map, next, taken })
     }
 
-    /// Adds an entry, to be handed over by [`Self::submit`]; `false` if the ring is full.
+    /// Adds an entry for the next [`Self::submit`]; `false` if the ring is full.
     #[inline]
     pub fn put(&mut self, entry: T) -> bool {
         if self.next.wrapping_sub(self.taken) >= self.map.size {
@@ -138,27 +143,27 @@ impl<T: Entry> Producer<T> {
                 return false;
             }
         }
-        // SAFETY: the position is between the kernel's and its own plus the size, so the kernel does not read the entry
-        // before it is submitted.
+        // SAFETY: the position is less than `size` ahead of the kernel's, so the kernel does not
+        // read the entry before it is submitted.
         unsafe { self.map.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
         true
     }
 
-    /// Hands over all entries that were added.
+    /// Hands over all added entries.
     #[inline]
     pub fn submit(&mut self) {
         self.map.producer().store(self.next, Ordering::Release);
     }
 
-    /// Entries that were added and the kernel has not taken yet.
+    /// Added entries that the kernel has not taken yet.
     #[inline]
     pub fn pending(&mut self) -> u32 {
         self.taken = self.map.consumer().load(Ordering::Acquire);
         self.next.wrapping_sub(self.taken)
     }
 
-    /// Whether the kernel waits for a system call before it goes on taking entries.
+    /// Whether the kernel needs a system call before it takes more entries.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         let flags = self.map.at.flags.unwrap_or_default();
@@ -187,20 +192,20 @@ impl<T: Entry> Consumer<T> {
         Ok(Consumer { map, next })
     }
 
-    /// Entries that can be taken.
+    /// Entries ready to be taken.
     #[inline]
     pub fn available(&self) -> u32 {
         let filled = self.map.producer().load(Ordering::Acquire);
         filled.wrapping_sub(self.next).min(self.map.size)
     }
 
-    /// Takes up to `most` entries; gives them to `each`, and the kernel their places.
+    /// Passes up to `most` entries to `each` and returns their places to the kernel.
     #[inline]
     pub fn take(&mut self, most: u32, mut each: impl FnMut(T)) -> u32 {
         let count = self.available().min(most);
         for _ in 0..count {
-            // SAFETY: the position is below the kernel's, so the kernel has written the entry, and it leaves
-            // it alone until the position of this side passes it. Any bytes make an entry.
+            // SAFETY: the position is below the kernel's, so the kernel has written the entry and
+            // leaves it alone until this side's position passes it. Any bytes make an entry.
             each(unsafe { self.map.entry(self.next).read() });
             self.next = self.next.wrapping_add(1);
         }

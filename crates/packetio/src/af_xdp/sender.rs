@@ -1,7 +1,7 @@
 //! The sending side of a port.
 //!
-//! A frame that was received by a port of the same thread is lent by that port and sent where it lies. Any other is copied
-//! into a frame of the sender's own.
+//! A frame received by a port of the same thread is lent by that port and sent in place. Any other
+//! frame is copied into one of the sender's own.
 
 use std::io;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::interface::Interface;
 use crate::rx::LinkEvent;
 use crate::tx::{Selection, Tx, TxCounts};
 
-/// Frames of its own that a sender has.
+/// The sender's own frames.
 pub(super) const OWN_FRAMES: u32 = 512;
-/// Bytes before and behind the addresses of an Ethernet frame.
+/// Bytes before the payload of an untagged Ethernet frame.
 const LINK_HEADER: u32 = 14;
 const TAG: u32 = 4;
-/// Calls after which the kernel has sent a ring of frames, if it sends any.
+/// Calls within which the kernel sends a ring of frames, if it sends any.
 const KICKS: u32 = 64;
 
 /// A receive region whose frames can be sent as they are.
@@ -37,7 +37,7 @@ pub(super) struct Lender {
 }
 
 impl Lender {
-    /// Of a region whose frames `loans` keeps track of.
+    /// `loans` tracks the region's frames.
     pub fn new(region: &Region, bytes: usize, loans: Arc<Loans>) -> Lender {
         Lender {
             address: region.address(),
@@ -57,25 +57,25 @@ impl Lender {
 /// An interface to send on.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// Its number among the senders of the area.
+    /// Number among the senders of the area.
     number: u16,
     interface: Interface,
     /// `None` while the interface is gone.
     sending: Option<Sending>,
     partner: Arc<Partner>,
-    /// The version of the partner's socket that `sending` belongs to.
+    /// Version of the partner's socket that `sending` is of.
     known: u32,
     frame_shift: u32,
     lenders: Vec<Lender>,
-    /// Frames of its own, and which of them are free.
+    /// Its own frames, and the free ones of them.
     own: Region,
     free: Vec<u32>,
     counts: TxCounts,
-    /// Whether the interface failed at the last burst, so that the failure was reported.
+    /// Whether the last burst failed, so the failure was reported.
     is_failed: bool,
-    /// Whether this is the port that reports for its interface.
+    /// Whether this port reports for its interface.
     reports: bool,
-    /// The last failure, until it is asked for.
+    /// The last failure, until it is taken.
     event: Option<LinkEvent>,
 }
 
@@ -111,12 +111,12 @@ impl Sender {
         sender
     }
 
-    /// Takes the socket that the receiving side has opened again, or gives up one that it has closed.
+    /// Takes a socket reopened by the receiving side, or drops one it has closed.
     fn follow(&mut self) {
         let Some(sending) = self.partner.follow(&mut self.known) else {
             return;
         };
-        // The old socket is gone by now, or goes with this; it sends nothing more.
+        // The old socket is gone by now, or goes with this; it sends no more.
         self.sending = None;
         for lender in &self.lenders {
             lender.loans.give_all_back(self.number);
@@ -126,7 +126,7 @@ impl Sender {
         self.sending = sending;
     }
 
-    /// Takes back frames that were sent, and gives those that were lent to their ports.
+    /// Takes back sent frames; returns lent ones to their ports.
     fn reap(&mut self) {
         let Some(sending) = &mut self.sending else {
             return;
@@ -138,7 +138,7 @@ impl Sender {
         let lenders = &self.lenders;
         sending.sent.take(u32::MAX, |address| {
             let is_in = |it: &Lender| (it.offset..it.offset + it.bytes).contains(&address);
-            // Most come from one port, so the one before is asked first.
+            // Most come from one port, so check the previous lender first.
             if !lenders.get(at).is_some_and(is_in) {
                 if let Some(lender) = lenders.get(at) {
                     lender.loans.give_back(&mut chain);
@@ -209,8 +209,8 @@ impl Sender {
         is_in
     }
 
-    /// Has the kernel send what is in the ring; takes back what was sent. Frames that a card does not take now stay in
-    /// the ring.
+    /// Makes the kernel send the ring's frames; takes back those sent. Frames that a card does not
+    /// take now stay in the ring.
     fn push(&mut self) -> Result<(), Errno> {
         let Some(sending) = &mut self.sending else {
             return Err(Errno::NODEV);
@@ -235,14 +235,14 @@ impl Sender {
         Ok(())
     }
 
-    /// The same; counts the frames that were put into the ring as sent, unless it fails.
+    /// As [`Self::push`]; counts the frames in `put` as sent, unless it fails.
     fn push_all(&mut self, put: &mut TxCounts) -> Result<(), Errno> {
         self.push()?;
         self.counts.merge(&std::mem::take(put));
         Ok(())
     }
 
-    /// Whether a frame is longer than the interface sends, or than its memory here.
+    /// Whether a frame exceeds the MTU or the memory of a frame.
     fn is_too_long(&self, burst: &Burst<'_>, i: usize, frame: &Frame, mtu: u32) -> bool {
         let over = frame.captured.saturating_sub(mtu + LINK_HEADER);
         let is_tagged = || {
@@ -271,7 +271,7 @@ impl Tx for Sender {
         self.reap();
         let lender = self.lenders.iter().position(|it| it.has(burst));
         let mtu = self.partner.mtu();
-        // What a link that is down does not take must not leave late.
+        // Frames that a link which is down does not take must not be sent late.
         let mut failure = match self.is_failed {
             true => self.push().err(),
             false => None,
@@ -291,7 +291,7 @@ impl Tx for Sender {
             }
             let mut is_put = failure.is_none() && self.put(burst, i, lender);
             if !is_put && failure.is_none() {
-                // Room is made once, then the frame has to go.
+                // Room is made once; then the frame must fit.
                 failure = self.push_all(&mut put).err();
                 is_put = failure.is_none() && self.put(burst, i, lender);
             }
@@ -330,7 +330,7 @@ impl Tx for Sender {
     fn flush(&mut self) -> Result<(), TxError> {
         self.follow();
         self.reap();
-        // A failure is reported by the next frame that is to be sent.
+        // The next frame to be sent reports a failure.
         let _ = self.push();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the ports of one interface share, and the two sides of one port.
+//! State shared by the ports of one interface, and by the two sides of one port.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ use crate::error::OpenError;
 use crate::interface::Interface;
 use crate::settings::XdpMode;
 
-/// The program of an interface, for all its ports. Locked only while the interface is opened or closed.
+/// The program of an interface. Locked only while the interface is opened or closed.
 #[derive(Debug)]
 pub(super) struct Shared(Mutex<Bound>);
 
 #[derive(Debug)]
 pub(super) struct Bound {
     pub program: Program,
-    /// The number of the interface that it is attached to, and how.
+    /// The interface it is attached to, and how.
     on: Option<(u32, Attached)>,
 }
 
@@ -31,7 +31,7 @@ impl Shared {
 }
 
 impl Bound {
-    /// Attaches the program, if another port has not done so.
+    /// Attaches the program, if another port has not.
     pub fn attach(&mut self, interface: &Interface, mode: XdpMode) -> Result<Attached, OpenError> {
         match self.on {
             Some((index, attached)) if index == interface.index => Ok(attached),
@@ -44,7 +44,7 @@ impl Bound {
         }
     }
 
-    /// Takes the program off an interface that is gone, or that has another name.
+    /// Detaches the program from an interface that is gone or renamed.
     pub fn leave(&mut self, interface: &Interface) {
         if self.on.is_some_and(|(index, _)| index == interface.index) {
             self.on = None;
@@ -53,7 +53,7 @@ impl Bound {
     }
 }
 
-/// Between the receiving and the sending side of a port, which share a socket. The receiving side opens and closes it.
+/// Links the two sides of a port, which share a socket. The receiving side opens and closes it.
 #[derive(Debug)]
 pub(super) struct Partner {
     /// Changes with the socket.
@@ -71,13 +71,13 @@ impl Partner {
         }
     }
 
-    /// There is another socket, or none.
+    /// Replaces the socket.
     pub fn hand_over(&self, sending: Option<Sending>) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = sending;
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// `None` if nothing has changed since the version that is known.
+    /// The new socket, or none; `None` if nothing has changed since version `known`.
     pub fn follow(&self, known: &mut u32) -> Option<Option<Sending>> {
         let version = self.version.load(Ordering::Acquire);
         if version == *known {
@@ -92,7 +92,7 @@ impl Partner {
         )
     }
 
-    /// The MTU of the interface when it was last looked at.
+    /// MTU of the interface at the last check.
     pub fn mtu(&self) -> u32 {
         self.mtu.load(Ordering::Relaxed)
     }

@@ -27,16 +27,16 @@ use crate::interface::{Interface, system};
 use crate::settings::{PortSettings, ZeroCopy};
 use crate::sys;
 
-/// Frames that may wait to be sent.
+/// Size of the send ring, frames.
 pub(super) const SEND_RING: u32 = 1024;
-/// Bytes asked for to hold frames that a card has not sent yet, where the kernel copies.
+/// Requested buffer for frames not yet sent, bytes, where the kernel copies.
 const SEND_BUFFER: u32 = 8 * 1024 * 1024;
-/// Frames that the kernel sends in one call, where it copies; fewer before 6.17.
+/// Frames that the kernel sends per call where it copies; fewer before 6.17.
 const SEND_AT_ONCE: u32 = 256;
-/// How long, and how often, a queue may be in use by a socket that was closed: the kernel takes its time.
+/// How long a closed socket may still occupy its queue, and how often binding is retried.
 const CLOSING: Duration = Duration::from_millis(500);
-const ASK_EVERY: Duration = Duration::from_millis(5);
-/// Frames that a busy poll takes at once.
+const RETRY_EVERY: Duration = Duration::from_millis(5);
+/// Frames per busy poll.
 const BUSY_BUDGET: u32 = 64;
 
 /// The receiving half.
@@ -57,7 +57,7 @@ pub(super) struct Sending {
     pub send: Producer<XdpDesc>,
     /// Frames that were sent.
     pub sent: Consumer<u64>,
-    /// Whether the kernel says when it waits for a system call.
+    /// Whether the kernel flags when it needs a wake-up call.
     has_wakeup: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Wanted<'a> {
     pub waits: bool,
 }
 
-/// The halves that were asked for, and whether the card shares the memory.
+/// The requested halves, and whether the card shares the memory.
 pub(super) struct Halves {
     pub queue: Option<Queue>,
     pub sending: Option<Sending>,
@@ -144,12 +144,12 @@ fn new_socket(name: &str) -> Result<OwnedFd, OpenError> {
     })
 }
 
-/// Checks that a socket can be opened, and that the memory is allowed.
+/// Checks that a socket can be opened and the memory is allowed.
 pub(super) fn probe(name: &str, area: &Area, settings: &PortSettings) -> Result<(), OpenError> {
     register(name, &new_socket(name)?, area, settings)
 }
 
-/// Tells the kernel of the memory.
+/// Registers the memory with the kernel.
 fn register(
     name: &str,
     socket: &OwnedFd,
@@ -176,7 +176,7 @@ fn register(
 
 fn set_options(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
     let fd = socket.as_fd();
-    // Where the system allows less, frames are dropped sooner, or take more calls.
+    // Where the system allows less, frames are dropped sooner or take more calls.
     let _ = sys::set_send_buffer_beyond_limit(fd, SEND_BUFFER)
         .or_else(|_| sys::set_send_buffer(fd, SEND_BUFFER));
     let _ = sys::set_xdp_send_budget(fd, SEND_AT_ONCE);
@@ -198,7 +198,7 @@ fn bind_to(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
     let xdp = &wanted.settings.xdp;
     let mut flags = match (xdp.zero_copy, wanted.attached) {
         (ZeroCopy::On, _) => SocketAddrXdpFlags::XDP_ZEROCOPY,
-        // There is no other way in generic mode, and a kernel that is not told might try.
+        // Generic mode can only copy; a kernel that is not told might try otherwise.
         (ZeroCopy::Off, _) | (_, Attached::Generic) => SocketAddrXdpFlags::XDP_COPY,
         (ZeroCopy::Auto, Attached::Native) => SocketAddrXdpFlags::empty(),
     };
@@ -210,7 +210,7 @@ fn bind_to(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
     let began = Instant::now();
     let mut bound = bind(socket, &address);
     while wanted.waits && bound == Err(Errno::BUSY) && began.elapsed() < CLOSING {
-        std::thread::sleep(ASK_EVERY);
+        std::thread::sleep(RETRY_EVERY);
         bound = bind(socket, &address);
     }
     bound.map_err(|error| match error {
@@ -229,15 +229,16 @@ fn bind_to(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
 }
 
 impl Queue {
-    /// Has the kernel take frames from the fill ring, or ask the driver for received ones.
+    /// Makes the kernel take frames from the fill ring, or poll the driver.
     pub fn kick(&self) {
-        // Whatever went wrong shows in the rings, or in the state of the interface.
+        // A failure shows in the rings or in the state of the interface.
         let _ = recv(&self.socket, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 }
 
 impl Sending {
-    /// Has the kernel send what is in the ring, if it waits for that. What a card does not take at once stays there.
+    /// Makes the kernel send the ring's frames, if it waits for a call. Frames that a card does not
+    /// take at once stay in the ring.
     pub fn kick(&mut self) -> Result<(), Errno> {
         if self.has_wakeup && !self.send.needs_wakeup() {
             return Ok(());

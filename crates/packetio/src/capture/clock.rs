@@ -1,4 +1,4 @@
-//! A pcapng interface's clock: what a packet's ticks are in time since the epoch.
+//! A pcapng interface's clock: converts ticks to time since the epoch.
 
 use super::step::ByteOrder;
 
@@ -6,18 +6,18 @@ const RESOLUTION: u16 = 9; // if_tsresol
 const OFFSET: u16 = 14; // if_tsoffset
 const END: u16 = 0; // opt_endofopt
 
-/// Ticks to time. The usual resolutions do without the division of 128-bit numbers, which costs
-/// more than all the rest of a packet's header.
+/// Converts ticks to time. The usual resolutions avoid the division of 128-bit numbers, which costs
+/// more than the rest of a packet's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// Ticks of one second. What exceeds the type leaves every time at 0, as it should.
+    /// Ticks per second. Saturates, which makes every time 0, as it should.
     per_second: i128,
     offset_us: i128,
 }
 
 impl Clock {
-    /// The clock of an interface with these options; microseconds if they do not say. Of an
-    /// option given twice the last one counts, and a cut one ends the list.
+    /// The clock of an interface with these options; microseconds by default. The last of repeated
+    /// options counts; a truncated one ends the list.
     pub fn from_options(options: &[u8], order: ByteOrder) -> Self {
         let mut clock = Self {
             per_second: 1_000_000,
@@ -60,7 +60,7 @@ impl Clock {
     }
 }
 
-/// A power of ten, or with the highest bit set of two.
+/// A power of ten or, with the highest bit set, of two.
 fn ticks_per_second(resolution: u8) -> i128 {
     let base = if resolution & 0x80 == 0 { 10_i128 } else { 2 };
     let exponent = u32::from(resolution & 0x7f);

@@ -1,12 +1,17 @@
-//! Errors of capture files. Every message is one line: the file, the error, the place, and the
-//! number of packets read before it.
+//! Errors of capture files. Messages are one line: file, error, place, and packets read before.
 
 use std::fmt;
 use std::io;
 
 use crate::CAPTURED_MAX;
 
-/// Reading a capture ended before its end. All packets before the place were handed out.
+/// Maximum bytes of a packet or interface block: a packet of [`CAPTURED_MAX`] bytes and as much
+/// again for options.
+pub(super) const BLOCK_MAX: u32 = 2 * CAPTURED_MAX;
+/// Maximum interfaces of one section.
+pub(super) const INTERFACES_MAX: usize = 65_536;
+
+/// A capture ended early. All packets before the place were handed out.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {kind} (byte {at}, after {})", Packets(*.packets))]
 pub struct CaptureError {
@@ -22,27 +27,24 @@ pub struct CaptureError {
 
 /// The kinds of errors of a capture.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum CaptureErrorKind {
-    /// The file has no bytes.
     #[error("the file is empty")]
     Empty,
-    /// The file ends too early.
     #[error("truncated: the file ends inside {0}")]
     Truncated(Part),
-    /// A record contradicts itself or the format; what follows cannot be trusted.
     #[error("bad record: {0}")]
     BadRecord(Flaw),
-    /// The first four bytes are those of no format read here.
     #[error(
-        "not a capture: it begins with {0:02x?}, which is neither pcap nor pcapng, plain or in gzip"
+        "not a capture: it begins with {0:02x?}, which is neither pcap nor pcapng, plain or in \
+         gzip"
     )]
     UnknownFormat([u8; 4]),
-    /// The system could not read on.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
-/// The part of a capture that is cut.
+/// The part of a capture that is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// pcap: the header of the file, or the first four bytes of any format.
@@ -69,52 +71,29 @@ impl fmt::Display for Part {
     }
 }
 
-/// How a record is bad.
+/// What is wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum Flaw {
-    /// A packet claims more bytes than [`CAPTURED_MAX`].
     #[error("a packet claims {0} captured bytes, more than {CAPTURED_MAX}")]
     CapturedTooLarge(u32),
-    /// A packet claims more bytes than its block has.
     #[error("a packet claims {0} captured bytes, more than its block holds")]
     CapturedBeyondBlock(u32),
-    /// A block's length is below 12 or no multiple of 4.
     #[error("a block length of {0}, below 12 or no multiple of 4")]
     BlockLength(u32),
-    /// A block's two lengths differ.
     #[error("a block begins with the length {first} and ends with {last}")]
-    BlockTrailer {
-        /// The length in front.
-        first: u32,
-        /// The length at the end.
-        last: u32,
-    },
-    /// A block is too short for its kind.
+    BlockTrailer { first: u32, last: u32 },
     #[error("a block of kind {kind} with {bytes} bytes inside is too short for its kind")]
-    BlockTooShort {
-        /// Block type.
-        kind: u32,
-        /// Bytes between the lengths.
-        bytes: usize,
-    },
-    /// A packet or interface block is longer than any valid one.
-    #[error("a packet or interface block of {0} bytes; at most {max} are read", max = super::pcapng::BLOCK_MAX)]
+    BlockTooShort { kind: u32, bytes: usize },
+    #[error("a packet or interface block of {0} bytes; at most {max} are read", max = BLOCK_MAX)]
     BlockTooLong(u32),
-    /// A section's byte-order mark is neither way round.
     #[error("a section with the unknown byte-order mark {0:02x?}")]
     ByteOrder([u8; 4]),
-    /// A packet names an interface that its section has not described.
     #[error(
         "a packet of interface {index}, counted from 0, where its section has described {known}"
     )]
-    UnknownInterface {
-        /// The interface named.
-        index: u32,
-        /// Interfaces described so far.
-        known: usize,
-    },
-    /// A section describes more interfaces than any valid one.
-    #[error("a section with more than {max} interfaces", max = super::pcapng::INTERFACES_MAX)]
+    UnknownInterface { index: u32, known: usize },
+    #[error("a section with more than {max} interfaces", max = INTERFACES_MAX)]
     TooManyInterfaces,
 }
 

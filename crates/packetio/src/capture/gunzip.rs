@@ -1,11 +1,11 @@
-//! gzip, unpacked as it is read. Source: RFC 1952.
+//! Streaming gzip. Source: RFC 1952.
 //!
-//! Written on the inflater, member by member, and not on a ready reader for what happens at the
-//! end: of a cut or corrupt stream everything that can be unpacked has to come out before the
-//! error, and what follows a whole member and does not begin as another one is no error.
+//! It handles members itself, on the inflater, because of the end: everything that can be unpacked
+//! from a truncated or corrupt stream must come out before the error, and anything but another
+//! member after a complete one is no error.
 //!
-//! The crate builds on zlib-rs because it refuses exactly what zlib refuses; miniz_oxide takes
-//! some corrupt streams for good and goes on with wrong bytes.
+//! The inflater is zlib-rs because it refuses exactly what zlib refuses; miniz_oxide accepts some
+//! corrupt streams and returns wrong bytes.
 
 use std::io::{self, Read};
 
@@ -15,19 +15,19 @@ use flate2::{Decompress, FlushDecompress, Status};
 pub(super) const MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Binary logarithm of the largest window a stream may use.
 const WINDOW_BITS: u8 = 15;
-/// Bytes read at a time.
+/// Bytes per read.
 const INPUT: usize = 64 * 1024;
 
 /// Why unpacking ended early.
 #[derive(Debug)]
 pub(super) enum GunzipError {
-    /// The stream is cut or corrupt.
+    /// The stream is truncated or corrupt.
     Broken,
     /// Its source cannot be read.
     Io(io::Error),
 }
 
-/// The unpacker of one file of one or more members.
+/// Unpacks a file of one or more members.
 #[derive(Debug)]
 pub(super) struct Gunzip {
     input: Vec<u8>,
@@ -40,14 +40,14 @@ pub(super) struct Gunzip {
 enum State {
     /// Inside a member.
     Member(Decompress),
-    /// Behind a member.
+    /// After a member.
     Between,
     Ended,
     Broken,
 }
 
 impl Gunzip {
-    /// An unpacker of a file of which `input` was read already.
+    /// An unpacker for a file whose first bytes, `input`, were read already.
     pub fn new(input: Vec<u8>) -> Self {
         Self {
             input,
@@ -56,7 +56,7 @@ impl Gunzip {
         }
     }
 
-    /// Unpacks into `out`, which is not empty. Returns the bytes written; 0 is the end.
+    /// Unpacks into `out`, which must not be empty. Returns the bytes written; 0 at the end.
     pub fn read(&mut self, source: &mut dyn Read, out: &mut [u8]) -> Result<usize, GunzipError> {
         loop {
             match &mut self.state {
@@ -69,7 +69,7 @@ impl Gunzip {
                     match status {
                         Ok(Status::StreamEnd) => self.state = State::Between,
                         Err(_) => self.state = State::Broken,
-                        // There was room to write to, so what is missing is input.
+                        // `out` has room, so the input ran out.
                         Ok(_) if written == 0 && !self.refill(source)? => {
                             self.state = State::Broken;
                         }
@@ -86,7 +86,7 @@ impl Gunzip {
         }
     }
 
-    /// The state behind a member: another member, or the end.
+    /// The state after a member: another member, or the end.
     fn next_member(&mut self, source: &mut dyn Read) -> Result<State, GunzipError> {
         while self.input.len() - self.taken < MAGIC.len() && self.refill(source)? {}
         Ok(if self.input[self.taken..].starts_with(&MAGIC) {
@@ -96,7 +96,7 @@ impl Gunzip {
         })
     }
 
-    /// Reads more input behind what is left of it. `false`: there is none.
+    /// Reads more input. `false` at the end of the source.
     fn refill(&mut self, source: &mut dyn Read) -> Result<bool, GunzipError> {
         self.input.drain(..self.taken);
         self.taken = 0;
@@ -108,7 +108,7 @@ impl Gunzip {
     }
 }
 
-/// Reads once; an interrupted call is made again.
+/// Reads once, retrying interrupted calls.
 pub(super) fn read_some(source: &mut dyn Read, room: &mut [u8]) -> io::Result<usize> {
     loop {
         match source.read(room) {

@@ -1,13 +1,12 @@
-//! Capture files as a port: pcap of either byte order with micro- or nanoseconds, and pcapng,
-//! each plain or in gzip. The content decides the format, never the name.
+//! Capture files as a port: pcap of either byte order with micro- or nanoseconds, and pcapng, each
+//! plain or in gzip. The content decides the format, never the name.
 //!
-//! A capture is read as a stream, through a window of fixed size over which the parsers walk; so
-//! a file may be of any length, and a pipe. Records that are complete in the window are
-//! handed out in place. What is accepted and where reading stops does not depend on the
-//! chunks in which the bytes come.
+//! A capture is streamed through a window of fixed size, so it may be of any length, and a pipe.
+//! Complete records are handed out in place. What is accepted and where reading stops does not
+//! depend on how the bytes arrive in chunks.
 //!
-//! Captures are not mapped: record headers lie at irregular distances, so each is a trip to memory of
-//! its own (0.41 s of CPU time for the load capture, against 0.28 s for chunks).
+//! Captures are not mapped: record headers lie at irregular distances, so each is a trip to memory
+//! (0.41 s of CPU time for the load capture, against 0.28 s for chunks).
 
 mod clock;
 mod error;
@@ -38,10 +37,11 @@ use pcapng::Pcapng;
 use step::{Parsed, Stop};
 use window::Window;
 
-/// The longest frame of a link with the usual MTU of 1500 bytes: an Ethernet header and two tags before it.
+/// Maximum frame of a link with an MTU of 1500 bytes: with an Ethernet header and two tags.
 const USUAL_FRAME_MAX: u32 = 1500 + 14 + 8;
 
-/// What is known of a frame with so many bytes: captures say neither the MTU of their link nor whether a frame was merged.
+/// Captures tell neither their link's MTU nor whether a frame was merged; long frames count as
+/// merged.
 #[inline]
 fn merged(wire: u32) -> Gso {
     match wire > USUAL_FRAME_MAX {
@@ -50,7 +50,7 @@ fn merged(wire: u32) -> Gso {
     }
 }
 
-/// The path that stands for the standard input.
+/// The path for the standard input.
 const STDIN: &str = "-";
 
 /// A capture file, read from front to end.
@@ -59,9 +59,9 @@ pub struct CaptureReader {
     file: String,
     size: Option<u64>,
     window: Window,
-    /// Known once the first bytes were seen.
+    /// Set once the first bytes were read.
     parser: Option<Parser>,
-    /// Those of the last burst; kept for its memory.
+    /// Frames of the last burst; kept for its memory.
     frames: Vec<Frame>,
     /// Packets handed out.
     counts: RxCounts,
@@ -76,8 +76,8 @@ enum Parser {
 }
 
 impl CaptureReader {
-    /// Opens a file, or with the path `-` the standard input. Nothing is read yet, so what the
-    /// file holds, if anything, shows with the first burst.
+    /// Opens a file, or the standard input for the path `-`. Nothing is read yet, so errors in the
+    /// content show with the first burst.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         if path == Path::new(STDIN) {
             return Ok(Self::from_reader("standard input", Box::new(io::stdin())));
@@ -97,7 +97,7 @@ impl CaptureReader {
         })
     }
 
-    /// Reads a capture from anything that gives bytes. `name` stands in errors.
+    /// Reads a capture from any reader. Errors contain `name`.
     pub fn from_reader(name: &str, reader: Box<dyn Read + Send>) -> Self {
         Self {
             file: name.to_owned(),
@@ -110,11 +110,11 @@ impl CaptureReader {
         }
     }
 
-    /// The same capture, which ends early once `stop` is raised, even while a pipe is silent. A file
-    /// on disk never is, and stays as it was.
+    /// Makes a pipe end early once `stop` is raised, even while it is silent. Files on disk never
+    /// block and are unchanged.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread can be started.
     pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> io::Result<Self> {
         if self.size.is_none() {
             self.window = self.window.stopped_by(stop)?;
@@ -122,19 +122,19 @@ impl CaptureReader {
         Ok(self)
     }
 
-    /// The same capture with all times later by `us` microseconds; times saturate.
+    /// Delays all times by `us` microseconds; times saturate.
     pub fn shifted_by(mut self, us: i64) -> Self {
         self.shift_us = us;
         self
     }
 
-    /// Bytes of the file read so far, still packed if it is gzip. Runs ahead of the packets by up
-    /// to a window.
+    /// Bytes of the file read so far, compressed if it is gzip. Up to a window ahead of the
+    /// packets.
     pub fn position(&self) -> u64 {
         self.window.source_bytes()
     }
 
-    /// Bytes of the file; `None` where the source has no size, as a pipe.
+    /// Bytes of the file; `None` for sources without a size, such as pipes.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
@@ -144,8 +144,7 @@ impl CaptureReader {
         self.counts.received
     }
 
-    /// Fills `frames` from the window. Returns how many bytes the frames and what lies between
-    /// them take; `None` at the end.
+    /// Fills `frames` from the window. Returns the bytes that they span; `None` at the end.
     fn advance(&mut self, max: usize) -> Result<Option<usize>, CaptureErrorKind> {
         self.frames.clear();
         let window = &mut self.window;
@@ -156,11 +155,11 @@ impl CaptureReader {
         loop {
             let Parsed { used, stop } = parser.parse(window.bytes(), max, &mut self.frames);
             if !self.frames.is_empty() {
-                return Ok(Some(used)); // whatever stopped it will stop it again
+                return Ok(Some(used)); // the reason to stop shows again in the next call
             }
             window.take(used);
             match stop {
-                Stop::Full => return Ok(None), // never without frames, as max > 0
+                Stop::Full => return Ok(None), // unreachable without frames, as max > 0
                 Stop::Bad(flaw) => return Err(CaptureErrorKind::BadRecord(flaw)),
                 Stop::More { need, inside } => {
                     if window.fill(need)? {
@@ -225,7 +224,7 @@ impl From<CaptureError> for RxError {
 }
 
 impl Parser {
-    /// Looks at the first bytes of a capture, and takes the header of a pcap file.
+    /// Detects the format by the first bytes; takes the header of a pcap file.
     fn detect(window: &mut Window) -> Result<Self, CaptureErrorKind> {
         window.fill(gunzip::MAGIC.len())?;
         window.unpack();
@@ -259,7 +258,7 @@ impl Parser {
         }
     }
 
-    /// Bytes of the record in front of the window that were taken already.
+    /// Bytes of the record in front of the window already taken.
     fn taken(&self) -> u64 {
         match self {
             Self::Pcap(_) => 0,
@@ -268,7 +267,7 @@ impl Parser {
     }
 }
 
-/// The file ends inside `part`; if a broken gzip stream is the cause, the error names the stream.
+/// The file ends inside `part`, or inside the gzip stream if that is broken.
 fn truncated(window: &Window, part: Part) -> CaptureErrorKind {
     let part = if window.is_broken() {
         Part::GzipStream

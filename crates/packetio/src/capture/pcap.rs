@@ -1,9 +1,9 @@
 //! The classic pcap format: a file header of 24 bytes, then records of 16 header bytes and the
 //! captured bytes. Source: draft-ietf-opsawg-pcap.
 //!
-//! The snap length of the file header is ignored, as writers fill it wrongly; a record's own
-//! captured length counts. Of the link type field, the upper half gives the length of a frame
-//! check sequence and is dropped.
+//! The file header's snap length is ignored, since some writers fill it wrongly; a record's
+//! captured length counts. The upper half of the link type field, the length of a frame check
+//! sequence, is dropped.
 
 use super::error::{Flaw, Part};
 use super::merged;
@@ -19,7 +19,7 @@ const RECORD_HEADER: usize = 16;
 #[derive(Debug)]
 pub(super) struct Pcap {
     order: ByteOrder,
-    /// Whether the fractions are nanoseconds; otherwise they are microseconds.
+    /// Whether fractions are nanoseconds rather than microseconds.
     nanosecond: bool,
     link: u16,
 }
@@ -30,7 +30,7 @@ impl Pcap {
         variant(magic).is_some()
     }
 
-    /// The parser for what follows this file header; `None` if it is not one.
+    /// The parser for the records after this file header; `None` if the header is not pcap.
     pub fn new(header: &[u8; FILE_HEADER]) -> Option<Self> {
         let [magic, _, _, _, _, link] = *header.as_chunks::<4>().0 else {
             return None;
@@ -43,7 +43,7 @@ impl Pcap {
         })
     }
 
-    /// Takes records off the front of `bytes` until `max` frames are there or no record is
+    /// Takes records off the front of `bytes` until there are `max` frames or no record is
     /// complete. [`Frame::at`] counts from the front of `bytes`.
     pub fn parse(&self, bytes: &[u8], max: usize, frames: &mut Vec<Frame>) -> Parsed {
         let mut used = 0;
@@ -85,8 +85,8 @@ impl Pcap {
         Parsed { used, stop }
     }
 
-    /// A fraction of a second as microseconds and the nanoseconds beyond. Fractions of a second
-    /// and more occur and count as they stand.
+    /// A fraction of a second as microseconds and the nanoseconds beyond. Fractions of a second and
+    /// more occur and are taken as they are.
     #[inline]
     fn split(&self, fraction: u32) -> (u32, u16) {
         if self.nanosecond {

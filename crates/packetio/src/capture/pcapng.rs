@@ -1,28 +1,21 @@
-//! The pcapng format: a sequence of blocks, each framed by its length in front and behind.
-//! Source: draft-ietf-opsawg-pcapng.
+//! The pcapng format: blocks framed by their length in front and behind. Source:
+//! draft-ietf-opsawg-pcapng.
 //!
-//! A section header sets the byte order and starts a new list of interfaces. Read are interface
-//! descriptions and the three kinds of packet blocks; every other block is skipped, of any
-//! length, without being held in memory. A packet counts only when its whole block is there and
-//! both lengths agree.
+//! A section header sets the byte order and starts a new list of interfaces. Interface descriptions
+//! and the three kinds of packet blocks are read; other blocks of any length are skipped without
+//! being held in memory. A packet counts only when its whole block is there and both lengths agree.
 //!
-//! Two bounds keep a hostile file from taking memory, and are far beyond what honest files have:
-//! [`BLOCK_MAX`] for a block that has to be looked at, [`INTERFACES_MAX`] for the list.
+//! Two bounds, far beyond real files, keep a hostile file from taking memory: [`BLOCK_MAX`] for a
+//! block that is read, [`INTERFACES_MAX`] for the list.
 
 use super::clock::Clock;
-use super::error::{Flaw, Part};
+use super::error::{BLOCK_MAX, Flaw, INTERFACES_MAX, Part};
 use super::merged;
 use super::step::{ByteOrder, Parsed, Stop};
 use crate::CAPTURED_MAX;
 use crate::burst::Frame;
 
-/// The longest packet or interface block read, in bytes: a packet of [`CAPTURED_MAX`] bytes and
-/// as much again for options.
-pub(super) const BLOCK_MAX: u32 = 2 * CAPTURED_MAX;
-/// The most interfaces of one section.
-pub(super) const INTERFACES_MAX: usize = 65_536;
-
-/// The first bytes of every pcapng file: the type of a section header, alike in both orders.
+/// The first bytes of every pcapng file: a section header's type, the same in both byte orders.
 pub(super) const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const INTERFACE: u32 = 1;
 const OLD_PACKET: u32 = 2;
@@ -31,47 +24,47 @@ const ENHANCED_PACKET: u32 = 6;
 
 /// Bytes of the type and the length in front of a block's body.
 const FRONT: u32 = 8;
-/// Bytes of the length behind it.
+/// Bytes of the length behind the body.
 const TRAILER: u32 = 4;
 /// Bytes of an enhanced or old packet block's body before the packet.
 const PACKET_FRONT: usize = 20;
-/// The same of a simple packet block.
+/// As [`PACKET_FRONT`], of a simple packet block.
 const SIMPLE_FRONT: usize = 4;
 
 /// The parser of one file.
 #[derive(Debug)]
 pub(super) struct Pcapng {
     order: ByteOrder,
-    /// Those of the current section.
+    /// Interfaces of the current section.
     interfaces: Vec<Interface>,
-    /// Number of those in the sections before.
+    /// Number of interfaces in the sections before.
     interfaces_before: usize,
-    /// The block whose front was taken and whose remainder is skipped.
+    /// The block being skipped, whose front was taken.
     passing: Option<Passing>,
 }
 
 #[derive(Debug)]
 struct Interface {
     link: u16,
-    /// Most bytes captured of a packet; 0: all.
+    /// Maximum bytes captured per packet; 0: all.
     snap: u32,
     clock: Clock,
     /// Its number within the file. Saturates.
     number: u16,
 }
 
-/// A block that is skipped piece by piece, because it is of no interest or too long.
+/// A block that is skipped piece by piece, because it is irrelevant or too long.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
     kind: u32,
-    /// Bytes of the block, according to its first length.
+    /// Bytes of the block, by its first length.
     size: u32,
     /// Bytes of the block already taken.
     taken: u32,
 }
 
 impl Pcapng {
-    /// A parser that has to see the file from its first byte.
+    /// A parser for a file from its first byte.
     pub fn new() -> Self {
         Self {
             order: ByteOrder::Little, // until the section header, which comes first, sets it
@@ -81,13 +74,13 @@ impl Pcapng {
         }
     }
 
-    /// Bytes of the next block that were taken already.
+    /// Bytes of the next block already taken.
     pub fn taken(&self) -> u64 {
         self.passing.map_or(0, |block| u64::from(block.taken))
     }
 
-    /// Takes blocks off the front of `bytes` until `max` frames are there or no block is
-    /// complete. [`Frame::at`] counts from the front of `bytes`.
+    /// Takes blocks off the front of `bytes` until there are `max` frames or no block is complete.
+    /// [`Frame::at`] counts from the front of `bytes`.
     pub fn parse(&mut self, bytes: &[u8], max: usize, frames: &mut Vec<Frame>) -> Parsed {
         let mut used = 0;
         let stop = loop {
@@ -106,7 +99,7 @@ impl Pcapng {
         Parsed { used, stop }
     }
 
-    /// Takes the block at `at`, or the front of one that is skipped. Returns the bytes taken.
+    /// Takes the block at `at`, or the front of one to be skipped. Returns the bytes taken.
     fn block(&mut self, bytes: &[u8], at: usize, frames: &mut Vec<Frame>) -> Result<usize, Stop> {
         let rest = &bytes[at..];
         let (kind, size) = self.front(rest)?;
@@ -134,8 +127,8 @@ impl Pcapng {
         Ok(length)
     }
 
-    /// The type and the length of the block that begins `rest`. A section header takes effect
-    /// here, because its byte order is needed to read its length.
+    /// Type and length of the block that begins `rest`. A section header takes effect here, because
+    /// its byte order is needed to read its length.
     fn front(&mut self, rest: &[u8]) -> Result<(u32, u32), Stop> {
         let Some(&[kind, size, mark]) = rest.as_chunks().0.first_chunk() else {
             return Err(more((FRONT + TRAILER) as usize));
@@ -156,7 +149,7 @@ impl Pcapng {
         Ok((self.order.u32(kind), size))
     }
 
-    /// Takes what is there of `block`, which is skipped, and its trailer once it is complete.
+    /// Takes the available bytes of the skipped `block`, and its trailer once it is complete.
     fn pass(&mut self, rest: &[u8], block: Passing) -> Result<usize, Stop> {
         let body_left = (block.size - TRAILER - block.taken) as usize;
         if body_left > 0 {
@@ -208,8 +201,8 @@ impl Pcapng {
         Ok(())
     }
 
-    /// An enhanced or an old packet. Both have 20 bytes before the packet, and differ in the
-    /// first word only: the interface in 32 bits, or in 16 and then a count of drops.
+    /// An enhanced or old packet. Both have 20 bytes before the packet and differ only in the first
+    /// word: an interface of 32 bits, or of 16 bits and a drop count.
     #[inline]
     fn packet(&self, kind: u32, body: &[u8], body_at: usize) -> Result<Frame, Flaw> {
         let Some([word, high, low, captured, wire]) = self.order.u32s(body) else {
@@ -242,8 +235,8 @@ impl Pcapng {
         })
     }
 
-    /// A simple packet: of the first interface, without time, and without a captured length,
-    /// which follows from the others.
+    /// A simple packet: from the first interface, without time and captured length; the latter
+    /// follows from the other lengths.
     fn simple_packet(&self, body: &[u8], body_at: usize) -> Result<Frame, Flaw> {
         let Some([wire]) = self.order.u32s(body) else {
             return Err(too_short(SIMPLE_PACKET, body));
@@ -280,8 +273,7 @@ impl Pcapng {
     }
 }
 
-/// Whether the bodies of blocks of this kind are read. Of a section header all that counts
-/// stands in front.
+/// Whether bodies of this kind are read. A section header is handled by its front alone.
 fn is_read(kind: u32) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Several captures as one port: one after the other, as often as asked.
+//! Several captures as one port: one after the other, repeated as requested.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::error::{OpenError, RxError, RxErrorKind};
 use crate::faults::{FaultRates, Faults};
 use crate::rx::{Received, Rx, RxCounts};
 
-/// What a [`Sequence`] reads, and how.
+/// Settings of a [`Sequence`].
 #[derive(Clone, Debug)]
 pub struct SequenceSettings {
     /// The files, at least one; `-` is the standard input.
     pub files: Vec<PathBuf>,
-    /// How often all of them are read, at least once. From pass to pass time goes on: the next
-    /// pass begins one microsecond after the latest time of the one before.
+    /// Passes over all files, at least one. Each pass begins one microsecond after the latest time
+    /// in the pass before.
     pub loops: u32,
     /// Faults to inject, the same in each file.
     pub faults: FaultRates,
@@ -28,29 +28,29 @@ pub struct SequenceSettings {
 #[derive(Debug)]
 pub struct Sequence {
     settings: SequenceSettings,
-    /// Index of the file that is open.
+    /// Index of the open file.
     at: usize,
     /// The file was read to its end.
     file_ended: bool,
     port: Faults<CaptureReader>,
     loops_left: u32,
-    /// Added to every time of this pass.
+    /// Added to every time of this pass, µs.
     shift_us: i64,
-    /// Earliest and latest time of all passes so far, with their shifts.
+    /// Earliest and latest time of the first pass.
     span_us: Option<(i64, i64)>,
     counts: RxCounts,
-    /// Bytes of the files before this one.
+    /// Bytes of the previous files.
     read_before: u64,
     read: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
 impl Sequence {
-    /// Opens the first file and looks whether the others can be opened. `read` gets the bytes of
-    /// the files read so far; `stop`, once raised, ends a pipe that is silent.
+    /// Opens the first file and checks that the others can be opened. `read` gets the bytes read so
+    /// far; `stop`, once raised, ends a silent pipe.
     ///
     /// # Errors
-    /// A file cannot be opened, there is none, or there is no thread to read a pipe.
+    /// A file cannot be opened, there is none, or no thread can be started to read a pipe.
     pub fn open(
         settings: SequenceSettings,
         read: Arc<AtomicU64>,
@@ -78,7 +78,7 @@ impl Sequence {
         })
     }
 
-    /// Bytes of all files in all passes, where that is known: not for pipes.
+    /// Bytes of all files in all passes; `None` with pipes.
     pub fn size(settings: &SequenceSettings) -> Option<u64> {
         let mut bytes = 0;
         for file in &settings.files {
@@ -88,7 +88,7 @@ impl Sequence {
         Some(bytes * u64::from(settings.loops))
     }
 
-    /// Opens the next file, or the first one again; false at the end of all.
+    /// Opens the next file, or the first one again; `false` at the end.
     fn open_next(&mut self) -> Result<bool, RxError> {
         self.read_before += self.port.inner().position();
         self.at += 1;
@@ -128,7 +128,7 @@ impl Rx for Sequence {
         match self.port.receive(max) {
             Ok(Received::Burst(burst)) => {
                 self.counts.count(burst.frames());
-                // Only the first pass, which has no shift, measures: all are of the same length.
+                // Only the first pass, without a shift, measures; all have the same length.
                 if self.loops_left > 0 && self.shift_us == 0 {
                     widen(&mut self.span_us, burst.frames());
                 }
@@ -136,7 +136,7 @@ impl Rx for Sequence {
             }
             Ok(Received::Nothing) => return Ok(Received::Nothing),
             Ok(Received::End) => {}
-            // What was cut off by the stop is not the file's fault.
+            // The stop may have truncated the file.
             Err(_) if self.stop.load(Ordering::Relaxed) => {}
             Err(error) => return Err(error),
         }
@@ -144,7 +144,7 @@ impl Rx for Sequence {
         Ok(Received::Nothing)
     }
 
-    /// The file that is being read.
+    /// The current file.
     fn name(&self) -> &str {
         self.port.name()
     }

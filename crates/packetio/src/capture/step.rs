@@ -1,32 +1,32 @@
-//! What the pcap and the pcapng parser share.
+//! Types shared by the pcap and pcapng parsers.
 //!
-//! A parser is shown the unread bytes and takes whole records off their front. It does no I/O
-//! and keeps no bytes, so it works alike on a chunk, on a mapped file and in a test.
+//! A parser takes whole records off the front of the unread bytes. It does no I/O and keeps no
+//! bytes, so it works the same on a chunk, a mapped file and in a test.
 
 use super::error::{Flaw, Part};
 
-/// What a parser did with the bytes it was shown.
+/// A parser's progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// Bytes taken off the front.
     pub used: usize,
-    /// Why it stopped there.
+    /// Why it stopped.
     pub stop: Stop,
 }
 
 /// Why a parser stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It has as many frames as were asked for.
+    /// It has the requested number of frames.
     Full,
-    /// It must see at least `need` bytes after those used, more than there are. If fewer come,
-    /// the file ends inside `inside`; if none are there, between two records.
+    /// It needs `need` bytes after those used, more than there are. If the file ends here, it is
+    /// truncated inside `inside`, or complete if no bytes are left.
     More { need: usize, inside: Part },
     /// The next record is bad.
     Bad(Flaw),
 }
 
-/// The order of the bytes in a file's numbers.
+/// Byte order of a file's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -58,7 +58,7 @@ impl ByteOrder {
         }
     }
 
-    /// `N` numbers of 32 bits from the front of `bytes`, if they are there.
+    /// The first `N` numbers of 32 bits in `bytes`.
     #[inline]
     pub fn u32s<const N: usize>(self, bytes: &[u8]) -> Option<[u32; N]> {
         let (words, _) = bytes.as_chunks::<4>();

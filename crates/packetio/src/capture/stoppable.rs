@@ -1,7 +1,5 @@
-//! A source that can be stopped while it is silent.
-//!
-//! A pipe may be silent for ever, and a read of it cannot be interrupted. So a separate thread
-//! reads, and is left behind when the source is stopped.
+//! A source that can be stopped while it is silent. A read of a silent pipe cannot be interrupted,
+//! so a separate thread reads, and is abandoned when the source is stopped.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,19 +10,19 @@ use std::time::Duration;
 
 use super::gunzip::read_some;
 
-/// Bytes read at a time: what a pipe holds.
+/// Bytes per read: a pipe's capacity.
 const CHUNK: usize = 64 * 1024;
-/// Chunks that may wait.
+/// Chunks in the channel.
 const CHUNKS: usize = 4;
-/// Between two looks at the flag.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often `stop` is checked.
+const STOP_CHECK_EVERY: Duration = Duration::from_millis(50);
 
-/// A reader that ends once it is stopped.
+/// A reader that ends once `stop` is raised.
 pub(super) struct Stoppable {
     /// A chunk without bytes is the end.
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: Vec<u8>,
-    /// Bytes of the chunk that were handed on.
+    /// Bytes of the chunk already returned.
     taken: usize,
     stop: Arc<AtomicBool>,
 }
@@ -33,7 +31,7 @@ impl Stoppable {
     /// Reads `source` until `stop` is raised.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread can be started.
     pub fn new(mut source: Box<dyn Read + Send>, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(CHUNKS);
         let reads = move || {
@@ -64,7 +62,7 @@ impl Stoppable {
 impl Read for Stoppable {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         while self.taken == self.chunk.len() {
-            match self.chunks.recv_timeout(LOOK_EVERY) {
+            match self.chunks.recv_timeout(STOP_CHECK_EVERY) {
                 Ok(chunk) => (self.chunk, self.taken) = (chunk?, 0),
                 Err(RecvTimeoutError::Timeout) if !self.stop.load(Ordering::Relaxed) => continue,
                 Err(_) => return Ok(0),

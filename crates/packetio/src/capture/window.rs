@@ -1,29 +1,29 @@
-//! A window that slides over a capture: the unread part of one fixed buffer, filled from any
-//! reader, through gzip or not.
+//! A window over the unread part of a capture: a fixed buffer filled from any reader, gunzipped if
+//! necessary.
 //!
-//! The buffer is allocated once. It holds the longest record twice, so that filling always finds
-//! room after what is left of the record at the end of the last chunk was moved to the front;
-//! that is the only copy. All frames of a burst lie in it until it is filled again.
+//! The buffer is allocated once. It holds the longest record twice, so there is always room to fill
+//! after the partial record at the end was moved to the front; that is the only copy. All frames of
+//! a burst lie in it until it is filled again.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::error::BLOCK_MAX;
 use super::gunzip::{self, Gunzip, GunzipError};
-use super::pcapng;
 use super::stoppable::Stoppable;
 
 /// Bytes of the buffer.
 const BUFFER: usize = 1024 * 1024;
 
-/// Bytes asked for at a time, unless a record needs more: few enough that what the kernel has
-/// copied is still in the second-level cache when its headers are read.
+/// Bytes per read, unless a record needs more: few enough that the headers are still in the
+/// second-level cache when they are read.
 const CHUNK: usize = 256 * 1024;
 
-const _: () = assert!(BUFFER >= 2 * pcapng::BLOCK_MAX as usize);
+const _: () = assert!(BUFFER >= 2 * BLOCK_MAX as usize);
 
-/// The unread bytes of a capture that are at hand, and where more come from.
+/// The unread bytes of a capture at hand, and the source of more.
 pub(super) struct Window {
     source: Box<dyn Read + Send>,
     gunzip: Option<Gunzip>,
@@ -54,7 +54,7 @@ impl Window {
         }
     }
 
-    /// The window over a source that ends once `stop` is raised. Nothing may have been read yet.
+    /// Makes the source end once `stop` is raised. Call it before any read.
     pub fn stopped_by(self, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let source = Box::new(Stoppable::new(self.source, stop)?);
         Ok(Self { source, ..self })
@@ -66,7 +66,7 @@ impl Window {
         &self.buffer[self.start..self.end]
     }
 
-    /// Takes `count` unread bytes, of those at hand. They stay until the next `fill`.
+    /// Takes the first `count` bytes at hand. They stay valid until the next `fill`.
     #[inline]
     pub fn take(&mut self, count: usize) -> &mut [u8] {
         let from = self.start;
@@ -75,8 +75,7 @@ impl Window {
         &mut self.buffer[from..self.start]
     }
 
-    /// Reads until there are `need` unread bytes, and more if they come along. `false`: the
-    /// capture ends before.
+    /// Reads until there are `need` unread bytes or more. `false`: the capture ends before.
     pub fn fill(&mut self, need: usize) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -102,8 +101,7 @@ impl Window {
         Ok(self.end >= need)
     }
 
-    /// If the bytes at hand, which are the first ones, begin a gzip stream: from now on this is
-    /// a window over its content.
+    /// If the bytes at hand, the first of the capture, begin a gzip stream, gunzips from now on.
     pub fn unpack(&mut self) {
         if self.gunzip.is_none() && self.bytes().starts_with(&gunzip::MAGIC) {
             self.gunzip = Some(Gunzip::new(self.bytes().to_vec()));
@@ -111,7 +109,7 @@ impl Window {
         }
     }
 
-    /// Offset in the capture of the first unread byte.
+    /// Offset of the first unread byte in the capture.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -121,7 +119,7 @@ impl Window {
         self.source_bytes
     }
 
-    /// Whether a cut or corrupt gzip stream has ended the capture.
+    /// Whether a truncated or corrupt gzip stream has ended the capture.
     pub fn is_broken(&self) -> bool {
         self.is_broken
     }
@@ -137,7 +135,7 @@ impl fmt::Debug for Window {
     }
 }
 
-/// A reader that adds up what it gives.
+/// A reader that counts its bytes.
 struct Counted<'a>(&'a mut dyn Read, &'a mut u64);
 
 impl Read for Counted<'_> {

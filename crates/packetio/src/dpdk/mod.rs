@@ -1,21 +1,25 @@
-//! Devices through DPDK, which takes them from the kernel and polls them. In builds with the feature `dpdk`; any other build says
-//! that it has none.
+//! Devices through DPDK, which takes them from the kernel and polls them. Needs the feature `dpdk`;
+//! other builds refuse such devices.
 //!
-//! Frames are handed out where the device put them, and may be changed there; those that are sent to another device of DPDK are
-//! not copied.
+//! Frames are handed out in place and may be changed there; sending them to another DPDK device
+//! needs no copy.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `receiver.rs` | a receive queue as an [`Rx`](crate::Rx), which also watches the link |
 //! | `sender.rs` | a send queue as a [`Tx`](crate::Tx) |
-//! | `open.rs` | DPDK's start, and devices opened by name |
+//! | `open.rs` | starts DPDK and opens devices by name |
+//! | `settings.rs` | settings of DPDK |
 //!
-//! * **Offloads** are not asked for: VLAN tags stay or are put back, nothing is merged, checksums are left alone.
-//! * **RSS**: with several ports on an interface, the device spreads flows by a hash that is the same for both directions, and
-//!   [`Frame::rss`](crate::Frame::rss) has it.
-//! * **Times** are those of the moment at which a burst was taken.
-//! * **Waiting**: nothing announces frames. After a while without any, a thread sleeps for short times between its looks.
-//! * **Losses**: frames that found the device's queue full or no buffer, and those too long for a buffer, are counted as dropped.
+//! * **Offloads** are not requested: VLAN tags stay or are put back, nothing is merged, checksums
+//!   are left alone.
+//! * **RSS**: with several ports on an interface, the device spreads flows by a symmetric hash,
+//!   which is in [`Frame::rss`](crate::Frame::rss).
+//! * **Times** are when a burst was taken.
+//! * **Waiting**: there are no wake-ups. After a while without frames, a thread sleeps briefly
+//!   between polls.
+//! * **Losses**: frames that found the queue full or no buffer, or were too long for one, count as
+//!   dropped.
 
 #[cfg(feature = "dpdk")]
 mod open;
@@ -23,39 +27,17 @@ mod open;
 mod receiver;
 #[cfg(feature = "dpdk")]
 mod sender;
+pub(crate) mod settings;
 
 #[cfg(not(feature = "dpdk"))]
 pub(crate) use absent::{open, open_tx, probe};
 #[cfg(feature = "dpdk")]
 pub(crate) use open::{open, open_tx, probe};
 
-use std::time::Duration;
-
-/// What DPDK needs to be told, whatever the interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DpdkSettings {
-    /// Arguments of DPDK's environment (EAL).
-    pub args: Vec<String>,
-    /// Packet buffers of each receive queue.
-    pub mbufs: u32,
-    /// How long a thread sleeps between two looks once no frame has come for a while; zero: it polls without end.
-    pub sleep: Duration,
-}
-
-impl Default for DpdkSettings {
-    fn default() -> Self {
-        Self {
-            args: Vec::new(),
-            mbufs: 8192,
-            sleep: Duration::from_micros(50),
-        }
-    }
-}
-
 #[cfg(not(feature = "dpdk"))]
 mod absent {
     use crate::error::OpenError;
-    use crate::open::Opened;
+    use crate::port::Opened;
     use crate::settings::PortSettings;
     use crate::tx::Tx;
 
@@ -74,31 +56,9 @@ mod absent {
     fn refuse<T>(interface: &str) -> Result<T, OpenError> {
         Err(OpenError::BadSetting {
             interface: interface.to_owned(),
-            setting: "this fenxi was built without DPDK; install the package fenxi-dpdk, or build it with `make dpdk`".to_owned(),
+            setting: "this fenxi was built without DPDK; install the package fenxi-dpdk, or build \
+                      it with `make dpdk`"
+                .to_owned(),
         })
-    }
-}
-
-#[cfg(all(test, not(feature = "dpdk")))]
-mod tests {
-    use crate::error::OpenError;
-    use crate::open::{Backend, open, open_tx, probe};
-    use crate::settings::PortSettings;
-
-    #[test]
-    fn a_build_without_it_says_where_there_is_one() {
-        let settings = PortSettings::new("0000:03:00.0");
-        let errors = [
-            open(Backend::Dpdk, std::slice::from_ref(&settings), 1).err(),
-            open_tx(Backend::Dpdk, &settings.interface).err(),
-            probe(Backend::Dpdk, &settings).err(),
-        ];
-        for error in errors {
-            let Some(OpenError::BadSetting { interface, setting }) = error else {
-                panic!("{error:?}");
-            };
-            assert_eq!(interface, "0000:03:00.0");
-            assert!(setting.contains("without DPDK") && setting.contains("make dpdk"));
-        }
     }
 }

@@ -1,15 +1,15 @@
-//! DPDK's start, and devices opened by name.
+//! Starts DPDK and opens devices by name.
 
 use std::fs;
 use std::sync::Arc;
 
 use dpdk::{Eal, Error, ErrorKind, Port, PortQueue};
 
-use super::DpdkSettings;
 use super::receiver::Receiver;
 use super::sender::Sender;
+use super::settings::DpdkSettings;
 use crate::error::OpenError;
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 
@@ -37,7 +37,7 @@ pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Op
     Ok(opened)
 }
 
-/// Opens a device to send on alone, with the settings that need not be given.
+/// Opens a device for sending only, with default settings.
 pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     let settings = PortSettings {
         sends: true,
@@ -52,7 +52,7 @@ pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     }
 }
 
-/// Checks what can be seen from outside: to look at a device is to take it, perhaps from a fenxi that runs.
+/// Checks for huge pages only: opening a device would take it, perhaps from a running fenxi.
 pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     let is_without = settings.dpdk.args.iter().any(|arg| arg == NO_HUGE);
     match is_without || has_huge_pages() {
@@ -61,7 +61,7 @@ pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     }
 }
 
-/// Whether the system has huge pages, free or in use. If it cannot be asked, DPDK will find out.
+/// Whether the system has huge pages, free or in use. If this is unknown, DPDK will find out.
 fn has_huge_pages() -> bool {
     let Ok(sizes) = fs::read_dir("/sys/kernel/mm/hugepages") else {
         return true;
@@ -111,8 +111,8 @@ fn no_device(eal: &Eal, interface: &str) -> OpenError {
     OpenError::Unavailable {
         interface: interface.to_owned(),
         why: format!(
-            "no such device of DPDK; there are: {known}; a card is bound to vfio-pci and named by its PCI address, a device in \
-             software comes from --vdev in dpdk.args{}",
+            "no such device of DPDK; there are: {known}; a card is bound to vfio-pci and named by \
+             its PCI address, a device in software comes from --vdev in dpdk.args{}",
             said.unwrap_or_default()
         ),
     }
@@ -121,8 +121,9 @@ fn no_device(eal: &Eal, interface: &str) -> OpenError {
 fn no_pages(interface: &str) -> OpenError {
     OpenError::Unavailable {
         interface: interface.to_owned(),
-        why: "DPDK needs huge pages, and this system has none; reserve some (`sysctl vm.nr_hugepages=512`), or, to try it out, \
-              set dpdk.args = [\"--no-huge\", \"-m\", \"512\"]"
+        why: "DPDK needs huge pages, and this system has none; reserve some (`sysctl \
+              vm.nr_hugepages=512`), or, to try it out, set dpdk.args = [\"--no-huge\", \"-m\", \
+              \"512\"]"
             .to_owned(),
     }
 }

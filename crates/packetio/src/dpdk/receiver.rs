@@ -9,11 +9,11 @@ use crate::error::RxError;
 use crate::interface::ETHERNET;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 
-/// Between two looks at the link.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks without frames before a thread sleeps between them: some hundred microseconds, longer than what lies between packets
-/// of a loaded link.
-const LOOKS_BEFORE_SLEEP: u32 = 1000;
+/// Interval of link checks.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Polls without frames before a thread sleeps between polls: some hundred microseconds, longer
+/// than the gaps on a loaded link.
+const POLLS_BEFORE_SLEEP: u32 = 1000;
 
 /// A receive queue of a device.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ pub(crate) struct Receiver {
     queue: RxQueue,
     frames: Vec<Frame>,
     counts: RxCounts,
-    /// Looks since the last frame.
+    /// Polls since the last frame.
     empty: u32,
     sleep: Duration,
-    /// Whether it is the queue that reports for its device.
+    /// Whether this queue reports for its device.
     reports: bool,
     link: Link,
-    looked: Instant,
+    checked: Instant,
 }
 
 impl Receiver {
@@ -40,11 +40,11 @@ impl Receiver {
             empty: 0,
             sleep,
             reports,
-            looked: Instant::now(),
+            checked: Instant::now(),
         }
     }
 
-    /// Describes the frames of the last burst. They came just now.
+    /// Describes the frames of the last burst, which arrived just now.
     #[inline]
     fn describe(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -86,7 +86,7 @@ impl Rx for Receiver {
     fn counts(&mut self) -> RxCounts {
         let mut counts = self.counts;
         counts.dropped = self.queue.dropped();
-        // The device counts for all of its queues.
+        // The device counts for all its queues.
         if self.reports {
             let stats = self.queue.port().stats();
             counts.dropped += stats.missed + stats.without_buffer;
@@ -101,10 +101,10 @@ impl Rx for Receiver {
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {
-        if self.looked.elapsed() < LOOK_EVERY {
+        if self.checked.elapsed() < CHECK_EVERY {
             return None;
         }
-        self.looked = Instant::now();
+        self.checked = Instant::now();
         let link = self.queue.port().link();
         let before = std::mem::replace(&mut self.link, link);
         if link == before || !self.reports {
@@ -131,7 +131,7 @@ impl Rx for Receiver {
     }
 
     fn wait_handle(&self) -> WaitHandle<'_> {
-        match self.empty < LOOKS_BEFORE_SLEEP {
+        match self.empty < POLLS_BEFORE_SLEEP {
             true => WaitHandle::Within(Duration::ZERO),
             false => WaitHandle::Within(self.sleep),
         }

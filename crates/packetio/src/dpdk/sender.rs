@@ -11,10 +11,10 @@ use crate::tx::{Selection, Tx, TxCounts};
 pub(crate) struct Sender {
     queue: TxQueue,
     frame_max: u32,
-    /// The frames of the burst that can be sent; kept for its memory.
+    /// The frames to send; kept for its memory.
     chosen: Vec<usize>,
     counts: TxCounts,
-    /// A device that took nothing because its link is down has been reported.
+    /// The link was reported as down.
     is_down: bool,
 }
 
@@ -29,7 +29,7 @@ impl Sender {
         }
     }
 
-    /// Chooses the frames of a part of the burst, and counts those that cannot be sent.
+    /// Chooses the frames of a part of the burst; counts those that cannot be sent.
     fn choose(&mut self, burst: &Burst<'_>, part: std::ops::Range<usize>, which: Selection<'_>) {
         self.chosen.clear();
         for i in part.filter(|i| which.has(*i)) {

@@ -1,4 +1,4 @@
-//! Frames and counts as the rest of the program knows them, from what the kernel wrote.
+//! Converts the kernel's records and counts.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -6,12 +6,12 @@ use super::FlowCounts;
 use super::layout::{Counts, IS_UDP, Key, Record, ticks};
 use crate::burst::{Frame, Gso};
 
-/// Bytes of a tag, which is put back into its frame.
+/// Bytes of a VLAN tag.
 pub const TAG: usize = 4;
 /// Bytes of an Ethernet header's two addresses.
 const ADDRESSES: usize = 12;
 
-/// Copies a frame into `room`, with the tag that the kernel took off put back; how many bytes it has there.
+/// Copies a frame into `room`, with the stripped tag put back. Returns its length there.
 pub fn put(room: &mut [u8], frame: &[u8], (protocol, tag): (u16, u16), is_ethernet: bool) -> usize {
     if protocol == 0 || !is_ethernet || frame.len() < ADDRESSES {
         room[..frame.len()].copy_from_slice(frame);
@@ -46,7 +46,7 @@ pub fn describe(record: &Record, at: usize, captured: usize, link: u16, clocks: 
 
 pub fn flow_counts(key: &Key, counts: &Counts, clocks: Clocks) -> FlowCounts {
     let silent = clocks.ticks.wrapping_sub(counts.last);
-    // The clock of the thread may be behind that of the kernel's last packet.
+    // This thread's clock may lag behind the kernel's at the last packet.
     let silent = if silent > u32::MAX / 2 { 0 } else { silent };
     FlowCounts {
         protocol: key.protocol,
@@ -58,11 +58,11 @@ pub fn flow_counts(key: &Key, counts: &Counts, clocks: Clocks) -> FlowCounts {
     }
 }
 
-/// The clocks of the kernel, of the program and of people at one moment.
+/// The clocks of the kernel, the program and the wall at one moment.
 #[derive(Clone, Copy)]
 pub struct Clocks {
     wall_ns: i64,
-    /// Wall time less the time since the machine started, ns.
+    /// Wall time minus time since boot, ns.
     wall_ahead_ns: i64,
     pub ticks: u32,
 }

@@ -1,32 +1,32 @@
-//! The hash that gives a flow its worker and its set, as the program computes it.
+//! The hash that gives a flow its worker and its set, as in the program.
 
 use super::layout::Key;
 
-/// What a sender of packets must not know.
+/// Secret: knowing it allows sending colliding packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secrets([u64; Secrets::COUNT]);
 
 impl Secrets {
-    /// Two for each word of a key, and one for the last round.
+    /// Two per word of a key, and one for the last round.
     const COUNT: usize = 11;
 
     /// Spreads a seed over the secrets.
     pub fn new(seed: u64) -> Secrets {
         let mut state = seed;
         let mut secrets = std::array::from_fn(|_| split_mix(&mut state));
-        // Multiplying by an odd number loses nothing.
+        // Multiplication by an odd number is invertible.
         secrets[Secrets::COUNT - 1] |= 1;
         Secrets(secrets)
     }
 
-    /// As the program wants them.
+    /// As the program needs them.
     pub fn as_slice(&self) -> &[u64] {
         &self.0
     }
 
-    /// A sum that is strongly universal ("multilinear-HM" of Lemire and Kaser, 2014): any two flows collide in it for few
-    /// secrets. It is nearly linear, so regular tuples would collide in large groups, with some secrets; the last round
-    /// prevents that.
+    /// A strongly universal sum ("multilinear-HM", Lemire and Kaser, 2014): two flows collide for
+    /// few secrets only. It is nearly linear, so with some secrets regular tuples would collide in
+    /// large groups; the last round prevents that.
     pub fn hash(&self, key: &Key) -> u64 {
         let term = |word: u64, i: usize| {
             let [low, high] = [self.0[2 * i], self.0[2 * i + 1]];
@@ -76,11 +76,11 @@ mod tests {
         };
         (0..count).map(move |i| {
             let address = address(i);
-            Key::of(17, [(client(address.is_ipv6()), 5000), (address, port(i))])
+            Key::new(17, [(client(address.is_ipv6()), 5000), (address, port(i))])
         })
     }
 
-    /// Of these flows, those that find no place in their set.
+    /// How many of these flows find no place in their set.
     fn forgotten(secrets: Secrets, flows: impl Iterator<Item = Key>) -> usize {
         let mut sets = vec![0; SETS];
         flows.for_each(|key| sets[secrets.hash(&key) as usize % SETS] += 1);
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn seeds_and_flows_have_hashes_of_their_own() {
         let key = |protocol| {
-            Key::of(
+            Key::new(
                 protocol,
                 [([10, 0, 0, 1].into(), 1), ([10, 0, 0, 2].into(), 2)],
             )

@@ -1,12 +1,12 @@
-//! What `bpf/first.c` and this side share, byte by byte.
+//! Layout shared with `bpf/first.c`, byte by byte.
 
 use std::net::IpAddr;
 
-/// Flow workers, at most.
+/// Maximum flow workers.
 pub const WORKERS_MAX: u32 = 64;
-/// Entries of a set, in which a flow has its place.
+/// Entries per set, among which a flow finds its place.
 pub const WAYS: usize = 4;
-/// Of an entry's version: another flow gets the entry; its counts begin again; how far a version is from the one before.
+/// Bits of an entry's version: another flow takes the entry, its counts restart; and the increment.
 pub const GIVING: u32 = 1;
 pub const CLEARING: u32 = 2;
 pub const VERSION_STEP: u32 = 16;
@@ -16,7 +16,8 @@ pub const HAS_COUNTS: u16 = 1;
 pub const OPENS: u16 = 2;
 pub const IS_UDP: u16 = 4;
 
-/// So long in ticks of the program's clock: 2^20 ns of `CLOCK_MONOTONIC`, wrapping. Times that are not 0 are a tick at least.
+/// Converts to ticks of 2^20 ns of `CLOCK_MONOTONIC`, which wrap. Times above 0 are at least a
+/// tick.
 pub fn ticks(ns: u64) -> u32 {
     match ns {
         0 => 0,
@@ -24,7 +25,8 @@ pub fn ticks(ns: u64) -> u32 {
     }
 }
 
-/// The two ends of a flow in order, as numbers. An address' last word comes first, so an IPv4 address is the first one.
+/// The two ends of a flow in order, as numbers. An address' last word comes first, so an IPv4
+/// address is word 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
     pub low: [u32; 4],
@@ -35,18 +37,18 @@ pub struct Key {
     pub is_v6: u8,
 }
 
-/// What was counted of a flow. Index 0 is from the low end.
+/// The kernel's counts of a flow. Index 0 is from the low end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub packets: [u64; 2],
     pub bytes: [u64; 2],
-    /// When the last packet came, in ticks.
+    /// Time of the last packet, in ticks.
     pub last: u32,
-    /// The version of the entry: the same one of the same flow says that it is the same counter.
+    /// Version of the entry; identifies the counter together with the flow.
     pub version: u32,
 }
 
-/// What the program counts for a worker, on each CPU.
+/// A worker's counters, per CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
@@ -70,7 +72,7 @@ impl Counters {
 const _: () = assert!(size_of::<Counters>() == 40);
 
 impl Key {
-    pub fn of(protocol: u8, ends: [(IpAddr, u16); 2]) -> Key {
+    pub fn new(protocol: u8, ends: [(IpAddr, u16); 2]) -> Key {
         let [one, other] = ends;
         let [low, high] = if one <= other { ends } else { [other, one] };
         Key {
@@ -98,7 +100,8 @@ impl Key {
         ]
     }
 
-    /// The key as the program has it: its ports, protocol and family in one word, and a word for each two of the addresses.
+    /// From the program's words: ports, protocol and family in one, then a word per pair of address
+    /// words.
     pub fn from_words(kind: u64, word: impl Fn(usize) -> u64) -> Key {
         let is_v6 = (kind >> 40) as u8;
         let words = if is_v6 == 0 { 1 } else { 4 };
@@ -119,7 +122,7 @@ impl Key {
         ports | u64::from(self.protocol) << 32 | u64::from(self.is_v6) << 40
     }
 
-    /// A word of each of the two addresses.
+    /// Word `i` of both addresses.
     pub fn word(&self, i: usize) -> u64 {
         u64::from(self.low[i]) | u64::from(self.high[i]) << 32
     }
@@ -135,13 +138,13 @@ fn words(address: IpAddr) -> [u32; 4] {
     }
 }
 
-/// What is in front of a frame in a ring.
+/// The header of a frame in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     pub time_ns: u64,
     pub wire: u32,
     pub captured: u32,
-    /// The tag that the kernel took off: its protocol and its value; both 0 for none.
+    /// The tag that the kernel took off: protocol and value; both 0 for none.
     pub tag: (u16, u16),
     pub gso_size: u16,
     pub flags: u16,
@@ -150,10 +153,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// Bytes in front of the frame.
+    /// Bytes of the header.
     pub const BYTES: usize = 104;
 
-    /// A record and its frame; `None` where there are not so many bytes, which the program never writes.
+    /// A record and its frame; `None` if there are too few bytes, which the program never writes.
     pub fn read(bytes: &[u8]) -> Option<(Record, &[u8])> {
         let (head, rest) = bytes.split_first_chunk::<{ Record::BYTES }>()?;
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| head[at + i]));
@@ -195,8 +198,8 @@ mod tests {
         );
         for addresses in [v4, v6] {
             let ends = [(addresses[0], 40_000), (addresses[1], 53)];
-            let key = Key::of(17, ends);
-            assert_eq!(key, Key::of(17, [ends[1], ends[0]]));
+            let key = Key::new(17, ends);
+            assert_eq!(key, Key::new(17, [ends[1], ends[0]]));
             let mut named = key.ends();
             assert!(named[0] <= named[1]);
             named.sort_unstable();

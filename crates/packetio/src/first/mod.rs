@@ -1,28 +1,30 @@
-//! The first packets of each flow, out of the kernel; it counts the others.
+//! The first packets of each flow out of the kernel, which counts the others.
 //!
-//! A program at both directions of an interface (TC, attached by TCX, so Linux 6.6 or later) looks at each packet, lets it go
-//! on, and sends up to a ring only those that a series may need, those with SYN, FIN or RST, and those that it does not parse.
-//! Of the others it adds up packets and bytes by flow in a table where a new flow takes the place of one that was not used for
-//! longer. Packets are neither copied nor do they wait for user space. The program is `bpf/first.c`, whose object is part of
-//! this crate, so that a build needs no compiler of its own. The kernel takes it from `CAP_BPF` and `CAP_NET_ADMIN`; from whoever
-//! has `CAP_PERFMON`, too, it takes it without barriers against speculation, and then a packet costs less.
+//! A program at both directions of an interface (TC, attached by TCX, so Linux 6.6 or later)
+//! inspects each packet, lets it pass, and copies to a ring only those that a series may need,
+//! those with SYN, FIN or RST, and those it cannot parse. The other packets and their bytes are
+//! counted by flow, in a table where new flows evict the least recently used. Packets do not wait
+//! for user space. The program is `bpf/first.c`; its object is part of this crate, so a build needs
+//! no BPF compiler. Loading it needs `CAP_BPF` and `CAP_NET_ADMIN`; with `CAP_PERFMON` it is loaded
+//! without barriers against speculation, so a packet costs less.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `layout.rs` | what the program and this side share: keys, counts, records |
-//! | `hash.rs` | the hash of a flow, likewise |
-//! | `program.rs` | the program on an interface: loaded, attached, attached again |
-//! | `table.rs` | the flows that it counts, in memory shared with the kernel |
-//! | `describe.rs` | frames and counts as the rest of the program knows them |
+//! | `layout.rs` | layout shared with the program: keys, counts, records |
+//! | `hash.rs` | the hash of a flow, as in the program |
+//! | `program.rs` | loads, attaches and reattaches the program |
+//! | `table.rs` | the flow table, in memory shared with the kernel |
+//! | `describe.rs` | converts records and counts |
 //! | `round.rs` | rounds over the table |
 //! | `receiver.rs` | all of it as an [`Rx`](crate::Rx) |
 //!
-//! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): those of a flow that ends before its last packets,
-//!   all others within about a second.
-//! * **Egress** is seen before the queueing discipline of the interface, so packets that it drops count, too.
-//! * **Frames** are cut: behind the headers where they were parsed, else at 2,048 bytes.
+//! * **Counts** come with a burst ([`Burst::counts`](crate::Burst::counts)): for a flow that ends,
+//!   before its last packets; otherwise within about a second.
+//! * **Egress** is seen before the queueing discipline, so packets that it drops count, too.
+//! * **Frames** are cut behind the headers if they were parsed, otherwise at 2,048 bytes.
 
 mod describe;
+pub(crate) mod enough;
 mod hash;
 mod layout;
 mod program;
@@ -33,46 +35,32 @@ mod table;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use crate::error::OpenError;
-use crate::open::Opened;
+use crate::port::Opened;
 use crate::settings::{FirstPackets, PortSettings};
 
-/// What the kernel counted of one flow, in the order of its two ends.
+/// The kernel's counts of one flow, in the order of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowCounts {
     /// IP protocol number.
     pub protocol: u8,
-    /// The two ends. The first one is not greater than the second, as address and port.
+    /// The two ends, ordered by address and port.
     pub ends: [(IpAddr, u16); 2],
-    /// Packets from the first end, and from the second, since the kernel began to count.
+    /// Packets from the first and the second end, since counting began.
     pub packets: [u64; 2],
     /// Their bytes at the IP layer.
     pub bytes: [u64; 2],
-    /// Another one than before says that it began anew.
+    /// Changes when counting starts anew.
     pub generation: u32,
     /// Time of the last packet, as [`Frame::time_us`](crate::Frame::time_us).
     pub last_us: i64,
 }
 
-/// Tells the kernel which flows need no more packets.
-#[derive(Clone, Debug)]
-pub struct Enough(Arc<table::Table>);
-
-impl Enough {
-    /// The flow between these ends, whichever of them began it, has what it needs. The kernel only counts its packets from now
-    /// on, but for those with SYN, FIN or RST, until the flow is silent for long or begins anew.
-    #[inline]
-    pub fn of(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
-        self.0.say_enough(&layout::Key::of(protocol, ends));
-    }
-}
-
-/// Opens the ports of an interface, one for each of `workers`.
+/// Opens the ports of an interface, one per worker.
 ///
 /// # Errors
-/// [`OpenError::FirstPackets`] where the kernel does not take the program; others as for any port.
+/// [`OpenError::FirstPackets`] if the kernel refuses the program; others as for any port.
 pub(crate) fn open(
     settings: &PortSettings,
     first: &FirstPackets,
@@ -81,7 +69,7 @@ pub(crate) fn open(
     receiver::open(settings, first, workers)
 }
 
-/// Whether the program would be taken. It is attached for a moment, and changes nothing.
+/// Checks whether the program can be attached, by attaching it for a moment.
 ///
 /// # Errors
 /// As [`open`].

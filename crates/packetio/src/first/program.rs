@@ -1,4 +1,4 @@
-//! The program on an interface: loaded with its maps, attached to both directions, attached again to an interface that is back.
+//! Loads the program with its maps, attaches it to both directions, and reattaches it.
 
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -7,28 +7,24 @@ use std::sync::Arc;
 use aya::maps::{ArrayOfMaps, Map, MapData, PerCpuArray, RingBuf};
 use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
+use aya::{Ebpf, EbpfLoader, Pod};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 
 use super::hash::Secrets;
 use super::layout::{Counters, WAYS, WORKERS_MAX, ticks};
 use super::table::Table;
+use crate::ebpf::{errno, load_error};
 use crate::error::OpenError;
 use crate::interface::{ETHERNET, Interface};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 
-/// What `make bpf` makes of `bpf/first.c`.
+/// Built from `bpf/first.c` by `make bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/first.o");
-/// The least size of a ring, and the greatest: powers of two.
+/// Minimum and maximum size of a ring: powers of two.
 const RING_BYTES_MIN: u64 = 1 << 16;
 const RING_BYTES_MAX: u64 = 1 << 30;
-/// Lines of the verifier's log that an error shows: the last ones say what it did not like.
-const LOG_LINES: usize = 4;
 
-#[expect(
-    unsafe_code,
-    reason = "a promise about a type, which the line above it holds"
-)]
+#[expect(unsafe_code, reason = "a promise about a type")]
 mod pod {
     use super::{Counters, Pod};
 
@@ -41,18 +37,18 @@ pub struct Program {
     ebpf: Ebpf,
     links: Vec<SchedClassifierLinkId>,
     directions: &'static [TcAttachType],
-    /// By worker, and CPU.
+    /// By worker and CPU.
     counters: PerCpuArray<MapData, Counters>,
 }
 
-/// A program that was loaded, the ring of each worker, and the flows that it counts.
+/// A loaded program, the ring of each worker, and the flow table.
 pub struct Loaded {
     pub program: Program,
     pub rings: Vec<RingBuf<MapData>>,
     pub table: Arc<Table>,
 }
 
-/// Attaches the program to an interface and drops it again.
+/// Attaches the program to an interface and drops it.
 ///
 /// # Errors
 /// As [`load`].
@@ -64,10 +60,10 @@ pub fn probe(settings: &PortSettings, first: &FirstPackets) -> Result<(), OpenEr
     program.attach(&interface)
 }
 
-/// Loads the program for an interface, for so many workers. It is not attached yet.
+/// Loads the program for an interface and `workers` workers, without attaching it.
 ///
 /// # Errors
-/// The kernel does not take the program or gives no memory for its maps.
+/// The kernel refuses the program or memory for its maps.
 pub fn load(
     settings: &PortSettings,
     first: &FirstPackets,
@@ -127,8 +123,8 @@ fn load_object(
         .load(OBJECT)
         .map_err(Box::<dyn Error>::from);
     let table = |mut ebpf: Ebpf| {
-        // First of all, for it needs all maps.
-        program_of(&mut ebpf)?;
+        // Loading needs all maps, so it precedes taking them.
+        load_program(&mut ebpf)?;
         let mut array = |name| match take(&mut ebpf, name)? {
             Map::Array(array) => Ok(array),
             _ => Err(Box::<dyn Error>::from("a map of the program is no array")),
@@ -143,8 +139,8 @@ fn load_object(
         .map_err(|error| refused(interface, &*error))
 }
 
-/// The program, loaded into the kernel.
-fn program_of(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Box<dyn Error>> {
+/// Loads the program into the kernel, unless it is loaded.
+fn load_program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Box<dyn Error>> {
     let program = ebpf
         .program_mut("fenxi_first")
         .ok_or("the object has no program")?;
@@ -160,7 +156,7 @@ fn take(ebpf: &mut Ebpf, name: &str) -> Result<Map, Box<dyn Error>> {
     Ok(ebpf.take_map(name).ok_or_else(missing)?)
 }
 
-/// The ring of a worker, known to the program.
+/// Creates the ring of a worker and registers it with the program.
 fn add_ring(
     ebpf: &mut Ebpf,
     worker: u32,
@@ -179,16 +175,16 @@ fn add_ring(
 }
 
 impl Program {
-    /// Attaches the program to the interface that has this name now. Where it was attached before, it is detached there first.
-    /// It stays until it is dropped, or the process ends.
+    /// Attaches the program to an interface, and detaches it from the previous one. It stays
+    /// attached until it is dropped or the process ends.
     ///
     /// # Errors
     /// The kernel has no TCX, a capability is missing, …
     pub fn attach(&mut self, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: Box<dyn Error>| refused(interface, &*error);
-        let program = program_of(&mut self.ebpf).map_err(refused)?;
+        let program = load_program(&mut self.ebpf).map_err(refused)?;
         for link in self.links.drain(..) {
-            // Of an interface that is gone there is nothing to detach from.
+            // If the interface is gone, there is nothing to detach from.
             let _ = program.detach(link);
         }
         for direction in self.directions {
@@ -201,7 +197,7 @@ impl Program {
         Ok(())
     }
 
-    /// What was counted for a worker so far.
+    /// A worker's counters so far.
     pub fn counters(&self, worker: u32) -> Counters {
         let mut sum = Counters::default();
         if let Ok(by_cpu) = self.counters.get(&worker, 0) {
@@ -211,7 +207,7 @@ impl Program {
     }
 }
 
-/// The error of one line, with its cure where it is known.
+/// Converts an error, with its cure where known.
 fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
     let mut why = error.to_string();
     let mut cause = error.source();
@@ -222,17 +218,10 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
         }
         cause = source.source();
     }
-    if let Some(ProgramError::LoadError {
-        io_error,
-        verifier_log,
-    }) = load_error(error)
-    {
-        let log = verifier_log.to_string();
-        let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join(" | ");
-        why = match last.is_empty() {
-            true => format!("the program is refused: {io_error}"),
-            false => format!("the verifier refuses the program: {last}"),
+    if let Some((io_error, log)) = load_error(error) {
+        why = match log {
+            None => format!("the program is refused: {io_error}"),
+            Some(log) => format!("the verifier refuses the program: {log}"),
         };
     }
     let cure = match errno(error) {
@@ -248,27 +237,4 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
         interface: interface.name.clone(),
         why,
     }
-}
-
-fn load_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a ProgramError> {
-    let program =
-        error
-            .downcast_ref::<ProgramError>()
-            .or_else(|| match error.downcast_ref::<EbpfError>() {
-                Some(EbpfError::ProgramError(program)) => Some(program),
-                _ => None,
-            });
-    program.filter(|it| matches!(it, ProgramError::LoadError { .. }))
-}
-
-/// The system's number in an error or what caused it.
-fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            return io.raw_os_error();
-        }
-        next = error.source();
-    }
-    None
 }

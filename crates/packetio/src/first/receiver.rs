@@ -1,4 +1,4 @@
-//! The first packets of an interface as a port: frames out of the ring of a worker, and with them what was counted.
+//! A port for the first packets: frames of a worker's ring, with the kernel's counts.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,32 +6,33 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
 
+use super::FlowCounts;
 use super::describe::{Clocks, TAG, describe, flow_counts, put};
+use super::enough::Enough;
 use super::layout::{HAS_COUNTS, Key, OPENS, Record};
 use super::program::{self, Loaded, Program};
 use super::round::{COUNTS, PORTION_EVERY, Round};
 use super::table::Table;
-use super::{Enough, FlowCounts};
 use crate::burst::{Burst, Frame};
 use crate::error::{OpenError, RxError};
-use crate::interface::{ETHERNET, Interface, system};
-use crate::open::Opened;
-use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::interface::{ETHERNET, Interface};
+use crate::port::Opened;
+use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::{FirstPackets, PortSettings};
-use crate::sys;
 
-/// Bytes of a burst's memory, and the room that a frame may need in it, with the tag that is put back.
+/// Bytes of a burst's memory, and the maximum per frame with its tag put back.
 const BURST_BYTES: usize = 1 << 16;
 const FRAME_BYTES: usize = 2048 + TAG;
-/// A worker that does not get to the end of its ring for so long reads the table nevertheless: flows must not seem silent.
+/// A worker that does not reach the end of its ring for this long reads the table anyway: flows
+/// must not seem silent.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Between two looks at the interface.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After frames the worker looks again once this has passed; only a worker that finds none waits to be woken. So a busy
-/// interface wakes it no more often.
+/// Interval of link checks.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// After frames, the worker polls again after this pause, and only sleeps on the ring if it finds
+/// none: a busy interface causes no more wake-ups than that.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What the ports of an interface share.
+/// State shared by the ports of an interface.
 struct Shared {
     program: Mutex<Program>,
     table: Arc<Table>,
@@ -49,19 +50,19 @@ pub struct Receiver {
     bytes: Box<[u8]>,
     frames: Vec<Frame>,
     counts: Vec<FlowCounts>,
-    /// The keys and versions of the counts, for [`Rx::forget`].
+    /// Keys and versions of `counts`, for [`Notice::Forget`].
     keys: Vec<(Key, u32)>,
     round: Round,
-    /// A frame that belongs to the next burst, how many bytes it has, and where they are.
+    /// A frame that belongs to the next burst, its bytes and where they are.
     opening: Option<(Record, usize)>,
     opening_at: usize,
-    /// Since when frames have waited in the ring behind those that were taken; `None` where it was empty.
+    /// Since when frames have waited in the ring behind those taken; `None`: it was empty.
     behind: Option<Instant>,
-    /// When frames came last.
+    /// Time of the last frames.
     busy: Option<Instant>,
     received: RxCounts,
     link: Link,
-    looked: Instant,
+    checked: Instant,
     event: Option<LinkEvent>,
 }
 
@@ -72,7 +73,7 @@ enum Link {
     Gone,
 }
 
-/// Opens the ports of an interface, one for each worker.
+/// Opens the ports of an interface, one per worker.
 pub fn open(
     settings: &PortSettings,
     first: &FirstPackets,
@@ -115,7 +116,7 @@ impl Receiver {
         let now = Instant::now();
         Ok(Receiver {
             promiscuous: match settings.is_promiscuous && worker == 0 {
-                true => Some(be_promiscuous(&interface)?),
+                true => Some(interface.hold_promiscuous()?),
                 false => None,
             },
             link: match interface.link.is_up {
@@ -137,16 +138,16 @@ impl Receiver {
             behind: None,
             busy: None,
             received: RxCounts::default(),
-            looked: now,
+            checked: now,
             event: None,
         })
     }
 
-    /// Takes frames from the ring, with the counts that came with them; whether none is left.
+    /// Takes frames and their counts from the ring; `true` if the ring is empty then.
     fn fill(&mut self, max: usize, clocks: Clocks) -> bool {
         let mut at = 0;
         if let Some((record, captured)) = self.opening.take() {
-            // Its frame is where it was put.
+            // Its frame is in place already.
             self.frames.push(describe(
                 &record,
                 self.opening_at,
@@ -172,7 +173,8 @@ impl Receiver {
                 self.keys.push((record.key, record.counts.version));
             }
             if record.flags & OPENS != 0 {
-                // These counts are of the flow before, and count before this frame: it begins the next burst.
+                // The counts are of the previous flow and precede this frame, which begins the next
+                // burst.
                 self.opening = Some((record, captured));
                 self.opening_at = at;
                 return false;
@@ -184,9 +186,9 @@ impl Receiver {
         false
     }
 
-    /// Takes frames, and a portion of the table if one is due. The portion may hold counts of a flow whose first frame still
-    /// waits in the ring. So it is read before the frames are taken, and used only if they were the last: then all frames from
-    /// before it are in front of it.
+    /// Takes frames and, if due, a portion of the table. The portion may count a flow whose first
+    /// frame still waits in the ring. So it is read before the frames, and used only if these were
+    /// the last: then every frame from before the portion precedes it.
     fn gather(&mut self, max: usize, now: Instant, clocks: Clocks) {
         let table = &self.shared.table;
         let is_late = |behind: Instant| now.duration_since(behind) > PATIENCE;
@@ -214,8 +216,8 @@ impl Receiver {
         program.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks whether the interface is there and up, and attaches the program to one that is back.
-    fn look(&mut self) {
+    /// Checks whether the interface is there and up; reattaches the program to one that is back.
+    fn check_link(&mut self) {
         let link = match self.interface.refresh() {
             Ok(link) if link.is_up => Link::Up,
             Ok(_) => Link::Down,
@@ -244,7 +246,7 @@ impl Receiver {
         };
     }
 
-    /// Opens the interface that has the name now; the first port attaches the program to it.
+    /// Opens the interface that now has the name; the first port attaches the program to it.
     fn reopen(&mut self) -> Link {
         let Ok(interface) = Interface::open(&self.settings.interface) else {
             return Link::Gone;
@@ -254,7 +256,7 @@ impl Receiver {
                 return Link::Gone;
             }
             if self.promiscuous.is_some() {
-                self.promiscuous = be_promiscuous(&interface).ok();
+                self.promiscuous = interface.hold_promiscuous().ok();
             }
         }
         let is_up = interface.link.is_up;
@@ -295,21 +297,24 @@ impl Rx for Receiver {
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
-            self.look();
+        if self.checked.elapsed() >= CHECK_EVERY {
+            self.checked = Instant::now();
+            self.check_link();
         }
         self.event.take()
     }
 
-    fn forget(&mut self, unknown: &[u32]) {
-        let keys = unknown.iter().filter_map(|i| self.keys.get(*i as usize));
-        // What has begun anew meanwhile is known by then.
-        keys.for_each(|(key, version)| self.shared.table.free(key, *version));
-    }
-
-    fn drain(&mut self) {
-        self.round.be_last();
+    fn notify(&mut self, notice: Notice<'_>) -> bool {
+        match notice {
+            Notice::Drain => self.round.be_last(),
+            // An entry that began anew has another version and stays.
+            Notice::Forget(unknown) => unknown
+                .iter()
+                .filter_map(|i| self.keys.get(*i as usize))
+                .for_each(|(key, version)| self.shared.table.free(key, *version)),
+            Notice::Leave => return false,
+        }
+        true
     }
 
     fn counts(&mut self) -> RxCounts {
@@ -341,15 +346,7 @@ impl Rx for Receiver {
         {
             return WaitHandle::Within(PAUSE);
         }
-        self.shared.table.say_asleep(self.worker);
+        self.shared.table.set_asleep(self.worker);
         WaitHandle::Fd(self.ring.as_fd())
     }
-}
-
-/// A socket that keeps the interface promiscuous as long as it is open; it receives nothing.
-fn be_promiscuous(interface: &Interface) -> Result<OwnedFd, OpenError> {
-    let refused = system(&interface.name, "the promiscuous mode is refused");
-    let socket = sys::packet_socket().map_err(&refused)?;
-    sys::be_promiscuous(socket.as_fd(), interface.index).map_err(&refused)?;
-    Ok(socket)
 }

@@ -1,4 +1,4 @@
-//! Rounds over the table of flows: each reads what changed since the round before, in portions.
+//! Rounds over the flow table: each reads, in portions, what changed since the round before.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use super::describe::{Clocks, now_ticks};
 use super::layout::{Counts, Key};
 use super::table::Table;
 
-/// Between two rounds, and between two portions of a round.
+/// Interval between rounds, and between the portions of a round.
 const EVERY: Duration = Duration::from_secs(1);
 pub const PORTION_EVERY: Duration = Duration::from_millis(1);
-/// Entries of a portion: some ten microseconds' worth.
+/// Entries per portion, read in some ten microseconds.
 const PORTION: usize = 4096;
-/// Counts of a portion, at most.
+/// Maximum counts per portion.
 pub const COUNTS: usize = 1024;
-/// Ticks by which the kernel's coarse clock may be behind, of the time of its timer interrupt.
+/// Ticks by which the kernel's coarse clock may lag: a timer interrupt's interval.
 const COARSE: u32 = 20;
 
-/// A round, of one worker.
+/// A worker's round.
 pub struct Round {
     worker: u32,
-    /// The next entry; 0 where no round is under way.
+    /// The next entry; 0 if no round is in progress.
     at: usize,
     next: Instant,
-    /// When the last round began, and this one, in ticks.
+    /// Start of the last round and of this one, in ticks.
     before: u32,
     began: u32,
-    /// The run is about to end: the round goes on without pauses.
+    /// The worker shuts down: the round continues without pauses.
     is_last: bool,
-    /// The portion that was read: where it ends, and what changed.
+    /// End of the portion that was read, and what changed in it.
     end: usize,
     found: Vec<(Key, Counts)>,
 }
@@ -54,23 +54,23 @@ impl Round {
         now >= self.next
     }
 
-    /// Whether the run is about to end and there is more to read.
+    /// Whether the worker shuts down and there is more to read.
     pub fn is_reading(&self, now: Instant) -> bool {
         self.is_last && (self.is_under_way() || self.is_due(now))
     }
 
-    /// All that is not known yet is wanted at once.
+    /// Starts a last round at once.
     pub fn be_last(&mut self) {
         if self.at != 0 {
-            // It begins again, from what was known before it.
+            // Restart with what was known before this round.
             (self.at, self.began) = (0, self.before);
         }
         (self.is_last, self.next) = (true, Instant::now());
     }
 
-    /// Reads the next portion; it is read again unless it is taken.
+    /// Reads the next portion; it is read again unless [`Self::take`] follows.
     pub fn read(&mut self, table: &Table, clocks: Clocks) {
-        // What changed while the last round was under way may not be known.
+        // Changes during the last round may have been missed.
         let known = if self.at == 0 {
             self.began
         } else {
@@ -90,7 +90,7 @@ impl Round {
         }
     }
 
-    /// What was found in the portion that was read.
+    /// Returns the portion that was read and advances.
     pub fn take(&mut self, table: &Table, now: Instant, clocks: Clocks) -> &[(Key, Counts)] {
         if self.at == 0 {
             (self.before, self.began) = (self.began, clocks.ticks);

@@ -1,8 +1,9 @@
-//! The flows that the program counts, in memory shared with the kernel: array maps, mapped into this process.
+//! The flow table, in memory shared with the kernel: array maps, mapped into this process.
 //!
-//! An entry's version says whose counts are in it: each flow has another one, and so has a flow whose counts began again, also
-//! where it is back in another place. Who changes an entry swaps the version first, so two never do so at once; who reads one
-//! looks at the version before and after, and an entry that changed meanwhile counts as free.
+//! An entry's version identifies its counts: every flow gets another one, also a flow whose counts
+//! restart or that returns elsewhere. A writer swaps the version first, so there is one at a time;
+//! a reader checks the version before and after, and treats an entry that changed meanwhile as
+//! free.
 #![allow(
     unsafe_code,
     reason = "memory shared with the kernel; it is only reached as atomic words"
@@ -18,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::hash::Secrets;
 use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
 
-/// An entry as `bpf/first.h` has it: a line of memory.
+/// An entry as in `bpf/first.h`: one cache line.
 #[repr(C, align(64))]
 struct Entry {
     ends: AtomicU64,
@@ -26,17 +27,17 @@ struct Entry {
     kind: AtomicU64,
     version: AtomicU32,
     last: AtomicU32,
-    /// What was sent up; of the program alone.
+    /// Packets handed out; only the program uses it and the fields marked so.
     sent: [AtomicU8; 2],
     is_quiet: AtomicU8,
-    /// Of the program alone, as the next one.
+    /// Program only, as the next field.
     is_bulk: AtomicU8,
     sent_bytes: AtomicU32,
     packets: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
 }
 
-/// Of a flow of IPv6 the other words of its addresses.
+/// The other words of IPv6 addresses.
 type Words = [AtomicU64; 3];
 
 const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Words>() == 24);
@@ -54,7 +55,7 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    fn of(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Mapped> {
+    fn new(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Mapped> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let anywhere = std::ptr::null_mut();
         // SAFETY: the kernel chooses an address where nothing else is mapped.
@@ -63,39 +64,40 @@ impl Mapped {
         Ok(Mapped { at, bytes })
     }
 
-    /// What a map of values without padding holds.
+    /// The values of a map whose values have no padding.
     ///
     /// # Safety
-    /// `T` is made of atomic integers only, and the map has values of such ones, of which the kernel reads and writes each as a
-    /// whole.
+    /// `T` consists of atomic integers only and matches the map's values, which the kernel reads
+    /// and writes integer by integer.
     unsafe fn values<T>(&self) -> &[T] {
         let count = self.bytes / size_of::<T>();
-        // SAFETY: the mapping has so many, begins at a page and so is aligned, and lives as long as `self`; any bytes are values.
+        // SAFETY: the mapping has `count` values, starts at a page and so is aligned, and lives as
+        // long as `self`; any bytes are values.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: this is what `of` mapped, and nobody has a reference into it any more.
+        // SAFETY: this is what `new` mapped, and no reference into it is left.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// The entries of all workers, and who sleeps.
+/// The entries of all workers, and which workers sleep.
 #[derive(Debug)]
 pub struct Table {
     entries: Mapped,
     words: Mapped,
     asleep: Mapped,
     workers: u32,
-    /// Sets of a worker.
+    /// Sets per worker.
     sets: u32,
     secrets: Secrets,
 }
 
 impl Table {
-    /// Maps the maps `table`, `table_words` and `asleep` of the program.
+    /// Maps the program's maps `table`, `table_words` and `asleep`.
     pub fn map(
         [table, words, asleep]: [BorrowedFd<'_>; 3],
         (workers, sets): (u32, u32),
@@ -103,35 +105,35 @@ impl Table {
     ) -> io::Result<Table> {
         let entries = workers as usize * sets as usize * WAYS;
         Ok(Table {
-            entries: Mapped::of(table, entries * size_of::<Entry>())?,
-            words: Mapped::of(words, entries * size_of::<Words>())?,
-            asleep: Mapped::of(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
+            entries: Mapped::new(table, entries * size_of::<Entry>())?,
+            words: Mapped::new(words, entries * size_of::<Words>())?,
+            asleep: Mapped::new(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
             workers,
             sets,
             secrets,
         })
     }
 
-    /// A worker is about to sleep, so that the next packet for it wakes it.
-    pub fn say_asleep(&self, worker: u32) {
-        // SAFETY: a word for each worker.
+    /// Marks a worker as asleep, so that the next packet for it wakes it.
+    pub fn set_asleep(&self, worker: u32) {
+        // SAFETY: one word per worker.
         let words: &[AtomicU64] = unsafe { self.asleep.values() };
         if let Some(word) = words.get(worker as usize) {
-            // Ordered before the look at the ring that follows.
+            // Ordered before the following check of the ring.
             word.store(1, Ordering::SeqCst);
         }
     }
 
     fn entries(&self) -> &[Entry] {
-        // SAFETY: `Entry` is as the program has it.
+        // SAFETY: `Entry` has the program's layout.
         unsafe { self.entries.values() }
     }
 
-    /// The key at an entry of all; `None`: it is free.
+    /// The key at an entry; `None` if it is free.
     fn key(&self, number: usize) -> Option<Key> {
         let entry = &self.entries()[number];
         let kind = entry.kind.load(Ordering::Relaxed);
-        // SAFETY: three words for each entry.
+        // SAFETY: three words per entry.
         let words: &[Words] = unsafe { self.words.values() };
         let word = |i| match i {
             0 => &entry.ends,
@@ -145,7 +147,8 @@ impl Table {
         self.sets as usize * WAYS
     }
 
-    /// What was counted at entry `number` of a worker, if a flow has it that was heard of within `ticks` before `now`.
+    /// The counts at entry `number` of a worker, if its flow had a packet within `ticks` before
+    /// `now`.
     #[inline]
     pub fn read(&self, worker: u32, number: usize, now: u32, ticks: u32) -> Option<(Key, Counts)> {
         let number = worker as usize * self.len() + number;
@@ -163,7 +166,7 @@ impl Table {
             last,
             version,
         };
-        // Orders what was read before the second look at the version.
+        // Orders the reads before the second read of the version.
         fence(Ordering::Acquire);
         (entry.version.load(Ordering::Relaxed) == version).then_some((key, counts))
     }
@@ -183,15 +186,15 @@ impl Table {
         Some(&self.entries()[number])
     }
 
-    /// A flow needs no more packets.
+    /// Marks that a flow needs no more packets.
     #[inline]
-    pub fn say_enough(&self, key: &Key) {
+    pub fn set_enough(&self, key: &Key) {
         if let Some(entry) = self.find(key) {
             entry.is_quiet.store(1, Ordering::Relaxed);
         }
     }
 
-    /// Frees the entry of a flow, if it still has the version.
+    /// Frees the entry of a flow if it still has this version.
     pub fn free(&self, key: &Key, version: u32) {
         let Some(entry) = self.find(key) else {
             return;
@@ -201,7 +204,7 @@ impl Table {
                 .version
                 .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
         };
-        // If it fails, the kernel has begun something else with the entry.
+        // On failure the kernel is using the entry for something else.
         if swap(version, version | GIVING).is_ok() {
             entry.kind.store(0, Ordering::Relaxed);
             let _ = swap(version | GIVING, version.wrapping_add(VERSION_STEP));
@@ -209,7 +212,7 @@ impl Table {
     }
 }
 
-/// Whether one time in ticks, which wrap, is before another.
+/// Whether a time in ticks, which wrap, is before another.
 fn is_before(time: u32, other: u32) -> bool {
     (time.wrapping_sub(other) as i32) < 0
 }

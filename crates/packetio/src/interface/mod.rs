@@ -1,5 +1,4 @@
-//! Network interfaces as the system sees them, whichever backend reads them: whether one is there
-//! and up, its offloads and its receive queues.
+//! Properties of network interfaces, whatever the backend: existence, link, offloads, queues.
 
 mod offloads;
 mod queues;
@@ -19,27 +18,28 @@ use crate::sys::{self, Link};
 pub(crate) const ETHERNET: u16 = 1;
 pub(crate) const RAW: u16 = 101;
 
-/// Bare IP, as modems have it; libc lacks the constant.
+/// Bare IP, as of modems; libc lacks the constant.
 const ARPHRD_RAWIP: u16 = 519;
 
-/// The names of all interfaces that the process sees; empty if the system does not list them.
+/// The names of all interfaces; empty if the system does not list them.
 pub fn names() -> Vec<String> {
     sys::interfaces()
 }
 
-/// Whether two names are of one interface, which may have several; not if there is none of a name.
+/// Whether two names are of one interface, which may have several; `false` if either does not
+/// exist.
 pub fn are_one(one: &str, other: &str) -> bool {
     let index = |name: &str| Interface::open(name).ok().map(|it| it.index);
     index(one).is_some_and(|it| index(other) == Some(it))
 }
 
-/// An existing interface, and a socket on which it can be queried again.
+/// An existing interface, and a socket for further queries.
 #[derive(Debug)]
 pub(crate) struct Interface {
     pub name: String,
     pub index: u32,
     pub query: OwnedFd,
-    /// As of the last query.
+    /// As last queried.
     pub link: Link,
     /// `LINKTYPE_` number of its frames.
     pub link_type: u16,
@@ -78,7 +78,7 @@ impl Interface {
         })
     }
 
-    /// Queries it again. If the name now belongs to another index, this interface is gone.
+    /// Queries the link again. If the name now has another index, this interface is gone.
     pub fn refresh(&mut self) -> Result<Link, InterfaceErrorKind> {
         match name_to_index(&self.query, &self.name) {
             Ok(index) if index == self.index => {}
@@ -89,12 +89,20 @@ impl Interface {
         Ok(self.link)
     }
 
-    /// Its current name, if it was renamed since it was opened.
+    /// The interface's new name, if it was renamed since it was opened.
     pub fn new_name(&self) -> Option<String> {
         let is_ours = name_to_index(&self.query, &self.name).is_ok_and(|it| it == self.index);
-        // An alternative name (`altname`), by which it may have been opened, is no rename.
+        // It may have been opened by an alternative name (`altname`), which is no rename.
         let name = index_to_name(&self.query, self.index).ok();
         name.filter(|name| !is_ours && *name != self.name)
+    }
+
+    /// A packet socket that receives nothing and keeps the interface promiscuous while it is open.
+    pub fn hold_promiscuous(&self) -> Result<OwnedFd, OpenError> {
+        let refused = system(&self.name, "the promiscuous mode is refused");
+        let socket = sys::packet_socket().map_err(&refused)?;
+        sys::be_promiscuous(socket.as_fd(), self.index).map_err(&refused)?;
+        Ok(socket)
     }
 
     pub fn is_loopback(&self) -> bool {
@@ -107,7 +115,7 @@ impl Interface {
     }
 }
 
-/// Names the interface and the step in an error of the system.
+/// Adds the interface and the step to a system error.
 pub(crate) fn system(interface: &str, step: &'static str) -> impl Fn(io::Error) -> OpenError {
     move |source| OpenError::System {
         interface: interface.to_owned(),

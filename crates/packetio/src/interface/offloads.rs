@@ -1,6 +1,5 @@
-//! What an interface, or the kernel on its behalf, does to packets before a port sees them: it
-//! merges incoming ones (GRO, LRO), leaves splitting outgoing ones to the card (TSO) and strips
-//! VLAN tags.
+//! Changes to packets before a port sees them: an interface, or the kernel for it, merges incoming
+//! packets (GRO, LRO), leaves splitting to the card (TSO) and strips VLAN tags.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -32,9 +31,8 @@ pub const MERGE_INCOMING: [&str; 5] = [
     "rx-udp-gro-forwarding",
 ];
 
-/// Offloads because of which a port sees outgoing packets before they are split.
-///
-/// GSO is not among them: without TSO the kernel splits merged packets before a port sees them.
+/// Offloads that show a port outgoing packets before they are split. Not GSO: without TSO the
+/// kernel splits merged packets before a port sees them.
 pub const SPLIT_OUTGOING: [&str; 2] = ["tso", "tx-udp-segmentation"];
 
 /// An offload that is on.
@@ -42,22 +40,22 @@ pub const SPLIT_OUTGOING: [&str; 2] = ["tso", "tx-udp-segmentation"];
 pub struct Offload {
     /// The name that `ethtool -K` uses.
     pub name: &'static str,
-    /// Whether the driver does not allow to turn it off.
+    /// Whether the driver does not allow turning it off.
     pub is_fixed: bool,
 }
 
-/// Which offloads of an interface are on.
+/// The offloads of an interface that are on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
     on: Vec<Offload>,
 }
 
 impl Offloads {
-    /// Queries an interface; needs no capability. An offload that it does not know counts as off.
+    /// Queries an interface; needs no capability. Unknown offloads count as off.
     ///
     /// # Errors
     /// There is no such interface, or it cannot be queried.
-    pub fn of(interface: &str) -> Result<Self, OpenError> {
+    pub fn query(interface: &str) -> Result<Self, OpenError> {
         let asked = Interface::open(interface)?;
         let socket = asked.query.as_fd();
         let ask = || -> io::Result<Self> {
@@ -67,7 +65,7 @@ impl Offloads {
         ask().map_err(system(interface, "its offloads cannot be queried"))
     }
 
-    /// From the kernel's answers: a name for each bit, and blocks of 32 bits as `ethtool_gfeatures` has them.
+    /// From the kernel's answers: a name per bit, and blocks of 32 bits as in `ethtool_gfeatures`.
     pub fn read(names: &[String], blocks: &[[u32; 4]]) -> Self {
         let bit = |name: &str| names.iter().position(|known| known == name);
         let state = |name: &str| {
@@ -92,7 +90,7 @@ impl Offloads {
         }
     }
 
-    /// Those of `names` that are on.
+    /// The offloads in `names` that are on.
     pub fn on(&self, names: &[&str]) -> Vec<Offload> {
         let on = self
             .on
@@ -106,8 +104,8 @@ impl Offloads {
         self.on.iter().any(|offload| offload.name == name)
     }
 
-    /// The line that turns off those of `names` that are on; `None` if none is on, or if the driver
-    /// does not allow it.
+    /// The command that turns off the offloads in `names`; `None` if none is on, or the driver does
+    /// not allow it.
     pub fn remedy(&self, interface: &str, names: &[&str]) -> Option<String> {
         let on = self
             .on(names)

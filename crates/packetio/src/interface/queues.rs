@@ -1,5 +1,4 @@
-//! What a network card reports of its receive queues: how many it has, how long they are, and by
-//! which hash it spreads frames over them.
+//! A network card's receive queues: number, length, and the hash that spreads frames over them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,11 +15,11 @@ const HEAD: usize = 6;
 /// The receive queues of a network card. What the driver does not report is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queues {
-    /// Queues that receive, and the most that there can be.
+    /// Receive queues: current number and maximum.
     pub count: Option<(u32, u32)>,
-    /// Frames that each can hold, and the most that it could.
+    /// Frames per queue: current number and maximum.
     pub length: Option<(u32, u32)>,
-    /// How frames are spread over them.
+    /// How frames are spread over the queues.
     pub hash: Option<ReceiveHash>,
 }
 
@@ -29,11 +28,11 @@ pub struct Queues {
 pub struct ReceiveHash {
     /// Whether the function is Toeplitz.
     pub is_toeplitz: bool,
-    /// Whether both directions are made equal before they are hashed (`input_xfrm`).
+    /// Whether both directions are mapped to the same input (`input_xfrm`).
     pub is_input_symmetric: bool,
     /// The key; empty if the driver does not report it.
     pub key: Vec<u8>,
-    /// Queue by the last bits of the hash.
+    /// Queue by the low bits of the hash.
     pub table: Vec<u32>,
 }
 
@@ -42,7 +41,7 @@ impl Queues {
     ///
     /// # Errors
     /// There is no such interface, or it cannot be queried.
-    pub fn of(interface: &str) -> Result<Self, OpenError> {
+    pub fn query(interface: &str) -> Result<Self, OpenError> {
         let asked = Interface::open(interface)?;
         let socket = asked.query.as_fd();
         let ask = || -> io::Result<Self> {
@@ -57,12 +56,12 @@ impl Queues {
     }
 }
 
-/// Receive-only plus combined queues, out of `ethtool_channels`.
+/// Receive-only plus combined queues of `ethtool_channels`.
 fn counts(words: &[u32; 9]) -> (u32, u32) {
     (words[5] + words[8], words[1] + words[4])
 }
 
-/// `None` where the driver does not know the request.
+/// `None` if the driver does not know the request.
 fn told<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -74,7 +73,7 @@ fn told<T>(answer: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 impl ReceiveHash {
-    /// From the words of `ethtool_rxfh`; `None` if they are too few.
+    /// From the words of `ethtool_rxfh`; `None` if there are too few.
     pub fn read(words: &[u32]) -> Option<Self> {
         let head = words.get(..HEAD)?;
         let (table, key_bytes) = (head[2] as usize, head[3] as usize);
@@ -91,19 +90,15 @@ impl ReceiveHash {
         })
     }
 
-    /// Whether both directions of a flow get the same hash. Toeplitz does that where its key repeats
-    /// every 16 bits, for then swapping addresses, or ports, changes nothing.
+    /// Whether both directions of a flow get the same hash. With Toeplitz this is so if the key
+    /// repeats every 16 bits: then swapping addresses, or ports, changes nothing.
     pub fn is_symmetric(&self) -> bool {
-        let repeats = !self.key.is_empty()
-            && self
-                .key
-                .iter()
-                .zip(self.key.iter().skip(2))
-                .all(|(a, b)| a == b);
+        let key = &self.key;
+        let repeats = !key.is_empty() && key.iter().zip(key.iter().skip(2)).all(|(a, b)| a == b);
         self.is_input_symmetric || (self.is_toeplitz && repeats)
     }
 
-    /// The line that makes the hash symmetric; `None` if the driver reports no key.
+    /// The command that makes the hash symmetric; `None` if the driver reports no key.
     pub fn remedy(&self, interface: &str) -> Option<String> {
         let pattern = ["6d", "5a"].into_iter().cycle().take(self.key.len());
         let key = pattern.collect::<Vec<_>>().join(":");

@@ -1,4 +1,4 @@
-//! Sockets that another process has opened.
+//! Sockets opened by another process.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,11 +12,11 @@ use super::done;
 
 /// The first descriptor that a service manager passes (`SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
-/// More than anybody passes.
+/// More than any service manager passes.
 const MOST: u32 = 4096;
 
-/// Takes over the packet sockets among the `count` descriptors that were passed to this process, in their order; `None` for
-/// any other. No child inherits one of either kind. A second call gives none.
+/// Takes over the packet sockets among the `count` descriptors passed to this process, in order;
+/// `None` for other descriptors. Child processes inherit none of them. A second call returns none.
 pub(crate) fn passed_packet_sockets(count: u32) -> Vec<Option<OwnedFd>> {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     if IS_DONE.swap(true, Ordering::Relaxed) {
@@ -24,8 +24,8 @@ pub(crate) fn passed_packet_sockets(count: u32) -> Vec<Option<OwnedFd>> {
     }
     let numbers = (FIRST..).take(count.min(MOST) as usize);
     let take = |number| {
-        // SAFETY: if it is no descriptor, the calls fail; and nobody closes it meanwhile, because it was passed to this process
-        // for whoever takes it over, which is done here and once.
+        // SAFETY: if it is no descriptor, the calls fail. Nothing closes it meanwhile: it was
+        // passed to this process to be taken over, which happens here, once.
         let socket = unsafe { BorrowedFd::borrow_raw(number) };
         fcntl_setfd(socket, FdFlags::CLOEXEC).ok()?;
         let is_packet_socket = socket_domain(socket) == Ok(AddressFamily::PACKET);
@@ -47,7 +47,7 @@ pub(crate) fn unset(names: &[&str]) {
     }
 }
 
-/// The protocol and the index of the interface that a packet socket is bound to.
+/// The protocol and interface index that a packet socket is bound to.
 pub(crate) fn bound(socket: BorrowedFd<'_>) -> io::Result<(u16, i32)> {
     // SAFETY: a `sockaddr_ll` is integers and arrays of them, for which zero is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -61,7 +61,7 @@ pub(crate) fn bound(socket: BorrowedFd<'_>) -> io::Result<(u16, i32)> {
 /// `SO_NETNS_COOKIE`, which libc lacks.
 const NETNS_COOKIE: libc::c_int = 71;
 
-/// The number of the network namespace that a socket is in.
+/// The cookie of a socket's network namespace.
 pub(crate) fn namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = 0_u64;
     let mut length = size_of_val(&cookie) as libc::socklen_t;

@@ -78,7 +78,10 @@ fn faults_are_injected_into_each_backend() {
         let Some(netns) = Netns::with_pair(TEST) else {
             return;
         };
-        netns.run("for i in a0 b0; do ethtool -K $i tx off tso off gso off gro off rxvlan off txvlan off; done");
+        netns.run(
+            "for i in a0 b0; do ethtool -K $i tx off tso off gso off gro off rxvlan off \
+            txvlan off; done",
+        );
         netns.inside(|| go_through(backend, settings));
     }
 }

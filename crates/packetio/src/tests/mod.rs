@@ -3,3 +3,5 @@
 mod faulty;
 pub mod frames;
 pub mod netns;
+#[cfg(not(feature = "dpdk"))]
+mod without_dpdk;

@@ -1,4 +1,4 @@
-//! Rules that never win, and rules that overlap with another action.
+//! Finds rules that never win, and overlapping rules with different actions.
 
 use super::sweep::Sweep;
 use super::{equal, have_one_action};
@@ -7,18 +7,18 @@ use crate::{Address, Filter, RuleNumber, RuleSet};
 /// Why a rule never wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Rules that come first have the same boxes, condition and action.
+    /// Earlier rules have the same boxes, condition and action.
     Duplicate,
-    /// Rules that come first have the same boxes and condition, and another action.
+    /// Earlier rules have the same boxes and condition, and another action.
     Contradiction,
-    /// Each of its boxes lies in one of a rule that comes first.
+    /// Each of its boxes lies in a box of an earlier rule.
     Shadowed,
-    /// It has no box: its set of addresses is empty.
+    /// It has no box: its address set is empty.
     Empty,
 }
 
 impl Cause {
-    /// The cause of several boxes: one that is merely covered makes the rule so.
+    /// The cause of two boxes together; a box that is only covered makes the rule shadowed.
     fn and(self, other: Cause) -> Cause {
         match (self, other) {
             (Cause::Duplicate, Cause::Duplicate) => Cause::Duplicate,
@@ -35,40 +35,41 @@ impl Cause {
 pub struct Unreachable {
     /// The rule.
     pub rule: RuleNumber,
-    /// The rule that comes first, for its first box.
+    /// The earlier rule, for its first box.
     pub by: Option<RuleNumber>,
     /// Why.
     pub cause: Cause,
 }
 
-/// What was found. Lists hold the first ones.
+/// Findings. Lists are truncated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Rules that never win.
     pub unreachable: Vec<Unreachable>,
-    /// Of those, how many are duplicates.
+    /// Unreachable duplicates.
     pub duplicates: usize,
-    /// How many contradict a rule that comes first.
+    /// Unreachable rules that contradict an earlier one.
     pub contradictions: usize,
-    /// How many are covered otherwise.
+    /// Unreachable rules covered otherwise.
     pub shadowed: usize,
-    /// How many have no box.
+    /// Unreachable rules without a box.
     pub empty: usize,
-    /// Filters that never win, of rules of which others do.
+    /// Filters that never win, of rules with others that do.
     pub idle_filters: usize,
-    /// Filters that were not compared with all that come first, because that would have taken too long.
+    /// Filters not compared with all earlier ones, to bound the time.
     pub not_compared: usize,
-    /// Pairs of rules that partly overlap and have different actions, the one that wins first.
+    /// Pairs of partly overlapping rules with different actions, the winner first.
     pub crossing: Vec<(RuleNumber, RuleNumber)>,
-    /// Pairs of filters that partly overlap, of rules with different actions.
+    /// Pairs of partly overlapping filters, of rules with different actions.
     pub crossings: u64,
-    /// Pairs of filters of which the first lies in the second, of rules with different actions: exceptions from a wider rule.
+    /// Pairs of filters, one inside the other, of rules with different actions: exceptions from a
+    /// wider rule.
     pub exceptions: u64,
-    /// Filters that were not looked at for overlaps, because that would have taken too long.
+    /// Filters not checked for all overlaps, to bound the time.
     pub not_overlapped: usize,
 }
 
-/// Boxes of a rule that were looked at, and those that never win.
+/// Number of a rule's boxes, and of those that never win.
 #[derive(Clone, Copy, Default)]
 struct Boxes {
     all: u32,
@@ -77,8 +78,8 @@ struct Boxes {
     cause: Option<Cause>,
 }
 
-/// Looks for rules that never win, and for overlaps. `listed` of each are named. A rule is found to be covered where each of
-/// its boxes lies in *one* box that comes first; several that together cover it are not looked for.
+/// Finds rules that never win, and overlaps; lists at most `listed` of each. A rule counts as
+/// covered if each of its boxes lies in *one* earlier box; covers by several boxes are not found.
 pub fn check(rules: &RuleSet, listed: usize) -> Report {
     let mut report = Report::default();
     let mut boxes = vec![Boxes::default(); rules.rules.len()];
@@ -128,7 +129,7 @@ fn family<A: Address>(
             boxes.cause = Some(boxes.cause.map_or(cause, |known| known.and(cause)));
         }
     }
-    // With one action there is no other.
+    // There are no different actions.
     if rules.actions.len() < 2 {
         return;
     }
@@ -154,6 +155,5 @@ fn family<A: Address>(
             report.crossing.push(pair);
         }
     };
-    let left = sweep.overlaps(&covers, overlapping);
-    report.not_overlapped += left;
+    report.not_overlapped += sweep.overlaps(&covers, overlapping);
 }

@@ -1,14 +1,14 @@
-//! Filters with equal boxes: duplicates and contradictions, found by sorting.
+//! Finds filters with equal boxes, duplicates and contradictions, by sorting.
 
 use std::collections::HashMap;
 
 use super::{Cause, have_one_action, takes_all_of};
 use crate::{Address, Filter, RuleNumber, RuleSet};
 
-/// For each filter, the rule that takes all its flows, and why.
+/// By filter: the rule that takes all its flows, and why.
 pub type Covers = Vec<Option<(RuleNumber, Cause)>>;
 
-/// Those that have an equal box of a rule that comes first.
+/// Finds filters with a box equal to an earlier rule's.
 pub fn covers<A: Address>(rules: &RuleSet, filters: &[Filter<A>]) -> Covers {
     let mut covers = vec![None; filters.len()];
     let key = |place: &u32| {
@@ -30,7 +30,7 @@ pub fn covers<A: Address>(rules: &RuleSet, filters: &[Filter<A>]) -> Covers {
 /// The box of a filter as a key.
 #[allow(
     clippy::type_complexity,
-    reason = "the parts of a box, in an order that sorts"
+    reason = "the parts of a box, in sorting order"
 )]
 fn part<A: Address>(
     filter: &Filter<A>,
@@ -51,7 +51,7 @@ fn part<A: Address>(
     )
 }
 
-/// Among filters of one box, by rank: each is covered by the first that takes all flows of its condition.
+/// Handles filters with one box, by rank: each is covered by the first that takes all its flows.
 fn within<A: Address>(rules: &RuleSet, filters: &[Filter<A>], equal: &[u32], covers: &mut Covers) {
     let mut unconditional: Option<RuleNumber> = None;
     let mut by_condition: HashMap<u32, RuleNumber> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Which rule is a flow's, and which ones it beat.
+//! Explains which rule applies to a flow, and which ones lost.
 
 use crate::rule::{Over, behaviour_names};
 use crate::{Facts, Filter, Key, Label, Rank, RuleNumber, RuleSet, Tuple};
@@ -10,7 +10,7 @@ pub enum Lack {
     Label(Vec<String>),
     /// One of these behaviours.
     Behaviour(Vec<&'static str>),
-    /// More of what is named, in this unit, than the bound; the flow has less.
+    /// More of `what` than the bound.
     Over {
         /// `bytes`, `packets`, `age`, `rate`.
         what: &'static str,
@@ -23,29 +23,29 @@ pub enum Lack {
     },
 }
 
-/// What becomes of a rule whose box has the flow.
+/// The result of a rule whose box contains the flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is the flow's.
+    /// It applies.
     Wins,
-    /// It is the flow's if the flow is in its share, of 65,536.
+    /// It applies if the flow is in its share, of 65,536.
     Share(u32),
-    /// It would be, but another one comes first.
+    /// It would apply, but an earlier rule wins.
     Loses,
     /// Its condition does not hold.
     Lacks(Vec<Lack>),
 }
 
-/// A rule whose box has the flow.
+/// A rule whose box contains the flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
     /// The rule.
     pub rule: RuleNumber,
-    /// What becomes of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
-/// All rules whose boxes have a flow.
+/// All rules whose boxes contain a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// By rank.
@@ -53,7 +53,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// The rule of the flow, unless a share of a rule before it takes it.
+    /// The flow's rule, unless a rule with a share takes the flow.
     pub fn winner(&self) -> Option<RuleNumber> {
         let won = self
             .matches
@@ -63,8 +63,8 @@ impl Explanation {
     }
 }
 
-/// Which rule is the flow's. `facts` says what it has done, `label` what it is: the class of `facts` and its hash for samples
-/// are not used, so that no model is needed.
+/// Finds the rule of a flow with this label and these facts. `facts.class` and `facts.sample` are
+/// not used, so no model is needed.
 pub fn explain(
     rules: &RuleSet,
     tuple: &Tuple,
@@ -123,7 +123,7 @@ fn lacks(rules: &RuleSet, rule: RuleNumber, label: Option<&Label>, facts: &Facts
         age_ms,
         bits_per_s,
     } = condition.over;
-    // As the data path has it: bytes · 8 / age > bound, without a division.
+    // As in `Policy::holds`: bytes · 8 / age > bound, without a division.
     let bits = u128::from(facts.bytes) * 8 * 1_000_000;
     let age_us = u128::from(facts.age_us.max(1));
     let rate = u64::try_from(bits / age_us).unwrap_or(u64::MAX);

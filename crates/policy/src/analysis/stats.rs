@@ -1,11 +1,11 @@
-//! How many rules there are of each kind.
+//! Counts rules of each kind.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::rule::Task;
 use crate::{Address, Filter, Ports, RuleSet};
 
-/// Ports of a filter.
+/// Kinds of port ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PortClass {
     /// Every port.
@@ -21,8 +21,8 @@ pub enum PortClass {
 }
 
 impl PortClass {
-    /// The class of these ports.
-    pub fn of(ports: Ports) -> PortClass {
+    /// The kind of a range.
+    pub fn new(ports: Ports) -> PortClass {
         match (ports.first, ports.last) {
             (0, u16::MAX) => PortClass::Any,
             (0, 1023) => PortClass::Low,
@@ -57,35 +57,35 @@ pub struct Stats {
     pub priorities: usize,
     /// Rules with a name.
     pub named: usize,
-    /// Rules by a part of their action, those that say nothing, and those that count for a share.
+    /// Rules by part of their action, `none` for those without; also rules with a share.
     pub by_action: BTreeMap<&'static str, usize>,
     /// Distinct actions.
     pub actions: usize,
-    /// Rules by a part of their condition, and those without.
+    /// Rules by part of their condition, `none` for those without.
     pub by_condition: BTreeMap<&'static str, usize>,
     /// Distinct conditions.
     pub conditions: usize,
-    /// Filters by the length of source and destination, most first. IPv4.
+    /// Filters of IPv4 by length of source and destination, most first.
     pub v4_lengths: Vec<((u8, u8), usize)>,
-    /// The same of IPv6.
+    /// Filters of IPv6 by length of source and destination, most first.
     pub v6_lengths: Vec<((u8, u8), usize)>,
-    /// Filters by their source and destination ports, most first.
+    /// Filters by source and destination ports, most first.
     pub ports: Vec<((PortClass, PortClass), usize)>,
     /// Filters by protocol, most first.
     pub protocols: Vec<(Option<u8>, usize)>,
-    /// Filters by number of the interface, 0 for every one, most first.
+    /// Filters by number of the interface (0: any), most first.
     pub in_ports: Vec<(u8, usize)>,
 }
 
-/// Counts of filters as they are added up.
+/// Intermediate counts of filters.
 #[derive(Default)]
-struct Counts {
+struct FilterCounts {
     ports: HashMap<(PortClass, PortClass), usize>,
     protocols: HashMap<Option<u8>, usize>,
     in_ports: HashMap<u8, usize>,
 }
 
-/// The figures of these rules.
+/// Counts these rules.
 pub fn stats(rules: &RuleSet) -> Stats {
     let mut stats = Stats {
         rules: rules.rules.len(),
@@ -103,7 +103,7 @@ pub fn stats(rules: &RuleSet) -> Stats {
         .collect();
     stats.priorities = priorities.len();
     count_parts(rules, &mut stats);
-    let mut counts = Counts::default();
+    let mut counts = FilterCounts::default();
     stats.v4_lengths = count_filters(&rules.v4, &mut counts);
     stats.v6_lengths = count_filters(&rules.v6, &mut counts);
     stats.ports = most_first(counts.ports);
@@ -112,7 +112,7 @@ pub fn stats(rules: &RuleSet) -> Stats {
     stats
 }
 
-/// Counts rules by what they ask and do. Each distinct condition and action is looked at once.
+/// Counts rules by parts of condition and action, evaluating each distinct one once.
 fn count_parts(rules: &RuleSet, stats: &mut Stats) {
     let mut by_action = vec![0; rules.actions.len()];
     let mut by_condition = vec![0; rules.conditions.len()];
@@ -161,15 +161,18 @@ fn add_parts(
     }
 }
 
-fn count_filters<A: Address>(filters: &[Filter<A>], counts: &mut Counts) -> Vec<((u8, u8), usize)> {
+fn count_filters<A: Address>(
+    filters: &[Filter<A>],
+    counts: &mut FilterCounts,
+) -> Vec<((u8, u8), usize)> {
     let mut lengths: HashMap<(u8, u8), usize> = HashMap::new();
     for filter in filters {
         *lengths
             .entry((filter.source_length, filter.destination_length))
             .or_default() += 1;
         let ports = (
-            PortClass::of(filter.source_ports),
-            PortClass::of(filter.destination_ports),
+            PortClass::new(filter.source_ports),
+            PortClass::new(filter.destination_ports),
         );
         *counts.ports.entry(ports).or_default() += 1;
         *counts.protocols.entry(filter.protocol).or_default() += 1;

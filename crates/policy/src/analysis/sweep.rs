@@ -1,27 +1,28 @@
-//! Filters whose addresses overlap, without comparing each with each.
+//! Finds filters with overlapping addresses without comparing all pairs.
 //!
-//! Filters are sorted by source, then destination. Prefixes are nested or disjoint, so in this order the sources that contain
-//! the present one form a stack. All filters of one source are a *group*, in which the destinations that contain a given
-//! one are found by binary search, one search for each length that the group has.
+//! Filters are sorted by source, then destination. Prefixes are nested or disjoint, so in this
+//! order the sources that contain the current one form a stack. The filters of one source are a
+//! *group*, in which the destinations that contain a given one are found by binary search, once per
+//! length in the group.
 
 use super::equal::Covers;
 use super::{Cause, takes_all_of};
 use crate::{Address, Filter, RuleSet};
 
-/// Steps for one filter, at most. Beyond that, it counts as not compared.
+/// Maximum steps per filter; beyond that, it counts as not compared.
 const FILTER_STEPS: u64 = 1 << 13;
-/// Steps for covers and for overlaps of all filters, at most: some seconds.
+/// Maximum steps for covers and for overlaps of all filters: some seconds.
 const STEPS: u64 = 1 << 29;
-/// Steps that a binary search counts for.
+/// Cost of a binary search, steps.
 const SEARCH_STEPS: u64 = 8;
-/// A group of so many filters is compared one by one.
+/// Groups up to this size are searched linearly.
 const SMALL: usize = 12;
 
-/// Filters in the order of their sources and destinations.
+/// Filters sorted by source and destination.
 pub struct Sweep<A> {
-    /// Copies, so that neighbours lie beside each other.
+    /// Copies, for locality.
     sorted: Vec<Filter<A>>,
-    /// Where each stood before.
+    /// Original indices.
     order: Vec<u32>,
 }
 
@@ -29,11 +30,11 @@ pub struct Sweep<A> {
 struct Group {
     first: usize,
     end: usize,
-    /// Lengths of their destinations.
+    /// Lengths of the destinations.
     lengths: Vec<u8>,
 }
 
-/// Steps that are left.
+/// Steps left.
 struct Steps {
     all: u64,
     of_filter: u64,
@@ -51,7 +52,7 @@ impl Steps {
         self.of_filter = FILTER_STEPS.min(self.all);
     }
 
-    /// Whether so many were left.
+    /// Takes steps; `false` if too few were left.
     fn take(&mut self, steps: u64) -> bool {
         let is_left = self.of_filter >= steps;
         self.of_filter = self.of_filter.saturating_sub(steps);
@@ -61,7 +62,7 @@ impl Steps {
 }
 
 impl<A: Address> Sweep<A> {
-    /// Of these filters.
+    /// Sorts these filters.
     pub fn new(filters: &[Filter<A>]) -> Sweep<A> {
         let mut order: Vec<u32> = (0..filters.len() as u32).collect();
         order.sort_unstable_by_key(|place| {
@@ -75,8 +76,8 @@ impl<A: Address> Sweep<A> {
         }
     }
 
-    /// Finds for each filter without a cover a rule that comes first, takes all flows of its condition and has a box around
-    /// it. Gives the number of filters that were not compared with all.
+    /// For each filter without a cover, finds an earlier rule that takes all flows of its condition
+    /// and has a box around it. Returns the number of filters not compared with all.
     pub fn cover(&self, rules: &RuleSet, covers: &mut Covers) -> usize {
         let mut not_compared = 0;
         let mut steps = Steps::new();
@@ -100,7 +101,7 @@ impl<A: Address> Sweep<A> {
                     if is_cover {
                         cover = Some((other.rule, Cause::Shadowed));
                     }
-                    // Behind the filter's own rank none comes first.
+                    // From the filter's own rank on, none is earlier.
                     is_cover || other.rank >= filter.rank
                 });
                 if cover.is_some() || !is_whole {
@@ -113,8 +114,8 @@ impl<A: Address> Sweep<A> {
         not_compared
     }
 
-    /// Gives each pair of filters whose addresses overlap, once; those with a cover are left out. Gives the number of filters
-    /// that were not compared with all.
+    /// Reports each pair of filters with overlapping addresses once, except those with a cover.
+    /// Returns the number of filters not compared with all.
     pub fn overlaps(
         &self,
         covers: &Covers,
@@ -133,7 +134,7 @@ impl<A: Address> Sweep<A> {
             for (depth, group) in stack.iter().enumerate() {
                 let is_own = depth + 1 == stack.len();
                 is_whole &= self.around(group, filter, &mut steps, |other| {
-                    // Of two with one destination in one group, the later sees the earlier.
+                    // Of two filters with one destination in one group, the later reports the pair.
                     let is_seen = is_own
                         && other >= place
                         && destination(self.at(other)) == destination(filter);
@@ -142,7 +143,7 @@ impl<A: Address> Sweep<A> {
                     }
                     false
                 });
-                // In its own group, those inside see this one as one around them.
+                // In its own group, inner filters report this one as around them.
                 if !is_own {
                     is_whole &= self.inside(group, filter, &mut steps, |other| {
                         if !is_idle(other) {
@@ -163,7 +164,7 @@ impl<A: Address> Sweep<A> {
         &self.sorted[place]
     }
 
-    /// Visits each filter with the groups whose source contains its own, the own one last.
+    /// Visits each filter with the groups whose source contains its own, its own group last.
     fn walk(&self, mut visit: impl FnMut(&[Group], usize)) {
         let mut stack: Vec<Group> = Vec::new();
         let mut first = 0;
@@ -197,8 +198,8 @@ impl<A: Address> Sweep<A> {
         }
     }
 
-    /// Visits the filters of a group whose destination contains that of `filter`, those of one destination by rank, until
-    /// `visit` says that no more of that destination are wanted. False: steps ran out.
+    /// Visits the filters of a group whose destination contains `filter`'s; filters of one
+    /// destination by rank, until `visit` returns true. `false`: steps ran out.
     fn around(
         &self,
         group: &Group,
@@ -240,7 +241,8 @@ impl<A: Address> Sweep<A> {
         true
     }
 
-    /// Visits the filters of a group whose destination lies in that of `filter` and is longer. False: steps ran out.
+    /// Visits the filters of a group whose destination lies in `filter`'s and is longer.
+    /// `false`: steps ran out.
     fn inside(
         &self,
         group: &Group,
@@ -268,7 +270,7 @@ impl<A: Address> Sweep<A> {
         true
     }
 
-    /// The first place of a group of which the destination is not `before` the wanted one.
+    /// The first index in a group whose destination is not `before` the wanted one.
     fn search(&self, group: &Group, before: impl Fn((A, u8)) -> bool) -> usize {
         let filters = &self.sorted[group.first..group.end];
         group.first + filters.partition_point(|filter| before(destination(filter)))

@@ -1,14 +1,14 @@
-//! The best rule that was found for each key of a batch so far.
+//! The best rules found so far for a batch of keys.
 
 use crate::{Rank, RuleNumber};
 
-/// Keys that are looked up at a time, at most.
+/// Maximum keys per look-up.
 pub const BATCH: usize = 32;
 
-/// A filter has a key: who looks up says whether its rule counts.
+/// A filter contains a key; the caller decides whether its rule applies.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit {
-    /// Place of the key among those that are looked up.
+    /// Index of the key.
     pub place: usize,
     /// The filter's rule.
     pub rule: RuleNumber,
@@ -16,7 +16,7 @@ pub struct Hit {
     pub is_conditional: bool,
 }
 
-/// By place of the key: the least rank so far and its rule.
+/// The least rank so far and its rule, by key.
 #[derive(Debug)]
 pub(super) struct Best {
     ranks: [Rank; BATCH],
@@ -31,13 +31,13 @@ impl Best {
         }
     }
 
-    /// The least rank found for a key; [`Rank::LAST`] where there is none yet.
+    /// The least rank found for a key; [`Rank::LAST`] if none.
     #[inline]
     pub fn rank(&self, place: usize) -> Rank {
         self.ranks[place % BATCH]
     }
 
-    /// Notes a rule, which has to be of a lesser rank than the one before.
+    /// Sets a rule of a lesser rank than the one before.
     #[inline]
     pub fn set(&mut self, place: usize, rank: Rank, rule: RuleNumber) {
         debug_assert!(rank < self.rank(place));
@@ -45,7 +45,7 @@ impl Best {
         self.rules[place % BATCH] = rule;
     }
 
-    /// The rule that was found for a key.
+    /// The rule found for a key.
     #[inline]
     pub fn rule(&self, place: usize) -> Option<RuleNumber> {
         (self.rank(place) != Rank::LAST).then_some(self.rules[place % BATCH])

@@ -1,4 +1,4 @@
-//! All filters, one after the other: the definition that every other classifier is held against, and the fastest for few.
+//! Linear search: the reference for every other classifier, and the fastest for a few filters.
 
 use crate::{Address, Filter, Key, RuleNumber};
 
@@ -9,14 +9,15 @@ pub struct Linear<A> {
 }
 
 impl<A: Address> Linear<A> {
-    /// Of these filters, in any order.
+    /// A classifier for these filters, in any order.
     pub fn new(filters: &[Filter<A>]) -> Linear<A> {
         let mut filters = filters.to_vec();
         filters.sort_by_key(|filter| filter.rank);
         Linear { filters }
     }
 
-    /// The rule of the least rank of which a filter has the key; of rules with a condition, those that `accepts`.
+    /// The rule of least rank with a filter that contains the key; conditional rules only if it
+    /// `accepts` them.
     pub fn find(
         &self,
         key: &Key<A>,

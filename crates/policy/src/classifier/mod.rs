@@ -1,9 +1,9 @@
-//! Finding the rule of a tuple.
+//! Finds the rule of a tuple.
 //!
 //! | module | finds by | best for |
 //! |---|---|---|
-//! | [`Linear`] | one after the other | a few filters; the definition of what is right |
-//! | [`TupleMerge`] | hash tables by prefix length | some hundreds; changes at any time |
+//! | [`Linear`] | linear search | a few filters; the reference |
+//! | [`TupleMerge`] | hash tables by prefix length | some hundreds; frequent changes |
 //! | [`Learned`] | models of ranges, and TupleMerge for the rest | thousands and more |
 
 mod best;
@@ -25,20 +25,21 @@ use best::Best;
 use learned::Find;
 use vectors::with_vectors;
 
-/// From so many filters on a model is trained: with fewer, hash tables alone are faster (`fenxi-lab bench policy`).
+/// Minimum filters to train a model; with fewer, hash tables alone are faster
+/// (`fenxi-lab bench policy`).
 const LEARNED_FROM: usize = 1024;
 
-/// Filters of one family that can be looked up. A copy shares the trained part.
+/// Filters of one family, for look-ups. Clones share the trained part.
 #[derive(Clone, Debug)]
 pub struct Classifier<A: Address> {
     learned: Arc<Learned<A>>,
     remainder: TupleMerge<A>,
 }
 
-/// How filters are found, and what that takes.
+/// How filters are found, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Filters that models find, by iSet.
+    /// Filters found by models, by iSet.
     pub isets: Vec<IsetFigures>,
     /// Filters in hash tables.
     pub remainder: usize,
@@ -49,17 +50,17 @@ pub struct Description {
 }
 
 impl Description {
-    /// Filters that models find.
+    /// Filters found by models.
     pub fn learned(&self) -> usize {
         self.isets.iter().map(|iset| iset.filters).sum()
     }
 }
 
 impl<A: Address> Classifier<A> {
-    /// Of these filters, in any order. Trains a model where there are enough.
+    /// A classifier for these filters, in any order. Trains a model if there are enough.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many filters.
     pub fn new(filters: &[Filter<A>]) -> Result<Classifier<A>, TableFull> {
         if filters.len() < LEARNED_FROM {
             return Classifier::untrained(filters);
@@ -72,10 +73,10 @@ impl<A: Address> Classifier<A> {
         })
     }
 
-    /// The same in hash tables alone.
+    /// A classifier of hash tables alone.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many filters.
     pub fn untrained(filters: &[Filter<A>]) -> Result<Classifier<A>, TableFull> {
         let (learned, _) = Learned::train(&[]);
         Ok(Classifier {
@@ -87,13 +88,13 @@ impl<A: Address> Classifier<A> {
     /// Adds a filter to the hash tables.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many filters.
     pub fn insert(&mut self, filter: &Filter<A>) -> Result<(), TableFull> {
         self.remainder.insert(filter)
     }
 
-    /// For each of `keys`, the rule of the least rank of which a filter has the key, among those that `counts`. `found` has as many
-    /// places as there are keys.
+    /// For each of `keys`, the rule of least rank with a filter that contains the key, among the
+    /// hits that `counts` accepts. `found` must be as long as `keys`.
     pub fn find(
         &self,
         keys: &[Key<A>],
@@ -123,7 +124,7 @@ impl<A: Address> Classifier<A> {
         }
     }
 
-    /// Whether both have the same trained part.
+    /// Whether both share the trained part.
     pub(crate) fn shares_index(&self, other: &Classifier<A>) -> bool {
         Arc::ptr_eq(&self.learned, &other.learned)
     }

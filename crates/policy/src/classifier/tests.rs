@@ -198,8 +198,8 @@ fn all_classifiers_agree() {
     }
 }
 
-/// Filters with one box, or with one pair of addresses and many ranges of ports, share one list of a hash table. At sizes at which
-/// walking it for each of them would not end.
+/// Filters with one box, or with one pair of addresses and many ranges of ports, share one list of
+/// a hash table. At sizes at which walking it for each of them would not end.
 #[test]
 fn filters_that_share_a_list_take_no_time_of_their_square() {
     const COUNT: u32 = 1 << 18;

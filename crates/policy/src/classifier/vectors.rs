@@ -1,25 +1,26 @@
-//! The two places where look-ups spend their time, as vector instructions: chosen when the program runs, since not every
-//! processor has them.
+//! The two hot spots of look-ups as vector instructions, chosen at run time by the processor's
+//! features.
 #![allow(unsafe_code, reason = "instructions that not every processor has")]
 
-use super::learned::{Boxes, LANES};
+use super::learned::block::{Boxes, LANES};
 use crate::Key;
 
-/// Instructions that code is compiled for.
+/// A set of vector instructions.
 pub trait Vectors {
-    /// Σ w2·max(0, w1·x + b1) + b2 over eight neurons, the sums as a tree: halves, quarters, eighths.
+    /// Σ w2·max(0, w1·x + b1) + b2 over eight neurons, summed as a tree: halves, quarters, eighths.
     fn weigh(w1: &[f32; LANES], b1: &[f32; LANES], w2: &[f32; LANES], b2: f32, x: f32) -> f32;
 
-    /// Which of eight boxes of IPv4 have the key, a bit for each.
+    /// Which of eight boxes of IPv4 contain the key, a bit per box.
     fn matches(boxes: &Boxes<u32>, key: &Key<u32>) -> u8;
 }
 
-/// Code that is compiled for each kind of instructions. Its `call` has to be `#[inline(always)]`, as has all that it calls.
+/// Code compiled for each instruction set. `call` and all that it calls must be
+/// `#[inline(always)]`.
 pub(super) trait WithVectors {
     fn call<V: Vectors>(self);
 }
 
-/// Calls it with the widest instructions that this processor has.
+/// Runs the code with the widest instructions of this processor.
 #[inline]
 pub(super) fn with_vectors(code: impl WithVectors) {
     #[cfg(target_arch = "x86_64")]
@@ -31,16 +32,16 @@ pub(super) fn with_vectors(code: impl WithVectors) {
     code.call::<Plain>();
 }
 
-/// The whole number at or below `said`, within 0 and `last`, which is below 2^24; 0 for what is no number.
+/// Rounds `said` down and clamps it to 0..=`last`, which is below 2^24; 0 for NaN.
 #[inline(always)]
 pub(super) fn whole(said: f32, last: u32) -> u32 {
-    debug_assert!(last < 1 << 24, "has an f32 of its own");
+    debug_assert!(last < 1 << 24, "exact as f32");
     let within = said.max(0.0).min(last as f32);
-    // SAFETY: a number from 0 to `last`, as `max` takes the 0 where the other is none.
+    // SAFETY: a number from 0 to `last`, as `max` returns the 0 for NaN.
     unsafe { within.to_int_unchecked::<i32>() as u32 }
 }
 
-/// What every processor has.
+/// Plain code, for any processor.
 pub(super) struct Plain;
 
 impl Vectors for Plain {
@@ -63,7 +64,8 @@ mod avx2 {
 
     use super::{Boxes, Key, LANES, Vectors, WithVectors};
 
-    /// AVX2. This type appears in [`call`] only, so its functions run only where the processor has the instructions.
+    /// AVX2. This type appears in [`call`] only, so its functions run only where the processor has
+    /// the instructions.
     struct Avx2;
 
     #[target_feature(enable = "avx2,popcnt")]
@@ -85,7 +87,7 @@ mod avx2 {
         }
     }
 
-    /// No fused multiplication: the result is to be the same bits on every machine, as the proven bounds are.
+    /// No fused multiply-add: results must be identical on every machine, as the proven bounds are.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn weigh(w1: &[f32; LANES], b1: &[f32; LANES], w2: &[f32; LANES], b2: f32, x: f32) -> f32 {
@@ -118,7 +120,8 @@ mod avx2 {
                 .map(|it| unsafe { _mm256_loadu_si256(it.as_ptr().cast()) });
         let byte = _mm256_set1_epi32(0xff);
         let zero = _mm256_setzero_si256();
-        // Shifted by the open bits nothing is left of equal prefixes; a shift by 32 leaves nothing at all.
+        // Equal prefixes leave nothing after a shift by the open bits; a shift by 32 leaves nothing
+        // at all.
         let off = |address: u32, prefix, open| {
             let difference = _mm256_xor_si256(_mm256_set1_epi32(address as i32), prefix);
             _mm256_srlv_epi32(difference, _mm256_and_si256(open, byte))
@@ -127,8 +130,8 @@ mod avx2 {
             off(key.source, source, rest),
             off(key.destination, destination, _mm256_srli_epi32::<8>(rest)),
         );
-        // As 16-bit lanes: the lower half holds the first port, the upper the last. At least the first: max(first, port) = port;
-        // at most the last: min(last, port) = port.
+        // As 16-bit lanes: first port in the lower half, last in the upper. max(first, port) = port
+        // means at least the first, min(last, port) = port at most the last.
         let outside = |ports, port: u16| {
             let port = _mm256_set1_epi16(port as i16);
             let inside = _mm256_blend_epi16::<0b1010_1010>(
@@ -141,7 +144,7 @@ mod avx2 {
             outside(source_ports, key.source_port),
             outside(destination_ports, key.destination_port),
         );
-        // Protocol and interface in the upper half: 0 in the box stands for every one.
+        // Protocol and interface in the upper half: 0 in the box matches any.
         let wanted = _mm256_srli_epi32::<16>(rest);
         let is = u32::from(key.protocol) | u32::from(key.in_port) << 8;
         let other = _mm256_xor_si256(wanted, _mm256_set1_epi32(is as i32));

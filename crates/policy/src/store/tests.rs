@@ -65,7 +65,7 @@ fn keys(seed: u64, filters: &[Filter<u32>]) -> Vec<Key<u32>> {
 /// Something that is done to a store.
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many rules are added, and every n-th of the others deleted, as one batch.
+    /// Adds rules and deletes every n-th of the others, as one batch.
     Batch {
         adds: usize,
         delete_every: usize,

@@ -10,7 +10,7 @@ const CHECK: &str = "offloads";
 
 /// Checks one interface.
 pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
-    match Offloads::of(name) {
+    match Offloads::query(name) {
         Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),
         Err(error @ OpenError::UnsupportedLink { .. }) => {
             let line = format!("ip -d link show dev {name}");

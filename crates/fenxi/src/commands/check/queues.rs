@@ -17,7 +17,7 @@ const CHECK: &str = "queues";
 
 /// Checks one interface.
 pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
-    let queues = match Queues::of(name) {
+    let queues = match Queues::query(name) {
         Ok(queues) => queues,
         // Already reported for the interface.
         Err(OpenError::UnsupportedLink { .. }) => return Vec::new(),

@@ -64,7 +64,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
         let waiting = ring.waiting();
         for series in (0..waiting).map(|at| &ring.get(at).series) {
             samples.rows.push(row(series, &features, bundle.k()));
-            let numbers = context.iter().map(|number| number.of(series));
+            let numbers = context.iter().map(|number| number.value(series));
             samples.contexts.push(numbers.collect());
         }
         ring.release(waiting);

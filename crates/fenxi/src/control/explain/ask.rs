@@ -54,7 +54,7 @@ fn open(config: &Config, bundle: &Bundle) -> Result<Box<dyn Device>, String> {
 
 fn run(bundle: &Bundle, device: &mut dyn Device, series: &Series) -> Result<Vec<Vec<f32>>, String> {
     let features = features(bundle);
-    let numbers: Vec<f32> = context(bundle).iter().map(|it| it.of(series)).collect();
+    let numbers: Vec<f32> = context(bundle).iter().map(|it| it.value(series)).collect();
     let mut all = Vec::new();
     for depth in bundle.depths() {
         if depth.elements > series.k() {

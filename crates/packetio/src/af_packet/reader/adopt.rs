@@ -1,4 +1,4 @@
-//! A ring that outlives the process that reads it: left to the next one, which adopts it.
+//! A ring that outlives its process: left to the next one, which adopts it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use crate::kept::{AdoptError, Description};
 use crate::settings::PortSettings;
 use crate::sys;
 
-/// So often it is tried to see ring and statistics at one moment, between two frames.
-const LOOKS: u32 = 1000;
+/// Attempts to read ring and statistics with no frame in between.
+const ATTEMPTS: u32 = 1000;
 
 impl RingReader {
-    /// The rings of an interface that a process before this one has opened with the same settings; `sockets` are theirs, by
-    /// number. Frames that wait in them come first. A burst that was being processed when that process was killed comes again.
+    /// Adopts the rings that the previous process opened on an interface with the same settings;
+    /// `sockets` by ring number. Waiting frames come first. A burst that was being processed when
+    /// the process was killed comes again.
     ///
     /// # Errors
-    /// A socket is not that of such a ring.
+    /// A socket is not of such a ring.
     pub fn adopt_rings(
         config: &PortSettings,
         sockets: Vec<OwnedFd>,
@@ -55,27 +56,21 @@ impl RingReader {
             let mut ring = Ring::map(socket.as_fd(), block_bytes, blocks).map_err(refused)?;
             ring.resume();
             let interface = Interface::open(&config.interface)?;
-            let mut reader = Self::over(
-                config,
-                interface,
-                group.clone(),
-                number as u32,
-                socket,
-                ring,
-            );
+            let number = number as u32;
+            let mut reader = Self::over(config, interface, group.clone(), number, socket, ring);
             reader.take_stock();
             Ok(reader)
         };
         sockets.into_iter().enumerate().map(adopt).collect()
     }
 
-    /// Counts what waits in the ring, and what was dropped while nobody read it.
+    /// Counts the frames in the ring, and those dropped while no process read it.
     fn take_stock(&mut self) {
-        // That the interface was down meanwhile is not news.
+        // Clears a past "interface down", which is not news.
         let _ = socket_error(&self.socket);
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let waiting = self.ring.waiting();
-            // Of the frames that were seen, some were read before this process; reading sets them to 0.
+            // The previous process read some of the frames seen; reading resets the statistics.
             if let Ok([_, dropped, _]) = sys::option(self.socket.as_fd(), libc::PACKET_STATISTICS) {
                 self.counts.dropped += u64::from(dropped);
             }
@@ -86,26 +81,27 @@ impl RingReader {
         }
     }
 
-    /// Leaves what was not handed out to the next process. The frames of the last burst were processed.
+    /// Leaves the frames that were not handed out to the next process. The last burst was
+    /// processed.
     pub fn leave(&mut self) {
         self.frames.clear();
         self.settle();
         self.is_left = true;
     }
 
-    /// Whether somebody keeps the ring.
+    /// Whether a keeper keeps the ring.
     pub fn is_kept(&self) -> bool {
         self.config.keeper.is_some()
     }
 
-    /// Hands the ring to who keeps it.
+    /// Hands the ring to the keeper.
     pub(super) fn keep(&self) {
         if let Some(keeper) = &self.config.keeper {
             keeper.keep(&self.description(), self.socket.as_fd());
         }
     }
 
-    /// It need not be kept any more.
+    /// Tells the keeper to drop the ring.
     pub(super) fn forget(&self) {
         if let Some(keeper) = &self.config.keeper {
             keeper.forget(&self.description());
@@ -118,14 +114,14 @@ impl RingReader {
             index: self.interface.index,
             rings: self.group.rings(),
         };
-        description.of(self.number)
+        description.name(self.number)
     }
 }
 
 /// Whether a socket is in the network namespace of this process.
 fn is_here(socket: &OwnedFd) -> std::io::Result<bool> {
     let own = sys::query_socket()?;
-    // Kernels before 5.14 do not tell.
+    // Kernels before 5.14 do not say; then it counts as here.
     Ok(
         match (sys::namespace(own.as_fd()), sys::namespace(socket.as_fd())) {
             (Ok(own), Ok(its)) => own == its,
@@ -134,7 +130,7 @@ fn is_here(socket: &OwnedFd) -> std::io::Result<bool> {
     )
 }
 
-/// How the rings of an interface are called where they are kept, by number.
+/// The names under which the rings of an interface are kept, by number.
 ///
 /// # Errors
 /// There is no such interface.
@@ -145,5 +141,5 @@ pub fn names(settings: &PortSettings, rings: u32) -> Result<Vec<String>, OpenErr
         index,
         rings,
     };
-    Ok((0..rings).map(|number| description.of(number)).collect())
+    Ok((0..rings).map(|number| description.name(number)).collect())
 }

@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::reader::{Counts, RingReader};
-use super::super::transmit::{Transmit, TransmitConfig};
+use super::super::counts::RingCounts;
+use super::super::reader::RingReader;
+use super::super::transmit::Transmit;
 use super::config;
 use crate::settings::PortSettings;
 use crate::tests::netns::{Netns, has_ethtool, skip};
@@ -16,7 +17,7 @@ fn forward(
     port: &mut RingReader,
     transmit: &mut Transmit,
     stop: &AtomicBool,
-) -> (Counts, TxCounts) {
+) -> (RingCounts, TxCounts) {
     while !stop.load(Ordering::Relaxed) {
         let burst = port.receive(64).unwrap();
         transmit.send(&burst, Selection::All).unwrap();
@@ -49,22 +50,16 @@ fn through(
     middle: &Netns,
     far: &Netns,
     sends_merged: bool,
-) -> [(Counts, TxCounts); 2] {
+) -> [(RingCounts, TxCounts); 2] {
     let open = |name: &str| {
-        let (interface, bypasses_qdisc) = (name.to_owned(), true);
         let config = PortSettings {
-            interface: interface.clone(),
+            interface: name.to_owned(),
             completes_checksums: true,
             ..config()
         };
-        let transmit = TransmitConfig {
-            interface,
-            bypasses_qdisc,
-            sends_merged,
-        };
         (
             RingReader::open(&config).unwrap(),
-            Transmit::open(&transmit).unwrap(),
+            Transmit::open(name, sends_merged).unwrap(),
         )
     };
     let ((mut port_a, mut to_a), (mut port_b, mut to_b)) =

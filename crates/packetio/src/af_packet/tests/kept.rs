@@ -1,5 +1,5 @@
-//! Rings that outlive the process that reads them: here its end is that of a reader, after which the mapping is gone and only
-//! the socket is left.
+//! Rings that outlive the process that reads them: here the end of a reader, which leaves only
+//! the socket without its mapping.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -8,9 +8,11 @@ use std::time::Duration;
 use super::super::reader::{RingReader, names};
 use super::frames::{all, send};
 use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
-use crate::kept::{AdoptError, Inherited, Keeper};
-use crate::open::{Backend, Opened, adopt, open};
-use crate::rx::Received;
+use crate::keeper::Keeper;
+use crate::kept::{AdoptError, Inherited};
+use crate::open::{Backend, adopt, open};
+use crate::port::Opened;
+use crate::rx::{Notice, Received};
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tests::frames::{flows, mark, numbered};
@@ -66,7 +68,7 @@ fn kept(settings: PortSettings) -> (Arc<Store>, PortSettings) {
     (store, PortSettings { keeper, ..settings })
 }
 
-/// Takes at least so many frames, in bursts of 7; the number of each.
+/// Takes at least `least` frames, in bursts of 7; returns their numbers.
 fn take(port: &mut RingReader, least: usize) -> Vec<u32> {
     let mut taken = Vec::new();
     while taken.len() < least {
@@ -86,7 +88,8 @@ fn marked(numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
     numbers.map(with).collect()
 }
 
-/// Often, so that it comes round several times, and meets blocks that are being filled, read or given back.
+/// Often, so that it comes round several times, and meets blocks that are being filled, read or
+/// given back.
 #[test]
 fn the_next_process_goes_on_where_the_one_before_has_left() {
     let Some(netns) = Netns::with_pair("the_next_process_goes_on_where_the_one_before_has_left")
@@ -101,7 +104,7 @@ fn the_next_process_goes_on_where_the_one_before_has_left() {
                 block_timeout_ms,
                 ..config()
             });
-            let mut transmit = sender("a0", true);
+            let mut transmit = sender("a0");
             let mut port = RingReader::open(&settings).unwrap();
             let (mut sent, mut taken) = (0, Vec::new());
             for process in 0..60 {
@@ -128,7 +131,7 @@ fn the_next_process_goes_on_where_the_one_before_has_left() {
     });
 }
 
-/// Of the burst that was being processed, and of none before it.
+/// Only the burst that was being processed comes again.
 #[test]
 fn after_a_crash_the_last_burst_comes_again() {
     let Some(netns) = Netns::with_pair("after_a_crash_the_last_burst_comes_again") else {
@@ -140,10 +143,10 @@ fn after_a_crash_the_last_burst_comes_again() {
             ..config()
         });
         let mut port = RingReader::open(&settings).unwrap();
-        send(&mut sender("a0", true), marked(0..100));
+        send(&mut sender("a0"), marked(0..100));
         let taken = take(&mut port, 21);
         drop(port);
-        send(&mut sender("a0", true), marked(100..150));
+        send(&mut sender("a0"), marked(100..150));
         let mut port = store.ring(&settings);
         let again: Vec<_> = all(&mut port).iter().map(|frame| mark(frame)).collect();
         let first = again[0] as usize;
@@ -155,7 +158,8 @@ fn after_a_crash_the_last_burst_comes_again() {
     });
 }
 
-/// The kernel stops where it finds the ring full, and goes on from there, wherever it stood when the process ended.
+/// The kernel stops where it finds the ring full, and goes on from there, wherever it stood when
+/// the process ended.
 #[test]
 fn a_ring_that_was_full_goes_on() {
     let Some(netns) = Netns::with_pair("a_ring_that_was_full_goes_on") else {
@@ -171,7 +175,7 @@ fn a_ring_that_was_full_goes_on() {
                 ..config()
             });
             let mut port = RingReader::open(&settings).unwrap();
-            send(&mut sender("a0", true), marked(0..500));
+            send(&mut sender("a0"), marked(0..500));
             let held = (500 - port.counts().dropped) as usize;
             let mut taken = take(&mut port, read_before.min(held));
             port.leave();
@@ -182,7 +186,7 @@ fn a_ring_that_was_full_goes_on() {
             taken.extend(take(&mut port, left));
             assert!(taken.iter().copied().eq(0..held as u32), "{taken:?}");
             port.receive(7).unwrap();
-            send(&mut sender("a0", true), marked(500..540));
+            send(&mut sender("a0"), marked(500..540));
             let later: Vec<_> = take(&mut port, 1);
             assert_eq!(later[0], 500, "{read_before}");
         }
@@ -203,7 +207,7 @@ fn what_is_dropped_while_no_process_reads_is_counted() {
         let mut port = RingReader::open(&settings).unwrap();
         port.leave();
         drop(port);
-        send(&mut sender("a0", true), marked(0..500));
+        send(&mut sender("a0"), marked(0..500));
         let mut port = store.ring(&settings);
         let received = all(&mut port);
         assert!(received == marked(0..received.len() as u32));
@@ -239,12 +243,12 @@ fn several_rings_are_adopted_together_and_kept_anew_with_their_interface() {
     netns.inside(|| {
         let (store, settings) = kept(one_of_several());
         let mut before = RingReader::open_rings(&settings, 3).unwrap();
-        send(&mut sender("a0", true), flows(false));
+        send(&mut sender("a0"), flows(false));
         let known = rings_of_flows(&mut before);
         assert_spread(&known, 3);
         before.iter_mut().for_each(RingReader::leave);
         drop(before);
-        send(&mut sender("a0", true), flows(false));
+        send(&mut sender("a0"), flows(false));
         let mut sockets = store.pass_on();
         sockets.sort_by(|a, b| a.name.cmp(&b.name));
         let sockets = sockets.into_iter().map(|it| it.socket).collect();
@@ -266,9 +270,9 @@ fn several_rings_are_adopted_together_and_kept_anew_with_their_interface() {
         }
         let now = names(&settings, 3).unwrap();
         assert_eq!(store.names(), now, "the old ones are forgotten");
-        assert!(ports.iter_mut().all(|port| port.rx.leave()));
+        assert!(ports.iter_mut().all(|port| port.rx.notify(Notice::Leave)));
         drop(ports);
-        send(&mut sender("a0", true), flows(false));
+        send(&mut sender("a0"), flows(false));
         let mut ports = adopt(each, 3, store.pass_on()).unwrap().remove(0);
         assert_eq!(receive(&mut ports), 1800);
         assert!(ports.iter_mut().all(|port| {
@@ -367,7 +371,7 @@ fn what_waited_is_not_sent_faster_than_the_interface_takes_it() {
     let frames: Vec<Vec<u8>> = (0..8000).map(|_| vec![2; 1514]).collect();
     netns.inside(|| {
         for is_patient in [false, true] {
-            let mut transmit = sender("a0", false);
+            let mut transmit = sender("a0");
             if is_patient {
                 transmit.be_patient(Duration::from_secs(60));
             }

@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::reader::RingReader;
-use super::transmit::{Transmit, TransmitConfig};
+use super::transmit::Transmit;
 use crate::burst::Burst;
 use crate::error::{InterfaceError, OpenError};
 use crate::settings::{Direction, PortSettings};
@@ -46,8 +46,8 @@ fn config() -> PortSettings {
     }
 }
 
-/// One of several rings: small, and patient, for a block counts as used once its time is up, however little is in it, and a
-/// busy machine takes its time to send.
+/// One of several rings: small, and patient, for a block counts as used once its time is up,
+/// however little is in it, and a busy machine takes its time to send.
 fn one_of_several() -> PortSettings {
     PortSettings {
         blocks: 32,
@@ -56,13 +56,8 @@ fn one_of_several() -> PortSettings {
     }
 }
 
-fn sender(interface: &str, bypasses_qdisc: bool) -> Transmit {
-    Transmit::open(&TransmitConfig {
-        interface: interface.to_owned(),
-        bypasses_qdisc,
-        sends_merged: false,
-    })
-    .unwrap()
+fn sender(interface: &str) -> Transmit {
+    Transmit::open(interface, false).unwrap()
 }
 
 #[test]
@@ -72,35 +67,33 @@ fn what_is_sent_is_received() {
     };
     let sent = numbered(5000);
     netns.inside(|| {
-        for bypasses_qdisc in [false, true] {
-            let mut port = RingReader::open(&config()).unwrap();
-            let mut transmit = sender("a0", bypasses_qdisc);
-            let before_s = seconds();
-            send(&mut transmit, &sent);
-            let mut received = Vec::new();
-            drain(&mut port, |frame, bytes| {
-                assert_eq!(
-                    (frame.link, frame.rss, frame.wire),
-                    (1, None, bytes.len() as u32)
-                );
-                assert!((before_s - 1..=seconds() + 1).contains(&(frame.time_us / 1_000_000)));
-                received.push(bytes.to_vec());
-            });
-            assert!(received == sent, "{} frames received", received.len());
-            let bytes: usize = sent.iter().map(Vec::len).sum();
-            let (counts, sent_counts) = (port.counts(), transmit.counts());
+        let mut port = RingReader::open(&config()).unwrap();
+        let mut transmit = sender("a0");
+        let before_s = seconds();
+        send(&mut transmit, &sent);
+        let mut received = Vec::new();
+        drain(&mut port, |frame, bytes| {
             assert_eq!(
-                (counts.received, counts.seen, counts.dropped),
-                (5000, 5000, 0)
+                (frame.link, frame.rss, frame.wire),
+                (1, None, bytes.len() as u32)
             );
-            assert_eq!(counts.received_bytes, bytes as u64);
-            assert_eq!(
-                (sent_counts.sent, sent_counts.sent_bytes),
-                (5000, bytes as u64)
-            );
-        }
+            assert!((before_s - 1..=seconds() + 1).contains(&(frame.time_us / 1_000_000)));
+            received.push(bytes.to_vec());
+        });
+        assert!(received == sent, "{} frames received", received.len());
+        let bytes: usize = sent.iter().map(Vec::len).sum();
+        let (counts, sent_counts) = (port.counts(), transmit.counts());
+        assert_eq!(
+            (counts.received, counts.seen, counts.dropped),
+            (5000, 5000, 0)
+        );
+        assert_eq!(counts.received_bytes, bytes as u64);
+        assert_eq!(
+            (sent_counts.sent, sent_counts.sent_bytes),
+            (5000, bytes as u64)
+        );
     });
-    assert_eq!(netns.received_by("b0"), 10_000);
+    assert_eq!(netns.received_by("b0"), 5000);
 }
 
 fn seconds() -> i64 {
@@ -121,7 +114,7 @@ fn a_snap_length_cuts_what_is_kept() {
             ..config()
         };
         let mut port = RingReader::open(&config).unwrap();
-        send(&mut sender("a0", true), numbered(100));
+        send(&mut sender("a0"), numbered(100));
         let mut count = 0;
         drain(&mut port, |frame, bytes| {
             assert_eq!(bytes.len(), 96.min(frame.wire as usize));
@@ -153,7 +146,7 @@ fn vlan_tags_are_there() {
                 ..config()
             };
             let mut port = RingReader::open(&config).unwrap();
-            send(&mut sender("a0", true), &sent);
+            send(&mut sender("a0"), &sent);
             let received = all(&mut port);
             assert!(received == sent, "{} frames received", received.len());
             assert_eq!(port.counts().tags_restored, 300);
@@ -197,8 +190,8 @@ fn both_directions_of_a_flow_meet_in_one_ring() {
                 ..one_of_several()
             };
             let mut ports = RingReader::open_rings(&config, rings).unwrap();
-            send(&mut sender("a0", false), flows(false));
-            send(&mut sender("b0", false), flows(true));
+            send(&mut sender("a0"), flows(false));
+            send(&mut sender("b0"), flows(true));
             assert_spread(&rings_of_flows(&mut ports), usize::from(rings));
             let counts: Vec<_> = ports.iter_mut().map(RingReader::counts).collect();
             assert_eq!(
@@ -231,8 +224,8 @@ fn rings_of_two_interfaces_see_the_same_flows() {
             .unwrap()
         };
         let (mut near, mut far) = (open("a0"), open("b0"));
-        send(&mut sender("a0", true), flows(false));
-        send(&mut sender("b0", true), flows(true));
+        send(&mut sender("a0"), flows(false));
+        send(&mut sender("b0"), flows(true));
         let flows = rings_of_flows(&mut far);
         assert_spread(&flows, 3);
         assert_eq!(rings_of_flows(&mut near), flows);
@@ -259,7 +252,7 @@ fn own_frames_are_seen_once_or_not_at_all() {
                     ..PortSettings::new(interface)
                 };
                 let mut ports = RingReader::open_rings(&config, rings).unwrap();
-                send(&mut sender(interface, false), numbered(100));
+                send(&mut sender(interface), numbered(100));
                 let count: usize = ports.iter_mut().map(|port| all(port).len()).sum();
                 assert_eq!(count, 100 * times, "{interface} {direction:?} {rings}");
             }
@@ -279,7 +272,7 @@ fn what_finds_the_ring_full_is_counted_once() {
             ..config()
         };
         let mut port = RingReader::open(&config).unwrap();
-        send(&mut sender("a0", true), numbered(3000));
+        send(&mut sender("a0"), numbered(3000));
         let early = port.counts();
         assert!(early.dropped > 2900, "{early:?}");
         let received = all(&mut port);
@@ -292,7 +285,7 @@ fn what_finds_the_ring_full_is_counted_once() {
         );
         assert_eq!(port.counts(), counts);
         // What it lost is over: it goes on.
-        send(&mut sender("a0", true), numbered(2));
+        send(&mut sender("a0"), numbered(2));
         assert_eq!(all(&mut port), numbered(2));
     });
 }
@@ -306,7 +299,7 @@ fn a_port_that_never_sleeps_receives() {
         let wait = std::time::Duration::ZERO;
         let mut port = RingReader::open(&PortSettings { wait, ..config() }).unwrap();
         assert!(port.receive(8).unwrap().is_empty());
-        send(&mut sender("a0", true), numbered(500));
+        send(&mut sender("a0"), numbered(500));
         let mut count = 0;
         while count < 500 {
             count += port.receive(8).unwrap().len();
@@ -332,7 +325,7 @@ fn cap_net_raw_alone_suffices_and_is_named() {
             ..config()
         };
         let mut ports = RingReader::open_rings(&config, 2).unwrap();
-        send(&mut sender("a0", true), numbered(20));
+        send(&mut sender("a0"), numbered(20));
         assert_eq!(
             ports.iter_mut().map(|port| all(port).len()).sum::<usize>(),
             20

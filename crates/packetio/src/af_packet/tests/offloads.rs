@@ -117,7 +117,7 @@ fn super_packets_are_counted_and_the_remedy_works() {
         let mut port = far.inside(|| RingReader::open(&config).unwrap());
         assert!(merged(&near, &far, &mut port) > 0);
         for (netns, interface) in [(&near, "a0"), (&far, "b0")] {
-            let offloads = netns.inside(|| Offloads::of(interface).unwrap());
+            let offloads = netns.inside(|| Offloads::query(interface).unwrap());
             let is_on = |name| offloads.is_on(name);
             assert!(
                 is_on("tso") && is_on("gso") && !is_on("lro"),
@@ -126,7 +126,7 @@ fn super_packets_are_counted_and_the_remedy_works() {
             let all = [&MERGE_INCOMING[..], &SPLIT_OUTGOING].concat();
             let remedy = offloads.remedy(interface, &all);
             netns.run(&remedy.expect("something to turn off"));
-            let after = netns.inside(|| Offloads::of(interface).unwrap());
+            let after = netns.inside(|| Offloads::query(interface).unwrap());
             assert_eq!(after.remedy(interface, &all), None);
             assert!(after.is_on("gso"));
         }

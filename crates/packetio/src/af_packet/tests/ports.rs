@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::config;
 use super::one_of_several;
 use crate::error::TxErrorKind;
-use crate::open::{Backend, Opened, open, open_tx, probe};
+use crate::open::{Backend, open, open_tx, probe};
+use crate::port::Opened;
 use crate::rx::{LinkEvent, Received, Rx, WaitHandle, wait};
 use crate::settings::PortSettings;
 use crate::tests::frames::{flows, numbered, trace};
@@ -173,8 +174,8 @@ fn an_interface_with_another_name_is_reported_with_the_cure() {
         let mut ports = ports(2);
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
-        let line = "b0: the interface is now called c0; give it its name back, or put the new one into io.interfaces and \
-                    restart";
+        let line = "b0: the interface is now called c0; give it its name back, or put the new one \
+            into io.interfaces and restart";
         assert_eq!(events, [LinkEvent::Down(line.to_owned())]);
         run_until(&mut ports, |port| port.rx.is_lost());
     });

@@ -36,8 +36,8 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
     };
     netns.inside(|| {
         let mut ports = RingReader::open_rings(&one_of_several(), 3).unwrap();
-        let mut transmit = sender("b0", true);
-        send(&mut sender("a0", true), flows(false));
+        let mut transmit = sender("b0");
+        send(&mut sender("a0"), flows(false));
         let before = rings_of_flows(&mut ports);
         assert_spread(&before, 3);
 
@@ -56,7 +56,7 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         assert_eq!(transmit.counts().refused, 200);
 
         netns.run("ip link set b0 up");
-        send(&mut sender("a0", true), flows(false));
+        send(&mut sender("a0"), flows(false));
         assert_eq!(rings_of_flows(&mut ports), before); // the rings are in their order again
         assert!(try_send(&mut transmit).is_ok());
         assert_eq!(
@@ -76,7 +76,7 @@ fn an_interface_that_is_down_can_be_opened() {
         let mut port = RingReader::open(&config()).unwrap();
         assert_eq!(all(&mut port).len(), 0);
         netns.run("ip link set b0 up");
-        send(&mut sender("a0", true), numbered(3));
+        send(&mut sender("a0"), numbered(3));
         assert_eq!(all(&mut port).len(), 3);
         netns.run("ip link set b0 down");
         assert!(matches!(next_error(&mut port), InterfaceErrorKind::Down));
@@ -90,8 +90,8 @@ fn a_deleted_interface_can_be_reopened() {
     };
     netns.inside(|| {
         let mut ports = RingReader::open_rings(&one_of_several(), 2).unwrap();
-        let mut transmit = sender("b0", true);
-        send(&mut sender("a0", true), flows(false));
+        let mut transmit = sender("b0");
+        send(&mut sender("a0"), flows(false));
         let before = rings_of_flows(&mut ports);
 
         netns.run("ip link del b0");
@@ -115,7 +115,7 @@ fn a_deleted_interface_can_be_reopened() {
         assert!(!ports[1].reopen().unwrap()); // the first ring comes first
         assert!(ports[0].reopen().unwrap());
         assert!(ports[1].reopen().unwrap());
-        send(&mut sender("a0", true), flows(false));
+        send(&mut sender("a0"), flows(false));
         assert_eq!(rings_of_flows(&mut ports), before);
         let counts = ports.iter_mut().map(|port| port.counts());
         assert_eq!(counts.map(|counts| counts.received).sum::<u64>(), 3600); // they count on
@@ -140,7 +140,7 @@ fn the_mtu_may_change() {
     };
     netns.inside(|| {
         let mut port = RingReader::open(&config()).unwrap();
-        let mut transmit = sender("a0", true);
+        let mut transmit = sender("a0");
         send(
             &mut transmit,
             [jumbo(1514), jumbo(1515), jumbo(9014), jumbo(60)],
@@ -168,8 +168,8 @@ fn a_cut_frame_is_not_sent() {
             ..config()
         })
         .unwrap();
-        send(&mut sender("a0", true), numbered(50));
-        let mut transmit = sender("b0", true);
+        send(&mut sender("a0"), numbered(50));
+        let mut transmit = sender("b0");
         let mut frames = 0;
         while frames < 50 {
             let burst = near.receive(64).unwrap();

@@ -1,24 +1,24 @@
-//! What becomes of a port when its interface goes down, goes away, comes back, or changes.
+//! Reacts to an interface that goes down, disappears, comes back, or changes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::super::check::{check, mtu_fits};
-use super::{Receiver, State};
-use crate::error::{InterfaceErrorKind, OpenError};
+use super::{PortState, Receiver};
+use crate::error::{InterfaceErrorKind, OpenError, renamed};
 use crate::interface::Interface;
 use crate::rx::LinkEvent;
 use crate::sys::{self, Link};
 
-/// Between two attempts to open an interface that is gone.
+/// Interval between attempts to open an interface that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 impl Receiver {
-    /// Looks at the interface: whether it is there and up, its MTU and its name.
-    pub(super) fn look(&mut self) {
-        self.looked = Instant::now();
-        if let State::Gone { retry } = self.state {
-            if self.looked >= retry {
+    /// Checks whether the interface is there and up, its MTU and its name.
+    pub(super) fn check_link(&mut self) {
+        self.checked = Instant::now();
+        if let PortState::Gone { retry } = self.state {
+            if self.checked >= retry {
                 self.reopen();
             }
             return;
@@ -33,7 +33,7 @@ impl Receiver {
         }
     }
 
-    /// The interface as it is, under another name too. One that is called otherwise serves until it goes down: the settings
+    /// The link, also under a new name. A renamed interface serves until it goes down: the settings
     /// name an interface, and the next start looks for that name.
     fn link(&mut self) -> Result<Link, InterfaceErrorKind> {
         let gone = match self.interface.refresh() {
@@ -44,11 +44,8 @@ impl Receiver {
             return Err(gone);
         };
         if !std::mem::replace(&mut self.is_rename_known, true) {
-            let interface = &self.interface.name;
-            self.events.push(LinkEvent::Warning(format!(
-                "{interface}: the interface is now called {name}; give it its name back, or put the new one into \
-                 io.interfaces and restart"
-            )));
+            let line = renamed(&self.interface.name, &name);
+            self.events.push(LinkEvent::Warning(line));
         }
         match sys::link(self.interface.query.as_fd(), &name) {
             Ok(link) if link.is_up => Ok(link),
@@ -57,8 +54,8 @@ impl Receiver {
     }
 
     fn note_up(&mut self) {
-        if self.state != State::Up {
-            self.state = State::Up;
+        if self.state != PortState::Up {
+            self.state = PortState::Up;
             let interface = &self.interface.name;
             let line = format!("{interface}: the interface is back");
             self.events.push(LinkEvent::Up(line));
@@ -67,13 +64,13 @@ impl Receiver {
 
     fn note_away(&mut self, kind: InterfaceErrorKind) {
         let is_gone = matches!(kind, InterfaceErrorKind::Gone);
-        if self.state == State::Down && !is_gone {
+        if self.state == PortState::Down && !is_gone {
             return;
         }
-        let was_up = self.state == State::Up;
-        self.state = State::Down;
+        let was_up = self.state == PortState::Up;
+        self.state = PortState::Down;
         if is_gone {
-            self.state = State::Gone {
+            self.state = PortState::Gone {
                 retry: Instant::now() + RETRY_EVERY,
             };
             self.close();
@@ -84,7 +81,7 @@ impl Receiver {
         }
     }
 
-    /// A warning, once, that frames may come that have no room.
+    /// Warns once that frames may exceed their memory.
     fn note_mtu(&mut self, mtu: u32) {
         self.partner.set_mtu(mtu);
         match mtu_fits(&self.interface.name, mtu, &self.settings) {
@@ -97,7 +94,7 @@ impl Receiver {
         }
     }
 
-    /// Gives up the sockets, with the frames that wait in them.
+    /// Closes the sockets; their waiting frames are lost.
     fn close(&mut self) {
         let (dropped, waiting) = self.in_queues();
         self.counts.dropped += dropped;
@@ -108,9 +105,9 @@ impl Receiver {
         self.shared.lock().leave(&self.interface);
     }
 
-    /// Opens the interface that has the name now, if there is one.
+    /// Opens the interface that now has the name, if there is one.
     fn reopen(&mut self) {
-        self.state = State::Gone {
+        self.state = PortState::Gone {
             retry: Instant::now() + RETRY_EVERY,
         };
         let interface = match Interface::open(&self.settings.interface) {
@@ -125,13 +122,13 @@ impl Receiver {
             self.complain(&error);
             return;
         }
-        (self.state, self.complaint, self.is_rename_known) = (State::Down, None, false);
+        (self.state, self.complaint, self.is_rename_known) = (PortState::Down, None, false);
         if self.interface.link.is_up {
             self.note_up();
         }
     }
 
-    /// Says why an interface that is there cannot be opened, once.
+    /// Reports once why an existing interface cannot be opened.
     fn complain(&mut self, error: &OpenError) {
         if matches!(error, OpenError::NoSuchInterface { .. }) {
             return;

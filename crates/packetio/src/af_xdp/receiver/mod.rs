@@ -1,5 +1,4 @@
-//! The receiving side of a port: frames out of the queues of an interface, and what becomes of the port when the
-//! interface changes.
+//! The receiving side of a port: frames of the queues of an interface.
 
 mod link;
 
@@ -7,14 +6,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpDesc;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::area::Region;
 use super::loans::Loans;
-use super::open::{self, Place};
+use super::place::Place;
+use super::queues::{Effect, Queues};
 use super::shared::{Partner, Shared};
 use super::socket::Queue;
 use crate::burst::{Burst, Frame, Gso};
@@ -23,10 +23,10 @@ use crate::interface::Interface;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::PortSettings;
 
-/// Between two looks at an interface that brings no frames: XDP says nothing of a link that goes down.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Between two looks at the MTU and the name of one that does.
-const LOOK_EVERY_BUSY: Duration = Duration::from_secs(1);
+/// Interval of link checks without frames: XDP does not report a link that goes down.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of checks of MTU and name with frames.
+const CHECK_EVERY_BUSY: Duration = Duration::from_secs(1);
 
 /// The queues of an interface that belong to one port.
 #[derive(Debug)]
@@ -39,33 +39,33 @@ pub(super) struct Receiver {
     region: Region,
     loans: Arc<Loans>,
     frame_shift: u32,
-    /// The sockets; none while the interface is gone.
+    /// The sockets; empty while the interface is gone.
     queues: Vec<Queue>,
-    /// The queue that is asked first.
+    /// The queue to read first.
     first: usize,
-    /// Readable if one of several sockets is.
+    /// Readable if any of several sockets is.
     epoll: Option<OwnedFd>,
     /// Keeps the interface promiscuous.
     promiscuous: Option<OwnedFd>,
-    /// Those of the last burst.
+    /// Frames of the last burst.
     frames: Vec<Frame>,
-    state: State,
-    looked: Instant,
+    state: PortState,
+    checked: Instant,
     counts: RxCounts,
-    /// Changes of the link until they are asked for, the oldest first.
+    /// Link events until they are taken, the oldest first.
     events: Vec<LinkEvent>,
     is_rename_known: bool,
     is_mtu_known: bool,
-    /// Why it could not be opened again, as it was last said.
+    /// The last reported reason why it could not be reopened.
     complaint: Option<String>,
 }
 
-/// How the interface is.
+/// PortState of the interface.
 #[derive(Debug, PartialEq)]
-enum State {
+enum PortState {
     Up,
     Down,
-    /// Gone; when to try again.
+    /// Gone; next attempt at `retry`.
     Gone {
         retry: Instant,
     },
@@ -80,13 +80,13 @@ pub(super) struct Parts {
     pub partner: Arc<Partner>,
     pub region: Region,
     pub loans: Arc<Loans>,
-    /// What people should know from the start.
+    /// Warnings for the operator at the start.
     pub warnings: Vec<String>,
 }
 
 impl Receiver {
     /// Opens the queues.
-    pub fn open(parts: Parts) -> Result<(Receiver, open::Effect), OpenError> {
+    pub fn open(parts: Parts) -> Result<(Receiver, Effect), OpenError> {
         let is_up = parts.interface.link.is_up;
         let mut receiver = Receiver {
             frame_shift: parts.settings.xdp.frame_bytes.trailing_zeros(),
@@ -102,8 +102,12 @@ impl Receiver {
             epoll: None,
             promiscuous: None,
             frames: Vec::new(),
-            state: if is_up { State::Up } else { State::Down },
-            looked: Instant::now(),
+            state: if is_up {
+                PortState::Up
+            } else {
+                PortState::Down
+            },
+            checked: Instant::now(),
             counts: RxCounts::default(),
             events: Vec::new(),
             is_rename_known: false,
@@ -116,9 +120,9 @@ impl Receiver {
         Ok((receiver, effect))
     }
 
-    /// Opens the sockets of the interface as it is now, and gives the kernel all frames.
-    fn open_queues(&mut self, waits: bool) -> Result<open::Effect, OpenError> {
-        let wanted = open::Queues {
+    /// Opens the sockets and gives the kernel all frames.
+    fn open_queues(&mut self, waits: bool) -> Result<Effect, OpenError> {
+        let wanted = Queues {
             settings: &self.settings,
             interface: &self.interface,
             place: &self.place,
@@ -139,7 +143,7 @@ impl Receiver {
         Ok(opened.effect)
     }
 
-    /// Gives the kernel the frames of the last burst that were not lent, and those that came back.
+    /// Gives the kernel the last burst's frames that were not lent, and the returned ones.
     #[inline]
     fn recycle(&mut self) {
         let Receiver { queues, loans, .. } = self;
@@ -160,7 +164,7 @@ impl Receiver {
         }
     }
 
-    /// Takes up to `max` frames out of the rings; whether there were some.
+    /// Takes up to `max` frames from the rings; `false` if there are none.
     #[inline]
     fn fetch(&mut self, max: usize) -> bool {
         let Receiver { queues, frames, .. } = self;
@@ -195,7 +199,7 @@ impl Receiver {
         true
     }
 
-    /// Asks the driver, or waits, as the settings say.
+    /// Polls the driver, or waits, depending on the settings.
     fn wait(&self) {
         if self.settings.xdp.busy_poll_us > 0 {
             self.queues.iter().for_each(Queue::kick);
@@ -208,13 +212,11 @@ impl Receiver {
             WaitHandle::Fd(fd) => fd,
             _ => return std::thread::sleep(self.settings.wait),
         };
-        let _ = poll(
-            &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
-            Some(&timeout),
-        );
+        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        let _ = poll(&mut polled, Some(&timeout));
     }
 
-    /// Frames that the kernel has dropped, and frames that wait, of the sockets that are open.
+    /// Frames dropped by the kernel, and frames waiting, of the open sockets.
     fn in_queues(&self) -> (u64, u64) {
         let of = |queue: &Queue| {
             let dropped = xdp_statistics(&queue.socket)
@@ -226,18 +228,19 @@ impl Receiver {
     }
 }
 
-/// A function that gives the kernel a frame of a region, through the queue that the frame belongs to: each has so many.
+/// A function that gives the kernel a frame of a region through its queue, of `frames` frames each.
 fn giver(region: &Region, frame_shift: u32, frames: u32) -> impl Fn(&mut [Queue], u32) {
     let (offset, queue_shift) = (region.offset(), frames.trailing_zeros());
     move |queues, frame| {
         if let Some(queue) = queues.get_mut((frame >> queue_shift) as usize) {
             // A fill ring has room for all frames of its queue.
-            queue.fill.put(offset + (u64::from(frame) << frame_shift));
+            let has_room = queue.fill.put(offset + (u64::from(frame) << frame_shift));
+            debug_assert!(has_room, "frame {frame}");
         }
     }
 }
 
-/// How descriptors become frames.
+/// Converts descriptors to frames.
 struct Reading {
     offset: u64,
     bytes: u64,
@@ -246,7 +249,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// `None` if the kernel names bytes outside of the region, so that nothing else can go wrong.
+    /// `None` if the kernel names bytes outside of the region.
     #[inline]
     fn frame(&self, desc: &XdpDesc) -> Option<Frame> {
         let at = desc.addr.checked_sub(self.offset)?;
@@ -268,19 +271,17 @@ impl Rx for Receiver {
         self.recycle();
         let max = max.max(1);
         let is_there = !self.queues.is_empty();
-        if is_there
+        let has_frames = is_there
             && (self.fetch(max) || {
                 self.wait();
                 self.fetch(max)
-            })
-        {
-            return Ok(Received::Burst(Burst::new(
-                self.region.bytes(),
-                &self.frames,
-            )));
+            });
+        if has_frames {
+            let burst = Burst::new(self.region.bytes(), &self.frames);
+            return Ok(Received::Burst(burst));
         }
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.look();
+        if self.checked.elapsed() >= CHECK_EVERY {
+            self.check_link();
         }
         Ok(Received::Nothing)
     }
@@ -294,8 +295,8 @@ impl Rx for Receiver {
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {
-        if self.looked.elapsed() >= LOOK_EVERY_BUSY {
-            self.look();
+        if self.checked.elapsed() >= CHECK_EVERY_BUSY {
+            self.check_link();
         }
         if !self.place.reports() {
             self.events.clear();
@@ -311,37 +312,24 @@ impl Rx for Receiver {
         let counts = self.counts;
         let dropped = counts.dropped + dropped + counts.abandoned;
         RxCounts {
-            // The kernel counts only what it drops, so nothing can be found missing.
+            // The kernel counts only drops, so nothing can be found missing.
             offered: counts.received + waiting + dropped,
             dropped,
             waiting,
-            is_away: self.state != State::Up,
+            is_away: self.state != PortState::Up,
             ..counts
         }
     }
 
     fn is_lost(&self) -> bool {
-        matches!(self.state, State::Gone { .. })
+        matches!(self.state, PortState::Gone { .. })
     }
 
     fn wait_handle(&self) -> WaitHandle<'_> {
         match (&self.epoll, self.queues.first(), &self.state) {
-            (Some(epoll), _, State::Up) => WaitHandle::Fd(epoll.as_fd()),
-            (None, Some(queue), State::Up) => WaitHandle::Fd(queue.socket.as_fd()),
+            (Some(epoll), _, PortState::Up) => WaitHandle::Fd(epoll.as_fd()),
+            (None, Some(queue), PortState::Up) => WaitHandle::Fd(queue.socket.as_fd()),
             _ => WaitHandle::Away,
         }
     }
-}
-
-/// A descriptor that is readable if one of several sockets is; none for one socket, which serves as well.
-pub(super) fn watch(queues: &[Queue]) -> rustix::io::Result<Option<OwnedFd>> {
-    if queues.len() < 2 {
-        return Ok(None);
-    }
-    let watched = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (number, queue) in (0..).zip(queues) {
-        let data = epoll::EventData::new_u64(number);
-        epoll::add(&watched, &queue.socket, data, epoll::EventFlags::IN)?;
-    }
-    Ok(Some(watched))
 }

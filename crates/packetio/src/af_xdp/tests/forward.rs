@@ -269,7 +269,8 @@ fn a_port_with_faults_forwards() {
     });
 }
 
-/// Two bursts cannot be alive at once in the program, but what was copied out of one may be sent later.
+/// Two bursts cannot be alive at once in the program, but what was copied out of one may be sent
+/// later.
 #[test]
 fn a_burst_that_is_kept_is_sent_as_a_copy() {
     let Some(netns) = two_pairs("a_burst_that_is_kept_is_sent_as_a_copy") else {

@@ -7,7 +7,8 @@ mod states;
 
 use std::time::{Duration, Instant};
 
-use crate::open::{Backend, Opened, open, open_tx};
+use crate::open::{Backend, open, open_tx};
+use crate::port::Opened;
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 use crate::settings::{Direction, PortSettings, XdpMode, XdpSettings, ZeroCopy};
 use crate::tests::frames::{End, KINDS, flows, frame, numbered, trace};
@@ -70,7 +71,7 @@ fn send_by(tx: &mut dyn Tx, frames: Vec<Vec<u8>>) {
     }
 }
 
-/// Receives until there are so many frames, and then for a moment more; the bytes of all.
+/// Receives `count` frames and whatever comes in a moment more; returns their bytes.
 fn take(rx: &mut dyn Rx, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, began, mut idle) = (Vec::new(), Instant::now(), 0);
     while frames.len() < count || idle < 20 {
@@ -231,13 +232,16 @@ fn several_queues_are_spread_over_ports() {
         return skip("several_queues_are_spread_over_ports", "ethtool");
     }
     netns.run(
-        "ip link add a0 numtxqueues 4 numrxqueues 4 type veth peer name b0 numtxqueues 4 numrxqueues 4 && \
-         ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up && ip link set b0 up",
+        "ip link add a0 numtxqueues 4 numrxqueues 4 type veth peer name b0 numtxqueues 4 \
+         numrxqueues 4 && ethtool -L a0 rx 4 tx 4 && ethtool -L b0 rx 4 tx 4 && ip link set a0 up \
+         && ip link set b0 up",
     );
     plain(&netns, &["a0", "b0"]);
     netns.inside(|| {
         for rings in [1, 3, 4] {
-            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings).unwrap().remove(0);
+            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings)
+                .unwrap()
+                .remove(0);
             assert_eq!(ports.len(), usize::from(rings));
             // Packet sockets send on the queue of the CPU, or of the flow.
             send("a0", flows(false));
@@ -265,7 +269,8 @@ fn several_queues_are_spread_over_ports() {
                 );
                 let event = ports[0].rx.link_event();
                 assert!(
-                    matches!(&event, Some(LinkEvent::Warning(line)) if line.contains("two directions")),
+                    matches!(&event, Some(LinkEvent::Warning(line)) if line.contains("two \
+                        directions")),
                     "{event:?}"
                 );
                 assert_eq!(ports[1].rx.link_event(), None);
@@ -274,7 +279,8 @@ fn several_queues_are_spread_over_ports() {
         let error = open(Backend::AfXdp, &[settings("b0")], 5).err().unwrap();
         assert_eq!(
             error.to_string(),
-            "b0: it has 4 receive queues for 5 flow managers; `ethtool -L b0 combined 5` (or rx 5), or use fewer flow managers"
+            "b0: it has 4 receive queues for 5 flow managers; `ethtool -L b0 combined 5` (or rx \
+             5), or use fewer flow managers"
         );
     });
 }
@@ -289,8 +295,9 @@ fn frames_to_this_machine_reach_it() {
     let speak = "echo 0 > /proc/sys/net/ipv6/conf/all/disable_ipv6";
     let addresses = |at: u8, name: &str| {
         format!(
-            "{speak}; ip link set {name} up; ip addr add 10.7.0.{at}/24 dev {name}; \
-             echo 0 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip addr add fd07::{at}/64 dev {name} nodad"
+            "{speak}; ip link set {name} up; ip addr add 10.7.0.{at}/24 dev {name}; echo 0 > \
+             /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip addr add fd07::{at}/64 dev {name} \
+             nodad"
         )
     };
     netns.run(&addresses(2, "b0"));

@@ -32,8 +32,8 @@ fn an_interface_that_another_program_has_is_refused() {
         assert!(matches!(error, OpenError::InUse { .. }));
         assert_eq!(
             error.to_string(),
-            "b0: another XDP program is attached; `ip link show dev b0` shows it; end the program that has it, or \
-             `ip link set dev b0 xdp off`"
+            "b0: another XDP program is attached; `ip link show dev b0` shows it; end the program \
+             that has it, or `ip link set dev b0 xdp off`"
         );
         // The other one's mode does not matter.
         let mut generic = settings("b0");
@@ -82,7 +82,8 @@ fn an_interface_that_does_not_suit_is_refused_with_the_cure() {
     let line = refused("ip link set b0 mtu 3000", &|_| {});
     assert_eq!(
         line,
-        "b0: its MTU is 3000, and a frame of 2048 bytes has room for 1770; set xdp.frame_bytes = 4096"
+        "b0: its MTU is 3000, and a frame of 2048 bytes has room for 1770; set xdp.frame_bytes = \
+         4096"
     );
     let line = refused("ip link set b0 mtu 9000", &|it| it.xdp.frame_bytes = 4096);
     assert!(line.contains("`ip link set dev b0 mtu 3818`"), "{line}");
@@ -101,7 +102,8 @@ fn an_interface_that_does_not_suit_is_refused_with_the_cure() {
     });
     assert_eq!(
         line,
-        "b0: it merges packets (gro) before XDP sees them, and they are longer than a frame; ethtool -K b0 gro off"
+        "b0: it merges packets (gro) before XDP sees them, and they are longer than a frame; \
+         ethtool -K b0 gro off"
     );
     assert_untouched(&netns, "b0");
 }

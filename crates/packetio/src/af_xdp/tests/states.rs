@@ -200,9 +200,12 @@ fn an_interface_with_another_name_serves_until_it_goes_down() {
         let mut ports = ports();
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
-        let line = "b0: the interface is now called c0; give it its name back, or put the new one into io.interfaces and \
-                    restart";
-        assert!(events.contains(&LinkEvent::Warning(line.to_owned())), "{events:?}");
+        let line = "b0: the interface is now called c0; give it its name back, or put the new one \
+            into io.interfaces and restart";
+        assert!(
+            events.contains(&LinkEvent::Warning(line.to_owned())),
+            "{events:?}"
+        );
         send("a0", numbered(10));
         run(&mut ports, |frames, _| frames == 10);
         netns.run("ip link set c0 down");
@@ -249,8 +252,9 @@ fn an_mtu_that_grows_too_large_is_reported_once() {
         past_warnings(&mut ports);
         netns.run("ip link set b0 mtu 9000");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
-        let line = "b0: its MTU is 9000, and a frame of 2048 bytes has room for 1770; `ip link set dev b0 mtu 3818` with \
-                    xdp.frame_bytes = 4096, or set io.backend = \"af_packet\"; longer frames are dropped";
+        let line = "b0: its MTU is 9000, and a frame of 2048 bytes has room for 1770; `ip link set \
+            dev b0 mtu 3818` with xdp.frame_bytes = 4096, or set io.backend = \"af_packet\"; \
+            longer frames are dropped";
         assert_eq!(events, [LinkEvent::Warning(line.to_owned())]);
         std::thread::sleep(Duration::from_millis(250));
         for _ in 0..10 {
@@ -260,7 +264,8 @@ fn an_mtu_that_grows_too_large_is_reported_once() {
     });
 }
 
-/// A process that ends by SIGKILL leaves nothing on the interface. The process is this test program, run again.
+/// A process that ends by SIGKILL leaves nothing on the interface. The process is this test
+/// program, run again.
 #[test]
 fn a_killed_process_leaves_the_interface_as_it_was() {
     const ROLE: &str = "PACKETIO_XDP_VICTIM";

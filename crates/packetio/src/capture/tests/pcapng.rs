@@ -3,7 +3,7 @@
 use super::*;
 use crate::CAPTURED_MAX;
 use crate::capture::Flaw;
-use crate::capture::pcapng::{BLOCK_MAX, INTERFACES_MAX};
+use crate::capture::error::{BLOCK_MAX, INTERFACES_MAX};
 
 const LE: ByteOrder = ByteOrder::Little;
 

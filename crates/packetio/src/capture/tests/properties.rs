@@ -81,7 +81,12 @@ fn assert_chunks_do_not_matter(capture: &[u8], sizes: &[usize], max: usize) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(packets in vec(packet(), 0..20), sizes in vec(1..100_usize, 1..5), max in 1..9_usize, pack: bool) {
+    fn what_is_written_is_read(
+        packets in vec(packet(), 0..20),
+        sizes in vec(1..100_usize, 1..5),
+        max in 1..9_usize,
+        pack: bool,
+    ) {
         for (format, resolution_ns) in [
             (CaptureFormat::Pcap { nanosecond: false }, 1000),
             (CaptureFormat::Pcap { nanosecond: true }, 1),
@@ -102,7 +107,10 @@ proptest! {
     }
 
     #[test]
-    fn pcapng_holds_any_time_and_link(links in vec(0..4_u16, 1..20), times in vec(any::<i64>(), 20)) {
+    fn pcapng_holds_any_time_and_link(
+        links in vec(0..4_u16, 1..20),
+        times in vec(any::<i64>(), 20),
+    ) {
         let packets: Vec<_> = links
             .iter()
             .zip(&times)
@@ -117,7 +125,11 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_read_alike_in_chunks(start in 0..6_usize, bytes in vec(any::<u8>(), 0..200), sizes in vec(1..20_usize, 1..4)) {
+    fn arbitrary_bytes_are_read_alike_in_chunks(
+        start in 0..6_usize,
+        bytes in vec(any::<u8>(), 0..200),
+        sizes in vec(1..20_usize, 1..4),
+    ) {
         let starts = [
             vec![],
             vec![0x1f, 0x8b, 8, 0],

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::packets::{ACK, SYN, UDP, flow, tcp, udp, v4, v6};
 use super::{Bench, SOON, first, namespace, now_us};
+use crate::rx::Notice;
 use crate::settings::FirstPackets;
 
 #[test]
@@ -132,8 +133,8 @@ fn packets_with_payload_come_up_for_longer_than_others() {
     });
 }
 
-/// The packet that crosses the bound, and the next one, which finds it crossed; near to the bound all of them, since user space may
-/// have seen some bytes more.
+/// The packet that crosses the bound, and the next one, which finds it crossed; near to the bound
+/// all of them, since user space may have seen some bytes more.
 #[test]
 fn packets_that_cross_the_bound_of_bulk_come_up() {
     let Some(netns) = namespace("packets_that_cross_the_bound_of_bulk_come_up") else {
@@ -196,7 +197,7 @@ fn who_has_enough_gets_no_more() {
             assert_eq!(bench.up_of([udp(a, b, 1), udp(b, a, 1), other]), 1);
             assert_eq!(bench.packets_counted(&udp(a, b, 1)), [1, 1]);
         }
-        // Of a flow that is not there nothing is kept.
+        // Nothing is kept of a flow without an entry.
         let unknown = udp(v4(8, 1), v4(9, 1), 1);
         enough.of(UDP, [unknown.from, unknown.to]);
         assert_eq!(bench.up_of([unknown; 2]), 2);
@@ -227,7 +228,7 @@ fn a_flow_that_nobody_knows_comes_up_again() {
             assert_eq!(bench.up_of([packet; 5]), 2);
         }
         bench.arrived();
-        bench.ports[0].rx.drain();
+        bench.ports[0].rx.notify(Notice::Drain);
         let counts = bench.burst(0, 64).counts;
         assert_eq!(counts.len(), 3);
         let number = |i: usize| {
@@ -235,7 +236,9 @@ fn a_flow_that_nobody_knows_comes_up_again() {
             counts.iter().position(is_it).unwrap() as u32
         };
         // A number of none is no reason to fall over.
-        bench.ports[0].rx.forget(&[number(0), number(2), 9]);
+        bench.ports[0]
+            .rx
+            .notify(Notice::Forget(&[number(0), number(2), 9]));
         assert_eq!(bench.up_of([packets[0]; 4]), 2);
         assert_eq!(bench.up_of([packets[1]; 4]), 0);
         assert_eq!(bench.up_of([packets[2]; 4]), 2);
@@ -270,8 +273,8 @@ fn a_flow_that_was_silent_for_long_begins_anew() {
     });
 }
 
-/// A flow that was silent for long has ended for whoever counts, and its next packet begins another one, which must not have
-/// the counts of the first.
+/// A flow that was silent for long has ended for the counting side, and its next packet begins
+/// another one, which must not have the counts of the first.
 #[test]
 fn counts_from_before_a_long_silence_do_not_come_behind_it() {
     let Some(netns) = namespace("counts_from_before_a_long_silence_do_not_come_behind_it") else {

@@ -19,7 +19,8 @@ fn tags_are_there_and_flows_are_the_same_without() {
         &[(0x88a8, 4095)],
     ];
     netns.inside(|| {
-        // On the way out tags are in the frame; on the way in the kernel has taken the outermost off.
+        // On the way out tags are in the frame; on the way in the kernel has taken the outermost
+        // off.
         for interface in ["a0", "b0"] {
             let settings = PortSettings {
                 interface: interface.to_owned(),

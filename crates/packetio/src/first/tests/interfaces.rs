@@ -93,7 +93,7 @@ fn the_program_is_attached_as_long_as_a_port_is_open() {
             assert_eq!(programs("b0"), attached);
             drop(bench);
             assert_eq!(programs("b0"), [0, 0]);
-            // Whoever has enough of a flow may be the last to know.
+            // A worker may call `enough` after the program is gone.
             enough.of(17, [packet.from, packet.to]);
         }
     });
@@ -221,9 +221,12 @@ fn an_interface_with_another_name_is_reported_with_the_cure() {
     netns.inside(|| {
         let mut bench = Bench::with(&of("b0", Direction::Both), 1);
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
-        let line = "b0: the interface is now called c0; give it its name back, or put the new one into io.interfaces and \
-                    restart";
-        assert_eq!(events(&mut bench, |_| true), [LinkEvent::Down(line.to_owned())]);
+        let line = "b0: the interface is now called c0; give it its name back, or put the new one \
+            into io.interfaces and restart";
+        assert_eq!(
+            events(&mut bench, |_| true),
+            [LinkEvent::Down(line.to_owned())]
+        );
         assert!(bench.ports[0].rx.is_lost());
     });
 }

@@ -1,4 +1,5 @@
-//! The program and this side compute the same hash of a flow: only then is it found when somebody has enough of it.
+//! The program and this side compute the same hash of a flow: only then is it found when somebody
+//! has enough of it.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -2,6 +2,7 @@
 
 use super::packets::{ACK, FIN, Packet, RST, SYN, flow, tcp, v4, v6};
 use super::{Bench, first, namespace};
+use crate::rx::Notice;
 
 /// What the frames of TCP that came up have for flags.
 fn flags(bench: &mut Bench) -> Vec<u8> {
@@ -124,8 +125,8 @@ fn where_ports_are_used_again_the_counts_begin_again() {
     });
 }
 
-/// Counts are for after the frames of their burst. So those from before a SYN come before its burst, and those from behind it
-/// not before it, though the table may hold them already.
+/// Counts are for after the frames of their burst. So those from before a SYN come before its
+/// burst, and those from behind it not before it, though the table may hold them already.
 #[test]
 fn counts_come_on_their_side_of_a_syn() {
     let Some(netns) = namespace("counts_come_on_their_side_of_a_syn") else {
@@ -140,7 +141,7 @@ fn counts_come_on_their_side_of_a_syn() {
             bench.send([data; 9]);
             bench.arrived();
             // The table is read as soon as it can be.
-            bench.ports[0].rx.drain();
+            bench.ports[0].rx.notify(Notice::Drain);
             let mut has_begun = false;
             loop {
                 let burst = bench.burst(0, max);
@@ -161,7 +162,8 @@ fn counts_come_on_their_side_of_a_syn() {
     });
 }
 
-/// Who is told of the connection before, and knows it no more, does not mean the one that has begun.
+/// Who is told of the connection before, and knows it no more, does not mean the one that has
+/// begun.
 #[test]
 fn a_connection_that_is_forgotten_leaves_the_next_one_its_place() {
     let Some(netns) = namespace("a_connection_that_is_forgotten_leaves_the_next_one_its_place")
@@ -177,7 +179,7 @@ fn a_connection_that_is_forgotten_leaves_the_next_one_its_place() {
         bench.arrived();
         let burst = bench.burst(0, 64);
         assert_eq!((burst.frames.len(), burst.counts.len()), (0, 1));
-        bench.ports[0].rx.forget(&[0]);
+        bench.ports[0].rx.notify(Notice::Forget(&[0]));
         assert_eq!(bench.how_many_up(), 3);
         assert_eq!(bench.up_of([data; 2]), 0);
         assert_eq!(bench.packets_counted(&data), [5, 0]);

@@ -8,7 +8,7 @@ use super::{Bench, SOON, first, namespace};
 use crate::burst::Gso;
 use crate::sys;
 
-/// A frame with what a sender leaves to its network card: to split it into parts with so many bytes of payload.
+/// A frame that its sender leaves to the network card to split into parts of `size` payload bytes.
 fn merged(packet: &Packet, kind: u8, size: u16) -> Vec<u8> {
     let bytes = packet.bytes();
     let transport = bytes.len() - packet.payload - if packet.protocol == TCP { 20 } else { 8 };

@@ -1,4 +1,5 @@
-//! The program on real interfaces: veth pairs in network namespaces. Without root, `ip` and TCX the tests are skipped by name.
+//! The program on real interfaces: veth pairs in network namespaces. Without root, `ip` and TCX the
+//! tests are skipped by name.
 
 mod flows;
 mod frames;
@@ -20,8 +21,9 @@ use rustix::net::{SendFlags, send};
 use crate::burst::Frame;
 use crate::first::FlowCounts;
 use crate::interface::Interface;
-use crate::open::{Backend, Opened, open};
-use crate::rx::{Received, RxCounts};
+use crate::open::{Backend, open};
+use crate::port::Opened;
+use crate::rx::{Notice, Received, RxCounts};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 use crate::sys;
 use crate::tests::netns::{Netns, skip};
@@ -30,7 +32,8 @@ use packets::{Packet, flow};
 /// Longer than the kernel needs for anything here.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A namespace with the pair `a0`, `b0`; `None`, said on the terminal, where there can be none or the kernel has no TCX.
+/// A namespace with the pair `a0`, `b0`; `None`, said on the terminal, where there can be none or
+/// the kernel has no TCX.
 fn namespace(test: &str) -> Option<Netns> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|it| it.parse().ok());
@@ -63,7 +66,8 @@ fn settings(first: FirstPackets) -> PortSettings {
     }
 }
 
-/// One end of the pair, to send on. Frames go through the queueing discipline, where the program sees them.
+/// One end of the pair, to send on. Frames go through the queueing discipline, where the program
+/// sees them.
 struct Wire(OwnedFd);
 
 impl Wire {
@@ -206,7 +210,7 @@ impl Bench {
     fn drain(&mut self) {
         self.arrived();
         for port in 0..self.ports.len() {
-            self.ports[port].rx.drain();
+            self.ports[port].rx.notify(Notice::Drain);
             while let Received::Burst(burst) = self.ports[port].rx.receive(64).unwrap() {
                 for counts in burst.counts() {
                     self.told.insert((counts.protocol, counts.ends), *counts);
@@ -215,7 +219,8 @@ impl Bench {
         }
     }
 
-    /// Packets and bytes of a packet's flow as they were told last, from its source and to it; nothing if they never were.
+    /// Packets and bytes of a packet's flow as they were told last, from its source and to it;
+    /// nothing if they never were.
     fn counted(&self, packet: &Packet) -> ([u64; 2], [u64; 2]) {
         let Some(counts) = self.told.get(&flow(packet)) else {
             return ([0; 2], [0; 2]);

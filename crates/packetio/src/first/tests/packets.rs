@@ -118,7 +118,7 @@ pub fn ethernet(tags: &[(u16, u16)], kind: u16) -> Vec<u8> {
     bytes
 }
 
-/// An IPv4 header in front of so many bytes; `fragment` holds flags and offset.
+/// An IPv4 header before `payload` bytes; `fragment` holds flags and offset.
 pub fn v4_header(ends: [[u8; 4]; 2], protocol: u8, fragment: u16, payload: usize) -> Vec<u8> {
     let mut bytes = vec![0x45, 0];
     bytes.extend((20 + payload as u16).to_be_bytes());
@@ -129,7 +129,7 @@ pub fn v4_header(ends: [[u8; 4]; 2], protocol: u8, fragment: u16, payload: usize
     bytes
 }
 
-/// An IPv6 header in front of so many bytes.
+/// An IPv6 header before `payload` bytes.
 pub fn v6_header(ends: [[u8; 16]; 2], next: u8, payload: usize) -> Vec<u8> {
     let mut bytes = vec![0x60, 0, 0, 0];
     bytes.extend((payload as u16).to_be_bytes());

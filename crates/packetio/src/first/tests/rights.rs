@@ -59,7 +59,7 @@ fn a_missing_capability_is_named() {
         let settings = of("b0", Direction::Both);
         // What the kernel can is found out once in a process, and not by a thread that may not ask.
         probe(Backend::AfPacket, &settings).unwrap();
-        // Whoever administers the system may do all of it.
+        // CAP_SYS_ADMIN implies all of it.
         let all = CapabilitySet::all() - CapabilitySet::SYS_ADMIN;
         let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
         for missing in [CapabilitySet::BPF, CapabilitySet::NET_ADMIN, needed, all] {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::packets::{ACK, End, SYN, flow, tcp, udp, v4, v6};
 use super::{Bench, FlowCounts, SOON, first, namespace, settings};
-use crate::rx::{Received, WaitHandle, wait};
+use crate::rx::{Notice, Received, WaitHandle, wait};
 use crate::settings::{FirstPackets, PortSettings};
 
 #[test]
@@ -39,8 +39,8 @@ fn a_new_flow_takes_the_place_of_the_one_that_was_silent_for_longest() {
     });
 }
 
-/// A client may choose its tuples so that they meet in one set of the table, and so push a flow out of it. Whatever was counted
-/// comes up all the same, with the packet that takes the entry.
+/// A client may choose its tuples so that they meet in one set of the table, and so push a flow out
+/// of it. Whatever was counted comes up all the same, with the packet that takes the entry.
 #[test]
 fn what_was_counted_of_a_flow_that_loses_its_entry_comes_up() {
     let Some(netns) = namespace("what_was_counted_of_a_flow_that_loses_its_entry_comes_up") else {
@@ -103,7 +103,8 @@ fn a_flow_keeps_its_entry_while_its_counts_find_no_room() {
     });
 }
 
-/// As many flows, whose addresses and ports differ in their top bits only, as a client can make up: they find room like any others.
+/// As many flows, whose addresses and ports differ in their top bits only, as a client can make up:
+/// they find room like any others.
 #[test]
 fn flows_that_differ_in_top_bits_only_are_not_forgotten() {
     let Some(netns) = namespace("flows_that_differ_in_top_bits_only_are_not_forgotten") else {
@@ -130,7 +131,7 @@ fn flows_that_differ_in_top_bits_only_are_not_forgotten() {
     });
 }
 
-/// Whoever adds counts up must see that they began anew, however many places were given up in between.
+/// The reader must see that counts restarted, however many entries were freed in between.
 #[test]
 fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
     let test = "a_flow_that_lost_its_place_has_another_generation_when_it_is_back";
@@ -149,16 +150,16 @@ fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
         };
         let forget = |bench: &mut Bench, port| {
             assert_eq!(bench.up_of([packet(port)]), 0);
-            bench.ports[0].rx.drain();
+            bench.ports[0].rx.notify(Notice::Drain);
             let counts = bench.burst(0, 64).counts;
             let is_it = |it: &FlowCounts| (it.protocol, it.ends) == flow(&packet(port));
             let number = counts.iter().position(is_it).unwrap();
-            bench.ports[0].rx.forget(&[number as u32]);
+            bench.ports[0].rx.notify(Notice::Forget(&[number as u32]));
         };
         (1..=4).for_each(|port| begin(&mut bench, port));
         bench.drain();
         let before = bench.told[&flow(&packet(1))];
-        // Its place is taken, and that of another flow is free again.
+        // Its entry is taken, and another flow's is free again.
         forget(&mut bench, 4);
         begin(&mut bench, 5);
         begin(&mut bench, 6);
@@ -255,7 +256,7 @@ fn each_flow_is_told_of_by_the_port_that_has_its_packets() {
         bench.arrived();
         let mut told = HashMap::new();
         for port in 0..2 {
-            bench.ports[port].rx.drain();
+            bench.ports[port].rx.notify(Notice::Drain);
             while let Received::Burst(burst) = bench.ports[port].rx.receive(64).unwrap() {
                 for counts in burst.counts() {
                     let known = *told.entry((counts.protocol, counts.ends)).or_insert(port);

@@ -1,44 +1,44 @@
-//! Filters of a bucket as vectors: eight at a time are held against a key.
+//! A bucket's filters as vectors, eight of which are compared with a key at a time.
 
 use crate::classifier::best::Hit;
 use crate::memory::Array;
 use crate::{Address, Filter, Key, Ports, Rank, RuleNumber};
 
-/// Filters in a block.
+/// Filters per block.
 pub const LANES: usize = 8;
 
-/// The boxes of eight filters, by rank. Places without a filter have no ports.
+/// The boxes of eight filters, by rank. Lanes without a filter have no ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Boxes<A> {
     /// Prefixes of the source.
     pub source: [A; LANES],
     /// Prefixes of the destination.
     pub destination: [A; LANES],
-    /// The first and the last port, in the lower and upper half.
+    /// First port in the lower half, last in the upper.
     pub source_ports: [u32; LANES],
-    /// The same of the destination.
+    /// As `source_ports`.
     pub destination_ports: [u32; LANES],
-    /// From the lowest byte: bits of an address that the source's prefix leaves open, the same of the destination, protocol,
-    /// interface.
+    /// From the lowest byte: address bits that the source's prefix leaves open, same for the
+    /// destination, protocol, interface.
     pub rest: [u32; LANES],
 }
 
-/// Eight filters: of IPv4 in four cache lines.
+/// Eight filters; for IPv4 four cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Block<A> {
     boxes: Boxes<A>,
     ranks: [Rank; LANES],
-    /// With [`CONDITIONAL`].
+    /// With the bit [`CONDITIONAL`].
     rules: [RuleNumber; LANES],
 }
 
 const _: () = assert!(size_of::<Block<u32>>() == 4 * 64);
 
-/// The upper bit of a word with a rule's number: the rule has a condition.
+/// Bit of a rule's number: the rule has a condition.
 const CONDITIONAL: u32 = 1 << 31;
 
-/// Blocks that are filled.
+/// Blocks being filled.
 #[derive(Debug, Default)]
 pub(crate) struct Filling<A>(Vec<Block<A>>);
 
@@ -46,7 +46,7 @@ pub(crate) struct Filling<A>(Vec<Block<A>>);
 #[derive(Debug)]
 pub(crate) struct Blocks<A>(Array<Block<A>>);
 
-/// Ports that no port is one of.
+/// An empty range of ports.
 const NO_PORTS: u32 = 1;
 
 fn word_of(ports: Ports) -> u32 {
@@ -54,7 +54,7 @@ fn word_of(ports: Ports) -> u32 {
 }
 
 impl<A: Address> Boxes<A> {
-    /// Which of them have the key, a bit for each.
+    /// Which boxes contain the key, a bit per box.
     #[inline(always)]
     pub fn matches(&self, key: &Key<A>) -> u8 {
         let mut lanes = 0;
@@ -104,12 +104,12 @@ impl<A: Address> Block<A> {
             filter.in_port,
         ]);
         self.ranks[lane] = filter.rank;
-        self.rules[lane] = filter.rule
-            | if filter.is_conditional {
-                CONDITIONAL
-            } else {
-                0
-            };
+        let conditional = if filter.is_conditional {
+            CONDITIONAL
+        } else {
+            0
+        };
+        self.rules[lane] = filter.rule | conditional;
     }
 }
 
@@ -127,13 +127,13 @@ impl<A: Address> Filling<A> {
 }
 
 impl<A: Address> Blocks<A> {
-    /// These blocks, and the others behind them.
+    /// `blocks` followed by `others`.
     pub fn new(mut blocks: Filling<A>, others: Filling<A>) -> Blocks<A> {
         blocks.0.extend(others.0);
-        Blocks(Array::of(blocks.0.into_iter()))
+        Blocks(Array::new(blocks.0.into_iter()))
     }
 
-    /// Whether a filter can be kept in a block: protocol 0 is that of "every one" there.
+    /// Whether a filter fits into a block, where protocol 0 means any.
     pub fn takes(filter: &Filter<A>) -> bool {
         filter.protocol != Some(0)
     }
@@ -153,7 +153,7 @@ impl<A: Address> Blocks<A> {
         &self.0[block as usize].boxes
     }
 
-    /// The filter in a lane, which has the key of this place.
+    /// The filter in a lane as a hit for the key at `place`.
     #[inline(always)]
     pub fn get(&self, block: u32, lane: usize, place: usize) -> (Rank, Hit) {
         let block = &self.0[block as usize];

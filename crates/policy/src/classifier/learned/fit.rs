@@ -1,20 +1,21 @@
-//! Fitting a net to points: the lines of least error that a net's neurons allow.
+//! Fits a net to points: the lines of least error that its neurons allow.
 //!
-//! The papers train by gradient descent on 4,096 samples. A net of eight ReLU neurons with one input is eight straight lines, and
-//! lines within a corridor of given width around sorted points are found in one pass (Neumann and Michel, Smooth Interpolating
-//! Histograms with Error Guarantees, BNCOD 2008; RadixSpline, aiDM 2020). A search over the width gives the narrowest corridor
-//! that eight lines fit in, so nothing has to be learned by descent: this takes microseconds and bounds the greatest error, which
-//! is what a look-up pays for, where descent lowers the mean.
+//! The papers train by gradient descent on 4,096 samples. But a net of eight ReLU neurons with one
+//! input is eight straight lines, and lines within a corridor around sorted points are found in one
+//! pass (Neumann and Michel, Smooth Interpolating Histograms with Error Guarantees, BNCOD 2008;
+//! RadixSpline, aiDM 2020). A search over the width finds the narrowest corridor for eight lines.
+//! It takes microseconds and bounds the greatest error, which determines the cost of a look-up;
+//! descent reduces the mean.
 
 use super::net::{Knot, NEURONS};
 
-/// Points that a net is fitted to, at most: of more, evenly chosen ones (§5.2 and §7.1 of the OVS paper: 4,096 samples).
+/// Maximum points; of more, evenly spaced ones are used (OVS paper, §5.2 and §7.1: 4,096 samples).
 pub(super) const SAMPLES_MAX: usize = 4096;
 
-/// Steps of the search for the corridor's width: each halves the interval.
+/// Steps of the search for the corridor's width.
 const STEPS: usize = 12;
 
-/// Knots of lines close to `points`, which are sorted by x: at most as many as a net has neurons, and one more.
+/// Knots of lines close to `points`, which are sorted by x: at most one more than a net's neurons.
 pub(super) fn fit(points: &[Knot]) -> Vec<Knot> {
     let highest = points.iter().map(|point| point.y).fold(0.0, f64::max);
     let lowest = points
@@ -24,7 +25,7 @@ pub(super) fn fit(points: &[Knot]) -> Vec<Knot> {
     let mut found = ends(points);
     let (mut narrow, mut wide) = (0.0, (highest - lowest).max(0.0));
     for step in 0..STEPS {
-        // The best width is far nearer to 0 than to the whole, so the first steps go there.
+        // The best width is far closer to 0, so the first steps favour small widths.
         let width = match step {
             0..=5 => narrow + (wide - narrow) / 8.0,
             _ => narrow.midpoint(wide),
@@ -49,7 +50,7 @@ fn ends(points: &[Knot]) -> Vec<Knot> {
     }
 }
 
-/// Lines from point to point that pass no point by more than `width`; `None` where a net has not enough of them.
+/// Lines between points that pass every point within `width`; `None` if a net has too few neurons.
 fn lines_within(points: &[Knot], width: f64) -> Option<Vec<Knot>> {
     let (&first, rest) = points.split_first()?;
     let mut knots = Vec::with_capacity(NEURONS + 1);
@@ -64,7 +65,7 @@ fn lines_within(points: &[Knot], width: f64) -> Option<Vec<Knot>> {
         }
         let slope = (point.y - origin.y) / run;
         if before != origin && (slope < least || slope > most) {
-            // The corridor ends at the point before, where the next line begins.
+            // The corridor ends at the previous point, where the next line starts.
             if knots.len() == NEURONS {
                 return None;
             }

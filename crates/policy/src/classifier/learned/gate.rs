@@ -1,19 +1,19 @@
-//! Which keys an iSet may have at all: two bitmaps over the first bits of the addresses.
+//! Excludes keys that an iSet cannot contain, by two bitmaps of the addresses' first bits.
 //!
-//! Most sets need several iSets, of which the later ones are small: few of all addresses lie in one of their filters. A look-up in
-//! an iSet takes some hundred instructions, a look at its gate a dozen.
+//! Most sets need several iSets, and the later ones are small: their filters cover few addresses. A
+//! look-up in an iSet takes some hundred instructions, a gate a dozen.
 
 use std::ops::RangeInclusive;
 
 use crate::{Address, Filter, Key};
 
-/// Bits of a map: one for each value of 16 bits.
+/// Bits of a map: one per 16-bit value.
 const BITS: usize = 1 << 16;
 
-/// With more of the bits set, a map lets most keys pass and is left out.
+/// A map with more bits set excludes too few keys and is left out.
 const DENSE: u32 = BITS as u32 / 2;
 
-/// A bit for each first 16 bits of an address (see [`Address::gate`]); `None` where all may be in the iSet.
+/// Bits by [`Address::gate`]; `None`: all pass.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     source: Option<Box<[u64]>>,
@@ -21,7 +21,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Lets the keys of these filters pass.
+    /// A gate for the keys of these filters.
     pub fn new<A: Address>(filters: impl Iterator<Item = Filter<A>> + Clone) -> Gate {
         Gate {
             source: map(filters.clone().map(|it| it.source.gates(it.source_length))),
@@ -29,7 +29,7 @@ impl Gate {
         }
     }
 
-    /// Keys that may be in the iSet: copies of them with their places; how many.
+    /// Copies the keys that pass, with their places. Returns their number.
     #[inline(always)]
     pub fn pass<A: Address, const N: usize>(
         &self,
@@ -48,7 +48,7 @@ impl Gate {
             (passed[count], places[count]) = (*key, place as u8);
             let passes = has(&self.source, key.source.gate())
                 & has(&self.destination, key.destination.gate());
-            // Without a branch, which would be guessed wrong half of the time.
+            // Branchless: a branch would be mispredicted half of the time.
             count += usize::from(passes);
         }
         count
@@ -60,9 +60,9 @@ impl Gate {
     }
 }
 
-/// The map in which all of these are set.
+/// A map with these ranges set.
 fn map(gates: impl Iterator<Item = RangeInclusive<u16>>) -> Option<Box<[u64]>> {
-    // How many ranges begin at a gate, less those that ended before it: in one pass, however wide they are.
+    // Counts of ranges that begin minus those that ended: one pass, however wide the ranges.
     let mut begun = vec![0_i32; BITS + 1];
     for range in gates {
         begun[usize::from(*range.start())] += 1;

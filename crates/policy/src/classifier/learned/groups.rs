@@ -1,7 +1,7 @@
-//! The buckets of an iSet as a search reads them: where they begin, and what is looked at before their filters are.
+//! The starts and headers of an iSet's buckets, as a search reads them.
 //!
-//! A look-up that waits for memory waits twice: for the group of its bucket, and for the filters. So all that is known of eight
-//! buckets lies together and is asked for at once.
+//! A look-up waits for memory twice: for the group of its bucket and for the filters. So the data
+//! on eight buckets is adjacent and prefetched together.
 
 use super::guard::Words;
 use super::model::Window;
@@ -10,29 +10,30 @@ use crate::Rank;
 use crate::memory::Array;
 use crate::prefetch::prefetch_whole;
 
-/// Buckets of a group: their beginnings are compared at once.
+/// Buckets per group, whose starts are compared at once.
 pub(super) const GROUP: usize = 8;
-/// Buckets of a window, at most, that need not be halved before they are compared.
+/// Maximum window, in buckets, that is compared without halving.
 pub(super) const COMPARED: u32 = 2 * GROUP as u32;
 
-/// What is looked at before a block of filters is.
+/// Read before a block of filters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     /// See [`super::guard::Guard`].
     pub words: Words,
-    /// The least rank of the block's filters.
+    /// Least rank of the block's filters.
     pub best: Rank,
 }
 
 impl Header {
-    /// Of no filter.
+    /// A header without filters.
     pub const NONE: Header = Header {
         words: Words::NONE,
         best: Rank::LAST,
     };
 }
 
-/// Blocks behind a bucket's first: the number of the first of them among all such blocks (24 bits), and how many (8 bits).
+/// The blocks after a bucket's first: index of their first among all such blocks (24 bits), and
+/// number (8 bits).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct More(u32);
 
@@ -49,11 +50,11 @@ impl More {
     }
 }
 
-/// Eight buckets: of IPv4 in four cache lines.
+/// Eight buckets; for IPv4 four cache lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Group<P> {
-    /// Where they begin; [`Point::MAX`] behind the last bucket.
+    /// Starts of the buckets; [`Point::MAX`] after the last one.
     starts: [P; GROUP],
     headers: [Header; GROUP],
     more: [More; GROUP],
@@ -62,7 +63,7 @@ struct Group<P> {
 const _: () = assert!(size_of::<Group<u64>>() == 4 * 64);
 
 impl<P: Point> Group<P> {
-    /// How many of them begin at or before the point.
+    /// How many buckets start at or before the point.
     #[inline(always)]
     fn begun(&self, point: P) -> u32 {
         self.starts
@@ -75,13 +76,13 @@ impl<P: Point> Group<P> {
 /// The buckets of an iSet.
 #[derive(Debug)]
 pub(super) struct Groups<P> {
-    /// One more than there are buckets for, so that a search may look into the next.
+    /// One more than needed, so that a search may read the next group.
     groups: Array<Group<P>>,
     buckets: u32,
 }
 
 impl<P: Point> Groups<P> {
-    /// Of these buckets in their order: where each begins, the header of its first block, and the blocks behind that.
+    /// From buckets in order: start, header of the first block, and further blocks.
     pub fn new(buckets: impl ExactSizeIterator<Item = (P, Header, More)>) -> Groups<P> {
         let count = buckets.len();
         let empty = Group {
@@ -95,7 +96,7 @@ impl<P: Point> Groups<P> {
             (group.starts[place], group.headers[place], group.more[place]) = (start, header, more);
         }
         Groups {
-            groups: Array::of(groups.into_iter()),
+            groups: Array::new(groups.into_iter()),
             buckets: count as u32,
         }
     }
@@ -109,7 +110,7 @@ impl<P: Point> Groups<P> {
         size_of_val(&self.groups[..])
     }
 
-    /// The window without what lies behind the last bucket; asks for what the next step reads.
+    /// Truncates the window at the last bucket; prefetches for the next step.
     #[inline(always)]
     pub fn confined(&self, window: Window) -> Window {
         let window = Window {
@@ -120,7 +121,7 @@ impl<P: Point> Groups<P> {
         window
     }
 
-    /// One step of a binary search for the last bucket of a window that begins at or before the point.
+    /// A step of the binary search for the last bucket that starts at or before the point.
     #[inline(always)]
     pub fn halved(&self, window: Window, point: P) -> Window {
         let half = window.count / 2;
@@ -132,17 +133,19 @@ impl<P: Point> Groups<P> {
         }
     }
 
-    /// Asks for the group in the middle of a window.
+    /// Prefetches the group in the middle of a window.
     #[inline(always)]
     pub fn prefetch(&self, window: Window) {
         let middle = (window.start + window.count / 2) as usize;
         prefetch_whole(&self.groups, middle / GROUP);
     }
 
-    /// The last bucket of a window of up to [`COMPARED`] buckets that begins at or before the point; some bucket where none does.
+    /// The last bucket that starts at or before the point, in a window of up to [`COMPARED`]
+    /// buckets; an arbitrary one if there is none.
     #[inline(always)]
     pub fn last_begun(&self, point: P, window: Window) -> u32 {
-        // All buckets before the window begin before the point, and all behind it begin behind, so whole groups are compared.
+        // Buckets before the window start before the point and those after it later, so compare
+        // whole groups.
         let first = window.start as usize / GROUP;
         let begun_in = |group: usize| self.groups.get(group).map_or(0, |it| it.begun(point));
         let mut begun = begun_in(first) + begun_in(first + 1);
@@ -150,11 +153,11 @@ impl<P: Point> Groups<P> {
             begun += begun_in(first + 2);
         }
         let last = (first * GROUP) as u32 + begun.saturating_sub(1);
-        // Behind the last bucket no point begins, but the greatest.
+        // Only the greatest point gets beyond the last bucket.
         last.min(self.buckets - 1)
     }
 
-    /// Header of a bucket's first block, and the blocks behind that.
+    /// Header of a bucket's first block, and the further blocks.
     #[inline(always)]
     pub fn get(&self, bucket: u32) -> (Header, More) {
         let (group, place) = (

@@ -1,14 +1,15 @@
-//! What keeps a look-up from buckets that cannot have the key: two words of 32 bits per bucket, each a Bloom filter of what the
-//! bucket's filters want in one field.
+//! Excludes buckets that cannot match the key by two 32-bit words per bucket, each a Bloom filter
+//! of one field of its filters.
 //!
-//! The index finds a bucket by one field; most buckets found so have nothing to do with the rest of the key, and their filters
-//! lie in memory that nobody has asked for yet. The words lie beside the number of the first block, which is needed anyway.
+//! The index finds a bucket by one field; most buckets do not match the rest of the key, and
+//! reading their filters would miss the cache. The words are stored beside the first block's
+//! number, which is read anyway.
 
 use crate::{Address, Filter, Key, Ports};
 
-/// What a word looks at.
+/// A field that a word is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum Probe {
     /// The first bits of the source.
     Source(u8),
     /// The first bits of the destination.
@@ -21,28 +22,28 @@ enum Look {
     Protocol,
 }
 
-/// What the two words of an iSet's buckets look at.
+/// The fields of an iSet's two words.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guard(Look, Look);
+pub(super) struct Guard(Probe, Probe);
 
-/// The words of a bucket, or the bits of a key.
+/// The words of a bucket or of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Words(u32, u32);
 
-/// Sub-prefixes that a filter sets bits for, at most, as a power of two.
+/// Maximum sub-prefixes that a filter sets bits for, as a power of two.
 const SUB_PREFIXES: u8 = 3;
 
-/// Sixteenths of an address's bits.
+/// Prefix lengths to try, in sixteenths of an address.
 const LENGTHS: [u8; 4] = [4, 8, 12, 16];
 
-impl Look {
-    fn all<A: Address>() -> Vec<Look> {
+impl Probe {
+    fn all<A: Address>() -> Vec<Probe> {
         let lengths = LENGTHS.map(|sixteenths| sixteenths * (A::BITS / 16));
         let addresses = lengths
             .into_iter()
-            .flat_map(|bits| [Look::Source(bits), Look::Destination(bits)]);
+            .flat_map(|bits| [Probe::Source(bits), Probe::Destination(bits)]);
         addresses
-            .chain([Look::SourcePort, Look::DestinationPort, Look::Protocol])
+            .chain([Probe::SourcePort, Probe::DestinationPort, Probe::Protocol])
             .collect()
     }
 
@@ -61,35 +62,35 @@ impl Look {
             false => u32::MAX,
         };
         match self {
-            Look::Source(bits) => prefix(filter.source, filter.source_length, bits),
-            Look::Destination(bits) => prefix(filter.destination, filter.destination_length, bits),
-            Look::SourcePort => ports(filter.source_ports),
-            Look::DestinationPort => ports(filter.destination_ports),
-            Look::Protocol => filter
+            Probe::Source(bits) => prefix(filter.source, filter.source_length, bits),
+            Probe::Destination(bits) => prefix(filter.destination, filter.destination_length, bits),
+            Probe::SourcePort => ports(filter.source_ports),
+            Probe::DestinationPort => ports(filter.destination_ports),
+            Probe::Protocol => filter
                 .protocol
                 .map_or(u32::MAX, |protocol| bit(protocol.into())),
         }
     }
 
-    /// The bits that keys ask for: as many as there are places for.
+    /// The bits of keys, up to the length of `bits`.
     #[inline(always)]
     fn of_keys<A: Address>(self, keys: &[Key<A>], bits: &mut [u32]) {
         let each = bits.iter_mut().zip(keys);
-        // The choice is made once for all keys.
+        // Branch once for all keys.
         match self {
-            Look::Source(length) => {
+            Probe::Source(length) => {
                 let mask = A::mask(length);
                 each.for_each(|(word, key)| *word = bit((key.source & mask).fold()));
             }
-            Look::Destination(length) => {
+            Probe::Destination(length) => {
                 let mask = A::mask(length);
                 each.for_each(|(word, key)| *word = bit((key.destination & mask).fold()));
             }
-            Look::SourcePort => each.for_each(|(word, key)| *word = bit(key.source_port.into())),
-            Look::DestinationPort => {
+            Probe::SourcePort => each.for_each(|(word, key)| *word = bit(key.source_port.into())),
+            Probe::DestinationPort => {
                 each.for_each(|(word, key)| *word = bit(key.destination_port.into()))
             }
-            Look::Protocol => each.for_each(|(word, key)| *word = bit(key.protocol.into())),
+            Probe::Protocol => each.for_each(|(word, key)| *word = bit(key.protocol.into())),
         }
     }
 
@@ -101,38 +102,37 @@ impl Look {
     }
 }
 
-/// One of 32 bits (Fibonacci hashing).
+/// One of 32 bits, by Fibonacci hashing.
 #[inline(always)]
 fn bit(value: u64) -> u32 {
     1 << (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59)
 }
 
 impl Guard {
-    /// The two looks that keep most of these keys from the buckets that the index finds for them. What the index looks at itself
-    /// says little about them, however rare it is among all filters.
+    /// The two probes that exclude most of these keys from the buckets that the index finds for
+    /// them.
     pub fn choose<A: Address>(found: &[(Key<A>, Vec<Filter<A>>)]) -> Guard {
-        let looks = Look::all::<A>();
-        let passes = |look: &Look| -> Vec<bool> {
+        let probes = Probe::all::<A>();
+        let passes = |probe: &Probe| -> Vec<bool> {
             let word = |filters: &[Filter<A>]| {
                 filters
                     .iter()
-                    .fold(0, |word, filter| word | look.of_filter(filter))
+                    .fold(0, |word, filter| word | probe.of_filter(filter))
             };
             found
                 .iter()
-                .map(|(key, filters)| word(filters) & look.of_key(key) != 0)
+                .map(|(key, filters)| word(filters) & probe.of_key(key) != 0)
                 .collect()
         };
-        let passes: Vec<Vec<bool>> = looks.iter().map(passes).collect();
+        let passes: Vec<Vec<bool>> = probes.iter().map(passes).collect();
         let both = |one: usize, other: usize| {
             let pairs = passes[one].iter().zip(&passes[other]);
             pairs.filter(|(one, other)| **one && **other).count()
         };
-        let pairs = (0..looks.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
-        let (one, other) = pairs
-            .min_by_key(|&(one, other)| both(one, other))
-            .unwrap_or((0, 1));
-        Guard(looks[one], looks[other])
+        let pairs = (0..probes.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
+        let least = pairs.min_by_key(|&(one, other)| both(one, other));
+        let (one, other) = least.unwrap_or((0, 1));
+        Guard(probes[one], probes[other])
     }
 
     /// The words of a bucket with these filters.
@@ -156,10 +156,10 @@ impl Guard {
 }
 
 impl Words {
-    /// Those of no filter.
+    /// Words without filters.
     pub const NONE: Words = Words(0, 0);
 
-    /// Whether a bucket with these words may have a key with those.
+    /// Whether a bucket with these words may match a key with those.
     #[inline(always)]
     pub fn let_pass(self, key: Words) -> bool {
         self.0 & key.0 != 0 && self.1 & key.1 != 0
@@ -175,7 +175,7 @@ mod tests {
     fn a_bucket_that_has_the_key_is_never_passed_over() {
         for seed in 0..300 {
             let filters = random_filters::<u32>(seed, 8);
-            let looks = Look::all::<u32>();
+            let looks = Probe::all::<u32>();
             let guard = Guard(
                 looks[seed as usize % looks.len()],
                 looks[(seed / 7) as usize % looks.len()],

@@ -1,27 +1,30 @@
-//! Relaxed iSets (Scaling Open vSwitch with a Computational Cache, §5.1): filters in buckets that do not overlap in one field.
+//! Relaxed iSets (Scaling Open vSwitch with a Computational Cache, §5.1): filters in buckets that
+//! do not overlap in one field.
 //!
-//! A filter is a range in each field. A bucket has up to [`BUCKET_MAX`] filters, which may overlap each other, and no two
-//! buckets overlap. So a key can lie in one bucket only, which a model finds; what does not fit goes to the next iSet, or stays
-//! with the remainder.
+//! A filter is a range in each field. A bucket has up to [`BUCKET_MAX`] filters, which may overlap
+//! each other; buckets do not overlap. So a key lies in at most one bucket, which a model finds.
+//! Other filters go to the next iSet or the remainder.
 
 use super::point::Point;
 use crate::{Address, Filter, Key};
 
-/// Filters in a bucket, at most (l in §5.1).
+/// Maximum filters per bucket (l in §5.1).
 pub(super) const BUCKET_MAX: usize = 40;
-/// A bucket with so many filters takes no more that do not overlap it: those that a look-up compares at once.
+/// From this size on a bucket takes only filters that overlap it: a look-up compares this many at
+/// once.
 const BUCKET_FULL: usize = 8;
 
-/// What an iSet is ordered by.
+/// The order of an iSet.
 ///
-/// The papers order by one field of the tuple. Where many rules share few addresses, no address alone tells them apart, as in sets
-/// after the seed acl2: there one field covers 26 % of the rules at most. So the first bits of one address may stand before the
-/// other: filters that fix these bits are ranges in that order, too. (A learned index inside a tuple space, as in TupleRadar.)
+/// The papers order by one field of the tuple. If many rules share few addresses, one address does
+/// not distinguish them: in sets from the seed acl2 a single field covers at most 26 % of the
+/// rules. So the first bits of one address may precede the other: filters that fix these bits are
+/// ranges in that order, too (a learned index inside a tuple space, as in TupleRadar).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
-    /// The first bits of the destination, then the source. Without bits: the source.
+    /// The first bits of the destination, then the source; with 0 bits the source alone.
     Source { bits: u8 },
-    /// The first bits of the source, then the destination. Without bits: the destination.
+    /// The first bits of the source, then the destination; with 0 bits the destination alone.
     Destination { bits: u8 },
     /// The source's port.
     SourcePort,
@@ -30,7 +33,7 @@ pub(super) enum Field {
 }
 
 impl Field {
-    /// The addresses and ports alone, as in the papers.
+    /// Single addresses and ports, as in the papers.
     pub const SINGLE: [Field; 4] = [
         Field::Source { bits: 0 },
         Field::Destination { bits: 0 },
@@ -38,18 +41,18 @@ impl Field {
         Field::DestinationPort,
     ];
 
-    /// Each address behind the first bits of the other.
+    /// Each address after the first bits of the other.
     pub fn joint<A: Address>() -> impl Iterator<Item = Field> {
         A::JOINT_BITS
             .iter()
             .flat_map(|&bits| [Field::Source { bits }, Field::Destination { bits }])
     }
 
-    /// Where keys lie in the field: as many as there are places for.
+    /// The points of keys, up to the length of `points`.
     #[inline(always)]
     pub fn of_keys<A: Address>(self, keys: &[Key<A>], points: &mut [A::Point]) {
         let each = points.iter_mut().zip(keys);
-        // The choice is made once for all keys.
+        // Branch once for all keys.
         match self {
             Field::Source { bits } => {
                 let mask = A::mask(bits);
@@ -72,7 +75,7 @@ impl Field {
         }
     }
 
-    /// Where a filter begins and ends in the field; `None` where it is no range there.
+    /// The first and last point of a filter; `None` if it is not a range in this order.
     pub fn of_filter<A: Address>(self, filter: &Filter<A>) -> Option<(A::Point, A::Point)> {
         let Filter {
             source,
@@ -120,7 +123,7 @@ impl std::fmt::Display for Field {
     }
 }
 
-/// A bucket: what it covers, and which of [`Partition::members`] are its filters.
+/// A bucket: its range, and its filters' range in [`Partition::members`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket<P> {
     pub first: P,
@@ -129,7 +132,7 @@ pub(super) struct Bucket<P> {
     pub to: u32,
 }
 
-/// Filters of one iSet, and those left over. Filters are numbered as the caller has them.
+/// The filters of one iSet, and the others, by the caller's numbers.
 #[derive(Debug)]
 pub(super) struct Partition<P> {
     pub field: Field,
@@ -139,11 +142,13 @@ pub(super) struct Partition<P> {
     pub rest: Vec<u32>,
 }
 
-/// The greatest iSet that the greedy way finds in this field among the filters with these numbers.
+/// The largest iSet in this field that a greedy algorithm finds among the filters with these
+/// numbers.
 ///
-/// By the end of their ranges, each filter joins the open bucket if it overlaps that, or if the bucket is not full; it is left
-/// over if it overlaps a bucket that was closed, or if too many overlap in one place. Wide ranges end late, so they are left
-/// over rather than keep narrow ones out, as in interval scheduling.
+/// In the order of the ranges' ends, a filter joins the open bucket if it overlaps it or the bucket
+/// is not full. It is left over if it overlaps a closed bucket, or too many filters overlap in one
+/// place. Wide ranges end late, so they are left over instead of keeping narrow ones out, as in
+/// interval scheduling.
 pub(super) fn partition<A: Address>(
     filters: &[Filter<A>],
     numbers: &[u32],
@@ -157,7 +162,7 @@ pub(super) fn partition<A: Address>(
             None => rest.push(number),
         }
     }
-    // Of ranges with one end, narrow ones come first.
+    // Among ranges with the same end, narrow ones first.
     ranges.sort_unstable_by(|one, other| (one.0, other.1, one.2).cmp(&(other.0, one.1, other.2)));
     let mut found = Partition {
         field,

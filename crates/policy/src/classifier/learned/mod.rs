@@ -1,5 +1,5 @@
-//! NuevoMatch with the training of NuevoMatchUP: iSets whose buckets a small model finds (Rashelbach et al., SIGCOMM 2020 and
-//! NSDI 2022).
+//! NuevoMatch, trained as in NuevoMatchUP: iSets whose buckets a small model finds (Rashelbach et
+//! al., SIGCOMM 2020 and NSDI 2022).
 //!
 //! ```text
 //! key ─ model ─ window of buckets ─ search ─ bucket ─ compare its filters ─┬─ least rank
@@ -7,14 +7,15 @@
 //! key ─ remainder: TupleMerge ─────────────────────────────────────────────┘
 //! ```
 //!
-//! The index is a hint with a proven bound: each filter of the bucket is held against all fields of the key. It does not change
-//! after it was built, so what is added later stays with the remainder until the next training.
+//! The index is a hint with a proven bound: each filter of the bucket is compared with all of
+//! the key. The index is immutable, so added filters stay in the remainder until the next
+//! training.
 //!
 //! It differs from the papers where that measured better: nets are fitted, not trained by descent
 //! (`fit`); an iSet may be ordered by the first bits of both addresses; a bucket closes at 8 filters,
-//! one comparison of vectors; gates, guards and least ranks keep look-ups out of memory nobody asked for.
+//! one vector comparison; gates, guards and least ranks avoid memory accesses in vain.
 
-mod block;
+pub(super) mod block;
 mod fit;
 mod gate;
 mod groups;
@@ -29,25 +30,25 @@ use super::best::{BATCH, Best, Hit};
 use super::vectors::{Vectors, WithVectors};
 use crate::{Address, Filter, Key};
 pub(crate) use block::Blocks;
+pub use block::Boxes;
 #[cfg(test)]
 pub(crate) use block::Filling;
-pub use block::{Boxes, LANES};
 use iset::{Field, Partition, partition};
 pub use point::Point;
 use trained::{Iset, Search};
 
-/// Filters of an iSet, at least: fewer are found sooner by the remainder.
+/// Minimum filters of an iSet; for fewer the remainder is faster.
 const ISET_MIN: usize = 1024;
-/// Part of the filters that are left which an iSet has to cover (§7.1: minimum coverage 45 %; there of all filters).
+/// Share of the remaining filters that an iSet must cover (§7.1: 45 %, there of all filters).
 const COVERAGE_MIN: f64 = 0.45;
-/// Part that a single field has to cover for joint ones not to be tried.
+/// Share that a single field must cover for joint fields not to be tried.
 const COVERAGE_GOOD: f64 = 0.85;
-/// iSets, at most.
+/// Maximum iSets.
 const ISETS_MAX: usize = 4;
-/// Up to so many keys are few: they are looked up in all iSets at a time.
+/// Up to this many keys are looked up in all iSets at a time.
 const FEW: usize = 4;
 
-/// Filters that models find, in up to four iSets.
+/// Filters found by models, in up to four iSets.
 #[derive(Debug)]
 pub struct Learned<A: Address> {
     isets: Vec<Iset<A>>,
@@ -56,7 +57,7 @@ pub struct Learned<A: Address> {
 /// Figures of one iSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IsetFigures {
-    /// What it is ordered by: `source`, `destination`, `source/16, destination`, ...
+    /// Its order: `source`, `destination`, `source/16, destination`, ...
     pub field: String,
     /// Filters in it.
     pub filters: usize,
@@ -64,12 +65,12 @@ pub struct IsetFigures {
     pub buckets: usize,
     /// Nets of the model.
     pub nets: usize,
-    /// Buckets that a search looks at, at most.
+    /// Maximum buckets that a search reads.
     pub longest_search: u32,
 }
 
 impl<A: Address> Learned<A> {
-    /// Trains on these filters; with the numbers of those that it does not cover.
+    /// Trains on these filters. Also returns the numbers of filters it does not cover.
     pub fn train(filters: &[Filter<A>]) -> (Learned<A>, Vec<u32>) {
         let numbers = 0..filters.len() as u32;
         let takes = |number: &u32| Blocks::takes(&filters[*number as usize]);
@@ -86,12 +87,12 @@ impl<A: Address> Learned<A> {
         (Learned { isets }, left)
     }
 
-    /// Filters that it covers.
+    /// Covered filters.
     pub fn len(&self) -> usize {
         self.isets.iter().map(Iset::len).sum()
     }
 
-    /// Whether it covers none.
+    /// Whether it covers no filter.
     pub fn is_empty(&self) -> bool {
         self.isets.is_empty()
     }
@@ -106,8 +107,8 @@ impl<A: Address> Learned<A> {
         self.isets.iter().map(Iset::figures).collect()
     }
 
-    /// For each of up to [`BATCH`] keys, the filter of the least rank that has it and whose rule `counts`, where that is below the
-    /// one in `best`.
+    /// For each of up to [`BATCH`] keys, finds the filter of least rank that contains the key and
+    /// whose rule `counts`, if it is better than the one in `best`.
     #[inline(always)]
     pub(super) fn find_into<V: Vectors>(
         &self,
@@ -121,9 +122,9 @@ impl<A: Address> Learned<A> {
         }
     }
 
-    /// The same for up to `KEYS` keys, through `ISETS` iSets at a time: step by step for all keys and all of these iSets, so that
-    /// their trips to memory overlap. Of many keys those in one iSet are enough for that, and what was found in it makes the next
-    /// shorter.
+    /// As [`Self::find_into`], for up to `KEYS` keys through `ISETS` iSets at a time: step by step
+    /// for all of them, so that memory accesses overlap. With many keys one iSet suffices for that,
+    /// and its results shorten the next one.
     #[inline(always)]
     fn find_by<V: Vectors, const KEYS: usize, const ISETS: usize>(
         &self,
@@ -149,8 +150,8 @@ impl<A: Address> Learned<A> {
     }
 }
 
-/// The partition that covers most, if that is enough for an iSet. Joint fields are tried where a single one leaves much, and
-/// ports where addresses do not do.
+/// The partition that covers most, if enough for an iSet. Joint fields are tried if single ones
+/// leave much, and ports if addresses do not suffice.
 fn best_partition<A: Address>(filters: &[Filter<A>], left: &[u32]) -> Option<Partition<A::Point>> {
     let least = ISET_MIN.max((left.len() as f64 * COVERAGE_MIN) as usize);
     let much = (left.len() as f64 * COVERAGE_GOOD) as usize;

@@ -1,8 +1,8 @@
-//! RQ-RMI: nets in three stages that say in which bucket a point lies, and by how much they may be wrong.
+//! RQ-RMI: nets in three stages that predict a point's bucket, and bounds of their error.
 //!
-//! The first stage is one net. What it says chooses a net of the second stage, that one a net of the third, and that one says a
-//! bucket. For each net of the last stage it is proved how far the bucket may be from what it says, for every point of every
-//! bucket ([`Net::range`]); a look-up searches only there.
+//! The root net chooses a net of the second stage, which chooses one of the third, which predicts a
+//! bucket. For each net of the last stage, the maximum error over all points of all buckets is
+//! proved ([`Net::range`]); a look-up searches only there.
 
 use super::fit::{SAMPLES_MAX, fit};
 use super::iset::Bucket;
@@ -11,8 +11,8 @@ use super::point::Point;
 use crate::classifier::best::BATCH;
 use crate::classifier::vectors::Vectors;
 
-/// Nets of the second and third stage, by how many filters there are (Table 1 of the OVS paper: 5, 21, 133, 265 nets). Where one
-/// stage follows the first, the third has none.
+/// Nets of the second and third stage by number of filters (OVS paper, Table 1: 5, 21, 133, 265
+/// nets); 0: no third stage.
 fn widths(filters: usize) -> (usize, usize) {
     match filters {
         0..1_000 => (4, 0),
@@ -22,40 +22,40 @@ fn widths(filters: usize) -> (usize, usize) {
     }
 }
 
-/// Where the bucket of a point may be.
+/// The buckets that may contain a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// The first.
+    /// First bucket.
     pub start: u32,
-    /// How many.
+    /// Number of buckets.
     pub count: u32,
 }
 
-/// A net of the last stage with what was proved of it.
+/// A net of the last stage with its proved bounds.
 #[derive(Clone, Debug)]
 struct Leaf<P> {
     net: Net<P>,
-    /// Bucket that a net's 0 stands for.
+    /// Bucket of the net's 0.
     origin: u32,
-    /// The last bucket that points of this leaf lie in.
+    /// Last bucket with points of this leaf.
     last: u32,
-    /// The bucket is at most so many before what the net says.
+    /// How far the bucket may be before the predicted one.
     before: u32,
-    /// As many buckets as the search looks at.
+    /// Buckets that the search reads.
     count: u32,
 }
 
-/// The nets.
+/// A trained model.
 #[derive(Clone, Debug)]
 pub(super) struct Model<P> {
     root: Net<P>,
-    /// Number of the last net of the stage behind the first.
+    /// Index of the second stage's last net.
     first_last: u32,
     middle: Vec<Net<P>>,
     leaves: Vec<Leaf<P>>,
 }
 
-/// Buckets, by number, whose points a net may be asked for. Empty where none are.
+/// Numbers of the buckets whose points may reach a net.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     from: u32,
@@ -73,7 +73,7 @@ impl Range {
         self.to = self.to.max(bucket + 1);
     }
 
-    fn of<P>(self, buckets: &[Bucket<P>]) -> &[Bucket<P>] {
+    fn slice<P>(self, buckets: &[Bucket<P>]) -> &[Bucket<P>] {
         buckets
             .get(self.from as usize..self.to as usize)
             .unwrap_or(&[])
@@ -81,7 +81,7 @@ impl Range {
 }
 
 impl<P: Point> Model<P> {
-    /// A model of these buckets, which are in order and do not overlap.
+    /// A model of these buckets, which are ordered and disjoint.
     pub fn train(buckets: &[Bucket<P>], filters: usize) -> Model<P> {
         let (second, third) = widths(filters);
         let all = Range {
@@ -102,8 +102,8 @@ impl<P: Point> Model<P> {
         }
     }
 
-    /// For each of up to [`BATCH`] points, where the bucket is that has it, if one has. Stage by stage, so that the processor works
-    /// on several points at a time.
+    /// For each of up to [`BATCH`] points, the buckets that may contain it. Stage by stage, so that
+    /// the processor works on several points at a time.
     #[inline(always)]
     pub fn windows<V: Vectors>(&self, points: &[P], windows: &mut [Window]) {
         let mut nets = [0_u32; BATCH];
@@ -126,7 +126,7 @@ impl<P: Point> Model<P> {
         1 + self.middle.len() + self.leaves.len()
     }
 
-    /// The most buckets that a search looks at.
+    /// Maximum buckets that a search reads.
     pub fn longest_search(&self) -> u32 {
         self.leaves.iter().map(|leaf| leaf.count).max().unwrap_or(0)
     }
@@ -147,13 +147,13 @@ impl<P: Point> Leaf<P> {
     }
 }
 
-/// The bounds of a net's answers as places from 0 to `last`.
+/// Clamps the bounds of a net's answers to places from 0 to `last`.
 fn places(bounds: (f64, f64), last: u32) -> (u32, u32) {
     let place = |said: f64| said.clamp(0.0, f64::from(last)) as u32;
     (place(bounds.0), place(bounds.1))
 }
 
-/// One stage but the last: a net for each range, and the ranges of the `next` nets of the stage behind.
+/// Trains a stage except the last: a net per range, and the ranges of the next stage's nets.
 fn stage<P: Point>(
     buckets: &[Bucket<P>],
     ranges: &[Range],
@@ -164,7 +164,7 @@ fn stage<P: Point>(
     let mut nets = Vec::with_capacity(ranges.len());
     for &range in ranges {
         let net = fitted(buckets, range, |bucket| (bucket + 0.5) * per_bucket);
-        let own = range.of(buckets);
+        let own = range.slice(buckets);
         let rounding = own.last().map_or(0.0, |last| net.rounding(last.last));
         for (bucket, at) in own.iter().zip(range.from..) {
             let bounds = net.range(bucket.first, bucket.last, rounding);
@@ -178,9 +178,9 @@ fn stage<P: Point>(
     (nets, by_next)
 }
 
-/// A net of the last stage.
+/// Trains a net of the last stage.
 fn leaf<P: Point>(buckets: &[Bucket<P>], range: Range) -> Leaf<P> {
-    let own = range.of(buckets);
+    let own = range.slice(buckets);
     let origin = if own.is_empty() { 0 } else { range.from };
     let last = range.to.saturating_sub(1);
     let net = fitted(buckets, range, |bucket| bucket - f64::from(origin) + 0.5);
@@ -201,9 +201,9 @@ fn leaf<P: Point>(buckets: &[Bucket<P>], range: Range) -> Leaf<P> {
     }
 }
 
-/// A net that says for the buckets of a range what `target` says for their numbers.
+/// A net that maps the buckets of a range to `target` of their numbers.
 fn fitted<P: Point>(buckets: &[Bucket<P>], range: Range, target: impl Fn(f64) -> f64) -> Net<P> {
-    let own = range.of(buckets);
+    let own = range.slice(buckets);
     let (Some(first), Some(last)) = (own.first(), own.last()) else {
         return Net::zero();
     };

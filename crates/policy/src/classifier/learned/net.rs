@@ -1,5 +1,5 @@
-//! A net of eight hidden neurons, as in RQ-RMI (A Computational Approach to Packet Classification, §3.3), and the proof of what
-//! it answers.
+//! A net of eight hidden neurons, as in RQ-RMI (A Computational Approach to Packet Classification,
+//! §3.3), and bounds of its answers.
 
 use super::point::Point;
 use crate::classifier::vectors::{Vectors, whole};
@@ -9,8 +9,8 @@ pub(super) const NEURONS: usize = 8;
 
 /// y(point) = Σ w2·max(0, w1·x + b1) + b2 with x = (point − base) · scale, in single precision.
 ///
-/// A net is piecewise linear with a bend at each neuron, so it is as good as eight straight lines. `base` is subtracted in
-/// integers: points far from 0 that lie close together keep all their bits.
+/// A net is piecewise linear with a bend at each neuron: as good as eight lines. `base` is
+/// subtracted as an integer, so that close points far from 0 keep all bits.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Net<P> {
@@ -22,7 +22,7 @@ pub(super) struct Net<P> {
     base: P,
 }
 
-/// A point on the way of a net, with the value it is to have there.
+/// A point on a net's curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Knot {
     pub x: f64,
@@ -42,8 +42,7 @@ impl<P: Point> Net<P> {
         }
     }
 
-    /// Straight lines from knot to knot, of which there are [`NEURONS`] + 1 at most, by ascending x from 0 to 1; 1 is where
-    /// `last` lies.
+    /// Lines between at most [`NEURONS`] + 1 knots by ascending x, 0 at `base` to 1 at `last`.
     pub fn through(knots: &[Knot], base: P, last: P) -> Net<P> {
         let mut net = Net {
             base,
@@ -65,22 +64,23 @@ impl<P: Point> Net<P> {
         net
     }
 
-    /// What the net says of a point. Without fused multiplication, so that every machine computes the same.
+    /// The net's answer for a point. Without fused multiply-add, so it is the same on every
+    /// machine.
     #[inline(always)]
     pub fn at<V: Vectors>(&self, point: P) -> f32 {
         let x = point.offset(self.base) * self.scale;
         V::weigh(&self.w1, &self.b1, &self.w2, self.b2, x)
     }
 
-    /// The whole number at or below what the net says, within 0 and `last`, which is below 2^24.
+    /// The answer rounded down and clamped to 0..=`last`, which is below 2^24.
     #[inline(always)]
     pub fn place<V: Vectors>(&self, point: P, last: u32) -> u32 {
         whole(self.at::<V>(point), last)
     }
 
-    /// The least and the greatest value of [`Net::at`] over all points from `first` to `last`, both within the net's domain:
-    /// bounds that hold for every point, since the exact function is piecewise linear and thus takes its extremes at the ends
-    /// or at a bend, and single precision is off by [`Net::rounding`] at most.
+    /// Bounds of [`Net::at`] over all points from `first` to `last`: the exact function is
+    /// piecewise linear, so its extremes are at the ends or a bend, and single precision adds at
+    /// most [`Net::rounding`].
     pub fn range(&self, first: P, last: P, rounding: f64) -> (f64, f64) {
         let (from, to) = (self.exact_x(first), self.exact_x(last));
         let mut range = (f64::INFINITY, f64::NEG_INFINITY);
@@ -101,12 +101,12 @@ impl<P: Point> Net<P> {
         (range.0 - rounding, range.1 + rounding)
     }
 
-    /// How far [`Net::at`] may be from the exact function for points up to `last`.
+    /// Maximum difference of [`Net::at`] and the exact function for points up to `last`.
     ///
-    /// A sum of products through n roundings is off by at most n·u / (1 − n·u) times the sum of the absolute terms (Higham,
-    /// Accuracy and Stability of Numerical Algorithms, §3.1), u = 2^-24. On its longest way a term meets 2 roundings of x, 2 of
-    /// the neuron, 1 of the product, 3 of the tree and 1 of b2; 16 also covers that the bounds are themselves computed in double
-    /// precision.
+    /// A sum of products through n roundings is off by at most n·u / (1 − n·u) times the sum of the
+    /// absolute terms (Higham, Accuracy and Stability of Numerical Algorithms, §3.1), u = 2^-24. A
+    /// term passes at most 2 roundings of x, 2 of the neuron, 1 of the product, 3 of the tree and 1
+    /// of b2; 16 also covers the bounds' own double precision.
     pub fn rounding(&self, last: P) -> f64 {
         let x = self.exact_x(last).abs();
         let term = |neuron: usize| {
@@ -130,7 +130,7 @@ impl<P: Point> Net<P> {
     }
 }
 
-/// What a distance is multiplied by, so that that of `last` becomes 1.
+/// The factor that maps the distance of `last` to 1.
 fn scale<P: Point>(base: P, last: P) -> f32 {
     let distance = last.offset_f64(base);
     if distance > 0.0 {
@@ -140,7 +140,7 @@ fn scale<P: Point>(base: P, last: P) -> f32 {
     }
 }
 
-/// Where a point lies between `base`, 0, and `last`, 1.
+/// Maps a point from `base`..`last` to 0..1.
 pub(super) fn x_of<P: Point>(point: P, base: P, last: P) -> f64 {
     let distance = last.offset_f64(base);
     if distance > 0.0 {

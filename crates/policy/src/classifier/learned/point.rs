@@ -1,8 +1,8 @@
-//! Where keys lie in what an iSet is ordered by.
+//! Positions of keys in an iSet's order.
 
 use std::fmt::Debug;
 
-/// A place in that order: of IPv4 64 bits, of IPv6 128.
+/// A position in the order: 64 bits for IPv4, 128 for IPv6.
 pub trait Point: Copy + Ord + Default + Debug + Send + Sync + 'static {
     /// The greatest.
     const MAX: Self;
@@ -10,14 +10,15 @@ pub trait Point: Copy + Ord + Default + Debug + Send + Sync + 'static {
     /// A port.
     fn of_port(port: u16) -> Self;
 
-    /// How far it lies behind `base`; 0 before it. Rounded to nearest.
+    /// Distance from `base`; 0 before it. Rounded to nearest.
     fn offset(self, base: Self) -> f32;
 
-    /// The same within 2^-53.
+    /// As [`Self::offset`], within 2^-53.
     fn offset_f64(self, base: Self) -> f64;
 }
 
-/// A distance without its lowest bit, so that it is a signed number, which processors convert at once.
+/// A distance without its lowest bit, as a signed number, which processors convert in one
+/// instruction.
 #[inline(always)]
 fn half(distance: u64) -> i64 {
     (distance >> 1) as i64

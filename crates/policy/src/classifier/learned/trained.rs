@@ -1,13 +1,13 @@
-//! An iSet that was trained: from keys to the filters that have them.
+//! A trained iSet: finds the filters that contain keys.
 //!
 //! ```text
 //! begin         keys that pass the gate ─ model ─ windows of buckets
-//! find_buckets  windows ─ the bucket that a key lies in
-//! find_blocks   bucket ─ those of its blocks that may have the key
-//! compare       block ─ the filter of the least rank
+//! find_buckets  window ─ bucket that may contain the key
+//! find_blocks   bucket ─ its blocks that may contain the key
+//! compare       block ─ filter of least rank
 //! ```
 //!
-//! Each step asks for the memory that the next one reads.
+//! Each step prefetches the memory that the next one reads.
 
 use super::IsetFigures;
 use super::block::{Blocks, Filling, LANES};
@@ -20,37 +20,37 @@ use crate::classifier::best::{Best, Hit};
 use crate::classifier::vectors::Vectors;
 use crate::{Address, Filter, Key, Rank};
 
-/// Keys by which it is chosen what a guard looks at.
+/// Sampled keys by which a guard's probes are chosen.
 const SAMPLED_KEYS: usize = 512;
-/// Blocks of a bucket, at most.
+/// Maximum blocks per bucket.
 const BUCKET_BLOCKS: usize = iset::BUCKET_MAX.div_ceil(LANES);
 
-/// An iSet that was trained.
+/// A trained iSet.
 #[derive(Debug)]
 pub(super) struct Iset<A: Address> {
     field: Field,
     gate: Gate,
     model: Model<A::Point>,
     groups: Groups<A::Point>,
-    /// Of the blocks behind the first of their bucket.
+    /// Headers of the blocks after their bucket's first.
     more_headers: Vec<Header>,
     guard: Guard,
-    /// The first block of each bucket, then the others.
+    /// The first block of each bucket, then the other blocks.
     blocks: Blocks<A>,
     filters: usize,
 }
 
-/// What is known of up to `KEYS` keys on their way through an iSet.
+/// State of up to `KEYS` keys in an iSet.
 #[derive(Clone, Copy)]
 pub(super) struct Search<A: Address, const KEYS: usize> {
-    /// Those that may be in it, with their places in the batch.
+    /// Keys that passed the gate, with their places in the batch.
     keys: [Key<A>; KEYS],
     places: [u8; KEYS],
     count: usize,
     points: [A::Point; KEYS],
-    /// Where their bucket may be; then the bucket.
+    /// The windows; then the buckets.
     windows: [Window; KEYS],
-    /// Blocks that may have a key, each with the number of the key.
+    /// Blocks that may contain a key, each with the key's number.
     blocks: [[(u8, u32); BUCKET_BLOCKS]; KEYS],
     blocks_count: usize,
 }
@@ -71,7 +71,7 @@ impl<A: Address, const KEYS: usize> Search<A, KEYS> {
 }
 
 impl<A: Address> Iset<A> {
-    /// Of a partition of these filters.
+    /// Trains an iSet from a partition of these filters.
     pub fn train(filters: &[Filter<A>], found: &Partition<A::Point>) -> Iset<A> {
         let filters_of = |bucket: usize, into: &mut Vec<Filter<A>>| {
             let iset::Bucket { from, to, .. } = found.buckets[bucket];
@@ -87,16 +87,16 @@ impl<A: Address> Iset<A> {
         for (number, bucket) in found.buckets.iter().enumerate() {
             members.clear();
             filters_of(number, &mut members);
-            // Filters that are alike stand together, so that a key passes over most blocks of a bucket.
+            // Group similar filters, so that a key skips most blocks of a bucket.
             members.sort_unstable_by_key(|it| {
                 (it.source, it.destination, it.destination_ports, it.rank)
             });
             let in_first = members.len().min(LANES);
             let (first, more) = members.split_at_mut(in_first);
-            let header = pushed(first, &guard, &mut blocks);
+            let header = push_block(first, &guard, &mut blocks);
             let more_from = more_headers.len();
             for more in more.chunks_mut(LANES) {
-                more_headers.push(pushed(more, &guard, &mut more_blocks));
+                more_headers.push(push_block(more, &guard, &mut more_blocks));
             }
             let more = More::new(more_from, more_headers.len() - more_from);
             buckets.push((bucket.first, header, more));
@@ -114,7 +114,7 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// Finds keys that may be in this iSet, and the windows of their buckets.
+    /// Finds the keys that may be in this iSet, and their windows.
     #[inline(always)]
     pub fn begin<V: Vectors, const KEYS: usize>(
         &self,
@@ -132,14 +132,14 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// Finds the bucket that each key lies in, if it lies in one.
+    /// Finds the bucket that may contain each key.
     #[inline(always)]
     pub fn find_buckets<const KEYS: usize>(&self, search: &mut Search<A, KEYS>) {
         let points = &search.points[..search.count];
         let windows = &mut search.windows[..search.count];
         let longest = windows.iter().map(|window| window.count).max();
         let mut longest = longest.unwrap_or(0);
-        // Long windows are halved, those of all keys in step.
+        // Halve long windows, all keys in step.
         while longest > COMPARED {
             for (point, window) in points.iter().zip(&mut *windows) {
                 *window = self.groups.halved(*window, *point);
@@ -161,7 +161,7 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// Finds those blocks of the buckets that may have the key.
+    /// Finds the blocks of the buckets that may contain the keys.
     #[inline(always)]
     pub fn find_blocks<const KEYS: usize>(&self, search: &mut Search<A, KEYS>, best: &Best) {
         let wanted = self.guard.of_keys::<A, KEYS>(&search.keys[..search.count]);
@@ -190,7 +190,7 @@ impl<A: Address> Iset<A> {
         search.blocks_count = count;
     }
 
-    /// Holds the filters of the blocks against the keys.
+    /// Compares the blocks' filters with the keys.
     #[inline(always)]
     pub fn compare<V: Vectors, const KEYS: usize>(
         &self,
@@ -230,7 +230,7 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// Filters in it.
+    /// Number of filters.
     pub fn len(&self) -> usize {
         self.filters
     }
@@ -254,8 +254,12 @@ impl<A: Address> Iset<A> {
     }
 }
 
-/// Adds a block of these filters; its header.
-fn pushed<A: Address>(filters: &mut [Filter<A>], guard: &Guard, blocks: &mut Filling<A>) -> Header {
+/// Adds a block of these filters; returns its header.
+fn push_block<A: Address>(
+    filters: &mut [Filter<A>],
+    guard: &Guard,
+    blocks: &mut Filling<A>,
+) -> Header {
     filters.sort_unstable_by_key(|filter| filter.rank);
     blocks.push(filters);
     Header {
@@ -264,7 +268,7 @@ fn pushed<A: Address>(filters: &mut [Filter<A>], guard: &Guard, blocks: &mut Fil
     }
 }
 
-/// Keys of some of the filters, each with the filters of the bucket that it is in or behind.
+/// Keys of some filters, each with the filters of the bucket that the index finds for it.
 fn found_by_sample<A: Address>(
     filters: &[Filter<A>],
     found: &Partition<A::Point>,

@@ -1,10 +1,10 @@
-//! TupleMerge (Daly et al., ToN 2019): filters in hash tables by how much of source and destination their prefixes fix.
+//! TupleMerge (Daly et al., ToN 2019): filters in hash tables by prefix lengths.
 //!
-//! Tuple space search has a table for each combination of prefix lengths that occurs. Here a filter may also stand in a table
-//! that looks at fewer bits than it fixes, as long as the lists there stay short, so tables are few. Where lists would grow
-//! long, a table that looks at more bits is added; the last resort are the ports.
+//! Tuple space search has a table per combination of prefix lengths. Here a filter may also be in a
+//! table that hashes fewer bits than it fixes while its list stays short, so tables are few. If a
+//! list would get long, a table that hashes more bits is added, finally with ports.
 //!
-//! A filter is added in the time of a few look-ups, so this is also where changes to a trained index wait.
+//! Adding a filter takes as long as a few look-ups, so changes to a trained index go here, too.
 
 mod table;
 
@@ -12,13 +12,13 @@ use super::best::{BATCH, Best, Hit};
 use crate::{Address, Filter, Key};
 use table::{Mask, NODES_MAX, Table};
 
-/// The longest list that a filter joins where it could stand in a table of its own.
+/// Maximum list that a filter joins if another table is possible.
 const LIST_MAX: usize = 8;
 
 /// Filters in hash tables.
 #[derive(Clone, Debug, Default)]
 pub struct TupleMerge<A> {
-    /// By their least rank.
+    /// Sorted by their least rank.
     tables: Vec<Table<A>>,
 }
 
@@ -30,13 +30,14 @@ pub struct TupleMerge<A> {
 pub struct TableFull;
 
 impl<A: Address> TupleMerge<A> {
-    /// Of these filters, in any order.
+    /// From these filters, in any order.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many filters.
     pub fn new(filters: &[Filter<A>]) -> Result<TupleMerge<A>, TableFull> {
         let mut all = TupleMerge { tables: Vec::new() };
-        // By rank each is appended to its list, so that equal filters take no time of their square.
+        // In the order of rank each filter is appended to its list, so equal filters take no
+        // quadratic time.
         let mut order: Vec<u32> = (0..filters.len() as u32).collect();
         order.sort_unstable_by_key(|at| filters[*at as usize].rank);
         for at in order {
@@ -51,7 +52,7 @@ impl<A: Address> TupleMerge<A> {
         self.tables.iter().map(Table::len).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no filters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -69,9 +70,9 @@ impl<A: Address> TupleMerge<A> {
     /// Adds a filter.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many filters.
     pub fn insert(&mut self, filter: &Filter<A>) -> Result<(), TableFull> {
-        let own = Mask::of(filter);
+        let own = Mask::new(filter);
         let at = self.table_for(filter, &own);
         let table = &mut self.tables[at];
         if table.len() >= NODES_MAX {
@@ -85,7 +86,7 @@ impl<A: Address> TupleMerge<A> {
         Ok(())
     }
 
-    /// The most specific table in which the filter's list is short; a new one if there is none.
+    /// The most specific table in which the filter's list is short, or a new table.
     fn table_for(&mut self, filter: &Filter<A>, own: &Mask) -> usize {
         let fitting = |(_, table): &(usize, &Table<A>)| own.fits_in(&table.mask);
         let short = |(_, table): &(usize, &Table<A>)| table.has_short_list(filter, LIST_MAX);
@@ -103,13 +104,13 @@ impl<A: Address> TupleMerge<A> {
                 return self.tables.len() - 1;
             }
         }
-        // The table of its own mask is there, and its list is long: the filters agree in all that can be hashed.
+        // The table of its own mask has a long list: its filters agree in all hashed bits.
         let own_table = self.tables.iter().position(|table| table.mask == *own);
         own_table.unwrap_or(0)
     }
 
-    /// For each of up to [`BATCH`] keys, the filter of the least rank that has it and whose rule `counts`, where that is below the
-    /// one in `best`.
+    /// For each of up to [`BATCH`] keys, finds the filter of least rank that contains the key and
+    /// whose rule `counts`, if it is better than the one in `best`.
     #[inline]
     pub(super) fn find_into(
         &self,
@@ -117,7 +118,7 @@ impl<A: Address> TupleMerge<A> {
         mut counts: impl FnMut(Hit) -> bool,
         best: &mut Best,
     ) {
-        // Many keys in one table at a time, or few keys in several: enough for the trips to memory to overlap.
+        // Many keys in one table at a time, or few keys in several: so memory accesses overlap.
         let at_a_time = BATCH / keys.len().clamp(1, BATCH);
         for tables in self.tables.chunks(at_a_time) {
             let mut probes = [Probe::default(); BATCH];
@@ -137,7 +138,7 @@ impl<A: Address> TupleMerge<A> {
                 }
             }
             if count == 0 {
-                // Tables stand by their best rank, so those behind have nothing better either.
+                // Tables are sorted by best rank, so the rest has nothing better either.
                 break;
             }
             let mut nodes = [(Probe::default(), 0); BATCH];
@@ -167,7 +168,7 @@ impl<A: Address> TupleMerge<A> {
     }
 }
 
-/// A key that is looked up in a table, each by its number.
+/// A look-up of a key in a table, both by number.
 #[derive(Clone, Copy, Default)]
 struct Probe {
     table: u8,
@@ -175,9 +176,9 @@ struct Probe {
     hash: u64,
 }
 
-/// Masks for a new table that a filter of this mask fits in, the one to try first at the front.
+/// Masks for a new table for a filter of this mask, in the order to try.
 fn relaxed<A: Address>(own: &Mask) -> impl Iterator<Item = Mask> {
-    // A quarter of the bits less leaves room for filters with shorter prefixes.
+    // Rounding down by up to an eighth of the bits makes room for filters with shorter prefixes.
     let step = A::BITS / 8;
     let round = |length: u8| length / step * step;
     let addresses = Mask {

@@ -1,21 +1,22 @@
-//! A table of TupleMerge: filters whose prefixes are at least as long as the table's, found by a hash of that much of them.
+//! A table of TupleMerge: filters with prefixes at least as long as the table's, by a hash of these
+//! bits.
 
 use crate::prefetch::{prefetch, prefetch_whole};
 use crate::{Address, Filter, Key, Ports, Rank};
 
-/// Which bits of a key a table looks at.
+/// The bits of a key that a table hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mask {
     pub source: u8,
     pub destination: u8,
-    /// The source port; filters of the table have exactly one.
+    /// Whether the source port is hashed; the table's filters have exactly one.
     pub source_port: bool,
-    /// The destination port; filters of the table have exactly one.
+    /// Whether the destination port is hashed; the table's filters have exactly one.
     pub destination_port: bool,
 }
 
 impl Mask {
-    /// Whether filters of this kind may stand in a table of the other.
+    /// Whether filters of this mask may be in such a table.
     pub fn fits_in(&self, table: &Mask) -> bool {
         table.source <= self.source
             && table.destination <= self.destination
@@ -23,14 +24,14 @@ impl Mask {
             && table.destination_port <= self.destination_port
     }
 
-    /// Greater for a table that tells more filters apart.
+    /// Greater for a table that distinguishes more filters.
     pub fn specificity(&self) -> u32 {
         let ports = u32::from(self.source_port) + u32::from(self.destination_port);
         u32::from(self.source) + u32::from(self.destination) + 16 * ports
     }
 
-    /// All that a filter says.
-    pub fn of<A: Address>(filter: &Filter<A>) -> Mask {
+    /// The bits that a filter fixes.
+    pub fn new<A: Address>(filter: &Filter<A>) -> Mask {
         let is_one = |ports: Ports| ports.first == ports.last;
         Mask {
             source: filter.source_length,
@@ -41,39 +42,39 @@ impl Mask {
     }
 }
 
-/// A filter and the next one with the same hash.
+/// A filter and the next one in its list.
 #[derive(Clone, Copy, Debug)]
 struct Node<A> {
     filter: Filter<A>,
-    /// Number of a node; [`NONE`] at the end.
+    /// Index of a node; [`NONE`] at the end.
     next: u32,
 }
 
-/// No node. Numbers of nodes have 24 bits; the upper eight of a head are a Bloom filter of the list's hashes, so that most keys
-/// that are not in the table touch no node.
+/// No node. Indices of nodes have 24 bits; the upper eight of a head are a Bloom filter of the
+/// list's hashes, so that most keys not in the table read no node.
 const NONE: u32 = (1 << 24) - 1;
 /// A head without nodes.
 const EMPTY: u32 = NONE;
-/// Filters of a table, at most.
+/// Maximum filters per table.
 pub(super) const NODES_MAX: usize = NONE as usize;
-/// The least number of heads.
+/// Minimum heads.
 const HEADS_MIN: usize = 16;
 
-/// One hash table. Filters with equal masked keys, and those whose hashes share a head, form a list by rank.
+/// A hash table. Filters with equal masked keys or hashes that share a head form a list by rank.
 #[derive(Clone, Debug)]
 pub(super) struct Table<A> {
     pub mask: Mask,
-    /// The bits of `mask`.
+    /// `mask` as bit masks.
     source_mask: A,
     destination_mask: A,
     port_mask: u32,
-    /// No filter of the table has a lesser rank.
+    /// Least rank of the table's filters.
     pub best: Rank,
     heads: Vec<u32>,
-    /// The last node of each head's list, so that a filter of the greatest rank is appended without a walk. Only while filters are
-    /// added: look-ups do not need it.
+    /// The last node of each head's list, to append without walking the list. Only needed while
+    /// filters are added.
     tails: Vec<u32>,
-    /// How far a hash is shifted to be the number of a head.
+    /// Shift of a hash to the index of its head.
     shift: u32,
     nodes: Vec<Node<A>>,
 }
@@ -94,7 +95,7 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// Gives back memory that only more filters need.
+    /// Frees memory that only adding filters needs.
     pub fn shrink(&mut self) {
         self.nodes.shrink_to_fit();
         self.tails = Vec::new();
@@ -110,15 +111,14 @@ impl<A: Address> Table<A> {
             + self.nodes.capacity() * size_of::<Node<A>>()
     }
 
-    /// The hash of what the table looks at.
+    /// Hashes the masked bits.
     #[inline(always)]
     pub fn hash(&self, source: A, destination: A, source_port: u16, destination_port: u16) -> u64 {
         let source = (source & self.source_mask).fold();
         let destination = (destination & self.destination_mask).fold();
-        let ports = u64::from(
-            (u32::from(source_port) << 16 | u32::from(destination_port)) & self.port_mask,
-        );
-        // Who sends packets cannot make lists long, since lists are made of rules: so a short hash will do.
+        let ports = (u32::from(source_port) << 16 | u32::from(destination_port)) & self.port_mask;
+        let ports = u64::from(ports);
+        // Lists consist of rules, so senders cannot make them long, and a short hash suffices.
         let all = source.rotate_left(32) ^ destination ^ ports.wrapping_mul(0xa076_1d64_78bd_642f);
         all.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -134,20 +134,14 @@ impl<A: Address> Table<A> {
     }
 
     fn hash_of(&self, filter: &Filter<A>) -> u64 {
-        // Where the mask has the port, the filter's range is that one port.
-        let (source_port, destination_port) =
-            (filter.source_ports.first, filter.destination_ports.first);
-        self.hash(
-            filter.source,
-            filter.destination,
-            source_port,
-            destination_port,
-        )
+        // If the mask has the port, the filter's range is a single port.
+        let ports = (filter.source_ports.first, filter.destination_ports.first);
+        self.hash(filter.source, filter.destination, ports.0, ports.1)
     }
 
     #[inline]
     fn head_of(&self, hash: u64) -> usize {
-        // The upper bits of a product depend on all bits; the uppermost three are for the Bloom filter.
+        // The upper bits of a product depend on all bits; the top three are for the Bloom filter.
         (hash << 3 >> self.shift) as usize
     }
 
@@ -156,7 +150,7 @@ impl<A: Address> Table<A> {
         prefetch(&self.heads, self.head_of(hash));
     }
 
-    /// The first node that a key of this hash may be in; asks for it.
+    /// The first node of the list for this hash, prefetched; `None` if the table has no such hash.
     #[inline]
     pub fn first(&self, hash: u64) -> Option<u32> {
         let head = self.heads[self.head_of(hash)];
@@ -168,7 +162,8 @@ impl<A: Address> Table<A> {
         Some(node)
     }
 
-    /// Of the list from this node on, the first filter that has the key and is `wanted`, if its rank is below `best`.
+    /// In the list from this node on, the first filter that contains the key and is `wanted`, if
+    /// its rank is below `best`.
     #[inline]
     pub fn find_from(
         &self,
@@ -190,7 +185,7 @@ impl<A: Address> Table<A> {
         None
     }
 
-    /// Whether the list that this filter would join has fewer than `most` filters.
+    /// Whether the list for this filter has fewer than `most` filters.
     pub fn has_short_list(&self, filter: &Filter<A>, most: usize) -> bool {
         let mut next = self.heads[self.head_of(self.hash_of(filter))] & NONE;
         for _ in 0..most {
@@ -202,7 +197,7 @@ impl<A: Address> Table<A> {
         false
     }
 
-    /// Adds a filter that fits the mask. The table has to have room, see [`NODES_MAX`].
+    /// Adds a filter that fits the mask. There must be room, see [`NODES_MAX`].
     pub fn insert(&mut self, filter: &Filter<A>) {
         if self.nodes.len() >= self.heads.len() / 2 {
             self.grow();
@@ -213,6 +208,12 @@ impl<A: Address> Table<A> {
                 .map(|head| self.last(head & NONE))
                 .collect();
         }
+        debug_assert!(self.nodes.len() < NODES_MAX);
+        debug_assert_eq!(filter.source.prefix(filter.source_length), filter.source);
+        debug_assert_eq!(
+            filter.destination.prefix(filter.destination_length),
+            filter.destination
+        );
         self.nodes.push(Node {
             filter: *filter,
             next: NONE,
@@ -221,8 +222,8 @@ impl<A: Address> Table<A> {
         self.best = self.best.min(filter.rank);
     }
 
-    /// Puts a node into its list, by rank. Rules come by rank, so nearly all are appended; only one that comes before others of its
-    /// list, as a later rule of a greater priority does, walks.
+    /// Inserts a node into its list by rank. Rules mostly come in this order and are appended; only
+    /// a later rule of greater priority walks the list.
     fn link(&mut self, number: u32) {
         let filter = self.nodes[number as usize].filter;
         let hash = self.hash_of(&filter);
@@ -249,7 +250,7 @@ impl<A: Address> Table<A> {
         }
     }
 
-    /// The last node of a list; [`NONE`] of an empty one.
+    /// The last node of a list; [`NONE`] if it is empty.
     fn last(&self, first: u32) -> u32 {
         let (mut last, mut next) = (NONE, first);
         while let Some(node) = self.nodes.get(next as usize) {
@@ -258,7 +259,7 @@ impl<A: Address> Table<A> {
         last
     }
 
-    /// The nodes of a list between which a filter of this rank stands; [`NONE`] where there is none.
+    /// The nodes of a list between which this rank belongs; [`NONE`] at its ends.
     fn place_of(&self, first: u32, rank: Rank) -> (u32, u32) {
         let (mut before, mut next) = (NONE, first);
         while let Some(node) = self.nodes.get(next as usize)
