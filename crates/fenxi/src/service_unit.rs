@@ -67,7 +67,8 @@ pub fn install(unit: &str, name: &str, settings: &[&str]) -> String {
     let folder = format!("/etc/systemd/system/{unit}.d");
     let settings = settings.join("\\n");
     format!(
-        "install -d {folder} && printf '[Service]\\n{settings}\\n' >{folder}/{name}.conf && systemctl daemon-reload"
+        "install -d {folder} && printf '[Service]\\n{settings}\\n' >{folder}/{name}.conf && \
+        systemctl daemon-reload"
     )
 }
 
@@ -137,7 +138,8 @@ mod tests {
     fn a_drop_in_is_installed_with_its_settings() {
         let expected = "install -d /etc/systemd/system/fenxi@a.service.d && printf '[Service]\\n\
                         AmbientCapabilities=CAP_NET_ADMIN\\nCapabilityBoundingSet=CAP_NET_ADMIN\\n' \
-                        >/etc/systemd/system/fenxi@a.service.d/mark.conf && systemctl daemon-reload";
+                        >/etc/systemd/system/fenxi@a.service.d/mark.conf && systemctl \
+                        daemon-reload";
         assert_eq!(MARK.install("fenxi@a.service"), expected);
         let of_xdp: Vec<&str> = XDP.capabilities().collect();
         assert_eq!(of_xdp, ["CAP_BPF", "CAP_IPC_LOCK", "CAP_NET_ADMIN"]);

@@ -91,7 +91,8 @@ impl Merged {
         if *packets > 0 {
             writeln!(
                 page,
-                "merged    {packets} packets received were {segments} on the wire, and count as such"
+                "merged    {packets} packets received were {segments} on the wire, and count as \
+                such"
             )?;
         }
         if *unknown > 0 {
@@ -364,7 +365,8 @@ impl Summary {
         if let Some(live) = &self.live {
             writeln!(
                 page,
-                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} forwarded, {} not forwarded, {} dropped by rules{}",
+                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, \
+                {} forwarded, {} not forwarded, {} dropped by rules{}",
                 live.sums.mode,
                 live.sums.received,
                 live.sums.kernel_dropped,

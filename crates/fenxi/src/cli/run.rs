@@ -160,7 +160,8 @@ impl ReplayArgs {
             ))
         } else if self.output.series && self.output.flows.is_none() {
             Err(Failure::usage(
-                "--series includes the series in records, but no records are written; add --flows FILE",
+                "--series includes the series in records, but no records are written; add --flows \
+                FILE",
             ))
         } else {
             self.output.check()

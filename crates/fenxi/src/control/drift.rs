@@ -234,7 +234,8 @@ mod tests {
         );
         assert_eq!(
             between(20.0, 120.0),
-            "the model is 2.0 times slower than measured: 200 µs for a batch of 40, not 100 µs; is the machine busy?"
+            "the model is 2.0 times slower than measured: 200 µs for a batch of 40, not 100 µs; is \
+            the machine busy?"
         );
     }
 }

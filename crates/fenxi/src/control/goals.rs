@@ -46,7 +46,8 @@ fn say(what: &str, goal: GoalState) {
     match goal.unreachable {
         Some(turnaround) => warn!(
             "{what}: its goal cannot be promised: on its device the largest batches of all tasks take {:.1} ms together; give \
-             the slow tasks another device (task.NAME.devices) or smaller batches (task.NAME.batch_sizes)",
+             the slow tasks another device (task.NAME.devices) or smaller batches \
+             (task.NAME.batch_sizes)",
             turnaround.as_secs_f64() * 1e3
         ),
         None if goal.devices_left > 0 => info!(

@@ -47,7 +47,8 @@ impl Default for Watch {
             threads: Vec::new(),
             devices: Vec::new(),
             kernel_dropped: Loss::new(
-                "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, xdp.frames",
+                "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, \
+                xdp.frames",
             ),
             abandoned: Loss::new("packets are lost in the ring of an interface that went away"),
             table_full: Loss::new("flows find no room in the table; see flow.max_flows"),
@@ -55,8 +56,10 @@ impl Default for Watch {
                 "the flow table is full and flows are evicted, as in a flood; see fenxi ctl status",
             ),
             series: [
-                "series are lost, and their flows get no label: the ring to analytics is full; see ring.slots",
-                "series of half-open flows are left out because the ring to analytics fills, as in a flood",
+                "series are lost, and their flows get no label: the ring to analytics is full; see \
+                ring.slots",
+                "series of half-open flows are left out because the ring to analytics fills, as in \
+                a flood",
                 "series are lost, and their flows get no label: no device works",
                 "series are lost, and their flows get no label: a device failed, and there is no other",
                 "series are lost, and their flows get no label: two devices failed on them",

@@ -70,12 +70,15 @@ mod tests {
                     Usage: fenxi model check --json <DIR>\n\nFor more information, try '--help'.\n";
         assert_eq!(
             line(text),
-            "unexpected argument '--confg' found; a similar argument exists: '--config'; see `fenxi model check --help`"
+            "unexpected argument '--confg' found; a similar argument exists: '--config'; see \
+            `fenxi model check --help`"
         );
-        let text = "error: the following required arguments were not provided:\n  <FILE>...\n\nUsage: fenxi replay <FILE>...\n";
+        let text = "error: the following required arguments were not provided:\n  \
+            <FILE>...\n\nUsage: fenxi replay <FILE>...\n";
         assert_eq!(
             line(text),
-            "the following required arguments were not provided: <FILE>...; see `fenxi replay --help`"
+            "the following required arguments were not provided: <FILE>...; see `fenxi replay \
+            --help`"
         );
     }
 }

@@ -59,7 +59,8 @@ where
 
 fn no_journal(error: io::Error) -> Failure {
     Failure::unavailable(format!(
-        "log.to = \"journald\": no journal listens on /run/systemd/journal/socket: {error}; set log.to = \"stderr\""
+        "log.to = \"journald\": no journal listens on /run/systemd/journal/socket: {error}; set \
+        log.to = \"stderr\""
     ))
 }
 

@@ -159,7 +159,8 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     let workers = pipeline.instances * pipeline.layout.flow_managers;
     if args.write.is_some() && workers > 1 {
         return Err(Failure::usage(format!(
-            "--write must keep the order of the packets, which {workers} flow managers cannot do; set a pipeline.layout with one, such as 1:{}:{}, and pipeline.instances = 1",
+            "--write must keep the order of the packets, which {workers} flow managers cannot do; \
+            set a pipeline.layout with one, such as 1:{}:{}, and pipeline.instances = 1",
             pipeline.layout.analytics_managers, pipeline.layout.devices
         )));
     }

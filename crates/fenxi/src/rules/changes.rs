@@ -96,7 +96,8 @@ impl Rules {
             }
         }
         if changed.added + changed.deleted == 0 {
-            let why = "there is no change; write lines such as `add source = \"10.0.0.0/8\", drop = true` and `delete 3`";
+            let why = "there is no change; write lines such as `add source = \"10.0.0.0/8\", drop \
+                = true` and `delete 3`";
             return Err(Refused::Invalid(why.to_owned()));
         }
         let names = names.changed;
@@ -176,7 +177,8 @@ fn one(
             Ok(None)
         }
         _ => Err(Refused::Invalid(format!(
-            "\"{word}\" is no change; write `add RULE`, or `delete` with the number or name of a rule"
+            "\"{word}\" is no change; write `add RULE`, or `delete` with the number or name of a \
+            rule"
         ))),
     }
 }

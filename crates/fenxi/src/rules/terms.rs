@@ -253,7 +253,8 @@ impl Terms {
             (false, None) => return None,
         };
         Some(format!(
-            "{key}: only mode inline can {does} packets, and io.mode is \"{}\"; set io.mode = \"inline\", or {instead}",
+            "{key}: only mode inline can {does} packets, and io.mode is \"{}\"; set io.mode = \
+            \"inline\", or {instead}",
             mode.name()
         ))
     }
@@ -275,7 +276,8 @@ impl Terms {
         let name = action.mirror.as_ref().filter(|_| self.mode.is_some())?;
         match self.names.mirrors.as_slice() {
             [] => Some(format!(
-                "there is no mirror \"{name}\", because policy.mirror is empty; name the interface that gets the copies there"
+                "there is no mirror \"{name}\", because policy.mirror is empty; name the interface \
+                that gets the copies there"
             )),
             known if known.contains(name) => None,
             known => {

@@ -30,7 +30,8 @@ fn a_batch_is_made_whole() {
     let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     assert!(rules.at_start().is_none());
     let old = rules.version();
-    let text = "# two rules\nadd name = \"a\", source = \"10.0.0.0/8\", dscp = \"AF41\"\n\n  add drop = true\n";
+    let text = "# two rules\nadd name = \"a\", source = \"10.0.0.0/8\", dscp = \"AF41\"\n\n  add \
+        drop = true\n";
     let changed = rules.change(text).unwrap();
     assert_eq!(
         (changed.first, changed.added, changed.rules),

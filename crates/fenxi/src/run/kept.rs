@@ -64,7 +64,8 @@ impl Kept {
                     (waiting, dropped) = (waiting + counts.waiting, dropped + counts.dropped);
                 }
                 info!(
-                    "going on with the receive rings of the process before: {waiting} frames wait, {dropped} found them full"
+                    "going on with the receive rings of the process before: {waiting} frames wait, \
+                    {dropped} found them full"
                 );
                 Some(ports)
             }
@@ -79,7 +80,8 @@ impl Kept {
 
 fn refused(why: &AdoptError) {
     warn!(
-        "the receive rings of the process before cannot be used, so the frames in them are lost, and new ones are opened: {why}"
+        "the receive rings of the process before cannot be used, so the frames in them are lost, \
+        and new ones are opened: {why}"
     );
 }
 

@@ -129,11 +129,13 @@ fn taken(one: &str, other: &str, holder: Option<UCred>) -> Failure {
     let twice = "and two instances would send every frame twice";
     Failure::unavailable(match holder.and_then(|holder| holder.pid()) {
         Some(pid) => format!(
-            "{one} and {other}: process {pid} already runs fenxi inline between them, {twice}; stop it first: kill {pid}"
+            "{one} and {other}: process {pid} already runs fenxi inline between them, {twice}; \
+            stop it first: kill {pid}"
         ),
         // The process is in another PID namespace.
         None => format!(
-            "{one} and {other}: another process already runs fenxi inline between them, {twice}; stop it first"
+            "{one} and {other}: another process already runs fenxi inline between them, {twice}; \
+            stop it first"
         ),
     })
 }

@@ -71,15 +71,18 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
         false => match restrict_files(needs) {
             Ok(folders) => {
                 info!(
-                    "sandbox: capabilities {kept}, no new privileges, no other programs, {}; writes only to {folders}",
+                    "sandbox: capabilities {kept}, no new privileges, no other programs, {}; \
+                    writes only to {folders}",
                     needs.connects
                 );
             }
             Err(why @ Unrestricted::Forbidden) => warn!(
-                "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+                "sandbox: capabilities {kept}, no new privileges; files and TCP are not \
+                restricted: {why}"
             ),
             Err(why) => info!(
-                "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+                "sandbox: capabilities {kept}, no new privileges; files and TCP are not \
+                restricted: {why}"
             ),
         },
     }

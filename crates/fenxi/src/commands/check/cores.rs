@@ -138,7 +138,8 @@ fn siblings(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
     let are = |a, b| a != b && halves.get(&a).is_some_and(|halves| halves.contains(&b));
     let (first, second, core) = pair(placed, are)?;
     let cause = format!(
-        "{first} and {second} run on two hyper-threads of one core (CPU {core} is one of them): each gets half the speed"
+        "{first} and {second} run on two hyper-threads of one core (CPU {core} is one of them): \
+        each gets half the speed"
     );
     Some(Finding::warning(CHECK, "", cause).cure("lscpu -e=CPU,CORE,NODE"))
 }
@@ -195,7 +196,8 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
         return Finding::ok(CHECK, "", format!("{cause}, as the kernel decides"));
     }
     let line = format!(
-        "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && update-grub",
+        "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && \
+        update-grub",
         named(used)
     );
     Finding::warning(
@@ -258,7 +260,8 @@ fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
         None => Finding::ok(CHECK, "", "the cores run at full speed"),
         Some((cpu, governor)) => {
             let cause = format!(
-                "the governor of CPU {cpu} is {governor}: a thread that wakes up finds its core slow"
+                "the governor of CPU {cpu} is {governor}: a thread that wakes up finds its core \
+                slow"
             );
             let line =
                 "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";

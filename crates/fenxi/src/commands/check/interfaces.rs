@@ -81,7 +81,8 @@ fn of_dpdk(name: &str, is_known: bool) -> Finding {
         true => Finding::problem(
             CHECK,
             name,
-            "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a device of dpdk.args by its name",
+            "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a \
+            device of dpdk.args by its name",
         )
         .cure("dpdk-devbind.py --status-dev net"),
         false => Finding::ok(CHECK, name, "none of the kernel's, so one of DPDK's"),
@@ -109,7 +110,8 @@ impl Link {
             i64::from_str_radix(digits, 16).ok()
         });
         let flags = flags.ok_or_else(|| {
-            let cause = "not in /sys because it belongs to another network namespace, so it was not checked";
+            let cause = "not in /sys because it belongs to another network namespace, so it was \
+                not checked";
             Finding::warning(CHECK, name, cause)
         })?;
         let mtu = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
@@ -142,7 +144,8 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     let mut findings = vec![finding];
     if mtu + FRAME_OVERHEAD > i64::from(io.block_bytes) {
         let cause = format!(
-            "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode inline does not forward them",
+            "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode \
+            inline does not forward them",
             io.block_bytes
         );
         let line = format!(
@@ -153,7 +156,8 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
     }
     let sees_own_only = !io.promiscuous && flags & PROMISCUOUS == 0;
     if io.mode == IoMode::Tap && sees_own_only && name != "lo" {
-        let cause = "not promiscuous: frames for other machines, for example from a mirror port, are not received";
+        let cause = "not promiscuous: frames for other machines, for example from a mirror port, \
+            are not received";
         let line = "fenxi check --deep --set io.promiscuous=true";
         findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
@@ -176,7 +180,8 @@ fn between(machine: &Machine, left: &str, right: &str) -> Vec<Finding> {
             (right, of_left)
         };
         let cause = format!(
-            "MTU {of_left} and {of_right}: frames too long for the other interface are not forwarded"
+            "MTU {of_left} and {of_right}: frames too long for the other interface are not \
+            forwarded"
         );
         let line = format!("ip link set dev {small} mtu {large}");
         findings.push(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line));
@@ -214,7 +219,8 @@ fn addressed(machine: &Machine, name: &str) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "it has routes ({}): the kernel answers packets for its addresses, and fenxi also forwards them",
+        "it has routes ({}): the kernel answers packets for its addresses, and fenxi also forwards \
+        them",
         families.join(", ")
     );
     Some(Finding::warning(CHECK, name, cause).cure(format!("ip addr flush dev {name}")))

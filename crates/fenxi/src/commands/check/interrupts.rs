@@ -77,8 +77,10 @@ mod tests {
     use config::Config;
 
     const INTERRUPTS: &str = "           CPU0       CPU1\n 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config\n \
-                              38:          0       3057 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n \
-                              40:          1          0 PCI-MSIX-0000:00:04.0   0-edge      eth1-rx-0\nNMI: 0 0 Non-maskable interrupts";
+                              38:          0       3057 PCI-MSIX-0000:00:03.0   1-edge      \
+                              virtio2-input.0\n \
+                              40:          1          0 PCI-MSIX-0000:00:04.0   0-edge      \
+                              eth1-rx-0\nNMI: 0 0 Non-maskable interrupts";
 
     fn pinned(core: &str) -> Cores {
         let config = Config::load(None, &[format!("pipeline.cores=[{core}, 5]")]).unwrap();

@@ -124,7 +124,8 @@ mod tests {
 
     fn meminfo(available_mib: u64, huge: (u64, u64)) -> String {
         format!(
-            "MemTotal: 9 kB\nMemAvailable:   {} kB\nHugePages_Total:       {}\nHugePages_Free:        {}\nHugepagesize:       2048 kB\n",
+            "MemTotal: 9 kB\nMemAvailable:   {} kB\nHugePages_Total:       \
+            {}\nHugePages_Free:        {}\nHugepagesize:       2048 kB\n",
             available_mib * 1024,
             huge.0,
             huge.1

@@ -34,7 +34,8 @@ fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
         let cause = match mode {
             IoMode::Inline => "lro on: packets merged by LRO cannot be forwarded and are lost",
             _ => {
-                "lro on: not every driver says of which packets it merged one; such packets do not reach fenxi, and count as dropped"
+                "lro on: not every driver says of which packets it merged one; such packets do not \
+                reach fenxi, and count as dropped"
             }
         };
         return match offloads.remedy(name, &["lro"]) {
@@ -43,7 +44,8 @@ fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
                 CHECK,
                 name,
                 format!(
-                    "{cause}; the driver does not allow turning it off; on a virtual card the host can"
+                    "{cause}; the driver does not allow turning it off; on a virtual card the host \
+                    can"
                 ),
             ),
         };
@@ -64,7 +66,8 @@ fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
         (true, _) => "nothing merges packets".to_owned(),
         (false, IoMode::Inline) => format!(
             "{}: merged packets count as those on the wire, and are split again when they are sent; those of tunnels (GRE, IP in IP, \
-             VXLAN) the kernel does not split for a packet socket, and they count as unsent: if tunnels pass, turn gro off on both \
+             VXLAN) the kernel does not split for a packet socket, and they count as unsent: if \
+             tunnels pass, turn gro off on both \
              interfaces",
             names(&on)
         ),
@@ -82,7 +85,8 @@ fn names(offloads: &[Offload]) -> String {
 fn tags(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Finding {
     const CHECK: &str = "vlan";
     if mode == IoMode::Tap && !is_promiscuous && offloads.is_on("rx-vlan-filter") {
-        let cause = "rx-vlan-filter on: the card drops frames of VLANs for which this machine has no interface";
+        let cause = "rx-vlan-filter on: the card drops frames of VLANs for which this machine has \
+            no interface";
         let line = offloads.remedy(name, &["rx-vlan-filter"]);
         return Finding::warning(CHECK, name, cause).cure_if(line);
     }

@@ -68,7 +68,8 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
         return Finding::ok(CHECK, name, cause);
     }
     let cause = format!(
-        "{} for {readers} flow managers: only as many CPUs do the kernel's part of the work, and all flow managers wait for them",
+        "{} for {readers} flow managers: only as many CPUs do the kernel's part of the work, and \
+        all flow managers wait for them",
         several(count, "queue")
     );
     let line = match queues.count {
@@ -102,7 +103,9 @@ fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Fin
             "only one direction of each flow comes in here, so its order is kept",
         );
     }
-    let cause = "two CPUs may handle the two directions of a flow: both reach the same flow manager, but packets of opposite directions that are microseconds apart may swap places in the series";
+    let cause = "two CPUs may handle the two directions of a flow: both reach the same flow \
+        manager, but packets of opposite directions that are microseconds apart may swap places in \
+        the series";
     match &queues.hash {
         Some(hash) if hash.is_symmetric() => {
             let used = hash
@@ -143,7 +146,8 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
             format!(" of {now} frames (maximum {most})")
         });
         let cause = format!(
-            "{full} frames were dropped since the interface came up because the card's queue{length} was full"
+            "{full} frames were dropped since the interface came up because the card's \
+            queue{length} was full"
         );
         let longer = queues.length.filter(|(now, most)| now < most);
         let line = longer.map_or(
@@ -154,7 +158,8 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     }
     if damaged > 0 {
         let cause = format!(
-            "{damaged} frames arrived damaged since the interface came up: check cable, connector and the other end"
+            "{damaged} frames arrived damaged since the interface came up: check cable, connector \
+            and the other end"
         );
         findings.push(
             Finding::warning(CHECK, name, cause).cure(format!("ip -s -s link show dev {name}")),
@@ -192,7 +197,8 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
             .number("proc/sys/net/core/netdev_max_backlog")
             .unwrap_or(1000);
         let cause = format!(
-            "{dropped} frames were dropped since boot because the kernel's backlog of {limit} was full"
+            "{dropped} frames were dropped since boot because the kernel's backlog of {limit} was \
+            full"
         );
         let line = format!("sysctl -w net.core.netdev_max_backlog={}", limit * 4);
         findings.push(Finding::warning(CHECK, "", cause).cure(line));

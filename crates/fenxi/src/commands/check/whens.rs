@@ -29,7 +29,8 @@ fn missing(config: &Config, rules: &Rules, name: &str) -> String {
     let shown = shortened(name);
     match &config.policy.rules {
         None => format!(
-            "there is no rule {shown}, because policy.rules names no file; name one, or add the rule to the run with fenxi ctl policy add"
+            "there is no rule {shown}, because policy.rules names no file; name one, or add the \
+            rule to the run with fenxi ctl policy add"
         ),
         Some(file) => {
             let near = rules.nearest(name);

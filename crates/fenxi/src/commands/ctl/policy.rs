@@ -149,7 +149,8 @@ mod tests {
         };
         assert_eq!(
             changed_line(&changed),
-            "rules 3 to 4 added; 1 rule deleted; 1 rule in use; the change counts once an index is trained with it\n"
+            "rules 3 to 4 added; 1 rule deleted; 1 rule in use; the change counts once an index is \
+            trained with it\n"
         );
     }
 

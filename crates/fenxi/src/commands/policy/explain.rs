@@ -30,7 +30,8 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     } = query
     else {
         return Err(Failure::usage(
-            "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > 192.0.2.4:443 tcp",
+            "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > \
+            192.0.2.4:443 tcp",
         ));
     };
     let rules = read(&args.rules, &[])?.set;
@@ -88,7 +89,8 @@ fn label(args: &PolicyExplainArgs) -> Result<Option<Label>, Failure> {
     found.cloned().map(Some).ok_or_else(|| {
         let known = policy::listed(&labels);
         Failure::data(format!(
-            "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another one"
+            "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another \
+            one"
         ))
     })
 }

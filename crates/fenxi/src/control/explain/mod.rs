@@ -84,7 +84,8 @@ fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {
     let elements = subject.series.as_ref().map_or_else(Vec::new, elements);
     let why_none = match (&subject.series, elements.is_empty()) {
         (None, _) => {
-            "the flow has ended, and its series with it; with records.series = 1 (run) or --series (replay) records keep it"
+            "the flow has ended, and its series with it; with records.series = 1 (run) or --series \
+            (replay) records keep it"
         }
         (Some(_), true) => "no element has come yet",
         _ => "",

@@ -157,7 +157,8 @@ impl Running {
     }
 }
 
-const BUSY: &str = "busy: other changes of the rules are waiting; send changes in one batch, by `fenxi ctl policy change`";
+const BUSY: &str = "busy: other changes of the rules are waiting; send changes in one batch, by \
+    `fenxi ctl policy change`";
 
 impl Thread {
     fn run(&self, commands: &Receiver<Command>, trained: &Receiver<Training>) {
@@ -232,7 +233,8 @@ impl Thread {
 
     fn change(&self, kind: &CommandKind) -> Result<Body, NoChange> {
         if self.helpers.state().get().undone_at.is_some() {
-            let why = "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it is undone";
+            let why = "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait \
+                until it is undone";
             return Err(NoChange::Unconfirmed(why));
         }
         match kind {
@@ -282,7 +284,8 @@ fn refused(why: &NoChange) -> Reply {
         NoChange::Refused(Refused::NotFound(why)) => Reply::refused(Code::NotFound, why),
         NoChange::NothingToUndo => Reply::refused(
             Code::Conflict,
-            "there is nothing to undo: the last 16 batches of changes and the last file can be undone, each once",
+            "there is nothing to undo: the last 16 batches of changes and the last file can be \
+            undone, each once",
         ),
         NoChange::Unconfirmed(why) => Reply::refused(Code::Conflict, *why),
         NoChange::Workers(Refusal::Because(error)) => Reply::refused(Code::Busy, error.to_string()),
