@@ -130,7 +130,8 @@ fn in_mode_mark_a_dscp_is_written_into_the_mark() {
     );
 }
 
-/// Rules by the number that people know, with their names, found by the numbers that flow workers have.
+/// Rules by the number that people know, with their names, found by the numbers that flow workers
+/// have.
 fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
     let known = numbers.filter_map(|number| rules.in_force().known(number));
     known
@@ -142,7 +143,7 @@ fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
         .collect()
 }
 
-/// Also of rules that were deleted since, and whatever their numbers are once those of before are gone.
+/// Holds for deleted rules too, and after the rules before them are gone.
 #[test]
 fn rules_are_known_by_the_order_in_which_they_were_written() {
     let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
@@ -238,7 +239,7 @@ fn a_rule_cannot_ask_a_task_alone_that_waits_for_another() {
     let file = dir.path().join("r.toml");
     std::fs::write(&file, "[[rule]]\n\n[[rule]]\ntask = \"b\"\n").unwrap();
     let config = Sources::named(None, &tasks.map(str::to_owned)).load();
-    let terms = Terms::of(&config.unwrap().config, &[], Traffic::Live);
+    let terms = Terms::new(&config.unwrap().config, &[], Traffic::Live);
     let said = Rules::read(&file, "", terms).err().unwrap().to_string();
     assert!(said.contains("r.toml:3: task: task b waits for"), "{said}");
 }
@@ -250,7 +251,7 @@ fn a_replay_takes_any_mirror() {
     let file = dir.path().join("r.toml");
     std::fs::write(&file, "[[rule]]\nmirror = \"any\"\ndrop = true\n").unwrap();
     let config = Sources::named(None, &[]).load().unwrap().config;
-    let read = |traffic| Rules::read(&file, "", Terms::of(&config, &[], traffic));
+    let read = |traffic| Rules::read(&file, "", Terms::new(&config, &[], traffic));
     let rules = read(Traffic::Replay).unwrap();
     assert_eq!(texts(&rules), ["1 drop = true"]);
     assert!(read(Traffic::Live).is_err());
@@ -264,7 +265,7 @@ fn reading_ends_once_nobody_waits_for_the_rules() {
     std::fs::write(&file, "source\n10.0.0.1\n").unwrap();
     let config = Sources::named(None, &[]).load().unwrap().config;
     let read = |stop| {
-        let terms = Terms::of(&config, &[], Traffic::Live);
+        let terms = Terms::new(&config, &[], Traffic::Live);
         Rules::read_until(&file, "", terms, &AtomicBool::new(stop))
     };
     assert_eq!(read(false).unwrap().len(), 1);

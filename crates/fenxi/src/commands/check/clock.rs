@@ -5,10 +5,10 @@ use super::machine::Machine;
 
 const CHECK: &str = "clock";
 
-/// Sources that take a system call of a microsecond or more instead of a few instructions.
+/// Sources that cost a system call of a microsecond or more, not a few instructions.
 const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "xen"];
 
-/// Looks at it.
+/// Warns of a slow clock source.
 pub fn look(machine: &Machine) -> Option<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
     let current = machine.text(&format!("{folder}/current_clocksource"))?;

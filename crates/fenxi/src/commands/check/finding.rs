@@ -27,7 +27,7 @@ pub struct Finding {
     pub check: &'static str,
     /// What was checked, such as an interface; empty if there is only one.
     pub subject: String,
-    /// The severity of a finding.
+    /// Its severity.
     pub level: Level,
     /// What was found, and its consequence.
     pub cause: String,
@@ -53,20 +53,17 @@ impl Finding {
 
     /// A warning.
     pub fn warning(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
-        let level = Level::Warning;
-        Finding {
-            level,
-            ..Finding::ok(check, subject, cause)
-        }
+        Finding::ok(check, subject, cause).at(Level::Warning)
     }
 
     /// A problem.
     pub fn problem(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
-        let level = Level::Problem;
-        Finding {
-            level,
-            ..Finding::ok(check, subject, cause)
-        }
+        Finding::ok(check, subject, cause).at(Level::Problem)
+    }
+
+    fn at(mut self, level: Level) -> Finding {
+        self.level = level;
+        self
     }
 
     /// Adds the command that fixes it.
@@ -88,7 +85,7 @@ impl Finding {
     }
 }
 
-/// What is amiss with tasks, for the page of `fenxi check`, a line each.
+/// Warnings about tasks, for the page of `fenxi check`, a line each.
 pub fn lines(findings: &[Finding]) -> String {
     let amiss = findings.iter().filter(|it| it.level != Level::Ok);
     let line = |it: &Finding| {
@@ -145,7 +142,7 @@ impl Report {
         page + &self.sums() + "\n"
     }
 
-    /// The report as JSON, one object on one line, with what is to be asked of flows.
+    /// The report as JSON, one object on one line.
     pub fn to_json(&self, tasks: &[TaskRow]) -> String {
         let object = json!({
             "problems": self.count(Level::Problem),
@@ -157,13 +154,10 @@ impl Report {
         format!("{object}\n")
     }
 
-    /// Exit code 77 if a permission is missing, 69 for other problems; `None` if there are only warnings.
+    /// Exit code 77 if a permission is missing, 69 for other problems; `None` without problems.
     pub fn failure(&self) -> Option<Failure> {
-        let mut problems = self
-            .0
-            .iter()
-            .filter(|finding| finding.level == Level::Problem)
-            .peekable();
+        let is_problem = |finding: &&Finding| finding.level == Level::Problem;
+        let mut problems = self.0.iter().filter(is_problem).peekable();
         problems.peek()?;
         let message = format!("check --deep: {}", self.sums());
         Some(match problems.any(|finding| finding.is_permission) {

@@ -25,7 +25,7 @@ fn one(machine: &Machine, config: &Config, name: &str, known: &[String]) -> Vec<
     if !known.iter().any(|it| it == name) {
         return vec![missing(name, known)];
     }
-    let link = match Link::look(machine, name, "copies of packets are lost") {
+    let link = match Link::read(machine, name, "copies of packets are lost") {
         Ok(link) => link,
         Err(finding) => return vec![finding],
     };

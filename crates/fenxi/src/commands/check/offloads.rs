@@ -1,4 +1,4 @@
-//! Offloads that merge packets, which were never on the wire so, or that hide packets.
+//! Offloads that merge or hide packets.
 
 use packetio::OpenError;
 use packetio::interface::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
@@ -11,7 +11,10 @@ const CHECK: &str = "offloads";
 /// Checks one interface.
 pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::of(name) {
-        Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),
+        Ok(offloads) => vec![
+            merging(&offloads, name, mode),
+            tags(&offloads, name, mode, is_promiscuous),
+        ],
         Err(error @ OpenError::UnsupportedLink { .. }) => {
             let line = format!("ip -d link show dev {name}");
             vec![Finding::problem("interface", name, error.to_string()).cure(line)]
@@ -20,15 +23,8 @@ pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     }
 }
 
-fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
-    vec![
-        merging(offloads, name, mode),
-        tags(offloads, name, mode, is_promiscuous),
-    ]
-}
-
-/// Packets that were merged count as what they are on the wire, if the kernel says what that is. Of those that a card merged by
-/// LRO not every driver says it, and the packet socket then does not get them.
+/// A merged packet counts as its segments if the kernel reports their size. Not every driver
+/// reports it for packets merged by LRO; the packet socket does not receive those.
 fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
     if offloads.is_on("lro") {
         let cause = match mode {
@@ -40,19 +36,17 @@ fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
         };
         return match offloads.remedy(name, &["lro"]) {
             Some(line) => Finding::problem(CHECK, name, cause).cure(line),
-            None => Finding::warning(
-                CHECK,
-                name,
-                format!(
+            None => {
+                let cause = format!(
                     "{cause}; the driver does not allow turning it off; on a virtual card the host \
                     can"
-                ),
-            ),
+                );
+                Finding::warning(CHECK, name, cause)
+            }
         };
     }
     let mut merge = MERGE_INCOMING.to_vec();
-    // Only mode mark sees packets that this machine sends itself: a mirror port sends nothing, and inline sends what it
-    // received.
+    // Only mode mark sees packets that this machine sends itself.
     if mode == IoMode::Mark {
         merge.extend(SPLIT_OUTGOING);
     }
@@ -65,10 +59,10 @@ fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
     let cause = match (on.is_empty(), mode) {
         (true, _) => "nothing merges packets".to_owned(),
         (false, IoMode::Inline) => format!(
-            "{}: merged packets count as those on the wire, and are split again when they are sent; those of tunnels (GRE, IP in IP, \
-             VXLAN) the kernel does not split for a packet socket, and they count as unsent: if \
-             tunnels pass, turn gro off on both \
-             interfaces",
+            "{}: merged packets count as those on the wire, and are split again when they are \
+            sent; the kernel does not split packets of tunnels (GRE, IP in IP, VXLAN) for a \
+            packet socket, and they count as unsent: if tunnels pass, turn gro off on both \
+            interfaces",
             names(&on)
         ),
         (false, _) => format!("{}: merged packets count as those on the wire", names(&on)),

@@ -1,4 +1,4 @@
-//! Rules that tasks ask for by name and that nobody has written. Rules may be added to a run, so that is no error.
+//! Rules that `when` of a task names and no file has: no error, because rules may be added later.
 
 use config::Config;
 use config::when::{Term, shortened};
@@ -8,7 +8,7 @@ use crate::rules::Rules;
 
 const CHECK: &str = "when";
 
-/// A warning for each name.
+/// Warns of each missing rule.
 pub fn look(config: &Config, rules: &Rules) -> Vec<Finding> {
     let mut findings = Vec::new();
     for task in &config.tasks {

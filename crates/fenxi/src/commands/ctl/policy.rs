@@ -13,11 +13,9 @@ use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow}
 /// The request of a command.
 pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
     let lines = |word: &str, rules: &[String]| {
-        // A rule has no line feed that means something.
-        let lines = rules
-            .iter()
-            .map(|rule| format!("{word} {}", rule.replace(['\n', '\r'], " ")));
-        let lines: Vec<String> = lines.collect();
+        // Line feeds separate changes; within a rule they mean nothing.
+        let line = |rule: &String| format!("{word} {}", rule.replace(['\n', '\r'], " "));
+        let lines: Vec<String> = rules.iter().map(line).collect();
         Request::PolicyChange {
             changes: lines.join("\n"),
         }
@@ -52,7 +50,7 @@ fn read(file: &Path) -> Result<String, Failure> {
         Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
     };
     let mut text = String::new();
-    // One byte more than will do, to tell whether there is more.
+    // One byte more than allowed shows that the file is too long.
     let most = CHANGES_MAX as u64 + 1;
     match file.as_os_str() == "-" {
         true => io::stdin().take(most).read_to_string(&mut text),
@@ -98,10 +96,8 @@ pub fn page(shown: &PolicyShown) -> String {
         header.drain(1..4);
     }
     if !shown.rows.is_empty() {
-        page += &table(
-            &header,
-            shown.rows.iter().map(|row| cells(row, has_counters)),
-        );
+        let rows = shown.rows.iter().map(|row| cells(row, has_counters));
+        page += &table(&header, rows);
     }
     page += &rules(shown.rules);
     if (shown.rows.len() as u64) < shown.rules {
