@@ -35,7 +35,7 @@ mod tests {
         std::fs::write(dir.path().join("f"), "").unwrap();
         let file = may_make(&dir.path().join("f/g")).unwrap_err();
         assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
-        // Root may write everywhere, but not on a file system that is read-only.
+        // Root may write everywhere, except on a read-only file system.
         assert!(
             may_make(Path::new("/proc/sys/f")).is_err() || rustix::process::geteuid().is_root()
         );

@@ -120,7 +120,7 @@ pub mod tests {
     use super::*;
     use crate::proc::tests::machine;
 
-    /// Something that needs 280 MiB.
+    /// A need of 280 MiB.
     pub const NEED: Need = Need {
         tables: 200 * MIB,
         rings: 16 * MIB,

@@ -358,7 +358,7 @@ mod tests {
         publisher.finish(|snapshot| *snapshot = 7);
         assert!(round(&mut watched));
         assert_eq!(watched.life, Life::Ended);
-        // This round was given up, and there is nothing to ask any more.
+        // This round was given up; ended threads are not asked again.
         assert!(round(&mut watched));
         assert_eq!(*watched.latest, 7);
         assert_eq!(watched.owes(), Duration::ZERO);

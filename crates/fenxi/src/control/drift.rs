@@ -189,10 +189,10 @@ mod tests {
         assert_eq!(look(1, profile(20.0, 60.0, 1), 0), drift(20.0, 60.0));
         assert_eq!(look(1, profile(20.0, 60.0, 1), 1), None);
         assert_eq!(look(1, profile(20.0, 20.0, 2), 1), drift(60.0, 20.0));
-        // Another model in its place.
+        // Another model after a swap.
         assert_eq!(look(1, profile(70.0, 70.0, 2), 2), None);
         assert_eq!(look(1, profile(70.0, 30.0, 3), 2), drift(70.0, 30.0));
-        // One that had drifted before it was looked at, and a model that did between two looks.
+        // A device that drifts before the first poll, and a model that drifts between two polls.
         assert_eq!(look(2, profile(20.0, 90.0, 1), 2), drift(20.0, 90.0));
         assert_eq!(look(2, profile(50.0, 90.0, 2), 3), drift(50.0, 90.0));
     }
@@ -211,7 +211,7 @@ mod tests {
             let at = begin + Duration::from_secs(seconds.into());
             said.extend(drifts.compare(0, now, at));
         }
-        // At 5 s, and what there has been since by 65 s.
+        // Messages at 5 s and, with the drifts in between, at 65 s.
         assert_eq!(
             said,
             [drift(60.0, 20.0).unwrap(), drift(20.0, 20.0).unwrap()]

@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(at_once.rate, second.rate, "over a µs there is no rate");
         let silent = live(row(1, 5000, 0), 3_500_000, Some(&second));
         assert_eq!(silent.rate, Rate::default());
-        // A record was made in between, and the counts began again.
+        // A record in between has reset the counts.
         let reported = FlowLook {
             last_us: 4_900_000,
             ..row(1, 600, 3_000_000)

@@ -53,7 +53,7 @@ mod tests {
             let found = targets.would_enable(target, &level);
             assert_eq!(found, is_let_through, "{target} {level}");
         }
-        // Who asks for more of one part keeps the rest.
+        // A level for one target leaves the others as they are.
         let targets = parse("fenxi::sinks::mark=trace").unwrap();
         assert!(targets.would_enable("fenxi::run", &Level::INFO));
         let off = parse("off").unwrap();

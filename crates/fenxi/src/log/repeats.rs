@@ -152,7 +152,7 @@ impl Visit for Text {
 mod tests {
     use super::*;
 
-    /// How many of `lines` like this pass at that time.
+    /// Number of `lines` equal lines that pass at that time.
     fn passed(repeats: &Repeats, at: Instant, place: u32, text: &str, lines: u64) -> u64 {
         let admits = |_: &u64| repeats.admits(at, &place, Level::WARN, text.to_owned());
         (0..lines).filter(admits).count() as u64
@@ -173,13 +173,13 @@ mod tests {
         assert_eq!(passed(&repeats, began, 1, "full", LINES + 120), LINES);
         let later = began + PERIOD - Duration::from_millis(1);
         assert_eq!(passed(&repeats, later, 1, "full", 3), 0);
-        // Other words, or the same from elsewhere, are another matter.
+        // Other words, or the same from another place, are counted apart.
         assert_eq!(passed(&repeats, later, 1, "empty", 2), 2);
         assert_eq!(passed(&repeats, later, 2, "full", 2), 2);
         assert_eq!(repeats.take_over(later), []);
         let over = began + PERIOD;
         assert_eq!(repeats.take_over(over), [repeated(123, "full")]);
-        // A new period, and those that were not too many are not spoken of.
+        // A new period; lines within the limit are not reported.
         assert_eq!(passed(&repeats, over, 1, "full", LINES), LINES);
         assert_eq!(repeats.take_over(over + PERIOD), []);
     }

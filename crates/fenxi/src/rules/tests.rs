@@ -100,7 +100,7 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
         assert!(Arc::ptr_eq(&rules.version().policy, &before.1), "{text}");
     }
     assert_eq!(rules.changes(), 1);
-    // What was refused is no longer in the way.
+    // A refused change leaves nothing behind.
     rules.change("add app = \"DNS\", mark = 0x1000000").unwrap();
     assert_eq!(
         texts(&rules)[1],
@@ -130,8 +130,7 @@ fn in_mode_mark_a_dscp_is_written_into_the_mark() {
     );
 }
 
-/// Rules by the number that people know, with their names, found by the numbers that flow workers
-/// have.
+/// Numbers and names as shown to users, by the numbers of flow workers.
 fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
     let known = numbers.filter_map(|number| rules.in_force().known(number));
     known
@@ -153,7 +152,7 @@ fn rules_are_known_by_the_order_in_which_they_were_written() {
     rules.advance(&old);
     let waiting = rules.in_force().known(0).unwrap();
     let old = rules.version();
-    // A change that is refused takes its names along.
+    // A refused change frees its names.
     let refused = "add name = \"c\", drop = true\nadd app = \"Napster\"";
     rules.change(refused).unwrap_err();
     rules

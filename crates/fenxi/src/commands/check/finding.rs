@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::tasks::TaskRow;
 use crate::exit::Failure;
+use crate::figures::plural;
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -98,6 +99,11 @@ pub fn lines(findings: &[Finding]) -> String {
     amiss.map(line).collect()
 }
 
+/// `1 queue`, `2 queues`.
+pub fn several(count: usize, noun: &str) -> String {
+    format!("{count} {}", plural(count as u64, noun))
+}
+
 /// All findings.
 pub struct Report(pub Vec<Finding>);
 
@@ -111,10 +117,6 @@ impl Report {
 
     /// `1 problem, 2 warnings, 9 ok`.
     fn sums(&self) -> String {
-        let several = |count: usize, what: &str| match count {
-            1 => format!("1 {what}"),
-            count => format!("{count} {what}s"),
-        };
         let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
         let (problems, warnings) = (several(problems, "problem"), several(warnings, "warning"));
         format!("{problems}, {warnings}, {} ok", self.count(Level::Ok))

@@ -96,7 +96,7 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    /// With these features of the kernel on, and `rx-gro-hw` fixed.
+    /// Offloads with these features on, and `rx-gro-hw` fixed.
     fn with(on: &[&str]) -> Offloads {
         let names = [
             "rx-gro",

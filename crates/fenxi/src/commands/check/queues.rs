@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use packetio::OpenError;
 use packetio::interface::Queues;
 
-use super::finding::Finding;
+use super::finding::{Finding, several};
 use super::machine::Machine;
 use config::Config;
 use config::checked::IoMode;
@@ -32,13 +32,6 @@ pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     ];
     findings.extend(losses(machine, name, &queues));
     findings
-}
-
-fn several(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 /// The receive queues that the kernel has for an interface.

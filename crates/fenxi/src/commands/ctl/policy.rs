@@ -7,7 +7,7 @@ use std::path::Path;
 use super::table;
 use crate::cli::CtlPolicyCommand;
 use crate::exit::Failure;
-use crate::figures::grouped;
+use crate::figures::{grouped, plural};
 use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
 
 /// The request of a command.
@@ -75,10 +75,8 @@ pub fn changed_line(changed: &PolicyChanged) -> String {
         (Some(first), added) => parts.push(format!("rules {first} to {} added", first + added - 1)),
         (None, _) => {}
     }
-    match changed.deleted {
-        0 => {}
-        1 => parts.push("1 rule deleted".to_owned()),
-        count => parts.push(format!("{} rules deleted", grouped(count))),
+    if changed.deleted > 0 {
+        parts.push(format!("{} deleted", rules(changed.deleted)));
     }
     parts.push(format!("{} in use", rules(changed.rules)));
     if changed.is_pending {
@@ -124,10 +122,7 @@ fn cells(row: &RuleRow, has_counters: bool) -> Vec<String> {
 }
 
 fn rules(count: u64) -> String {
-    match count {
-        1 => "1 rule".to_owned(),
-        count => format!("{} rules", grouped(count)),
-    }
+    format!("{} {}", grouped(count), plural(count, "rule"))
 }
 
 #[cfg(test)]

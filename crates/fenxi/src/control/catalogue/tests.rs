@@ -1,4 +1,4 @@
-//! The table against its page and against the conventions of Prometheus.
+//! Compares the table with its page and with the conventions of Prometheus.
 
 use std::collections::BTreeSet;
 
