@@ -6,9 +6,10 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
+/// Checks whether a file can be made at `path`.
+///
 /// # Errors
-/// The error that creating a file at `path` would give: the folder is missing, is not a folder, or
-/// this process may not write there.
+/// The error that creating it would give: the folder is missing, is not a folder, or this process may not write there.
 pub fn may_make(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -35,7 +36,7 @@ mod tests {
         std::fs::write(dir.path().join("f"), "").unwrap();
         let file = may_make(&dir.path().join("f/g")).unwrap_err();
         assert_eq!(file.kind(), io::ErrorKind::NotADirectory);
-        // Root may write everywhere, except on a read-only file system.
+        // Root may write everywhere, but not on a file system that is read-only.
         assert!(
             may_make(Path::new("/proc/sys/f")).is_err() || rustix::process::geteuid().is_root()
         );

@@ -65,7 +65,7 @@ pub fn start(config: &Log) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`start`].
-pub fn look(config: &Log) -> Result<(), Failure> {
+pub fn probe(config: &Log) -> Result<(), Failure> {
     output::open::<Registry>(config.to).map(drop)
 }
 

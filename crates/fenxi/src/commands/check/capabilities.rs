@@ -18,7 +18,7 @@ const CHECK: &str = "capabilities";
 
 /// Checks the capabilities that ports and sinks need; [`super::marks`] and [`super::outcomes`] try
 /// CAP_NET_ADMIN.
-pub fn look(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
+pub fn findings(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
     let mut findings = match config.io.backend {
@@ -108,7 +108,7 @@ fn needed(config: &Config) -> Vec<(&'static DropIn, &'static str)> {
 ///
 /// # Errors
 /// 77: its unit lacks a capability.
-pub fn look_at_unit(machine: &Machine, config: &Config) -> Result<(), Failure> {
+pub fn check_unit(machine: &Machine, config: &Config) -> Result<(), Failure> {
     let mut findings = unit(machine, config, true).into_iter();
     match findings.find(|finding| finding.level == Level::Problem) {
         None => Ok(()),

@@ -16,7 +16,7 @@ const ISOLATED: &str = "sys/devices/system/cpu/isolated";
 const STEAL_MAX: f64 = 0.01;
 
 /// Checks all cores; `service` is the instance that runs with this configuration.
-pub fn look(
+pub fn findings(
     machine: &Machine,
     config: &Config,
     cores: &Cores,

@@ -17,7 +17,7 @@ pub type Measured = Vec<(usize, String, Profile)>;
 
 /// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`: nothing was. Nothing is said where no
 /// task has a goal. Devices without a profile are named only where they should have been measured.
-pub fn look(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
+pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
     let none = Measured::new();
     let known = measured.unwrap_or(&none);
     let profile = |number: usize, device: &Device| profile(tasks, known, number, device);

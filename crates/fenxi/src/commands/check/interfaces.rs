@@ -31,7 +31,7 @@ pub fn present(config: &Config) -> Vec<&str> {
 }
 
 /// Checks all interfaces.
-pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
+pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
     let known = interface::names();
     let io = &config.io;
     if io.interfaces.is_empty() {

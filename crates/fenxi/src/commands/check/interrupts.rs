@@ -8,7 +8,7 @@ use dataplane::placement::Cores;
 const CHECK: &str = "interrupts";
 
 /// Checks one interface.
-pub fn look(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
+pub fn findings(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
     let pinned = placed(cores);
     let shared = active(machine, name).into_iter().filter_map(|interrupt| {
         let cpus = ["effective_affinity_list", "smp_affinity_list"]
@@ -96,7 +96,7 @@ NMI: 0 0 Non-maskable interrupts";
         assert_eq!(active(&virtio, "eth0"), [38]);
         assert_eq!(active(&virtio, "eth1"), [40]);
         assert!(active(&virtio, "eth").is_empty());
-        let findings = look(&virtio, "eth0", &pinned("1"));
+        let findings = findings(&virtio, "eth0", &pinned("1"));
         assert_eq!(findings.len(), 1);
         assert!(
             findings[0].cause.ends_with("where flow-0.0 is pinned"),
@@ -107,7 +107,7 @@ NMI: 0 0 Non-maskable interrupts";
             Some("echo 0 > /proc/irq/38/smp_affinity_list")
         );
         assert!(
-            look(&virtio, "eth0", &pinned("0"))[0]
+            findings(&virtio, "eth0", &pinned("0"))[0]
                 .cause
                 .starts_with("none")
         );

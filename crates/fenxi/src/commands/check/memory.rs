@@ -9,7 +9,7 @@ use dataplane::tasks::OpenTask;
 const CHECK: &str = "memory";
 
 /// Checks memory; a running `service` already holds part of what it needs.
-pub fn look(
+pub fn findings(
     machine: &Machine,
     config: &Config,
     tasks: &[OpenTask],

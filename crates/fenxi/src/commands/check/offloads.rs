@@ -9,7 +9,7 @@ use config::checked::IoMode;
 const CHECK: &str = "offloads";
 
 /// Checks one interface.
-pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
+pub fn findings(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::of(name) {
         Ok(offloads) => vec![
             merging(&offloads, name, mode),

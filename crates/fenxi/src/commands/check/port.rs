@@ -16,7 +16,7 @@ const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
 
 /// Tries the port of each interface. Programs are loaded, and a program for first packets is
 /// attached and detached again; no packet takes another way meanwhile.
-pub fn look(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
+pub fn findings(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
     let io = &config.io;
     let names = match io.backend {
         // Devices of DPDK are not interfaces of the kernel.

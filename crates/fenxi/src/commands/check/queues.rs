@@ -18,7 +18,7 @@ use config::checked::IoMode;
 const CHECK: &str = "queues";
 
 /// Checks one interface.
-pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
+pub fn findings(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::of(name) {
         Ok(queues) => queues,
         // Already reported for the interface.

@@ -20,7 +20,7 @@ use dataplane::tasks::OpenTask;
 ///
 /// # Errors
 /// As [`crate::run::run`].
-pub fn look(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Failure> {
+pub fn probe(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Failure> {
     let options = FlowOptions {
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::of(config.records.series),

@@ -9,7 +9,7 @@ use crate::rules::Rules;
 const CHECK: &str = "when";
 
 /// Warns of each missing rule.
-pub fn look(config: &Config, rules: &Rules) -> Vec<Finding> {
+pub fn findings(config: &Config, rules: &Rules) -> Vec<Finding> {
     let mut findings = Vec::new();
     for task in &config.tasks {
         let choices = task.when.terms.iter().filter_map(|term| match term {
@@ -55,7 +55,7 @@ mod tests {
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
             let config = Config::load(None, &sets).unwrap();
             let rules = Rules::load(&config, &[], Traffic::Live).unwrap();
-            let findings = look(&config, &rules);
+            let findings = findings(&config, &rules);
             findings.into_iter().map(|it| it.cause).collect::<Vec<_>>()
         };
         assert!(causes(&["task.a.when=rule = guests", &rules]).is_empty());

@@ -38,7 +38,7 @@ fn needs<'a>(written: &'a Path) -> Needs<'a> {
     }
 }
 
-/// Whether this kernel has Landlock, by the write that it must refuse.
+/// Whether this kernel has Landlock.
 fn is_enforced() -> bool {
     let status = Ruleset::default()
         .handle_access(AccessFs::Execute)
