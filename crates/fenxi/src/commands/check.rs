@@ -133,10 +133,10 @@ fn deep(
     findings.extend(capabilities::findings(machine, config, is_of_service));
     findings.extend(port::findings(machine, config, tasks));
     findings.extend(marks::findings(machine, config, tasks, map));
-    findings.extend(outcomes::findings(config));
+    findings.extend(outcomes::look(config));
     findings.extend(control::findings(machine, &config.control));
     findings.extend(records::findings(machine, &config.records));
-    findings.extend(collectors::findings(machine, config));
+    findings.extend(collectors::look(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {
         let (found, profiles) = model::findings(args, &task.config, task.bundle.dir());

@@ -17,7 +17,7 @@ const CHECK: &str = "collectors";
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Checks the collector of IPFIX and the brokers of Kafka.
-pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
+pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let exporter = match &config.ipfix.to {
         Some(to @ Destination::Udp(endpoint)) => Some((to.to_string(), endpoint, false)),
         Some(to @ Destination::Tcp(endpoint)) => Some((to.to_string(), endpoint, true)),

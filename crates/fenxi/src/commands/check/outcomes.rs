@@ -11,7 +11,7 @@ const CONNLABEL: &str = "connlabel";
 const NFTSET: &str = "nftset";
 
 /// Checks what the configuration asks for.
-pub fn findings(config: &Config) -> Vec<Finding> {
+pub fn look(config: &Config) -> Vec<Finding> {
     let labels = (!config.connlabel.class.is_empty()).then(|| {
         let done = "the kernel accepts labels of connections from this process";
         finding(CONNLABEL, "ctnetlink", connlabel::probe(), done.to_owned())
