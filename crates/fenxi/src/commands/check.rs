@@ -123,7 +123,11 @@ fn deep(
     let mut findings = interfaces::findings(machine, config);
     findings.extend(mirror::findings(machine, config));
     for name in interfaces::present(config) {
-        findings.extend(offloads::findings(name, config.io.mode, config.io.promiscuous));
+        findings.extend(offloads::findings(
+            name,
+            config.io.mode,
+            config.io.promiscuous,
+        ));
         findings.extend(queues::findings(machine, name, config));
         findings.extend(interrupts::findings(machine, name, &cores));
     }

@@ -183,7 +183,7 @@ mod tests {
     fn each_drift_is_found_once() {
         let (mut drifts, begin) = (Drifts::default(), Instant::now());
         let mut look =
-            |place, now, minutes: u32| drifts.compare(place, now, begin + minutes * SAY_EVERY);
+            |place, now, minutes: u32| drifts.compare(place, now, begin + minutes * LOG_EVERY);
         assert_eq!(look(0, None, 0), None);
         assert_eq!(look(1, profile(20.0, 20.0, 0), 0), None);
         assert_eq!(look(1, profile(20.0, 60.0, 1), 0), drift(20.0, 60.0));

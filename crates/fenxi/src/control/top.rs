@@ -184,18 +184,18 @@ fn devices(collector: &Collector, names: &[TaskNames]) -> Vec<DeviceLine> {
 }
 
 fn losses(overview: &Overview) -> Losses {
-    let packets = [
+    let path = [
         ("packets before they were read", overview.dropped),
         ("packets not forwarded", overview.unsent),
         ("series", overview.series_lost),
     ];
-    let flows = [
+    let table = [
         ("packets that found the table full", overview.table_full),
         ("flows evicted", overview.evicted),
     ];
-    let all = packets
+    let all = path
         .into_iter()
         .chain(sinks::lost(&overview.sinks))
-        .chain(flows);
+        .chain(table);
     Losses(all.map(|(noun, count)| (noun.to_owned(), count)).collect())
 }

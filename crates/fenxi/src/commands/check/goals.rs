@@ -23,7 +23,7 @@ pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding>
     let profile = |number: usize, device: &Device| profile(tasks, known, number, device);
     match goals(tasks, profile) {
         Ok(Some(goals)) => {
-            let mut findings = findings(tasks, &goals);
+            let mut findings = by_task(tasks, &goals);
             findings.extend(measured.and_then(|_| without_profile(&goals)));
             findings
         }
@@ -54,7 +54,7 @@ fn profile(
         .map(|(_, _, profile)| *profile)
 }
 
-fn findings(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
+fn by_task(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
     let moved = goals.moved.iter().map(|(task, devices)| {
         let first = match devices {
             1 => "first device".to_owned(),

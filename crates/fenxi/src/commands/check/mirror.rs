@@ -63,7 +63,11 @@ mod tests {
             ])
         };
         let (_dir, good) = files("0x1003", "9000");
-        assert_eq!(findings(&good, &config)[0].level, Level::Warning, "mode tap");
+        assert_eq!(
+            findings(&good, &config)[0].level,
+            Level::Warning,
+            "mode tap"
+        );
         config.io.mode = IoMode::Inline;
         config.io.interfaces = vec!["eth0".to_owned()];
         let found = findings(&good, &config);

@@ -11,16 +11,20 @@ const CHECK: &str = "offloads";
 /// Checks one interface.
 pub fn findings(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::of(name) {
-        Ok(offloads) => vec![
-            merging(&offloads, name, mode),
-            tags(&offloads, name, mode, is_promiscuous),
-        ],
+        Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),
         Err(error @ OpenError::UnsupportedLink { .. }) => {
             let line = format!("ip -d link show dev {name}");
             vec![Finding::problem("interface", name, error.to_string()).cure(line)]
         }
         Err(error) => vec![Finding::warning(CHECK, name, error.to_string())],
     }
+}
+
+fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
+    vec![
+        merging(offloads, name, mode),
+        tags(offloads, name, mode, is_promiscuous),
+    ]
 }
 
 /// A merged packet counts as its segments if the kernel reports their size. Not every driver
