@@ -71,7 +71,7 @@ mod tests {
             unreachable: (ms > 0).then(|| Duration::from_millis(ms)),
         };
         let steps = [of(0, 0), of(5, 0), of(6, 0), of(0, 1), of(0, 1), of(0, 0)];
-        let news = steps.map(|step| goals.is_news(1, step));
+        let news = steps.map(|step| goals.has_changed(1, step));
         assert_eq!(news, [false, true, false, true, false, true]);
     }
 }

@@ -228,7 +228,7 @@ mod tests {
             for _ in 0..LINES + 2 {
                 tracing::info!(disk = 1, "full");
             }
-            repeats.take_all().iter().for_each(Repeated::say);
+            repeats.take_all().iter().for_each(Repeated::log);
         });
         let kept = kept.0.lock().unwrap();
         assert_eq!(kept.len() as u64, LINES + 1);

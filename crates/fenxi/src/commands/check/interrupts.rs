@@ -96,14 +96,14 @@ NMI: 0 0 Non-maskable interrupts";
         assert_eq!(active(&virtio, "eth0"), [38]);
         assert_eq!(active(&virtio, "eth1"), [40]);
         assert!(active(&virtio, "eth").is_empty());
-        let findings = findings(&virtio, "eth0", &pinned("1"));
-        assert_eq!(findings.len(), 1);
+        let found = findings(&virtio, "eth0", &pinned("1"));
+        assert_eq!(found.len(), 1);
         assert!(
-            findings[0].cause.ends_with("where flow-0.0 is pinned"),
-            "{findings:?}"
+            found[0].cause.ends_with("where flow-0.0 is pinned"),
+            "{found:?}"
         );
         assert_eq!(
-            findings[0].remedy.as_deref(),
+            found[0].remedy.as_deref(),
             Some("echo 0 > /proc/irq/38/smp_affinity_list")
         );
         assert!(

@@ -55,8 +55,8 @@ mod tests {
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
             let config = Config::load(None, &sets).unwrap();
             let rules = Rules::load(&config, &[], Traffic::Live).unwrap();
-            let findings = findings(&config, &rules);
-            findings.into_iter().map(|it| it.cause).collect::<Vec<_>>()
+            let found = findings(&config, &rules);
+            found.into_iter().map(|it| it.cause).collect::<Vec<_>>()
         };
         assert!(causes(&["task.a.when=rule = guests", &rules]).is_empty());
         let cause = causes(&["task.a.when=rule = guest", &rules]).join("\n");
