@@ -1,5 +1,5 @@
-//! Finds the revision that `fenxi --version` names: the variable `FENXI_REVISION`, or what `git archive` wrote into
-//! `revision.txt`, or the commit of the checkout. A build without any of them has a version only.
+//! Finds the revision that `fenxi --version` names: the variable `FENXI_REVISION`, else what
+//! `git archive` wrote into `revision.txt`, else the commit of the checkout.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,14 +18,14 @@ fn main() {
     println!("cargo::rustc-env=REVISION_SUFFIX={suffix}");
 }
 
-/// In an archive that git made, the line is the revision; in a checkout it still is the placeholder.
+/// `git archive` replaces the placeholder in `revision.txt`, which begins with `$`.
 fn archived() -> Option<String> {
     let line = std::fs::read_to_string("revision.txt").ok()?;
     let line = line.trim();
     (!line.is_empty() && !line.starts_with('$')).then(|| line.to_owned())
 }
 
-/// The commit of the checkout. Asked for in release builds only: otherwise each commit would compile the crate again.
+/// Release builds only: otherwise each commit would compile the crate again.
 fn committed() -> Option<String> {
     if std::env::var("PROFILE").as_deref() != Ok("release") {
         return None;

@@ -25,8 +25,8 @@ pub fn named(machine: &Machine, pid: Option<u32>) -> String {
 
 /// Who listens on a port, according to `/proc/net/tcp` and the open files of processes.
 pub fn of_port(machine: &Machine, wanted: SocketAddr) -> Holder {
-    let files =
-        ["proc/net/tcp", "proc/net/tcp6"].map(|file| machine.text(file).unwrap_or_default());
+    let files = ["proc/net/tcp", "proc/net/tcp6"];
+    let files = files.map(|file| machine.text(file).unwrap_or_default());
     let mut listeners = files
         .iter()
         .flat_map(|text| text.lines().filter_map(listener));
@@ -49,11 +49,10 @@ fn listener(line: &str) -> Option<(SocketAddr, u64)> {
     if *fields.get(3)? != LISTENS {
         return None;
     }
-    // Words as the machine stores them.
+    // Words in the byte order of the machine.
     let word = |at: usize| {
-        u32::from_str_radix(address.get(at..at + 8)?, 16)
-            .ok()
-            .map(u32::to_ne_bytes)
+        let word = u32::from_str_radix(address.get(at..at + 8)?, 16);
+        word.ok().map(u32::to_ne_bytes)
     };
     let ip: IpAddr = match address.len() {
         8 => Ipv4Addr::from(word(0)?).into(),
@@ -69,18 +68,12 @@ fn listener(line: &str) -> Option<(SocketAddr, u64)> {
 /// The process that has a socket open; only root sees the processes of other users.
 fn owner(machine: &Machine, inode: u64) -> Option<u32> {
     let link = format!("socket:[{inode}]");
-    let processes = machine
-        .names("proc")
-        .into_iter()
-        .filter_map(|name| name.parse::<u32>().ok());
-    let mut holding = processes.filter(|pid| {
+    let holds = |pid: &u32| {
         let folder = format!("proc/{pid}/fd");
-        machine
-            .names(&folder)
-            .iter()
-            .any(|fd| machine.link(&format!("{folder}/{fd}")).as_deref() == Some(&link))
-    });
-    holding.next()
+        let is_it = |fd: &String| machine.link(&format!("{folder}/{fd}")).as_ref() == Some(&link);
+        machine.names(&folder).iter().any(is_it)
+    };
+    machine.processes().into_iter().find(holds)
 }
 
 #[cfg(test)]

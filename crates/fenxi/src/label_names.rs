@@ -1,24 +1,23 @@
-//! Which labels metrics name. A model may have thousands of classes, and each would be several time series.
+//! Labels that metrics name: a model may have thousands of classes, each with several time series.
 
 use std::sync::Arc;
 
-/// Most labels that are named.
+/// Maximum number of named labels.
 const NAMED_MAX: usize = 64;
 
-/// What all further ones are called together.
+/// Name of all further labels.
 const OTHER: &str = "other";
 
-/// The names of a model's classes as metrics show them. They never change during a run, or counters would jump.
+/// Names of a model's classes in metrics. They never change during a run, or counters would jump.
 #[derive(Debug, Clone)]
 pub struct LabelNames {
     shown: Vec<String>,
-    /// By class, where among them it stands.
+    /// Index into `shown`, by class.
     places: Vec<usize>,
 }
 
 impl LabelNames {
-    /// Of classes in the order of the model; the last, `unknown`, is always named. What has no name of its own counts as
-    /// `other`, together with a class that is called so.
+    /// Names for classes in the order of the model; the last, `unknown`, always has its own.
     pub fn new(classes: &Arc<[String]>) -> LabelNames {
         let mut shown = classes.to_vec();
         if shown.len() > NAMED_MAX {
@@ -41,7 +40,7 @@ impl LabelNames {
         &self.shown
     }
 
-    /// Where among them a class stands.
+    /// Index of a class's name in [`LabelNames::shown`].
     pub fn place_of(&self, class: usize) -> usize {
         self.places[class]
     }

@@ -68,14 +68,11 @@ fn cache(index: usize) -> Option<String> {
         "Instruction" => "i",
         _ => "",
     };
-    Some(format!(
-        "L{}{kind} {}",
-        part("level")?.trim(),
-        part("size")?.trim()
-    ))
+    let (level, size) = (part("level")?, part("size")?);
+    Some(format!("L{}{kind} {}", level.trim(), size.trim()))
 }
 
-/// The value of the first line `name : value` of a file; empty where there is none.
+/// The value of the first line `name : value` of a file, or an empty text.
 fn field(path: &str, name: &str) -> String {
     let text = read(path);
     let value = text.lines().find_map(|line| {

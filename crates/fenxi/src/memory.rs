@@ -13,10 +13,10 @@ pub const MIB: u64 = 1 << 20;
 /// A series' slot in a ring: two cache lines.
 const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
 
-/// A packet buffer of DPDK and its description: 2176 and 256 bytes, and what its pool needs.
+/// A packet buffer of DPDK and its descriptor, 2176 and 256 bytes, with its share of the pool.
 const MBUF_BYTES: u64 = 2560;
 
-/// Bytes of the program itself: its code, the library, a session of the shipped model on the CPU. Measured: about 40 MiB.
+/// Bytes of the program: code, libraries, a session of the shipped model. Measured: about 40 MiB.
 const PROGRAM: u64 = 64 * MIB;
 
 /// Memory that a configuration needs, bytes.
@@ -31,56 +31,52 @@ pub struct Need {
 }
 
 impl Need {
-    /// Of a live run.
-    pub fn of(config: &Config, tasks: &[OpenTask]) -> Need {
+    /// The need of a live run.
+    pub fn new(config: &Config, tasks: &[OpenTask]) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
         let ring = match io.backend {
             Backend::AfPacket => u64::from(io.block_bytes) * u64::from(io.blocks),
-            // Of each queue, of which a flow manager has one or more.
+            // For each queue; a flow manager has one or more.
             Backend::AfXdp => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
             Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
         };
         let receive = ring * io.interfaces.len() as u64;
         let rings = layout.rings().len() * tasks.len();
         let slots = rings as u64 * instances * config.ring.slots as u64;
+        let (series, bounds) = (OpenTask::series(tasks), config.behaviour.in_use());
+        let table = table_bytes(flow.max_flows, flow.buckets, &series, bounds) as u64;
         Need {
-            tables: flow_managers
-                * table_bytes(
-                    flow.max_flows,
-                    flow.buckets,
-                    &OpenTask::series(tasks),
-                    config.behaviour.in_use(),
-                ) as u64,
+            tables: flow_managers * table,
             rings: flow_managers * receive + slots * SLOT_BYTES,
             max_flows: flow.max_flows,
         }
     }
 
-    /// With empty flow tables.
+    /// Bytes with empty flow tables.
     pub fn at_start(&self) -> u64 {
         self.rings + PROGRAM
     }
 
-    /// With full flow tables.
+    /// Bytes with full flow tables.
     pub fn with_full_tables(&self) -> u64 {
         self.at_start() + self.tables
     }
 
-    /// The flows per table for which so many bytes are enough.
+    /// Flows per table that fit into `available` bytes.
     pub fn flows_within(&self, available: u64) -> usize {
         let share = available.saturating_sub(self.at_start()) as f64 / self.tables as f64;
         ((self.max_flows as f64 * share) as usize).max(64)
     }
 
-    /// What to warn of where full flow tables do not fit.
+    /// A warning if full flow tables do not fit.
     pub fn warning(&self, machine: &Machine) -> Option<String> {
         let (all, available) = (self.with_full_tables(), available(machine, 0));
         (all > available).then(|| {
             format!(
-                "full flow tables need {} MiB of memory, and {} MiB are available: the kernel may kill fenxi before they are \
-                 full; set flow.max_flows = {}",
+                "full flow tables need {} MiB of memory, and {} MiB are available: the kernel may \
+                kill fenxi before they are full; set flow.max_flows = {}",
                 all / MIB,
                 available / MIB,
                 self.flows_within(available)
@@ -89,15 +85,15 @@ impl Need {
     }
 }
 
-/// Bytes that a process may use which holds so many of them already.
+/// Bytes that a process may use, the `held` ones among them.
 pub fn available(machine: &Machine, held: u64) -> u64 {
     let free = machine.bytes("proc/meminfo", "MemAvailable");
     let free = free.unwrap_or(u64::MAX).saturating_add(held);
     free.min(limit(machine).unwrap_or(u64::MAX))
 }
 
-/// The smallest limit of the control groups of this process, bytes. In a container the group's path may be one of the host;
-/// then the files of the container's own group are at the root.
+/// The smallest limit of the control groups of this process, bytes. In a container the group's path
+/// may be the host's; then the files of the container's own group are at the root.
 fn limit(machine: &Machine) -> Option<u64> {
     let groups = machine.text("proc/self/cgroup")?;
     let limits = groups.lines().filter_map(|line| {
@@ -110,11 +106,9 @@ fn limit(machine: &Machine) -> Option<u64> {
             }
             _ => return None,
         };
-        let groups = group
-            .trim_end_matches('/')
-            .rmatch_indices('/')
-            .map(|(end, _)| end);
-        let ends = std::iter::once(group.trim_end_matches('/').len()).chain(groups);
+        let group = group.trim_end_matches('/');
+        let above = group.rmatch_indices('/').map(|(end, _)| end);
+        let ends = std::iter::once(group.len()).chain(above);
         let limit = |end: usize| machine.number(&format!("{root}{}/{file}", &group[..end]));
         ends.filter_map(limit).min()
     });
@@ -126,7 +120,7 @@ pub mod tests {
     use super::*;
     use crate::proc::tests::machine;
 
-    /// Something that needs 280 MiB.
+    /// A need of 280 MiB.
     pub const NEED: Need = Need {
         tables: 200 * MIB,
         rings: 16 * MIB,
@@ -136,7 +130,7 @@ pub mod tests {
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
         let config = Config::load(None, &["io.interfaces=[\"eth0\"]".to_owned()]).unwrap();
-        let need = Need::of(&config, &OpenTask::open_all(&config, None).unwrap());
+        let need = Need::new(&config, &OpenTask::open_all(&config, None).unwrap());
         assert_eq!(need.rings, 256 * 131_072 + 4096 * SLOT_BYTES);
         assert!(need.tables > 172 << 20, "{need:?}");
     }
@@ -179,7 +173,8 @@ pub mod tests {
         assert_eq!(
             warning(180).as_deref(),
             Some(
-                "full flow tables need 280 MiB of memory, and 180 MiB are available: the kernel may kill fenxi before they are \
+                "full flow tables need 280 MiB of memory, and 180 MiB are available: the kernel \
+                 may kill fenxi before they are \
                  full; set flow.max_flows = 500"
             )
         );

@@ -1,15 +1,15 @@
-//! What a metric is, and its values at one moment, however they are written down.
+//! Metrics and their samples, independent of the format.
 
 use hdrhistogram::Histogram;
 
-/// What becomes of a metric's values.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// They only grow.
+    /// The value only grows.
     Counter,
-    /// They go up and down.
+    /// The value goes up and down.
     Gauge,
-    /// They are counted by size.
+    /// Values are counted by size.
     Histogram,
 }
 
@@ -27,15 +27,15 @@ impl Kind {
 /// One metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// As Prometheus knows it.
+    /// Its name.
     pub name: &'static str,
-    /// What becomes of its values.
+    /// Its kind.
     pub kind: Kind,
-    /// What one of the value is; empty where it counts nothing.
+    /// Unit of the value; empty if it has none.
     pub unit: &'static str,
     /// Names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says, in one line.
+    /// Its meaning, in one line.
     pub help: &'static str,
 }
 
@@ -61,9 +61,9 @@ impl Metric {
 /// A metric with its samples.
 #[derive(Debug, Clone)]
 pub struct Family {
-    /// What it is.
+    /// The metric.
     pub metric: Metric,
-    /// Its values, each with as many labels as the metric has.
+    /// Its samples.
     pub samples: Vec<Sample>,
 }
 
@@ -83,7 +83,7 @@ impl Family {
     }
 }
 
-/// Upper bounds for times, in seconds; 10 ms, what a label may take, is one.
+/// Upper bounds for times, in seconds; one is 10 ms, the goal for labels.
 pub const TIMES: [f64; 14] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
 ];
@@ -114,16 +114,16 @@ pub enum Value {
 /// A distribution over fixed bounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Buckets {
-    /// Upper bound of each bucket, and how many are at most so large, those of smaller buckets among them.
+    /// Upper bound of each bucket, and the number of values up to it.
     pub cumulative: Vec<(f64, u64)>,
     /// Sum of all values.
     pub sum: f64,
-    /// How many values there are.
+    /// Number of all values.
     pub count: u64,
 }
 
 impl Buckets {
-    /// None yet.
+    /// Empty buckets.
     pub fn new(bounds: &[f64]) -> Buckets {
         Buckets {
             cumulative: bounds.iter().map(|bound| (*bound, 0)).collect(),
@@ -132,8 +132,8 @@ impl Buckets {
         }
     }
 
-    /// Adds a histogram whose values are so many of the metric's unit each. A value counts as the greatest that the
-    /// histogram does not tell from it, so that no bucket flatters; the sum errs as the histogram does, by 1 % at most.
+    /// Adds a histogram of values in `unit`s. A value counts as the greatest one that the histogram
+    /// does not distinguish from it, so buckets are conservative; the sum errs by at most 1 %.
     pub fn add(&mut self, values: &Histogram<u64>, unit: f64) {
         for step in values.iter_recorded() {
             let (value, count) = (step.value_iterated_to(), step.count_at_value());
@@ -155,17 +155,17 @@ pub fn sample(labels: &[&str], value: Value) -> Sample {
     }
 }
 
-/// One that is a count.
+/// A sample that is a count.
 pub fn count(labels: &[&str], value: u64) -> Sample {
     sample(labels, Value::Count(value))
 }
 
-/// One that is any number.
+/// A sample that is any number.
 pub fn number(labels: &[&str], value: f64) -> Sample {
     sample(labels, Value::Number(value))
 }
 
-/// A histogram whose values are so many of the unit each.
+/// A histogram of values in `unit`s, over fixed bounds.
 pub fn buckets(bounds: &[f64], unit: f64, values: &Histogram<u64>) -> Value {
     let mut buckets = Buckets::new(bounds);
     buckets.add(values, unit);

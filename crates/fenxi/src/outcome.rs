@@ -19,7 +19,7 @@ use crate::sinks::{self, RecentFlows, Report};
 pub struct Outcome {
     /// Sums of all flow managers.
     pub flows: flowmgr::Counters,
-    /// Sums of all analytics managers, by task; empty where none has started.
+    /// Sums of all analytics managers, by task; empty if none has started.
     pub tasks: Vec<analytics::Counters>,
     /// Layout `F:A:D` of each pipeline.
     pub layout: Layout,
@@ -33,23 +33,24 @@ pub struct Outcome {
     pub names: Arc<[TaskNames]>,
     /// Size of the flow tables.
     pub table: Table,
-    /// Bytes that the packets had on the wire.
+    /// Bytes of the packets on the wire.
     pub bytes: u64,
     /// Packets that each flow worker received, in the workers' order.
     pub packets_by_worker: Vec<u64>,
     /// The counters of the sinks.
     pub sinks: Vec<Report>,
-    /// Steps of the clock that stamps packets. Replay: steps back, summed over the flow workers. Live: each step once.
+    /// Steps of the clock that stamps packets. Replay: steps back, summed over the flow workers.
+    /// Live: each step once.
     pub clock_steps: u64,
     /// Counters that only live traffic has.
     pub live: Option<LiveSums>,
     /// Wall time from the start until the last flow was finished.
     pub wall: Duration,
-    /// A signal or `fenxi ctl drain` ended it.
+    /// Whether a signal or `fenxi ctl drain` ended it.
     pub interrupted: bool,
     /// A replay's latest flows.
     pub recent: Option<RecentFlows>,
-    /// Why it ended early; `None` if it did not.
+    /// Why it ended early.
     pub failure: Option<Failure>,
 }
 
@@ -58,13 +59,13 @@ pub struct Outcome {
 pub struct LiveSums {
     /// `io.mode`.
     pub mode: &'static str,
-    /// Packets that the kernel had for the receive rings: received, dropped or unread.
+    /// Packets for the receive rings: received, dropped or unread.
     pub offered: u64,
-    /// Packets taken from the rings; one that was merged from several counts once.
+    /// Packets taken from the rings; a merged one counts once.
     pub received: u64,
     /// Packets received that the kernel or the card had merged from several.
     pub merged: u64,
-    /// Packets dropped because a ring was full, or because its interface went away while they were in it.
+    /// Packets dropped because a ring was full, or because its interface went away.
     pub kernel_dropped: u64,
     /// Packets left in the rings at the end.
     pub unread: u64,
@@ -76,7 +77,7 @@ pub struct LiveSums {
     pub unsent: u64,
     /// Packets that rules dropped instead.
     pub ruled_out: u64,
-    /// Copies of packets that were sent, as rules asked for them.
+    /// Copies of packets that rules have sent.
     pub copied: u64,
     /// Copies that were not sent.
     pub copies_lost: u64,
@@ -94,7 +95,7 @@ pub struct Table {
 
 impl Table {
     /// The tables of these flow managers.
-    pub fn of(
+    pub fn new(
         config: &Config,
         tasks: &[OpenTask],
         managers: &[(Thread, flowmgr::Manager)],
@@ -113,7 +114,7 @@ impl Table {
 }
 
 impl Outcome {
-    /// The outcome of a run with this configuration before anything has happened.
+    /// The outcome of a run with this configuration that has done nothing yet.
     pub fn nothing(
         config: &Config,
         cores: Cores,
@@ -159,7 +160,7 @@ impl Outcome {
         sum
     }
 
-    /// Adds what the flow workers returned; gives the sums of their ports.
+    /// Adds the outcomes of the flow workers; returns the sums of their ports.
     pub fn add_workers(&mut self, mut workers: Vec<FlowOutcome>) -> PortCounters {
         workers.sort_by_key(|worker| worker.number);
         let mut ports = PortCounters::default();
@@ -168,12 +169,12 @@ impl Outcome {
             self.flows.merge(&worker.counters);
             self.packets_by_worker.push(own.rx.received);
             self.bytes += own.rx.bytes_seen();
-            // All workers see the same steps of the wall clock, but each sees only its own packets of a capture.
+            // All workers see the same steps of the wall clock; of a capture, each sees only its own
+            // packets.
+            let steps = worker.counters.clock_rebased;
             self.clock_steps = match worker.is_live {
-                true => self
-                    .clock_steps
-                    .max(worker.clock_steps + worker.counters.clock_rebased),
-                false => self.clock_steps + worker.counters.clock_rebased,
+                true => self.clock_steps.max(worker.clock_steps + steps),
+                false => self.clock_steps + steps,
             };
             ports.merge(&own);
             self.add_failures(worker.failures.into_iter().map(Failure::from));

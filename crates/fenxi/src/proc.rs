@@ -29,7 +29,7 @@ impl Machine {
         Machine::with_service(UNIT)
     }
 
-    /// The machine that this process runs on, and the service in question.
+    /// The machine that this process runs on, with this service.
     pub fn with_service(service: &str) -> Machine {
         Machine {
             root: PathBuf::from("/"),
@@ -51,6 +51,12 @@ impl Machine {
     /// A file's list of numbers, as in `0-3,6`.
     pub fn list(&self, path: &str) -> Option<Vec<usize>> {
         Some(numbers(&self.text(path)?))
+    }
+
+    /// CPUs that are online; empty if the kernel does not list them.
+    pub fn online_cpus(&self) -> Vec<usize> {
+        self.list("sys/devices/system/cpu/online")
+            .unwrap_or_default()
     }
 
     /// The value of `name` in a file of lines `name: value`, such as `/proc/self/status`.
@@ -88,14 +94,16 @@ impl Machine {
 
     /// The other processes whose program is called `fenxi`.
     pub fn other_fenxis(&self) -> Vec<u32> {
-        let processes = self
-            .names("proc")
-            .into_iter()
-            .filter_map(|name| name.parse().ok());
         let ours = std::process::id();
-        processes
-            .filter(|&pid| pid != ours && self.program(pid).as_deref() == Some("fenxi"))
-            .collect()
+        let mut others = self.processes();
+        others.retain(|&pid| pid != ours && self.program(pid).as_deref() == Some("fenxi"));
+        others
+    }
+
+    /// The numbers of all processes.
+    pub fn processes(&self) -> Vec<u32> {
+        let names = self.names("proc").into_iter();
+        names.filter_map(|name| name.parse().ok()).collect()
     }
 
     /// The name of a process' program.
@@ -114,7 +122,7 @@ impl Machine {
         let places = units.flat_map(|unit| folders.iter().map(move |it| format!("{it}/{unit}")));
         let places: Vec<String> = places.collect();
         let own = places.iter().find_map(|place| self.text(place))?;
-        // Of drop-ins of the same name the first counts.
+        // The first drop-in of a name counts.
         let mut drop_ins = BTreeMap::new();
         for folder in places.iter().map(|place| format!("{place}.d")) {
             let names = self.names(&folder).into_iter();

@@ -1,4 +1,4 @@
-//! The unit of systemd that fenxi runs as: its name, and the commands that grant it what a configuration needs.
+//! The systemd unit of fenxi: its name, and the commands that grant it capabilities.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub const XDP: DropIn = DropIn {
 };
 
 impl DropIn {
-    /// As in `mark.conf`.
+    /// The name of its file, such as `mark.conf`.
     pub fn file(&self) -> String {
         format!("{}.conf", self.name)
     }
@@ -51,7 +51,7 @@ impl DropIn {
         install(unit, self.name, &settings)
     }
 
-    /// The cure where this process lacks what the drop-in grants. `None`: it is not a service.
+    /// The advice if this process lacks a capability of the drop-in; `None` if it is not a service.
     pub fn cure(&self) -> Option<String> {
         let unit = own()?;
         Some(format!(
@@ -67,7 +67,8 @@ pub fn install(unit: &str, name: &str, settings: &[&str]) -> String {
     let folder = format!("/etc/systemd/system/{unit}.d");
     let settings = settings.join("\\n");
     format!(
-        "install -d {folder} && printf '[Service]\\n{settings}\\n' >{folder}/{name}.conf && systemctl daemon-reload"
+        "install -d {folder} && printf '[Service]\\n{settings}\\n' >{folder}/{name}.conf && \
+        systemctl daemon-reload"
     )
 }
 
@@ -107,7 +108,7 @@ fn of_groups(groups: &str) -> Option<&str> {
     unit.ends_with(".service").then_some(unit)
 }
 
-/// Whether a unit with its drop-ins, one behind the other, grants a capability; it does where that cannot be told.
+/// Whether the settings of a unit and its drop-ins grant a capability; true if that is unclear.
 pub fn grants(settings: &str, capability: &str) -> bool {
     let of = |key: &str| {
         let mut granted = None;
@@ -117,7 +118,7 @@ pub fn grants(settings: &str, capability: &str) -> bool {
                 continue;
             };
             let has = value.starts_with('~') || value.split_whitespace().any(|it| it == capability);
-            // An empty value takes back what stands before it.
+            // An empty value revokes the ones before it.
             granted = Some(!value.is_empty() && (has || granted == Some(true)));
         }
         granted
@@ -136,8 +137,10 @@ mod tests {
     #[test]
     fn a_drop_in_is_installed_with_its_settings() {
         let expected = "install -d /etc/systemd/system/fenxi@a.service.d && printf '[Service]\\n\
-                        AmbientCapabilities=CAP_NET_ADMIN\\nCapabilityBoundingSet=CAP_NET_ADMIN\\n' \
-                        >/etc/systemd/system/fenxi@a.service.d/mark.conf && systemctl daemon-reload";
+                        AmbientCapabilities=CAP_NET_ADMIN\\n\
+                        CapabilityBoundingSet=CAP_NET_ADMIN\\n' \
+                        >/etc/systemd/system/fenxi@a.service.d/mark.conf && systemctl \
+                        daemon-reload";
         assert_eq!(MARK.install("fenxi@a.service"), expected);
         let of_xdp: Vec<&str> = XDP.capabilities().collect();
         assert_eq!(of_xdp, ["CAP_BPF", "CAP_IPC_LOCK", "CAP_NET_ADMIN"]);

@@ -1,7 +1,8 @@
-//! SIGINT and SIGTERM, for the control threads of replays and live runs; SIGHUP, for the latter.
+//! SIGINT and SIGTERM, for the control threads of replays and live runs; SIGHUP, for live runs.
 //!
-//! The first SIGINT or SIGTERM is for the control thread, which shuts down gracefully. The second ends the process from
-//! within its handler, whatever the threads are doing: exit code 130 or 143, as for a process that the signal killed.
+//! On the first SIGINT or SIGTERM the control thread shuts down gracefully. The second ends the
+//! process from within its handler, whatever the threads are doing, with exit code 130 or 143, as
+//! for a process that the signal killed.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// Both signals. While this exists, the first one does not end the process.
+/// SIGINT and SIGTERM. While this exists, the first one does not end the process.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -49,8 +50,8 @@ pub fn hangups() -> Result<Signal, Failure> {
     listen(SignalKind::hangup())
 }
 
-/// Handlers of a signal run in the order of their registration: the first checks whether there was a signal before, the
-/// second notes this one.
+/// Handlers of a signal run in the order of their registration: the first checks whether there was
+/// a signal before, the second notes this one.
 fn end_at_the_second() -> io::Result<()> {
     let is_second = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

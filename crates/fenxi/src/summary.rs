@@ -54,7 +54,7 @@ pub struct Summary {
     packets_per_s: f64,
     bits_per_s: f64,
     time_to_label_ms: Quantiles,
-    /// Each task, where there are several; then what stands above is the sum of all, and labels are those of the first.
+    /// Each task, if there are several; then the fields above are sums, and labels are the first's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tasks: Vec<Task>,
 }
@@ -65,16 +65,16 @@ type SinkSum = (&'static str, u64);
 /// Packets that GRO, LRO or TSO merged from several.
 #[derive(Serialize)]
 struct Merged {
-    /// Those of which the segments are known.
+    /// Packets with known segments.
     packets: u64,
-    /// Their segments, of which each counts as a packet.
+    /// Their segments, each of which counts as a packet.
     segments: u64,
-    /// Those that count as one packet, because nobody told their segments.
+    /// Packets with unknown segments, which count as one packet.
     unknown: u64,
 }
 
 impl Merged {
-    fn of(merged: flowmgr::Merged) -> Merged {
+    fn new(merged: flowmgr::Merged) -> Merged {
         Merged {
             packets: merged.packets,
             segments: merged.segments,
@@ -91,14 +91,15 @@ impl Merged {
         if *packets > 0 {
             writeln!(
                 page,
-                "merged    {packets} packets received were {segments} on the wire, and count as such"
+                "merged    {packets} packets received were {segments} on the wire, and count as \
+                such"
             )?;
         }
         if *unknown > 0 {
             writeln!(
                 page,
-                "merged    {unknown} packets are longer than the usual MTU or the interface's, and count as one each: of which packets \
-                 they were merged is not known"
+                "merged    {unknown} packets are longer than the usual MTU or the interface's, and \
+                count as one each: of which packets they were merged is not known"
             )?;
         }
         Ok(())
@@ -118,7 +119,7 @@ struct Live {
 }
 
 impl Live {
-    fn of(sums: LiveSums, sinks: &[Report]) -> Live {
+    fn new(sums: LiveSums, sinks: &[Report]) -> Live {
         let texts = sinks.iter().filter_map(|report| report.live_text.as_ref());
         Live {
             sums,
@@ -201,8 +202,8 @@ impl Coverage {
         };
         writeln!(
             page,
-            "labelled  {flows} flows; {:.1} % of packets and {:.1} % of bytes came after the label; {:.1} % of flows \
-             ended before the model was asked",
+            "labelled  {flows} flows; {:.1} % of packets and {:.1} % of bytes came after the \
+            label; {:.1} % of flows ended before the model was asked",
             self.packets * 100.0,
             self.bytes * 100.0,
             self.ended_before_k * 100.0
@@ -213,14 +214,14 @@ impl Coverage {
 /// Flows with a label, by what decided it.
 #[derive(Serialize)]
 struct Decided {
-    /// After how many packets the model is asked.
+    /// Numbers of packets after which the model is asked.
     #[serde(skip)]
     depths: Vec<usize>,
-    /// The model's answer to each of its depths, in their order.
+    /// The model's answer at each of these depths.
     by_depth: Vec<u64>,
     /// The port of the server.
     by_port: u64,
-    /// Of those by depth: an answer that contradicts the port of the server.
+    /// An answer (counted in `by_depth` too) that contradicts the port of the server.
     contradicting: u64,
     /// An answer that was not sure, because the flow ended before the next depth.
     unsure: u64,
@@ -229,23 +230,21 @@ struct Decided {
 }
 
 impl Decided {
-    /// Of the first task, whose model is asked at these depths.
-    fn of(flows: &flowmgr::Counters, depths: &[usize]) -> Decided {
+    /// The counts of the first task, whose model is asked at these depths.
+    fn new(flows: &flowmgr::Counters, depths: &[usize]) -> Decided {
         let (depths, by_depth) = decided_by_depth(depths, &flows.tasks);
+        let first = flows.tasks.first();
         Decided {
             depths,
             by_depth,
             by_port: flows.flows_by_port,
-            contradicting: flows
-                .tasks
-                .first()
-                .map_or(0, |first| first.flows_contradicting),
+            contradicting: first.map_or(0, |first| first.flows_contradicting),
             unsure: flows.flows_unsure,
             by_rule: flows.flows_by_rule,
         }
     }
 
-    /// Only where there is a choice.
+    /// Writes the line if labels come from more than one source.
     fn write_text(&self, page: &mut String) -> std::fmt::Result {
         if self.by_depth.len() < 2 && self.by_port == 0 && self.by_rule == 0 {
             return Ok(());
@@ -268,14 +267,15 @@ impl Decided {
     }
 }
 
-/// The depths at which the model is asked, without that of ports, and how many flows each has decided.
+/// The depths at which the model is asked, without depth 0 of ports, and the flows that each
+/// decided.
 fn decided_by_depth(depths: &[usize], counters: &[TaskCounters]) -> (Vec<usize>, Vec<u64>) {
     let both = depths.iter().zip(counters).filter(|(depth, _)| **depth > 0);
     both.map(|(&depth, counters)| (depth, counters.flows_decided))
         .unzip()
 }
 
-/// After how many packets the model decided flows, and how many: `after 1, 2, 3 packets: 389, 3, 12`.
+/// Flows that each depth decided: `after 1, 2, 3 packets: 389, 3, 12`.
 fn by_depth(depths: &[usize], flows: &[u64]) -> String {
     let depths: Vec<String> = depths.iter().map(usize::to_string).collect();
     let flows: Vec<String> = flows.iter().map(u64::to_string).collect();
@@ -292,7 +292,7 @@ struct Table {
 
 impl Summary {
     /// The summary of `outcome`.
-    pub fn of(outcome: &Outcome) -> Summary {
+    pub fn new(outcome: &Outcome) -> Summary {
         let (flows, series) = (&outcome.flows, &outcome.series());
         let packets = flows.verdicts.total();
         let bytes = outcome.bytes + flows.merged.header_bytes;
@@ -301,28 +301,28 @@ impl Summary {
             pipeline: pipeline(outcome),
             packets,
             bytes,
-            merged: Merged::of(flows.merged),
+            merged: Merged::new(flows.merged),
             verdicts: Verdict::ALL
                 .into_iter()
                 .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
                 .collect(),
             flows: flow_sums(flows),
-            series: Series::of(&flows.tasks, series),
+            series: Series::new(&flows.tasks, series),
             labels: labels(outcome),
             batches: batches(series),
-            cache: Cache::of(&series.cache),
-            decided: Decided::of(flows, &outcome.names[0].depths),
+            cache: Cache::new(&series.cache),
+            decided: Decided::new(flows, &outcome.names[0].depths),
             coverage: coverage(flows),
-            devices: series.devices.iter().map(Device::of).collect(),
-            phases_ms: Phases::of(&series.phases),
-            slo: Slo::of(&series.slo),
-            swaps: Swaps::of(outcome),
+            devices: series.devices.iter().map(Device::new).collect(),
+            phases_ms: Phases::new(&series.phases),
+            slo: Slo::new(&series.slo),
+            swaps: Swaps::new(outcome),
             table: Table {
                 max_flows: outcome.table.max_flows,
                 mib: outcome.table.bytes.div_ceil(1 << 20),
                 pages: outcome.table.pages.name(),
             },
-            live: outcome.live.map(|sums| Live::of(sums, &outcome.sinks)),
+            live: outcome.live.map(|sums| Live::new(sums, &outcome.sinks)),
             sinks: sums_of(&outcome.sinks, |report| &report.summary),
             sink_lines: lines_of(&outcome.sinks),
             clock_steps: outcome.clock_steps,
@@ -330,7 +330,7 @@ impl Summary {
             wall_s,
             packets_per_s: packets as f64 / wall_s,
             bits_per_s: bytes as f64 * 8.0 / wall_s,
-            time_to_label_ms: Quantiles::of_us(&series.time_to_label_us()),
+            time_to_label_ms: Quantiles::from_us(&series.time_to_label_us()),
             tasks: Task::all(outcome),
         }
     }
@@ -364,7 +364,8 @@ impl Summary {
         if let Some(live) = &self.live {
             writeln!(
                 page,
-                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, {} forwarded, {} not forwarded, {} dropped by rules{}",
+                "live      {}: {} received, {} dropped at the ring, {} before it, {} left in it, \
+                {} forwarded, {} not forwarded, {} dropped by rules{}",
                 live.sums.mode,
                 live.sums.received,
                 live.sums.kernel_dropped,
@@ -375,29 +376,23 @@ impl Summary {
                 live.sums.ruled_out,
                 live.text
             )?;
-        }
-        if let Some(live) = &self.live
-            && live.sums.copied + live.sums.copies_lost > 0
-        {
-            writeln!(
-                page,
-                "mirror    {} packets copied, {} copies lost",
-                live.sums.copied, live.sums.copies_lost
-            )?;
+            let (copied, lost) = (live.sums.copied, live.sums.copies_lost);
+            if copied + lost > 0 {
+                writeln!(
+                    page,
+                    "mirror    {copied} packets copied, {lost} copies lost"
+                )?;
+            }
         }
         writeln!(page, "verdicts  {}", listed(&self.verdicts))?;
         self.merged.write_text(page)?;
-        writeln!(
-            page,
-            "flows     {} begun; ended: {}",
-            self.flows.begun,
-            listed(&self.flows.ended)
-        )?;
+        let (begun, ended) = (self.flows.begun, listed(&self.flows.ended));
+        writeln!(page, "flows     {begun} begun; ended: {ended}")?;
         if self.clock_steps > 0 {
+            let steps = self.clock_steps;
             writeln!(
                 page,
-                "clock     the clock that stamps packets stepped {} times",
-                self.clock_steps
+                "clock     the clock that stamps packets stepped {steps} times"
             )?;
         }
         self.series.write_text(page)?;
@@ -424,14 +419,11 @@ impl Summary {
             "pipeline  {} x {}; cores: {}",
             pipeline.instances, pipeline.layout, pipeline.placement
         )?;
-        let loads: Vec<String> = pipeline
-            .threads
-            .iter()
-            .filter_map(|thread| {
-                let share = 100.0 * thread.packets? as f64 / self.packets.max(1) as f64;
-                Some(format!("{} {share:.1} %", thread.name))
-            })
-            .collect();
+        let load = |thread: &Thread| {
+            let percent = 100.0 * thread.packets? as f64 / self.packets.max(1) as f64;
+            Some(format!("{} {percent:.1} %", thread.name))
+        };
+        let loads: Vec<String> = pipeline.threads.iter().filter_map(load).collect();
         writeln!(page, "load      {}", loads.join(", "))?;
         if !self.tasks.is_empty() {
             self.swaps.write_text(page)?;
@@ -484,49 +476,35 @@ fn flow_sums(flows: &flowmgr::Counters) -> Flows {
 }
 
 fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
-    let flows = &outcome.flows.flows_labelled();
-    outcome.names[0]
-        .classes
-        .iter()
-        .cloned()
-        .zip(flows.iter().copied())
+    let classes = outcome.names[0].classes.iter().cloned();
+    classes
+        .zip(outcome.flows.flows_labelled().iter().copied())
         .collect()
+}
+
+/// `part / whole`; 0 if `whole` is 0.
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
 }
 
 fn batches(series: &analytics::Counters) -> BTreeMap<&'static str, Batches> {
-    let share = |part: u64, whole: u64| {
-        if whole == 0 {
-            0.0
-        } else {
-            part as f64 / whole as f64
-        }
+    let by_trigger = |trigger: Trigger| {
+        let sums = series.batches(trigger);
+        let rows = sums.series + sums.padding;
+        let batches = Batches {
+            count: sums.batches,
+            mean_size: share(rows, sums.batches),
+            padding_share: share(sums.padding, rows),
+        };
+        (trigger.name(), batches)
     };
-    Trigger::ALL
-        .into_iter()
-        .map(|trigger| {
-            let sums = series.batches(trigger);
-            let rows = sums.series + sums.padding;
-            let batches = Batches {
-                count: sums.batches,
-                mean_size: share(rows, sums.batches),
-                padding_share: share(sums.padding, rows),
-            };
-            (trigger.name(), batches)
-        })
-        .collect()
+    Trigger::ALL.into_iter().map(by_trigger).collect()
 }
 
 fn coverage(flows: &flowmgr::Counters) -> Coverage {
-    let share = |part: u64, whole: u64| {
-        if whole == 0 {
-            0.0
-        } else {
-            part as f64 / whole as f64
-        }
-    };
     let labelled = flows.verdicts.of(Verdict::Labelled);
-    let ended: u64 =
-        flows.flows_ended.iter().sum::<u64>() - flows.flows_ended[EndReason::Active as usize];
+    let reported = flows.flows_ended[EndReason::Active as usize];
+    let ended = flows.flows_ended.iter().sum::<u64>() - reported;
     Coverage {
         flows: share(flows.flows_labelled().iter().sum(), ended),
         packets: share(labelled, labelled + flows.verdicts.of(Verdict::Unlabelled)),
@@ -535,45 +513,35 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
     }
 }
 
-/// Labels that flows have, those of most flows first.
+/// Labels by number of flows, highest first.
 fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::Result {
     let mut labels: Vec<_> = labels.iter().filter(|(_, flows)| **flows > 0).collect();
     labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
-    let labels: Vec<String> = labels
+    let labels = labels
         .iter()
-        .map(|(label, flows)| format!("{label} {flows}"))
-        .collect();
-    writeln!(page, "labels    {}", or_none(&labels))
+        .map(|(label, flows)| format!("{label} {flows}"));
+    writeln!(page, "labels    {}", joined(labels))
 }
 
 /// Batches by trigger.
 fn batches_line(batches: &BTreeMap<&'static str, Batches>, page: &mut String) -> std::fmt::Result {
     let fired = batches.iter().filter(|(_, batches)| batches.count > 0);
-    let batches: Vec<String> = fired
-        .map(|(trigger, batches)| {
-            format!(
-                "{} {trigger} (mean {:.1})",
-                batches.count, batches.mean_size
-            )
-        })
-        .collect();
-    writeln!(page, "batches   {}", or_none(&batches))
+    let batches =
+        fired.map(|(trigger, it)| format!("{} {trigger} (mean {:.1})", it.count, it.mean_size));
+    writeln!(page, "batches   {}", joined(batches))
 }
 
 /// Lists `name count` for all counts that are not 0.
 fn listed(sums: &Map<String, Value>) -> String {
-    let some: Vec<String> = sums
-        .iter()
-        .filter(|(_, count)| **count != json!(0))
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
-    or_none(&some)
+    let some = sums.iter().filter(|(_, count)| **count != json!(0));
+    joined(some.map(|(name, count)| format!("{name} {count}")))
 }
 
-fn or_none(some: &[String]) -> String {
-    if some.is_empty() {
-        "none".to_owned()
-    } else {
-        some.join(", ")
+/// The parts with commas between them, or `none`.
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.collect();
+    match parts.is_empty() {
+        true => "none".to_owned(),
+        false => parts.join(", "),
     }
 }

@@ -1,4 +1,4 @@
-//! Unix sockets that a run listens on, bound before the first packet so that what is wrong with them is said in time.
+//! Unix sockets that a run listens on, bound before the first packet so that errors come early.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::holder;
 use crate::proc::Machine;
 
-/// A listening Unix socket; its file goes with it.
+/// A listening Unix socket and its file.
 pub struct UnixSocket {
     /// The socket.
     pub listener: UnixListener,
@@ -21,7 +21,7 @@ pub struct UnixSocket {
     pub file: SocketFile,
 }
 
-/// The file of a socket, removed when this goes, unless it is another one by then.
+/// The file of a socket, removed when dropped unless another one has taken its place.
 pub struct SocketFile {
     path: PathBuf,
     device: u64,
@@ -38,20 +38,20 @@ impl Drop for SocketFile {
     }
 }
 
-/// Checks whether a Unix socket could be made at `path`. `key` is the key of the configuration that names it.
+/// Checks whether a Unix socket could be made at `path`, which `key` of the configuration names.
 ///
 /// # Errors
 /// As [`UnixSocket::bind`].
-pub fn look(key: &str, path: &Path) -> Result<(), Failure> {
+pub fn probe(key: &str, path: &Path) -> Result<(), Failure> {
     is_stale(key, path)?;
     may_make(path).map_err(|error| no_socket(key, path, &error))
 }
 
 impl UnixSocket {
-    /// Listens at `path`, as the key of the configuration says.
+    /// Listens at `path`, which `key` of the configuration names.
     ///
     /// # Errors
-    /// 69 where somebody listens there, 77 where it may not be bound, 73 where its file cannot be made.
+    /// 69 if a program listens there, 77 if it may not be bound, 73 if its file cannot be made.
     pub fn bind(key: &str, path: &Path, mode: u32) -> Result<UnixSocket, Failure> {
         if is_stale(key, path)? {
             fs::remove_file(path).map_err(|error| Failure::creating(path, &error))?;
@@ -87,7 +87,7 @@ fn no_socket(key: &str, path: &Path, error: &io::Error) -> Failure {
 /// Whether `path` is the socket of a program that has ended, which can be removed.
 ///
 /// # Errors
-/// Somebody listens there, or the file is no socket.
+/// A program listens there, or the file is no socket.
 fn is_stale(key: &str, path: &Path) -> Result<bool, Failure> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(false);

@@ -11,7 +11,8 @@ pub struct CtlArgs {
     /// The query or command.
     #[command(subcommand)]
     pub command: CtlCommand,
-    /// Control socket of the running instance [default: control.socket in the service's configuration]
+    /// Control socket of the running instance [default: control.socket in the service's
+    /// configuration]
     #[arg(short = 'S', long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// Print the raw reply, one JSON object
@@ -22,11 +23,13 @@ pub struct CtlArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Control socket of the running instance [default: control.socket in the service's configuration]
+    /// Control socket of the running instance [default: control.socket in the service's
+    /// configuration]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Ask again after so many seconds
-    #[arg(long, short = 'n', value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=60))]
+    /// Seconds between two updates
+    #[arg(long, short = 'n', value_name = "SECONDS", default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(1..=60))]
     pub interval: u16,
     /// Print one screen as text, of $COLUMNS and $LINES, or 80 by 24
     #[arg(long)]
@@ -58,7 +61,8 @@ pub enum CtlCommand {
     },
     /// Explain why a flow has its label, or none: its series, the model's answers, what was written
     Explain {
-        /// The flow: its number in `fenxi ctl flows`, or its ends, for example `10.0.0.5:4000 > 192.0.2.4:443 tcp`
+        /// The flow: its number in `fenxi ctl flows`, or its ends, for example
+        /// `10.0.0.5:4000 > 192.0.2.4:443 tcp`
         #[arg(required = true, value_name = "FLOW", num_args = 1..)]
         flow: Vec<String>,
     },
@@ -78,7 +82,8 @@ pub enum CtlCommand {
     },
     /// Reload the configuration and the model
     Reload {
-        /// Undo the reload after this time (for example 300s or 5m) unless `fenxi ctl confirm` comes first
+        /// Undo the reload after this time (for example 300s or 5m) unless `fenxi ctl confirm`
+        /// comes first
         #[arg(long, value_name = "TIME", value_parser = confirm_within)]
         confirm_within: Option<u32>,
     },
@@ -99,13 +104,13 @@ pub enum CtlCommand {
 /// Commands that concern the rules of the policy.
 #[derive(Debug, Subcommand)]
 pub enum CtlPolicyCommand {
-    /// Replace all rules by those of a file, which fenxi itself reads
+    /// Replace all rules by the rules of a file, which fenxi itself reads
     Load {
         /// File of rules
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Add rules behind those of the same priority, all or none
+    /// Add rules behind other rules of the same priority, all or none
     Add {
         /// A rule, for example `source = "10.0.0.0/8", drop = true`
         #[arg(required = true, value_name = "RULE", num_args = 1..)]

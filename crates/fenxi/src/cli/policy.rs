@@ -36,7 +36,7 @@ pub enum RuleFormat {
     Toml,
     /// For machines
     Csv,
-    /// Of the generator ClassBench
+    /// Format of the generator ClassBench
     #[value(name = "classbench")]
     ClassBench,
 }
@@ -50,7 +50,8 @@ pub struct PolicyCheckArgs {
     /// Model bundle whose labels and taxonomies the rules must name
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Configuration file: refuse what `fenxi run` would refuse with it [default: the file of rules alone is checked]
+    /// Configuration file: refuse what `fenxi run` would refuse with it [default: the file of rules
+    /// alone is checked]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key, for example io.mode=mark; overrides file and environment
@@ -70,7 +71,8 @@ pub struct PolicyExplainArgs {
     /// The rules.
     #[command(flatten)]
     pub rules: RuleFile,
-    /// The flow by its ends and protocol, the side that began it first, for example `10.0.0.5:4000 > 192.0.2.4:443 tcp`
+    /// The flow by its ends and protocol, the side that began it first, for example
+    /// `10.0.0.5:4000 > 192.0.2.4:443 tcp`
     #[arg(required = true, value_name = "FLOW", num_args = 1..)]
     pub flow: Vec<String>,
     /// Interface that the flow came in by
@@ -91,7 +93,8 @@ pub struct PolicyExplainArgs {
     /// Age of the flow
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     pub age_s: f64,
-    /// Model bundle, which says the taxonomy of the label [default: the one that `fenxi run` would use]
+    /// Model bundle, which says the taxonomy of the label [default: the one that `fenxi run` would
+    /// use]
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Where the configuration comes from, which names the model.

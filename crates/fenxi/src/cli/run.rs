@@ -13,22 +13,25 @@ use crate::protocol::FlowQuery;
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// What to run on.
+    /// Configuration and model.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// What it says, and where.
+    /// Records and summary.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Record the run (headers, device answers, requests) into a new or empty folder, for `fenxi replay --recorded`. For
-    /// diagnosis only: it slows the run down, and the recording contains addresses and ports
+    /// Record the run (headers, device answers, requests) into a new or empty folder, for
+    /// `fenxi replay --recorded`. For diagnosis only: it slows the run down, and the recording
+    /// contains addresses and ports
     #[arg(short, long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Maximum size of the recording in MiB; when it is reached, the recording ends and the run continues
-    #[arg(long, value_name = "N", default_value_t = 256, requires = "record", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    /// Maximum size of the recording in MiB; when it is reached, the recording ends and the run
+    /// continues
+    #[arg(long, value_name = "N", default_value_t = 256, requires = "record",
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub record_max_mib: u32,
 }
 
-/// What makes no sense of a recording, which has its own configuration, order and answers.
+/// Options that conflict with `--recorded`: a recording has its own configuration and answers.
 const NOT_RECORDED: [&str; 14] = [
     "ipfix",
     "files",
@@ -61,7 +64,7 @@ pub struct ReplayArgs {
     /// Model bundle to use instead of the shipped one
     #[arg(short, long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// What it says, and where.
+    /// Records and summary.
     #[command(flatten)]
     pub output: OutputArgs,
     /// Write the packets as they would be sent, with DSCP set
@@ -74,15 +77,18 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PACE", default_value = "max", value_parser = Speed::parse)]
     pub speed: Speed,
     /// Replay the captures this many times
-    #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "loop", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub loops: u32,
     /// Swap to the model of this bundle during the replay
     #[arg(long, value_name = "DIR")]
     pub swap_model: Option<PathBuf>,
     /// Time between two swaps, in ms of wall time
-    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "MS", default_value_t = 1000, requires = "swap_model",
+          value_parser = clap::value_parser!(u32).range(1..))]
     pub swap_every: u32,
-    /// Serve metrics, health and `fenxi ctl` during the replay, as the keys of `[control]` configure it
+    /// Serve metrics, health and `fenxi ctl` during the replay, as the keys of `[control]`
+    /// configure it
     #[arg(long)]
     pub control: bool,
     /// Keep serving after the replay until a signal or `fenxi ctl drain`
@@ -97,7 +103,7 @@ pub struct ReplayArgs {
     pub faults: Option<FaultRates>,
 }
 
-/// What a run or a replay says, and where.
+/// Outputs of a run or a replay.
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// Write flow and label records as JSON Lines; - is stdout
@@ -115,7 +121,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Of which flows the records have the series: of all with `--series`, or else as configured.
+    /// Share of the flows whose records include the series.
     pub fn recorded_series(&self, config: &Config) -> SeriesShare {
         match self.series {
             true => SeriesShare::ALL,
@@ -123,13 +129,13 @@ impl OutputArgs {
         }
     }
 
-    /// Settings that the options stand for.
+    /// The options as settings.
     pub fn sets(&self) -> impl Iterator<Item = String> {
         let to = self.ipfix.clone().map(toml::Value::String);
         to.into_iter().map(|to| format!("ipfix.to={to}"))
     }
 
-    /// What clap cannot say: stdout takes one output.
+    /// Checks what clap cannot: stdout takes one output.
     fn check(&self) -> Result<(), Failure> {
         match self.json && self.flows.as_deref().is_some_and(is_dash) {
             true => Err(Failure::usage(
@@ -147,7 +153,7 @@ impl RunArgs {
 }
 
 impl ReplayArgs {
-    /// What clap cannot say: stdin can be read once, and stdout takes one output.
+    /// Checks what clap cannot: stdin can be read once, and stdout takes one output.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let stdins = self.files.iter().filter(|file| is_dash(file)).count();
         if stdins > 1 {
@@ -160,7 +166,8 @@ impl ReplayArgs {
             ))
         } else if self.output.series && self.output.flows.is_none() {
             Err(Failure::usage(
-                "--series includes the series in records, but no records are written; add --flows FILE",
+                "--series includes the series in records, but no records are written; add --flows \
+                FILE",
             ))
         } else {
             self.output.check()
@@ -173,7 +180,7 @@ impl ReplayArgs {
 pub enum Speed {
     /// As fast as the program can.
     Max,
-    /// This many times as fast as the timestamps say; finite and above 0.
+    /// Multiple of the pace of the timestamps; finite and above 0.
     Times(f64),
 }
 
@@ -192,7 +199,7 @@ impl Speed {
     }
 }
 
-/// What `--faults` asks for: each rate is a probability per packet.
+/// Value of `--faults`: each rate is a probability per packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FaultRates {
     /// Packets lost.

@@ -59,7 +59,7 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         unit.is_some() && args.live.mode.is_none() && args.live.config.sets.is_empty();
     let is_plain = !args.deep && !args.config_only;
     if is_plain {
-        log::look(&config.log)?;
+        log::probe(&config.log)?;
     }
     if is_plain {
         Cores::of(&config).check()?;
@@ -72,9 +72,9 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let rules = Rules::load(&config, &labels(bundle), Traffic::Live)?;
     if is_plain {
         let is_running = control::service(&machine, &config.control).is_some();
-        start::look(&config, &tasks, is_running)?;
+        start::probe(&config, &tasks, is_running)?;
         if is_of_service {
-            capabilities::look_at_unit(&machine, &config)?;
+            capabilities::check_unit(&machine, &config)?;
         }
         for task in &tasks {
             look_at_devices(&task.config, &task.bundle)?;
@@ -82,8 +82,8 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let rows = tasks::rows(&config, &bundles);
     if !args.deep {
-        let mut amiss = whens::look(&config, &rules);
-        amiss.extend(goals::look(&tasks, None));
+        let mut amiss = whens::findings(&config, &rules);
+        amiss.extend(goals::findings(&tasks, None));
         amiss.extend(idle(&rules));
         let verdict = match is_plain {
             true => "ok, would start\n\n",
@@ -92,8 +92,8 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
         let page = draw::page(&config, &bundles, &map, &rows, false);
         return print(&(verdict.to_owned() + &page + &finding::lines(&amiss)));
     }
-    let mut findings = look(args, &machine, is_of_service, &config, &tasks, &map);
-    findings.extend(whens::look(&config, &rules));
+    let mut findings = deep(args, &machine, is_of_service, &config, &tasks, &map);
+    findings.extend(whens::findings(&config, &rules));
     findings.extend(idle(&rules));
     let report = Report(findings);
     print(&if args.json {
@@ -111,7 +111,7 @@ fn idle(rules: &Rules) -> Option<Finding> {
 }
 
 /// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.
-fn look(
+fn deep(
     args: &CheckConfigArgs,
     machine: &Machine,
     is_of_service: bool,
@@ -121,26 +121,30 @@ fn look(
 ) -> Vec<Finding> {
     let cores = Cores::of(config);
     let service = control::service(machine, &config.control);
-    let mut findings = interfaces::look(machine, config);
-    findings.extend(mirror::look(machine, config));
+    let mut findings = interfaces::findings(machine, config);
+    findings.extend(mirror::findings(machine, config));
     for name in interfaces::present(config) {
-        findings.extend(offloads::look(name, config.io.mode, config.io.promiscuous));
-        findings.extend(queues::look(machine, name, config));
-        findings.extend(interrupts::look(machine, name, &cores));
+        findings.extend(offloads::findings(
+            name,
+            config.io.mode,
+            config.io.promiscuous,
+        ));
+        findings.extend(queues::findings(machine, name, config));
+        findings.extend(interrupts::findings(machine, name, &cores));
     }
     findings.extend(queues::backlog(machine));
-    findings.extend(cores::look(machine, config, &cores, service));
-    findings.extend(memory::look(machine, config, tasks, service));
-    findings.extend(capabilities::look(machine, config, is_of_service));
-    findings.extend(port::look(machine, config, tasks));
-    findings.extend(marks::look(machine, config, tasks, map));
+    findings.extend(cores::findings(machine, config, &cores, service));
+    findings.extend(memory::findings(machine, config, tasks, service));
+    findings.extend(capabilities::findings(machine, config, is_of_service));
+    findings.extend(port::findings(machine, config, tasks));
+    findings.extend(marks::findings(machine, config, tasks, map));
     findings.extend(outcomes::look(config));
-    findings.extend(control::look(machine, &config.control));
-    findings.extend(records::look(machine, &config.records));
+    findings.extend(control::findings(machine, &config.control));
+    findings.extend(records::findings(machine, &config.records));
     findings.extend(collectors::look(machine, config));
     let mut measured = goals::Measured::new();
     for (number, task) in tasks.iter().enumerate() {
-        let (found, profiles) = model::look(args, &task.config, task.bundle.dir());
+        let (found, profiles) = model::findings(args, &task.config, task.bundle.dir());
         findings.extend(found);
         measured.extend(
             profiles
@@ -148,8 +152,8 @@ fn look(
                 .map(|(device, profile)| (number, device, profile)),
         );
     }
-    findings.extend(goals::look(tasks, Some(&measured)));
-    findings.extend(clock::look(machine));
+    findings.extend(goals::findings(tasks, Some(&measured)));
+    findings.extend(clock::findings(machine));
     findings.extend(start(config, tasks, service.is_some(), &findings));
     findings
 }
@@ -167,11 +171,11 @@ fn start(
     {
         return None;
     }
-    let look = || {
-        log::look(&config.log)?;
+    let probe = || {
+        log::probe(&config.log)?;
         Cores::of(config).check()?;
-        start::look(config, tasks, is_running)
+        start::probe(config, tasks, is_running)
     };
-    let failure = look().err()?;
+    let failure = probe().err()?;
     Some(Finding::problem("start", "", failure.to_string()))
 }

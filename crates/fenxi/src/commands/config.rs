@@ -3,7 +3,8 @@
 use crate::cli::ShowArgs;
 use crate::exit::{Failure, print};
 
-/// Prints TOML that can be used as a configuration file, or with `--json` one object of all keys with unit and meaning.
+/// Prints TOML that can be used as a configuration file, or with `--json` one object of all keys
+/// with unit and meaning.
 pub fn show(args: &ShowArgs) -> Result<(), Failure> {
     let effective = args.config.of_service().load()?.effective();
     if !args.json {

@@ -17,10 +17,10 @@ pub use self::stats::stats;
 use crate::cli::{RuleFile, RuleFormat};
 use crate::exit::Failure;
 
-/// Values of a list that a line shows.
+/// Maximum values of a list that a line shows.
 const SHOWN_VALUES: usize = 4;
 
-/// Reads the rules, which may name these interfaces; none: any.
+/// Reads the rules, which may name these interfaces, or any if there are none.
 fn read(file: &RuleFile, interfaces: &[String]) -> Result<Rules, Failure> {
     let format = file.format.map(|format| match format {
         RuleFormat::Toml => Format::Toml,
@@ -61,7 +61,7 @@ fn title(rules: &RuleSet, rule: RuleNumber) -> String {
     }
 }
 
-/// What a rule says, with long lists cut.
+/// A rule as text, with long lists cut.
 fn text(rules: &RuleSet, rule: RuleNumber) -> String {
     write::one(rules, rule, Some(SHOWN_VALUES))
 }

@@ -65,7 +65,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let written = sink.map_or(Ok(()), RecordSink::finish);
     let (header, replayed) = replayed?;
     let outcome = outcome(&header, &replayed, wall)?;
-    let (summary, report) = (Summary::of(&outcome), &replayed.report);
+    let (summary, report) = (Summary::new(&outcome), &replayed.report);
     let said = match output.json {
         true => {
             let page = Page {

@@ -42,7 +42,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         let failures = [outcome.failure, explained.err()].into_iter().flatten();
         return failures.reduce(Failure::and).map_or(Ok(()), Err);
     }
-    let summary = Summary::of(&outcome);
+    let summary = Summary::new(&outcome);
     let printed = if args.output.json {
         print(&format!("{}\n", summary.to_json()))
     } else {

@@ -10,7 +10,8 @@ use crate::log;
 use crate::run::{self, Plan};
 use crate::summary::Summary;
 
-/// Runs until asked to stop, then prints the summary: as JSON to stdout with `--json`, otherwise as text to stderr.
+/// Runs until asked to stop, then prints the summary: as JSON to stdout with `--json`, otherwise as
+/// text to stderr.
 ///
 /// # Errors
 /// The run could not start, or ended early; in the latter case the summary is still printed.
@@ -35,7 +36,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         outcome.sink_sum("records_dropped")
     );
     log::finish();
-    let summary = Summary::of(&outcome);
+    let summary = Summary::new(&outcome);
     let printed = match args.output.json {
         true => print(&format!("{}\n", summary.to_json())),
         false => remark(&summary.to_text()),

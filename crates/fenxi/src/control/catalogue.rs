@@ -1,11 +1,11 @@
-//! The metrics: each declared once, with the way to read it.
+//! The metrics: each declared once, with the function that reads it.
 //!
-//! From this table come the scrape, `docs/metrics.md` (a test holds the page against it) and the figures of `fenxi ctl
-//! status`. Names, units and labels follow the conventions of Prometheus: base units, `_total` for what only grows, sums
-//! over labels that mean something, and never an address or a port as a label.
+//! The scrape, `docs/metrics.md` (a test compares them) and the figures of `fenxi ctl status` come
+//! from this table. Names, units and labels follow the conventions of Prometheus: base units,
+//! `_total` for counters, labels whose sum makes sense, never an address or a port as a label.
 //!
-//! Counters are those of the threads, as [`super::collector`] has gathered them; nothing is counted here. Sinks declare
-//! their own metrics, which follow those of the table.
+//! Nothing is counted here: [`super::collector`] gathers the threads' counters. Sinks declare their
+//! own metrics, which follow the table.
 
 use analytics::Trigger;
 use dataplane::state::TaskState;
@@ -20,9 +20,9 @@ use crate::metric::{
 use crate::version;
 use profiles::{parts, profiles};
 use read::{
-    balances, behaviours, by, devices, drops, ends, failures, labels, lags, mirrored, pipelines,
-    queues, rules, rules_coverage, rules_updates, seconds_since_epoch, stalls, sums, task_labels,
-    task_sums, tasks, workers,
+    balances, behaviours, by, by_pipeline, devices, drops, ends, failures, labels, lags, mirrored,
+    pipelines, ports, queues, rules, rules_coverage, rules_updates, seconds_since_epoch, stalls,
+    sums, task_labels, task_sums, tasks, times_by, workers,
 };
 
 mod profiles;
@@ -30,7 +30,7 @@ mod read;
 
 pub use read::rule_volumes;
 
-/// A metric of the data path, and how it is read.
+/// A metric of the data path, and the function that reads it.
 struct Row {
     metric: Metric,
     samples: fn(&View<'_>) -> Vec<Sample>,
@@ -70,33 +70,39 @@ const SIZES: [f64; 11] = [
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];
 
-/// What the program can do in this build: ports, ways to mark, and where models run.
+/// Features of this build: ports, ways to mark, devices.
 const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 
 /// The metrics of the data path, in the order of the page.
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
-        "1; the labels say what runs. The revision is that of the checkout in release builds, or FENXI_REVISION from the environment of the build; otherwise unknown.",
+        "1; the labels say what runs. The revision is that of the checkout in release builds, or \
+        FENXI_REVISION from the environment of the build; otherwise unknown.",
         |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
-        "1; the labels say which model a task uses. The generation is that of records, and grows with each swap.",
+        "1; the labels say which model a task uses. The generation is that of records, and grows \
+        with each swap.",
         |view| {
             let tasks = view.run_state.tasks.iter();
-            tasks.map(|TaskState { name, model, .. }|
-                count(&[name, &model.name, &model.version, &model.sha256, &model.generation.to_string()], 1)).collect()
+            tasks.map(|TaskState { name, model, .. }| {
+                let generation = model.generation.to_string();
+                count(&[name, &model.name, &model.version, &model.sha256, &generation], 1)
+            }).collect()
         }),
     metric(G, "fenxi_state", "", &["state"],
         "1 for the current state of the run, 0 for the others.",
-        |view| State::ALL.map(|state| count(&[state.name()], u64::from(state == view.state))).into()),
+        |view| State::ALL
+            .map(|state| count(&[state.name()], u64::from(state == view.state))).into()),
     metric(G, "fenxi_uptime_seconds", "seconds", &[],
         "Time since the run began.",
         |view| vec![number(&[], view.uptime.as_secs_f64())]),
     metric(C, "fenxi_config_reloads_total", "reloads", &["result"],
-        "Reloads of the configuration: applied; refused, and the old one stays; reverted, because nobody confirmed it.",
+        "Reloads of the configuration: applied; refused, and the old one stays; reverted, because \
+        nobody confirmed it.",
         |view| {
-            let reloads = &view.run_state.reloads;
-            [("applied", reloads.applied), ("refused", reloads.refused), ("reverted", reloads.reverted)]
+            let it = &view.run_state.reloads;
+            [("applied", it.applied), ("refused", it.refused), ("reverted", it.reverted)]
                 .map(|(result, reloads)| count(&[result], reloads)).into()
         }),
     metric(G, "fenxi_config_last_success_timestamp_seconds", "seconds", &[],
@@ -104,82 +110,104 @@ static CATALOGUE: &[Row] = &[
         |view| vec![number(&[], seconds_since_epoch(view.run_state.configured))]),
     metric(G, "fenxi_config_unconfirmed_seconds", "seconds", &[],
         "Time left until an unconfirmed reload is undone; 0 if no reload waits to be confirmed.",
-        |view| vec![number(&[], view.run_state.unconfirmed().map_or(0.0, |left| left.as_secs_f64()))]),
+        |view| {
+            let left = view.run_state.unconfirmed().unwrap_or_default();
+            vec![number(&[], left.as_secs_f64())]
+        }),
     metric(G, "fenxi_helpers_abandoned", "threads", &[],
-        "Threads that open a model or read files, missed their deadline, were abandoned and still run. They keep memory, and perhaps a core.",
+        "Threads that open a model or read files, missed their deadline, were abandoned and still \
+        run. They keep memory, and perhaps a core.",
         |view| vec![count(&[], view.run_state.abandoned.len() as u64)]),
-    metric(G, "fenxi_balance", "packets, series, flows, marks, labels or elements", &["pipeline", "task", "of"],
-        "What came in, less what is accounted for: above 0 if something is missing, below 0 if there is too much. Always 0. Of series by task; of all else task is all.",
+    metric(G, "fenxi_balance", "packets, series, flows, marks, labels or elements",
+        &["pipeline", "task", "of"],
+        "What came in, less what is accounted for: above 0 if something is missing, below 0 if \
+        there is too much. Always 0. Of series by task; of all else task is all.",
         balances),
 
     metric(C, "fenxi_port_offered_packets_total", "packets", &["port", "queue"],
-        "Packets that the kernel had for a flow manager's receive ring, including those it dropped.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.offered)])),
+        "Packets that the kernel had for a flow manager's receive ring, including those it \
+        dropped.",
+        |view| ports(view, |port| port.rx.offered)),
     metric(G, "fenxi_port_up", "", &["port", "queue"],
         "1 while the port's interface exists and is up, otherwise 0.",
-        |view| queues(view, |port, labels| vec![count(labels, u64::from(!port.rx.is_away))])),
+        |view| ports(view, |port| u64::from(!port.rx.is_away))),
     metric(C, "fenxi_port_packets_total", "packets", &["port", "queue"],
         "Packets received from a port; one that was merged from several counts once.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.received)])),
+        |view| ports(view, |port| port.rx.received)),
     metric(G, "fenxi_port_counts_in_kernel", "", &["port", "queue"],
-        "1 while only the first packets of each flow come up and the kernel counts the others (io.capture = first); 0 also where it refused to.",
-        |view| queues(view, |port, labels| vec![count(labels, u64::from(port.rx.counts_in_kernel))])),
+        "1 while only the first packets of each flow come up and the kernel counts the others \
+        (io.capture = first); 0 also where it refused to.",
+        |view| ports(view, |port| u64::from(port.rx.counts_in_kernel))),
     metric(C, "fenxi_port_counted_packets_total", "packets", &["port", "queue"],
         "Packets that the kernel counted instead of sending them up; each has the verdict counted.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.counted)])),
+        |view| ports(view, |port| port.rx.counted)),
     metric(C, "fenxi_port_counted_bytes_total", "bytes", &["port", "queue"],
         "Bytes of the frames of these packets.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.counted_bytes)])),
+        |view| ports(view, |port| port.rx.counted_bytes)),
     metric(G, "fenxi_port_flows_forgotten", "flows", &["port", "queue"],
-        "Flows whose counts the kernel gave up for others since the start, because its table was full; packets that it had counted since they were last read are missing in their records.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.forgotten)])),
+        "Flows whose counts the kernel gave up for others since the start, because its table was \
+        full; packets that it had counted since they were last read are missing in their records.",
+        |view| ports(view, |port| port.rx.forgotten)),
     metric(C, "fenxi_port_bytes_total", "bytes", &["port", "queue"],
         "Bytes of these packets.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.bytes)])),
+        |view| ports(view, |port| port.rx.bytes)),
     metric(C, "fenxi_port_merged_packets_total", "packets", &["port", "queue"],
-        "Of these, packets that GRO, LRO or TSO merged from several, or that are longer than the MTU.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.merged)])),
+        "Of these, packets that GRO, LRO or TSO merged from several, or that are longer than the \
+        MTU.",
+        |view| ports(view, |port| port.rx.merged)),
     metric(C, "fenxi_port_stray_packets_total", "packets", &["port", "queue"],
-        "Packets that stayed with the flow manager of their queue, because there was no room to hand them to that of their flow.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.strays)])),
+        "Packets that stayed with the flow manager of their queue, because there was no room to \
+        hand them to that of their flow.",
+        |view| ports(view, |port| port.rx.strays)),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
         "Packets that wait in a receive ring.",
-        |view| queues(view, |port, labels| vec![count(labels, port.rx.waiting)])),
+        |view| ports(view, |port| port.rx.waiting)),
     metric(C, "fenxi_port_dropped_packets_total", "packets", &["port", "queue", "reason"],
-        "Packets lost before fenxi could read them: in the receive ring by queue, before it with queue = all.",
+        "Packets lost before fenxi could read them: in the receive ring by queue, before it with \
+        queue = all.",
         drops),
     metric(C, "fenxi_port_sent_total", "packets", &["port", "queue"],
         "Packets sent on a port, mode inline.",
-        |view| queues(view, |port, labels| vec![count(labels, port.tx.sent)])),
+        |view| ports(view, |port| port.tx.sent)),
     metric(C, "fenxi_port_unsent_total", "packets", &["port", "queue", "reason"],
-        "Packets not sent on a port: refused, the port was full or down; too_long for its MTU, or merged and impossible to split; cut when captured; rule, a rule drops it.",
-        |view| queues(view, |port, &[name, queue]|
-            [("refused", port.tx.refused), ("too_long", port.tx.too_long + port.tx.unsplit), ("cut", port.tx.cut), ("rule", port.ruled_out)]
-                .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
+        "Packets not sent on a port: refused, the port was full or down; too_long for its MTU, or \
+        merged and impossible to split; cut when captured; rule, a rule drops it.",
+        |view| queues(view, |port, &[name, queue]| {
+            let (tx, ruled_out) = (&port.tx, port.ruled_out);
+            let too_long = tx.too_long + tx.unsplit;
+            [("refused", tx.refused), ("too_long", too_long), ("cut", tx.cut), ("rule", ruled_out)]
+                .map(|(reason, packets)| count(&[name, queue, reason], packets)).into()
+        })),
     metric(C, "fenxi_mirror_packets_total", "packets", &["port", "queue"],
-        "Copies of packets sent on the interface of policy.mirror, as rules ask for them, mode inline.",
+        "Copies of packets sent on the interface of policy.mirror, as rules ask for them, mode \
+        inline.",
         |view| mirrored(view, |copied, labels| vec![count(labels, copied.sent)])),
     metric(C, "fenxi_mirror_bytes_total", "bytes", &["port", "queue"],
         "Bytes of the frames of these copies.",
         |view| mirrored(view, |copied, labels| vec![count(labels, copied.sent_bytes)])),
     metric(C, "fenxi_mirror_lost_packets_total", "packets", &["port", "queue", "reason"],
-        "Copies not sent: refused, the interface was full, down or gone; too_long for its MTU, or merged and impossible to split; cut when captured. The packets themselves are not concerned.",
-        |view| mirrored(view, |copied, &[name, queue]|
-            [("refused", copied.refused), ("too_long", copied.too_long + copied.unsplit), ("cut", copied.cut)]
-                .map(|(reason, packets)| count(&[name, queue, reason], packets)).into())),
+        "Copies not sent: refused, the interface was full, down or gone; too_long for its MTU, or \
+        merged and impossible to split; cut when captured. The packets themselves are not \
+        concerned.",
+        |view| mirrored(view, |copied, &[name, queue]| {
+            let too_long = copied.too_long + copied.unsplit;
+            [("refused", copied.refused), ("too_long", too_long), ("cut", copied.cut)]
+                .map(|(reason, packets)| count(&[name, queue, reason], packets)).into()
+        })),
     metric(C, "fenxi_merged_packets_total", "packets", &["pipeline", "segments"],
-        "Packets received that are several merged into one: known, each of its segments counts as a packet; unknown, nobody told them, and it counts as one packet of a wrong length.",
-        |view| pipelines(view, |sums, pipeline| {
+        "Packets received that are several merged into one: known, each of its segments counts as \
+        a packet; unknown, nobody told them, and it counts as one packet of a wrong length.",
+        |view| by_pipeline(view, |sums| {
             let merged = sums.flows.counters.merged;
-            vec![count(&[pipeline, "known"], merged.packets), count(&[pipeline, "unknown"], merged.unknown)]
+            [("known", merged.packets), ("unknown", merged.unknown)]
         })),
     metric(C, "fenxi_segments_total", "packets", &["pipeline"],
         "Packets on the wire that the merged packets with known segments are.",
-        |view| pipelines(view, |sums, pipeline| vec![count(&[pipeline], sums.flows.counters.merged.segments)])),
+        |view| sums(view, |sums| sums.flows.counters.merged.segments)),
     metric(C, "fenxi_packets_total", "packets", &["pipeline", "verdict"],
         "Packets by verdict, as many as on the wire; each has exactly one.",
-        |view| pipelines(view, |sums, pipeline| Verdict::ALL.map(|verdict|
-            count(&[pipeline, verdict.name()], sums.flows.counters.verdicts.of(verdict))).into())),
+        |view| by_pipeline(view, |sums| Verdict::ALL.map(|verdict|
+            (verdict.name(), sums.flows.counters.verdicts.of(verdict))))),
     metric(C, "fenxi_label_packets_total", "packets", &["pipeline", "label"],
         "Packets that carry a label of the first task, by label.",
         |view| labels(view, |sums, class| sums.flows.counters.labelled_by_class[class].packets)),
@@ -194,66 +222,85 @@ static CATALOGUE: &[Row] = &[
         |view| task_labels(view, |flows| &flows.labels_given)),
 
     metric(C, "fenxi_flows_decided_total", "flows", &["pipeline", "task", "depth"],
-        "Flows whose label an answer of the model decided, by the elements of the series that it is to.",
+        "Flows whose label an answer of the model decided, by the elements of the series that it \
+        is to.",
         |view| pipelines(view, |sums, pipeline| {
             let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
             tasks.flat_map(|(sums, task)| {
-                let depths = task.depths.iter().zip(&sums.decided).filter(|(depth, _)| **depth > 0);
-                depths.map(|(depth, flows)| count(&[pipeline, &task.name, &depth.to_string()], *flows))
+                let depths = task.depths.iter().zip(&sums.decided);
+                let depths = depths.filter(|(depth, _)| **depth > 0);
+                depths.map(|(depth, flows)|
+                    count(&[pipeline, &task.name, &depth.to_string()], *flows))
             }).collect()
         })),
     metric(C, "fenxi_flows_undecided_total", "flows", &["pipeline", "named_by"],
-        "Ended flows that no answer of the first task decided and that are named all the same: port, by their server's port; unsure, by an answer that was not sure.",
-        |view| pipelines(view, |sums, pipeline| [("port", sums.flows.counters.flows_by_port), ("unsure", sums.flows.counters.flows_unsure)]
-            .map(|(by, flows)| count(&[pipeline, by], flows)).into())),
+        "Ended flows that no answer of the first task decided and that are named all the same: \
+        port, by their server's port; unsure, by an answer that was not sure.",
+        |view| by_pipeline(view, |sums| {
+            let counters = &sums.flows.counters;
+            [("port", counters.flows_by_port), ("unsure", counters.flows_unsure)]
+        })),
 
     metric(C, "fenxi_flows_contradicting_total", "flows", &["pipeline", "task"],
-        "Flows that their server's port named with the first packet, and whose label is another one since an answer of the model contradicted the port.",
+        "Flows that their server's port named with the first packet, and whose label is another \
+        one since an answer of the model contradicted the port.",
         |view| pipelines(view, |sums, pipeline| {
             let tasks = sums.tasks.iter().zip(&view.run_state.tasks);
-            tasks.map(|(sums, task)| count(&[pipeline, &task.name], sums.flows.flows_contradicting)).collect()
+            tasks.map(|(sums, task)|
+                count(&[pipeline, &task.name], sums.flows.flows_contradicting)).collect()
         })),
 
     metric(C, "fenxi_behaviour_flows_total", "flows", &["pipeline", "behaviour"],
-        "Flows that took a behaviour, each as often as it did: bulk, interactive, realtime, idle; or none again, which no flow begins with.",
+        "Flows that took a behaviour, each as often as it did: bulk, interactive, realtime, idle; \
+        or none again, which no flow begins with.",
         |view| behaviours(view, |sums| sums.flows)),
     metric(C, "fenxi_behaviour_packets_total", "packets", &["pipeline", "behaviour"],
-        "Packets of flows while they had the behaviour, counted about once a second, at a change and at the end of a flow; those before the first one as none.",
+        "Packets of flows while they had the behaviour, counted about once a second, at a change \
+        and at the end of a flow; those before the first one as none.",
         |view| behaviours(view, |sums| sums.packets)),
     metric(C, "fenxi_behaviour_bytes_total", "bytes", &["pipeline", "behaviour"],
         "Bytes of these packets at the IP layer.",
         |view| behaviours(view, |sums| sums.bytes)),
     metric(C, "fenxi_flows_by_rule_total", "flows", &["pipeline", "what"],
-        "Flows about which no model was asked because of a rule: labelled, the rule gave a label; unasked, they ended without having been asked about, with a label of a rule or without.",
-        |view| pipelines(view, |sums, pipeline| [("labelled", sums.flows.counters.flows_by_rule), ("unasked", sums.flows.counters.flows_unasked)]
-            .map(|(what, flows)| count(&[pipeline, what], flows)).into())),
+        "Flows about which no model was asked because of a rule: labelled, the rule gave a label; \
+        unasked, they ended without having been asked about, with a label of a rule or without.",
+        |view| by_pipeline(view, |sums| {
+            let counters = &sums.flows.counters;
+            [("labelled", counters.flows_by_rule), ("unasked", counters.flows_unasked)]
+        })),
     metric(G, "fenxi_policy_rules", "rules", &[],
         "Rules in force.",
         |view| vec![count(&[], view.run_state.rules.rules.unwrap_or(0))]),
     metric(G, "fenxi_policy_index_coverage_ratio", "ratio", &[],
-        "Share of the rules' filters that the trained index finds; the others are in hash tables. 1 without rules. A training raises it again.",
+        "Share of the rules' filters that the trained index finds; the others are in hash tables. \
+        1 without rules. A training raises it again.",
         |view| vec![number(&[], rules_coverage(view))]),
     metric(G, "fenxi_policy_remainder_filters", "filters", &[],
-        "Filters of rules in hash tables: those that no model covers, and those added since the last training.",
+        "Filters of rules in hash tables: those that no model covers, and those added since the \
+        last training.",
         |view| vec![count(&[], view.run_state.rules.remainder)]),
     metric(C, "fenxi_policy_updates_total", "updates", &["op", "result"],
-        "Changes of the rules in a running program: change, a batch of added and deleted rules; load, all replaced from a file; undo; reload. Applied, or refused, and the rules stay; reloads that are refused count in fenxi_config_reloads_total.",
+        "Changes of the rules in a running program: change, a batch of added and deleted rules; \
+        load, all replaced from a file; undo; reload. Applied, or refused, and the rules stay; \
+        reloads that are refused count in fenxi_config_reloads_total.",
         rules_updates),
     metric(C, "fenxi_policy_trainings_total", "trainings", &[],
         "Indices that were trained after changes of the rules, and put to use.",
         |view| vec![count(&[], view.run_state.rules_updates.trainings)]),
     metric(C, "fenxi_policy_lookups_total", "flows", &["pipeline", "result"],
-        "Flows looked up among the rules, each as often as it was: matched, a rule was found; unmatched, none.",
-        |view| pipelines(view, |sums, pipeline| {
+        "Flows looked up among the rules, each as often as it was: matched, a rule was found; \
+        unmatched, none.",
+        |view| by_pipeline(view, |sums| {
             let rules = &sums.flows.rules;
             [("matched", rules.lookups - rules.unmatched), ("unmatched", rules.unmatched)]
-                .map(|(result, flows)| count(&[pipeline, result], flows)).into()
         })),
     metric(C, "fenxi_policy_rule_flows_total", "flows", &["rule"],
-        "Flows that got the rule, by the name of the rule; all rules without a name, and those beyond 1,024, as other. Begins again when the rules are replaced.",
+        "Flows that got the rule, by the name of the rule; all rules without a name, and those \
+        beyond 1,024, as other. Begins again when the rules are replaced.",
         |view| rules(view, |rule| rule.flows)),
     metric(C, "fenxi_policy_rule_packets_total", "packets", &["rule"],
-        "Packets of flows that had the rule last. Flows that go on count as the flow tables were last looked at: once a second at most, and the more flows there are the less often.",
+        "Packets of flows that had the rule last. Flows that go on count as the flow tables were \
+        last looked at: once a second at most, and the more flows there are the less often.",
         |view| rules(view, |rule| rule.packets)),
     metric(C, "fenxi_policy_rule_bytes_total", "bytes", &["rule"],
         "Bytes of these packets at the IP layer.",
@@ -261,41 +308,48 @@ static CATALOGUE: &[Row] = &[
 
     metric(G, "fenxi_flow_table_entries", "flows", &["pipeline", "worker"],
         "Flows in a flow manager's table.",
-        |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.alive))),
+        |view| workers(view, |flows| flows.alive)),
     metric(G, "fenxi_flow_table_capacity_entries", "flows", &["pipeline", "worker"],
         "Capacity of a flow manager's table.",
-        |view| workers(view, |_, pipeline, worker| count(&[pipeline, worker], view.facts.table_entries))),
+        |view| workers(view, |_| view.facts.table_entries)),
     metric(G, "fenxi_flows_half_open", "flows", &["pipeline", "worker"],
-        "Flows in a flow manager's table that nobody has answered yet. Many of them, together with evictions, mean a flood from forged addresses.",
-        |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.half_open))),
+        "Flows in a flow manager's table that nobody has answered yet. Many of them, together with \
+        evictions, mean a flood from forged addresses.",
+        |view| workers(view, |flows| flows.half_open)),
     metric(C, "fenxi_flows_evicted_total", "flows", &["pipeline", "kind"],
-        "Flows evicted from a full table to make room for others: half_open; closed, already ended; idle, silent for longer than the idle timeout. Flows in use are never evicted.",
-        |view| pipelines(view, |sums, pipeline| sums.flows.counters.evictions.by_kind()
-            .map(|(kind, flows)| count(&[pipeline, kind], flows)).into())),
+        "Flows evicted from a full table to make room for others: half_open; closed, already \
+        ended; idle, silent for longer than the idle timeout. Flows in use are never evicted.",
+        |view| by_pipeline(view, |sums| sums.flows.counters.evictions.by_kind())),
     metric(C, "fenxi_flows_begun_total", "flows", &["pipeline", "ip", "proto"],
         "Flows begun, by IP version and transport.",
         |view| pipelines(view, |sums, pipeline| sums.flows.counters.flows_begun.by_kind()
             .map(|(ip, proto, flows)| count(&[pipeline, ip, proto], flows)).into())),
     metric(C, "fenxi_flows_midstream_total", "flows", &["pipeline"],
-        "TCP flows whose first packet seen was not the SYN that opens a connection, as after a restart.",
+        "TCP flows whose first packet seen was not the SYN that opens a connection, as after a \
+        restart.",
         |view| sums(view, |sums| sums.flows.counters.flows_midstream)),
     metric(C, "fenxi_flows_ended_total", "flows", &["pipeline", "reason"],
         "Flows whose last record was made, by the reason of their end.",
-        |view| pipelines(view, |sums, pipeline| ends().map(|reason|
-            count(&[pipeline, reason.name()], sums.flows.counters.flows_ended[reason as usize])).collect())),
+        |view| pipelines(view, |sums, pipeline| {
+            let ended = &sums.flows.counters.flows_ended;
+            ends().map(|reason| count(&[pipeline, reason.name()], ended[reason as usize])).collect()
+        })),
     metric(C, "fenxi_flows_short_total", "flows", &["pipeline"],
         "Flows that ended before their K-th packet and therefore have no series.",
         |view| sums(view, |sums| sums.flows.counters.flows_short)),
     metric(C, "fenxi_flows_one_way_total", "flows", &["pipeline"],
-        "Ended flows whose packets all went in the direction of the first: scans, or answers that take another path.",
+        "Ended flows whose packets all went in the direction of the first: scans, or answers that \
+        take another path.",
         |view| sums(view, |sums| sums.flows.counters.flows_one_way)),
     metric(H, "fenxi_flow_expiry_lag_seconds", "seconds", &["pipeline"],
-        "Time from the timeout of a silent flow to its end. Timeouts are kept in whole seconds, so up to 1 s is not a delay.",
+        "Time from the timeout of a silent flow to its end. Timeouts are kept in whole seconds, so \
+        up to 1 s is not a delay.",
         |view| pipelines(view, |sums, pipeline|
             vec![sample(&[pipeline], lags(&sums.flows.counters.expiry_lag))])),
     metric(C, "fenxi_clock_steps_total", "steps", &["pipeline", "worker"],
-        "Steps of the clock that stamps packets, as each flow manager saw them: in a capture, back by more than 60 s; live, each time the system clock was set.",
-        |view| workers(view, |flows, pipeline, worker| count(&[pipeline, worker], flows.clock_steps))),
+        "Steps of the clock that stamps packets, as each flow manager saw them: in a capture, back \
+        by more than 60 s; live, each time the system clock was set.",
+        |view| workers(view, |flows| flows.clock_steps)),
     metric(C, "fenxi_flow_reports_total", "records", &["pipeline"],
         "Records of flows that continued after an active timeout.",
         |view| sums(view, |sums| sums.flows.counters.flows_ended[EndReason::Active as usize])),
@@ -307,17 +361,20 @@ static CATALOGUE: &[Row] = &[
         "Series of flows that reached their K-th packet and were sent to the task.",
         |view| task_sums(view, |sums| sums.flows.series_emitted)),
     metric(C, "fenxi_series_withheld_total", "series", &["pipeline", "task"],
-        "Flows that reached their K-th packet and were not sent to the model: they began mid-stream, and the model was not trained for that.",
+        "Flows that reached their K-th packet and were not sent to the model: they began \
+        mid-stream, and the model was not trained for that.",
         |view| task_sums(view, |sums| sums.flows.series_withheld)),
     metric(C, "fenxi_flows_not_asked_total", "flows", &["pipeline", "task"],
-        "Flows excluded by a rule, or by the when of the task or of a task that it waits for. They emit no series; series excluded by the label of another task are counted as not_asked in fenxi_series_total.",
+        "Flows excluded by a rule, or by the when of the task or of a task that it waits for. They \
+        emit no series; series excluded by the label of another task are counted as not_asked in \
+        fenxi_series_total.",
         |view| task_sums(view, |sums| sums.flows.flows_not_asked)),
     metric(C, "fenxi_series_total", "series", &["pipeline", "task", "outcome"],
         "Series by outcome; not_asked, ruled out by the label of another task.",
         |view| by(view, |sums| {
-            let (series, full) = (&sums.analytics, sums.flows.series_shed);
-            [("cached", series.cached), ("inferred", series.inferred), ("not_asked", series.not_asked),
-             ("shed", full + series.shed()), ("failed", series.failed())]
+            let (it, full) = (&sums.analytics, sums.flows.series_shed);
+            [("cached", it.cached), ("inferred", it.inferred), ("not_asked", it.not_asked),
+             ("shed", full + it.shed()), ("failed", it.failed())]
         })),
     metric(C, "fenxi_series_lost_total", "series", &["pipeline", "task", "reason"],
         "Series shed or failed, by reason.",
@@ -329,7 +386,8 @@ static CATALOGUE: &[Row] = &[
         "Series sent to a second device because the first one failed.",
         |view| task_sums(view, |sums| sums.analytics.retried)),
     metric(G, "fenxi_series_waiting", "series", &["pipeline", "task", "place"],
-        "Series without an outcome yet: in a ring, waiting for a batch or for the label of another task, or on a device.",
+        "Series without an outcome yet: in a ring, waiting for a batch or for the label of another \
+        task, or on a device.",
         |view| by(view, |sums| {
             let batch = sums.analytics.undecided() - sums.on_devices;
             [("ring", sums.in_rings), ("batch", batch), ("device", sums.on_devices)]
@@ -339,7 +397,8 @@ static CATALOGUE: &[Row] = &[
         |view| sums(view, |_| view.facts.ring_slots)),
 
     metric(G, "fenxi_cache_entries", "prefixes", &["pipeline", "task"],
-        "Prefixes in the task's caches, including those of an earlier model until they are evicted.",
+        "Prefixes in the task's caches, including those of an earlier model until they are \
+        evicted.",
         |view| task_sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline", "task"],
         "Capacity of the task's caches; 0 if they are off.",
@@ -368,49 +427,61 @@ static CATALOGUE: &[Row] = &[
     metric(H, "fenxi_batch_size_series", "series", &["pipeline", "task", "device", "session"],
         "Series in a batch, without padding.",
         |view| devices(view, |device, _| buckets(&SIZES, 1.0, &device.batch_series))),
-    metric(C, "fenxi_batch_padding_series_total", "series", &["pipeline", "task", "device", "session"],
+    metric(C, "fenxi_batch_padding_series_total", "series",
+        &["pipeline", "task", "device", "session"],
         "Rows of padding in batches.",
         |view| devices(view, |device, _| Value::Count(device.padding))),
     metric(G, "fenxi_device_up", "", &["pipeline", "task", "device", "session"],
-        "1 while a device is given batches, otherwise 0. A session is the number of an analytics manager and that of its device.",
+        "1 while a device is given batches, otherwise 0. A session is the number of an analytics \
+        manager and that of its device.",
         |view| devices(view, |_, state| Value::Count(u64::from(state.is_up())))),
-    metric(C, "fenxi_device_busy_seconds_total", "seconds", &["pipeline", "task", "device", "session"],
+    metric(C, "fenxi_device_busy_seconds_total", "seconds",
+        &["pipeline", "task", "device", "session"],
         "Time from submission to result of successful batches.",
         |view| devices(view, |device, _| Value::Number(device.busy.as_secs_f64()))),
-    metric(C, "fenxi_device_failures_total", "batches", &["pipeline", "task", "device", "session", "reason"],
+    metric(C, "fenxi_device_failures_total", "batches",
+        &["pipeline", "task", "device", "session", "reason"],
         "Batches and probes that failed.",
         failures),
 
-    metric(G, "fenxi_device_profile_seconds", "seconds", &["pipeline", "task", "device", "session", "part"],
-        "What a batch is expected to take now, where a policy plans by it: fixed, whatever its size; per_series, for each series in it.",
+    metric(G, "fenxi_device_profile_seconds", "seconds",
+        &["pipeline", "task", "device", "session", "part"],
+        "What a batch is expected to take now, where a policy plans by it: fixed, whatever its \
+        size; per_series, for each series in it.",
         parts),
-    metric(G, "fenxi_device_profile_drift_ratio", "ratio", &["pipeline", "task", "device", "session"],
-        "Relative error of the stored profile at the mean batch size; positive if batches take longer. Reset to 0 when a lasting drift is stored.",
+    metric(G, "fenxi_device_profile_drift_ratio", "ratio",
+        &["pipeline", "task", "device", "session"],
+        "Relative error of the stored profile at the mean batch size; positive if batches take \
+        longer. Reset to 0 when a lasting drift is stored.",
         |view| profiles(view, |profile| Value::Number(profile.drift()))),
-    metric(C, "fenxi_device_profile_drifts_total", "drifts", &["pipeline", "task", "device", "session"],
-        "How often the profile was off by more than 25 % for some seconds and was replaced by measured times.",
+    metric(C, "fenxi_device_profile_drifts_total", "drifts",
+        &["pipeline", "task", "device", "session"],
+        "How often the profile was off by more than 25 % for some seconds and was replaced by \
+        measured times.",
         |view| profiles(view, |profile| Value::Count(profile.drifts))),
 
     metric(H, "fenxi_series_wait_seconds", "seconds", &["pipeline", "task", "place"],
-        "Time that series waited in a ring, and then for their batch. Bounds are conservative, within 1 %.",
-        |view| tasks(view, |sums, &[pipeline, task]| {
+        "Time that series waited in a ring, and then for their batch. Bounds are conservative, \
+        within 1 %.",
+        |view| times_by(view, |sums| {
             let phases = &sums.analytics.phases;
             [("ring", &phases.ring_wait_us), ("batch", &phases.batch_wait_us)]
-                .map(|(place, waits)| sample(&[pipeline, task, place], buckets(&TIMES, US, waits))).into()
         })),
     metric(H, "fenxi_inference_duration_seconds", "seconds", &["pipeline", "task"],
-        "Time that series spent on a device, from the submission of their batch to its result. Bounds are conservative, within 1 %.",
+        "Time that series spent on a device, from the submission of their batch to its result. \
+        Bounds are conservative, within 1 %.",
         |view| tasks(view, |sums, labels|
             vec![sample(labels, buckets(&TIMES, US, &sums.analytics.phases.device_us))])),
     metric(H, "fenxi_label_latency_seconds", "seconds", &["pipeline", "task", "source"],
-        "Time from a flow's K-th packet to its label, by the source of the label. Bounds are conservative, within 0.1 %.",
-        |view| tasks(view, |sums, &[pipeline, task]| {
-            let series = &sums.analytics;
-            [("cache", &series.time_to_cached_label_us), ("device", &series.time_to_inferred_label_us)]
-                .map(|(source, times)| sample(&[pipeline, task, source], buckets(&TIMES, US, times))).into()
+        "Time from a flow's K-th packet to its label, by the source of the label. Bounds are \
+        conservative, within 0.1 %.",
+        |view| times_by(view, |sums| {
+            let it = &sums.analytics;
+            [("cache", &it.time_to_cached_label_us), ("device", &it.time_to_inferred_label_us)]
         })),
     metric(C, "fenxi_labels_discarded_total", "labels", &["pipeline", "task", "reason"],
-        "Labels that were not given to a flow: post_mortem, the flow had ended; low_confidence, the flow got unknown instead.",
+        "Labels that were not given to a flow: post_mortem, the flow had ended; low_confidence, \
+        the flow got unknown instead.",
         |view| by(view, |sums| {
             let unknown = sums.flows.labels_given.last().copied().unwrap_or(0);
             [("post_mortem", sums.analytics.post_mortem), ("low_confidence", unknown)]
@@ -422,7 +493,8 @@ static CATALOGUE: &[Row] = &[
             [("kept", slo.periods - slo.violations), ("violated", slo.violations)]
         })),
     metric(C, "fenxi_model_swaps_total", "swaps", &["result"],
-        "Swaps of the model in all analytics managers: done; refused, and the old one stays; reverted, with a reload that nobody confirmed.",
+        "Swaps of the model in all analytics managers: done; refused, and the old one stays; \
+        reverted, with a reload that nobody confirmed.",
         |view| {
             let swaps = view.run_state.swaps();
             [("done", swaps.done), ("refused", swaps.refused), ("reverted", swaps.reverted)]

@@ -1,9 +1,9 @@
-//! The snapshots of all threads of the data path, and the order in which they are taken.
+//! Takes snapshots of all threads of the data path, in an order that makes sums close.
 //!
-//! First the analytics threads are asked, and when they have answered, the flow managers. So a flow manager's snapshot is
-//! never older than that of an analytics thread that it feeds, and has emitted whatever that one has seen: what is between
-//! the two waits in a ring. Where a flow manager does not answer in time, the analytics threads' answers of the round are
-//! left aside, for the same reason.
+//! A round asks the analytics threads first, and the flow managers once those have answered. So the
+//! snapshot of a flow manager is never older than the one of an analytics thread that it feeds, and
+//! the difference between the two waits in a ring. If a flow manager does not answer in time, the
+//! round's answers of the analytics threads are not used, for the same reason.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,33 +16,34 @@ use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
 use dataplane::placement::Thread;
 use dataplane::snapshot::{Looked, Publisher, Subscriber, snapshots};
 
-/// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a device's batch, or
-/// the 20 ms that it sleeps at most.
+/// How long a round waits for answers. A thread answers between two bursts or rounds, thus within a
+/// device's batch, or the 20 ms that it sleeps at most.
 const ANSWER_WITHIN: Duration = Duration::from_millis(100);
 
-/// Before the second look for answers; then twice as long each time, up to [`LOOK_AGAIN_MAX`].
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Time between the first two polls for answers; it doubles up to [`POLL_AGAIN_MAX`].
+const POLL_AGAIN: Duration = Duration::from_millis(1);
 
-/// The longest time between two looks.
-const LOOK_AGAIN_MAX: Duration = Duration::from_millis(8);
+/// Maximum time between two polls.
+const POLL_AGAIN_MAX: Duration = Duration::from_millis(8);
 
-/// Whoever asks again this soon gets what the last one got: many who ask are no burden on the data path.
+/// Requests this soon after a round get its result, so that many requests do not burden the data
+/// path.
 const FRESH_FOR: Duration = Duration::from_millis(20);
 
-/// Rates are those of so much time.
+/// Minimum time that rates are measured over.
 const RATE_OVER: Duration = Duration::from_millis(900);
 
 /// A thread that owes an answer for longer has stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Where a thread is in its life.
+/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// It works.
     Running,
-    /// It has come to its end.
+    /// It has ended, with a last snapshot.
     Ended,
-    /// It has ended without saying how it stood.
+    /// It has ended without a last snapshot.
     Died,
 }
 
@@ -52,27 +53,27 @@ pub struct Watched<T> {
     pub thread: Thread,
     /// Where it is pinned.
     pub core: Option<usize>,
-    /// How it stood when it was last asked and all fitted together.
+    /// Its snapshot of the last round in which all answered.
     pub latest: Box<T>,
-    /// Where it is in its life.
+    /// Its state.
     pub life: Life,
     /// Whether it has answered at all.
     pub is_known: bool,
     /// How often it has owed an answer for longer than [`STALLED_AFTER`].
     pub stalls: u64,
     subscriber: Subscriber<T>,
-    /// Of this round, not in use yet.
+    /// Answer of this round, not in use yet.
     staged: Option<Box<T>>,
-    /// When the open question was put; none is open: `None`.
+    /// When the open question was put.
     asked: Option<Instant>,
-    /// The open question is of this round.
+    /// Whether the open question was put in this round.
     is_of_round: bool,
     has_answered: bool,
     is_stalled: bool,
 }
 
 impl<T> Watched<T> {
-    /// A thread that is yet to be started, and its end. `empty` is how it stands so far.
+    /// A thread that has not started, and its publisher. `empty` makes its first snapshots.
     pub fn new(
         thread: Thread,
         core: Option<usize>,
@@ -111,7 +112,7 @@ impl<T> Watched<T> {
         }
     }
 
-    /// Asks and looks; true once it has answered in this round, or never will again.
+    /// Asks and polls; true once it has answered in this round, or never will again.
     fn advance(&mut self) -> bool {
         while !self.has_answered {
             match self.subscriber.look() {
@@ -146,7 +147,7 @@ impl<T> Watched<T> {
         self.has_answered = true;
     }
 
-    /// A snapshot that does not come into use; but a last one comes for good.
+    /// Returns an unused snapshot to the thread, but keeps a last one.
     fn keep_or_give_back(&mut self, snapshot: Box<T>) {
         match self.life {
             Life::Running => self.subscriber.give_back(snapshot),
@@ -177,9 +178,9 @@ pub struct Collector {
     pub flows: Vec<Watched<FlowSnapshot>>,
     /// The analytics threads.
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
-    /// What each interface had dropped then.
+    /// Drops of each interface, at the last round.
     pub dropped: Vec<NicDrops>,
-    /// What the sinks had counted then.
+    /// Counters of the sinks, at the last round.
     pub sinks: Vec<Report>,
     /// Packets per second, over the last second or somewhat more.
     pub packets_per_s: f64,
@@ -187,7 +188,7 @@ pub struct Collector {
     pub lookups_per_s: f64,
     /// Bytes of flows per second, at the IP layer, over the same time.
     pub flow_bytes_per_s: f64,
-    /// When the rates were last worked out, and how many packets, flows looked up and bytes there were.
+    /// When rates were last computed; packets, look-ups and bytes at that time.
     rated: (Instant, [u64; 3]),
     host: Arc<HostStats>,
     reported: Arc<Sinks>,
@@ -195,7 +196,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// For these threads, the interfaces and the sinks.
+    /// Watches these threads, interfaces and sinks.
     pub fn new(
         flows: Vec<Watched<FlowSnapshot>>,
         analytics: Vec<Watched<AnalyticsSnapshot>>,
@@ -222,12 +223,10 @@ impl Collector {
         &self.reported
     }
 
-    /// Asks all threads how they stand, and waits a little for their answers.
+    /// Asks all threads for snapshots and waits up to [`ANSWER_WITHIN`] for each kind.
     pub async fn collect(&mut self) {
-        if self
-            .collected
-            .is_some_and(|collected| collected.elapsed() < FRESH_FOR)
-        {
+        let is_fresh = |collected: Instant| collected.elapsed() < FRESH_FOR;
+        if self.collected.is_some_and(is_fresh) {
             return;
         }
         ask(&mut self.analytics).await;
@@ -263,14 +262,14 @@ impl Collector {
         }
     }
 
-    /// Whether every thread has come to its end.
+    /// Whether every thread has ended.
     pub fn has_ended(&self) -> bool {
         let flows = self.flows.iter().map(|watched| watched.life);
         let analytics = self.analytics.iter().map(|watched| watched.life);
         flows.chain(analytics).all(|life| life != Life::Running)
     }
 
-    /// The analytics threads, which come once the first model is open.
+    /// Adds the analytics threads, which start once the first model is open.
     pub fn add_analytics(&mut self, analytics: Vec<Watched<AnalyticsSnapshot>>) {
         self.analytics.extend(analytics);
         self.collected = None;
@@ -286,7 +285,7 @@ impl Collector {
 /// True when all have answered in time.
 async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
     watched.iter_mut().for_each(Watched::begin);
-    let (began, mut pause) = (Instant::now(), LOOK_AGAIN);
+    let (began, mut pause) = (Instant::now(), POLL_AGAIN);
     loop {
         let mut all = true;
         for watched in watched.iter_mut() {
@@ -296,7 +295,7 @@ async fn ask<T>(watched: &mut [Watched<T>]) -> bool {
             return all;
         }
         sleep(pause).await;
-        pause = LOOK_AGAIN_MAX.min(2 * pause);
+        pause = POLL_AGAIN_MAX.min(2 * pause);
     }
 }
 
@@ -359,7 +358,7 @@ mod tests {
         publisher.finish(|snapshot| *snapshot = 7);
         assert!(round(&mut watched));
         assert_eq!(watched.life, Life::Ended);
-        // This round was given up, and there is nothing to ask any more.
+        // This round was given up; ended threads are not asked again.
         assert!(round(&mut watched));
         assert_eq!(*watched.latest, 7);
         assert_eq!(watched.owes(), Duration::ZERO);

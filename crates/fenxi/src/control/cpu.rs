@@ -1,6 +1,4 @@
-//! CPU time of the program's threads, as the kernel counts it. Costs the data path nothing.
-//!
-//! Source: proc_pid_stat(5).
+//! CPU time of the program's threads, as the kernel counts it (proc_pid_stat(5)).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +12,13 @@ pub struct ThreadTime {
     pub seconds: f64,
 }
 
-/// All threads that there are, threads of one name together, by name. Empty where there is no `/proc`.
+/// CPU time of all threads, summed by name. Empty without `/proc`.
 pub fn thread_times() -> Vec<ThreadTime> {
     let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
     let mut times: BTreeMap<String, f64> = BTreeMap::new();
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
     for task in tasks.flatten() {
-        // A thread may end while we look.
+        // A thread may end meanwhile.
         let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         if let Some((name, ticks)) = parse(&stat) {
             *times.entry(name.to_owned()).or_default() += ticks as f64 / ticks_per_s;
@@ -32,7 +30,7 @@ pub fn thread_times() -> Vec<ThreadTime> {
         .collect()
 }
 
-/// Name and ticks of a `stat` file. The name stands in brackets and may hold any.
+/// Name and ticks of a `stat` file. The name stands in brackets and may itself contain brackets.
 fn parse(stat: &str) -> Option<(&str, u64)> {
     let (before, fields) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once('(')?;

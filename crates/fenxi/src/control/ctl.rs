@@ -1,8 +1,8 @@
-//! The control socket: requests from `fenxi ctl` and from whoever speaks [`crate::protocol`].
+//! The control socket: requests from `fenxi ctl` and other clients that speak [`crate::protocol`].
 //!
-//! Only root and the user that fenxi runs as are served, by the credentials that the kernel has of the peer; the mode of
-//! the socket's file is a second lock. Lines are bounded, and so are the time for each and the connections at a time; when
-//! there is no room, a connection without a request makes room for one that comes.
+//! Only root and the user that fenxi runs as are served, by the peer's credentials from the kernel;
+//! the mode of the socket's file is a second lock. The length of a line, the time for it and the
+//! number of connections are bounded; a new connection takes the place of one without a request.
 
 use std::io;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use super::room::{Peer, Place, Room, Stage};
 use crate::protocol::{CHANGES_MAX, Code, Reply, Request};
 use crate::unix_socket::UnixSocket;
 
-/// Connections at a time.
+/// Maximum number of connections.
 const CONNECTIONS: usize = 16;
 
-/// Bytes of a request, with its line feed, at most.
+/// Maximum bytes of a request, with its line feed.
 const LINE_MAX: u64 = 4096;
 
-/// How a request begins that may be longer: a batch of changes of the rules.
+/// Beginning of a request that may be longer: a batch of changes of the rules.
 const CHANGES: &[u8] = b"{\"command\":\"policy_change\"";
 
-/// Bytes of such a request, at most: as JSON, text with many quotation marks grows.
+/// Maximum bytes of such a request: JSON makes text with many quotation marks longer.
 const CHANGES_LINE_MAX: u64 = CHANGES_MAX as u64 * 3 / 2;
 
-/// How long the next request may take to come, and a reply to be taken.
+/// Time limit for the next request to arrive, and for the peer to take a reply.
 const LINE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Serves on the socket from now on.
+/// Starts to serve on the socket.
 ///
 /// # Errors
 /// The runtime cannot take the socket.
@@ -45,7 +45,7 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let room = Room::new(CONNECTIONS);
-    // One long request at a time, so that they do not take memory together.
+    // One long request at a time bounds the memory for them.
     let long = Arc::new(Semaphore::new(1));
     tokio::spawn(async move {
         let _file = file;
@@ -63,7 +63,7 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
             match room.enter(peer) {
                 Some(place) => {
                     tokio::spawn(converse(stream, plane.clone(), place, long.clone()));
-                    // It reads what is there before the next one may take its place.
+                    // Lets it read a waiting request before the next connection may take its place.
                     yield_now().await;
                 }
                 None => turn_away(stream, Code::Busy, TOO_MANY).await,
@@ -75,7 +75,7 @@ pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
 
 const TOO_MANY: &str = "too many connections";
 
-/// One connection, to its end, or until another one gets its place.
+/// Serves one connection to its end, or until another one takes its place.
 async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc<Semaphore>) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
@@ -101,7 +101,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc
         place.set(Stage::Working);
         let _replying = plane.replying.read().await;
         let (reply, goes_on) = match line {
-            // Whoever sent a long one lets the next come in once it is answered.
+            // The permit of a long request is held until it is answered.
             Line::Whole(line, _permit) => match serde_json::from_slice::<Request>(&line) {
                 Ok(request) => (plane.answer(request).await, true),
                 Err(error) => (Reply::refused(Code::Malformed, error.to_string()), true),
@@ -111,7 +111,7 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc
                     "busy: another long batch of changes is being made; try again when it is done";
                 (Reply::refused(Code::Busy, why), false)
             }
-            // Where the next request would begin, nobody knows.
+            // The beginning of the next request is unknown, so the connection ends.
             Line::TooLong => {
                 let why = format!("a request may have at most {LINE_MAX} bytes");
                 (Reply::refused(Code::TooLong, why), false)
@@ -128,21 +128,20 @@ async fn converse(stream: UnixStream, plane: Arc<Plane>, place: Place, long: Arc
     }
 }
 
-/// Root, or who we are.
 fn is_allowed(peer: Peer) -> bool {
     let us = rustix::process::geteuid().as_raw();
     matches!(peer, Peer::User(user) if user == 0 || user == us)
 }
 
 enum Line<'a> {
-    /// With the permit to be long.
+    /// A request, with the permit if it is long.
     Whole(Vec<u8>, Option<SemaphorePermit<'a>>),
     TooLong,
-    /// It is long, and so is another one.
+    /// It is long, and another long one is being answered.
     Busy,
 }
 
-/// The next line; `None` at the end, where what was begun does not count.
+/// The next line; `None` at the end, even after an incomplete line.
 async fn read_line<'a>(
     reader: &mut BufReader<OwnedReadHalf>,
     long: &'a Semaphore,
@@ -175,7 +174,7 @@ async fn write(writer: &mut OwnedWriteHalf, reply: &Reply) -> io::Result<()> {
     timeout(LINE_WITHIN, writer.write_all(&line)).await?
 }
 
-/// Says why nothing is answered, if that can be said at once.
+/// Refuses a connection; gives up if the peer does not take the reply at once.
 async fn turn_away(stream: UnixStream, code: Code, why: &str) {
     let (_, mut writer) = stream.into_split();
     let refused = Reply::refused(code, why);

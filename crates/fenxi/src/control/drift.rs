@@ -1,8 +1,8 @@
-//! Says when a device's profile has drifted, and has the new one stored for the next start.
+//! Logs when a device's profile has drifted, and stores the new one for the next start.
 //!
-//! The analytics thread finds a drift and only counts it ([`DeviceProfile`]). It plans by what it expects at any moment, so
-//! nothing has to change in this run. A thread of its own writes the file, because a disk may hang and the control thread
-//! must not.
+//! The analytics thread finds a drift and only counts it ([`DeviceProfile`]): it already plans by
+//! current times. A thread of its own writes the file, because a disk may hang and the control
+//! thread must not.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,27 +16,27 @@ use tracing::{info, warn};
 
 use super::collector::Collector;
 
-/// What a device has drifted by is said at most this often: where traffic comes and goes, so does what a batch takes,
-/// because an idle core sleeps and forgets its caches.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+/// Minimum time between two messages on a device: with bursty traffic its times vary, because an
+/// idle core sleeps and loses its caches.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// The looks before.
+/// Devices as of earlier polls.
 #[derive(Default)]
 pub struct Drifts {
     /// The devices, analytics manager by analytics manager.
     seen: Vec<Seen>,
-    /// The threads that store what has drifted.
+    /// The threads that store drifted profiles.
     writers: Vec<JoinHandle<()>>,
 }
 
-/// A device as it was when it was last spoken of, or began.
+/// A device at the last message, or at its start.
 #[derive(Clone, Default)]
 struct Seen {
     profile: Option<DeviceProfile>,
-    said: Option<Instant>,
+    logged: Option<Instant>,
 }
 
-/// From what a profile has drifted to what.
+/// The profiles before and after a drift.
 #[derive(Debug, PartialEq)]
 struct Drift {
     from: Profile,
@@ -46,10 +46,10 @@ struct Drift {
 }
 
 impl Drifts {
-    /// Says what has drifted since the last time, and has it stored.
-    pub fn look(&mut self, collector: &Collector, state: &Arc<SharedState>) {
+    /// Logs and stores new drifts.
+    pub fn poll(&mut self, collector: &Collector, state: &Arc<SharedState>) {
         self.writers.retain(|writer| !writer.is_finished());
-        // Where a disk hangs, threads must not become more and more. What drifts meanwhile is found later.
+        // Bounds the threads while a disk hangs; drifts meanwhile are found later.
         if !self.writers.is_empty() {
             return;
         }
@@ -69,14 +69,14 @@ impl Drifts {
         }
     }
 
-    /// Notes how a device stands; if its profile has drifted since that was last said, returns from what to what.
+    /// Keeps the device's profile, and returns its drift since the last message.
     fn compare(&mut self, place: usize, now: Option<DeviceProfile>, at: Instant) -> Option<Drift> {
         if place >= self.seen.len() {
             self.seen.resize(place + 1, Seen::default());
         }
-        let Seen { profile, said } = &mut self.seen[place];
+        let Seen { profile, logged } = &mut self.seen[place];
         let now = now?;
-        // A device begins without a drift; one that takes another's place begins with its count.
+        // A device starts without a drift; after a swap it goes on with its predecessor's count.
         let before = profile.filter(|before| before.started == now.started);
         let (drifts, from) = match (before, &profile) {
             (Some(before), _) => (before.drifts, before.reference),
@@ -87,10 +87,10 @@ impl Drifts {
             *profile = Some(now);
             return None;
         }
-        if said.is_some_and(|said| at.saturating_duration_since(said) < SAY_EVERY) {
+        if logged.is_some_and(|logged| at.saturating_duration_since(logged) < LOG_EVERY) {
             return None;
         }
-        (*profile, *said) = (Some(now), Some(at));
+        (*profile, *logged) = (Some(now), Some(at));
         Some(Drift {
             from,
             to: now.reference,
@@ -104,24 +104,19 @@ impl Drift {
     fn line(&self) -> String {
         let Drift { from, to, rows } = self;
         let us = |line: &Profile| line.t0_us + line.t1_us * rows;
-        let (how, cure) = match us(to) / us(from) {
-            slower if slower >= 1.0 => (
-                format!("{slower:.1} times slower than measured"),
-                "; is the machine busy?",
-            ),
-            faster => (
-                format!("{:.1} times faster than measured", 1.0 / faster),
-                "",
-            ),
+        let (times, how, cure) = match us(to) / us(from) {
+            slower if slower >= 1.0 => (slower, "slower", "; is the machine busy?"),
+            faster => (1.0 / faster, "faster", ""),
         };
         format!(
-            "the model is {how}: {:.0} µs for a batch of {rows:.0}, not {:.0} µs{cure}",
+            "the model is {times:.1} times {how} than measured: {:.0} µs for a batch of \
+            {rows:.0}, not {:.0} µs{cure}",
             us(to),
             us(from)
         )
     }
 
-    /// Logs it and has it stored, by a thread of its own.
+    /// Logs and stores it on a thread of its own.
     fn store(
         self,
         state: Arc<SharedState>,
@@ -138,14 +133,12 @@ impl Drift {
             let profiles = state.profiles();
             match profiles.drifted(&device, &task.model.sha256, self.to) {
                 Stored::At(path) => {
-                    info!(
-                        "{what}; the next start begins with that: {}",
-                        path.display()
-                    );
+                    let path = path.display();
+                    info!("{what}; the next start begins with that: {path}");
                 }
                 Stored::Nowhere => info!(
-                    "{what}; this run goes by that; name a folder in accel.profiles, or measure again with `fenxi profile --device \
-                     {device}`, for the next"
+                    "{what}; this run goes by that; name a folder in accel.profiles, or measure \
+                    again with `fenxi profile --device {device}`, for the next"
                 ),
                 Stored::Failed(error) => {
                     warn!("{what}; it cannot be stored for the next start: {error}");
@@ -190,16 +183,16 @@ mod tests {
     fn each_drift_is_found_once() {
         let (mut drifts, begin) = (Drifts::default(), Instant::now());
         let mut look =
-            |place, now, minutes: u32| drifts.compare(place, now, begin + minutes * SAY_EVERY);
+            |place, now, minutes: u32| drifts.compare(place, now, begin + minutes * LOG_EVERY);
         assert_eq!(look(0, None, 0), None);
         assert_eq!(look(1, profile(20.0, 20.0, 0), 0), None);
         assert_eq!(look(1, profile(20.0, 60.0, 1), 0), drift(20.0, 60.0));
         assert_eq!(look(1, profile(20.0, 60.0, 1), 1), None);
         assert_eq!(look(1, profile(20.0, 20.0, 2), 1), drift(60.0, 20.0));
-        // Another model in its place.
+        // Another model after a swap.
         assert_eq!(look(1, profile(70.0, 70.0, 2), 2), None);
         assert_eq!(look(1, profile(70.0, 30.0, 3), 2), drift(70.0, 30.0));
-        // One that had drifted before it was looked at, and a model that did between two looks.
+        // A device that drifts before the first poll, and a model that drifts between two polls.
         assert_eq!(look(2, profile(20.0, 90.0, 1), 2), drift(20.0, 90.0));
         assert_eq!(look(2, profile(50.0, 90.0, 2), 3), drift(50.0, 90.0));
     }
@@ -218,7 +211,7 @@ mod tests {
             let at = begin + Duration::from_secs(seconds.into());
             said.extend(drifts.compare(0, now, at));
         }
-        // At 5 s, and what there has been since by 65 s.
+        // Messages at 5 s and, with the drifts in between, at 65 s.
         assert_eq!(
             said,
             [drift(60.0, 20.0).unwrap(), drift(20.0, 20.0).unwrap()]
@@ -234,7 +227,8 @@ mod tests {
         );
         assert_eq!(
             between(20.0, 120.0),
-            "the model is 2.0 times slower than measured: 200 µs for a batch of 40, not 100 µs; is the machine busy?"
+            "the model is 2.0 times slower than measured: 200 µs for a batch of 40, not 100 µs; is \
+            the machine busy?"
         );
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::metric::{Buckets, Family, Value};
 
-/// What the text is, for the header of an answer.
+/// Content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Appends a metric: what it is, then its samples.
@@ -69,7 +69,7 @@ fn braced(labels: &str) -> String {
     }
 }
 
-/// A number as the format wants it: Go's words for what is none.
+/// A number in the format, which spells infinities and NaN as Go does.
 fn text(number: f64) -> String {
     if number.is_nan() {
         "NaN".to_owned()
@@ -85,7 +85,7 @@ fn escaped(value: &str) -> String {
     escaped_help(value).replace('"', "\\\"")
 }
 
-/// A help text: the same but for quotes.
+/// A help text: quotes stay as they are.
 fn escaped_help(help: &str) -> String {
     help.replace('\\', "\\\\").replace('\n', "\\n")
 }

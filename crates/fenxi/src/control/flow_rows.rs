@@ -11,26 +11,25 @@ use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, TaskLabel};
 use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
 
-/// Which flows are asked for.
+/// Conditions of a request for flows.
 pub struct Filter {
     /// Only this label, in upper or lower case.
     pub label: Option<String>,
     /// Only this host.
     pub host: Option<IpAddr>,
-    /// At most so many.
+    /// Maximum number of flows.
     pub top: usize,
 }
 
 /// The answer to [`crate::protocol::Request::Flows`].
 pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter) -> Reply {
-    let wanted = match filter
+    let wanted = filter
         .label
         .as_deref()
-        .map(|label| classes_of(names, label))
-    {
-        Some(Err(why)) => return Reply::refused(Code::NotFound, why),
-        Some(Ok(classes)) => Some(classes),
-        None => None,
+        .map(|label| classes_of(names, label));
+    let wanted = match wanted.transpose() {
+        Err(why) => return Reply::refused(Code::NotFound, why),
+        Ok(classes) => classes,
     };
     // A label of any task.
     let is_wanted = |class: &dyn Fn(usize) -> Option<u16>| {
@@ -50,20 +49,12 @@ pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter
     flows.truncate(top);
     let flows: Vec<LiveFlow> = flows.into_iter().copied().collect();
     let recent = tables.recent().lock();
-    let mut rows: Vec<FlowRow> = flows
-        .iter()
-        .map(|flow| live_row(flow, &recent, names))
-        .collect();
+    let live = flows.iter();
+    let mut rows: Vec<FlowRow> = live.map(|flow| live_row(flow, &recent, names)).collect();
+    let host = |flow: &FlowName| tables.host(flow.source.0, flow.destination.0);
     let mut ended: Vec<(&Known, Option<IpAddr>)> = recent
         .ended()
-        .map(|known| {
-            let FlowName {
-                source,
-                destination,
-                ..
-            } = known.flow;
-            (known, tables.host(source.0, destination.0))
-        })
+        .map(|known| (known, host(&known.flow)))
         .filter(|(known, _)| wanted.is_none() || is_wanted(&|task| known.class_of(task)))
         .filter(|(_, host)| filter.host.is_none() || *host == filter.host)
         .collect();
@@ -91,7 +82,7 @@ pub fn highest(
     rows.map(|flow| live_row(flow, recent, names)).collect()
 }
 
-/// By rate; of equal rates the one that has sent more, then the older one.
+/// Highest rate first, then most bytes, then oldest.
 fn in_order(a: &LiveFlow, b: &LiveFlow) -> std::cmp::Ordering {
     let bytes = |flow: &LiveFlow| totals(&flow.look.counts)[1];
     Rate::order(&a.rate, &b.rate)
@@ -99,7 +90,8 @@ fn in_order(a: &LiveFlow, b: &LiveFlow) -> std::cmp::Ordering {
         .then(a.look.flow.flow_id.cmp(&b.look.flow.flow_id))
 }
 
-/// The classes that a label is of, in upper or lower case, each with the place of its task.
+/// Classes with this label in any case, each with the index of its task. An exact match comes
+/// first.
 fn classes_of(names: &[TaskNames], label: &str) -> Result<Vec<(usize, u16)>, String> {
     let of_all = |is_it: &dyn Fn(&str) -> bool| {
         let tasks = names.iter().enumerate();
@@ -118,10 +110,8 @@ fn classes_of(names: &[TaskNames], label: &str) -> Result<Vec<(usize, u16)>, Str
         return Ok(found);
     }
     let labels: Vec<String> = names.iter().map(|task| task.classes.join(", ")).collect();
-    Err(format!(
-        "no label \"{label}\"; there are {}",
-        labels.join("; ")
-    ))
+    let labels = labels.join("; ");
+    Err(format!("no label \"{label}\"; there are {labels}"))
 }
 
 /// The row of a flow of the table.
@@ -149,6 +139,7 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRo
 /// The row of a flow that has ended.
 pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> FlowRow {
     let lasted_us = known.last_us.saturating_sub(known.flow.first_us).max(0);
+    let classes = &names[0].classes;
     FlowRow {
         no_label: known.decision.is_none().then(|| "none".to_owned()),
         behaviour: behaviour_name(known.behaviour).map(str::to_owned),
@@ -158,17 +149,11 @@ pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> Fl
             let decision = known.others.get(&(other as u8 + 1));
             decision.map(|decision| OtherLabel::from(*decision))
         }),
-        ..row(
-            &known.flow,
-            host,
-            known.decision,
-            &known.counts,
-            &names[0].classes,
-        )
+        ..row(&known.flow, host, known.decision, &known.counts, classes)
     }
 }
 
-/// The labels of the tasks behind the first, by their places there.
+/// The labels of the tasks behind the first; `of` takes the index among them.
 fn labels(names: &[TaskNames], of: impl Fn(usize) -> Option<OtherLabel>) -> Vec<TaskLabel> {
     let others = names.iter().skip(1).enumerate();
     let label = |(other, names): (usize, &TaskNames)| {
@@ -224,7 +209,7 @@ fn transport(protocol: u8) -> &'static str {
     }
 }
 
-/// In a word or two, why a flow of the table has no label.
+/// Why a live flow has no label, in a word or two.
 fn no_label(standing: Standing) -> Option<String> {
     Some(match standing {
         Standing::Collecting { elements } => format!("short: {elements}"),

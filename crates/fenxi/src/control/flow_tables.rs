@@ -1,8 +1,9 @@
-//! What the flow tables hold, for people who look: a picture of all flows, with rates by the picture before.
+//! Pictures of all live flows, with rates since the picture before.
 //!
-//! The flow workers show their flows between two bursts ([`dataplane::look`]). However many ask, a new picture is taken once a
-//! second at most, and less often the more flows there are, so that a flow worker spends 1 % of its time on it at most. The
-//! picture keeps a bounded number of flows, those of the highest rate; its sums count them all.
+//! The flow workers show their flows between two bursts ([`dataplane::look`]). A picture is taken
+//! at most once a second, whatever the number of requests, and less often with more flows, so that
+//! a flow worker spends at most 1 % of its time on it. The picture keeps a bounded number of flows,
+//! those with the highest rates; its sums count all.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -18,36 +19,37 @@ use tokio::time::sleep;
 
 use crate::sinks::{RecentFlows, host_of};
 
-/// The least time between two pictures.
+/// Minimum time between two pictures.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
-/// A hundred times what a flow worker needs to show one flow, whose five lines are not in its caches (`scripts/top-cost`).
+/// A hundred times what a flow worker needs to show one flow, whose five cache lines are in memory
+/// (`scripts/top-cost`).
 const PAUSE_PER_FLOW: Duration = Duration::from_micros(50);
-/// How long a picture, or a search, may take. A worker that is stalled is left out.
-const LOOK_WITHIN: Duration = Duration::from_secs(3);
-/// Between two looks for an answer; then twice as long each time, up to [`AGAIN_MAX`].
-const AGAIN: Duration = Duration::from_micros(500);
-const AGAIN_MAX: Duration = Duration::from_millis(8);
-/// Flows that a picture keeps, at most.
+/// Time limit of a picture or a search. A stalled worker is left out.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+/// Time between the first two polls for an answer; it doubles up to [`POLL_AGAIN_MAX`].
+const POLL_AGAIN: Duration = Duration::from_micros(500);
+const POLL_AGAIN_MAX: Duration = Duration::from_millis(8);
+/// Maximum flows that a picture keeps.
 const KEPT: usize = 65_536;
-/// Hosts that a picture sums up, at most; flows of further ones count in the other sums only.
+/// Maximum hosts with a sum; flows of further hosts count in the other sums only.
 const HOSTS: usize = 65_536;
-/// The shortest time that a rate is taken over, µs.
+/// Minimum time that a rate is taken over, µs.
 const RATE_OVER_US: i64 = 200_000;
-/// Rates are not taken over the time since a picture that could have been followed by another one so long ago.
+/// Rates begin anew if the next picture has been due for this long.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// A flow as it was last seen, with its rates.
+/// A flow of a picture, with its rates.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveFlow {
     /// The flow in the table.
     pub look: FlowLook,
-    /// The end that its label speaks for.
+    /// The end that its label describes.
     pub host: Option<IpAddr>,
-    /// The clock of its table then, µs.
+    /// Time of the picture by the clock of the table, µs.
     pub now_us: i64,
-    /// By how much wall time is ahead of that clock, µs.
+    /// Wall time minus that clock, µs.
     pub ahead_us: i64,
-    /// Rates.
+    /// Its rates.
     pub rate: Rate,
 }
 
@@ -76,7 +78,7 @@ impl Rate {
 /// The flows of a label, a host, or all.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
-    /// How many they are.
+    /// Number of flows.
     pub flows: u64,
     /// Their rates.
     pub rate: Rate,
@@ -85,17 +87,17 @@ pub struct Sum {
 /// All tables at one moment.
 #[derive(Default)]
 pub struct Picture {
-    /// The flows of the highest rate, in no order.
+    /// The flows with the highest rates, in no order.
     pub flows: Vec<LiveFlow>,
-    /// By class; flows without a label are under `None`.
+    /// By class; `None` for flows without a label.
     pub classes: HashMap<Option<u16>, Sum>,
-    /// By host, with the flow of the highest rate.
+    /// By host, with rate and class of its fastest flow.
     pub hosts: HashMap<IpAddr, (Sum, Rate, Option<u16>)>,
-    /// What rules have counted; no less than in the picture before.
+    /// Counters of rules, no less than in the picture before.
     pub rules: RuleTotals,
-    /// All.
+    /// All flows.
     pub all: Sum,
-    /// When it was taken, by the clock of the tables, µs.
+    /// Time of the picture by the clock of the tables, µs.
     at_us: Option<i64>,
 }
 
@@ -105,12 +107,12 @@ pub struct FlowTables {
     recent: RecentFlows,
     networks: Arc<[Network]>,
     picture: Picture,
-    /// From when on the next picture may be taken.
+    /// Earliest time of the next picture.
     next_at: Option<Instant>,
 }
 
 impl FlowTables {
-    /// Of these workers. `networks` are those where hosts are, if that is configured.
+    /// The tables of these workers. `networks`: networks of the hosts, if configured.
     pub fn new(lookers: Vec<Looker>, recent: RecentFlows, networks: &[Network]) -> FlowTables {
         FlowTables {
             lookers,
@@ -121,17 +123,17 @@ impl FlowTables {
         }
     }
 
-    /// What records said of recent flows.
+    /// Records of recent flows.
     pub fn recent(&self) -> &RecentFlows {
         &self.recent
     }
 
-    /// The end of a flow that its label speaks for.
+    /// The end of a flow that its label describes.
     pub fn host(&self, source: IpAddr, destination: IpAddr) -> Option<IpAddr> {
         host_of(source, destination, &self.networks)
     }
 
-    /// The latest picture; a new one where the last is old enough.
+    /// The latest picture; takes a new one if it is time.
     pub async fn picture(&mut self) -> &Picture {
         if self.next_at.is_none_or(|at| Instant::now() >= at) {
             self.take().await;
@@ -152,10 +154,10 @@ impl FlowTables {
             flows.map(|flow| (flow.look.flow.flow_id, flow)).collect();
         let mut picture = Picture::default();
         let networks = self.networks.clone();
-        self.look(Question::All, |look| {
+        self.ask(Question::All, |look| {
             for row in &look.rows {
                 let before = before.get(&row.flow.flow_id);
-                picture.add(LiveFlow::of(row, look, (before, looked_us), &networks));
+                picture.add(LiveFlow::new(row, look, (before, looked_us), &networks));
             }
             picture.at_us = picture.at_us.max(Some(look.now_us));
             if look.is_done() {
@@ -165,27 +167,23 @@ impl FlowTables {
         })
         .await;
         picture.rules.keep(&rules_before);
-        let pause =
-            PAUSE_PER_FLOW.saturating_mul(u32::try_from(picture.all.flows).unwrap_or(u32::MAX));
+        let flows = u32::try_from(picture.all.flows).unwrap_or(u32::MAX);
+        let pause = PAUSE_PER_FLOW.saturating_mul(flows);
         self.next_at = Some(Instant::now() + PICTURE_EVERY.max(pause));
         self.picture = picture;
     }
 
-    /// Looks for a flow in all tables.
+    /// Searches all tables for a flow.
     pub async fn find(&mut self, wanted: Wanted) -> Option<(FlowDetail, LiveFlow)> {
         let mut found = None;
         let networks = self.networks.clone();
-        let before = self
-            .picture
-            .flows
-            .iter()
-            .find(|flow| wanted.is_of(&flow.look.flow))
-            .copied();
+        let mut flows = self.picture.flows.iter();
+        let before = flows.find(|flow| wanted.is_of(&flow.look.flow)).copied();
         let looked_us = self.picture.at_us;
-        self.look(Question::Flow(wanted), |look| {
+        self.ask(Question::Flow(wanted), |look| {
             found = look.detail.map(|detail| {
                 let before = (before.as_ref(), looked_us);
-                let live = LiveFlow::of(&detail.look, look, before, &networks);
+                let live = LiveFlow::new(&detail.look, look, before, &networks);
                 (detail, live)
             });
             found.is_some()
@@ -194,17 +192,13 @@ impl FlowTables {
         found
     }
 
-    /// Asks all workers and shows each portion until `is_enough`.
-    async fn look(&mut self, question: Question, mut is_enough: impl FnMut(&Look) -> bool) {
+    /// Asks all workers and passes on each portion until `is_enough`.
+    async fn ask(&mut self, question: Question, mut is_enough: impl FnMut(&Look) -> bool) {
         let began = Instant::now();
-        let mut open: Vec<usize> = Vec::new();
-        for (at, looker) in self.lookers.iter_mut().enumerate() {
-            if looker.begin(question) {
-                open.push(at);
-            }
-        }
-        let (mut pause, mut is_over) = (AGAIN, false);
-        while !open.is_empty() && began.elapsed() < LOOK_WITHIN {
+        let mut open: Vec<usize> = (0..self.lookers.len()).collect();
+        open.retain(|&at| self.lookers[at].begin(question));
+        let (mut pause, mut is_over) = (POLL_AGAIN, false);
+        while !open.is_empty() && began.elapsed() < ANSWER_WITHIN {
             let mut has_moved = false;
             open.retain(|&at| {
                 let looker = &mut self.lookers[at];
@@ -227,17 +221,16 @@ impl FlowTables {
                 break;
             }
             sleep(pause).await;
-            pause = if has_moved {
-                AGAIN
-            } else {
-                AGAIN_MAX.min(2 * pause)
+            pause = match has_moved {
+                true => POLL_AGAIN,
+                false => POLL_AGAIN_MAX.min(2 * pause),
             };
         }
     }
 }
 
 impl LiveFlow {
-    fn of(
+    fn new(
         row: &FlowLook,
         look: &Look,
         before: (Option<&LiveFlow>, Option<i64>),
@@ -269,9 +262,10 @@ impl LiveFlow {
     }
 }
 
-/// Over the time since the picture before, with the flow as it was there and the time of that picture. A flow that the picture
-/// does not have, or that has had a record since, is rated by what came since that record, or its first packet: over the same
-/// time if it is younger, so that the sums of short flows are right; else over its own.
+/// The rate since the picture before; `before` is the flow in that picture, and its time. If the
+/// flow is not in it, or has had a record since, its packets since that record or its beginning
+/// count: over the time between the pictures if they are younger, so that the sums of short flows
+/// are right; else over their own time.
 fn rate(
     row: &FlowLook,
     now_us: i64,
@@ -296,16 +290,12 @@ fn rate(
             per_s(came, elapsed_us)
         }
         _ => {
-            // Without a picture before, or right after it: over a second.
+            // At least a second: there may be no picture before, or one just taken.
             let since_us = looked_us.map_or(0, |looked_us| now_us.saturating_sub(looked_us));
             let over_us = since_us.max(PICTURE_EVERY.as_micros() as i64);
             let lasted_us = row.last_us.saturating_sub(row.reported_us);
-            // What the kernel counts is known up to a second later.
-            let silent_us = if lasted_us < over_us {
-                over_us
-            } else {
-                2 * over_us
-            };
+            // Counts from the kernel arrive up to a second later.
+            let silent_us = over_us * if lasted_us < over_us { 1 } else { 2 };
             if now_us.saturating_sub(row.last_us) > silent_us {
                 return Rate::default();
             }
@@ -389,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Flows of one packet of 1000 bytes, one every 10 ms, that stay in the table for a minute, seen every so many seconds.
+    /// Flows of one packet of 1000 bytes, one every 10 ms, that stay in the table for a minute.
     #[test]
     fn sums_are_the_bytes_that_came_however_short_the_flows_and_however_rare_the_pictures() {
         for every_s in [1, 2, 5, 9] {
@@ -425,7 +415,7 @@ mod tests {
         assert_eq!(at_once.rate, second.rate, "over a µs there is no rate");
         let silent = live(row(1, 5000, 0), 3_500_000, Some(&second));
         assert_eq!(silent.rate, Rate::default());
-        // A record was made in between, and the counts began again.
+        // A record in between has reset the counts.
         let reported = FlowLook {
             last_us: 4_900_000,
             ..row(1, 600, 3_000_000)

@@ -1,5 +1,5 @@
-//! Says which latency goals cannot be promised on the devices of a run, and which tasks leave devices to tasks with shorter
-//! goals. `fenxi check --deep` says the same before the start.
+//! Logs which latency goals cannot be met on the devices of a run, and which tasks leave devices to
+//! tasks with shorter goals. `fenxi check --deep` reports the same before the start.
 
 use dataplane::counters::GoalState;
 use dataplane::state::SharedState;
@@ -7,46 +7,47 @@ use tracing::{info, warn};
 
 use super::collector::Collector;
 
-/// What was said before.
+/// Goals as of the last poll.
 #[derive(Default)]
 pub struct Goals {
     /// Task by task, in all analytics managers.
-    said: Vec<GoalState>,
+    logged: Vec<GoalState>,
 }
 
 impl Goals {
-    /// Says what has changed since the last look.
-    pub fn look(&mut self, collector: &Collector, state: &SharedState) {
+    /// Logs changes since the last poll.
+    pub fn poll(&mut self, collector: &Collector, state: &SharedState) {
         let mut place = 0;
         for watched in &collector.analytics {
             for (number, task) in watched.latest.tasks.iter().enumerate() {
-                if self.is_news(place, task.goal) {
+                if self.has_changed(place, task.goal) {
                     let tasks = state.get().tasks;
                     let name = tasks.get(number).map_or("", |task| task.name.as_str());
-                    say(&format!("task {name} of {}", watched.thread), task.goal);
+                    log(&format!("task {name} of {}", watched.thread), task.goal);
                 }
                 place += 1;
             }
         }
     }
 
-    /// Notes how a goal stands, and tells whether that is another way than before. It begins with nothing to say.
-    fn is_news(&mut self, place: usize, now: GoalState) -> bool {
-        if place >= self.said.len() {
-            self.said.resize(place + 1, GoalState::default());
+    /// Keeps the state of a goal and compares it with the one before.
+    fn has_changed(&mut self, place: usize, now: GoalState) -> bool {
+        if place >= self.logged.len() {
+            self.logged.resize(place + 1, GoalState::default());
         }
-        let before = std::mem::replace(&mut self.said[place], now);
-        // How far a goal is out of reach changes with each drift of a profile.
+        let before = std::mem::replace(&mut self.logged[place], now);
+        // The turnaround itself changes with each drift of a profile, so it is not compared.
         before.devices_left != now.devices_left
             || before.unreachable.is_some() != now.unreachable.is_some()
     }
 }
 
-fn say(what: &str, goal: GoalState) {
+fn log(what: &str, goal: GoalState) {
     match goal.unreachable {
         Some(turnaround) => warn!(
-            "{what}: its goal cannot be promised: on its device the largest batches of all tasks take {:.1} ms together; give \
-             the slow tasks another device (task.NAME.devices) or smaller batches (task.NAME.batch_sizes)",
+            "{what}: its goal cannot be promised: on its device the largest batches of all tasks \
+            take {:.1} ms together; give the slow tasks another device (task.NAME.devices) or \
+            smaller batches (task.NAME.batch_sizes)",
             turnaround.as_secs_f64() * 1e3
         ),
         None if goal.devices_left > 0 => info!(
@@ -70,7 +71,7 @@ mod tests {
             unreachable: (ms > 0).then(|| Duration::from_millis(ms)),
         };
         let steps = [of(0, 0), of(5, 0), of(6, 0), of(0, 1), of(0, 1), of(0, 0)];
-        let news = steps.map(|step| goals.is_news(1, step));
+        let news = steps.map(|step| goals.has_changed(1, step));
         assert_eq!(news, [false, true, false, true, false, true]);
     }
 }

@@ -1,6 +1,4 @@
-//! Is it alive, is it ready: single checks, each with its reason.
-//!
-//! The checks are computed from the current state for each request.
+//! Checks of `/livez` and `/readyz`, computed from the current state for each request.
 
 use std::fmt::Write as _;
 
@@ -11,10 +9,10 @@ use crate::sinks::Report;
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::{Pending, RuntimeState};
 
-/// One thing that must hold.
+/// One condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// What is looked at.
+    /// What is checked.
     pub name: &'static str,
     /// Whether it holds.
     pub holds: bool,
@@ -22,21 +20,21 @@ pub struct Check {
     pub reason: String,
 }
 
-/// All checks, and what they come to.
+/// All checks, and their result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// What it comes to.
+    /// The result.
     pub state: State,
-    /// Whether the data path moves; where it does not, only a new start helps.
+    /// Whether the data path moves; if not, only a restart helps.
     pub live: Vec<Check>,
     /// Whether traffic is labelled.
     pub ready: Vec<Check>,
 }
 
 impl Health {
-    /// As the snapshots say. A sum that does not add up, or one device or interface of several that is down, degrades, no
-    /// more.
-    pub fn of(
+    /// The health by the snapshots. A sum that does not close, or one of several devices or
+    /// interfaces that is down, makes it degraded, not unready.
+    pub fn new(
         collector: &Collector,
         pipelines: &[PipelineSums],
         facts: &Facts,
@@ -100,15 +98,12 @@ fn none_is_open() -> Check {
     }
 }
 
-/// Helpers that were given up and still run. Traffic is labelled all the same, so the check holds; they keep memory, and
-/// perhaps a core, so they are named.
+/// Abandoned helpers that still run. They keep memory, and perhaps a core, so they are named; but
+/// traffic is labelled, so the check holds.
 fn helpers(run_state: &RuntimeState) -> Option<Check> {
     let abandoned = run_state.abandoned.iter().map(|it| {
-        let seconds = it.since.elapsed().as_secs_f64();
-        format!(
-            "{}: abandoned, but still running after {seconds:.0} s",
-            it.what
-        )
+        let (what, seconds) = (&it.what, it.since.elapsed().as_secs_f64());
+        format!("{what}: abandoned, but still running after {seconds:.0} s")
     });
     let abandoned: Vec<String> = abandoned.collect();
     (!abandoned.is_empty()).then(|| Check {
@@ -118,7 +113,7 @@ fn helpers(run_state: &RuntimeState) -> Option<Check> {
     })
 }
 
-/// Sinks that do not do what they are for.
+/// Sinks that do not work.
 fn faults(collector: &Collector) -> impl Iterator<Item = Check> {
     let faults = collector.sinks.iter().filter_map(|it| it.fault.as_ref());
     faults.map(|(name, reason)| Check {
@@ -128,7 +123,7 @@ fn faults(collector: &Collector) -> impl Iterator<Item = Check> {
     })
 }
 
-/// Every thread of the data path answers.
+/// Holds if every thread of the data path answers.
 fn threads(collector: &Collector) -> Check {
     let mut wrong = wrong_with(&collector.flows);
     wrong.extend(wrong_with(&collector.analytics));
@@ -156,7 +151,7 @@ fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
     wrong.collect()
 }
 
-/// Interfaces that are down or gone, of which no packets come.
+/// Interfaces that are down or gone.
 fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> {
     let is_away = |port: usize| {
         let mut flows = collector.flows.iter();
@@ -167,7 +162,7 @@ fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> 
     away.map(|(_, name)| name.as_str()).collect()
 }
 
-/// As many interfaces are up as it takes; those that are not are named in any case.
+/// Holds if at least `least` interfaces are up; the others are named in any case.
 fn interfaces(away: &[&str], all: usize, least: usize) -> Check {
     Check {
         name: "interfaces",
@@ -179,20 +174,16 @@ fn interfaces(away: &[&str], all: usize, least: usize) -> Check {
     }
 }
 
-/// Every task has a device that works on every analytics thread; those that do not are named in any case.
+/// Holds if every task has a working device on every analytics thread; devices that are down are
+/// named in any case.
 fn devices(collector: &Collector) -> Check {
     let has_device = |it: &Watched<AnalyticsSnapshot>| {
-        it.latest
-            .tasks
-            .iter()
-            .all(|task| task.states.iter().any(|it| it.is_up()))
+        let mut tasks = it.latest.tasks.iter();
+        tasks.all(|task| task.states.iter().any(|it| it.is_up()))
     };
     let down = devices_down(collector);
-    let all: usize = collector
-        .analytics
-        .iter()
-        .map(|it| it.latest.devices().count())
-        .sum();
+    let analytics = collector.analytics.iter();
+    let all: usize = analytics.map(|it| it.latest.devices().count()).sum();
     Check {
         name: "devices",
         holds: collector.analytics.iter().all(has_device),
@@ -203,7 +194,7 @@ fn devices(collector: &Collector) -> Check {
     }
 }
 
-/// What is wrong with each device that is not up.
+/// Each device that is not up, with its error.
 fn devices_down(collector: &Collector) -> Vec<String> {
     let mut wrong = Vec::new();
     for it in &collector.analytics {

@@ -1,46 +1,45 @@
-//! What the host knows and the threads of the data path do not: what network cards and the kernel dropped. Read on the control
-//! thread, each time that snapshots are taken.
+//! Packets dropped by network cards and the kernel, before the data path. Read on the control
+//! thread with each round of snapshots.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// All of it.
+/// Drops of all interfaces.
 pub struct HostStats {
-    /// In the order of [`super::Facts::ports`]; none where no interface is read.
+    /// In the order of [`super::Facts::ports`]; empty if no interface is read.
     nics: Mutex<Vec<Nic>>,
 }
 
 impl HostStats {
-    /// From now on: what was dropped before does not count.
+    /// Counts from now on.
     pub fn new(interfaces: &[String]) -> HostStats {
         HostStats {
             nics: Mutex::new(interfaces.iter().map(|name| Nic::new(name)).collect()),
         }
     }
 
-    /// What each interface has dropped by now.
+    /// Drops of each interface so far.
     pub fn dropped(&self) -> Vec<NicDrops> {
         let mut nics = self.nics();
-        nics.iter_mut().for_each(Nic::look);
+        nics.iter_mut().for_each(Nic::poll);
         nics.iter().map(|nic| nic.dropped).collect()
     }
 
     fn nics(&self) -> MutexGuard<'_, Vec<Nic>> {
-        // Only sums that are whole between any two statements.
+        // The sums are consistent after every statement, so a panic elsewhere does not matter.
         self.nics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Packets that an interface had for this machine and lost before a receive ring was asked for room. Packets of the whole
-/// interface, also those that nobody here wants.
+/// Packets that an interface lost before the receive rings, of all its traffic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NicDrops {
-    /// The card had no room, and the host was too slow to make it some (`rx_missed_errors`).
+    /// The card was full because the host was too slow (`rx_missed_errors`).
     pub nic_missed: u64,
-    /// No buffer for a packet (`rx_fifo_errors` or `rx_over_errors`: drivers use the one, the other or both for the same, so
-    /// the larger of them).
+    /// No buffer for a packet: the larger of `rx_fifo_errors` and `rx_over_errors`, because drivers
+    /// count the same in one, the other or both.
     pub no_buffer: u64,
-    /// The kernel threw it away before anybody could read it (`rx_dropped`).
+    /// The kernel dropped it before it could be read (`rx_dropped`).
     pub kernel: u64,
 }
 
@@ -51,7 +50,8 @@ impl NicDrops {
     }
 }
 
-/// One interface. What it had counted before does not matter, and one that goes and comes back begins at 0 again.
+/// One interface. Counters from before the start do not count; an interface that goes and comes
+/// back begins at 0.
 struct Nic {
     folder: PathBuf,
     last: NicDrops,
@@ -61,18 +61,16 @@ struct Nic {
 impl Nic {
     fn new(name: &str) -> Nic {
         let mut nic = Nic {
-            folder: PathBuf::from("/sys/class/net")
-                .join(name)
-                .join("statistics"),
+            folder: PathBuf::from(format!("/sys/class/net/{name}/statistics")),
             last: NicDrops::default(),
             dropped: NicDrops::default(),
         };
-        nic.look();
+        nic.poll();
         nic.dropped = NicDrops::default();
         nic
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let read = |file: &str| -> Option<u64> {
             let text = std::fs::read_to_string(self.folder.join(file)).ok()?;
             text.trim().parse().ok()
@@ -83,7 +81,7 @@ impl Nic {
             "rx_over_errors",
             "rx_dropped",
         ];
-        // While it is gone there is nothing to read.
+        // While the interface is gone there is nothing to read.
         if let [Some(nic_missed), Some(fifo), Some(over), Some(kernel)] = counters.map(read) {
             self.note(NicDrops {
                 nic_missed,

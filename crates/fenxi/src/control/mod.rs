@@ -1,16 +1,18 @@
-//! The control plane of a run: metrics, health and the control socket, on the control thread and off the data path.
+//! The control plane of a run: metrics, health and the control socket, on the control thread and
+//! off the data path.
 //!
 //! ```text
 //! data path ── snapshots ──► collector ──► view ──► catalogue ──► /metrics
 //!                                │           │          └───────► fenxi ctl status
 //!                                └─► health ─┴─► /livez, /readyz
-//! fenxi ctl ── request ──► what only looks is answered here;
-//!                          what concerns flows or changes something goes as a Call to whoever drives the run
+//! fenxi ctl ── request ──► queries are answered here;
+//!                          hosts, rules and changes go as a Call to the run's supervisor
 //! ```
 //!
-//! Whoever drives a run binds [`Sockets`] before its first packet, gives each thread of the data path its
-//! [`Publisher`](dataplane::snapshot::Publisher), starts the [`Plane`] inside its tokio runtime and answers the [`Call`]s. Requests that come in
-//! cannot touch the data path: a thread of it gives a snapshot at most every 20 ms, however many ask.
+//! The supervisor of a run binds [`Sockets`] before the first packet, gives each thread of the data
+//! path its [`Publisher`](dataplane::snapshot::Publisher), starts the [`Plane`] inside its tokio
+//! runtime and answers the [`Call`]s. Requests do not slow the data path: a thread gives a snapshot
+//! at most every 20 ms, whatever their number.
 
 mod catalogue;
 pub mod collector;
@@ -68,33 +70,33 @@ use watch::Watch;
 pub use host::{HostStats, NicDrops};
 pub use sockets::Sockets;
 
-/// Snapshots are taken this often even if nobody asks, so that a thread that stalls is noticed.
+/// Snapshots are taken this often without requests too, so that a stalled thread is noticed.
 const COLLECT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long whoever drives the run may think about a call: a model may have to be loaded.
+/// Time limit of a call: a model may have to be loaded.
 const CALL_MAX: Duration = Duration::from_secs(120);
 
-/// How long the end of a run waits for those who take their replies.
+/// How long the end of a run waits until replies are taken.
 const FINISH_WITHIN: Duration = Duration::from_millis(250);
 
-/// Calls that may wait for whoever drives the run.
+/// Maximum calls that wait for the supervisor.
 const CALLS: usize = 16;
 
-/// What a run comes to.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Not all threads have been heard of.
+    /// Not all threads have answered yet.
     Starting,
-    /// All is well.
+    /// Everything works.
     Ready,
-    /// Traffic flows, but a device is down, a thread has stalled, or a sum does not add up.
+    /// Traffic flows, but a device is down, a thread has stalled, or a sum does not close.
     Degraded,
-    /// It comes to its end, or has.
+    /// It ends, or has ended.
     Draining,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [State; 4] = [
         State::Starting,
         State::Ready,
@@ -113,12 +115,12 @@ impl State {
     }
 }
 
-/// What does not change during a run.
+/// Properties of a run that do not change.
 #[derive(Debug)]
 pub struct Facts {
-    /// Of the program.
+    /// Version of the program.
     pub version: &'static str,
-    /// Where it is noted what does.
+    /// State that does change.
     pub state: Arc<SharedState>,
     /// The configuration at the start.
     pub config: Arc<Config>,
@@ -126,23 +128,22 @@ pub struct Facts {
     pub is_live: bool,
     /// Names of the tasks and of the classes of their models.
     pub names: Arc<[TaskNames]>,
-    /// How metrics name the classes of each task.
+    /// Names of the classes of each task in metrics.
     pub labels: Vec<LabelNames>,
     /// The ports, each read by all flow managers.
     pub ports: Vec<String>,
-    /// How many of them must be up for the run to be ready; `None`: they are no interfaces.
+    /// Number of ports that must be up for the run to be ready; `None` if they are no interfaces.
     pub ports_up_least: Option<usize>,
-    /// Flows that each table has room for.
+    /// Capacity of each table, flows.
     pub table_entries: u64,
     /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
-    /// The clock of the run.
+    /// Start of the run.
     pub started: Instant,
 }
 
 impl Facts {
-    /// Of a run that begins now. `ports_up_least`: how many ports must be up for it to be ready; `None`: they are no
-    /// interfaces.
+    /// A run that begins now. `ports_up_least`: as the field.
     pub fn new(
         config: &Config,
         state: Arc<SharedState>,
@@ -168,16 +169,16 @@ impl Facts {
     }
 }
 
-/// A request for whoever drives the run, who has to answer it.
+/// A request that the supervisor has to answer.
 #[derive(Debug)]
 pub struct Call {
-    /// What is wanted: [`Request::Hosts`], or something that changes the run.
+    /// [`Request::Hosts`], [`Request::PolicyShow`], or a change of the run.
     pub request: Request,
-    /// Where the answer goes; nobody minds if the other side has gone.
+    /// Takes the answer; the other side may have gone.
     pub answer: oneshot::Sender<Reply>,
 }
 
-/// The control plane while a run lasts.
+/// The control plane of a run.
 pub struct Plane {
     facts: Facts,
     collector: Mutex<Collector>,
@@ -186,13 +187,13 @@ pub struct Plane {
     explainer: Explainer,
     calls: mpsc::Sender<Call>,
     is_draining: AtomicBool,
-    /// Held for reading by whoever writes a reply.
+    /// Held for reading while a reply is written.
     replying: RwLock<()>,
 }
 
 impl Plane {
-    /// Begins to serve on the sockets, as tasks of the runtime that it is called in; they end with it. The calls are for
-    /// whoever drives the run.
+    /// Begins to serve on the sockets, as tasks of the current runtime, which end with it. The
+    /// supervisor receives the calls.
     ///
     /// # Errors
     /// A socket that the runtime cannot take.
@@ -224,24 +225,24 @@ impl Plane {
         Ok((plane, called))
     }
 
-    /// From now on the run comes to its end, and is not ready any more.
+    /// Marks the run as ending: it is no longer ready.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }
 
-    /// The analytics threads, once the first model is open.
+    /// Adds the analytics threads, once the first model is open.
     pub async fn add_analytics(&self, analytics: Vec<Watched<AnalyticsSnapshot>>) {
         self.collector.lock().await.add_analytics(analytics);
     }
 
-    /// Whether an analytics thread has stalled: a device that works inside it does not come back.
+    /// Whether an analytics thread has stalled: a device that runs inside it hangs.
     pub async fn has_stalled_analytics(&self) -> bool {
         let collector = self.collector.lock().await;
         let mut analytics = collector.analytics.iter();
         analytics.any(|it| it.owes() > STALLED_AFTER)
     }
 
-    /// What each analytics thread had counted when it last answered, by task.
+    /// Counters of each analytics thread when it last answered, by task.
     pub async fn last_counters(&self) -> Vec<Vec<Counters>> {
         let collector = self.collector.lock().await;
         let analytics = collector.analytics.iter();
@@ -251,7 +252,7 @@ impl Plane {
             .collect()
     }
 
-    /// Before the runtime goes, and the connections with it: waits a moment until replies under way are written.
+    /// Waits a moment until replies are written, before the runtime ends with its connections.
     pub async fn finish(&self) {
         let _ = timeout(FINISH_WITHIN, self.replying.write()).await;
     }
@@ -260,8 +261,7 @@ impl Plane {
     pub async fn metrics(&self) -> String {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let mut view = self.view(&collector);
-        view.rules_in_tables = in_tables;
+        let view = self.view_with(&collector, in_tables);
         let mut page = String::new();
         for family in catalogue::families(&view) {
             exposition::write(&mut page, &family);
@@ -275,13 +275,13 @@ impl Plane {
         overview::line(&overview::of(&self.view(&collector)))
     }
 
-    /// How the run is.
+    /// The health of the run.
     pub async fn health(&self) -> Health {
         let collector = self.collected().await;
         self.health_of(&collector, &view::pipelines(&collector, &self.facts.names))
     }
 
-    /// Answers a request: at once where it only looks, else through whoever drives the run.
+    /// Answers a query itself; passes other requests to the supervisor.
     pub async fn answer(&self, request: Request) -> Reply {
         match request {
             Request::Status {} => Reply::ok(Body::Status(Box::new(self.status().await))),
@@ -306,12 +306,11 @@ impl Plane {
         }
     }
 
-    /// Adds what rules have counted, where they have counters of their own.
+    /// Adds the counters of rules that have some of their own.
     async fn add_counters(&self, rows: &mut [RuleRow]) {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let mut view = self.view(&collector);
-        view.rules_in_tables = in_tables;
+        let view = self.view_with(&collector, in_tables);
         let volumes = catalogue::rule_volumes(&view);
         for row in rows {
             let volume = row.name.as_deref().and_then(|name| volumes.get(name));
@@ -323,7 +322,8 @@ impl Plane {
         }
     }
 
-    /// What rules have counted, with the flows that go on. Before the collector is locked, as in [`Plane::top`].
+    /// Counters of rules, with live flows. Called before the collector is locked, as in
+    /// [`Plane::top`].
     async fn rule_totals(&self) -> RuleTotals {
         if self.facts.state.get().rules.counted.is_empty() {
             return RuleTotals::default();
@@ -331,10 +331,11 @@ impl Plane {
         self.tables.lock().await.picture().await.rules.clone()
     }
 
-    /// The live view, with at most so many flows and hosts.
+    /// The live view, with at most `rows` flows and hosts.
     pub async fn top(&self, rows: usize) -> Top {
         let mut tables = self.tables.lock().await;
-        // Before the collector is locked, which health needs: with a stalled worker this takes seconds.
+        // With a stalled worker this takes seconds, so it comes before the collector, which health
+        // needs, is locked.
         tables.picture().await;
         let collector = self.collected().await;
         let view = self.view(&collector);
@@ -373,7 +374,7 @@ impl Plane {
             .await
     }
 
-    /// A rule by its number: where it stands, and what it says.
+    /// Number, place and text of a rule.
     async fn rule(&self, number: u64) -> String {
         let request = Request::PolicyShow {
             rule: Some(number.to_string()),
@@ -384,7 +385,7 @@ impl Plane {
             Some(Body::Policy(shown)) => shown.rows.into_iter().next(),
             _ => None,
         };
-        // Deleted, and the flow has not looked again since.
+        // The flow has had no packet since the rule was deleted.
         let Some(RuleRow { place, rule, .. }) = shown else {
             return format!("{number}, which is deleted");
         };
@@ -395,18 +396,16 @@ impl Plane {
         let (answer, answered) = oneshot::channel();
         let call = Call { request, answer };
         if self.calls.try_send(call).is_err() {
-            return Reply::refused(
-                Code::Busy,
-                "too many requests are waiting, or the run has ended",
-            );
+            let why = "too many requests are waiting, or the run has ended";
+            return Reply::refused(Code::Busy, why);
         }
         match timeout(CALL_MAX, answered).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => Reply::refused(Code::Busy, "the run has ended"),
-            Err(_) => Reply::refused(
-                Code::TimedOut,
-                "no answer in time; the request may still take effect",
-            ),
+            Err(_) => {
+                let why = "no answer in time; the request may still take effect";
+                Reply::refused(Code::TimedOut, why)
+            }
         }
     }
 
@@ -417,7 +416,7 @@ impl Plane {
     }
 
     fn health_of(&self, collector: &Collector, pipelines: &[view::PipelineSums]) -> Health {
-        Health::of(
+        Health::new(
             collector,
             pipelines,
             &self.facts,
@@ -440,11 +439,17 @@ impl Plane {
         }
     }
 
+    fn view_with<'a>(&'a self, collector: &'a Collector, in_tables: RuleTotals) -> View<'a> {
+        View {
+            rules_in_tables: in_tables,
+            ..self.view(collector)
+        }
+    }
+
     async fn status(&self) -> Status {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let mut view = self.view(&collector);
-        view.rules_in_tables = in_tables;
+        let view = self.view_with(&collector, in_tables);
         let health = self.health_of(&collector, &view.pipelines);
         Status {
             state: view.state.name().to_owned(),
@@ -473,12 +478,11 @@ impl Plane {
             series: Some(analytics.latest.counters().series),
             ..rows::thread(analytics)
         });
-        let rows = flows.chain(analytics);
-        rows.map(|row| ThreadRow {
-            cpu_s: cpu_s(&row.name),
-            ..row
-        })
-        .collect()
+        let mut rows: Vec<ThreadRow> = flows.chain(analytics).collect();
+        for row in &mut rows {
+            row.cpu_s = cpu_s(&row.name);
+        }
+        rows
     }
 
     async fn devices(&self) -> Vec<DeviceRow> {
@@ -508,10 +512,10 @@ fn figures(view: &View<'_>) -> Vec<Figure> {
             let value = match sample.value {
                 Value::Count(count) if count > 0 => serde_json::Number::from(count),
                 Value::Number(number) if number != 0.0 => {
-                    let Some(number) = serde_json::Number::from_f64(number) else {
-                        continue;
-                    };
-                    number
+                    match serde_json::Number::from_f64(number) {
+                        Some(number) => number,
+                        None => continue,
+                    }
                 }
                 _ => continue,
             };
@@ -535,9 +539,9 @@ async fn keep_collecting(plane: Arc<Plane>) {
     loop {
         tick.tick().await;
         let collector = plane.collected().await;
-        watch.look(&collector);
-        drifts.look(&collector, &plane.facts.state);
-        goals.look(&collector, &plane.facts.state);
+        watch.poll(&collector);
+        drifts.poll(&collector, &plane.facts.state);
+        goals.poll(&collector, &plane.facts.state);
         plane.history.lock().await.tick(&collector, &plane.facts);
     }
 }

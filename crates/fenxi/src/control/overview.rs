@@ -1,4 +1,4 @@
-//! What matters first: what the traffic is, whether anything is lost, whether labels are in time.
+//! The main figures: traffic, losses, latency of labels.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,10 @@ pub fn of(view: &View<'_>) -> Overview {
         }
     }
     let ms = |quantile| {
-        times
+        let us = times
             .as_ref()
-            .map_or(0.0, |times| times.value_at_quantile(quantile) as f64 / 1e3)
+            .map_or(0, |times| times.value_at_quantile(quantile));
+        us as f64 / 1e3
     };
     let nics: u64 = collector.dropped.iter().map(|nic| nic.total()).sum();
     let full = flowmgr::verdict::Verdict::TableFull;
@@ -62,7 +63,7 @@ pub fn of(view: &View<'_>) -> Overview {
     }
 }
 
-/// Each task, where there are several.
+/// A row for each task, if there are several.
 fn tasks(view: &View<'_>) -> Vec<TaskRow> {
     let names = &view.facts.names;
     if names.len() < 2 {
@@ -96,7 +97,7 @@ fn tasks(view: &View<'_>) -> Vec<TaskRow> {
     tasks.map(row).collect()
 }
 
-/// What there is to say about rules, where there are or were some.
+/// Sums of rules, if there are or were some.
 fn rules(view: &View<'_>) -> Option<RuleSums> {
     let (rules, updates) = (&view.run_state.rules, &view.run_state.rules_updates);
     let counts = view.pipelines.iter().map(|pipeline| &pipeline.flows.rules);
@@ -112,7 +113,7 @@ fn rules(view: &View<'_>) -> Option<RuleSums> {
     })
 }
 
-/// All that should have been done for packets and flows, and was not.
+/// Sum of all losses: packets, series, and entries of sinks.
 pub fn lost(overview: &Overview) -> u64 {
     let of_sinks = sinks::lost(&overview.sinks).map(|(_, count)| count);
     overview.dropped + overview.unsent + overview.series_lost + of_sinks.sum::<u64>()

@@ -1,34 +1,34 @@
-//! Who may be connected to a socket at a time.
+//! Limits the connections of a socket, so that slow or many clients cannot keep others out.
 //!
-//! A socket has a number of places. When all are taken, a newcomer gets the place of a connection that keeps us waiting: one
-//! that has not sent a whole request, or else one that does not take its answer. Of these, the oldest connection of the peer
-//! that holds most of them has to go. So clients that are slow, or many, cannot keep others out: a scrape that sends its
-//! request at once is answered, unless as many others connect between these two steps as there are places.
+//! A socket has a number of places. When all are taken, a new connection gets the place of one that
+//! has not sent a whole request, or else of one that does not take its answer: the oldest one of
+//! the peer that holds most places. So a scrape that sends its request at once is answered, unless
+//! as many others as there are places connect in between.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Who is at the other end. On loopback all share an address, and on a Unix socket all processes of a user are one.
+/// The other end. All clients on loopback share an address; all processes of a user are one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// By TCP, from this address.
     Address(IpAddr),
-    /// A process of this user, as the kernel knows it.
+    /// A process of this user, by the kernel's credentials.
     User(u32),
-    /// The kernel does not say.
+    /// The kernel has no credentials.
     Unknown,
 }
 
-/// What a connection is at.
+/// Stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Its request has not come, or not as a whole.
+    /// Its request has not arrived completely.
     Asking,
     /// Its answer is being made.
     Working,
-    /// Its answer is being taken.
+    /// Its answer is being sent.
     Taking,
 }
 
@@ -36,25 +36,25 @@ pub enum Stage {
 #[derive(Clone)]
 pub struct Room {
     places: usize,
-    /// In the order in which they were taken.
+    /// Oldest first.
     taken: Arc<Mutex<Vec<Arc<Seat>>>>,
 }
 
 struct Seat {
     peer: Peer,
     stage: Mutex<Stage>,
-    /// Told once the place belongs to another connection.
+    /// Notified once the place belongs to another connection.
     leave: Notify,
 }
 
-/// A connection's place, which is free again when this is dropped.
+/// A connection's place; dropping it frees the place.
 pub struct Place {
     room: Room,
     seat: Arc<Seat>,
 }
 
 impl Room {
-    /// With so many places, all of them free.
+    /// A room whose places are all free.
     pub fn new(places: usize) -> Room {
         Room {
             places,
@@ -62,7 +62,7 @@ impl Room {
         }
     }
 
-    /// A place for a connection that begins; `None`: all are taken, and none can be taken away.
+    /// A place for a new connection; `None` if all are taken and none can be taken away.
     pub fn enter(&self, peer: Peer) -> Option<Place> {
         let mut taken = lock(&self.taken);
         if taken.len() >= self.places {
@@ -80,14 +80,15 @@ impl Room {
     }
 }
 
-/// Which connection has to go: the oldest one, of the peer that holds most places, that is asking; else that is taking.
+/// The connection that loses its place: the oldest of the peer that holds most places, asking ones
+/// before taking ones.
 fn to_leave(taken: &[Arc<Seat>]) -> Option<usize> {
     let at = |stage| {
         let is_at = move |seat: &Arc<Seat>| *lock(&seat.stage) == stage;
         let held = move |peer| taken.iter().filter(|seat| seat.peer == peer).count();
         let seats = taken.iter().enumerate();
         let there = seats.filter(move |(_, seat)| is_at(seat));
-        // Of several that are the greatest `max_by_key` gives the last one.
+        // `max_by_key` returns the last of equal ones, so the order is reversed.
         there.rev().max_by_key(move |(_, seat)| held(seat.peer))
     };
     let found = at(Stage::Asking).or_else(|| at(Stage::Taking))?;
@@ -95,12 +96,12 @@ fn to_leave(taken: &[Arc<Seat>]) -> Option<usize> {
 }
 
 impl Place {
-    /// From now on the connection is at this.
+    /// Sets the connection's stage.
     pub fn set(&self, stage: Stage) {
         *lock(&self.seat.stage) = stage;
     }
 
-    /// What the connection is at.
+    /// The connection's stage.
     pub fn stage(&self) -> Stage {
         *lock(&self.seat.stage)
     }
@@ -119,7 +120,7 @@ impl Drop for Place {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole between any two statements.
+    // The data is consistent after every statement, so a panic elsewhere does not matter.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -173,7 +174,7 @@ mod tests {
         last.set(Stage::Working);
         assert_eq!(gone(&places), [0, 2, 3]);
         assert!(room.enter(ROOT).is_none());
-        // Whoever goes late does not take the place of another with it.
+        // A connection that ends late does not take the place of another with it.
         drop(places);
         assert!(!is_gone(&last));
     }

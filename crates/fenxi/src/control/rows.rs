@@ -6,7 +6,7 @@ use dataplane::tasks::TaskNames;
 use super::collector::{Life, STALLED_AFTER, Watched};
 use crate::protocol::{DeviceRow, ThreadRow};
 
-/// As it is watched, without its time and its work.
+/// The row of a thread, without its CPU time and its work.
 pub fn thread<T>(watched: &Watched<T>) -> ThreadRow {
     let state = match watched.life {
         Life::Running if watched.owes() > STALLED_AFTER => "stalled",
@@ -25,7 +25,7 @@ pub fn thread<T>(watched: &Watched<T>) -> ThreadRow {
     }
 }
 
-/// Those of a manager.
+/// The rows of an analytics manager's devices.
 pub fn devices(watched: &Watched<AnalyticsSnapshot>, names: &[TaskNames]) -> Vec<DeviceRow> {
     let tasks = watched.latest.tasks.iter().zip(names);
     let devices = tasks.flat_map(|(task, names)| task.devices().map(move |it| (names, it)));

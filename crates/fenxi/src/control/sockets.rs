@@ -1,4 +1,4 @@
-//! The sockets of the control plane, bound before the first packet so that what is wrong with them is said in time.
+//! The sockets of the control plane, bound before the first packet so that errors come early.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,16 +12,16 @@ use crate::proc::Machine;
 use crate::unix_socket::{self, UnixSocket};
 use config::checked::{Control, HttpPlace};
 
-/// Mode of the control socket: root's and ours. Who is let in, the peer's credentials say in any case.
+/// Mode of the control socket: root and our user. The peer's credentials are checked in any case.
 const CTL_MODE: u32 = 0o600;
 
 /// Mode of a Unix socket for HTTP: the group may read metrics too.
 const HTTP_MODE: u32 = 0o660;
 
-/// Connections that may wait to be taken; as the standard library has it.
+/// Connections that may wait to be accepted, as in the standard library.
 const BACKLOG: i32 = 128;
 
-/// What is listened on. Connections wait until [`super::Plane::start`] takes them.
+/// Listening sockets. Connections wait until [`super::Plane::start`] accepts them.
 pub struct Sockets {
     /// For HTTP.
     pub http: Option<HttpSocket>,
@@ -41,7 +41,8 @@ impl Sockets {
     /// Binds what the configuration asks for.
     ///
     /// # Errors
-    /// 69 where an address is taken or not ours, 77 where it may not be bound, 73 where a socket's file cannot be made.
+    /// 69 if an address is taken or not ours, 77 if it may not be bound, 73 if a socket's file
+    /// cannot be made.
     pub fn bind(config: &Control) -> Result<Sockets, Failure> {
         let http = config.http.as_ref().map(HttpSocket::bind);
         let ctl = config.socket.as_deref();
@@ -52,27 +53,25 @@ impl Sockets {
         })
     }
 
-    /// Checks whether [`Sockets::bind`] could have them. Nobody can connect meanwhile, and nothing stays.
+    /// Checks whether [`Sockets::bind`] would succeed, without listening or leaving files.
     ///
     /// # Errors
     /// As [`Sockets::bind`].
-    pub fn look(config: &Control) -> Result<(), Failure> {
+    pub fn probe(config: &Control) -> Result<(), Failure> {
         match &config.http {
             Some(HttpPlace::Tcp(address)) => {
-                bound(*address)
-                    .map(drop)
-                    .map_err(|error| cannot_listen(*address, &error))?;
+                drop(bound(*address).map_err(|error| cannot_listen(*address, &error))?);
             }
-            Some(HttpPlace::Unix(path)) => unix_socket::look("control.http", path)?,
+            Some(HttpPlace::Unix(path)) => unix_socket::probe("control.http", path)?,
             None => {}
         }
         let ctl = config.socket.as_deref();
-        ctl.map_or(Ok(()), |path| unix_socket::look("control.socket", path))
+        ctl.map_or(Ok(()), |path| unix_socket::probe("control.socket", path))
     }
 }
 
-/// A TCP socket that is bound and does not listen yet. As the standard library has it, with `SO_REUSEADDR`: connections
-/// of an earlier run that are still closing do not hold the port.
+/// A TCP socket that is bound and does not listen yet. With `SO_REUSEADDR`, as in the standard
+/// library: closing connections of an earlier run do not hold the port.
 fn bound(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,

@@ -1,10 +1,11 @@
-//! What `fenxi top` and the page show, and the history of the last minutes.
+//! The figures of `fenxi top` and the page, and the history of the last minutes.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use super::collector::Collector;
 use super::flow_rows;
-use super::flow_tables::{FlowTables, Picture, Rate};
+use super::flow_tables::{FlowTables, Picture, Rate, Sum};
 use super::view::View;
 use super::{Facts, overview, rows};
 use crate::protocol::{
@@ -16,7 +17,7 @@ use dataplane::tasks::TaskNames;
 /// Points of the history, and the seconds between two of them: ten minutes.
 const POINTS: usize = 120;
 const POINT_EVERY_S: u32 = 5;
-/// Labels of a point, at most.
+/// Maximum labels of a point.
 const POINT_LABELS: usize = 32;
 
 /// The last minutes of a run.
@@ -81,7 +82,7 @@ fn labelled(collector: &Collector) -> Vec<u64> {
     sums
 }
 
-/// All of it, with at most `most` flows and hosts. `names` are those of the tasks and their labels.
+/// The live view, with at most `most` flows and hosts.
 pub async fn of(
     view: &View<'_>,
     checks: Vec<CheckRow>,
@@ -146,58 +147,55 @@ fn labels(picture: &Picture, classes: &[String], given: &[u64]) -> Vec<LabelRate
         rates.push((sum.rate, rate));
     }
     rates.sort_by(|(a, x), (b, y)| {
-        Rate::order(a, b)
-            .then(y.flows.cmp(&x.flows))
-            .then(y.labelled.cmp(&x.labelled))
+        Rate::order(a, b).then((y.flows, y.labelled).cmp(&(x.flows, x.labelled)))
     });
     rates.into_iter().map(|(_, rate)| rate).collect()
 }
 
-/// The hosts of the highest rate, with their names where the model names hosts; else with the label of their fastest flow.
+/// The hosts with the highest rates, with their labels if the model labels hosts, else with the
+/// label of their fastest flow.
 fn hosts(picture: &Picture, sinks: &Sinks, classes: &[String], most: usize) -> Vec<HostRate> {
     let mut hosts: Vec<_> = picture.hosts.iter().collect();
     hosts.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
-    let hosts = hosts.into_iter().take(most);
-    hosts
-        .map(|(address, (sum, _, class))| {
-            let class = sinks.host_name(*address).or(*class);
-            HostRate {
-                address: address.to_string(),
-                flows: sum.flows,
-                packets_per_s: sum.rate.packets,
-                bytes_per_s: sum.rate.bytes,
-                label: class.and_then(|class| classes.get(usize::from(class)).cloned()),
-            }
-        })
-        .collect()
+    let row = |(address, (sum, _, class)): (&IpAddr, &(Sum, Rate, Option<u16>))| {
+        let class = sinks.host_name(*address).or(*class);
+        HostRate {
+            address: address.to_string(),
+            flows: sum.flows,
+            packets_per_s: sum.rate.packets,
+            bytes_per_s: sum.rate.bytes,
+            label: class.and_then(|class| classes.get(usize::from(class)).cloned()),
+        }
+    };
+    hosts.into_iter().take(most).map(row).collect()
 }
 
 fn devices(collector: &Collector, names: &[TaskNames]) -> Vec<DeviceLine> {
     let managers = collector.analytics.iter();
-    managers
-        .flat_map(|it| rows::devices(it, names))
-        .map(|row| DeviceLine {
-            device: row.device,
-            task: row.task,
-            state: row.state,
-            series: row.series,
-            failures: row.failures,
-        })
-        .collect()
+    let rows = managers.flat_map(|it| rows::devices(it, names));
+    let lines = rows.map(|row| DeviceLine {
+        device: row.device,
+        task: row.task,
+        state: row.state,
+        series: row.series,
+        failures: row.failures,
+    });
+    lines.collect()
 }
 
 fn losses(overview: &Overview) -> Losses {
-    let noun = |noun: &str, count: u64| (noun.to_owned(), count);
-    let mut losses = vec![
-        noun("packets before they were read", overview.dropped),
-        noun("packets not forwarded", overview.unsent),
-        noun("series", overview.series_lost),
+    let path = [
+        ("packets before they were read", overview.dropped),
+        ("packets not forwarded", overview.unsent),
+        ("series", overview.series_lost),
     ];
-    losses.extend(sinks::lost(&overview.sinks).map(|(name, count)| noun(name, count)));
-    losses.push(noun(
-        "packets that found the table full",
-        overview.table_full,
-    ));
-    losses.push(noun("flows evicted", overview.evicted));
-    Losses(losses)
+    let table = [
+        ("packets that found the table full", overview.table_full),
+        ("flows evicted", overview.evicted),
+    ];
+    let all = path
+        .into_iter()
+        .chain(sinks::lost(&overview.sinks))
+        .chain(table);
+    Losses(all.map(|(noun, count)| (noun.to_owned(), count)).collect())
 }

@@ -1,4 +1,4 @@
-//! What the catalogue reads: the latest snapshots, pipeline by pipeline, and whether they add up.
+//! The latest snapshots, summed by pipeline and task, and whether the sums close.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use dataplane::rules::RuleTotals;
 use dataplane::state::RuntimeState;
 use dataplane::tasks::TaskNames;
 
-/// Everything at one moment, for those who write it down.
+/// A run at one moment.
 pub struct View<'a> {
-    /// What does not change.
+    /// Properties that do not change.
     pub facts: &'a Facts,
-    /// The model and the configuration.
+    /// The models, the configuration and the rules.
     pub run_state: RuntimeState,
-    /// What it all comes to.
+    /// The state of the run.
     pub state: State,
     /// The single threads.
     pub collector: &'a Collector,
     /// Their sums, by pipeline.
     pub pipelines: Vec<PipelineSums>,
-    /// What rules had counted at the last look at the tables, with flows that go on; without numbers where nobody asks.
+    /// Counters of rules in the last picture of the tables, with live flows; empty if not needed.
     pub rules_in_tables: RuleTotals,
     /// CPU time of all threads.
     pub threads: Vec<ThreadTime>,
-    /// Since the run began.
+    /// Time since the run began.
     pub uptime: Duration,
 }
 
@@ -38,56 +38,55 @@ pub struct View<'a> {
 pub struct PipelineSums {
     /// Its number, as a label.
     pub name: String,
-    /// Of its flow managers.
+    /// Sums of its flow managers.
     pub flows: FlowSnapshot,
-    /// Of its analytics managers, of all tasks.
+    /// Sums of its analytics managers, over all tasks.
     pub analytics: Counters,
-    /// The same, and what belongs to series in the flow managers, of each task.
+    /// Sums by task.
     pub tasks: Vec<TaskSums>,
-    /// Whether the sums add up.
+    /// Whether the sums close.
     pub balance: Balance,
 }
 
 /// The sums of one task of a pipeline.
 pub struct TaskSums {
-    /// Of its flow managers, of all depths.
+    /// Sums of its flow managers, over all depths.
     pub flows: TaskCounters,
     /// Flows that each depth decided.
     pub decided: Vec<u64>,
-    /// Of its analytics managers.
+    /// Sums of its analytics managers.
     pub analytics: Counters,
     /// Series that wait in the rings.
     pub in_rings: u64,
-    /// Series on their way through a device.
+    /// Series on a device.
     pub on_devices: u64,
-    /// Series emitted, less those that met their fate or wait.
+    /// Series emitted, less those with an outcome and those that wait.
     pub missing: i64,
 }
 
-/// What is missing from each sum (above 0) or too much in it (below 0); all 0 where nothing was lost or counted twice.
+/// Difference of each sum: above 0 if something is missing, below 0 if something counted twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Packets that went into receive rings, less those that came out.
     pub ports: i64,
     /// Packets received, less those that have a verdict.
     pub packets: i64,
-    /// Packets received that must leave again, less those sent and those counted as unsent.
+    /// Packets received that must be forwarded, less those sent and those counted as unsent.
     pub sent: i64,
-    /// Series emitted, less those that met their fate or wait; of several tasks the one that is furthest from 0.
+    /// [`TaskSums::missing`] of the task that is furthest from 0.
     pub series: i64,
     /// Flows begun, less those recorded, alive, or waiting for their record.
     pub flows: i64,
 }
 
 impl Balance {
-    /// Whether all add up.
+    /// Whether all sums close.
     pub fn is_closed(&self) -> bool {
         *self == Balance::default()
     }
 }
 
-/// Series shed or failed, by reason: of those that flow managers shed, how many in all and of half-open flows; and what analytics
-/// managers counted.
+/// Series shed or failed, by reason. Flow managers shed `shed`, `of_half_open` among them.
 pub fn series_lost(
     [shed, of_half_open]: [u64; 2],
     analytics: &Counters,
@@ -111,19 +110,20 @@ pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums
     let sums = (0..instances).map(|instance| {
         let flows = of(&collector.flows, instance);
         let analytics = of(&collector.analytics, instance);
-        PipelineSums::of(instance, tasks, &flows, &analytics)
+        PipelineSums::new(instance, tasks, &flows, &analytics)
     });
     sums.collect()
 }
 
 fn of<T>(watched: &[Watched<T>], instance: usize) -> Vec<&Watched<T>> {
-    let all = watched.iter();
-    all.filter(|watched| watched.thread.instance == instance)
+    watched
+        .iter()
+        .filter(|watched| watched.thread.instance == instance)
         .collect()
 }
 
 impl PipelineSums {
-    fn of(
+    fn new(
         instance: usize,
         tasks: &[TaskNames],
         flow_threads: &[&Watched<FlowSnapshot>],
@@ -133,7 +133,7 @@ impl PipelineSums {
         for watched in flow_threads {
             flows.merge(&watched.latest);
         }
-        // At the end nothing waits any more: what is missing then is lost.
+        // At the end no series waits, so a missing one is lost.
         let has_ended = !analytics_threads.is_empty()
             && flow_threads.iter().all(|it| it.life == Life::Ended)
             && analytics_threads.iter().all(|it| it.life == Life::Ended);
@@ -143,7 +143,7 @@ impl PipelineSums {
             depths = others;
             let threads = analytics_threads.iter();
             let snapshots = threads.filter_map(|it| it.latest.tasks.get(number));
-            TaskSums::of(own, snapshots, has_ended)
+            TaskSums::new(own, snapshots, has_ended)
         };
         let tasks: Vec<TaskSums> = tasks.iter().enumerate().map(&mut of_task).collect();
         let mut analytics = Counters::none();
@@ -161,8 +161,8 @@ impl PipelineSums {
 }
 
 impl TaskSums {
-    /// Of a task with these depths. There are no snapshots until the first model is open.
-    fn of<'a>(
+    /// Sums of a task with these depths. There are no snapshots until the first model is open.
+    fn new<'a>(
         depths: &[TaskCounters],
         snapshots: impl Iterator<Item = &'a TaskSnapshot>,
         has_ended: bool,

@@ -1,5 +1,5 @@
-//! Logs changes of the data path by comparing each snapshot of its counters with the one before, since its threads only
-//! count.
+//! Logs changes of the data path, whose threads only count: compares each snapshot with the one
+//! before.
 
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use super::collector::{Collector, Life, STALLED_AFTER, Watched};
 use super::view::series_lost;
 use crate::log::Loss;
 
-/// The look before.
+/// The snapshot before.
 pub struct Watch {
-    /// How the threads were, flow managers first.
+    /// The threads, flow managers first.
     threads: Vec<Answers>,
     /// The devices, analytics manager by analytics manager.
     devices: Vec<Device>,
@@ -21,7 +21,7 @@ pub struct Watch {
     evicted: Loss,
     /// By reason, in the order of [`series_lost`].
     series: [Loss; 5],
-    /// What the sinks lose, in the order of their reports.
+    /// Losses of the sinks, in the order of their reports.
     sinks: Vec<Loss>,
 }
 
@@ -33,7 +33,6 @@ enum Answers {
     NoMore,
 }
 
-/// How a device was.
 #[derive(Clone, Copy)]
 struct Device {
     is_up: bool,
@@ -47,7 +46,8 @@ impl Default for Watch {
             threads: Vec::new(),
             devices: Vec::new(),
             kernel_dropped: Loss::new(
-                "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, xdp.frames",
+                "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, \
+                xdp.frames",
             ),
             abandoned: Loss::new("packets are lost in the ring of an interface that went away"),
             table_full: Loss::new("flows find no room in the table; see flow.max_flows"),
@@ -55,10 +55,13 @@ impl Default for Watch {
                 "the flow table is full and flows are evicted, as in a flood; see fenxi ctl status",
             ),
             series: [
-                "series are lost, and their flows get no label: the ring to analytics is full; see ring.slots",
-                "series of half-open flows are left out because the ring to analytics fills, as in a flood",
+                "series are lost, and their flows get no label: the ring to analytics is full; see \
+                ring.slots",
+                "series of half-open flows are left out because the ring to analytics fills, as in \
+                a flood",
                 "series are lost, and their flows get no label: no device works",
-                "series are lost, and their flows get no label: a device failed, and there is no other",
+                "series are lost, and their flows get no label: a device failed, and there is no \
+                other",
                 "series are lost, and their flows get no label: two devices failed on them",
             ]
             .map(Loss::new),
@@ -68,8 +71,8 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Says what has changed since the last time.
-    pub fn look(&mut self, collector: &Collector) {
+    /// Logs changes since the last poll.
+    pub fn poll(&mut self, collector: &Collector) {
         let flows = collector.flows.iter().map(answers);
         let threads = flows.chain(collector.analytics.iter().map(answers));
         let threads: Vec<(String, Answers)> = threads.collect();
@@ -78,56 +81,53 @@ impl Watch {
             say_thread(&name, *before, now);
             *before = now;
         }
-        self.look_at_devices(collector);
-        self.look_at_losses(collector);
+        self.poll_devices(collector);
+        self.poll_losses(collector);
     }
 
-    fn look_at_devices(&mut self, collector: &Collector) {
+    fn poll_devices(&mut self, collector: &Collector) {
         let mut place = 0;
         for watched in &collector.analytics {
             for (state, device) in watched.latest.devices() {
+                if place == self.devices.len() {
+                    self.devices.push(Device {
+                        is_up: true,
+                        went_down: 0,
+                        probes: 0,
+                    });
+                }
                 let now = Device {
                     is_up: state.is_up(),
                     went_down: device.went_down,
                     probes: device.probes,
                 };
+                let before = std::mem::replace(&mut self.devices[place], now);
                 let name = format!("{} of {}", device.requested, watched.thread);
                 let why = device
                     .last_error
                     .as_deref()
                     .unwrap_or("no error was reported");
-                match self.devices.get_mut(place) {
-                    Some(before) => say_device(&name, why, std::mem::replace(before, now), now),
-                    None => {
-                        let untouched = Device {
-                            is_up: true,
-                            went_down: 0,
-                            probes: 0,
-                        };
-                        say_device(&name, why, untouched, now);
-                        self.devices.push(now);
-                    }
-                }
+                say_device(&name, why, before, now);
                 place += 1;
             }
         }
     }
 
-    fn look_at_losses(&mut self, collector: &Collector) {
+    fn poll_losses(&mut self, collector: &Collector) {
         use flowmgr::verdict::Verdict;
         let now = Instant::now();
         let flows = || collector.flows.iter().map(|watched| &watched.latest);
         let ports = || flows().flat_map(|flows| &flows.ports);
         let abandoned = ports().map(|port| port.rx.abandoned).sum();
-        self.abandoned.look(now, abandoned, String::new);
+        self.abandoned.poll(now, abandoned, String::new);
         let dropped: u64 = ports().map(|port| port.rx.dropped).sum();
         self.kernel_dropped
-            .look(now, dropped - abandoned, String::new);
+            .poll(now, dropped - abandoned, String::new);
         let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
-        self.table_full.look(now, full.sum(), String::new);
+        self.table_full.poll(now, full.sum(), String::new);
         let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());
         let evicted = evictions.map(|(_, flows)| flows).sum();
-        self.evicted.look(now, evicted, String::new);
+        self.evicted.poll(now, evicted, String::new);
         let mut analytics = analytics::Counters::none();
         let managers = collector.analytics.iter();
         managers.for_each(|watched| analytics.merge(&watched.latest.counters()));
@@ -135,14 +135,14 @@ impl Watch {
         let half_open = flows().map(|flows| flows.counters.series_shed_half_open());
         let lost = series_lost([shed, half_open.sum()], &analytics);
         for (loss, (_, series)) in self.series.iter_mut().zip(lost) {
-            loss.look(now, series, String::new);
+            loss.poll(now, series, String::new);
         }
         let lost = collector.sinks.iter().flat_map(|report| &report.losses);
         for (i, lost) in lost.enumerate() {
             if i == self.sinks.len() {
                 self.sinks.push(Loss::new(lost.what));
             }
-            self.sinks[i].look(now, lost.count, || lost.why.clone());
+            self.sinks[i].poll(now, lost.count, || lost.why.clone());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Wrong usage in the one line that every other error has, instead of the paragraphs of the crate `clap`.
+//! Usage errors of `clap` in one line, as all other errors.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use clap::error::ErrorKind;
 
 use super::Failure;
 
-/// What the command line's parser says: help and the version are printed here and end the program well; an error becomes
-/// a line that names the problem, the parser's tips and where help is.
+/// Prints help and the version, which end the program without an error. An error becomes a line
+/// with the problem, the parser's tips and the command that shows help.
 pub fn of_clap(error: &clap::Error) -> Failure {
     match error.kind() {
         ErrorKind::DisplayHelp
@@ -17,7 +17,7 @@ pub fn of_clap(error: &clap::Error) -> Failure {
     }
 }
 
-/// The help of a command that was given nothing to do is wrong usage, but needs no further line.
+/// Help shown because a command lacks its subcommand is a usage error, but needs no further line.
 fn printed(result: io::Result<()>, error: &clap::Error) -> Failure {
     match result {
         Err(cause) if !error.use_stderr() => Failure::writing("stdout", &cause),
@@ -26,12 +26,13 @@ fn printed(result: io::Result<()>, error: &clap::Error) -> Failure {
     }
 }
 
-/// One line of the parser's text, which has a message, tips and the usage of the command in paragraphs.
+/// One line of the parser's text, which has a message, tips and the usage of the command in
+/// paragraphs.
 fn line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let mut paragraphs = text.split("\n\n");
     let mut line = words(paragraphs.next().unwrap_or_default());
-    // A value that is wrong comes without the usage: the message says what is right.
+    // The parser gives no usage with a wrong value, whose message names the right ones.
     let mut help = String::new();
     for paragraph in paragraphs {
         if let Some(usage) = paragraph.strip_prefix("Usage: ") {
@@ -47,10 +48,7 @@ fn line(text: &str) -> String {
 
 /// The program and its subcommands, without their arguments.
 fn command(usage: &str) -> String {
-    let is_name = |word: &&str| {
-        word.bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
-    };
+    let is_name = |word: &&str| word.bytes().all(|it| it.is_ascii_lowercase() || it == b'-');
     let names = usage.split_whitespace().take_while(is_name);
     let names = names.take_while(|word| !word.starts_with('-'));
     names.collect::<Vec<_>>().join(" ")
@@ -66,16 +64,20 @@ mod tests {
 
     #[test]
     fn paragraphs_become_a_line() {
-        let text = "error: unexpected argument '--confg' found\n\n  tip: a similar argument exists: '--config'\n\n\
+        let text = "error: unexpected argument '--confg' found\n\n  \
+            tip: a similar argument exists: '--config'\n\n\
                     Usage: fenxi model check --json <DIR>\n\nFor more information, try '--help'.\n";
         assert_eq!(
             line(text),
-            "unexpected argument '--confg' found; a similar argument exists: '--config'; see `fenxi model check --help`"
+            "unexpected argument '--confg' found; a similar argument exists: '--config'; see \
+            `fenxi model check --help`"
         );
-        let text = "error: the following required arguments were not provided:\n  <FILE>...\n\nUsage: fenxi replay <FILE>...\n";
+        let text = "error: the following required arguments were not provided:\n  \
+            <FILE>...\n\nUsage: fenxi replay <FILE>...\n";
         assert_eq!(
             line(text),
-            "the following required arguments were not provided: <FILE>...; see `fenxi replay --help`"
+            "the following required arguments were not provided: <FILE>...; see `fenxi replay \
+            --help`"
         );
     }
 }

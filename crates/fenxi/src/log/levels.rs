@@ -1,12 +1,12 @@
-//! From the levels of the configuration to a filter of events.
+//! Makes a filter of events from the configured levels.
 
 use config::levels::{Level, LevelError, Levels};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::repeats;
 
-/// Reads levels. A level by itself is that of fenxi, by default info; libraries say no more than warnings unless a target
-/// names them.
+/// Reads levels. A level without a target is for fenxi, by default info; libraries log no more than
+/// warnings unless a target names them.
 pub fn parse(text: &str) -> Result<Targets, LevelError> {
     let levels = Levels::parse(text)?;
     let program = filter(levels.program);
@@ -15,7 +15,7 @@ pub fn parse(text: &str) -> Result<Targets, LevelError> {
         .with_default(program.min(LevelFilter::WARN))
         .with_target("fenxi", program)
         .with_targets(targets.map(|(target, level)| (target, filter(level))))
-        // It counts lines that were let through before.
+        // Reports repeats of lines that have passed the filter.
         .with_target(repeats::TARGET, LevelFilter::TRACE))
 }
 
@@ -53,7 +53,7 @@ mod tests {
             let found = targets.would_enable(target, &level);
             assert_eq!(found, is_let_through, "{target} {level}");
         }
-        // Who asks for more of one part keeps the rest.
+        // A level for one target leaves the others as they are.
         let targets = parse("fenxi::sinks::mark=trace").unwrap();
         assert!(targets.would_enable("fenxi::run", &Level::INFO));
         let off = parse("off").unwrap();

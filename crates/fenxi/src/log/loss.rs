@@ -21,8 +21,8 @@ struct Going {
 
 /// What to log.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
-    Nothing,
+enum Change {
+    None,
     Begins,
     Over { lost: u64 },
 }
@@ -37,23 +37,24 @@ impl Loss {
         }
     }
 
-    /// Logs changes, given the total `count` so far. `why` is called when loss begins, and may return an empty text.
-    pub fn look(&mut self, now: Instant, count: u64, why: impl FnOnce() -> String) {
+    /// Logs changes, given the total `count` so far. `why` is called when loss begins, and may
+    /// return an empty text.
+    pub fn poll(&mut self, now: Instant, count: u64, why: impl FnOnce() -> String) {
         let what = self.what;
         match self.step(now, count) {
-            Said::Nothing => {}
-            Said::Begins => {
+            Change::None => {}
+            Change::Begins => {
                 let why = why();
                 let gap = if why.is_empty() { "" } else { ": " };
                 warn!("{what}{gap}{why}");
             }
-            Said::Over { lost } => {
+            Change::Over { lost } => {
                 info!("over for {} s: {what}; {lost} in total", QUIET.as_secs())
             }
         }
     }
 
-    fn step(&mut self, now: Instant, count: u64) -> Said {
+    fn step(&mut self, now: Instant, count: u64) -> Change {
         let before = std::mem::replace(&mut self.count, count);
         match &mut self.going_on {
             None if count > before => {
@@ -61,19 +62,19 @@ impl Loss {
                     count_before: before,
                     last: now,
                 });
-                Said::Begins
+                Change::Begins
             }
             Some(going) if count > before => {
                 going.last = now;
-                Said::Nothing
+                Change::None
             }
             Some(going) if now.duration_since(going.last) >= QUIET => {
-                // A count may fall back where it turns out that nothing is lost.
+                // A count may fall when packets thought lost turn up.
                 let lost = count.saturating_sub(going.count_before);
                 self.going_on = None;
-                Said::Over { lost }
+                Change::Over { lost }
             }
-            _ => Said::Nothing,
+            _ => Change::None,
         }
     }
 }
@@ -87,14 +88,14 @@ mod tests {
         let mut loss = Loss::new("packets are lost");
         let began = Instant::now();
         let mut at = |seconds: u64, count| loss.step(began + Duration::from_secs(seconds), count);
-        assert_eq!(at(0, 0), Said::Nothing);
-        assert_eq!(at(1, 3), Said::Begins);
-        assert_eq!(at(2, 7), Said::Nothing);
-        assert_eq!(at(11, 7), Said::Nothing);
-        assert_eq!(at(11, 8), Said::Nothing);
-        assert_eq!(at(20, 8), Said::Nothing);
-        assert_eq!(at(21, 8), Said::Over { lost: 8 });
-        assert_eq!(at(40, 8), Said::Nothing);
-        assert_eq!(at(41, 9), Said::Begins);
+        assert_eq!(at(0, 0), Change::None);
+        assert_eq!(at(1, 3), Change::Begins);
+        assert_eq!(at(2, 7), Change::None);
+        assert_eq!(at(11, 7), Change::None);
+        assert_eq!(at(11, 8), Change::None);
+        assert_eq!(at(20, 8), Change::None);
+        assert_eq!(at(21, 8), Change::Over { lost: 8 });
+        assert_eq!(at(40, 8), Change::None);
+        assert_eq!(at(41, 9), Change::Begins);
     }
 }

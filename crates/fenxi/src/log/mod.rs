@@ -1,12 +1,13 @@
-//! The log of a live run: what a person should know of it, in the order in which it happened.
+//! The log of a live run.
 //!
 //! ```text
 //! event! ─► levels (by target) ─► repeats ─► journal, or lines on stderr
 //! ```
 //!
-//! Code off the data path logs with the macros of `tracing`. The data path counts, and reports events to the control
-//! thread, which logs them. A message is complete without fields, because readers of the journal do not see them. At info
-//! and above it names interfaces, devices and files, never an address or a port of the traffic or of ours.
+//! Code off the data path logs with the macros of `tracing`. The data path counts, and reports
+//! events to the control thread, which logs them. Messages are complete without fields, because the
+//! journal does not show these. At info and above they name interfaces, devices and files, never an
+//! address or a port.
 
 mod levels;
 mod loss;
@@ -42,8 +43,8 @@ static RUNNING: OnceLock<Running> = OnceLock::new();
 /// # Errors
 /// 69: the journal is asked for and not there. 70: the log was started before.
 pub fn start(config: &Log) -> Result<(), Failure> {
-    let levels =
-        levels::parse(&config.level).map_err(|error| Failure::config(error.to_string()))?;
+    let levels = levels::parse(&config.level);
+    let levels = levels.map_err(|error| Failure::config(error.to_string()))?;
     let (levels, handle) = reload::Layer::new(levels);
     let repeats = Repeats::default();
     let log = Registry::default()
@@ -59,22 +60,24 @@ pub fn start(config: &Log) -> Result<(), Failure> {
     tracing::subscriber::set_global_default(log).map_err(|_| twice())
 }
 
-/// Checks whether the log could be started: if the configuration asks for the journal, it must exist.
+/// Checks whether the log could be started: if the configuration asks for the journal, it must
+/// exist.
 ///
 /// # Errors
 /// As [`start`].
-pub fn look(config: &Log) -> Result<(), Failure> {
+pub fn probe(config: &Log) -> Result<(), Failure> {
     output::open::<Registry>(config.to).map(drop)
 }
 
-/// Sets the levels; an error leaves them as they were. Without a running log it only checks `levels`.
+/// Sets the levels; an error leaves them as they were. Without a running log it only checks
+/// `levels`.
 ///
 /// # Errors
 /// No levels.
 pub fn set_level(text: &str) -> Result<(), LevelError> {
     let levels = levels::parse(text)?;
     if let Some(running) = RUNNING.get() {
-        // It fails where the log is gone, and it never goes.
+        // Fails only if the log is gone, and it lives as long as the process.
         let _ = running.levels.reload(levels);
     }
     Ok(())
@@ -82,20 +85,20 @@ pub fn set_level(text: &str) -> Result<(), LevelError> {
 
 /// Logs how often lines were repeated whose period is over; must be called regularly.
 pub fn tick() {
-    say_repeats(|repeats| repeats.take_over(Instant::now()));
+    log_repeats(|repeats| repeats.take_over(Instant::now()));
 }
 
 /// Logs the repeats of all lines; for the end of the run.
 pub fn finish() {
-    say_repeats(Repeats::take_all);
+    log_repeats(Repeats::take_all);
 }
 
-fn say_repeats(take: impl FnOnce(&Repeats) -> Vec<repeats::Repeated>) {
+fn log_repeats(take: impl FnOnce(&Repeats) -> Vec<repeats::Repeated>) {
     let Some(running) = RUNNING.get() else {
         return;
     };
     // The lock is free by now; these lines go through the same layers and take it again.
     for repeated in take(&running.repeats) {
-        repeated.say();
+        repeated.log();
     }
 }

@@ -17,7 +17,7 @@ use crate::escape::Stderr;
 use crate::exit::Failure;
 use config::checked::LogTo;
 
-/// As other programs have them; by default those of the library are one lower.
+/// The usual priorities; the library's defaults are one lower.
 const PRIORITIES: PriorityMappings = PriorityMappings {
     error: Priority::Error,
     warn: Priority::Warning,
@@ -29,8 +29,8 @@ const PRIORITIES: PriorityMappings = PriorityMappings {
 /// The output of the log.
 type Output<S> = Box<dyn Layer<S> + Send + Sync>;
 
-/// Opens the output. If stderr is connected to the journal, events go to the journal directly, so that they keep their
-/// levels.
+/// Opens the output. If stderr is connected to the journal, events go to the journal directly, so
+/// that they keep their levels.
 pub fn open<S>(to: LogTo) -> Result<Output<S>, Failure>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -59,11 +59,12 @@ where
 
 fn no_journal(error: io::Error) -> Failure {
     Failure::unavailable(format!(
-        "log.to = \"journald\": no journal listens on /run/systemd/journal/socket: {error}; set log.to = \"stderr\""
+        "log.to = \"journald\": no journal listens on /run/systemd/journal/socket: {error}; set \
+        log.to = \"stderr\""
     ))
 }
 
-/// Whether stderr is the stream that the service manager connected to the journal; it may have been redirected since.
+/// Whether stderr still is the stream that the service manager has connected to the journal.
 fn leads_to_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -73,7 +74,7 @@ fn leads_to_journal() -> bool {
     found.is_ok_and(|found| stream == format!("{}:{}", found.dev(), found.ino()))
 }
 
-/// Formats times like those of records: RFC 3339 in UTC with microseconds.
+/// Formats times as in records: RFC 3339 in UTC with microseconds.
 struct Utc;
 
 impl FormatTime for Utc {

@@ -1,7 +1,7 @@
-//! Lines that say the same again and again: the first few are let through, the others are counted.
+//! Limits repeated lines: the first few pass, the others are counted.
 //!
-//! Lines are the same if they come from the same place in the program with the same words. A period begins with the first
-//! of them; at its end one line says how many more there were, and the next line begins a new period.
+//! Lines are equal if they come from the same place in the program with the same words. A period
+//! begins with the first of them; at its end one line reports the number of the others.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -17,10 +17,10 @@ use tracing_subscriber::layer::Context;
 /// Length of a period, from its first line.
 pub const PERIOD: Duration = Duration::from_secs(30);
 
-/// Lines let through in a period.
+/// Lines that pass in a period.
 pub const LINES: u64 = 5;
 
-/// Different lines remembered; beyond that, lines are distinguished only by their place in the program.
+/// Maximum kinds of lines; beyond that, lines are distinguished only by their place in the program.
 const KINDS: usize = 256;
 
 /// Target of the lines that report repeats.
@@ -37,7 +37,7 @@ struct Seen {
     text: String,
 }
 
-/// A line that came more often than it was let through.
+/// A line that came more often than it passed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Repeated {
     times: u64,
@@ -46,8 +46,8 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// At the level of the line.
-    pub fn say(&self) {
+    /// Logs it at the level of the line.
+    pub fn log(&self) {
         let Repeated { times, level, text } = self;
         match *level {
             Level::ERROR => tracing::error!(target: TARGET, "{text} … repeated {times} times"),
@@ -64,7 +64,7 @@ impl Repeated {
 pub struct Repeats(Arc<Mutex<HashMap<Kind, Seen>>>);
 
 impl Repeats {
-    /// Whether a line is let through at this time. `place` is where in the program it comes from.
+    /// Whether a line from this place in the program passes now.
     fn admits(&self, now: Instant, place: &impl Hash, level: Level, text: String) -> bool {
         let mut kinds = self.lock();
         let mut kind = hash(&(place, &text));
@@ -128,13 +128,12 @@ impl<S: Subscriber> Layer<S> for Limit {
         }
         let mut text = Text::default();
         event.record(&mut text);
-        let place = metadata.callsite();
-        self.0
-            .admits(Instant::now(), &place, *metadata.level(), text.0)
+        let (place, level) = (metadata.callsite(), *metadata.level());
+        self.0.admits(Instant::now(), &place, level, text.0)
     }
 }
 
-/// Message and fields as they would be read.
+/// Message and fields as in the output.
 #[derive(Default)]
 struct Text(String);
 
@@ -153,7 +152,7 @@ impl Visit for Text {
 mod tests {
     use super::*;
 
-    /// How many of `lines` like this pass at that time.
+    /// Number of `lines` equal lines that pass at that time.
     fn passed(repeats: &Repeats, at: Instant, place: u32, text: &str, lines: u64) -> u64 {
         let admits = |_: &u64| repeats.admits(at, &place, Level::WARN, text.to_owned());
         (0..lines).filter(admits).count() as u64
@@ -174,13 +173,13 @@ mod tests {
         assert_eq!(passed(&repeats, began, 1, "full", LINES + 120), LINES);
         let later = began + PERIOD - Duration::from_millis(1);
         assert_eq!(passed(&repeats, later, 1, "full", 3), 0);
-        // Other words, or the same from elsewhere, are another matter.
+        // Other words, or the same from another place, are counted apart.
         assert_eq!(passed(&repeats, later, 1, "empty", 2), 2);
         assert_eq!(passed(&repeats, later, 2, "full", 2), 2);
         assert_eq!(repeats.take_over(later), []);
         let over = began + PERIOD;
         assert_eq!(repeats.take_over(over), [repeated(123, "full")]);
-        // A new period, and those that were not too many are not spoken of.
+        // A new period; lines within the limit are not reported.
         assert_eq!(passed(&repeats, over, 1, "full", LINES), LINES);
         assert_eq!(repeats.take_over(over + PERIOD), []);
     }
@@ -229,7 +228,7 @@ mod tests {
             for _ in 0..LINES + 2 {
                 tracing::info!(disk = 1, "full");
             }
-            repeats.take_all().iter().for_each(Repeated::say);
+            repeats.take_all().iter().for_each(Repeated::log);
         });
         let kept = kept.0.lock().unwrap();
         assert_eq!(kept.len() as u64, LINES + 1);

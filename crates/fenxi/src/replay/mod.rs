@@ -54,7 +54,8 @@ pub struct Plan<'a> {
 /// Runs a replay to its end.
 ///
 /// # Errors
-/// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
+/// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to
+/// that point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let Plan { config, args, .. } = plan;
     outputs::check(args, config)?;
@@ -90,7 +91,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let sockets = args.control.then(|| Sockets::bind(&config.control));
     let sockets = sockets.transpose()?;
 
-    let table = Table::of(config, &tasks, &pipelines.flow_managers);
+    let table = Table::new(config, &tasks, &pipelines.flow_managers);
     let ports = vec!["capture".to_owned()];
     let facts = Facts::new(config, state.clone(), &names, ports, None);
     let runtime = supervise::runtime()?;
@@ -153,13 +154,15 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     Ok(outcome)
 }
 
-/// Refuses `--write` with several flow workers: the order of their packets would not be reproducible.
+/// Refuses `--write` with several flow workers: the order of their packets would not be
+/// reproducible.
 fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
     let pipeline = &config.pipeline;
     let workers = pipeline.instances * pipeline.layout.flow_managers;
     if args.write.is_some() && workers > 1 {
         return Err(Failure::usage(format!(
-            "--write must keep the order of the packets, which {workers} flow managers cannot do; set a pipeline.layout with one, such as 1:{}:{}, and pipeline.instances = 1",
+            "--write must keep the order of the packets, which {workers} flow managers cannot do; \
+            set a pipeline.layout with one, such as 1:{}:{}, and pipeline.instances = 1",
             pipeline.layout.analytics_managers, pipeline.layout.devices
         )));
     }
@@ -167,15 +170,15 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
 }
 
 fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
-    // `--write` looks up rules that ask for a label by what is known of the flow at the end of the burst, which has to be what
-    // was known at the packet.
+    // `--write` looks up rules that need a label at the end of the burst, when a flow may know more
+    // than at the packet; so a burst has one packet.
     let asks_for_labels = rules.in_force().policy.has_labels();
     let burst = match args.write.is_some() && asks_for_labels {
         true => 1,
         false => config.io.burst,
     };
     Limits {
-        // So that a ring has room for a burst of which each packet completes a series of each depth.
+        // A ring has room for a burst whose packets each complete a series of each depth.
         burst: burst.min(config.ring.slots / cring::TASKS_MAX),
         handover: Duration::ZERO,
         give_up_after: Duration::MAX,
@@ -199,7 +202,7 @@ fn effect(args: &ReplayArgs) -> Effect {
     }
 }
 
-/// The writer, where `--write` asks for packets.
+/// The writer of `--write`.
 fn open_tagged(
     args: &ReplayArgs,
     pipelines: &Pipelines,
@@ -238,7 +241,7 @@ fn open_sinks(
     })
 }
 
-/// Starts the thread that swaps the model, if `--swap-model` asks for it; returns it with the analytics workers' channels.
+/// Starts the thread of `--swap-model`; returns it with the analytics workers' channels.
 fn start_swapper(
     plan: &Plan<'_>,
     cores: &Cores,
@@ -253,14 +256,11 @@ fn start_swapper(
         bundle: other.clone(),
         every: Duration::from_millis(u64::from(plan.args.swap_every)),
     };
-    let analytics = &pipelines.analytics;
-    let started =
-        PeriodicSwapper::start(swap, plan.config, cores, bundle, state.clone(), analytics);
-    let (swapper, ports) = started?;
-    Ok((
-        Some(swapper),
-        ports.into_iter().map(|port| vec![port]).collect(),
-    ))
+    let (analytics, state) = (&pipelines.analytics, state.clone());
+    let (swapper, ports) =
+        PeriodicSwapper::start(swap, plan.config, cores, bundle, state, analytics)?;
+    let ports = ports.into_iter().map(|port| vec![port]);
+    Ok((Some(swapper), ports.collect()))
 }
 
 fn join_analytics(

@@ -1,5 +1,5 @@
-//! Where a replay's packets come from: the captures themselves, or, where there are several flow workers, the one thread
-//! that reads them and spreads the frames by RSS hash.
+//! The source of a replay's packets: the captures themselves, or, with several flow workers, a
+//! thread that reads them and spreads the frames by RSS hash.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -30,7 +30,8 @@ pub struct Source {
 pub struct Reader(JoinHandle<Result<(), Error>>);
 
 impl Source {
-    /// Opens the first capture and looks whether the others can be opened. The end of the run ends a pipe that is silent.
+    /// Opens the first capture and checks whether the others can be opened. A silent pipe ends with
+    /// the run.
     ///
     /// # Errors
     /// 66: a file cannot be opened.
@@ -67,7 +68,8 @@ impl Source {
         self.size
     }
 
-    /// The ports of `workers` flow workers, and the thread that fills them if there is more than one.
+    /// The ports of `workers` flow workers, and the thread that fills them if there is more than
+    /// one.
     ///
     /// # Errors
     /// The system cannot start a thread.

@@ -1,5 +1,5 @@
-//! Batches of changes as text: a line for each, `add RULE` or `delete RULE`, where a rule to be deleted is given by number or
-//! name. The whole batch is made, or nothing is.
+//! Batches of changes as text, a line each: `add RULE`, or `delete` with a number or a name. A
+//! batch is made as a whole or not at all.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use rulefiles::ReadError;
 use super::{Rules, Terms};
 use crate::protocol::PolicyChanged;
 
-/// Where rules come from that were added in a running program.
+/// Origin of rules that were added to a run.
 const ORIGIN: &str = "fenxi ctl";
 
 /// Why a change is refused, in one line.
@@ -22,7 +22,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// With what stands before it.
+    /// Puts the place before the reason.
     fn at(self, place: &str) -> Refused {
         match self {
             Refused::Invalid(why) => Refused::Invalid(format!("{place}{why}")),
@@ -45,11 +45,10 @@ impl From<StoreError> for Refused {
 impl From<PolicyError> for Refused {
     fn from(error: PolicyError) -> Refused {
         Refused::Invalid(match error {
-            // The place is that of the change, which the caller knows.
-            PolicyError::Name(unknown) => {
-                let policy::UnknownName {
-                    kind, name, known, ..
-                } = unknown;
+            // Without its place, which the caller adds.
+            PolicyError::Name(policy::UnknownName {
+                kind, name, known, ..
+            }) => {
                 format!("there is no {kind} \"{name}\"; there are {known}")
             }
             PolicyError::Full(error) => error.to_string(),
@@ -61,7 +60,8 @@ impl Rules {
     /// Makes a batch of changes.
     ///
     /// # Errors
-    /// A line is wrong, or a rule is not there; then nothing is changed. The line is named unless there is only one.
+    /// A line is wrong, or a rule is not there; then nothing changes. The error names the line if
+    /// there are several.
     pub fn change(&mut self, text: &str) -> Result<PolicyChanged, Refused> {
         let lines = text
             .lines()
@@ -96,7 +96,8 @@ impl Rules {
             }
         }
         if changed.added + changed.deleted == 0 {
-            let why = "there is no change; write lines such as `add source = \"10.0.0.0/8\", drop = true` and `delete 3`";
+            let why = "there is no change; write lines such as `add source = \"10.0.0.0/8\", drop \
+                = true` and `delete 3`";
             return Err(Refused::Invalid(why.to_owned()));
         }
         let names = names.changed;
@@ -119,29 +120,26 @@ impl Rules {
     /// There is none.
     pub(super) fn find(&self, text: &str) -> Result<RuleNumber, Refused> {
         let named = |name: &str| self.by_name.get(name).copied();
-        find(
-            self.store.rules(),
-            text,
-            |rule| self.store.is_live(rule),
-            named,
-        )
+        let is_live = |rule| self.store.is_live(rule);
+        find(self.store.rules(), text, is_live, named)
     }
 }
 
-/// The number of a rule as people see it: which rule to be written it was, from 1 on. Unlike its place in the set it stays.
+/// The number of a rule as shown to users: its rank by order of writing, from 1. Unlike its index
+/// in the set it never changes.
 pub(super) fn number_of(set: &RuleSet, rule: RuleNumber) -> u64 {
     number_by_order(set.rules[rule as usize].rank.order())
 }
 
-/// The same of the rule that was the `order`th to be written, from 0 on.
+/// The number of the rule that was written as the `order`th, from 0.
 pub fn number_by_order(order: u32) -> u64 {
     u64::from(order) + 1
 }
 
-/// Rules by name: those from before the batch, and what the batch makes of them.
+/// Rules by name, before the batch and changed by it.
 struct Names<'a> {
     before: &'a HashMap<Box<str>, RuleNumber>,
-    /// `None`: free again.
+    /// `None` if the name is free again.
     changed: HashMap<Box<str>, Option<RuleNumber>>,
 }
 
@@ -152,7 +150,7 @@ impl Names<'_> {
     }
 }
 
-/// Makes one change; the rule, if it was added.
+/// Makes one change; returns the rule if it was added.
 fn one(
     batch: &mut Batch<'_>,
     names: &mut Names<'_>,
@@ -163,12 +161,8 @@ fn one(
     match word {
         "add" => add(batch, names, terms, rest.trim()).map(Some),
         "delete" => {
-            let rule = find(
-                batch.rules(),
-                rest.trim(),
-                |rule| batch.has(rule),
-                |name| names.get(name),
-            )?;
+            let named = |name: &str| names.get(name);
+            let rule = find(batch.rules(), rest.trim(), |rule| batch.has(rule), named)?;
             batch.delete(rule)?;
             if let Some(name) = batch.rules().name(rule) {
                 names.changed.insert(name.into(), None);
@@ -176,7 +170,8 @@ fn one(
             Ok(None)
         }
         _ => Err(Refused::Invalid(format!(
-            "\"{word}\" is no change; write `add RULE`, or `delete` with the number or name of a rule"
+            "\"{word}\" is no change; write `add RULE`, or `delete` with the number or name of a \
+            rule"
         ))),
     }
 }

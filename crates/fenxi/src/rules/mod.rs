@@ -1,8 +1,8 @@
-//! The rules of a run: read from `policy.rules`, put in terms of the model, the tasks and the interfaces in use, and changed
-//! while the run goes on.
+//! The rules of a run: read from `policy.rules`, resolved by the model, tasks and interfaces in
+//! use, and changed during the run.
 //!
-//! This is the only place where files of rules become what flow workers look up. A start, `fenxi check`, a reload, a replay and
-//! `fenxi ctl policy` come through here, so that they refuse the same rules with the same words.
+//! A start, `fenxi check`, a reload, a replay and `fenxi ctl policy` all read rules here, so they
+//! refuse the same rules with the same words.
 
 mod changes;
 mod shown;
@@ -28,7 +28,7 @@ use tracing::info;
 pub use changes::{Refused, number_by_order};
 pub use terms::{Terms, Traffic};
 
-/// From this number of rules on, the log shows progress.
+/// Number of rules from which the log shows progress.
 const MANY: usize = 10_000;
 
 /// Rules in use.
@@ -36,31 +36,31 @@ pub struct Rules {
     store: Store,
     terms: Terms,
     in_force: RulesInForce,
-    /// The numbering of the store that `in_force` has another number for.
+    /// The store's numbering, for which `in_force` has a number that is unique in the process.
     numbering: u64,
     /// Rules by name.
     by_name: HashMap<Box<str>, RuleNumber>,
-    /// A file is named in the configuration.
+    /// Whether the configuration names a file.
     has_file: bool,
-    /// Batches of changes since they were read, less those that were undone.
+    /// Batches of changes since the file was read, less undone ones.
     changes: usize,
     id: u64,
 }
 
 impl Rules {
-    /// The rules of a configuration, none if it names no file; `labels` are those of the model.
+    /// The rules of a configuration, none if it names no file; `labels`: the model's.
     ///
     /// # Errors
     /// The file cannot be read; a line is wrong, or names what this run does not have.
     pub fn load(config: &Config, labels: &[Label], traffic: Traffic) -> Result<Rules, Error> {
-        let terms = Terms::of(config, labels, traffic);
+        let terms = Terms::new(config, labels, traffic);
         match &config.policy.rules {
             Some(path) => Rules::read(path, "policy.rules: ", terms),
-            None => Rules::of(RuleSet::default(), terms, false),
+            None => Rules::new(RuleSet::default(), terms, false),
         }
     }
 
-    /// The rules of a file; `key` stands before the error where it cannot be opened.
+    /// The rules of a file; `key` precedes the error if it cannot be opened.
     ///
     /// # Errors
     /// The file cannot be read; a line is wrong, or names what this run does not have.
@@ -68,7 +68,7 @@ impl Rules {
         Rules::read_until(path, key, terms, &AtomicBool::new(false))
     }
 
-    /// The same, which ends with an error soon after `stop` is set.
+    /// As [`Rules::read`], but ends with an error soon after `stop` is set.
     ///
     /// # Errors
     /// As above.
@@ -88,7 +88,7 @@ impl Rules {
             let seconds = began.elapsed().as_secs_f64();
             info!("{count} rules of {file} read in {seconds:.1} s; building their index");
         }
-        let rules = Rules::of(set, terms, true)?;
+        let rules = Rules::new(set, terms, true)?;
         if count >= MANY {
             let seconds = began.elapsed().as_secs_f64();
             info!("{count} rules of {file} are ready after {seconds:.1} s");
@@ -96,7 +96,7 @@ impl Rules {
         Ok(rules)
     }
 
-    fn of(set: RuleSet, terms: Terms, has_file: bool) -> Result<Rules, Error> {
+    fn new(set: RuleSet, terms: Terms, has_file: bool) -> Result<Rules, Error> {
         let store = Store::new(set, terms.names.clone(), terms.update);
         let store = store.map_err(|error| Error::Data(error.to_string()))?;
         let mut rules = Rules {
@@ -120,22 +120,23 @@ impl Rules {
         Ok(rules)
     }
 
-    /// What flow workers use.
+    /// The rules as flow workers use them.
     pub fn in_force(&self) -> &RulesInForce {
         &self.in_force
     }
 
-    /// What flow workers use from the first packet on; `None`: no rules, at no cost.
+    /// The rules for flow workers from the first packet on; without rules, looking up costs
+    /// nothing.
     pub fn at_start(&self) -> Option<&RulesInForce> {
         self.has_file.then_some(&self.in_force)
     }
 
-    /// Tells them from all other rules of this process.
+    /// Identity among all rules of this process.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// How many there are.
+    /// Number of rules.
     pub fn len(&self) -> u64 {
         self.store.len() as u64
     }
@@ -145,27 +146,27 @@ impl Rules {
         self.by_name.contains_key(name)
     }
 
-    /// The name of a rule that is most like this one, if any is near.
+    /// The most similar name of a rule, if any is near.
     pub fn nearest(&self, name: &str) -> Option<&str> {
         config::nearest(name, self.by_name.keys().map(|known| &**known))
     }
 
-    /// The rules of which no part has an effect in the mode of the run, in one line.
+    /// A line on rules without effect in the mode of the run.
     pub fn idle(&self) -> Option<String> {
         self.terms.idle(self.store.rules())
     }
 
-    /// What rules are read by.
+    /// The terms that rules are read by.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Batches of changes since they were read, less those that were undone.
+    /// Batches of changes since the file was read, less undone ones.
     pub fn changes(&self) -> usize {
         self.changes
     }
 
-    /// What metrics and status say of them.
+    /// The figures for metrics and status.
     pub fn state(&self) -> RulesState {
         let set = self.store.rules();
         let name = |number: &RuleNumber| set.name(*number).unwrap_or_default().to_owned();
@@ -180,7 +181,7 @@ impl Rules {
         }
     }
 
-    /// The same rules for flow workers that have had others since.
+    /// Prepares the rules for flow workers that have had others in between.
     pub fn renumber(&mut self) {
         self.in_force.numbering = numbering();
     }
@@ -190,7 +191,7 @@ impl Rules {
         self.store.version().clone()
     }
 
-    /// Puts the version of the store in the place of `old`. Whether it is another one.
+    /// Replaces `old` by the store's version; returns whether they differ.
     pub fn advance(&mut self, old: &Version) -> bool {
         let version = self.store.version();
         if Arc::ptr_eq(&version.policy, &old.policy) {
@@ -227,7 +228,7 @@ impl Rules {
         Ok(())
     }
 
-    /// A training, where one is due and none runs.
+    /// A training, if one is due and none runs.
     pub fn training(&mut self, now: Instant) -> Option<Training> {
         self.store.training(now)
     }
@@ -235,20 +236,20 @@ impl Rules {
     /// Puts a new index to use.
     ///
     /// # Errors
-    /// There is no room for what was added since the training began.
+    /// There is no room for rules added since the training began.
     pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<(), PolicyError> {
         self.store.adopt(trained, now).map(drop)
     }
 
-    /// A training came to nothing.
+    /// Notes that a training failed.
     pub fn abandon(&mut self, now: Instant) {
         self.store.abandon(now);
     }
 
-    /// Drops what is kept of deleted rules, if that is the most. Whether there is another version.
+    /// Drops deleted rules once they are the majority; returns whether there is a new version.
     ///
     /// # Errors
-    /// There is no room, which cannot be as there was before.
+    /// There is no room; cannot happen, because more rules had room before.
     pub fn compact(&mut self) -> Result<bool, PolicyError> {
         let is_new = self.store.compact()?;
         if is_new {
@@ -257,7 +258,7 @@ impl Rules {
         Ok(is_new)
     }
 
-    /// Which rules have counters of their own, the first that got a name; and the names that have followed, for records.
+    /// Adds new names for records, and gives the first named rules counters of their own.
     fn note_names(&mut self) {
         let set = self.store.rules();
         let names: &RuleNames = &self.in_force.names;

@@ -1,4 +1,4 @@
-//! Rules as people see them in a running program.
+//! Rules as shown to users.
 
 use policy::RuleNumber;
 use rulefiles::write;

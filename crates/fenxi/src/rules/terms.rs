@@ -1,4 +1,4 @@
-//! What rules are read by: what a run has that they may name, and what it can do for them.
+//! The terms of rules: names that they may use in a run, and actions that the run supports.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use policy::{Label, Mark, OwnedNames, RuleNumber, RuleSet, Update};
 use rulefiles::{Options, Problem, ReadError};
 use tracing::warn;
 
-/// What traffic the rules are for.
+/// The kind of traffic that rules are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
     /// A live run, in the mode of the configuration.
@@ -22,27 +22,26 @@ pub enum Traffic {
     Replay,
 }
 
-/// What rules may name, and what is made of their actions.
+/// Names that rules may use, and the supported actions.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Labels of the model, tasks, the interface for copies.
     pub names: OwnedNames,
-    /// When changes count.
+    /// When changes take effect.
     pub update: Update,
     interfaces: Vec<String>,
-    /// `None`: any action will do.
+    /// `None` if every action is allowed.
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
     mark_mask: u32,
-    /// Marks hold a DSCP.
+    /// Whether marks hold a DSCP.
     has_dscp_marks: bool,
-    /// Which rules the tasks ask for, with the numbers of the tasks.
+    /// Rules that tasks name in `when`, with the numbers of the tasks.
     whens: Vec<(u8, Choice)>,
-    /// Tasks that wait for another, each with the first of those.
+    /// Tasks that wait for the label of another, with the first such task.
     waiting: Vec<(String, String)>,
 }
 
-/// Tasks that wait for labels of others.
 fn waiting(config: &Config) -> Vec<(String, String)> {
     let tasks = config.tasks.iter();
     let waiting = tasks.filter_map(|task| {
@@ -66,8 +65,8 @@ fn whens(config: &Config) -> Vec<(u8, Choice)> {
 }
 
 impl Terms {
-    /// Those of a configuration; `labels` are those of the model.
-    pub fn of(config: &Config, labels: &[Label], traffic: Traffic) -> Terms {
+    /// The terms of a configuration; `labels`: the model's.
+    pub fn new(config: &Config, labels: &[Label], traffic: Traffic) -> Terms {
         let is_live = traffic == Traffic::Live;
         let tasks = config.tasks.iter().map(|task| task.name.clone());
         Terms {
@@ -92,7 +91,7 @@ impl Terms {
         }
     }
 
-    /// Which tasks are not asked about flows of which of these rules.
+    /// Tasks that are not asked about flows of these named rules, by rule.
     pub(super) fn unasked<'a>(
         &self,
         named: impl Iterator<Item = (RuleNumber, &'a str)>,
@@ -117,7 +116,7 @@ impl Terms {
         }
     }
 
-    /// Reads a file, until nobody waits for it any more; `key` stands before the error where it cannot be opened.
+    /// Reads a file unless `stop` is set; `key` precedes the error if it cannot be opened.
     pub(super) fn read(&self, path: &Path, key: &str, stop: &AtomicBool) -> Result<RuleSet, Error> {
         let options = Options {
             interfaces: &self.interfaces,
@@ -143,15 +142,15 @@ impl Terms {
         Ok(set)
     }
 
-    /// The interfaces that rules may name; empty: any.
+    /// The interfaces that rules may name; any if empty.
     pub fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
 
-    /// Checks the actions of rules that were read, and makes of each what the run does about it.
+    /// Checks the actions of rules from a file, and confines them.
     ///
     /// # Errors
-    /// A rule asks for what this run cannot do.
+    /// The run does not support an action.
     pub fn accept(&self, set: &mut RuleSet) -> Result<(), Error> {
         for number in 0..set.actions.len() {
             let place = |set: &RuleSet| {
@@ -185,19 +184,19 @@ impl Terms {
         Ok(())
     }
 
-    /// What the mode cannot do.
+    /// Why the mode does not support an action.
     fn not_in_this_mode(&self, action: &RuleAction) -> Option<String> {
         self.not_inline(action).or_else(|| self.no_dscp(action))
     }
 
-    /// What the configuration does not have.
+    /// Why the configuration does not fit an action.
     fn wrong(&self, action: &RuleAction) -> Option<String> {
         let why = self.no_mark(action).or_else(|| self.no_mirror(action));
         why.or_else(|| self.never_asked(action))
     }
 
-    /// The rules of which no part has an effect in this mode, in one line; a mode that only watches is where rules are tried, so they
-    /// are no error.
+    /// A line on rules without any effect in this mode. They are no error, because rules are tried
+    /// in mode tap.
     pub fn idle(&self, set: &RuleSet) -> Option<String> {
         let mode = self.mode?;
         let is_idle = |action: &RuleAction| {
@@ -223,72 +222,67 @@ impl Terms {
         Some(format!("{place}: {key}: no effect in mode {mode}{more}"))
     }
 
-    /// In mode mark a DSCP is written into the marks of connections, where these have bits for it.
+    /// In mode mark a DSCP is written into the marks of connections, if these have bits for it.
     fn no_dscp(&self, action: &RuleAction) -> Option<String> {
         let is_refused = self.mode == Some(IoMode::Mark)
             && !self.has_dscp_marks
             && action.dscp.is_some()
             && action.mark.is_none();
         is_refused.then(|| {
-            "dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \"label\"; set mark.as = \"dscp\", or \
-             give the rule a mark"
+            "dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \
+            \"label\"; set mark.as = \"dscp\", or give the rule a mark"
                 .to_owned()
         })
     }
 
-    /// Packets that fenxi does not forward cannot be dropped or copied by it: such a rule would promise what nobody keeps.
+    /// Only packets that fenxi forwards can be dropped or copied.
     fn not_inline(&self, action: &RuleAction) -> Option<String> {
         let mode = self.mode.filter(|mode| *mode != IoMode::Inline)?;
-        let (key, does, instead) = match (action.drop, &action.mirror) {
-            (true, _) => (
-                "drop",
-                "drop",
-                "mark the connections and drop them by a rule of nftables",
-            ),
-            (false, Some(_)) => (
-                "mirror",
-                "copy",
-                "mark the connections and copy them by a rule of nftables (dup)",
-            ),
+        let (key, does, dup) = match (action.drop, &action.mirror) {
+            (true, _) => ("drop", "drop", ""),
+            (false, Some(_)) => ("mirror", "copy", " (dup)"),
             (false, None) => return None,
         };
         Some(format!(
-            "{key}: only mode inline can {does} packets, and io.mode is \"{}\"; set io.mode = \"inline\", or {instead}",
+            "{key}: only mode inline can {does} packets, and io.mode is \"{}\"; set io.mode = \
+            \"inline\", or mark the connections and {does} them by a rule of nftables{dup}",
             mode.name()
         ))
     }
 
-    /// A rule that asks one task alone asks nobody if that task waits for another, which is then not asked.
+    /// A rule that asks one task alone, which waits for another, would ask no task.
     fn never_asked(&self, action: &RuleAction) -> Option<String> {
         let Task::Named(name) = &action.task else {
             return None;
         };
         let (_, before) = self.waiting.iter().find(|(task, _)| task == name)?;
         Some(format!(
-            "task: task {name} waits for the label of task {before}, and this rule asks {name} alone, so no task would be asked; \
-             write task = \"{before}\", or take the term on {before} out of task.{name}.when"
+            "task: task {name} waits for the label of task {before}, and this rule asks {name} \
+            alone, so no task would be asked; write task = \"{before}\", or take the term on \
+            {before} out of task.{name}.when"
         ))
     }
 
-    /// There is one interface for copies, or none.
+    /// There is at most one interface for copies.
     fn no_mirror(&self, action: &RuleAction) -> Option<String> {
         let name = action.mirror.as_ref().filter(|_| self.mode.is_some())?;
         match self.names.mirrors.as_slice() {
             [] => Some(format!(
-                "there is no mirror \"{name}\", because policy.mirror is empty; name the interface that gets the copies there"
+                "there is no mirror \"{name}\", because policy.mirror is empty; name the interface \
+                that gets the copies there"
             )),
             known if known.contains(name) => None,
             known => {
                 let known = known.join(", ");
                 Some(format!(
-                    "there is no mirror \"{name}\"; there is {known}, of policy.mirror; write mirror = \"{known}\", or set \
-                     policy.mirror = \"{name}\" and restart"
+                    "there is no mirror \"{name}\"; there is {known}, of policy.mirror; write \
+                    mirror = \"{known}\", or set policy.mirror = \"{name}\" and restart"
                 ))
             }
         }
     }
 
-    /// Mode mark: rules write the bits that `mark.mask` gives to fenxi.
+    /// In mode mark, rules may only write the bits of `mark.mask`.
     fn no_mark(&self, action: &RuleAction) -> Option<String> {
         let mark = action.mark.filter(|_| self.mode == Some(IoMode::Mark))?;
         let own = self.mark_mask;
@@ -300,15 +294,15 @@ impl Terms {
                 "mark: {bits:#x} has bits {beyond} = {own:#x}, {cure}"
             ));
         }
-        // Without a mask of its own, a mark has the configuration's.
+        // A mark without its own mask uses `mark.mask`.
         (mark.mask != u32::MAX && mark.mask & !own != 0).then(|| {
             let Mark { bits, mask } = mark;
             format!("mark: the mask of {bits:#x}/{mask:#x} has bits {beyond} = {own:#x}, {cure}")
         })
     }
 
-    /// The same action with a mark that leaves all bits alone that `mark.mask` does not give to fenxi, or with one made of its DSCP; in
-    /// a replay, which copies nothing, without a mirror, whatever it is called. `None`: it is as it is.
+    /// The action with its mark confined to `mark.mask`, or with a mark for its DSCP; in a replay,
+    /// which copies nothing, without its mirror. `None` if nothing changes.
     fn confined(&self, action: &RuleAction) -> Option<RuleAction> {
         if self.mode.is_none() {
             action.mirror.as_ref()?;

@@ -30,7 +30,8 @@ fn a_batch_is_made_whole() {
     let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     assert!(rules.at_start().is_none());
     let old = rules.version();
-    let text = "# two rules\nadd name = \"a\", source = \"10.0.0.0/8\", dscp = \"AF41\"\n\n  add drop = true\n";
+    let text = "# two rules\nadd name = \"a\", source = \"10.0.0.0/8\", dscp = \"AF41\"\n\n  add \
+        drop = true\n";
     let changed = rules.change(text).unwrap();
     assert_eq!(
         (changed.first, changed.added, changed.rules),
@@ -99,7 +100,7 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
         assert!(Arc::ptr_eq(&rules.version().policy, &before.1), "{text}");
     }
     assert_eq!(rules.changes(), 1);
-    // What was refused is no longer in the way.
+    // A refused change leaves nothing behind.
     rules.change("add app = \"DNS\", mark = 0x1000000").unwrap();
     assert_eq!(
         texts(&rules)[1],
@@ -129,7 +130,7 @@ fn in_mode_mark_a_dscp_is_written_into_the_mark() {
     );
 }
 
-/// Rules by the number that people know, with their names, found by the numbers that flow workers have.
+/// Numbers and names as shown to users, by the numbers of flow workers.
 fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
     let known = numbers.filter_map(|number| rules.in_force().known(number));
     known
@@ -141,7 +142,7 @@ fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
         .collect()
 }
 
-/// Also of rules that were deleted since, and whatever their numbers are once those of before are gone.
+/// Holds for deleted rules too, and after the rules before them are gone.
 #[test]
 fn rules_are_known_by_the_order_in_which_they_were_written() {
     let mut rules = rules_with(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
@@ -151,7 +152,7 @@ fn rules_are_known_by_the_order_in_which_they_were_written() {
     rules.advance(&old);
     let waiting = rules.in_force().known(0).unwrap();
     let old = rules.version();
-    // A change that is refused takes its names along.
+    // A refused change frees its names.
     let refused = "add name = \"c\", drop = true\nadd app = \"Napster\"";
     rules.change(refused).unwrap_err();
     rules
@@ -237,7 +238,7 @@ fn a_rule_cannot_ask_a_task_alone_that_waits_for_another() {
     let file = dir.path().join("r.toml");
     std::fs::write(&file, "[[rule]]\n\n[[rule]]\ntask = \"b\"\n").unwrap();
     let config = Sources::named(None, &tasks.map(str::to_owned)).load();
-    let terms = Terms::of(&config.unwrap().config, &[], Traffic::Live);
+    let terms = Terms::new(&config.unwrap().config, &[], Traffic::Live);
     let said = Rules::read(&file, "", terms).err().unwrap().to_string();
     assert!(said.contains("r.toml:3: task: task b waits for"), "{said}");
 }
@@ -249,7 +250,7 @@ fn a_replay_takes_any_mirror() {
     let file = dir.path().join("r.toml");
     std::fs::write(&file, "[[rule]]\nmirror = \"any\"\ndrop = true\n").unwrap();
     let config = Sources::named(None, &[]).load().unwrap().config;
-    let read = |traffic| Rules::read(&file, "", Terms::of(&config, &[], traffic));
+    let read = |traffic| Rules::read(&file, "", Terms::new(&config, &[], traffic));
     let rules = read(Traffic::Replay).unwrap();
     assert_eq!(texts(&rules), ["1 drop = true"]);
     assert!(read(Traffic::Live).is_err());
@@ -263,7 +264,7 @@ fn reading_ends_once_nobody_waits_for_the_rules() {
     std::fs::write(&file, "source\n10.0.0.1\n").unwrap();
     let config = Sources::named(None, &[]).load().unwrap().config;
     let read = |stop| {
-        let terms = Terms::of(&config, &[], Traffic::Live);
+        let terms = Terms::new(&config, &[], Traffic::Live);
         Rules::read_until(&file, "", terms, &AtomicBool::new(stop))
     };
     assert_eq!(read(false).unwrap().len(), 1);

@@ -1,33 +1,36 @@
-//! Mode inline: the receive rings outlive the process, in the descriptor store of the service manager (`FileDescriptorStoreMax=`
-//! of systemd.service(5)). While no process runs, the kernel goes on filling them, and the next process forwards what waits.
+//! Mode inline: the receive rings outlive the process in the descriptor store of the service
+//! manager (`FileDescriptorStoreMax=` of systemd.service(5)). Without a process the kernel goes on
+//! filling them, and the next process forwards these frames.
 //!
-//! The rings of all interfaces must have been kept with the same settings, which their names say; else they are given up, and
-//! opened anew. Nobody says whether the service manager keeps them: without `FileDescriptorStoreMax=` it closes what it is sent.
+//! The rings of all interfaces must have been kept with the same settings, which their names
+//! contain; otherwise new ones are opened. Whether the service manager keeps them is unknown:
+//! without `FileDescriptorStoreMax=` it closes them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use config::checked::{Io, IoMode};
-use packetio::{AdoptError, Inherited, Keeper, Opened, PortSettings};
+use packetio::{Inherited, Keeper, Opened, PortSettings};
 use tracing::{info, warn};
 
 use crate::supervise::notify::Notifier;
 
-/// The rings of the process before, and the service manager that keeps those of this one.
+/// The rings of the process before, and the service manager that keeps the rings of this one.
 pub struct Kept {
     store: Option<Arc<Store>>,
     inherited: Vec<Inherited>,
 }
 
 impl Kept {
-    /// Takes over what the service manager has passed to this process. For the start, before ports are opened and threads run.
+    /// Takes over the descriptors from the service manager, before ports are opened and threads
+    /// run.
     pub fn take(io: &Io) -> Kept {
         let inherited = packetio::inherited();
         let manager = Notifier::from_environment();
         let keeps = io.mode == IoMode::Inline && io.backend.has_lasting_rings();
         let store = manager.is_heard().then(|| Arc::new(Store { manager }));
         if !keeps {
-            // Another mode or backend was configured since.
+            // The mode or backend has changed.
             store.iter().for_each(|store| store.forget_all(&inherited));
             return Kept {
                 store: None,
@@ -37,24 +40,16 @@ impl Kept {
         Kept { store, inherited }
     }
 
-    /// Who keeps the rings that this process opens.
+    /// The keeper of the rings that this process opens.
     pub fn keeper(&self) -> Option<Arc<dyn Keeper>> {
         let store = self.store.clone()?;
         Some(store)
     }
 
-    /// The ports of all interfaces over the rings of the process before; `None` if there are none that fit.
+    /// The ports of all interfaces over the rings of the process before, if there are any that fit.
     pub fn adopt(self, interfaces: &[PortSettings], rings: u16) -> Option<Vec<Vec<Opened>>> {
-        let Kept {
-            store: Some(store),
-            inherited,
-        } = self
-        else {
-            return None;
-        };
-        if inherited.is_empty() {
-            return None;
-        }
+        let Kept { store, inherited } = self;
+        let store = store.filter(|_| !inherited.is_empty())?;
         let names: Vec<String> = inherited.iter().map(|it| it.name.clone()).collect();
         match packetio::adopt(interfaces, rings, inherited) {
             Ok(mut ports) => {
@@ -64,23 +59,21 @@ impl Kept {
                     (waiting, dropped) = (waiting + counts.waiting, dropped + counts.dropped);
                 }
                 info!(
-                    "going on with the receive rings of the process before: {waiting} frames wait, {dropped} found them full"
+                    "going on with the receive rings of the process before: {waiting} frames wait, \
+                    {dropped} found them full"
                 );
                 Some(ports)
             }
             Err(why) => {
                 names.iter().for_each(|name| store.forget(name));
-                refused(&why);
+                warn!(
+                    "the receive rings of the process before cannot be used, so the frames in them \
+                    are lost, and new ones are opened: {why}"
+                );
                 None
             }
         }
     }
-}
-
-fn refused(why: &AdoptError) {
-    warn!(
-        "the receive rings of the process before cannot be used, so the frames in them are lost, and new ones are opened: {why}"
-    );
 }
 
 /// The descriptor store.
@@ -97,7 +90,7 @@ impl Store {
 
 impl Keeper for Store {
     fn keep(&self, name: &str, socket: BorrowedFd<'_>) {
-        // Not polled: that its interface is down is no reason to close it.
+        // Not polled: polling would close it when its interface is down.
         let state = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
         self.manager.pass(&state, socket);
     }

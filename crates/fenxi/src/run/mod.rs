@@ -82,7 +82,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let rules = Rules::load(config, &labels(bundle), Traffic::Live)?;
     log_start(config, &tasks);
     log_gap(&map);
-    if let Some(warning) = Need::of(config, &tasks).warning(&Machine::here()) {
+    if let Some(warning) = Need::new(config, &tasks).warning(&Machine::here()) {
         warn!("{warning}");
     }
     let options = FlowOptions {
@@ -90,7 +90,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         record_series: plan.args.output.recorded_series(config),
     };
     let packets = PacketSide::build(config, &tasks, options)?;
-    let table = Table::of(config, &tasks, &packets.flow_managers);
+    let table = Table::new(config, &tasks, &packets.flow_managers);
     let mut outcome = Outcome::nothing(config, cores.clone(), packets.names.clone(), table);
     let opened = open(plan, &tasks, &packets, rules)?;
     let sinks = opened.sinks.clone();

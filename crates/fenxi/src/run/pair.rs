@@ -1,8 +1,9 @@
-//! Two interfaces belong to one run in mode inline: two runs between the same pair would send every frame twice.
+//! Locks the two interfaces of mode inline: two runs between the same pair would send every frame
+//! twice.
 //!
-//! A run claims the pair with listening Unix sockets that have abstract names. Such a name belongs to the network
-//! namespace, like the interfaces, and disappears with the process, however that ends. A run that finds the name taken asks
-//! the kernel which process listens.
+//! A run claims the pair with listening Unix sockets that have abstract names. Such a name belongs
+//! to the network namespace, like the interfaces, and disappears with the process, however it ends.
+//! If the name is taken, the kernel knows which process listens.
 
 use std::os::fd::OwnedFd;
 
@@ -20,7 +21,7 @@ use tracing::warn;
 use crate::exit::Failure;
 use config::checked::{Io, IoMode};
 
-/// Backlog of connections that ask who listens; they are never answered.
+/// Backlog of connections that query the listener's credentials; they are never accepted.
 const BACKLOG: i32 = 4096;
 
 /// Claims the pair until it is dropped.
@@ -48,31 +49,26 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
                     // Any user may take such a name; that must not keep this run from starting.
                     let user = stranger.uid();
                     warn!(
-                        "{one} and {other}: ignoring a claim on this pair by user {user}, who is not fenxi's user"
+                        "{one} and {other}: ignoring a claim on this pair by user {user}, who is \
+                        not fenxi's user"
                     );
                     continue;
                 }
                 return Err(taken(one, other, holder));
             }
-            // The lock only protects from a mistake, so the run starts without it.
+            // The lock only protects against a mistake, so the run starts without it.
             Err(error) => warn!("{one} and {other}: cannot lock the pair: {error}"),
         }
     }
     Ok(Some(Pair(held)))
 }
 
-/// The pair by its interfaces' names, because one that goes and comes back has another number; and by their numbers,
-/// because an interface may have several names. Both in one order.
+/// The pair by its interfaces' names, because one that goes and comes back has another number; and
+/// by their numbers, because an interface may have several names.
 fn names(one: &str, other: &str) -> Vec<String> {
-    let by_name = pair("name", one.to_owned(), other.to_owned());
     let number = |name: &str| {
-        let query = socket_with(
-            AddressFamily::INET,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .ok()?;
+        let (kind, flags) = (SocketType::DGRAM, SocketFlags::CLOEXEC);
+        let query = socket_with(AddressFamily::INET, kind, flags, None).ok()?;
         let index = name_to_index(&query, name).ok()?;
         let name = index_to_name(&query, index).ok()?;
         Some((index.to_string(), name))
@@ -82,7 +78,7 @@ fn names(one: &str, other: &str) -> Vec<String> {
             vec![pair("name", first, second), pair("number", one, other)]
         }
         // The open that follows reports the error.
-        _ => vec![by_name],
+        _ => vec![pair("name", one.to_owned(), other.to_owned())],
     }
 }
 
@@ -95,16 +91,14 @@ fn pair(by: &str, one: String, other: String) -> String {
 
 fn take(name: &str) -> Result<OwnedFd, Errno> {
     let socket = unix()?;
-    bind(
-        &socket,
-        &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
-    )?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    bind(&socket, &address)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// The process that listens, if it can be had. By way of tokio, which knows that a process in another PID namespace has no
-/// number here (rustix 1.1 does not).
+/// The process that listens, if known. By tokio, which handles that a process in another PID
+/// namespace has no number here (rustix 1.1 does not).
 fn holder(name: &str) -> Option<UCred> {
     let socket = unix().ok()?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
@@ -120,7 +114,6 @@ fn unix() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Root, or the user of this process.
 fn may_hold(holder: &UCred) -> bool {
     holder.uid() == 0 || holder.uid() == rustix::process::geteuid().as_raw()
 }
@@ -129,11 +122,13 @@ fn taken(one: &str, other: &str, holder: Option<UCred>) -> Failure {
     let twice = "and two instances would send every frame twice";
     Failure::unavailable(match holder.and_then(|holder| holder.pid()) {
         Some(pid) => format!(
-            "{one} and {other}: process {pid} already runs fenxi inline between them, {twice}; stop it first: kill {pid}"
+            "{one} and {other}: process {pid} already runs fenxi inline between them, {twice}; \
+            stop it first: kill {pid}"
         ),
         // The process is in another PID namespace.
         None => format!(
-            "{one} and {other}: another process already runs fenxi inline between them, {twice}; stop it first"
+            "{one} and {other}: another process already runs fenxi inline between them, {twice}; \
+            stop it first"
         ),
     })
 }

@@ -1,7 +1,8 @@
-//! The interfaces of a live run: opened as the configuration asks, or refused by name.
+//! The interfaces of a live run, opened as configured.
 //!
-//! Each interface has one receive ring for each flow worker, over which the kernel spreads its frames. The n-th rings of
-//! all interfaces belong to the n-th flow worker, so both directions of a flow meet there.
+//! Each interface has a receive ring for each flow worker; the kernel spreads frames over them. The
+//! n-th rings of all interfaces belong to the n-th flow worker, so both directions of a flow meet
+//! there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,15 +32,17 @@ use crate::service_unit::XDP;
 use crate::sinks::Sinks;
 use crate::workers::WorkerIo;
 
-/// Packets of a flow that come up beyond those that its longest series needs.
+/// Packets of a flow that come up in addition to its longest series.
 const MARGIN: u32 = 2;
-/// By so many packets each side of a connection has been heard, so that it is no longer half-open.
+/// Packets within which both sides of a connection have sent one, so that it is not half-open.
 const ANSWERED_WITHIN: u32 = 6;
 
-/// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to 10 ms.
+/// Kernels check blocks that are not full once per timeout; older kernels do so in ticks of up to
+/// 10 ms.
 const BLOCK_SLACK: Duration = Duration::from_millis(10);
 
-/// Of which packets the kernel sends up the frames, if not of all: as many of each flow as the longest series of a task may need.
+/// The first packets of each flow that the kernel sends up, enough for the longest series of a
+/// task; `None` if all packets come up.
 pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets> {
     if config.io.capture == Capture::All || config.io.mode == IoMode::Inline {
         return None;
@@ -68,13 +71,13 @@ pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result
     packetio::probe(io.backend, &settings(io, first, interface))
 }
 
-/// Opens all interfaces for `workers` flow workers, over the rings of the process before where there are some that fit; gives each
-/// worker its ports, in the order of the configuration. Where the kernel does not send up the first packets only, all come up, and
-/// the log says so: as a warning if somebody asked for the first ones.
+/// Opens all interfaces for `workers` flow workers, over the rings of the process before if they
+/// fit. Returns the ports of each worker, in the order of the configuration. If the kernel cannot
+/// send up the first packets only, all come up; the log warns if `io.capture` was set.
 ///
 /// # Errors
-/// 69 where an interface is not to be had, 77 where a capability is missing, 78 where there is no interface to open or a
-/// setting does not suit one.
+/// 69 if an interface is unavailable, 77 if a capability is missing, 78 without an interface or if
+/// a setting does not suit one.
 pub fn open(
     io: &Io,
     first: Option<FirstPackets>,
@@ -110,7 +113,7 @@ pub fn open(
         Arc::new(move |link, frame, workers| rss.unseen_by_cards(link, frame, workers));
     for mut rings in opened {
         if io.backend.takes_frames() {
-            // Cards spread the frames. The kernel spreads what it copies by flow, whatever is in front of it.
+            // Cards spread the frames, and not always by flow, as the kernel does for copies.
             hand_over(&mut rings, &owner)?;
         }
         if let Some(how) = rings.first().and_then(|ring| ring.how.as_ref()) {
@@ -123,7 +126,7 @@ pub fn open(
     Ok(by_worker)
 }
 
-/// Opens the interface for copies, once for each of `workers` flow workers; none where no rule may ask for copies.
+/// Opens the interface for copies once for each of `workers` flow workers, if one is configured.
 ///
 /// # Errors
 /// As [`open`].
@@ -136,14 +139,15 @@ pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, 
     let mut interfaces = config.io.interfaces.iter();
     match interfaces.find(|it| interface::are_one(it, mirror)) {
         Some(same) => Err(Failure::config(format!(
-            "policy.mirror: {mirror} is another name of {same}, where copies would go out among the packets that are forwarded; \
-             name another interface"
+            "policy.mirror: {mirror} is another name of {same}, where copies would go out among \
+            the packets that are forwarded; name another interface"
         ))),
         None => Ok(opened),
     }
 }
 
-/// Has the ports of an interface give frames of flows that their card cannot tell apart to the worker that has the flow.
+/// Makes the ports of an interface pass frames that the card steered to a wrong worker on to the
+/// owner of their flow.
 fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
     let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
     let ports = rings
@@ -154,14 +158,13 @@ fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
             "cannot make an event for each flow worker: {error}"
         ))
     })?;
-    rings
-        .iter_mut()
-        .zip(shared)
-        .for_each(|(ring, rx)| ring.rx = rx);
+    for (ring, rx) in rings.iter_mut().zip(shared) {
+        ring.rx = rx;
+    }
     Ok(())
 }
 
-/// What it takes to open an interface again that was gone.
+/// Capabilities that reopen an interface that was gone.
 pub fn capabilities(io: &Io) -> CapabilitySet {
     let names = io.backend.capabilities(&settings(io, None, "")).iter();
     let known = names.filter_map(|name| CapabilitySet::from_name(name.strip_prefix("CAP_")?));
@@ -172,7 +175,7 @@ pub fn capabilities(io: &Io) -> CapabilitySet {
 ///
 /// # Errors
 /// As [`open`].
-pub fn look(config: &Config) -> Result<(), Failure> {
+pub fn probe(config: &Config) -> Result<(), Failure> {
     let io = &config.io;
     check_named(io)?;
     for interface in &io.interfaces {
@@ -252,13 +255,14 @@ pub fn worker_io(
     sinks: &Sinks,
     records_series: bool,
 ) -> Vec<WorkerIo> {
-    // A router's packet comes in by one interface and leaves by another. In mode tap each interface has a part of the traffic.
+    // A router's packet comes in by one interface and leaves by another. In mode tap each interface
+    // has a part of the traffic.
     let is_seen_twice = config.io.mode == IoMode::Mark && config.io.interfaces.len() > 1;
     let mut mirrors = mirrors.into_iter();
     let parts = ports.into_iter().enumerate().map(|(number, ports)| {
         let mut enough: Vec<Enough> = ports.iter().filter_map(|it| it.enough.clone()).collect();
         if records_series || config.tasks.len() > 1 {
-            // A series goes on behind the answer where a record has it, or another task asks for more.
+            // The rest of the series is still needed after a label: by records, or by another task.
             enough.clear();
         }
         let (rx, tx): (Vec<_>, Vec<_>) = ports.into_iter().map(|port| (port.rx, port.tx)).unzip();
@@ -282,12 +286,12 @@ pub fn worker_io(
     parts.collect()
 }
 
-/// Tells the kernel, where it sends up the first packets of each flow, of those that have their label.
+/// Tells the kernel which flows have their label, so that it sends up no more of their packets.
 struct ToKernel(Vec<Enough>);
 
 impl Sink for ToKernel {
     fn record(&mut self, record: &Record) {
-        // A port's label says nothing of what the model is still to be asked.
+        // After a label by port the model is still to be asked.
         if let Record::Label(LabelRecord { flow, decision, .. }) = record
             && decision.decided_by != DecidedBy::Port
         {
@@ -317,7 +321,7 @@ fn failure(error: OpenError) -> Failure {
     failure_of("", &error)
 }
 
-/// With what stands before the interface's name.
+/// The failure, with `key` before the interface's name.
 fn failure_of(key: &str, error: &OpenError) -> Failure {
     let line = format!("{key}{error}");
     match error {

@@ -1,15 +1,18 @@
-//! What the process may still do once it runs, so that an attacker who takes it over with a malformed frame gains little.
+//! Restricts the running process, so that an attacker who takes it over with a malformed frame
+//! gains little.
 //!
 //! ```text
-//! capabilities   only those needed to reopen an interface, and those of the sinks; none can be regained
-//! programs       only this program can be started, to try new models; none gains privileges (no_new_privs)
-//! files          readable as before; writable only in the folders of records and sockets (Landlock)
-//! TCP            no new listener; no new connection but to the port of a collector, or any where Kafka is used, whose brokers
-//!                name one another (Landlock); open ones stay
+//! capabilities   only those that reopen an interface, and the sinks'; none can be regained
+//! programs       only this program can be started, to try new models; none gains privileges
+//!                (no_new_privs)
+//! files          readable as before; written only in the folders of records and sockets (Landlock)
+//! TCP            no new listener; new connections only to the port of a collector, or to any port
+//!                with Kafka, whose brokers name one another (Landlock); open ones stay
 //! ```
 //!
-//! All of this belongs to a thread and is inherited by the threads that it starts, so it must be in place before the first
-//! of them. Whatever needs more privileges, such as ports below 1024 and folders of other users, is opened earlier.
+//! All of this belongs to a thread and is inherited by the threads that it starts, so it must be in
+//! place before the first of them. Ports below 1024, folders of other users and the like are opened
+//! earlier.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -33,14 +36,14 @@ use tracing::{info, warn};
 use crate::exit::Failure;
 use crate::sinks::Connects;
 
-/// What a run needs while it is running.
+/// Privileges that a run needs after its start.
 pub struct Needs<'a> {
-    /// Capabilities of the sinks, and those that reopen an interface that comes back.
+    /// Capabilities of the sinks, and capabilities that reopen an interface that comes back.
     pub capabilities: CapabilitySet,
-    /// Whether a device is neither `cpu` nor `simulated`: its runtime writes caches, opens devices and locks memory as it
-    /// likes.
+    /// Whether a device is neither `cpu` nor `simulated`: its runtime writes caches, opens devices
+    /// and locks memory.
     pub has_accelerator: bool,
-    /// Files that are written, moved on, and reopened.
+    /// Files that are written and reopened.
     pub written: Vec<&'a Path>,
     /// Sockets, whose files are removed at the end.
     pub sockets: Vec<&'a Path>,
@@ -50,7 +53,8 @@ pub struct Needs<'a> {
     pub read: Vec<&'a Path>,
 }
 
-/// Drops all other privileges, for this thread and those that it starts later; logs what is in effect.
+/// Drops all other privileges, for this thread and the threads that it starts later; logs the
+/// result.
 ///
 /// # Errors
 /// 70: the kernel does not allow dropping privileges. A kernel without Landlock is not an error.
@@ -65,21 +69,24 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
     let kept = Names(kept);
     match needs.has_accelerator {
         true => info!(
-            "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted, because the runtime of an \
-             accelerator needs them"
+            "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted, \
+            because the runtime of an accelerator needs them"
         ),
         false => match restrict_files(needs) {
             Ok(folders) => {
                 info!(
-                    "sandbox: capabilities {kept}, no new privileges, no other programs, {}; writes only to {folders}",
+                    "sandbox: capabilities {kept}, no new privileges, no other programs, {}; \
+                    writes only to {folders}",
                     needs.connects
                 );
             }
             Err(why @ Unrestricted::Forbidden) => warn!(
-                "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+                "sandbox: capabilities {kept}, no new privileges; files and TCP are not \
+                restricted: {why}"
             ),
             Err(why) => info!(
-                "sandbox: capabilities {kept}, no new privileges; files and TCP are not restricted: {why}"
+                "sandbox: capabilities {kept}, no new privileges; files and TCP are not \
+                restricted: {why}"
             ),
         },
     }
@@ -111,7 +118,7 @@ impl Needs<'_> {
     }
 }
 
-/// Drops all capabilities except `needed`; returns those that are left.
+/// Drops all capabilities except `needed`; returns the remaining ones.
 fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
     let kept = capabilities(None)?.permitted & needed;
     for number in 0..u64::BITS {
@@ -121,19 +128,18 @@ fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
         }
         match remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // Either the kernel has no more capabilities, or dropping is not allowed; then no_new_privs must suffice.
+            // Either the kernel has no more capabilities, or dropping is not allowed; then
+            // no_new_privs must suffice.
             Err(Errno::INVAL | Errno::PERM) => break,
             Err(error) => return Err(error),
         }
     }
-    set_capabilities(
-        None,
-        CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        },
-    )?;
+    let sets = CapabilitySets {
+        effective: kept,
+        permitted: kept,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets)?;
     Ok(kept)
 }
 
@@ -151,8 +157,8 @@ impl fmt::Display for Names {
     }
 }
 
-/// The only program that may be started: this one, which tries a new model before it is opened here, and its loaders
-/// (x86-64, aarch64).
+/// The only program that may be started: this one, to try a new model before it is opened here, and
+/// its loaders (x86-64, aarch64).
 const OWN_PROGRAM: [&str; 3] = [
     "/proc/self/exe",
     "/lib64/ld-linux-x86-64.so.2",
@@ -164,8 +170,8 @@ const OWN_PROGRAM: [&str; 3] = [
 enum Unrestricted {
     /// The unit or the container sets the filter.
     #[error(
-        "a filter of system calls forbids Landlock; add landlock_create_ruleset, landlock_add_rule and \
-         landlock_restrict_self to SystemCallFilter= of the unit"
+        "a filter of system calls forbids Landlock; add landlock_create_ruleset, \
+        landlock_add_rule and landlock_restrict_self to SystemCallFilter= of the unit"
     )]
     Forbidden,
     #[error("Landlock is off; add landlock to lsm= on the command line of the kernel")]
@@ -190,7 +196,8 @@ impl From<RulesetError> for Unrestricted {
 /// Restricts writing, programs and TCP. Returns the writable folders.
 fn restrict_files(needs: &Needs<'_>) -> Result<String, Unrestricted> {
     let rules = Ruleset::default();
-    // That asked the kernel for its version of Landlock. The crate tells no other errors from ENOSYS.
+    // `default` asked the kernel for its version of Landlock; the crate treats all errors as
+    // ENOSYS.
     let refused = io::Error::last_os_error();
     let (rules, folders) = build(rules, needs)?;
     let status = rules.restrict_self()?;
@@ -227,10 +234,8 @@ fn build(
     let mut folders = BTreeSet::new();
     for path in &needs.written {
         // A link may lead into another folder.
-        for path in [
-            path.to_path_buf(),
-            fs::canonicalize(path).unwrap_or_default(),
-        ] {
+        let target = fs::canonicalize(path).unwrap_or_default();
+        for path in [path.to_path_buf(), target] {
             let is_special = fs::metadata(&path).is_ok_and(|found| is_special(&found));
             let (place, access) = match is_special {
                 true => (path, file),
@@ -274,38 +279,32 @@ fn folder(file: &Path) -> PathBuf {
 /// Maximum depth of folders in a bundle.
 const FOLDERS: u32 = 3;
 
-/// Whether a path can be read by its owner and mode alone; of a folder, all that is in it, too, to so many folders within
-/// it.
+/// Whether owner and mode alone let this user read a path, with its content down to this depth of
+/// folders.
 fn is_readable(path: &Path, folders: u32) -> bool {
     let is_folder = fs::metadata(path).is_ok_and(|found| found.is_dir());
     if !is_folder || folders == 0 {
         return is_open(path, 4);
     }
-    let inside = fs::read_dir(path).into_iter().flatten().flatten();
-    is_open(path, 5)
-        && inside
-            .into_iter()
-            .all(|entry| is_readable(&entry.path(), folders - 1))
+    let mut inside = fs::read_dir(path).into_iter().flatten().flatten();
+    is_open(path, 5) && inside.all(|entry| is_readable(&entry.path(), folders - 1))
 }
 
-/// Whether owner, group and mode of a path, and of the folders above it, let this user do what `bits` say (4 read, 2 write,
-/// 1 enter or start). What cannot be looked at is not there, and then rights do not matter.
+/// Whether owner, group and mode of a path, and of the folders above it, give this user the rights
+/// `bits` (4 read, 2 write, 1 enter or start). A path that does not resolve does not exist, and
+/// needs no rights.
 fn is_open(path: &Path, bits: u32) -> bool {
     let Ok(path) = fs::canonicalize(path) else {
         return true;
     };
-    let (user, group) = (
-        rustix::process::geteuid().as_raw(),
-        rustix::process::getegid().as_raw(),
-    );
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
     let lets = |path: &Path, bits: u32| {
         fs::metadata(path).is_ok_and(|found| {
-            let shift = if found.uid() == user {
-                6
-            } else if found.gid() == group {
-                3
-            } else {
-                0
+            let shift = match (found.uid() == user, found.gid() == group) {
+                (true, _) => 6,
+                (false, true) => 3,
+                (false, false) => 0,
             };
             (found.mode() >> shift) & bits == bits
         })

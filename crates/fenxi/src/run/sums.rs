@@ -11,7 +11,7 @@ use crate::sinks::Sinks;
 use crate::supervise::Ended;
 use crate::supervise::analytics::AnalyticsOutcome;
 
-/// Adds what the threads returned, and waits for the sinks.
+/// Adds the outcomes of the threads, and waits for the sinks.
 pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, host: &HostStats) {
     let written = sinks.finish(ended.at);
     outcome.sinks = sinks.reports();
@@ -34,7 +34,7 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, 
     outcome.live = Some(live_sums(config, &ports, copied, nic_dropped));
 }
 
-/// What became of copies of packets.
+/// Counts of copies of packets.
 fn copied(workers: &[FlowOutcome]) -> TxCounts {
     let mut sum = TxCounts::default();
     workers.iter().for_each(|it| sum.merge(&it.copied));

@@ -7,6 +7,7 @@ use flowmgr::TaskCounters;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::share;
 use super::times::Quantiles;
 use crate::outcome::Outcome;
 
@@ -20,7 +21,7 @@ pub struct Series {
     flows_not_asked: u64,
     cached: u64,
     inferred: u64,
-    /// Emitted, and passed over because the label of another task says so.
+    /// Series emitted and excluded by the label of another task.
     #[serde(skip_serializing_if = "is_zero")]
     not_asked: u64,
     shed: u64,
@@ -35,8 +36,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Of these depths, of one task or several.
-    pub fn of(depths: &[TaskCounters], series: &Counters) -> Series {
+    /// Sums of these depths, which may belong to several tasks.
+    pub fn new(depths: &[TaskCounters], series: &Counters) -> Series {
         let sum = |of: fn(&TaskCounters) -> u64| depths.iter().map(of).sum::<u64>();
         let (shed, half_open) = (sum(|it| it.series_shed), sum(|it| it.series_shed_half_open));
         Series {
@@ -100,7 +101,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    pub fn of(cache: &CacheCounters) -> Cache {
+    pub fn new(cache: &CacheCounters) -> Cache {
         Cache {
             lookups: cache.lookups,
             hits: cache.hits,
@@ -122,11 +123,11 @@ impl Cache {
         let audits = self.audits_agree + self.audits_differ;
         writeln!(
             page,
-            "cache     {:.1} % of {} look-ups hit; {:.2} % of {audits} audited hits wrong; {} not looked up, turned off {} \
-             times",
-            percent(self.hits, self.lookups),
+            "cache     {:.1} % of {} look-ups hit; {:.2} % of {audits} audited hits wrong; {} not \
+            looked up, turned off {} times",
+            share(self.hits, self.lookups) * 100.0,
             self.lookups,
-            percent(self.audits_differ, audits),
+            share(self.audits_differ, audits) * 100.0,
             self.bypassed,
             self.turned_off
         )
@@ -140,11 +141,6 @@ impl Cache {
 )]
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// `part` as a percentage of `whole`; 0 if `whole` is 0.
-fn percent(part: u64, whole: u64) -> f64 {
-    part as f64 / whole.max(1) as f64 * 100.0
 }
 
 /// One session of a device.
@@ -165,7 +161,7 @@ pub struct Device {
 }
 
 impl Device {
-    pub fn of(device: &DeviceCounters) -> Device {
+    pub fn new(device: &DeviceCounters) -> Device {
         let failures = FailureKind::ALL.into_iter();
         Device {
             requested: device.requested.clone(),
@@ -212,28 +208,22 @@ pub struct Phases {
 }
 
 impl Phases {
-    pub fn of(phases: &analytics::Phases) -> Phases {
+    pub fn new(phases: &analytics::Phases) -> Phases {
         Phases {
-            ring_wait: Quantiles::of_us(&phases.ring_wait_us),
-            batch_wait: Quantiles::of_us(&phases.batch_wait_us),
-            device: Quantiles::of_us(&phases.device_us),
+            ring_wait: Quantiles::from_us(&phases.ring_wait_us),
+            batch_wait: Quantiles::from_us(&phases.batch_wait_us),
+            device: Quantiles::from_us(&phases.device_us),
         }
     }
 }
 
 impl fmt::Display for Phases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Phases {
-            ring_wait,
-            batch_wait,
-            device,
-        } = self;
+        let (ring, batch) = (self.ring_wait.short(), self.batch_wait.short());
         write!(
             f,
-            "ring wait {}, batch wait {}, device {}",
-            ring_wait.short(),
-            batch_wait.short(),
-            device.short()
+            "ring wait {ring}, batch wait {batch}, device {}",
+            self.device.short()
         )
     }
 }
@@ -245,7 +235,7 @@ pub struct Slo {
 }
 
 impl Slo {
-    pub fn of(slo: &SloCounters) -> Slo {
+    pub fn new(slo: &SloCounters) -> Slo {
         Slo {
             periods: slo.periods,
             violations: slo.violations,
@@ -275,7 +265,7 @@ pub struct Swaps {
 }
 
 impl Swaps {
-    pub fn of(outcome: &Outcome) -> Swaps {
+    pub fn new(outcome: &Outcome) -> Swaps {
         let swaps = &outcome.swaps;
         Swaps {
             done: swaps.done,

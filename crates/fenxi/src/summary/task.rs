@@ -1,4 +1,4 @@
-//! What belongs to one task in the summary of several.
+//! A task in the summary of several.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Task {
     name: String,
     series: Series,
     labels: BTreeMap<String, u64>,
-    /// After how many packets the model is asked.
+    /// Numbers of packets after which the model is asked.
     #[serde(skip)]
     depths: Vec<usize>,
     /// Flows that the answer to each depth decided.
@@ -32,7 +32,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Each task, where there are several.
+    /// Each task, if there are several.
     pub fn all(outcome: &Outcome) -> Vec<Task> {
         if outcome.names.len() < 2 {
             return Vec::new();
@@ -41,14 +41,14 @@ impl Task {
         let tasks = outcome.names.iter().enumerate().map(|(number, names)| {
             let (own, others) = depths.split_at(names.depths.len().min(depths.len()));
             depths = others;
-            // There are no counters where no model was opened.
+            // There are no counters if no model was opened.
             let none = Counters::none();
-            Task::of(names, own, outcome.tasks.get(number).unwrap_or(&none))
+            Task::new(names, own, outcome.tasks.get(number).unwrap_or(&none))
         });
         tasks.collect()
     }
 
-    fn of(names: &TaskNames, depths: &[TaskCounters], series: &Counters) -> Task {
+    fn new(names: &TaskNames, depths: &[TaskCounters], series: &Counters) -> Task {
         let labelled = depths
             .first()
             .map_or(&[][..], |first| &first.flows_labelled);
@@ -56,20 +56,20 @@ impl Task {
         let (asked, decided) = decided_by_depth(&names.depths, depths);
         Task {
             name: names.name.to_string(),
-            series: Series::of(depths, series),
+            series: Series::new(depths, series),
             labels: labels.collect(),
             depths: asked,
             decided_by_depth: decided,
             batches: batches(series),
-            cache: Cache::of(&series.cache),
-            devices: series.devices.iter().map(Device::of).collect(),
-            phases_ms: Phases::of(&series.phases),
-            slo: Slo::of(&series.slo),
-            time_to_label_ms: Quantiles::of_us(&series.time_to_label_us()),
+            cache: Cache::new(&series.cache),
+            devices: series.devices.iter().map(Device::new).collect(),
+            phases_ms: Phases::new(&series.phases),
+            slo: Slo::new(&series.slo),
+            time_to_label_ms: Quantiles::from_us(&series.time_to_label_us()),
         }
     }
 
-    /// A block, set in below the name.
+    /// Writes the name, and an indented block below it.
     pub fn write_text(&self, page: &mut String) -> std::fmt::Result {
         use std::fmt::Write as _;
         let mut block = String::new();

@@ -15,7 +15,7 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// The quantiles of a histogram of microseconds; zeros if it is empty.
-    pub fn of_us(times: &Histogram<u64>) -> Quantiles {
+    pub fn from_us(times: &Histogram<u64>) -> Quantiles {
         let milliseconds = |us: u64| us as f64 / 1000.0;
         Quantiles {
             p50: milliseconds(times.value_at_quantile(0.5)),
@@ -45,14 +45,14 @@ mod tests {
     fn microseconds_become_milliseconds() {
         let mut times = Histogram::new(3).unwrap();
         assert_eq!(
-            Quantiles::of_us(&times).to_string(),
+            Quantiles::from_us(&times).to_string(),
             "p50 0.000, p99 0.000, max 0.000"
         );
         for us in 1..=100 {
             times.record(us * 10).unwrap();
         }
         assert_eq!(
-            Quantiles::of_us(&times).to_string(),
+            Quantiles::from_us(&times).to_string(),
             "p50 0.500, p99 0.990, max 1.000"
         );
     }

@@ -1,4 +1,4 @@
-//! What the control thread does only in a live run: the first model, reloads, the service manager.
+//! The control thread of a live run: the first model, reloads, the service manager.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,8 +30,9 @@ const STATUS_EVERY: Duration = Duration::from_secs(10);
 /// Time that a shutdown gives the reload thread to end, before it asks the flow workers to stop.
 const RELOADS_WITHIN: Duration = Duration::from_millis(250);
 
-/// Time that flow workers have to stop, in addition to the kernel's hand-over of the last frames and `records.drain_s`.
-/// They wait half a second for the last frames and one second for the last labels.
+/// Time that flow workers have to stop, in addition to the kernel's hand-over of the last frames
+/// and `records.drain_s`. They wait half a second for the last frames and one second for the last
+/// labels.
 const WORKERS_WITHIN: Duration = Duration::from_millis(1600);
 
 /// Time limit for one inference once the shutdown has begun.
@@ -61,7 +62,8 @@ pub struct Live {
     run_guard: Option<RunGuard>,
     /// The sinks, whose files `fenxi ctl reopen` reopens.
     sinks: Arc<Sinks>,
-    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
+    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room
+    /// in the record queue.
     last_within: Duration,
     /// The policy thread.
     policy: policy::Running,
@@ -69,7 +71,7 @@ pub struct Live {
     analytics: Option<AnalyticsSide>,
     /// Progress of the flow workers, for the watchdog.
     watchdog: Watchdog,
-    /// A signal has asked for a reload that the reload thread has not accepted yet.
+    /// Whether a signal has asked for a reload that the reload thread has not accepted yet.
     is_to_reload: bool,
     /// When the last status message was sent to the service manager.
     status_at: Instant,
@@ -77,7 +79,7 @@ pub struct Live {
     workers_until: Option<Instant>,
 }
 
-/// What a live run begins with.
+/// The arguments of [`Live::new`]; see its fields.
 pub struct LiveStart {
     /// A short description of the run, for the service manager.
     pub what: String,
@@ -93,7 +95,7 @@ pub struct LiveStart {
     pub sinks: Arc<Sinks>,
     /// The policy thread.
     pub policy: policy::Running,
-    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room in the record queue.
+    /// How long flow workers may wait during a shutdown.
     pub last_within: Duration,
 }
 
@@ -143,11 +145,8 @@ impl Live {
     ) -> Result<(), Failure> {
         self.opening = None;
         let managers = opened?;
-        let Some(parts) = self.analytics_parts.take() else {
-            return Err(Failure::software(
-                "the analytics workers were started twice",
-            ));
-        };
+        let twice = || Failure::software("the analytics workers were started twice");
+        let parts = self.analytics_parts.take().ok_or_else(twice)?;
         let state = parts.helpers.state().clone();
         let (analytics, watched) = parts.start(managers)?;
         self.analytics = Some(analytics);
@@ -159,8 +158,8 @@ impl Live {
         Ok(())
     }
 
-    /// Asks for a reload because of a signal, so nobody waits for the reply. If another command is queued, the next tick
-    /// tries again.
+    /// Asks for a reload because of a signal, without a reply. If another command is queued, the
+    /// next tick tries again.
     pub fn reload(&mut self) {
         let Some(commands) = self.commands() else {
             self.is_to_reload = true;
@@ -177,7 +176,7 @@ impl Live {
     pub async fn tick(&mut self, run: &Run, plane: &Plane, is_interrupted: bool) -> bool {
         // Before READY=1 the service manager expects no watchdog messages.
         if self.opening.is_none() {
-            self.watchdog.look(&self.notifier, run);
+            self.watchdog.poll(&self.notifier, run);
         }
         if self.is_to_reload {
             self.reload();
@@ -195,7 +194,7 @@ impl Live {
 
     /// Answers requests that only a live run supports.
     pub fn answer(&self, request: Request, answer: oneshot::Sender<Reply>) {
-        let request = match policy::CommandKind::of(request) {
+        let request = match policy::CommandKind::from_request(request) {
             Ok(kind) => return self.policy.ask(kind, move |reply| say(answer, reply)),
             Err(request) => request,
         };
@@ -244,17 +243,13 @@ impl Live {
         }
         self.run_guard = None;
         let analytics = self.analytics.as_ref();
-        wait_until(RELOADS_WITHIN, || {
-            analytics.is_none_or(|analytics| analytics.reloads.has_ended())
-        })
-        .await;
+        let have_ended = || analytics.is_none_or(|it| it.reloads.has_ended());
+        wait_until(RELOADS_WITHIN, have_ended).await;
     }
 
     /// The queue of the reload thread; `None` until the first model is open.
     fn commands(&self) -> Option<&Sender<Command>> {
-        self.analytics
-            .as_ref()
-            .map(|analytics| analytics.reloads.commands())
+        self.analytics.as_ref().map(|it| it.reloads.commands())
     }
 
     /// Passes a slow command on to the reload thread, which also replies.
@@ -298,7 +293,8 @@ fn set_level(level: &str) -> Reply {
     }
 }
 
-/// Sends the watchdog message, but only if each flow worker has finished a round since the last one.
+/// Sends the watchdog message, but only if each flow worker has finished a round since the last
+/// one.
 pub struct Watchdog {
     /// Rounds of each flow worker at the last message.
     rounds: Vec<u64>,
@@ -314,7 +310,7 @@ impl Watchdog {
         }
     }
 
-    fn look(&mut self, notifier: &Notifier, run: &Run) {
+    fn poll(&mut self, notifier: &Notifier, run: &Run) {
         let Some(limit) = notifier.watchdog else {
             return;
         };

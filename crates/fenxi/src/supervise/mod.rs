@@ -1,8 +1,8 @@
-//! The control thread of a run, replay or live: signals, the control plane, events of the data path, shutdown. It uses
-//! tokio and is not on the data path.
+//! The control thread of a run, replay or live: signals, the control plane, events of the data
+//! path, shutdown. It uses tokio and is not on the data path.
 //!
-//! [`Live`] is the part that only a live run has: the first model, reloads, the service manager. [`Progress`] is the
-//! progress bar of a replay.
+//! [`Live`] is the part of a live run: the first model, reloads, the service manager. [`Progress`]
+//! is the progress bar of a replay.
 
 pub mod analytics;
 pub mod live;
@@ -35,10 +35,10 @@ use crate::sinks::Sinks;
 pub use live::{Live, LiveEvent, LiveStart};
 pub use progress::Progress;
 
-/// Interval at which the control thread looks at the data path.
+/// Interval at which the control thread polls the data path.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The control plane, where the run has one.
+/// The control plane at work.
 pub struct Serving {
     /// The server.
     pub plane: Arc<Plane>,
@@ -46,15 +46,15 @@ pub struct Serving {
     pub calls: mpsc::Receiver<Call>,
 }
 
-/// Descriptors of the runtime: those of epoll and its copy, its waker, the pair of sockets that signals go through, and a copy of
-/// the receiving one. tokio panics where there is none left for the pair.
+/// Descriptors of the runtime: epoll and its copy, the waker, the pair of sockets for signals, and
+/// a copy of the receiving one. tokio panics if none is left for the pair.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
-/// What the control plane serves, and on what.
+/// The control plane before it serves.
 pub struct ControlPlane {
-    /// Where it listens.
+    /// Its sockets.
     pub sockets: Sockets,
-    /// What does not change during the run.
+    /// Properties of the run that do not change.
     pub facts: Facts,
     /// Access to the counters of all threads.
     pub collector: Collector,
@@ -96,15 +96,15 @@ pub struct Supervisor {
     pub holds: bool,
 }
 
-/// What the threads of a run return.
+/// The outcomes of the threads of a run.
 pub struct Ended {
-    /// Of the flow workers, in no particular order.
+    /// The flow workers, in no particular order.
     pub workers: Vec<FlowOutcome>,
-    /// Live only: of the analytics workers.
+    /// Live only: the analytics workers.
     pub analytics: AnalyticsOutcome,
-    /// A signal or `fenxi ctl drain` ended the run.
+    /// Whether a signal or `fenxi ctl drain` ended the run.
     pub is_interrupted: bool,
-    /// When the last flow worker had stopped, or, live, when the last label was given.
+    /// Time at which the last flow worker had stopped or, live, the last label was given.
     pub at: Instant,
 }
 
@@ -114,14 +114,9 @@ pub struct Ended {
 /// The system refuses.
 pub fn runtime() -> Result<Runtime, Failure> {
     let spare = spare_descriptors(RUNTIME_DESCRIPTORS);
-    let build = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-    };
-    spare
-        .and_then(|()| build())
-        .map_err(|error| Failure::unavailable(format!("cannot start the control thread: {error}")))
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let built = spare.and_then(|()| builder.enable_all().build());
+    built.map_err(|error| Failure::unavailable(format!("cannot start the control thread: {error}")))
 }
 
 /// Checks that this number of descriptors can be opened.
@@ -132,8 +127,9 @@ fn spare_descriptors(count: usize) -> io::Result<()> {
 }
 
 impl Supervisor {
-    /// Serves until all flow workers, and then the analytics workers, have stopped. The first SIGINT or SIGTERM, or `fenxi
-    /// ctl drain`, asks them to stop. Must be called inside the runtime.
+    /// Serves until all flow workers, and then the analytics workers, have stopped. The first
+    /// SIGINT or SIGTERM, or `fenxi ctl drain`, asks them to stop. Must be called inside the
+    /// runtime.
     ///
     /// # Errors
     /// The first model cannot be opened, or a flow worker died.
@@ -217,7 +213,7 @@ impl Supervisor {
         }
     }
 
-    /// Logs what the data path reports, since its threads do not log themselves.
+    /// Logs events of the data path, whose threads do not log themselves.
     fn log_events(&self) {
         for event in self.events.try_iter() {
             match event {
@@ -293,12 +289,12 @@ impl Supervisor {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        // One that stopped at the deadline, while `tick` looked at it.
+        // A worker may have stopped during the last tick.
         while let Ok(outcome) = self.outcomes.try_recv() {
             workers.push(outcome);
         }
         if workers.len() < self.workers {
-            // One that died has let go of its end of the channel; one that still has it is stuck.
+            // A worker that died has closed its end of the channel; a stuck one still has it.
             if !self.outcomes.is_closed() {
                 dataplane::leave_threads_behind();
                 return Err(Failure::software("a flow worker did not stop"));

@@ -16,7 +16,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, sendmsg_addr,
 };
 
-/// How often a descriptor is offered to a service manager that has too much to read, and how long lies between.
+/// Attempts to send a descriptor while the service manager's queue is full, and the pause between.
 const OFFERS: u32 = 20;
 const BETWEEN_OFFERS: Duration = Duration::from_millis(1);
 
@@ -24,7 +24,7 @@ const BETWEEN_OFFERS: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// The service manager kills the process if it gets no `WATCHDOG=1` for this long; `None`: no watchdog.
+    /// The service manager kills the process if it gets no `WATCHDOG=1` for this long.
     pub watchdog: Option<Duration>,
 }
 
@@ -41,7 +41,8 @@ impl Notifier {
         }
     }
 
-    /// Reports the start of a reload; `READY=1` reports its end. Units of type `notify-reload` need the time.
+    /// Reports the start of a reload; `READY=1` reports its end. Units of type `notify-reload` need
+    /// the time.
     pub fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let us = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
@@ -55,7 +56,7 @@ impl Notifier {
         }
     }
 
-    /// Whether there is somebody to send to.
+    /// Whether there is a service manager.
     pub fn is_heard(&self) -> bool {
         self.socket.is_some()
     }

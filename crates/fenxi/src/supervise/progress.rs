@@ -15,12 +15,11 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For a replay of `size` bytes, if that is known, which counts the bytes it has read in `read`.
+    /// A bar for a replay of `size` bytes, if known, which counts the bytes read in `read`.
     pub fn new(read: Arc<AtomicU64>, size: Option<u64>) -> Progress {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
+        let target = match std::io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
         };
         let form = match size {
             Some(_) => "{bar:30} {bytes}/{total_bytes}  {msg}  {binary_bytes_per_sec}  {eta} left",

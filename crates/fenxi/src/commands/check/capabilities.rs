@@ -16,15 +16,16 @@ use crate::sinks;
 
 const CHECK: &str = "capabilities";
 
-/// Checks the capabilities that ports and sinks need; [`super::marks`] and [`super::outcomes`] try CAP_NET_ADMIN.
-pub fn look(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
+/// Checks the capabilities that ports and sinks need; [`super::marks`] and [`super::outcomes`] try
+/// CAP_NET_ADMIN.
+pub fn findings(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
     let mut findings = match config.io.backend {
         Backend::AfPacket | Backend::AfXdp => vec![packet_socket(needs_admin)],
-        // Copies leave by a packet socket.
+        // Copies are sent by a packet socket.
         Backend::Dpdk if config.mirror().is_some() => vec![packet_socket(needs_admin)],
-        // Which rights it needs depends on its drivers.
+        // DPDK's drivers differ in the rights that they need.
         Backend::Dpdk => Vec::new(),
     };
     findings.extend(unit(machine, config, is_its_file));
@@ -55,8 +56,8 @@ fn packet_socket(needs_admin: bool) -> Finding {
     }
 }
 
-/// What the installed unit lacks of what the configuration needs, regardless of this process. `is_its_file`: the service reads
-/// this configuration, so that it cannot start.
+/// Capabilities that the configuration needs and the installed unit does not grant. A missing one
+/// is a problem if the service reads this configuration (`is_its_file`).
 pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
     let Some(unit) = machine.unit() else {
         return Vec::new();
@@ -72,7 +73,7 @@ pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Findin
             "its unit lacks {missing}, which {what} need; install the drop-in {}",
             drop_in.file()
         );
-        // Without first packets, all come up.
+        // Without the program for first packets, all packets come up.
         let finding = match is_its_file && *drop_in != FIRST {
             true => Finding::problem(CHECK, service, cause).for_permission(),
             false => Finding::warning(CHECK, service, cause),
@@ -107,7 +108,7 @@ fn needed(config: &Config) -> Vec<(&'static DropIn, &'static str)> {
 ///
 /// # Errors
 /// 77: its unit lacks a capability.
-pub fn look_at_unit(machine: &Machine, config: &Config) -> Result<(), Failure> {
+pub fn check_unit(machine: &Machine, config: &Config) -> Result<(), Failure> {
     let mut findings = unit(machine, config, true).into_iter();
     match findings.find(|finding| finding.level == Level::Problem) {
         None => Ok(()),
@@ -138,7 +139,8 @@ mod tests {
         let mark = ["io.mode=mark"];
         let own = include_str!("../../../../../packaging/systemd/fenxi.service");
         let service = ("usr/lib/systemd/system/fenxi.service", own);
-        // First packets, a default of mode mark, need more than marks; but without them, all packets come up.
+        // First packets, a default of mode mark, need more than marks; but without them, all
+        // packets come up.
         let found = |files: &[_], is_its_file| levels(files, &mark, is_its_file);
         assert_eq!(found(&[service], false), [Level::Warning, Level::Warning]);
         assert_eq!(found(&[service], true), [Level::Problem, Level::Warning]);

@@ -5,11 +5,11 @@ use super::machine::Machine;
 
 const CHECK: &str = "clock";
 
-/// Sources that take a system call of a microsecond or more instead of a few instructions.
+/// Sources that cost a system call of a microsecond or more, not a few instructions.
 const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "xen"];
 
-/// Looks at it.
-pub fn look(machine: &Machine) -> Option<Finding> {
+/// Warns of a slow clock source.
+pub fn findings(machine: &Machine) -> Option<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
     let current = machine.text(&format!("{folder}/current_clocksource"))?;
     if !SLOW.contains(&current.as_str()) {
@@ -35,7 +35,7 @@ mod tests {
     fn a_slow_clock_and_its_remedy() {
         let current = "sys/devices/system/clocksource/clocksource0/current_clocksource";
         let available = "sys/devices/system/clocksource/clocksource0/available_clocksource";
-        let of = |files: &[(&str, &str)]| look(&machine(files).1);
+        let of = |files: &[(&str, &str)]| findings(&machine(files).1);
         let line = of(&[(current, "hpet\n"), (available, "hpet tsc\n")])
             .unwrap()
             .remedy;

@@ -31,7 +31,7 @@ pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
 }
 
 /// Checks the port and the socket.
-pub fn look(machine: &Machine, control: &Control) -> Vec<Finding> {
+pub fn findings(machine: &Machine, control: &Control) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(place) = &control.http {
         let name = "control.http";

@@ -16,16 +16,13 @@ const ISOLATED: &str = "sys/devices/system/cpu/isolated";
 const STEAL_MAX: f64 = 0.01;
 
 /// Checks all cores; `service` is the instance that runs with this configuration.
-pub fn look(
+pub fn findings(
     machine: &Machine,
     config: &Config,
     cores: &Cores,
     service: Option<u32>,
 ) -> Vec<Finding> {
-    let placed: Vec<(String, usize)> = cores
-        .iter()
-        .filter_map(|(thread, core)| Some((thread.to_string(), (*core)?)))
-        .collect();
+    let placed = placed(cores);
     let mut findings = vec![clock_speed(machine, &placed), stolen(machine)];
     if placed.is_empty() {
         let cause = format!(
@@ -36,12 +33,9 @@ pub fn look(
         return findings;
     }
     let used: Vec<usize> = placed.iter().map(|(_, core)| *core).collect();
-    let distinct: Vec<usize> = used
-        .iter()
-        .copied()
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+    let mut distinct = used.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
     let own = [
         there(machine, &used),
         doubled(machine, &placed),
@@ -57,19 +51,19 @@ pub fn look(
         findings.push(Finding::ok(CHECK, "", threads.join(", ")));
     }
     findings.extend(own);
-    findings.push(isolated(
-        machine,
-        &distinct,
-        !config.pipeline.cores.is_empty(),
-    ));
-    findings.extend(
-        config
-            .io
-            .interfaces
-            .iter()
-            .filter_map(|name| node(machine, name, &used)),
-    );
+    let is_chosen = !config.pipeline.cores.is_empty();
+    findings.push(isolated(machine, &distinct, is_chosen));
+    let interfaces = config.io.interfaces.iter();
+    findings.extend(interfaces.filter_map(|name| node(machine, name, &used)));
     findings
+}
+
+/// Threads that are pinned, and their cores.
+pub fn placed(cores: &Cores) -> Vec<(String, usize)> {
+    let placed = cores.iter();
+    placed
+        .filter_map(|(thread, core)| Some((thread.to_string(), (*core)?)))
+        .collect()
 }
 
 fn named(cpus: &[usize]) -> String {
@@ -88,26 +82,25 @@ fn allowed(machine: &Machine) -> Vec<usize> {
 
 /// CPUs that are offline, or not allowed for this process.
 fn there(machine: &Machine, used: &[usize]) -> Option<Finding> {
-    let online = machine.list("sys/devices/system/cpu/online")?;
-    if let Some(core) = used.iter().find(|core| !online.contains(core)) {
-        let cause = format!(
-            "pipeline.cores names CPU {core}; available CPUs: {}",
-            named(&online)
-        );
-        return Some(
-            Finding::problem(CHECK, "", cause).cure(suggestion(&allowed(machine), used.len())),
-        );
+    let (online, allowed) = (machine.online_cpus(), allowed(machine));
+    if online.is_empty() {
+        return None;
     }
-    let allowed = allowed(machine);
-    let core = used.iter().find(|core| !allowed.contains(core))?;
-    let cause = format!(
-        "CPU {core} exists, but this process may use only {}",
-        named(&allowed)
-    );
-    Some(
-        Finding::problem(CHECK, "", cause)
-            .cure(format!("taskset -c {} fenxi check --deep", named(&online))),
-    )
+    let (cause, line) = if let Some(core) = used.iter().find(|core| !online.contains(core)) {
+        let online = named(&online);
+        (
+            format!("pipeline.cores names CPU {core}; available CPUs: {online}"),
+            suggestion(&allowed, used.len()),
+        )
+    } else {
+        let core = used.iter().find(|core| !allowed.contains(core))?;
+        let allowed = named(&allowed);
+        (
+            format!("CPU {core} exists, but this process may use only {allowed}"),
+            format!("taskset -c {} fenxi check --deep", named(&online)),
+        )
+    };
+    Some(Finding::problem(CHECK, "", cause).cure(line))
 }
 
 /// The command that sets one core per thread and leaves the first CPU to the rest of the program.
@@ -138,7 +131,8 @@ fn siblings(machine: &Machine, placed: &[(String, usize)]) -> Option<Finding> {
     let are = |a, b| a != b && halves.get(&a).is_some_and(|halves| halves.contains(&b));
     let (first, second, core) = pair(placed, are)?;
     let cause = format!(
-        "{first} and {second} run on two hyper-threads of one core (CPU {core} is one of them): each gets half the speed"
+        "{first} and {second} run on two hyper-threads of one core (CPU {core} is one of them): \
+        each gets half the speed"
     );
     Some(Finding::warning(CHECK, "", cause).cure("lscpu -e=CPU,CORE,NODE"))
 }
@@ -156,7 +150,8 @@ fn pair(
     })
 }
 
-/// Another instance with a thread pinned to one of our cores; the service that this run would replace does not count.
+/// Another instance with a thread pinned to one of our cores; not the service that this run would
+/// replace.
 fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Finding> {
     let others = machine
         .other_fenxis()
@@ -195,15 +190,12 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
         return Finding::ok(CHECK, "", format!("{cause}, as the kernel decides"));
     }
     let line = format!(
-        "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && update-grub",
+        "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus={}\"' >> /etc/default/grub && \
+        update-grub",
         named(used)
     );
-    Finding::warning(
-        CHECK,
-        "",
-        format!("{cause}, and packets wait while they do"),
-    )
-    .cure(line)
+    let cause = format!("{cause}, and packets wait while they do");
+    Finding::warning(CHECK, "", cause).cure(line)
 }
 
 /// Whether the cores are on the network card's NUMA node.
@@ -219,11 +211,8 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
         .filter(|core| !near.contains(core))
         .collect();
     if far.is_empty() {
-        return Some(Finding::ok(
-            CHECK,
-            name,
-            format!("the cores are on its NUMA node, {node}"),
-        ));
+        let cause = format!("the cores are on its NUMA node, {node}");
+        return Some(Finding::ok(CHECK, name, cause));
     }
     let cause = format!(
         "it is on NUMA node {node}, CPU {} is on another: every frame crosses between them",
@@ -235,20 +224,13 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
 /// Whether the cores may run as fast as they can.
 fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
     const CHECK: &str = "frequency";
-    let online = || {
-        machine
-            .list("sys/devices/system/cpu/online")
-            .unwrap_or_default()
-    };
     let cpus = match placed.is_empty() {
-        true => online(),
+        true => machine.online_cpus(),
         false => placed.iter().map(|(_, core)| *core).collect(),
     };
     let governors = cpus.iter().filter_map(|cpu| {
-        let governor = machine.text(&format!(
-            "sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"
-        ))?;
-        Some((cpu, governor))
+        let file = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor");
+        Some((cpu, machine.text(&file)?))
     });
     let mut governors = governors.peekable();
     if governors.peek().is_none() {
@@ -258,7 +240,8 @@ fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
         None => Finding::ok(CHECK, "", "the cores run at full speed"),
         Some((cpu, governor)) => {
             let cause = format!(
-                "the governor of CPU {cpu} is {governor}: a thread that wakes up finds its core slow"
+                "the governor of CPU {cpu} is {governor}: a thread that wakes up finds its core \
+                slow"
             );
             let line =
                 "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
@@ -284,10 +267,8 @@ fn stolen(machine: &Machine) -> Finding {
         times.iter().sum::<f64>(),
     );
     let share = if all > 0.0 { steal / all } else { 0.0 };
-    let cause = format!(
-        "{:.1} % of CPU time since boot went to other guests of the host",
-        share * 100.0
-    );
+    let percent = share * 100.0;
+    let cause = format!("{percent:.1} % of CPU time since boot went to other guests of the host");
     match share > STEAL_MAX {
         true => Finding::warning(CHECK, "", format!("{cause}, and packets waited meanwhile"))
             .cure("vmstat 1 10"),

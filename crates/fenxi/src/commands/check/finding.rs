@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::tasks::TaskRow;
 use crate::exit::Failure;
+use crate::figures::plural;
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -27,7 +28,7 @@ pub struct Finding {
     pub check: &'static str,
     /// What was checked, such as an interface; empty if there is only one.
     pub subject: String,
-    /// The severity of a finding.
+    /// Its severity.
     pub level: Level,
     /// What was found, and its consequence.
     pub cause: String,
@@ -53,20 +54,17 @@ impl Finding {
 
     /// A warning.
     pub fn warning(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
-        let level = Level::Warning;
-        Finding {
-            level,
-            ..Finding::ok(check, subject, cause)
-        }
+        Finding::ok(check, subject, cause).at(Level::Warning)
     }
 
     /// A problem.
     pub fn problem(check: &'static str, subject: &str, cause: impl Into<String>) -> Finding {
-        let level = Level::Problem;
-        Finding {
-            level,
-            ..Finding::ok(check, subject, cause)
-        }
+        Finding::ok(check, subject, cause).at(Level::Problem)
+    }
+
+    fn at(mut self, level: Level) -> Finding {
+        self.level = level;
+        self
     }
 
     /// Adds the command that fixes it.
@@ -88,7 +86,7 @@ impl Finding {
     }
 }
 
-/// What is amiss with tasks, for the page of `fenxi check`, a line each.
+/// Warnings about tasks, for the page of `fenxi check`, a line each.
 pub fn lines(findings: &[Finding]) -> String {
     let amiss = findings.iter().filter(|it| it.level != Level::Ok);
     let line = |it: &Finding| {
@@ -99,6 +97,11 @@ pub fn lines(findings: &[Finding]) -> String {
         format!("\nwarning: {what}: {}\n", it.cause)
     };
     amiss.map(line).collect()
+}
+
+/// `1 queue`, `2 queues`.
+pub fn several(count: usize, noun: &str) -> String {
+    format!("{count} {}", plural(count as u64, noun))
 }
 
 /// All findings.
@@ -114,10 +117,6 @@ impl Report {
 
     /// `1 problem, 2 warnings, 9 ok`.
     fn sums(&self) -> String {
-        let several = |count: usize, what: &str| match count {
-            1 => format!("1 {what}"),
-            count => format!("{count} {what}s"),
-        };
         let (problems, warnings) = (self.count(Level::Problem), self.count(Level::Warning));
         let (problems, warnings) = (several(problems, "problem"), several(warnings, "warning"));
         format!("{problems}, {warnings}, {} ok", self.count(Level::Ok))
@@ -145,7 +144,7 @@ impl Report {
         page + &self.sums() + "\n"
     }
 
-    /// The report as JSON, one object on one line, with what is to be asked of flows.
+    /// The report as JSON, one object on one line.
     pub fn to_json(&self, tasks: &[TaskRow]) -> String {
         let object = json!({
             "problems": self.count(Level::Problem),
@@ -157,13 +156,10 @@ impl Report {
         format!("{object}\n")
     }
 
-    /// Exit code 77 if a permission is missing, 69 for other problems; `None` if there are only warnings.
+    /// Exit code 77 if a permission is missing, 69 for other problems; `None` without problems.
     pub fn failure(&self) -> Option<Failure> {
-        let mut problems = self
-            .0
-            .iter()
-            .filter(|finding| finding.level == Level::Problem)
-            .peekable();
+        let is_problem = |finding: &&Finding| finding.level == Level::Problem;
+        let mut problems = self.0.iter().filter(is_problem).peekable();
         problems.peek()?;
         let message = format!("check --deep: {}", self.sums());
         Some(match problems.any(|finding| finding.is_permission) {

@@ -17,13 +17,13 @@ pub type Measured = Vec<(usize, String, Profile)>;
 
 /// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`: nothing was. Nothing is said where no
 /// task has a goal. Devices without a profile are named only where they should have been measured.
-pub fn look(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
+pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
     let none = Measured::new();
     let known = measured.unwrap_or(&none);
     let profile = |number: usize, device: &Device| profile(tasks, known, number, device);
     match goals(tasks, profile) {
         Ok(Some(goals)) => {
-            let mut findings = findings(tasks, &goals);
+            let mut findings = by_task(tasks, &goals);
             findings.extend(measured.and_then(|_| without_profile(&goals)));
             findings
         }
@@ -54,7 +54,7 @@ fn profile(
         .map(|(_, _, profile)| *profile)
 }
 
-fn findings(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
+fn by_task(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
     let moved = goals.moved.iter().map(|(task, devices)| {
         let first = match devices {
             1 => "first device".to_owned(),

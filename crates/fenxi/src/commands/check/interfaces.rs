@@ -1,4 +1,5 @@
-//! Interfaces: present, up, with a carrier, frames no longer than a block; in mode inline, no second path between the two.
+//! Interfaces: present, up, with a carrier, frames no longer than a block; in mode inline, no other
+//! path between the two.
 
 use packetio::{Backend, interface};
 
@@ -13,8 +14,8 @@ pub const CHECK: &str = "interface";
 const UP: i64 = 0x1;
 const PROMISCUOUS: i64 = 0x100;
 
-/// Bytes that a frame needs in a block in addition to its MTU: link header with two tags, and the kernel's header, rounded
-/// up.
+/// Bytes that a frame needs in a block in addition to its MTU: link header with two tags, and the
+/// kernel's header, rounded up.
 const FRAME_OVERHEAD: i64 = 22 + 234;
 
 /// The configured interfaces that exist, each once.
@@ -30,7 +31,7 @@ pub fn present(config: &Config) -> Vec<&str> {
 }
 
 /// Checks all interfaces.
-pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
+pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
     let known = interface::names();
     let io = &config.io;
     if io.interfaces.is_empty() {
@@ -48,8 +49,9 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
         findings.extend(between(machine, left, right));
     }
     if io.mode == IoMode::Mark && io.interfaces.len() > 1 {
-        let cause = "a flow counts on the interface where it was first seen; if one of them translates addresses (NAT), its flows count \
-                     on the inside and on the outside, so name the inner interfaces only";
+        let cause = "a flow counts on the interface where it was first seen; if one of them \
+            translates addresses (NAT), its flows count on the inside and on the outside, so name \
+            the inner interfaces only";
         findings.push(Finding::ok(CHECK, &io.interfaces.join(", "), cause));
     }
     findings
@@ -58,14 +60,9 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
 fn none(known: &[String]) -> Finding {
     let wired = known.iter().find(|name| *name != "lo");
     let example = wired.map_or("eth0", String::as_str);
-    Finding::problem(
-        CHECK,
-        "",
-        "io.interfaces is empty: `fenxi run` has no interface to read from",
-    )
-    .cure(format!(
-        "fenxi check --deep --set 'io.interfaces=[\"{example}\"]'"
-    ))
+    let cause = "io.interfaces is empty: `fenxi run` has no interface to read from";
+    let line = format!("fenxi check --deep --set 'io.interfaces=[\"{example}\"]'");
+    Finding::problem(CHECK, "", cause).cure(line)
 }
 
 pub fn missing(name: &str, known: &[String]) -> Finding {
@@ -75,20 +72,21 @@ pub fn missing(name: &str, known: &[String]) -> Finding {
     Finding::problem(CHECK, name, cause).cure("ip -br link")
 }
 
-/// To look at a device of DPDK is to take it, perhaps from a run.
+/// A device of DPDK is not opened: opening takes it, perhaps from a run.
 fn of_dpdk(name: &str, is_known: bool) -> Finding {
     match is_known {
         true => Finding::problem(
             CHECK,
             name,
-            "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a device of dpdk.args by its name",
+            "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a \
+            device of dpdk.args by its name",
         )
         .cure("dpdk-devbind.py --status-dev net"),
         false => Finding::ok(CHECK, name, "none of the kernel's, so one of DPDK's"),
     }
 }
 
-/// What an interface says of itself.
+/// State of an interface.
 pub struct Link {
     flags: i64,
     /// Bytes of a frame behind its link header.
@@ -98,18 +96,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// Looks at one; `down` says what it means that it is down.
+    /// Reads it; `down` is the consequence if it is down.
     ///
     /// # Errors
     /// It is in another network namespace.
-    pub fn look(machine: &Machine, name: &str, down: &str) -> Result<Link, Finding> {
+    pub fn read(machine: &Machine, name: &str, down: &str) -> Result<Link, Finding> {
         let of = |file: &str| machine.text(&format!("sys/class/net/{name}/{file}"));
         let flags = of("flags").and_then(|flags| {
             let digits = flags.trim_start_matches("0x");
             i64::from_str_radix(digits, 16).ok()
         });
         let flags = flags.ok_or_else(|| {
-            let cause = "not in /sys because it belongs to another network namespace, so it was not checked";
+            let cause = "not in /sys because it belongs to another network namespace, so it was \
+                not checked";
             Finding::warning(CHECK, name, cause)
         })?;
         let mtu = of("mtu").and_then(|mtu| mtu.parse().ok()).unwrap_or(0);
@@ -131,29 +130,25 @@ impl Link {
 }
 
 fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
-    let Link {
-        flags,
-        mtu,
-        finding,
-    } = match Link::look(machine, name, "no traffic comes in") {
+    let link = match Link::read(machine, name, "no traffic comes in") {
         Ok(link) => link,
         Err(finding) => return vec![finding],
     };
-    let mut findings = vec![finding];
-    if mtu + FRAME_OVERHEAD > i64::from(io.block_bytes) {
+    let mut findings = vec![link.finding];
+    if link.mtu + FRAME_OVERHEAD > i64::from(io.block_bytes) {
         let cause = format!(
-            "frames of MTU {mtu} do not fit into a block of {} bytes and are truncated; mode inline does not forward them",
-            io.block_bytes
+            "frames of MTU {} do not fit into a block of {} bytes and are truncated; mode \
+            inline does not forward them",
+            link.mtu, io.block_bytes
         );
-        let line = format!(
-            "fenxi check --deep --set io.block_bytes={}",
-            u64::from(io.block_bytes) * 2
-        );
+        let bytes = u64::from(io.block_bytes) * 2;
+        let line = format!("fenxi check --deep --set io.block_bytes={bytes}");
         findings.push(Finding::problem(CHECK, name, cause).cure(line));
     }
-    let sees_own_only = !io.promiscuous && flags & PROMISCUOUS == 0;
+    let sees_own_only = !io.promiscuous && link.flags & PROMISCUOUS == 0;
     if io.mode == IoMode::Tap && sees_own_only && name != "lo" {
-        let cause = "not promiscuous: frames for other machines, for example from a mirror port, are not received";
+        let cause = "not promiscuous: frames for other machines, for example from a mirror port, \
+            are not received";
         let line = "fenxi check --deep --set io.promiscuous=true";
         findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
@@ -170,13 +165,13 @@ fn between(machine: &Machine, left: &str, right: &str) -> Vec<Finding> {
     };
     let (of_left, of_right) = (mtu(left), mtu(right));
     if of_left != of_right {
-        let (small, large) = if of_left < of_right {
-            (left, of_right)
-        } else {
-            (right, of_left)
+        let (small, large) = match of_left < of_right {
+            true => (left, of_right),
+            false => (right, of_left),
         };
         let cause = format!(
-            "MTU {of_left} and {of_right}: frames too long for the other interface are not forwarded"
+            "MTU {of_left} and {of_right}: frames too long for the other interface are not \
+            forwarded"
         );
         let line = format!("ip link set dev {small} mtu {large}");
         findings.push(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line));
@@ -214,7 +209,8 @@ fn addressed(machine: &Machine, name: &str) -> Option<Finding> {
         return None;
     }
     let cause = format!(
-        "it has routes ({}): the kernel answers packets for its addresses, and fenxi also forwards them",
+        "it has routes ({}): the kernel answers packets for its addresses, and fenxi also forwards \
+        them",
         families.join(", ")
     );
     Some(Finding::warning(CHECK, name, cause).cure(format!("ip addr flush dev {name}")))
@@ -243,12 +239,11 @@ fn routed(machine: &Machine, left: &str, right: &str) -> Option<Finding> {
     Some(Finding::problem(CHECK, &format!("{left}, {right}"), cause).cure(line))
 }
 
-/// Whether an interface has routes, not counting the link-local and multicast routes that each one has in IPv6.
+/// Ignores the link-local and multicast routes that each interface has in IPv6.
 fn has_routes(machine: &Machine, name: &str, version: u8) -> bool {
-    let file = if version == 4 {
-        "proc/net/route"
-    } else {
-        "proc/net/ipv6_route"
+    let file = match version {
+        4 => "proc/net/route",
+        _ => "proc/net/ipv6_route",
     };
     let text = machine.text(file).unwrap_or_default();
     text.lines().any(|line| {

@@ -1,5 +1,6 @@
-//! The interrupts of a network card, which can take the CPU away from the thread that is to read its frames.
+//! Interrupts of a network card, which can take the CPU away from the thread that reads its frames.
 
+use super::cores::placed;
 use super::finding::Finding;
 use super::machine::Machine;
 use dataplane::placement::Cores;
@@ -7,11 +8,8 @@ use dataplane::placement::Cores;
 const CHECK: &str = "interrupts";
 
 /// Checks one interface.
-pub fn look(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
-    let pinned: Vec<(String, usize)> = cores
-        .iter()
-        .filter_map(|(thread, core)| Some((thread.to_string(), (*core)?)))
-        .collect();
+pub fn findings(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
+    let pinned = placed(cores);
     let shared = active(machine, name).into_iter().filter_map(|interrupt| {
         let cpus = ["effective_affinity_list", "smp_affinity_list"]
             .iter()
@@ -20,23 +18,21 @@ pub fn look(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
         let cause = format!(
             "interrupt {interrupt} of {name} is handled on CPU {core}, where {thread} is pinned"
         );
-        let online = machine
-            .list("sys/devices/system/cpu/online")
-            .unwrap_or_default();
-        let free = online
-            .into_iter()
-            .find(|cpu| pinned.iter().all(|(_, core)| core != cpu));
+        let mut online = machine.online_cpus().into_iter();
+        let free = online.find(|cpu| pinned.iter().all(|(_, core)| core != cpu));
         let line = free.map(|cpu| format!("echo {cpu} > /proc/irq/{interrupt}/smp_affinity_list"));
         Some(Finding::warning(CHECK, name, cause).cure_if(line))
     });
     let shared: Vec<Finding> = shared.collect();
     match (shared.is_empty(), pinned.is_empty()) {
         (false, _) => shared,
-        (true, false) => vec![Finding::ok(
-            CHECK,
-            name,
-            "none on the cores of the data path",
-        )],
+        (true, false) => {
+            vec![Finding::ok(
+                CHECK,
+                name,
+                "none on the cores of the data path",
+            )]
+        }
         (true, true) => Vec::new(),
     }
 }
@@ -46,21 +42,20 @@ fn active(machine: &Machine, name: &str) -> Vec<u32> {
     let text = machine.text("proc/interrupts").unwrap_or_default();
     let device = format!("sys/class/net/{name}/device");
     // A virtio card is a child of the PCI device that has the interrupts.
-    let of_device: Vec<String> = [
+    let folders = [
         format!("{device}/msi_irqs"),
         format!("{device}/../msi_irqs"),
-    ]
-    .iter()
-    .flat_map(|path| machine.names(path))
-    .collect();
+    ];
+    let of_device: Vec<String> = folders
+        .iter()
+        .flat_map(|path| machine.names(path))
+        .collect();
     let rows = text.lines().filter_map(|line| {
         let (number, rest) = line.trim().split_once(':')?;
         let interrupt: u32 = number.parse().ok()?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        let came = fields
-            .iter()
-            .map_while(|field| field.parse::<u64>().ok())
-            .any(|count| count > 0);
+        let mut counts = fields.iter().map_while(|field| field.parse::<u64>().ok());
+        let came = counts.any(|count| count > 0);
         let action = fields.last()?;
         let is_named = action
             .strip_prefix(name)
@@ -76,9 +71,11 @@ mod tests {
     use super::*;
     use config::Config;
 
-    const INTERRUPTS: &str = "           CPU0       CPU1\n 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config\n \
-                              38:          0       3057 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n \
-                              40:          1          0 PCI-MSIX-0000:00:04.0   0-edge      eth1-rx-0\nNMI: 0 0 Non-maskable interrupts";
+    const INTERRUPTS: &str = "           CPU0       CPU1
+ 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config
+ 38:          0       3057 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+ 40:          1          0 PCI-MSIX-0000:00:04.0   0-edge      eth1-rx-0
+NMI: 0 0 Non-maskable interrupts";
 
     fn pinned(core: &str) -> Cores {
         let config = Config::load(None, &[format!("pipeline.cores=[{core}, 5]")]).unwrap();
@@ -99,18 +96,18 @@ mod tests {
         assert_eq!(active(&virtio, "eth0"), [38]);
         assert_eq!(active(&virtio, "eth1"), [40]);
         assert!(active(&virtio, "eth").is_empty());
-        let findings = look(&virtio, "eth0", &pinned("1"));
-        assert_eq!(findings.len(), 1);
+        let found = findings(&virtio, "eth0", &pinned("1"));
+        assert_eq!(found.len(), 1);
         assert!(
-            findings[0].cause.ends_with("where flow-0.0 is pinned"),
-            "{findings:?}"
+            found[0].cause.ends_with("where flow-0.0 is pinned"),
+            "{found:?}"
         );
         assert_eq!(
-            findings[0].remedy.as_deref(),
+            found[0].remedy.as_deref(),
             Some("echo 0 > /proc/irq/38/smp_affinity_list")
         );
         assert!(
-            look(&virtio, "eth0", &pinned("0"))[0]
+            findings(&virtio, "eth0", &pinned("0"))[0]
                 .cause
                 .starts_with("none")
         );

@@ -19,7 +19,7 @@ const TRACK: &str = "nft 'add table inet track; add chain inet track connections
                      rule inet track connections ct state new accept'";
 
 /// Checks marks if the mode is mark.
-pub fn look(
+pub fn findings(
     machine: &Machine,
     config: &Config,
     tasks: &[OpenTask],
@@ -38,7 +38,7 @@ pub fn look(
     findings.extend(forwarded(machine));
     let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
     findings.extend(classes_of_others(config, &bundles));
-    findings.extend(rules::look(&rules, &rules::bits(config, &bundles)));
+    findings.extend(rules::findings(&rules, &rules::bits(config, &bundles)));
     findings
 }
 

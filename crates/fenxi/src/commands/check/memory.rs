@@ -9,13 +9,13 @@ use dataplane::tasks::OpenTask;
 const CHECK: &str = "memory";
 
 /// Checks memory; a running `service` already holds part of what it needs.
-pub fn look(
+pub fn findings(
     machine: &Machine,
     config: &Config,
     tasks: &[OpenTask],
     service: Option<u32>,
 ) -> Vec<Finding> {
-    let need = Need::of(config, tasks);
+    let need = Need::new(config, tasks);
     vec![
         enough(machine, need, service),
         pages(machine, need.tables),
@@ -37,18 +37,14 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
     );
     if start > available {
         let line = "fenxi check --deep --set io.blocks=64";
-        return Finding::problem(CHECK, "", format!("{cause}: the receive rings do not fit"))
-            .cure(line);
+        let cause = format!("{cause}: the receive rings do not fit");
+        return Finding::problem(CHECK, "", cause).cure(line);
     }
     if all > available {
         let flows = need.flows_within(available);
         let line = format!("fenxi check --deep --set flow.max_flows={flows}");
-        return Finding::problem(
-            CHECK,
-            "",
-            format!("{cause}: the kernel kills fenxi before its tables are full"),
-        )
-        .cure(line);
+        let cause = format!("{cause}: the kernel kills fenxi before its tables are full");
+        return Finding::problem(CHECK, "", cause).cure(line);
     }
     Finding::ok(CHECK, "", cause)
 }
@@ -68,11 +64,8 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
     let (total, free) = (count("HugePages_Total"), count("HugePages_Free"));
     let wanted = tables.div_ceil(size);
     if free >= wanted {
-        return Finding::ok(
-            CHECK,
-            "",
-            format!("{free} free; the flow tables need {wanted}"),
-        );
+        let cause = format!("{free} free; the flow tables need {wanted}");
+        return Finding::ok(CHECK, "", cause);
     }
     let reserve = format!("sysctl -w vm.nr_hugepages={}", total + wanted - free);
     let on_request = machine
@@ -85,11 +78,8 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
         return Finding::warning(CHECK, "", cause).cure(reserve);
     }
     if on_request.contains("[madvise]") || on_request.contains("[always]") {
-        return Finding::ok(
-            CHECK,
-            "",
-            "none reserved; the flow tables request transparent ones",
-        );
+        let cause = "none reserved; the flow tables request transparent ones";
+        return Finding::ok(CHECK, "", cause);
     }
     let cause =
         "none reserved, and transparent ones are off: look-ups in a large table wait for the TLB";
@@ -97,8 +87,8 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
     Finding::warning(CHECK, "", cause).cure(line)
 }
 
-/// The limit on locked memory. It does not apply to packet sockets or ONNX Runtime's CPU provider: rings of 128 MiB work
-/// with a limit of 0 and without CAP_IPC_LOCK.
+/// The limit on locked memory. It does not apply to packet sockets or ONNX Runtime's CPU provider:
+/// rings of 128 MiB work with a limit of 0 and without CAP_IPC_LOCK.
 fn locked(machine: &Machine) -> Finding {
     const CHECK: &str = "memlock";
     let limits = machine.text("proc/self/limits").unwrap_or_default();
@@ -108,11 +98,8 @@ fn locked(machine: &Machine) -> Finding {
     let limit = line
         .and_then(|line| line.split_whitespace().next())
         .unwrap_or("unknown");
-    Finding::ok(
-        CHECK,
-        "",
-        format!("limit {limit}; receive rings and flow tables do not count towards it"),
-    )
+    let cause = format!("limit {limit}; receive rings and flow tables do not count towards it");
+    Finding::ok(CHECK, "", cause)
 }
 
 #[cfg(test)]
@@ -124,7 +111,8 @@ mod tests {
 
     fn meminfo(available_mib: u64, huge: (u64, u64)) -> String {
         format!(
-            "MemTotal: 9 kB\nMemAvailable:   {} kB\nHugePages_Total:       {}\nHugePages_Free:        {}\nHugepagesize:       2048 kB\n",
+            "MemTotal: 9 kB\nMemAvailable:   {} kB\nHugePages_Total:       \
+            {}\nHugePages_Free:        {}\nHugepagesize:       2048 kB\n",
             available_mib * 1024,
             huge.0,
             huge.1

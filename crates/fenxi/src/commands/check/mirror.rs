@@ -9,7 +9,7 @@ use config::Config;
 use config::checked::IoMode;
 
 /// Checks the interface, if one is configured.
-pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
+pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
     let name = config.policy.mirror.as_deref();
     name.map_or_else(Vec::new, |name| {
         one(machine, config, name, &interface::names())
@@ -25,7 +25,7 @@ fn one(machine: &Machine, config: &Config, name: &str, known: &[String]) -> Vec<
     if !known.iter().any(|it| it == name) {
         return vec![missing(name, known)];
     }
-    let link = match Link::look(machine, name, "copies of packets are lost") {
+    let link = match Link::read(machine, name, "copies of packets are lost") {
         Ok(link) => link,
         Err(finding) => return vec![finding],
     };
@@ -53,7 +53,7 @@ mod tests {
     fn an_interface_for_copies() {
         let mut config = Config::load(None, &[]).unwrap();
         let known = ["eth0".to_owned(), "ids0".to_owned()];
-        let look = |machine: &Machine, config: &Config| one(machine, config, "ids0", &known);
+        let findings = |machine: &Machine, config: &Config| one(machine, config, "ids0", &known);
         let files = |flags, mtu| {
             machine(&[
                 ("sys/class/net/ids0/flags", flags),
@@ -63,18 +63,22 @@ mod tests {
             ])
         };
         let (_dir, good) = files("0x1003", "9000");
-        assert_eq!(look(&good, &config)[0].level, Level::Warning, "mode tap");
+        assert_eq!(
+            findings(&good, &config)[0].level,
+            Level::Warning,
+            "mode tap"
+        );
         config.io.mode = IoMode::Inline;
         config.io.interfaces = vec!["eth0".to_owned()];
-        let found = look(&good, &config);
+        let found = findings(&good, &config);
         assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
         let (_dir, small) = files("0x1003", "1500");
-        let found = look(&small, &config);
+        let found = findings(&small, &config);
         assert_eq!((found.len(), found[1].level), (2, Level::Warning));
         let remedy = found[1].remedy.as_deref();
         assert_eq!(remedy, Some("ip link set dev ids0 mtu 9000"));
         let (_dir, down) = files("0x1002", "9000");
-        let found = look(&down, &config);
+        let found = findings(&down, &config);
         assert!(found[0].cause.contains("copies of packets are lost"));
         assert_eq!(found[0].level, Level::Problem);
         let gone = one(&good, &config, "ids1", &known);

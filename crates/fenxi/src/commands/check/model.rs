@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 pub type Look = (Vec<Finding>, Vec<(String, Profile)>);
 
 /// Checks the library and every device of the configuration.
-pub fn look(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
+pub fn findings(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
     let devices = &config.accel.devices;
     let (mut findings, mut profiles) = (Vec::new(), Vec::new());
     if devices.iter().any(|device| device.provider.needs_library) {

@@ -1,4 +1,4 @@
-//! Offloads that merge packets, which were never on the wire so, or that hide packets.
+//! Offloads that merge or hide packets.
 
 use packetio::OpenError;
 use packetio::interface::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
@@ -9,7 +9,7 @@ use config::checked::IoMode;
 const CHECK: &str = "offloads";
 
 /// Checks one interface.
-pub fn look(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
+pub fn findings(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::query(name) {
         Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),
         Err(error @ OpenError::UnsupportedLink { .. }) => {
@@ -27,30 +27,30 @@ fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) ->
     ]
 }
 
-/// Packets that were merged count as what they are on the wire, if the kernel says what that is. Of those that a card merged by
-/// LRO not every driver says it, and the packet socket then does not get them.
+/// A merged packet counts as its segments if the kernel reports their size. Not every driver
+/// reports it for packets merged by LRO; the packet socket does not receive those.
 fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
     if offloads.is_on("lro") {
         let cause = match mode {
             IoMode::Inline => "lro on: packets merged by LRO cannot be forwarded and are lost",
             _ => {
-                "lro on: not every driver says of which packets it merged one; such packets do not reach fenxi, and count as dropped"
+                "lro on: not every driver says of which packets it merged one; such packets do not \
+                reach fenxi, and count as dropped"
             }
         };
         return match offloads.remedy(name, &["lro"]) {
             Some(line) => Finding::problem(CHECK, name, cause).cure(line),
-            None => Finding::warning(
-                CHECK,
-                name,
-                format!(
-                    "{cause}; the driver does not allow turning it off; on a virtual card the host can"
-                ),
-            ),
+            None => {
+                let cause = format!(
+                    "{cause}; the driver does not allow turning it off; on a virtual card the host \
+                    can"
+                );
+                Finding::warning(CHECK, name, cause)
+            }
         };
     }
     let mut merge = MERGE_INCOMING.to_vec();
-    // Only mode mark sees packets that this machine sends itself: a mirror port sends nothing, and inline sends what it
-    // received.
+    // Only mode mark sees packets that this machine sends itself.
     if mode == IoMode::Mark {
         merge.extend(SPLIT_OUTGOING);
     }
@@ -63,9 +63,10 @@ fn merging(offloads: &Offloads, name: &str, mode: IoMode) -> Finding {
     let cause = match (on.is_empty(), mode) {
         (true, _) => "nothing merges packets".to_owned(),
         (false, IoMode::Inline) => format!(
-            "{}: merged packets count as those on the wire, and are split again when they are sent; those of tunnels (GRE, IP in IP, \
-             VXLAN) the kernel does not split for a packet socket, and they count as unsent: if tunnels pass, turn gro off on both \
-             interfaces",
+            "{}: merged packets count as those on the wire, and are split again when they are \
+            sent; the kernel does not split packets of tunnels (GRE, IP in IP, VXLAN) for a \
+            packet socket, and they count as unsent: if tunnels pass, turn gro off on both \
+            interfaces",
             names(&on)
         ),
         (false, _) => format!("{}: merged packets count as those on the wire", names(&on)),
@@ -82,7 +83,8 @@ fn names(offloads: &[Offload]) -> String {
 fn tags(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Finding {
     const CHECK: &str = "vlan";
     if mode == IoMode::Tap && !is_promiscuous && offloads.is_on("rx-vlan-filter") {
-        let cause = "rx-vlan-filter on: the card drops frames of VLANs for which this machine has no interface";
+        let cause = "rx-vlan-filter on: the card drops frames of VLANs for which this machine has \
+            no interface";
         let line = offloads.remedy(name, &["rx-vlan-filter"]);
         return Finding::warning(CHECK, name, cause).cure_if(line);
     }
@@ -98,7 +100,7 @@ mod tests {
     use super::super::finding::Level;
     use super::*;
 
-    /// With these features of the kernel on, and `rx-gro-hw` fixed.
+    /// Offloads with these features on, and `rx-gro-hw` fixed.
     fn with(on: &[&str]) -> Offloads {
         let names = [
             "rx-gro",

@@ -1,4 +1,4 @@
-//! By which port each interface is read, and what keeps it from being opened.
+//! The port that reads each interface, and what keeps it from being opened.
 
 use config::Config;
 use dataplane::tasks::OpenTask;
@@ -11,15 +11,15 @@ use crate::run::ports;
 use crate::service_unit::{FIRST, XDP};
 
 const CHECK: &str = "port";
-/// What the program needs that sends up first packets.
+/// Capabilities that the program for first packets needs.
 const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
 
-/// Tries the port of each interface. Programs are loaded, and a program for first packets is attached and detached again;
-/// no packet takes another way meanwhile.
-pub fn look(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
+/// Tries the port of each interface. Programs are loaded, and a program for first packets is
+/// attached and detached again; no packet takes another way meanwhile.
+pub fn findings(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
     let io = &config.io;
     let names = match io.backend {
-        // Its devices are none of the kernel's interfaces.
+        // Devices of DPDK are not interfaces of the kernel.
         Backend::Dpdk => io.interfaces.iter().map(String::as_str).collect(),
         _ => interfaces::present(config),
     };
@@ -27,29 +27,24 @@ pub fn look(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Findi
     let of = |name| {
         let tried = ports::try_port(io, first, name);
         match (io.backend, first) {
-            // The check of capabilities has it.
-            (Backend::AfPacket, None)
-                if matches!(tried, Err(OpenError::MissingCapability { .. })) =>
-            {
-                None
+            (Backend::AfPacket, None) => match tried {
+                // `capabilities` reports it.
+                Err(OpenError::MissingCapability { .. }) => None,
+                _ => Some(plain(
+                    name,
+                    tried,
+                    "packet sockets, which copy every packet",
+                )),
+            },
+            (Backend::AfPacket, Some(_)) => {
+                let is_default = io.capture_origin.is_default();
+                Some(of_first(machine, name, tried, is_default))
             }
-            (Backend::AfPacket, None) => Some(plain(
-                name,
-                tried,
-                "packet sockets, which copy every packet",
-            )),
-            (Backend::AfPacket, Some(_)) => Some(of_first(
-                machine,
-                name,
-                tried,
-                io.capture_origin.is_default(),
-            )),
             (Backend::AfXdp, _) => Some(of_xdp(machine, name, tried)),
-            (Backend::Dpdk, _) => Some(plain(
-                name,
-                tried,
-                "DPDK, by `fenxi run` only: to look at a device is to take it",
-            )),
+            (Backend::Dpdk, _) => {
+                let what = "DPDK, by `fenxi run` only: to look at a device is to take it";
+                Some(plain(name, tried, what))
+            }
         }
     };
     names.into_iter().filter_map(of).collect()
@@ -62,7 +57,8 @@ fn plain(name: &str, tried: Result<(), OpenError>, what: &str) -> Finding {
     }
 }
 
-/// It stays a warning, because all packets can come up instead; and not even that where nobody asked for the first ones.
+/// A refusal is no problem, because all packets can come up instead; it is no warning either if
+/// `io.capture` has its default.
 fn of_first(
     machine: &Machine,
     name: &str,

@@ -1,14 +1,16 @@
-//! Receive queues: who reads them, by which hash they are filled, whether they are long enough; and the kernel's backlog
-//! behind them.
+//! Receive queues: readers, hash and length; and the kernel's backlog behind them.
 //!
-//! The kernel empties every queue of an interface by itself and hands each frame to a flow manager by fenxi's own hash, so
-//! no queue is without a reader, and both directions of a flow meet whatever the card's hash does. The queues decide on
-//! which CPUs the kernel does its part, and so, where two of them work on one flow, in which order its packets are seen.
+//! The kernel empties every queue of an interface and hands each frame to a flow manager by fenxi's
+//! own hash. So no queue is without a reader, and both directions of a flow meet whatever the
+//! card's hash does. The queues decide which CPUs do the kernel's part; where two of them work on
+//! one flow, its packets may swap places.
+
+use std::collections::BTreeSet;
 
 use packetio::OpenError;
 use packetio::interface::Queues;
 
-use super::finding::Finding;
+use super::finding::{Finding, several};
 use super::machine::Machine;
 use config::Config;
 use config::checked::IoMode;
@@ -16,7 +18,7 @@ use config::checked::IoMode;
 const CHECK: &str = "queues";
 
 /// Checks one interface.
-pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
+pub fn findings(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::query(name) {
         Ok(queues) => queues,
         // Already reported for the interface.
@@ -30,13 +32,6 @@ pub fn look(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     ];
     findings.extend(losses(machine, name, &queues));
     findings
-}
-
-fn several(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 /// The receive queues that the kernel has for an interface.
@@ -55,10 +50,9 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
         mask.is_some_and(|mask| mask.contains(|digit| !matches!(digit, '0' | ',')))
     });
     if readers <= count || is_steered {
-        let steered = if is_steered {
-            " and steered to several CPUs"
-        } else {
-            ""
+        let steered = match is_steered {
+            true => " and steered to several CPUs",
+            false => "",
         };
         let cause = format!(
             "{} read by the kernel{steered}; {}, spread by fenxi's own hash",
@@ -68,7 +62,8 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
         return Finding::ok(CHECK, name, cause);
     }
     let cause = format!(
-        "{} for {readers} flow managers: only as many CPUs do the kernel's part of the work, and all flow managers wait for them",
+        "{} for {readers} flow managers: only as many CPUs do the kernel's part of the work, and \
+        all flow managers wait for them",
         several(count, "queue")
     );
     let line = match queues.count {
@@ -76,12 +71,9 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
             format!("ethtool -L {name} combined {}", readers.min(most as usize))
         }
         _ => {
-            let cpus = machine
-                .list("sys/devices/system/cpu/online")
-                .unwrap_or_default();
+            let cpus = machine.online_cpus().into_iter();
             let mask = cpus
-                .iter()
-                .filter(|cpu| **cpu < 32)
+                .filter(|cpu| *cpu < 32)
                 .fold(0_u32, |mask, cpu| mask | 1 << cpu);
             format!("echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus")
         }
@@ -96,54 +88,45 @@ fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Fin
         return Finding::ok(CHECK, name, "one queue: packets keep their order");
     }
     if mode == IoMode::Inline {
-        return Finding::ok(
-            CHECK,
-            name,
-            "only one direction of each flow comes in here, so its order is kept",
-        );
+        let cause = "only one direction of each flow comes in here, so its order is kept";
+        return Finding::ok(CHECK, name, cause);
     }
-    let cause = "two CPUs may handle the two directions of a flow: both reach the same flow manager, but packets of opposite directions that are microseconds apart may swap places in the series";
+    let cause = "two CPUs may handle the two directions of a flow: both reach the same flow \
+        manager, but packets of opposite directions that are microseconds apart may swap places in \
+        the series";
     match &queues.hash {
         Some(hash) if hash.is_symmetric() => {
-            let used = hash
-                .table
-                .iter()
-                .collect::<std::collections::BTreeSet<_>>()
-                .len();
+            let used = hash.table.iter().collect::<BTreeSet<_>>().len();
             Finding::ok(CHECK, name, format!("symmetric hash over {used} queues"))
         }
         Some(hash) => Finding::warning(CHECK, name, cause).cure_if(hash.remedy(name)),
-        None => Finding::warning(
-            CHECK,
-            name,
-            format!("the driver does not report its hash: {cause}"),
-        ),
+        None => {
+            let cause = format!("the driver does not report its hash: {cause}");
+            Finding::warning(CHECK, name, cause)
+        }
     }
 }
 
 /// Packets that the card has lost so far.
 fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     const CHECK: &str = "losses";
-    let count = |file: &str| {
-        machine
-            .number(&format!("sys/class/net/{name}/statistics/{file}"))
-            .unwrap_or(0)
+    let count = |files: &[&str]| -> i64 {
+        let path = |file| format!("sys/class/net/{name}/statistics/{file}");
+        files
+            .iter()
+            .filter_map(|file| machine.number(&path(file)))
+            .sum()
     };
-    let full: i64 = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]
-        .into_iter()
-        .map(count)
-        .sum();
-    let damaged: i64 = ["rx_crc_errors", "rx_frame_errors"]
-        .into_iter()
-        .map(count)
-        .sum();
+    let full = count(&["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]);
+    let damaged = count(&["rx_crc_errors", "rx_frame_errors"]);
     let mut findings = Vec::new();
     if full > 0 {
         let length = queues.length.map_or(String::new(), |(now, most)| {
             format!(" of {now} frames (maximum {most})")
         });
         let cause = format!(
-            "{full} frames were dropped since the interface came up because the card's queue{length} was full"
+            "{full} frames were dropped since the interface came up because the card's \
+            queue{length} was full"
         );
         let longer = queues.length.filter(|(now, most)| now < most);
         let line = longer.map_or(
@@ -154,18 +137,15 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     }
     if damaged > 0 {
         let cause = format!(
-            "{damaged} frames arrived damaged since the interface came up: check cable, connector and the other end"
+            "{damaged} frames arrived damaged since the interface came up: check cable, connector \
+            and the other end"
         );
-        findings.push(
-            Finding::warning(CHECK, name, cause).cure(format!("ip -s -s link show dev {name}")),
-        );
+        let line = format!("ip -s -s link show dev {name}");
+        findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(
-            CHECK,
-            name,
-            "the card has dropped nothing since the interface came up",
-        ));
+        let cause = "the card has dropped nothing since the interface came up";
+        findings.push(Finding::ok(CHECK, name, cause));
     }
     findings
 }
@@ -176,7 +156,7 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
     let Some(text) = machine.text("proc/net/softnet_stat") else {
         return Vec::new();
     };
-    // A line for each CPU; frames, drops and rounds that ended before the work did, in hexadecimal.
+    // A line for each CPU, in hexadecimal: frames, drops, and rounds that ran out of time.
     let column = |at: usize| -> u64 {
         let numbers = text
             .lines()
@@ -187,20 +167,18 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
     };
     let (frames, dropped, squeezed) = (column(0), column(1), column(2));
     let mut findings = Vec::new();
+    let setting = |name: &str| machine.number(&format!("proc/sys/net/core/{name}"));
     if dropped > 0 {
-        let limit = machine
-            .number("proc/sys/net/core/netdev_max_backlog")
-            .unwrap_or(1000);
+        let limit = setting("netdev_max_backlog").unwrap_or(1000);
         let cause = format!(
-            "{dropped} frames were dropped since boot because the kernel's backlog of {limit} was full"
+            "{dropped} frames were dropped since boot because the kernel's backlog of {limit} was \
+            full"
         );
         let line = format!("sysctl -w net.core.netdev_max_backlog={}", limit * 4);
         findings.push(Finding::warning(CHECK, "", cause).cure(line));
     }
     if squeezed * 1000 > frames {
-        let budget = machine
-            .number("proc/sys/net/core/netdev_budget")
-            .unwrap_or(300);
+        let budget = setting("netdev_budget").unwrap_or(300);
         let cause = format!("the kernel ran out of time for receiving {squeezed} times since boot");
         let line = format!("sysctl -w net.core.netdev_budget={}", budget * 2);
         findings.push(Finding::warning(CHECK, "", cause).cure(line));

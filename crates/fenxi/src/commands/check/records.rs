@@ -19,7 +19,7 @@ const ENOUGH: u64 = 1 << 30;
 const OF_SERVICE: &str = "/var/lib/fenxi";
 
 /// Checks the record file, if one is configured.
-pub fn look(machine: &Machine, records: &Records) -> Vec<Finding> {
+pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     let Some(path) = records.path.as_deref().filter(|path| !is_dash(path)) else {
         return Vec::new();
     };
@@ -148,7 +148,7 @@ mod tests {
             socket: None,
             socket_backlog: 0,
         };
-        look(&machine(&[]).1, &records).remove(0)
+        findings(&machine(&[]).1, &records).remove(0)
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<TaskBits> {
 }
 
 /// The rules that collide with the bits.
-pub fn look(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Finding> {
+pub fn findings(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Finding> {
     let rules = match rules {
         Ok(rules) => rules,
         Err(why) => {

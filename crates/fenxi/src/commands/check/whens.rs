@@ -1,4 +1,4 @@
-//! Rules that tasks ask for by name and that nobody has written. Rules may be added to a run, so that is no error.
+//! Rules that `when` of a task names and no file has: no error, because rules may be added later.
 
 use config::Config;
 use config::when::{Term, shortened};
@@ -8,8 +8,8 @@ use crate::rules::Rules;
 
 const CHECK: &str = "when";
 
-/// A warning for each name.
-pub fn look(config: &Config, rules: &Rules) -> Vec<Finding> {
+/// Warns of each missing rule.
+pub fn findings(config: &Config, rules: &Rules) -> Vec<Finding> {
     let mut findings = Vec::new();
     for task in &config.tasks {
         let choices = task.when.terms.iter().filter_map(|term| match term {
@@ -29,7 +29,8 @@ fn missing(config: &Config, rules: &Rules, name: &str) -> String {
     let shown = shortened(name);
     match &config.policy.rules {
         None => format!(
-            "there is no rule {shown}, because policy.rules names no file; name one, or add the rule to the run with fenxi ctl policy add"
+            "there is no rule {shown}, because policy.rules names no file; name one, or add the \
+            rule to the run with fenxi ctl policy add"
         ),
         Some(file) => {
             let near = rules.nearest(name);
@@ -54,8 +55,8 @@ mod tests {
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
             let config = Config::load(None, &sets).unwrap();
             let rules = Rules::load(&config, &[], Traffic::Live).unwrap();
-            let findings = look(&config, &rules);
-            findings.into_iter().map(|it| it.cause).collect::<Vec<_>>()
+            let found = findings(&config, &rules);
+            found.into_iter().map(|it| it.cause).collect::<Vec<_>>()
         };
         assert!(causes(&["task.a.when=rule = guests", &rules]).is_empty());
         let cause = causes(&["task.a.when=rule = guest", &rules]).join("\n");

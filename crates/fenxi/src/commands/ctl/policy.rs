@@ -7,17 +7,15 @@ use std::path::Path;
 use super::table;
 use crate::cli::CtlPolicyCommand;
 use crate::exit::Failure;
-use crate::figures::grouped;
+use crate::figures::{grouped, plural};
 use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
 
 /// The request of a command.
 pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
     let lines = |word: &str, rules: &[String]| {
-        // A rule has no line feed that means something.
-        let lines = rules
-            .iter()
-            .map(|rule| format!("{word} {}", rule.replace(['\n', '\r'], " ")));
-        let lines: Vec<String> = lines.collect();
+        // Line feeds separate changes; within a rule they mean nothing.
+        let line = |rule: &String| format!("{word} {}", rule.replace(['\n', '\r'], " "));
+        let lines: Vec<String> = rules.iter().map(line).collect();
         Request::PolicyChange {
             changes: lines.join("\n"),
         }
@@ -52,7 +50,7 @@ fn read(file: &Path) -> Result<String, Failure> {
         Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
     };
     let mut text = String::new();
-    // One byte more than will do, to tell whether there is more.
+    // One byte more than allowed shows that the file is too long.
     let most = CHANGES_MAX as u64 + 1;
     match file.as_os_str() == "-" {
         true => io::stdin().take(most).read_to_string(&mut text),
@@ -77,10 +75,8 @@ pub fn changed_line(changed: &PolicyChanged) -> String {
         (Some(first), added) => parts.push(format!("rules {first} to {} added", first + added - 1)),
         (None, _) => {}
     }
-    match changed.deleted {
-        0 => {}
-        1 => parts.push("1 rule deleted".to_owned()),
-        count => parts.push(format!("{} rules deleted", grouped(count))),
+    if changed.deleted > 0 {
+        parts.push(format!("{} deleted", rules(changed.deleted)));
     }
     parts.push(format!("{} in use", rules(changed.rules)));
     if changed.is_pending {
@@ -98,10 +94,8 @@ pub fn page(shown: &PolicyShown) -> String {
         header.drain(1..4);
     }
     if !shown.rows.is_empty() {
-        page += &table(
-            &header,
-            shown.rows.iter().map(|row| cells(row, has_counters)),
-        );
+        let rows = shown.rows.iter().map(|row| cells(row, has_counters));
+        page += &table(&header, rows);
     }
     page += &rules(shown.rules);
     if (shown.rows.len() as u64) < shown.rules {
@@ -128,10 +122,7 @@ fn cells(row: &RuleRow, has_counters: bool) -> Vec<String> {
 }
 
 fn rules(count: u64) -> String {
-    match count {
-        1 => "1 rule".to_owned(),
-        count => format!("{} rules", grouped(count)),
-    }
+    format!("{} {}", grouped(count), plural(count, "rule"))
 }
 
 #[cfg(test)]
@@ -149,7 +140,8 @@ mod tests {
         };
         assert_eq!(
             changed_line(&changed),
-            "rules 3 to 4 added; 1 rule deleted; 1 rule in use; the change counts once an index is trained with it\n"
+            "rules 3 to 4 added; 1 rule deleted; 1 rule in use; the change counts once an index is \
+            trained with it\n"
         );
     }
 

@@ -34,24 +34,18 @@ fn page(bundle: &Bundle) -> String {
     line("precision", bundle.precision().to_owned());
     line("unit", bundle.unit().to_owned());
     line("features", bundle.features().join(", "));
+    let (channels, k) = (shape.channels, shape.k);
     line(
         "input",
-        format!(
-            "{}: float32 [N, {}, {}]",
-            bundle.input_name(),
-            shape.channels,
-            shape.k
-        ),
+        format!("{}: float32 [N, {channels}, {k}]", bundle.input_name()),
     );
     if let Some(name) = bundle.context_input_name() {
         line("context", bundle.context().join(", "));
         let context = format!("{name}: float32 [N, {}]", shape.context);
         line("second input", context);
     }
-    line(
-        "output",
-        format!("{}: float32 [N, {}]", bundle.output_name(), shape.classes),
-    );
+    let output = format!("{}: float32 [N, {}]", bundle.output_name(), shape.classes);
+    line("output", output);
     let midstream = match bundle.midstream() {
         true => "labelled too",
         false => "not labelled",
@@ -70,13 +64,11 @@ fn page(bundle: &Bundle) -> String {
         }
     }
     let ports = bundle.ports().len();
-    line(
-        "ports",
-        match bundle.is_ports_first() {
-            true => format!("{ports:<15} name flows with their first packets"),
-            false => ports.to_string(),
-        },
-    );
+    let ports = match bundle.is_ports_first() {
+        true => format!("{ports:<15} name flows with their first packets"),
+        false => ports.to_string(),
+    };
+    line("ports", ports);
     if let Some(hosts) = bundle.hosts() {
         let text = format!(
             "by their first {} flows, at least {}, from {}",
@@ -114,7 +106,8 @@ fn as_json(bundle: &Bundle) -> Value {
         })
     });
     let hosts = bundle.hosts().map(|hosts| {
-        json!({"flows": hosts.flows, "min_flows": hosts.min_flows, "confidence": decimal(hosts.confidence)})
+        let confidence = decimal(hosts.confidence);
+        json!({"flows": hosts.flows, "min_flows": hosts.min_flows, "confidence": confidence})
     });
     let labels = bundle.labels().iter();
     let labels = labels.map(|label| json!({"name": label.name, "taxonomy": label.taxonomy}));

@@ -26,7 +26,7 @@ const IDLE_TIMEOUT_S: u16 = 30;
 pub struct Samples {
     /// Channels × K numbers each, channel after channel in the order of the bundle's features.
     pub rows: Vec<Vec<f32>>,
-    /// What the model wants of each flow beside its series; without numbers where it wants nothing.
+    /// Context of each flow, the model's second input; empty rows if it has none.
     pub contexts: Vec<Vec<f32>>,
     /// One per row, or empty.
     pub classes: Vec<Option<usize>>,

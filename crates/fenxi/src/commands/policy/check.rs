@@ -59,7 +59,7 @@ fn terms(args: &PolicyCheckArgs) -> Result<Option<Terms>, Failure> {
         Some(dir) => labels(dir)?,
         None => dataplane::bundle::labels(&OpenTask::open_all(&config, None)?[0].bundle),
     };
-    Ok(Some(Terms::of(&config, &labels, Traffic::Live)))
+    Ok(Some(Terms::new(&config, &labels, Traffic::Live)))
 }
 
 /// What was not checked, if some rule has it.

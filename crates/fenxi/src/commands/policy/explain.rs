@@ -16,13 +16,11 @@ use crate::protocol::FlowQuery;
 /// Reads the rules and prints those whose boxes have the flow.
 ///
 /// # Errors
-/// The file is missing or wrong, the flow has no ends and protocol, or the label is not the model's.
+/// The file is missing or wrong, the flow has no ends and protocol, or the label is not the
+/// model's.
 pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
-    let query: FlowQuery = args
-        .flow
-        .join(" ")
-        .parse()
-        .map_err(|error| Failure::usage(format!("{error}")))?;
+    let query = args.flow.join(" ").parse::<FlowQuery>();
+    let query = query.map_err(|error| Failure::usage(error.to_string()))?;
     let FlowQuery::Ends {
         protocol: Some(protocol),
         a,
@@ -30,7 +28,8 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     } = query
     else {
         return Err(Failure::usage(
-            "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > 192.0.2.4:443 tcp",
+            "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > \
+            192.0.2.4:443 tcp",
         ));
     };
     let rules = read(&args.rules, &[])?.set;
@@ -61,7 +60,7 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     }
 }
 
-/// Number of an interface; one that no rule names matches only rules for every one.
+/// Number of an interface; one that no rule names matches only rules for all interfaces.
 fn in_port(rules: &RuleSet, name: Option<&str>) -> u8 {
     let place = name.map(|name| rules.interfaces.iter().position(|known| known == name));
     match place {
@@ -71,7 +70,7 @@ fn in_port(rules: &RuleSet, name: Option<&str>) -> u8 {
     }
 }
 
-/// The label of the flow, with its taxonomy, which rules may name: of the model that is given, else of the one that a run would use.
+/// The label of the flow with its taxonomy, by the given model or else the one of a run.
 fn label(args: &PolicyExplainArgs) -> Result<Option<Label>, Failure> {
     let Some(name) = &args.label else {
         return Ok(None);
@@ -88,7 +87,8 @@ fn label(args: &PolicyExplainArgs) -> Result<Option<Label>, Failure> {
     found.cloned().map(Some).ok_or_else(|| {
         let known = policy::listed(&labels);
         Failure::data(format!(
-            "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another one"
+            "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another \
+            one"
         ))
     })
 }
@@ -106,16 +106,12 @@ fn page(
     });
     let mut page = format!("{flow}, {label}\n");
     let mut line = |text: String| {
-        // A String takes all that is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(page, "{text}");
     };
     for found in explanation.matches.iter().take(most) {
-        line(format!(
-            "{:8} {}: {}",
-            verdict(found),
-            title(rules, found.rule),
-            text(rules, found.rule)
-        ));
+        let (title, text) = (title(rules, found.rule), text(rules, found.rule));
+        line(format!("{:8} {title}: {text}", verdict(found)));
         if let Some(reason) = reason(found) {
             line(format!("{:8}   {reason}", ""));
         }
@@ -166,11 +162,8 @@ fn lack(lack: &Lack) -> String {
             bound,
             has,
         } => {
-            format!(
-                "{what} over {} {unit}, has {}",
-                grouped(*bound),
-                grouped(*has)
-            )
+            let (bound, has) = (grouped(*bound), grouped(*has));
+            format!("{what} over {bound} {unit}, has {has}")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the rules of a file would be found: what models cover, and what stays in hash tables.
+//! How the rules of a file would be found: rules that models cover, and rules in hash tables.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub fn bytes(count: usize) -> String {
     format!("{}B", crate::figures::scaled(count as f64))
 }
 
-/// How rules of IPv4 and IPv6 are found. Trains the models, which takes about a second for 500,000 rules.
+/// Trains the models of IPv4 and IPv6, which takes about a second for 500,000 rules.
 pub fn describe(set: &RuleSet) -> Result<[Description; 2], Failure> {
     let full = |error: policy::classifier::TableFull| Failure::data(error.to_string());
     let v4 = Classifier::new(&set.v4).map_err(full)?.describe();
@@ -31,7 +31,7 @@ pub fn page(index: &[Description; 2], rules: usize) -> String {
         if filters == 0 {
             continue;
         }
-        // A String takes all that is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             page,
             "{family}: models find {} of {} ({:.1} %); {} in {}",

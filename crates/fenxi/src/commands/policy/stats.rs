@@ -13,7 +13,7 @@ use crate::cli::PolicyStatsArgs;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
 
-/// Rows of a table that are shown to people.
+/// Maximum rows of a table on the page.
 const ROWS: usize = 10;
 
 /// Reads the rules and prints figures.
@@ -42,7 +42,7 @@ pub fn stats(args: &PolicyStatsArgs) -> Result<(), Failure> {
 fn page(rules: &RuleSet, stats: &Stats) -> String {
     let mut page = String::new();
     let mut line = |name: &str, count: usize| {
-        // A String takes all that is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(page, "{name:28} {:>12}", grouped(count as u64));
     };
     line("rules", stats.rules);
@@ -67,10 +67,8 @@ fn page(rules: &RuleSet, stats: &Stats) -> String {
             line(&format!("  {name}"), *count);
         }
         if rows.len() > ROWS {
-            line(
-                "  others",
-                rows[ROWS..].iter().map(|(_, count)| count).sum(),
-            );
+            let others = rows[ROWS..].iter().map(|(_, count)| count);
+            line("  others", others.sum());
         }
     };
     table("prefix lengths, IPv4", lengths(&stats.v4_lengths));
@@ -117,10 +115,8 @@ fn in_ports(rules: &RuleSet, counts: &[(u8, usize)]) -> Vec<(String, usize)> {
         None => "any".to_owned(),
         Some(place) => rules.interfaces[usize::from(place)].clone(),
     };
-    counts
-        .iter()
-        .map(|(number, count)| (name(*number), *count))
-        .collect()
+    let row = |(number, count): &(u8, usize)| (name(*number), *count);
+    counts.iter().map(row).collect()
 }
 
 fn as_json(rules: &RuleSet, stats: &Stats) -> Value {

@@ -36,7 +36,6 @@ fn with_profile(view: &View<'_>) -> impl Iterator<Item = (Sample, DeviceProfile)
     let named = devices(view, |_, _| Value::Count(0)).into_iter();
     let managers = view.collector.analytics.iter();
     let profiles = managers.flat_map(|watched| watched.latest.profiles());
-    named
-        .zip(profiles)
-        .filter_map(|(sample, profile)| Some((sample, profile?)))
+    let all = named.zip(profiles);
+    all.filter_map(|(sample, profile)| Some((sample, profile?)))
 }

@@ -7,24 +7,23 @@ use analytics::{DeviceCounters, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::record::EndReason;
 use flowmgr::{Behaviour, BehaviourCounters, ExpiryLag, TaskCounters};
+use hdrhistogram::Histogram;
 use packetio::TxCounts;
 
 use crate::control::collector::Watched;
 use crate::control::view::{Balance, PipelineSums, TaskSums, View};
 use crate::label_names::LabelNames;
-use crate::metric::{Buckets, Sample, Value, count, number};
-use dataplane::counters::PortCounters;
-use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot};
+use crate::metric::{Buckets, Sample, TIMES, US, Value, buckets, count, number, sample};
+use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot, PortCounters};
 use dataplane::rules::{RuleTotals, RuleVolume};
-use dataplane::state::{RulesOp, RulesUpdates};
+use dataplane::state::RulesOp;
 
-/// A time, for whoever compares it with the clock.
 pub fn seconds_since_epoch(time: SystemTime) -> f64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// Ends of flows; an active timeout is none.
+/// Reasons of an end; an active timeout is none.
 pub fn ends() -> impl Iterator<Item = EndReason> {
     let reasons = EndReason::ALL.into_iter();
     reasons.filter(|reason| *reason != EndReason::Active)
@@ -42,6 +41,18 @@ pub fn pipelines(
 /// One count of each pipeline.
 pub fn sums(view: &View<'_>, read: impl Fn(&PipelineSums) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| vec![count(&[pipeline], read(sums))])
+}
+
+/// A count for each pipeline and value of one more label.
+pub fn by_pipeline<const N: usize>(
+    view: &View<'_>,
+    read: impl Fn(&PipelineSums) -> [(&'static str, u64); N],
+) -> Vec<Sample> {
+    pipelines(view, |sums, pipeline| {
+        read(sums)
+            .map(|(value, sum)| count(&[pipeline, value], sum))
+            .into()
+    })
 }
 
 /// Several samples of each task of each pipeline, with the values of the labels pipeline and task.
@@ -71,7 +82,18 @@ pub fn by<const N: usize>(
     })
 }
 
-/// A count of each label of the first task; those that have no name of their own here are added up.
+/// Histograms of times of each task of each pipeline, by one more label.
+pub fn times_by<const N: usize>(
+    view: &View<'_>,
+    read: impl Fn(&TaskSums) -> [(&'static str, &Histogram<u64>); N],
+) -> Vec<Sample> {
+    tasks(view, |sums, &[pipeline, task]| {
+        let times = |(value, times)| sample(&[pipeline, task, value], buckets(&TIMES, US, times));
+        read(sums).map(times).into()
+    })
+}
+
+/// A count of each label of the first task; labels without a name of their own share one sample.
 pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let counts = (0..sums.flows.counters.flows_labelled().len()).map(|at| read(sums, at));
@@ -83,9 +105,8 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
 pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let counts = sums.flows.counters.behaviours.iter().zip(Behaviour::ALL);
-        counts
-            .map(|(sums, behaviour)| count(&[pipeline, behaviour.name()], read(sums)))
-            .collect()
+        let sample = |(sums, it): (&_, Behaviour)| count(&[pipeline, it.name()], read(sums));
+        counts.map(sample).collect()
     })
 }
 
@@ -94,21 +115,18 @@ pub fn task_labels(view: &View<'_>, read: impl Fn(&TaskCounters) -> &[u64]) -> V
     pipelines(view, |sums, pipeline| {
         let names = view.facts.names.iter().zip(&view.facts.labels);
         let tasks = sums.tasks.iter().zip(names);
-        tasks
-            .flat_map(|(task, (of_task, labels))| {
-                let counts = read(&task.flows).iter().copied();
-                named(labels, &[pipeline, &of_task.name], counts)
-            })
-            .collect()
+        let samples = tasks.flat_map(|(task, (of_task, labels))| {
+            let counts = read(&task.flows).iter().copied();
+            named(labels, &[pipeline, &of_task.name], counts)
+        });
+        samples.collect()
     })
 }
 
 /// Counts by class as samples by label.
 fn named(names: &LabelNames, labels: &[&str], counts: impl Iterator<Item = u64>) -> Vec<Sample> {
-    let shown = names.shown().iter();
-    let mut samples: Vec<Sample> = shown
-        .map(|label| count(&[labels, &[label.as_str()]].concat(), 0))
-        .collect();
+    let zero = |label: &String| count(&[labels, &[label.as_str()]].concat(), 0);
+    let mut samples: Vec<Sample> = names.shown().iter().map(zero).collect();
     for (class, counted) in counts.enumerate() {
         if let Value::Count(sum) = &mut samples[names.place_of(class)].value {
             *sum += counted;
@@ -117,11 +135,10 @@ fn named(names: &LabelNames, labels: &[&str], counts: impl Iterator<Item = u64>)
     samples
 }
 
-/// What all rules without counters of their own are called.
+/// Name for all rules without counters of their own.
 const OTHER: &str = "other";
 
-/// What rules have counted, by name: those that have counters of their own, and all others. A rule that was deleted and another
-/// one of its name count together.
+/// Volumes of rules by name. A deleted rule and a later one with its name count together.
 pub fn rule_volumes<'a>(view: &'a View<'_>) -> BTreeMap<&'a str, RuleVolume> {
     let rules = &view.run_state.rules;
     let mut totals = RuleTotals {
@@ -131,7 +148,7 @@ pub fn rule_volumes<'a>(view: &'a View<'_>) -> BTreeMap<&'a str, RuleVolume> {
     for pipeline in &view.pipelines {
         totals.by_rule.merge(&pipeline.flows.rules.by_rule);
     }
-    // Records may have come since the look at the tables.
+    // Records may have come since the picture of the tables was taken.
     totals.keep(&view.rules_in_tables);
     let counted = rules.counted.iter().map(String::as_str);
     let mut volumes = BTreeMap::new();
@@ -150,12 +167,10 @@ pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> 
         .collect()
 }
 
-/// Changes of the rules, by what they were and what became of them.
+/// Changes of the rules, by kind and result.
 pub fn rules_updates(view: &View<'_>) -> Vec<Sample> {
-    let RulesUpdates {
-        applied, refused, ..
-    } = view.run_state.rules_updates;
-    let results = [("applied", applied), ("refused", refused)];
+    let updates = &view.run_state.rules_updates;
+    let results = [("applied", updates.applied), ("refused", updates.refused)];
     let of_op = |op: RulesOp| {
         results.map(|(result, by_op)| count(&[op.name(), result], by_op[op as usize]))
     };
@@ -171,7 +186,7 @@ pub fn rules_coverage(view: &View<'_>) -> f64 {
     }
 }
 
-/// Samples of each port and flow manager. A flow manager's queue has its number, counted over all pipelines.
+/// Samples of each port and flow manager. `queue` is the flow manager's number over all pipelines.
 pub fn queues(
     view: &View<'_>,
     read: impl Fn(&PortCounters, &[&str; 2]) -> Vec<Sample>,
@@ -186,7 +201,12 @@ pub fn queues(
     samples.collect()
 }
 
-/// Samples of the interface for copies, by flow manager as [`queues`]; none where there is no such interface.
+/// One count of each port and flow manager.
+pub fn ports(view: &View<'_>, read: impl Fn(&PortCounters) -> u64) -> Vec<Sample> {
+    queues(view, |port, labels| vec![count(labels, read(port))])
+}
+
+/// Samples of the interface for copies, if there is one, by flow manager as [`queues`].
 pub fn mirrored(
     view: &View<'_>,
     read: impl Fn(&TxCounts, &[&str; 2]) -> Vec<Sample>,
@@ -196,16 +216,16 @@ pub fn mirrored(
         return Vec::new();
     };
     let flows = view.collector.flows.iter().enumerate();
-    flows
-        .flat_map(|(number, watched)| read(&watched.latest.copied, &[name, &number.to_string()]))
-        .collect()
+    let samples = flows
+        .flat_map(|(number, watched)| read(&watched.latest.copied, &[name, &number.to_string()]));
+    samples.collect()
 }
 
-/// Where what is of all queues, pipelines or tasks together has its label.
+/// Label of sums over all queues, pipelines or tasks.
 const ALL: &str = "all";
 
-/// Packets lost before they could be read, by where. No packet is in two of them: what a card or the kernel has thrown away
-/// does not come to a ring.
+/// Packets lost before they could be read, by place. Each counts once: a packet dropped by the card
+/// or the kernel does not reach a ring.
 pub fn drops(view: &View<'_>) -> Vec<Sample> {
     let mut samples = queues(view, |port, &[name, queue]| {
         vec![count(&[name, queue, "ring_full"], port.rx.dropped)]
@@ -222,10 +242,11 @@ pub fn drops(view: &View<'_>) -> Vec<Sample> {
     samples
 }
 
-/// What is missing from each sum.
+/// Difference of each sum that should close.
 pub fn balances(view: &View<'_>) -> Vec<Sample> {
     let mut samples =
         pipelines(view, |sums, pipeline| {
+            // `series` is reported by task.
             let Balance {
                 ports,
                 packets,
@@ -263,15 +284,17 @@ pub fn lags(lag: &ExpiryLag) -> Value {
     })
 }
 
-/// A sample of each flow manager, by its pipeline and name.
-pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot, &str, &str) -> Sample) -> Vec<Sample> {
+/// One count of each flow manager, by its pipeline and name.
+pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot) -> u64) -> Vec<Sample> {
     let flows = view.collector.flows.iter();
-    flows
-        .map(|watched| {
-            let pipeline = watched.thread.instance.to_string();
-            read(&watched.latest, &pipeline, &watched.thread.to_string())
-        })
-        .collect()
+    let samples = flows.map(|watched| {
+        let labels = [
+            watched.thread.instance.to_string(),
+            watched.thread.to_string(),
+        ];
+        count(&[&labels[0], &labels[1]], read(&watched.latest))
+    });
+    samples.collect()
 }
 
 /// One device of an analytics manager.
@@ -333,8 +356,7 @@ pub fn stalls(view: &View<'_>) -> Vec<Sample> {
     let flows = flows.map(|watched| (watched.thread.to_string(), watched.stalls));
     let analytics = view.collector.analytics.iter();
     let analytics = analytics.map(|watched| (watched.thread.to_string(), watched.stalls));
-    flows
-        .chain(analytics)
-        .map(|(worker, stalls)| count(&[&worker], stalls))
+    let all = flows.chain(analytics);
+    all.map(|(worker, stalls)| count(&[&worker], stalls))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! The table against its page and against the conventions of Prometheus.
+//! Compares the table with its page and with the conventions of Prometheus.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::sinks;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
-/// Those of the data path and those of every kind of sink.
+/// Metrics of the data path, and of every kind of sink.
 fn all() -> Vec<Metric> {
     let of_sinks = sinks::empty_reports().into_iter();
     let of_sinks = of_sinks.flat_map(|report| report.metrics);

@@ -1,4 +1,4 @@
-//! Explains flows of a running instance: finds them, and has the model asked on a thread of its own.
+//! Explains flows of a running instance: finds them, and asks the models on a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,8 @@ use crate::protocol::{Body, Code, FlowQuery, Overview, Reply, Written};
 /// How long the model may take to be opened and asked.
 const ASK_WITHIN: Duration = Duration::from_secs(30);
 
-/// The flow that a query means, and how many others fit: one of a table before one that has ended.
+/// The flow that a query means, and the number of other matches. A live flow comes before one that
+/// has ended.
 pub async fn find(
     tables: &mut FlowTables,
     query: &FlowQuery,
@@ -47,33 +48,32 @@ pub async fn find(
 /// Why no flow was found.
 pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
     let mut why = format!(
-        "no flow {query}: it is in no flow table, and not among the latest that have ended. Only TCP and UDP make flows, by the \
-         addresses of the outer header; fragments do not"
+        "no flow {query}: it is in no flow table, and not among the latest that have ended. Only \
+        TCP and UDP make flows, by the addresses of the outer header; fragments do not"
     );
     if overview.table_full > 0 {
+        let packets = grouped(overview.table_full);
         why += &format!(
-            ". {} packets found the table full, so flows may be missing: raise flow.max_flows",
-            grouped(overview.table_full)
+            ". {packets} packets found the table full, so flows may be missing: raise \
+            flow.max_flows"
         );
     }
     if overview.dropped > 0 {
-        why += &format!(
-            ". {} packets were lost before they were read",
-            grouped(overview.dropped)
-        );
+        let packets = grouped(overview.dropped);
+        why += &format!(". {packets} packets were lost before they were read");
     }
     why
 }
 
-/// Has the model asked, one flow at a time.
+/// Asks the models about one flow at a time.
 #[derive(Default)]
 pub struct Explainer {
-    /// A thread asks the model.
+    /// Whether a thread asks the models now.
     is_asking: Arc<AtomicBool>,
 }
 
 impl Explainer {
-    /// The reply for a flow. `written` is what the sinks say, `rule` what the flow's rule does.
+    /// The reply for a flow, with what sinks have `written` and the text of its `rule`.
     pub async fn explain(
         &self,
         facts: &Facts,
@@ -86,7 +86,7 @@ impl Explainer {
         let questions = states.map(|(number, state)| Question {
             config: facts.config.of_task(number),
             model: state.model,
-            // The series of records is that of the first task.
+            // Records have the series of the first task.
             subject: subject.of_task(number, &facts.names[number], number == 0),
         });
         let tasks = match self.ask(questions.collect()).await {
@@ -111,7 +111,7 @@ impl Explainer {
         let started = std::thread::Builder::new()
             .name("explain".to_owned())
             .spawn(move || {
-                // If nobody waits any more, the answer is dropped.
+                // Fails if the request has timed out.
                 let all = questions.into_iter().map(Question::ask);
                 let _ = done.send(all.collect::<Result<Vec<_>, String>>());
                 is_asking.store(false, Ordering::Release);
@@ -137,7 +137,7 @@ impl Explainer {
     }
 }
 
-/// What a task's model is asked about a flow.
+/// A flow, and the model of a task.
 struct Question {
     config: Config,
     model: ModelId,
@@ -153,18 +153,21 @@ impl Question {
         } = self;
         let mut asked = ask(&config, &model.dir, subject.series.as_ref())?;
         if asked.bundle.sha256() != model.sha256 {
-            let dir = model.dir.display();
-            let why = format!(
-                "{dir} holds another model than the one in use; `fenxi ctl reload` takes it"
-            );
-            asked.probabilities = Err(why);
+            asked.probabilities = Err(format!(
+                "{} holds another model than the one in use; `fenxi ctl reload` takes it",
+                model.dir.display()
+            ));
         }
+        let ModelId {
+            name,
+            version,
+            generation,
+            ..
+        } = model;
+        let model = format!("{name} {version}, generation {generation}");
         Ok(AskedTask {
             asked,
-            model: format!(
-                "{} {}, generation {}",
-                model.name, model.version, model.generation
-            ),
+            model,
             subject,
         })
     }
@@ -173,12 +176,13 @@ impl Question {
 /// A code point with its name, if it has one.
 fn dscp_text(code_point: u8) -> String {
     let name = Dscp::new(code_point).and_then(Dscp::name);
-    format!("{code_point} {}", name.unwrap_or_default())
-        .trim_end()
-        .to_owned()
+    name.map_or_else(
+        || code_point.to_string(),
+        |name| format!("{code_point} {name}"),
+    )
 }
 
-/// What is written into packets; `None` in mode mark, where the sink says it.
+/// What is written into packets; `None` in mode mark, where the sink reports it.
 pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Written> {
     let written = |what: &str, value: String, outcome: &str| {
         Some(Written {
@@ -191,20 +195,15 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
     match (is_live, config.io.mode) {
         (true, IoMode::Mark) => return None,
         (true, IoMode::Tap) => {
-            return written(
-                "packets",
-                String::new(),
-                "nothing: mode tap sees copies of packets and changes none",
-            );
+            let what = "nothing: mode tap sees copies of packets and changes none";
+            return written("packets", String::new(), what);
         }
         _ => {}
     }
     // A rule comes before the label.
     let first = tasks.first().map(|task| &task.subject);
-    if let Some(action) = first
-        .filter(|it| it.rule.is_some())
-        .and_then(|it| it.action)
-    {
+    let of_rule = first.filter(|it| it.rule.is_some());
+    if let Some(action) = of_rule.and_then(|it| it.action) {
         if action.drop {
             return written("packets", String::new(), "dropped, as the flow's rule says");
         }
@@ -215,7 +214,7 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
     if tasks.iter().all(|task| task.subject.decision.is_none()) {
         return written("dscp", String::new(), "nothing, since there is no label");
     }
-    // That of the last task counts.
+    // The last task that gives one counts.
     let mut given = tasks.iter().enumerate().rev().filter_map(|(number, task)| {
         let class = usize::from(task.subject.decision?.class);
         let by_class = dscp_by_class(&config.of_task(number), &task.asked.bundle);

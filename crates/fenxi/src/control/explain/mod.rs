@@ -1,6 +1,7 @@
 //! Why a flow has its label, or none: `fenxi ctl explain` and `fenxi replay --explain`.
 //!
-//! [`subject`] gathers what flow tables and records know of the flow; [`mod@ask`] asks the model again; [`mod@why`] says it in words.
+//! [`subject`] gathers what flow tables and records know of the flow; [`mod@ask`] asks the model
+//! again; [`mod@why`] puts it into sentences.
 
 mod ask;
 mod explainer;
@@ -13,7 +14,7 @@ use accel::Bundle;
 use config::Config;
 use cring::{Feature, Label, Series};
 use flowmgr::Wanted;
-use flowmgr::record::DecidedBy;
+use flowmgr::record::{DecidedBy, Decision};
 
 use crate::protocol::{
     Answer, Element, Explanation, FlowQuery, Outcome, Probability, SeriesPart, Written,
@@ -26,7 +27,7 @@ pub use replayed::{after_a_replay, of_records};
 pub use subject::Subject;
 pub use tasks::AskedTask;
 
-/// Probabilities that an answer has, at most.
+/// Maximum probabilities of an answer.
 const CLASSES: usize = 5;
 
 /// The flow that a query means.
@@ -40,7 +41,7 @@ pub fn wanted(query: &FlowQuery) -> Wanted {
     }
 }
 
-/// All that is to be said about the flow. The tasks are in the order of the configuration, at least one.
+/// Explains the flow. The tasks are in the order of the configuration, at least one.
 pub fn explanation(
     tasks: Vec<AskedTask>,
     config: &Config,
@@ -84,7 +85,8 @@ fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {
     let elements = subject.series.as_ref().map_or_else(Vec::new, elements);
     let why_none = match (&subject.series, elements.is_empty()) {
         (None, _) => {
-            "the flow has ended, and its series with it; with records.series = 1 (run) or --series (replay) records keep it"
+            "the flow has ended, and its series with it; with records.series = 1 (run) or --series \
+            (replay) records keep it"
         }
         (Some(_), true) => "no element has come yet",
         _ => "",
@@ -120,11 +122,8 @@ fn elements(series: &Series) -> Vec<Element> {
 /// TCP flags by name (RFC 9293 section 3.1, RFC 3168).
 fn flag_names(flags: u16) -> String {
     const NAMES: [&str; 8] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"];
-    let set = NAMES
-        .iter()
-        .enumerate()
-        .filter(|(bit, _)| flags >> bit & 1 == 1);
-    let names: Vec<&str> = set.map(|(_, name)| *name).collect();
+    let set = (0..NAMES.len()).filter(|bit| flags >> bit & 1 == 1);
+    let names: Vec<&str> = set.map(|bit| NAMES[bit]).collect();
     names.join(" ")
 }
 
@@ -188,18 +187,17 @@ fn own_class(own: Option<Label>) -> Option<u16> {
     }
 }
 
-/// What the flow's port says, where it named the flow with its first packet.
+/// The port's label, if it named the flow with its first packet.
 fn port_first<'a>(subject: &Subject, bundle: &'a Bundle) -> Option<&'a accel::PortLabel> {
     let decision = subject.decision.filter(|it| it.is_ports_first());
     decision.and_then(|_| bundle.port(subject.name.protocol, subject.name.destination.1))
 }
 
-/// Place of the depth whose answer is the flow's label; `None`: none is, or the port decided.
+/// Index of the depth whose answer is the flow's label.
 fn decided_at(subject: &Subject, bundle: &Bundle) -> Option<usize> {
     subject.decided.or_else(|| {
-        let decision = subject
-            .decision
-            .filter(|it| !matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule))?;
+        let by_model = |it: &Decision| !matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule);
+        let decision = subject.decision.filter(by_model)?;
         let mut depths = bundle.depths().iter();
         depths.position(|depth| depth.elements == usize::from(decision.depth))
     })
@@ -236,26 +234,20 @@ fn probabilities(asked: &Asked, bundle: &Bundle, at: usize) -> Vec<Probability> 
         .as_ref()
         .ok()
         .and_then(|all| all.get(at));
-    let Some(row) = row else {
-        return Vec::new();
-    };
-    let mut ranked: Vec<(usize, f32)> = row.iter().copied().enumerate().collect();
+    let mut ranked: Vec<(usize, f32)> = row.into_iter().flatten().copied().enumerate().collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let ranked = ranked.into_iter().take(CLASSES);
-    ranked
-        .map(|(class, probability)| Probability {
-            label: class_name(bundle, class as u16),
-            probability: f64::from(probability),
-        })
-        .collect()
+    let probability = |(class, probability)| Probability {
+        label: class_name(bundle, class as u16),
+        probability: f64::from(probability),
+    };
+    ranked.into_iter().take(CLASSES).map(probability).collect()
 }
 
 fn class_name(bundle: &Bundle, class: u16) -> String {
     let label = bundle.labels().get(usize::from(class));
-    label.map_or_else(
-        || dataplane::bundle::UNKNOWN.to_owned(),
-        |label| label.name.clone(),
-    )
+    label
+        .map_or(dataplane::bundle::UNKNOWN, |label| &label.name)
+        .to_owned()
 }
 
 fn asked_again(subject: &Subject, asked: &Asked) -> String {

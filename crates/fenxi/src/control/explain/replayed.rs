@@ -8,13 +8,12 @@ use dataplane::tasks::TaskNames;
 
 use super::super::flow_rows::ended_row;
 use super::explainer::dscp;
-use super::tasks::has_unit_of;
 use super::{AskedTask, Subject, ask, explanation, wanted};
 use crate::exit::Failure;
 use crate::protocol::{Explanation, FlowQuery};
 use crate::sinks::{RecentFlows, host_of};
 
-/// The newest flow that a query means, and how many others fit.
+/// The newest flow that a query means, and the number of other matches.
 pub fn of_records(
     recent: &RecentFlows,
     query: &FlowQuery,
@@ -30,7 +29,8 @@ pub fn of_records(
     Some((Subject::ended(row, known), fitting.count()))
 }
 
-/// The explanation, with the models asked again. `dirs` are the folders of the bundles, in the order of the tasks.
+/// Asks the models again and explains the flow. `dirs`: the bundles' folders, in the order of
+/// tasks.
 ///
 /// # Errors
 /// A bundle cannot be opened.
@@ -44,12 +44,10 @@ pub fn after_a_replay(
     let mut tasks: Vec<AskedTask> = Vec::new();
     for (number, (names, dir)) in names.iter().zip(dirs).enumerate() {
         let own = config.of_task(number);
+        // Records have the series of the first task.
         let takes_records = match tasks.first() {
             None => true,
-            Some(first) => {
-                let bundle = open_bundle(&own, dir)?;
-                has_unit_of(&bundle, &first.asked.bundle)
-            }
+            Some(first) => open_bundle(&own, dir)?.unit() == first.asked.bundle.unit(),
         };
         let subject = subject.of_task(number, names, takes_records);
         let asked = ask(&own, dir, subject.series.as_ref()).map_err(Failure::data)?;

@@ -1,4 +1,4 @@
-//! What is known about the flow to be explained, from a flow table or from records.
+//! The flow to be explained, from a flow table or from records.
 
 use cring::{Feature, Features, Label, Series};
 use dataplane::tasks::TaskNames;
@@ -10,7 +10,7 @@ use crate::protocol::FlowRow;
 use crate::rules::number_by_order;
 use crate::sinks::Known;
 
-/// A flow, wherever it was found, as a task sees it.
+/// A flow as a task sees it.
 #[derive(Clone)]
 pub struct Subject {
     /// Its row in lists.
@@ -19,34 +19,34 @@ pub struct Subject {
     pub name: FlowName,
     /// Time of the first and the last packet, µs since the epoch.
     pub times_us: [i64; 2],
-    /// TCP that was not seen from its first SYN on.
+    /// TCP whose first SYN was not seen.
     pub midstream: bool,
-    /// Only one side has taken part.
+    /// Only one side has sent packets.
     pub one_way: bool,
     /// Its label.
     pub decision: Option<Decision>,
-    /// When the label was there, µs since the epoch.
+    /// Time of the label, µs since the epoch.
     pub labelled_us: Option<i64>,
-    /// How far it has come; `None`: it has ended.
+    /// Its progress; `None` once it has ended.
     pub standing: Option<Standing>,
     /// Why it ended.
     pub ended: Option<EndReason>,
-    /// What was collected.
+    /// The series so far.
     pub series: Option<Series>,
-    /// The answer of each depth; `None`: they were not kept.
+    /// The answer of each depth, while it is kept.
     pub answers: Option<Vec<Label>>,
-    /// The depth that decided.
+    /// Index of the depth that decided.
     pub decided: Option<usize>,
-    /// The number of its rule, as people know it.
+    /// The number of its rule, as shown to users.
     pub rule: Option<u64>,
-    /// What is done to its packets; `None`: it has ended.
+    /// The action on its packets; `None` once it has ended.
     pub action: Option<Action>,
-    /// What is known for the tasks behind the first, in their order.
+    /// The other tasks behind the first, in order.
     others: Vec<OfTask>,
 }
 
-/// What differs between tasks.
-#[derive(Clone)]
+/// The fields that differ between tasks.
+#[derive(Clone, Default)]
 struct OfTask {
     decision: Option<Decision>,
     standing: Option<Standing>,
@@ -66,16 +66,6 @@ impl OfTask {
             decided: detail.decided.map(usize::from),
         }
     }
-
-    fn ended(decision: Option<Decision>) -> OfTask {
-        OfTask {
-            decision,
-            standing: None,
-            series: None,
-            answers: None,
-            decided: None,
-        }
-    }
 }
 
 fn decision_of(standing: Standing) -> Option<Decision> {
@@ -86,7 +76,7 @@ fn decision_of(standing: Standing) -> Option<Decision> {
 }
 
 impl Subject {
-    /// A flow of a table. `known`: what records said of it so far.
+    /// A flow of a table. `known`: its records so far.
     pub fn live(
         row: FlowRow,
         detail: &FlowDetail,
@@ -116,16 +106,19 @@ impl Subject {
         }
     }
 
-    /// The same flow as the task of this number sees it. `takes_records`: the series of records serves this task.
+    /// The same flow as task `number` sees it. `takes_records`: the series of records, which is the
+    /// first task's, serves this task.
     pub fn of_task(&self, number: usize, names: &TaskNames, takes_records: bool) -> Subject {
         let Some(other) = number.checked_sub(1) else {
             return self.clone();
         };
-        let of_task = self.others.get(other).cloned();
-        let of_task = of_task.unwrap_or_else(|| OfTask::ended(None));
+        let of_task = self.others.get(other).cloned().unwrap_or_default();
         let mut row = self.row.clone();
-        let label = row.labels.iter().find(|label| *label.task == *names.name);
-        let label = label.cloned();
+        let label = row
+            .labels
+            .iter()
+            .find(|label| *label.task == *names.name)
+            .cloned();
         row.label = label.as_ref().map(|it| it.label.clone());
         row.confidence = label.as_ref().map(|it| it.confidence);
         row.decided_by = label.map(|it| it.decided_by);
@@ -175,13 +168,16 @@ impl Subject {
             rule: None,
             action: None,
             others: (1..=OTHERS_MAX as u8)
-                .map(|task| OfTask::ended(known.others.get(&task).copied()))
+                .map(|task| OfTask {
+                    decision: known.others.get(&task).copied(),
+                    ..OfTask::default()
+                })
                 .collect(),
         }
     }
 }
 
-/// The port that a model is told of: none of a flow that began mid-stream, and not the one that named the flow.
+/// The port that the model gets: 0 for a flow that began mid-stream, or that the port has named.
 fn server_port(flow: &FlowName, midstream: bool, decision: Option<Decision>) -> u16 {
     match midstream || decision.is_some_and(|it| it.is_ports_first()) {
         true => 0,
@@ -205,13 +201,8 @@ fn of_record(record: &SeriesRecord, protocol: u8, server_port: u16) -> Series {
     for (at, length) in record.lengths.iter().take(k).enumerate() {
         series.set_signed(at, *length);
     }
-    for (at, us) in record
-        .inter_arrivals_us
-        .iter()
-        .flatten()
-        .take(k)
-        .enumerate()
-    {
+    let times = record.inter_arrivals_us.iter().flatten();
+    for (at, us) in times.take(k).enumerate() {
         series.set_inter_arrival_us(at, *us);
     }
     for (feature, words) in [

@@ -1,8 +1,7 @@
-//! Whether each task was asked about the flow, by its `when`, and what the tasks behind the first say.
+//! Whether each task was asked about the flow, by its `when`, and the answers of the other tasks.
 
 use std::net::IpAddr;
 
-use accel::Bundle;
 use config::Config;
 use config::when::{Direction, Term};
 use dataplane::bundle::labels;
@@ -14,34 +13,34 @@ use flowmgr::record::{DecidedBy, Decision};
 use super::{Asked, Subject, answers, asked_again, why};
 use crate::protocol::{Answer, Outcome, TaskPart};
 
-/// A task whose model was asked, in the order of the configuration.
+/// A task whose model was asked.
 pub struct AskedTask {
-    /// What the model says.
+    /// The model's answers.
     pub asked: Asked,
     /// Name, version and generation of the model in use.
     pub model: String,
-    /// What is known of the flow for this task.
+    /// The flow as this task sees it.
     pub subject: Subject,
 }
 
-/// What stops a task from being asked about a flow.
+/// Why a task was not asked about a flow.
 enum Obstacle {
-    /// A term does not hold; the sentence says which.
+    /// This term does not hold.
     Term(String),
-    /// The label of this task is on its way.
+    /// The label of this task is not there yet.
     WaitsFor(usize),
-    /// One of these terms does not hold, and nobody keeps which.
+    /// One of these terms does not hold; it is not recorded which.
     OneOf(String),
 }
 
-/// The `when` of a task with the names of the others; empty: it is asked about every flow.
+/// The `when` of a task; empty if it is asked about every flow.
 pub fn when(config: &Config, number: usize) -> String {
     let name = |task: usize| config.tasks[task].name.as_str();
     let task = config.tasks.get(number);
     task.map_or(String::new(), |task| task.when.named(name).to_string())
 }
 
-/// Why the flow has its label of a task or none, what to do about it, and the answers.
+/// Why the task gave the flow its label or none, advice, and the answers.
 pub fn part(tasks: &[AskedTask], config: &Config, number: usize) -> (String, String, Vec<Answer>) {
     let AskedTask { asked, subject, .. } = &tasks[number];
     let mut answers = answers(subject, &asked.bundle, asked);
@@ -86,7 +85,7 @@ pub fn parts(tasks: &[AskedTask], config: &Config) -> Vec<TaskPart> {
     others.map(of).collect()
 }
 
-/// What stops a task that gave no label.
+/// Why a task without a label was not asked.
 fn obstacle(tasks: &[AskedTask], config: &Config, number: usize) -> Option<Obstacle> {
     let when = &config.tasks.get(number)?.when;
     let shown = |term: &Term| term.named(|task| &config.tasks[task].name).to_string();
@@ -122,7 +121,7 @@ fn obstacle(tasks: &[AskedTask], config: &Config, number: usize) -> Option<Obsta
     (is_ruled_out && !unknown.is_empty()).then(|| Obstacle::OneOf(unknown.join(" and ")))
 }
 
-/// Whether a term holds for the flow; `None`: what it asks for is not known here, or not yet.
+/// Whether a term holds for the flow; `None` if that is not known here, or not yet.
 fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
     let flow = &tasks[0].subject.name;
     Some(match term {
@@ -161,11 +160,11 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
     })
 }
 
-/// The label that another task gave by the model; `None`: it may still come.
+/// The label that another task's model gave; `None` while it may still come.
 fn decision(tasks: &[AskedTask], task: usize) -> Option<Option<Decision>> {
     let subject = &tasks[task].subject;
     match (subject.decision, subject.standing) {
-        // A port at the end, or a rule named the flow, which is nothing that the model said.
+        // The label is not the model's: a rule gave it, or the port at the flow's end.
         (Some(it), _) if it.decided_by == DecidedBy::Rule => None,
         (Some(it), _) if it.decided_by == DecidedBy::Port && !it.is_ports_first() => None,
         (Some(decision), _) => Some(Some(decision)),
@@ -174,16 +173,11 @@ fn decision(tasks: &[AskedTask], task: usize) -> Option<Option<Decision>> {
     }
 }
 
-/// What another task said, behind a term.
+/// The label of another task, as the reason behind a term.
 fn said(tasks: &[AskedTask], config: &Config, task: usize) -> String {
     let (row, name) = (&tasks[task].subject.row, &config.tasks[task].name);
     match (&row.label, row.confidence) {
         (Some(label), Some(confidence)) => format!(", because {name} said {label} {confidence:.4}"),
         _ => format!(", because {name} gave no label"),
     }
-}
-
-/// Whether the series of records, which is that of the first task, serves another one.
-pub fn has_unit_of(bundle: &Bundle, first: &Bundle) -> bool {
-    bundle.unit() == first.unit()
 }

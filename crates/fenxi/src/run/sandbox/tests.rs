@@ -1,4 +1,4 @@
-//! In threads of their own: rights that a thread has given up stay away with it.
+//! Each test runs in a thread of its own, because a thread cannot regain its rights.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -38,7 +38,7 @@ fn needs<'a>(written: &'a Path) -> Needs<'a> {
     }
 }
 
-/// Whether this kernel has Landlock; a thread that may write where it must not says otherwise.
+/// Whether this kernel has Landlock.
 fn is_enforced() -> bool {
     let status = Ruleset::default()
         .handle_access(AccessFs::Execute)

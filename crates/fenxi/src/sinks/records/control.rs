@@ -93,7 +93,7 @@ impl SinkKind for Records {
             Topic::start(&config.kafka)?;
         }
         if let Some(path) = records.socket.as_deref().filter(|path| !is_exempt(path)) {
-            unix_socket::look("records.socket", path)?;
+            unix_socket::probe("records.socket", path)?;
         }
         match records.path.as_deref() {
             Some(path) if !is_exempt(path) => {

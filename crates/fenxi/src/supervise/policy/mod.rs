@@ -1,8 +1,9 @@
-//! Changes of the rules while a run goes on: `fenxi ctl policy`. See also `docs/policy.md`.
+//! Changes of the rules during a run: `fenxi ctl policy`. See also `docs/policy.md`.
 //!
-//! A thread of its own makes one change after the other, off the cores of the data path. A change makes another version of the
-//! policy, which the flow workers take between two bursts; once all have let go of the one before, it comes back and becomes the
-//! next. Flows look their rule up again when their next packet comes.
+//! A thread of its own makes one change after the other, off the cores of the data path. A change
+//! makes a new version of the policy, which the flow workers take between two bursts; once all have
+//! released the old one, it is reused for the next change. Flows look their rule up again with
+//! their next packet.
 //!
 //! ```text
 //! fenxi ctl ── queue ── policy thread ── version ── flow workers
@@ -11,8 +12,9 @@
 //!                      helper: trains
 //! ```
 //!
-//! When many rules have changed, a helper trains an index, and changes go on meanwhile. The queue is short: who finds it full is
-//! told so, and that one batch of many changes costs little more than one of one.
+//! When many rules have changed, a helper trains an index while changes go on. The queue is short;
+//! a client that finds it full is told to send one large batch, which costs little more than one
+//! change.
 
 mod running;
 #[cfg(test)]
@@ -37,29 +39,29 @@ use crate::rules::{Refused, Rules};
 pub use running::{NoChange, RunningRules, SharedRules};
 pub use workers::Workers;
 
-/// Changes that may wait while one is made.
+/// Maximum changes that wait.
 const QUEUE: usize = 4;
 
 /// Interval at which it is checked whether a training is due.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Time limit for reading a file of rules and training its index.
 const READ_WITHIN: Duration = Duration::from_secs(100);
 
-/// What the policy thread is asked.
+/// A command for the policy thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
     /// Make a batch of changes.
     Change(String),
-    /// Replace all rules by those of a file.
+    /// Replace all rules by the rules of a file.
     Load(PathBuf),
     /// Undo the last of these two.
     Undo,
     /// Show rules.
     Show {
-        /// Number or name; `None`: the first ones.
+        /// Number or name; `None` for the first ones.
         rule: Option<String>,
-        /// At most so many.
+        /// Maximum number of rules.
         limit: usize,
     },
 }
@@ -68,8 +70,8 @@ impl CommandKind {
     /// The command that a request asks for, if it is for the policy thread.
     ///
     /// # Errors
-    /// The request, which is for somebody else.
-    pub fn of(request: Request) -> Result<CommandKind, Request> {
+    /// The request, if it is for another thread.
+    pub fn from_request(request: Request) -> Result<CommandKind, Request> {
         Ok(match request {
             Request::PolicyChange { changes } => CommandKind::Change(changes),
             Request::PolicyLoad { file } => CommandKind::Load(file),
@@ -79,7 +81,6 @@ impl CommandKind {
         })
     }
 
-    /// As metrics count it.
     fn op(&self) -> Option<RulesOp> {
         match self {
             CommandKind::Change(_) => Some(RulesOp::Change),
@@ -102,7 +103,7 @@ pub struct Running {
     state: Arc<SharedState>,
 }
 
-/// An index that was trained, or not, for the rules of this identity.
+/// Identity of rules, and their trained index unless the training failed.
 type Training = (u64, Option<Trained>);
 
 /// The policy thread.
@@ -141,7 +142,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Passes a command on. `answer` gets the reply, at once where the queue is full.
+    /// Passes a command on. `answer` gets the reply, at once if the queue is full.
     pub fn ask(&self, kind: CommandKind, answer: impl FnOnce(Reply) + Send + 'static) {
         let answer = Box::new(answer);
         let (command, why) = match self.commands.try_send(Command { kind, answer }) {
@@ -157,11 +158,12 @@ impl Running {
     }
 }
 
-const BUSY: &str = "busy: other changes of the rules are waiting; send changes in one batch, by `fenxi ctl policy change`";
+const BUSY: &str = "busy: other changes of the rules are waiting; send changes in one batch, by \
+    `fenxi ctl policy change`";
 
 impl Thread {
     fn run(&self, commands: &Receiver<Command>, trained: &Receiver<Training>) {
-        let look = tick(LOOK_EVERY);
+        let check = tick(CHECK_EVERY);
         loop {
             let done = select! {
                 recv(commands) -> command => match command {
@@ -175,7 +177,7 @@ impl Thread {
                     Ok((id, trained)) => self.rules.lock().adopt(id, trained),
                     Err(_) => return,
                 },
-                recv(look) -> _ => self.rules.lock().compact(),
+                recv(check) -> _ => self.rules.lock().compact(),
                 recv(self.helpers.run_ended()) -> _ => return,
             };
             if let Err(Refusal::Because(why)) = done {
@@ -185,7 +187,7 @@ impl Thread {
         }
     }
 
-    /// Starts a training where one is due.
+    /// Starts a training if one is due.
     fn train(&self) {
         let mut rules = self.rules.lock();
         let id = rules.id();
@@ -199,7 +201,7 @@ impl Thread {
             if let Err(error) = &trained {
                 warn!("the rules stay with their old index: {error}");
             }
-            // The thread takes it, or has ended.
+            // Fails if the policy thread has ended.
             let _ = sender.send((id, trained.ok()));
         });
         if let Err(error) = started {
@@ -232,7 +234,8 @@ impl Thread {
 
     fn change(&self, kind: &CommandKind) -> Result<Body, NoChange> {
         if self.helpers.state().get().undone_at.is_some() {
-            let why = "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it is undone";
+            let why = "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait \
+                until it is undone";
             return Err(NoChange::Unconfirmed(why));
         }
         match kind {
@@ -243,9 +246,8 @@ impl Thread {
             CommandKind::Load(file) => self.load(file),
             CommandKind::Undo => {
                 let rules = self.rules.lock().undo()?;
-                Ok(Body::Done(format!(
-                    "rules: the last change is undone; {rules} in use"
-                )))
+                let done = format!("rules: the last change is undone; {rules} in use");
+                Ok(Body::Done(done))
             }
             CommandKind::Show { .. } => Ok(Body::Done(String::new())),
         }
@@ -255,34 +257,31 @@ impl Thread {
     fn load(&self, file: &Path) -> Result<Body, NoChange> {
         let (terms, path) = (self.rules.lock().terms().clone(), file.to_owned());
         let what = format!("reading the rules of {}", file.display());
-        let cure = "the disk or server of the file is slow, or the rules are too many for this machine: copy the file to a local disk, \
-                    or load fewer rules";
+        let cure = "the disk or server of the file is slow, or the rules are too many for this \
+            machine: copy the file to a local disk, or load fewer rules";
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
         let read = self.helpers.run(&what, READ_WITHIN, cure, move || {
             Rules::read_until(&path, "", terms, &asked)
         });
-        // Where nobody waits for the rules any more, the helper ends.
+        // Ends a helper that has missed its deadline.
         stop.store(true, Ordering::Relaxed);
-        let rules =
-            read?.map_err(|error| NoChange::Refused(Refused::Invalid(error.to_string())))?;
-        let count = rules.len();
+        let invalid = |error: dataplane::Error| Refused::Invalid(error.to_string());
+        let rules = read?.map_err(|error| NoChange::Refused(invalid(error)))?;
+        let (count, file) = (rules.len(), file.display());
         self.rules.lock().replace(None, rules)?;
-        Ok(Body::Done(format!(
-            "rules: {count} of {} in use",
-            file.display()
-        )))
+        Ok(Body::Done(format!("rules: {count} of {file} in use")))
     }
 }
 
-/// The reply to what was not done.
 fn refused(why: &NoChange) -> Reply {
     match why {
         NoChange::Refused(Refused::Invalid(why)) => Reply::refused(Code::Invalid, why),
         NoChange::Refused(Refused::NotFound(why)) => Reply::refused(Code::NotFound, why),
         NoChange::NothingToUndo => Reply::refused(
             Code::Conflict,
-            "there is nothing to undo: the last 16 batches of changes and the last file can be undone, each once",
+            "there is nothing to undo: the last 16 batches of changes and the last file can be \
+            undone, each once",
         ),
         NoChange::Unconfirmed(why) => Reply::refused(Code::Conflict, *why),
         NoChange::Workers(Refusal::Because(error)) => Reply::refused(Code::Busy, error.to_string()),

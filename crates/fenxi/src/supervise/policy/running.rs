@@ -1,5 +1,5 @@
-//! The rules of a run and the flow workers that use them. The policy thread and the reload thread share them; whoever has the
-//! lock has the last word, and no thread of the data path ever asks for it.
+//! The rules of a run and the flow workers that use them, behind a lock that the policy thread and
+//! the reload thread share. No thread of the data path takes it.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ pub enum NoChange {
     NothingToUndo,
     /// A reload waits to be confirmed.
     Unconfirmed(&'static str),
-    /// Flow workers could not take it.
+    /// The flow workers could not take it.
     Workers(Refusal),
 }
 
@@ -45,9 +45,9 @@ impl SharedRules {
         SharedRules(Arc::new(Mutex::new(running)))
     }
 
-    /// The rules, while nobody else changes them.
+    /// Locks the rules.
     pub fn lock(&self) -> MutexGuard<'_, RunningRules> {
-        // A change that has died has not been given to the workers.
+        // A change that panicked has not reached the workers.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,7 +55,7 @@ impl SharedRules {
 /// The rules of a run.
 pub struct RunningRules {
     rules: Rules,
-    /// Those that a file has replaced, until this is undone or they are replaced again.
+    /// The rules before the last replacement, until it is undone.
     before: Option<Rules>,
     workers: Workers,
     state: Arc<SharedState>,
@@ -63,7 +63,7 @@ pub struct RunningRules {
 }
 
 impl RunningRules {
-    /// These rules, which the workers use where they have any.
+    /// These rules, which the workers use already if they have any.
     pub fn new(
         rules: Rules,
         workers: Workers,
@@ -81,7 +81,7 @@ impl RunningRules {
         running
     }
 
-    /// What rules are read by.
+    /// The terms that rules are read by.
     pub fn terms(&self) -> &Terms {
         self.rules.terms()
     }
@@ -97,12 +97,12 @@ impl RunningRules {
     /// Makes a batch of changes.
     ///
     /// # Errors
-    /// It is wrong, or the workers cannot take it; then nothing is changed.
+    /// It is wrong, or the workers cannot take it; then nothing changes.
     pub fn change(&mut self, text: &str) -> Result<PolicyChanged, NoChange> {
         let old = self.rules.version();
         let changed = self.rules.change(text).map_err(NoChange::Refused)?;
         if let Err(refusal) = self.publish(old) {
-            // Undone before anybody has seen it.
+            // No worker has the change yet.
             let old = self.rules.version();
             if self.rules.undo().is_ok() {
                 self.rules.advance(&old);
@@ -112,7 +112,8 @@ impl RunningRules {
         Ok(changed)
     }
 
-    /// Undoes the last batch of changes, or the last file that replaced all rules; with how many rules there are then.
+    /// Undoes the last batch of changes, else the last replacement of all rules; returns the number
+    /// of rules.
     ///
     /// # Errors
     /// There is neither, or the run ends.
@@ -130,7 +131,7 @@ impl RunningRules {
         Ok(self.rules.len())
     }
 
-    /// Gives the workers other settings.
+    /// Gives the workers new settings.
     ///
     /// # Errors
     /// The run ends.
@@ -138,7 +139,8 @@ impl RunningRules {
         self.workers.update(settings, None, &self.run_ended)
     }
 
-    /// Replaces all rules, and gives the workers other settings at the same time; with the batches of changes that are gone.
+    /// Replaces all rules and, at the same time, the workers' settings; returns the number of lost
+    /// batches of changes.
     ///
     /// # Errors
     /// The run ends, or there is no memory for the first rules; then the old ones stay.
@@ -152,7 +154,7 @@ impl RunningRules {
         Ok(gone)
     }
 
-    /// Puts the rules back that [`RunningRules::replace`] has replaced.
+    /// Undoes [`RunningRules::replace`].
     ///
     /// # Errors
     /// As above.
@@ -172,7 +174,7 @@ impl RunningRules {
         settings: Option<&flowmgr::Settings>,
         mut rules: Rules,
     ) -> Result<(), Refusal> {
-        // Flows may have been looked up by others since.
+        // Flows may have been looked up in other rules since.
         rules.renumber();
         let is_needed = self.workers.have_rules() || rules.at_start().is_some();
         let in_force = is_needed.then(|| rules.in_force());
@@ -182,12 +184,12 @@ impl RunningRules {
         Ok(())
     }
 
-    /// A training, where one is due and none runs.
+    /// A training, if one is due and none runs.
     pub fn training(&mut self, now: Instant) -> Option<Training> {
         self.rules.training(now)
     }
 
-    /// Which rules these are, to tell what was trained for others.
+    /// Identity of the rules, to recognize an index that was trained for others.
     pub fn id(&self) -> u64 {
         self.rules.id()
     }
@@ -219,7 +221,7 @@ impl RunningRules {
         Ok(())
     }
 
-    /// Drops what is kept of deleted rules, where that is the most.
+    /// Drops deleted rules once they are the majority.
     ///
     /// # Errors
     /// The run ends.
@@ -240,7 +242,7 @@ impl RunningRules {
             .update(|state| state.rules_updates.count(op, is_applied));
     }
 
-    /// Gives the workers the version that has followed `old`, and the store what it can use again.
+    /// Gives the workers the version after `old`, and returns `old` to the store for reuse.
     fn publish(&mut self, old: Version) -> Result<(), Refusal> {
         if self.rules.advance(&old) {
             let in_force = Some(self.rules.in_force());

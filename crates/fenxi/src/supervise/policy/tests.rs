@@ -17,7 +17,7 @@ use crate::rules::Traffic;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a worker does with updates.
+/// The behaviour of a worker on updates.
 struct Worker {
     thread: JoinHandle<Option<FlowRules>>,
     ends: Arc<AtomicBool>,
@@ -144,7 +144,7 @@ fn workers_get_each_change_and_a_load_is_undone() {
 #[test]
 fn a_full_queue_is_told() {
     let mut world = World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
-    // Nobody takes the first change, so the others wait.
+    // No worker takes the first change, so the others wait.
     let add = || CommandKind::Change("add dscp = \"CS1\"".to_owned());
     let mut waiting = vec![world.ask(add())];
     let busy = loop {

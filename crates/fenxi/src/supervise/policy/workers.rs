@@ -1,4 +1,4 @@
-//! The flow workers, as settings and rules are changed in them.
+//! Changes settings and rules of the flow workers.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -8,21 +8,21 @@ use dataplane::rules::{RulesInForce, RulesUpdate};
 use dataplane::settings::{SettingsSender, Update, WorkerEnded};
 use dataplane::swap::Refusal;
 
-/// The least time between two changes of the rules, after each of which every flow looks again.
+/// Minimum time between two changes of the rules: each makes every flow look its rule up again.
 const RULES_APART: Duration = Duration::from_millis(20);
 
 /// All flow workers.
 pub struct Workers {
     workers: Vec<SettingsSender>,
     max_flows: usize,
-    /// They have had rules.
+    /// Whether they have had rules.
     have_rules: bool,
-    /// When the rules were changed.
+    /// Time of the last change of the rules.
     changed: Instant,
 }
 
 impl Workers {
-    /// Workers with tables of so many flows.
+    /// Workers whose tables hold `max_flows` each.
     pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
         Workers {
             workers,
@@ -37,7 +37,7 @@ impl Workers {
         self.have_rules
     }
 
-    /// Gives all workers other settings and rules, waits until they use them, and drops the old ones.
+    /// Gives all workers new settings and rules, waits until they use them, and drops the old ones.
     ///
     /// # Errors
     /// The run ends; no memory for the first rules.
@@ -63,7 +63,7 @@ impl Workers {
                 rules: rules.transpose()?,
             })
         };
-        // All are there before the first is sent.
+        // All updates exist before the first is sent: allocating one may fail.
         let updates: Result<Vec<Update>, Refusal> = self.workers.iter().map(of_worker).collect();
         let ended = |WorkerEnded| Refusal::RunEnded;
         for (worker, update) in self.workers.iter().zip(updates?) {
