@@ -103,6 +103,12 @@ pub(crate) struct Subject {
     pub in_port: u8,
     /// A hash of the tuple.
     pub sample: u16,
+    /// TCP that was not seen from its first SYN on.
+    pub is_midstream: bool,
+    /// There are rules.
+    pub has_rules: bool,
+    /// Tasks that a rule keeps from being asked, bit n for task n; `None`: no answer is known.
+    pub unasked: Option<u8>,
 }
 
 impl Asked {
@@ -142,6 +148,9 @@ mod tests {
             destination: ("203.0.113.9".parse().unwrap(), 443),
             in_port: 1,
             sample: 6_553,
+            is_midstream: false,
+            has_rules: false,
+            unasked: None,
         }
     }
 

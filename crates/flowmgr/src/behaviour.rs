@@ -11,8 +11,14 @@
 
 use std::io;
 
+use crate::config::Effect;
 use crate::entry::Counts;
 use crate::memory::{Array, Zeroed};
+use crate::part::{First, Part};
+use crate::table::Occupant;
+
+/// Seconds behind the last packet in which a live sweep looks at a flow that has fallen silent. It comes by once a second.
+const SWEEP_SLACK_S: u16 = 3;
 
 /// What a flow does, by its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -240,16 +246,11 @@ impl Behaviours {
     }
 
     /// A flow begins in this second.
-    pub fn begin(&mut self, index: u32, second: u16) {
+    fn begin_in(&mut self, index: u32, second: u16) {
         self.states[index as usize] = State {
             second,
             ..State::default()
         };
-    }
-
-    #[inline]
-    pub fn prefetch(&self, index: u32) {
-        crate::prefetch::prefetch(&self.states, index as usize);
     }
 
     pub fn now(&self, index: u32) -> Behaviour {
@@ -261,15 +262,23 @@ impl Behaviours {
         self.states[index as usize].active()
     }
 
-    /// The flow's counts were reported and begin again from 0.
-    pub fn report(&mut self, index: u32, reported: &Counts) {
-        let state = &mut self.states[index as usize];
-        for direction in 0..2 {
-            let packets = &mut state.packets[direction];
-            *packets = packets.wrapping_sub(reported.packets[direction] as u32);
-            let bytes = &mut state.bytes[direction];
-            *bytes = bytes.wrapping_sub(reported.bytes[direction]);
-        }
+    /// Whether a flow falls silent that has been so for some seconds, of which the last may have passed since the last look. One
+    /// that nobody has answered is never idle: of a flood there are many, and they end soon.
+    pub fn falls_silent(
+        &self,
+        occupant: Occupant,
+        silence_s: u16,
+        since_s: u16,
+        effect: Effect,
+    ) -> bool {
+        let slack_s = match effect {
+            Effect::Arrival => SWEEP_SLACK_S,
+            Effect::PacketTime { .. } => 0,
+        };
+        let beyond = silence_s.checked_sub(self.bounds.idle_s);
+        !occupant.is_half_open
+            && beyond.is_some_and(|beyond| beyond <= since_s + slack_s)
+            && self.now(occupant.index) != Behaviour::Idle
     }
 
     /// Samples a flow up to this second; `None`: nothing came since the last time.
@@ -334,6 +343,26 @@ impl Behaviours {
     /// The flow ends.
     pub fn end(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, |_| {})
+    }
+}
+
+impl Part for Behaviours {
+    fn begin(&mut self, index: u32, first: &First<'_>) {
+        self.begin_in(index, first.second);
+    }
+
+    fn report(&mut self, index: u32, reported: &Counts) {
+        let state = &mut self.states[index as usize];
+        for direction in 0..2 {
+            let packets = &mut state.packets[direction];
+            *packets = packets.wrapping_sub(reported.packets[direction] as u32);
+            let bytes = &mut state.bytes[direction];
+            *bytes = bytes.wrapping_sub(reported.bytes[direction]);
+        }
+    }
+
+    fn prefetch(&self, index: u32) {
+        crate::prefetch::prefetch(&self.states, index as usize);
     }
 }
 

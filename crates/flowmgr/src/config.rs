@@ -9,7 +9,6 @@ use thiserror::Error;
 use crate::asked::{Asked, Inside};
 use crate::behaviour::Bounds;
 use crate::depths::Depths;
-use crate::expiry::{Lifetimes, Sweep};
 use crate::hash::HashKind;
 use crate::settings::Settings;
 
@@ -260,14 +259,6 @@ impl Config {
         let bulk_bytes = self.behaviour.map_or(1, |bounds| bounds.bulk_bytes);
         let holds = (1..=Bounds::BULK_BYTES_MAX).contains(&bulk_bytes);
         in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")
-    }
-
-    /// One round over all buckets. Live, the sweep samples behaviours as well.
-    pub(crate) fn sweep_period_us(&self, lifetimes: Lifetimes) -> i64 {
-        match (self.behaviour, self.effect) {
-            (Some(_), Effect::Arrival) => 1_000_000,
-            _ => Sweep::period_us(lifetimes),
-        }
     }
 
     /// A task comes after others only, and no cycle leads back to it.

@@ -192,6 +192,13 @@ impl Counters {
     }
 }
 
+/// One more of a class. A class beyond those of the task, which no device that passed its checks gives, is not counted.
+pub(crate) fn count_class(by_class: &mut [u64], class: u16) {
+    if let Some(count) = by_class.get_mut(usize::from(class)) {
+        *count += 1;
+    }
+}
+
 counters! {
     /// Flows begun, by the kind bits of their keys.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

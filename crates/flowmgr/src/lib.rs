@@ -38,14 +38,16 @@ mod counters;
 pub mod depths;
 mod entry;
 mod expiry;
-mod half_open;
+mod flows;
 pub mod hash;
 mod key;
-mod lifecycle;
+mod labels;
 mod look;
 mod manager;
 mod measure;
 mod memory;
+mod outbox;
+pub mod part;
 mod prefetch;
 pub mod record;
 mod rss;
@@ -76,9 +78,11 @@ pub use key::Key;
 pub use look::{
     CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OtherLabel, Standing, TaskDetail, Wanted,
 };
-pub use manager::{BURST_MAX, Counted, Fate, LABELS_LOOKED_AT, Manager, Packet};
+pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
+pub use outbox::LABELS_LOOKED_AT;
+pub use part::{First, Part, Seen};
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use settings::Settings;
@@ -103,8 +107,8 @@ pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     let other_tasks = tasks.len().saturating_sub(1);
     let deeper = usize::from(Depths::of(tasks).count().saturating_sub(1));
     2 * 64
-        + other_tasks * entry::OTHER_TASK_BYTES
-        + deeper * entry::DEEPER_BYTES
+        + other_tasks * labels::OTHER_DEPTH_BYTES
+        + deeper * labels::DEEPER_BYTES
         + series::SeriesStore::bytes_per_flow(tasks)
         + CHAINED_BUCKET_SHARE
         + FREE_LIST

@@ -1,8 +1,8 @@
 //! Rules as the walk sees them: questions about flows, and answers to them.
 //!
-//! The manager knows no rule. While it walks a burst it collects a question for each flow whose rule has to be looked up: it
+//! The walk knows no rule. While it walks a burst it collects a question for each flow whose rule has to be looked up: it
 //! began, its label was decided, the rules have changed since the last time, or it may have gone beyond a bound. The caller
-//! answers all of them in one go ([`Manager::answer_rules`]), before the burst leaves, so that answers count for the packets that
+//! answers all of them in one go ([`crate::Manager::answer_rules`]), before the burst leaves, so that answers count for the packets that
 //! raised the questions. A flow whose rule is known costs a comparison in its hot line.
 
 use std::io;
@@ -13,9 +13,14 @@ use cring::FlowRef;
 use crate::action::{Action, GENERATIONS};
 use crate::behaviour::Behaviour;
 use crate::entry::Counts;
-use crate::manager::{Asking, Manager};
+use crate::flows::{Flows, SPARE_ENTRIES};
 use crate::memory::{Array, Zeroed};
+use crate::part::{First, Part};
 use crate::prefetch::prefetch;
+use ask::Asking;
+pub(crate) use ask::{Cause, Known, Waiting};
+
+mod ask;
 
 /// Questions about flows whose rule is only out of date that a burst of so many packets may raise; the other flows keep their
 /// actions until a later one. A look-up costs as much as the walk of a few packets, so few among many do not slow it down, and
@@ -37,7 +42,7 @@ pub struct RuleQuestion {
     pub source: (IpAddr, u16),
     /// Receiver of the first packet.
     pub destination: (IpAddr, u16),
-    /// Port where the first packet was seen, from 1; 0 where that is not known. See [`Manager::receive_from`].
+    /// Port where the first packet was seen, from 1; 0 where that is not known. See [`crate::Manager::receive_from`].
     pub in_port: u8,
     /// Time of the first packet, µs since the epoch.
     pub first_us: i64,
@@ -114,7 +119,7 @@ impl RuleMemory {
     /// # Errors
     /// The system has not enough memory.
     pub fn new(max_flows: usize) -> io::Result<RuleMemory> {
-        let entries = max_flows + Manager::SPARE_ENTRIES;
+        let entries = max_flows + SPARE_ENTRIES;
         Ok(RuleMemory {
             marks: Array::new(entries)?,
             unasked: Array::new(entries)?,
@@ -216,16 +221,6 @@ impl InForce {
         last_us <= self.outdated_us
     }
 
-    /// Nothing is known of the flow that begins.
-    pub fn begin(&mut self, index: u32) {
-        self.memory.marks[index as usize] = RuleMark::default();
-    }
-
-    /// Asks for what is kept of a flow that ends.
-    pub fn prefetch(&self, index: u32) {
-        prefetch(&self.memory.marks, index as usize);
-    }
-
     /// The flow was reported with these counts.
     pub fn report(&mut self, index: u32, counts: &Counts) {
         let mark = &mut self.memory.marks[index as usize];
@@ -319,18 +314,44 @@ impl InForce {
     }
 }
 
-impl Manager {
-    /// From the next packet on other rules are in force: each flow asks for its rule again, at its next packet or, where many
-    /// would, some bursts later ([`renewed_max`]). Rules that were once in force stay so until the manager ends; that there
-    /// are none is said by answers. Without memory, which only the first rules need, nothing changes.
-    pub fn change_rules(&mut self, change: &mut RulesChange) {
-        if self.rules.is_none()
+/// The part of flows that rules need: the marks of the rules in force, and the questions about them.
+#[derive(Default)]
+pub(crate) struct Rules {
+    /// Since the first rules were in force.
+    in_force: Option<InForce>,
+    asking: Asking,
+}
+
+impl Part for Rules {
+    fn begin(&mut self, index: u32, _: &First<'_>) {
+        if let Some(rules) = &mut self.in_force {
+            rules.memory.marks[index as usize] = RuleMark::default();
+        }
+    }
+
+    fn report(&mut self, index: u32, counts: &Counts) {
+        if let Some(rules) = &mut self.in_force {
+            rules.report(index, counts);
+        }
+    }
+
+    fn prefetch(&self, index: u32) {
+        if let Some(rules) = &self.in_force {
+            prefetch(&rules.memory.marks, index as usize);
+        }
+    }
+}
+
+impl Rules {
+    /// See [`crate::Manager::change_rules`].
+    pub fn change(&mut self, flows: &mut Flows, change: &mut RulesChange) {
+        if self.in_force.is_none()
             && let Some(mut memory) = change.memory.take()
         {
             self.asking = std::mem::take(&mut memory.asking);
-            self.rules = Some(InForce::new(memory));
+            self.in_force = Some(InForce::new(memory));
         }
-        let Some(rules) = &mut self.rules else {
+        let Some(rules) = &mut self.in_force else {
             return;
         };
         rules.has_bounds = change.has_bounds;
@@ -338,32 +359,60 @@ impl Manager {
         if change.is_renumbered {
             rules.numbering = (rules.numbering + 1) % RuleMark::NUMBERINGS;
         }
-        rules.change(self.clock.packet_us());
-        self.policy = self.policy.next();
+        rules.change(flows.clock.packet_us());
+        flows.policy = flows.policy.next();
     }
 
-    /// Whether there were rules ever, so that the walk asks for them.
-    pub fn has_rules(&self) -> bool {
-        self.rules.is_some()
+    /// Whether there were rules ever.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.in_force.is_some()
     }
 
-    /// The rule of a flow's last answer.
-    pub(crate) fn rule_of(&self, index: u32) -> Option<u32> {
-        self.rules.as_ref().and_then(|rules| rules.rule(index))
+    /// The rules in force, where an answer has just come.
+    pub fn in_force(&mut self) -> Option<&mut InForce> {
+        self.in_force.as_mut()
     }
 
-    /// Whether a rule keeps a flow from being asked about.
-    pub(crate) fn is_unasked(&self, index: u32) -> bool {
-        self.rules
-            .as_ref()
-            .is_some_and(|rules| rules.is_unasked(index))
+    pub fn questions(&self) -> &[RuleQuestion] {
+        &self.asking.questions
     }
 
-    /// Whether a flow's label is that of a rule.
-    pub(crate) fn is_labelled_by_rule(&self, index: u32) -> bool {
-        self.rules
-            .as_ref()
-            .is_some_and(|rules| rules.is_labelled(index))
+    /// Takes the questions and the packets that wait, to be answered.
+    pub fn take_asking(&mut self) -> (Vec<RuleQuestion>, Vec<Waiting>) {
+        let asking = &mut self.asking;
+        (
+            std::mem::take(&mut asking.questions),
+            std::mem::take(&mut asking.waiting),
+        )
+    }
+
+    /// Gives their room back.
+    pub fn put_asking(&mut self, mut questions: Vec<RuleQuestion>, mut waiting: Vec<Waiting>) {
+        questions.clear();
+        waiting.clear();
+        (self.asking.questions, self.asking.waiting) = (questions, waiting);
+    }
+
+    /// The tasks that a rule keeps from being asked about a flow, bit n for task n; `None` while there is no answer about it.
+    pub fn unasked(&self, index: u32) -> Option<u8> {
+        let rules = self.in_force.as_ref().filter(|it| it.has_answer(index));
+        rules.map(|it| it.unasked(index))
+    }
+
+    /// The flow has another label than the one that a question had.
+    pub fn untell_label(&mut self, index: u32) {
+        if let Some(rules) = &mut self.in_force {
+            rules.untell_label(index);
+        }
+    }
+
+    /// Bytes and packets of a flow's whole life, of which these are since its last record.
+    pub fn since_begin(&self, index: u32, counts: &Counts) -> (u64, u64) {
+        match &self.in_force {
+            Some(rules) => rules.since_begin(index, counts),
+            None => (counts.bytes_total(), counts.packets_total()),
+        }
     }
 }
 

@@ -19,6 +19,9 @@ use std::io;
 use crate::config::SeriesTask;
 use crate::memory::Array;
 use crate::prefetch::prefetch;
+pub(crate) use part::{Arrival, SeriesPart};
+
+mod part;
 
 /// Words before the rest of a unit's part: directions (two), elements seen, flags.
 const HEADER_WORDS: usize = 4;

@@ -3,7 +3,7 @@
 use cring::Unit;
 
 use crate::asked::Asked;
-use crate::config::Config;
+use crate::config::{Config, SeriesTask};
 use crate::depths::Depths;
 use crate::series::SeenByUnit;
 
@@ -38,6 +38,8 @@ impl Task {
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     all: Vec<Task>,
+    /// The depths of all of them.
+    depths: Vec<SeriesTask>,
     /// By depth, the number of its task.
     of_depth: Vec<u8>,
     /// By depth, the elements of each unit that a flow must have before its series is emitted: its own, and those of all
@@ -69,6 +71,7 @@ impl Tasks {
             has_conditions: all.iter().any(|task| !task.asked.is_always()),
             has_ports_first: all.iter().any(Task::is_ports_first),
             all,
+            depths: config.tasks.clone(),
             of_depth,
             needs: Vec::new(),
         };
@@ -103,6 +106,27 @@ impl Tasks {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.all.len()
+    }
+
+    /// A bit for each.
+    pub fn bits(&self) -> u8 {
+        u8::MAX >> (8 - self.count().min(8))
+    }
+
+    /// The depths of all tasks.
+    pub fn depths(&self) -> &[SeriesTask] {
+        &self.depths
+    }
+
+    #[inline]
+    pub fn depth(&self, depth: u8) -> &SeriesTask {
+        &self.depths[usize::from(depth)]
+    }
+
+    /// The first depth of a task, and how many it has.
+    pub fn span(&self, task: u8) -> (u8, u8) {
+        let task = self.task(task);
+        (task.first, task.depths.count())
     }
 
     /// The task of this number.

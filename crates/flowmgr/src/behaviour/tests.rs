@@ -147,7 +147,7 @@ proptest! {
     #[test]
     fn what_is_counted_adds_up(events in prop::collection::vec((0..4u8, 1..2000u64), 1..60)) {
         let mut behaviours = Behaviours::new(1, BOUNDS).unwrap();
-        behaviours.begin(0, 0);
+        behaviours.begin_in(0, 0);
         let mut counts = Counts::default();
         let (mut all, mut counted) = ([0, 0], [0, 0]);
         let mut second = 0;

@@ -63,7 +63,7 @@ fn udp(bench: &mut Bench, time_us: i64, from: u8, to: u8) {
 }
 
 fn now(bench: &Bench, flow: u32) -> Behaviour {
-    bench.manager.behaviour(flow)
+    bench.manager.walk.behaviour(flow)
 }
 
 fn changes(bench: &Bench) -> Vec<Behaviour> {

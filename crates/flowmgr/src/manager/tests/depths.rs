@@ -39,7 +39,7 @@ impl Bench {
     /// Packets of one flow, as many as are wanted.
     fn send(&mut self, packets: usize) {
         for _ in 0..packets {
-            let at = self.manager.position as i64;
+            let at = self.manager.walk.flows.position as i64;
             self.burst(&[tcp(at, 1, 2, TCP_ACK)]);
         }
     }

@@ -61,7 +61,7 @@ impl Bench {
     fn begin(&mut self, packets: usize) -> Vec<u8> {
         let flags = std::iter::once(TCP_SYN).chain(std::iter::repeat_n(TCP_ACK, packets));
         let dscps = flags.map(|flags| {
-            let at = self.manager.position as i64;
+            let at = self.manager.walk.flows.position as i64;
             let data = self.burst(&[tcp(at, 1, 2, flags)]);
             self.settle();
             data[1] >> 2

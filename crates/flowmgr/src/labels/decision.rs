@@ -1,0 +1,287 @@
+//! What the answers of a flow's depths come to, and which label that is.
+
+use cring::{Answers, FlowRef, Label, Source};
+
+use super::Labels;
+use super::kept::NOT_IN_EFFECT;
+use crate::config::Effect;
+use crate::entry::{STATE_EMITTED, STATE_IN_EFFECT};
+use crate::flows::Flows;
+use crate::outbox::{Awaited, InEffect, InEffectByDepth};
+use crate::record::Decision;
+use crate::series::SeenByUnit;
+
+/// An answer that decides a label.
+pub(crate) struct Deciding {
+    /// The label, as that of its task's first depth.
+    pub awaited: Awaited,
+    /// The depth that gave it.
+    pub by: u8,
+    /// The flow had another label by its port before.
+    pub contradicts: bool,
+}
+
+impl Labels {
+    /// What the answers of a flow's first `count` depths come to.
+    pub fn answers(&self, flows: &Flows, index: u32, count: u8) -> Answers {
+        if let Some(task) = self.kept.decided(0, index)
+            && task < count
+        {
+            return Answers::Decided { depth: task };
+        }
+        let label = |task| Some(flows.entries.word(task, index).read().1);
+        self.tasks.task(0).depths.resolve(count, label)
+    }
+
+    /// What the answers of a task come to, of its first `count` depths; of all where that is `None`.
+    pub fn answers_of(&self, flows: &Flows, task: u8, index: u32, count: Option<u8>) -> Answers {
+        let count_of = |all: u8| count.unwrap_or(all);
+        if task == 0 {
+            return self.answers(flows, index, count_of(self.tasks.task(0).depths.count()));
+        }
+        let task = self.tasks.task(task);
+        let count = count_of(task.depths.count());
+        if let Some(depth) = self.kept.decided(task.first, index)
+            && depth < count
+        {
+            return Answers::Decided { depth };
+        }
+        let label = |depth| Some(flows.entries.word(task.first + depth, index).read().1);
+        task.depths.resolve(count, label)
+    }
+
+    /// The class of a flow's label for a task, as far as its answers say now.
+    pub fn class_of_task(&self, flows: &Flows, task: u8, index: u32) -> Option<u16> {
+        let Answers::Decided { depth } = self.answers_of(flows, task, index, None) else {
+            return self.class_by_port(flows, task, index);
+        };
+        let first = self.tasks.task(task).first;
+        match flows.entries.word(first + depth, index).read() {
+            (_, Label::Class { class, .. }) => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Whether the task of a depth has its label already, so that no greater depth has to be asked.
+    pub fn is_decided(&mut self, flows: &mut Flows, index: u32, number: u8) -> bool {
+        match self.tasks.number_of(number) {
+            0 if self.class_by_port(flows, 0, index).is_none() => {
+                self.kept.decided(0, index).is_some() || self.decide(flows, index)
+            }
+            task => matches!(
+                self.answers_of(flows, task, index, None),
+                Answers::Decided { .. }
+            ),
+        }
+    }
+
+    /// The task whose label an answer decides, and the task that gave it; none if it decides nothing.
+    ///
+    /// Of several depths that need not be the awaited one: a depth that was asked earlier may be on its way still, and its
+    /// answer then brings the label of both. The label counts as that of the first depth.
+    pub fn deciding(&mut self, flows: &mut Flows, awaited: Awaited) -> Option<Deciding> {
+        let Awaited { flow, task } = awaited;
+        let number = self.tasks.number_of(task);
+        let (first, depths) = self.tasks.span(number);
+        if depths == 1 {
+            let is_class = matches!(flows.label_of(awaited), Some(Label::Class { .. }));
+            return is_class.then_some(Deciding {
+                awaited,
+                by: task,
+                contradicts: false,
+            });
+        }
+        // The entry may be another flow's by now.
+        flows.label_of(awaited)?;
+        let count = match flows.effect {
+            Effect::Arrival => depths,
+            // Deeper answers may be here already, by chance.
+            Effect::PacketTime { .. } => task - first + 1,
+        };
+        let answers = self.answers_of(flows, number, flow.index, Some(count));
+        let Answers::Decided { depth } = answers else {
+            return None;
+        };
+        let contradicts = self
+            .class_by_port(flows, number, flow.index)
+            .filter(|_| depth > 0 && self.kept.contradicts(first, flow.index).is_none());
+        match (number, flows.effect) {
+            // The walk looks at the first word alone.
+            (0, Effect::Arrival) => {
+                self.decide(flows, flow.index);
+            }
+            _ => self.kept.set_decided(first, flow.index, depth),
+        }
+        if let Some(class) = contradicts {
+            // The flow's label is another one from now on, and is said again.
+            self.kept.set_contradicts(first, flow.index, class);
+            self.kept
+                .set_time_to_label_us(&mut flows.entries, first, flow.index, None);
+            flows.counters.tasks[usize::from(first)].flows_contradicting += 1;
+        }
+        Some(Deciding {
+            awaited: Awaited { flow, task: first },
+            by: first + depth,
+            contradicts: contradicts.is_some(),
+        })
+    }
+
+    /// The label that its port gave the flow of an answer, for the same task.
+    pub fn named_by_port(&self, flows: &Flows, Awaited { flow, task }: Awaited) -> Option<Awaited> {
+        let number = self.tasks.number_of(task);
+        let task = self.tasks.task(number).first;
+        let awaited = Awaited { flow, task };
+        // The entry may be another flow's by now.
+        flows.label_of(awaited)?;
+        self.class_by_port(flows, number, flow.index)
+            .map(|_| awaited)
+    }
+
+    /// The first depth of a task, or the greatest whose series was complete with so many elements.
+    pub fn deepest_complete(&self, task: u8, seen: SeenByUnit) -> u8 {
+        let (first, depths) = self.tasks.span(task);
+        let mut depths = (first..first + depths).rev();
+        let complete = depths.find(|&depth| self.tasks.is_due(depth, &seen));
+        complete.unwrap_or(first)
+    }
+
+    /// Whether a label may come yet for an answer that is awaited.
+    pub fn is_on_its_way(&self, flows: &Flows, awaited: Awaited) -> bool {
+        let number = self.tasks.number_of(awaited.task);
+        let (first, depths) = self.tasks.span(number);
+        match depths > 1 && flows.label_of(awaited).is_some() {
+            true => {
+                let count = Some(awaited.task - first + 1);
+                self.answers_of(flows, number, awaited.flow.index, count) == Answers::Pending
+            }
+            false => flows.is_pending(awaited),
+        }
+    }
+
+    /// The first task's label of a flow of the table as far as its answers say now, whether or not its record was made.
+    pub fn decision_now(&self, flows: &Flows, index: u32) -> Option<Decision> {
+        let flow = flows.entries.flow_ref(index);
+        let time_to_label_us = self.kept.time_to_label_us(&flows.entries, 0, index);
+        let task = match self.has_depths {
+            true => match self.answers(flows, index, self.tasks.task(0).depths.count()) {
+                Answers::Decided { depth: task } => task,
+                _ if self.class_by_port(flows, 0, index).is_some() => 0,
+                _ => return None,
+            },
+            false => 0,
+        };
+        self.answer(flows, Awaited { flow, task }, time_to_label_us)
+    }
+
+    /// The label of a task behind the first, as far as its answers say now, and the depth that decided.
+    pub fn decision_now_of(&self, flows: &Flows, number: u8, index: u32) -> Option<(u8, Decision)> {
+        let depth = match self.answers_of(flows, number, index, None) {
+            Answers::Decided { depth } => depth,
+            _ => self.class_by_port(flows, number, index).map(|_| 0)?,
+        };
+        let first = self.tasks.task(number).first;
+        Some((depth, self.decision_of_depth(flows, first, depth, index)?))
+    }
+
+    /// What a depth of a task behind the first answered, given that it decided.
+    pub fn decision_of_depth(
+        &self,
+        flows: &Flows,
+        first: u8,
+        depth: u8,
+        index: u32,
+    ) -> Option<Decision> {
+        let flow = flows.entries.flow_ref(index);
+        let time_to_label_us = self.kept.time_to_label_us(&flows.entries, first, index);
+        let task = first + depth;
+        self.answer(flows, Awaited { flow, task }, time_to_label_us)
+    }
+
+    /// The label of a flow for a task, by the number of its first depth; of several depths the one that they have decided on.
+    pub fn decision(&self, flows: &Flows, awaited: Awaited) -> Option<Decision> {
+        let Awaited { flow, task } = awaited;
+        let time_to_label_us = self.kept.time_to_label_us(&flows.entries, task, flow.index);
+        let number = self.tasks.number_of(task);
+        let depths = self.tasks.task(number).depths.count();
+        if depths == 1 {
+            return self.answer(flows, awaited, time_to_label_us);
+        }
+        let decided = self.kept.decided(task, flow.index);
+        let by_port = self.class_by_port(flows, number, flow.index).map(|_| 0);
+        let depth = decided.or(by_port)?;
+        let task = task + depth;
+        self.answer(flows, Awaited { flow, task }, time_to_label_us)
+    }
+
+    pub fn answer(
+        &self,
+        flows: &Flows,
+        awaited: Awaited,
+        time_to_label_us: Option<u32>,
+    ) -> Option<Decision> {
+        match flows.label_of(awaited)? {
+            Label::Class {
+                class,
+                confidence,
+                source,
+                model,
+            } => {
+                let Awaited { flow, task } = awaited;
+                let depth = match source {
+                    Source::Port | Source::Rule => 0,
+                    Source::Model | Source::Cache => self.tasks.depth(task).k as u8,
+                };
+                let first = self.tasks.task(self.tasks.number_of(task)).first;
+                Some(Decision {
+                    class,
+                    confidence,
+                    decided_by: source.into(),
+                    depth,
+                    model,
+                    contradicts: self.kept.contradicts(first, flow.index),
+                    time_to_label_us,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Packets and bytes since the last record for which the label counts, where
+    /// packet time decides.
+    pub fn in_effect(&self, flows: &Flows, index: u32) -> InEffect {
+        let is_arrival = flows.effect == Effect::Arrival;
+        let hot = flows.entries.hot(index);
+        if is_arrival || !hot.has(STATE_EMITTED | STATE_IN_EFFECT) {
+            return InEffect::default();
+        }
+        let cold = flows.entries.cold(index);
+        flows.since(index, cold.packets_before, cold.bytes_before)
+    }
+
+    /// The same for each depth, if its answer should decide.
+    pub fn in_effect_by_depth(&self, flows: &Flows, index: u32) -> InEffectByDepth {
+        let mut by_depth = InEffectByDepth::default();
+        by_depth[0] = self.in_effect(flows, index);
+        for (in_effect, depth) in by_depth[1..].iter_mut().zip(self.kept.deeper(index)) {
+            if depth.packets_before != NOT_IN_EFFECT {
+                *in_effect = flows.since(index, depth.packets_before, depth.bytes_before);
+            }
+        }
+        by_depth
+    }
+
+    /// At a flow's active timeout: what its record needs later, where there are several depths.
+    pub fn note_in_effect(&self, flows: &mut Flows, index: u32) {
+        if self.has_depths {
+            let by_depth = self.in_effect_by_depth(flows, index);
+            flows.outbox.note_in_effect(by_depth);
+        }
+    }
+
+    /// Of the packets promised as labelled, from the first depth on, those behind the depth that decided; none where nothing
+    /// has decided.
+    pub fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
+        let decided = self.kept.decided(0, flow.index);
+        decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])
+    }
+}

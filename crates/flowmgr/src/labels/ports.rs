@@ -1,0 +1,205 @@
+//! The label that the port of its server gives a flow.
+//!
+//! Where a task says so ([`crate::SeriesTask::k`] of 0), the flow has it with its first packet, and keeps it unless an answer of the
+//! model contradicts it, once ([`cring::resolve`]). Otherwise it is for flows that end without a sure answer.
+//!
+//! A port says nothing of a flow that began mid-stream, since nobody knows which end is the server. The table of ports is part of
+//! a task's model, so it names the flows that the task is asked about.
+
+use cring::{Label, Source};
+
+use super::Labels;
+use crate::asked::Subject;
+use crate::config::{Effect, PortLabel};
+use crate::counters::count_class;
+use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
+use crate::flows::Flows;
+use crate::outbox::Awaited;
+use crate::record::{DecidedBy, Decision};
+
+impl Labels {
+    /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns the class of the first task's.
+    pub fn name_by_ports(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        subject: &Subject,
+        time_us: i64,
+    ) -> Option<u16> {
+        for task in 0..self.tasks.count() as u8 {
+            if let Some(port) = self.port_at_first(task, subject) {
+                self.name_by_port_at_first(flows, port, index, time_us);
+            }
+        }
+        self.class_by_port(flows, 0, index)
+    }
+
+    /// The class that its port will give a flow that has just begun, for the first task.
+    pub fn class_at_first(&self, subject: &Subject) -> Option<u16> {
+        self.port_at_first(0, subject).map(|port| port.class)
+    }
+
+    /// What the port says with a flow's first packet for a task. A task that comes after others knows only later whether it is asked,
+    /// so its ports name nothing.
+    fn port_at_first(&self, number: u8, subject: &Subject) -> Option<PortLabel> {
+        let task = self.tasks.task(number);
+        match task.is_ports_first() && task.asked.after.is_empty() {
+            true => self.port_label(number, subject),
+            false => None,
+        }
+    }
+
+    fn name_by_port_at_first(
+        &mut self,
+        flows: &mut Flows,
+        port: PortLabel,
+        index: u32,
+        time_us: i64,
+    ) {
+        let first = self.tasks.task(port.task).first;
+        let label = Label::Class {
+            class: port.class,
+            confidence: port.precision,
+            source: Source::Port,
+            model: 0,
+        };
+        if first == 0 {
+            return self.label_at_first(flows, index, label, time_us);
+        }
+        let flow = flows.entries.flow_ref(index);
+        let word = flows.entries.word(first, index);
+        word.pend(flow.generation);
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = word.decide(flow.generation, label);
+        if let Effect::PacketTime { delay_us } = flows.effect {
+            let at = time_us.saturating_sub(delay_us);
+            self.kept
+                .set_emitted_at(&mut flows.entries, first, index, at);
+        }
+        flows.outbox.say_given(Awaited { flow, task: first });
+    }
+
+    /// Gives a flow its label of the first task before any series, which counts from the packet of this time on.
+    pub fn label_at_first(&mut self, flows: &mut Flows, index: u32, label: Label, time_us: i64) {
+        let flow = flows.entries.flow_ref(index);
+        let word = flows.entries.label(index);
+        word.pend(flow.generation);
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = word.decide(flow.generation, label);
+        flows.entries.hot_mut(index).set(STATE_EMITTED);
+        if let Effect::PacketTime { delay_us } = flows.effect {
+            flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
+            let at = time_us.saturating_sub(delay_us);
+            self.kept.set_emitted_at(&mut flows.entries, 0, index, at);
+            flows.leave_out_earlier_packets(index);
+        }
+        flows.outbox.say_given(Awaited { flow, task: 0 });
+    }
+
+    /// Gives a flow its label by a rule, if it has none and none is on its way; whether it was given.
+    pub fn give_by_rule(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        class: u16,
+        (time_us, now_ns): (i64, u64),
+    ) -> bool {
+        if flows.entries.label(index).read().1 != Label::None
+            || flows.entries.hot(index).has(STATE_EMITTED)
+        {
+            return false;
+        }
+        let label = Label::Class {
+            class,
+            confidence: u16::MAX,
+            source: Source::Rule,
+            model: 0,
+        };
+        self.label_at_first(flows, index, label, time_us);
+        if flows.effect == Effect::Arrival {
+            flows.entries.hot_mut(index).set(STATE_DECIDED);
+            self.kept
+                .set_emitted_at(&mut flows.entries, 0, index, now_ns as i64);
+        }
+        self.kept.set_decided(0, index, 0);
+        flows.counters.flows_by_rule += 1;
+        true
+    }
+
+    /// The class that the port gave a flow for a task, unless an answer has taken its place in the label word.
+    pub fn class_by_port(&self, flows: &Flows, number: u8, index: u32) -> Option<u16> {
+        let first = self.tasks.task(number).first;
+        match flows.entries.word(first, index).read().1 {
+            Label::Class {
+                class,
+                source: Source::Port,
+                ..
+            } => Some(class),
+            _ => None,
+        }
+    }
+
+    /// Whether the port named the flow for a task at its beginning, so that the model judges it by what is not the port.
+    pub fn was_named_by_port(&self, flows: &Flows, number: u8, index: u32) -> bool {
+        let first = self.tasks.task(number).first;
+        self.class_by_port(flows, number, index).is_some()
+            || self.kept.contradicts(first, index).is_some()
+    }
+
+    /// Whether the first task's ports name flows at their end.
+    pub fn names_at_end(&self) -> bool {
+        !self.ports.is_empty() && !self.tasks.task(0).is_ports_first()
+    }
+
+    /// The label that an ended flow gets from its port.
+    pub fn name_at_end(&mut self, flows: &mut Flows, subject: &Subject) -> Option<Decision> {
+        let named = self.port_label(0, subject)?;
+        flows.counters.flows_by_port += 1;
+        count_class(&mut flows.counters.tasks[0].flows_labelled, named.class);
+        Some(Decision {
+            class: named.class,
+            confidence: named.precision,
+            decided_by: DecidedBy::Port,
+            depth: 0,
+            model: 0,
+            contradicts: None,
+            time_to_label_us: None,
+        })
+    }
+
+    /// What a task's table says of the port of a flow's server, if the task is asked about the flow.
+    fn port_label(&self, number: u8, subject: &Subject) -> Option<PortLabel> {
+        if subject.is_midstream {
+            return None;
+        }
+        let (_, port) = subject.destination;
+        let wanted = (number, subject.protocol, port);
+        let ports = &self.ports;
+        let at = ports.binary_search_by_key(&wanted, |it| (it.task, it.protocol, it.port));
+        let named = ports[at.ok()?];
+        let has_conditions = self.tasks.has_conditions || subject.has_rules;
+        let is_asked = !has_conditions || self.is_asked(subject, number);
+        is_asked.then_some(named)
+    }
+
+    /// Where ports name flows with their first packets: this flow, about which its task is asked now, has no label by its port.
+    pub fn begin_without_port(
+        &mut self,
+        flows: &mut Flows,
+        number: u8,
+        index: u32,
+        emitted_at: i64,
+    ) {
+        let first = self.tasks.task(self.tasks.number_of(number)).first;
+        let word = flows.entries.word(first, index);
+        if number == first || word.read().1 != Label::None {
+            return;
+        }
+        let (generation, _) = word.read();
+        word.pend(generation);
+        // Cannot be post-mortem: nobody else knows of the pending word.
+        let _ = word.decide(generation, Label::Unlabelled);
+        self.kept
+            .set_emitted_at(&mut flows.entries, first, index, emitted_at);
+    }
+}

@@ -1,0 +1,293 @@
+//! Rules in the walk: an action that is known is read from the entry, a question is raised for one that is not; answers are
+//! written into the entries and applied to the packets that waited for them.
+
+use cring::FlowRef;
+
+use super::walk::Walk;
+use super::{Fate, Packet, Staged};
+use crate::action::{Action, PolicyStamp};
+use crate::config::Effect;
+use crate::part::Part;
+use crate::rules::{Cause, Known, RuleAnswer, RuleQuestion, Waiting};
+use crate::tag::set_dscp;
+use crate::verdict::Verdict;
+use crate::wire::Headers;
+
+impl<P: Part> Walk<P> {
+    /// With rules: what its flow's rule does to a packet. `fate` has the verdict by label.
+    #[inline(always)] // as are the other parts of the walk
+    pub fn act(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        (headers, staged): (&Headers, &Staged),
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) {
+        let number = self.flows.entries.hot(index).action;
+        let must_ask = self
+            .rules
+            .must_ask(&self.flows, index, fate.verdict, headers.from_low);
+        if must_ask && self.waits_for_answer(at, index, packet, staged, fate.verdict) || number == 0
+        {
+            return;
+        }
+        let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+        match Action::of_number(number).dscp {
+            // By far the most frequent.
+            Some(dscp) if self.flows.effect == Effect::Arrival => {
+                fate.action = number;
+                set_dscp(frame, headers.ip_at, dscp);
+            }
+            _ => self
+                .flows
+                .apply(number, index, fate, 1, headers.length, frame),
+        }
+    }
+
+    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet does not wait.
+    #[inline(never)]
+    fn waits_for_answer(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        staged: &Staged,
+        verdict: Verdict,
+    ) -> bool {
+        let in_port = self.series.store.port(index);
+        let flows = &mut self.flows;
+        let when = (at, packet.time_us);
+        self.rules
+            .waits_for_answer(flows, index, in_port, when, (staged, verdict))
+    }
+
+    /// Raises a question about a flow that no packet of this burst raised, if there is a cause.
+    pub fn ask_now(&mut self, index: u32, cause: Option<Cause>) {
+        let Some(cause) = cause else {
+            return;
+        };
+        let in_port = self.series.store.port(index);
+        let last_us = self.flows.entries.hot(index).last_us;
+        let raised = self
+            .rules
+            .raise(&mut self.flows, index, in_port, cause, last_us);
+        if let Some(number) = raised {
+            self.complete_question(number);
+        }
+    }
+
+    /// The rest of what is known of the flows asked about, at the end of the burst.
+    pub fn complete_questions(&mut self) {
+        for number in 0..self.rules.questions().len() {
+            self.complete_question(number);
+        }
+    }
+
+    fn complete_question(&mut self, number: usize) {
+        let index = self.rules.asked_about(number);
+        let is_live = self.flows.effect == Effect::Arrival;
+        let is_first = self.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
+        let known = Known {
+            class: match is_live {
+                true => self.labels.class_of(&mut self.flows, index),
+                // By packet time labels are not known here.
+                false => None,
+            },
+            by_port: match is_live && is_first && self.labels.tasks.has_ports_first {
+                true => self.labels.class_at_first(&self.subject(index)),
+                false => None,
+            },
+            contradicts: self.labels.kept.contradicts(0, index),
+            behaviour: self.behaviour(index),
+        };
+        self.rules.complete(&self.flows, number, known);
+    }
+
+    /// See [`crate::Manager::rule_question`].
+    pub fn rule_question(&self, flow: FlowRef, time_us: i64) -> RuleQuestion {
+        let index = flow.index;
+        let in_port = self.series.store.port(index);
+        let counts = self.flows.entries.counts(index);
+        let (bytes, packets) = self.rules.since_begin(index, &counts);
+        RuleQuestion {
+            behaviour: self.behaviour(index),
+            bytes,
+            packets,
+            ..self.rules.question(&self.flows, index, in_port, time_us)
+        }
+    }
+
+    /// See [`crate::Manager::answer_rules`].
+    pub fn answer_rules(
+        &mut self,
+        answers: &[RuleAnswer],
+        data: &mut [u8],
+        packets: &[Packet],
+        now_ns: u64,
+        fates: &mut Vec<Fate>,
+    ) {
+        debug_assert_eq!(answers.len(), self.rules.questions().len());
+        let (questions, mut waiting) = self.rules.take_asking();
+        let mut answered = 0;
+        // Packets are in the order in which they came, and so are the questions that they raised.
+        for waiting in &mut waiting {
+            let number = waiting.question as usize;
+            if number >= questions.len().min(answers.len()) {
+                continue;
+            }
+            while answered <= number {
+                let (question, answer) = (&questions[answered], &answers[answered]);
+                self.note(question, answer, waiting.time_us, now_ns);
+                answered += 1;
+            }
+            let index = questions[number].flow.index;
+            let mut fate = Fate::without_flow(waiting.verdict);
+            let fate = fates.get_mut(waiting.at as usize).unwrap_or(&mut fate);
+            let frame = packets
+                .get(waiting.at as usize)
+                .and_then(|packet| data.get_mut(packet.at..packet.at + packet.captured as usize));
+            self.treat(index, waiting, fate, frame.unwrap_or_default());
+            if waiting.may_be_element {
+                self.add_late(index, waiting, now_ns);
+            }
+        }
+        for (question, answer) in questions.iter().zip(answers).skip(answered) {
+            let last_us = self.flows.entries.hot(question.flow.index).last_us;
+            self.note(question, answer, last_us, now_ns);
+        }
+        self.rules.put_asking(questions, waiting);
+        if fates.len() < packets.len() {
+            let has_merged = packets.iter().any(|packet| !packet.gso.is_none());
+            self.walk_on(has_merged, packets, now_ns, data, fates);
+        }
+        self.series.publish();
+    }
+
+    /// Writes an answer into the flow's entry.
+    fn note(&mut self, question: &RuleQuestion, answer: &RuleAnswer, time_us: i64, now_ns: u64) {
+        let index = question.flow.index;
+        // The flow may have ended since, and its label come with its end.
+        if self.flows.entries.flow_ref(index) != question.flow {
+            return;
+        }
+        let Some(rules) = self.rules.in_force() else {
+            return;
+        };
+        rules.set_rule(index, answer.rule);
+        rules.set_tasks_unasked(index, answer.unasked);
+        let is_first = self.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
+        let all = self.labels.tasks.bits();
+        if answer.unasked & all == all || answer.class.is_some() {
+            self.rules.ask_nothing(&mut self.flows, index);
+        }
+        let given = match answer.class {
+            Some(class) => self.label_by_rule(index, class, (time_us, now_ns)),
+            None if is_first => self.name_by_ports(index, time_us),
+            None => None,
+        };
+        // What the port says was part of the first question, and counts if it was given.
+        let mut class = question.class.filter(|_| !is_first);
+        if self.flows.effect == Effect::Arrival {
+            class = given.or(class);
+        }
+        if let (Some(rules), true) = (self.rules.in_force(), is_first && class.is_some()) {
+            rules.tell_label(index);
+        }
+        let of_labels = match (class, self.flows.effect) {
+            (None, _) if !self.labels.acts_by_others() => 0,
+            // By packet time labels are looked up later than the walk.
+            (None, Effect::PacketTime { .. }) => 0,
+            _ => self.labels.action_of_labels(&self.flows, index, class),
+        };
+        let action = answer.action.or_dscp_of(Action::of_number(of_labels));
+        let stamp = self.flows.policy.knowing(class.is_some());
+        let hot = self.flows.entries.hot_mut(index);
+        (hot.action, hot.policy) = (action.number(), stamp);
+    }
+
+    /// Gives a flow its label, if it has none and none is on its way; the class, where it was given.
+    fn label_by_rule(&mut self, index: u32, class: u16, times: (i64, u64)) -> Option<u16> {
+        if !self
+            .labels
+            .give_by_rule(&mut self.flows, index, class, times)
+        {
+            return None;
+        }
+        if let Some(rules) = self.rules.in_force() {
+            rules.set_labelled(index);
+        }
+        Some(class)
+    }
+
+    /// What the answer means for a packet.
+    fn treat(&mut self, index: u32, waiting: &mut Waiting, fate: &mut Fate, frame: &mut [u8]) {
+        let (packets, length) = (waiting.packets, waiting.length);
+        let was = waiting.verdict;
+        let is_given = self.rules.is_labelled(index)
+            || self.labels.class_by_port(&self.flows, 0, index).is_some();
+        if was == Verdict::Unlabelled && is_given {
+            waiting.verdict = Verdict::Labelled;
+            self.flows.count_labelled(index, packets, length);
+            if let Effect::PacketTime { .. } = self.flows.effect {
+                fate.label_of = Some(self.flows.entries.flow_ref(index));
+                fate.depths |= 1;
+            }
+        }
+        fate.verdict = waiting.verdict;
+        let action = self.flows.entries.hot(index).action;
+        self.flows
+            .apply(action, index, fate, packets, length, frame);
+        self.flows
+            .counters
+            .verdicts
+            .change(was, fate.verdict, u64::from(packets));
+    }
+
+    /// Adds a packet that waited to the series of its flow.
+    fn add_late(&mut self, index: u32, waiting: &Waiting, now_ns: u64) {
+        if self.rules.is_unasked(index) {
+            return;
+        }
+        let Ok(headers) = waiting.staged.headers else {
+            return;
+        };
+        let hot = self.flows.entries.hot(index);
+        if hot.has_all(self.labels.collected()) {
+            return;
+        }
+        let direction = hot.direction(headers.from_low);
+        self.collect(index, direction, &waiting.staged, waiting.time_us, now_ns);
+    }
+
+    /// The flow has another label than its action is of.
+    pub fn note_other_label(&mut self, index: u32) {
+        self.rules.untell_label(index);
+        let policy = self.flows.policy;
+        let hot = self.flows.entries.hot_mut(index);
+        if hot.policy == policy {
+            hot.policy = policy.knowing(false);
+        }
+        // A question that is open was asked with the label before.
+        if self.flows.entries.hot(index).policy.is_asked()
+            && let Some(number) = self.rules.open_question(index)
+        {
+            self.complete_question(number);
+        }
+    }
+
+    /// With [`Effect::Arrival`]: another task than the first has its label, and the action may be another one.
+    pub fn note_label_of_other(&mut self, index: u32) {
+        if !self.labels.acts_by_others() || self.flows.effect != Effect::Arrival {
+            return;
+        }
+        if self.rules.is_on() {
+            // The answer may be that of the first task's label already, so it is asked for again whatever the stamp says.
+            let cause = self.rules.cause_between(&self.flows, index);
+            return self.ask_now(index, cause);
+        }
+        let first = self.labels.class_of(&mut self.flows, index);
+        self.labels.note_action(&mut self.flows, index, first);
+    }
+}
