@@ -11,14 +11,11 @@
 
 use std::io;
 
-use crate::config::Effect;
 use crate::entry::Counts;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
-use crate::table::Occupant;
 
-/// Seconds behind the last packet in which a live sweep looks at a flow that has fallen silent. It comes by once a second.
-const SWEEP_SLACK_S: u16 = 3;
+mod sampling;
 
 /// What a flow does, by its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -230,10 +227,12 @@ pub(crate) struct Step {
 
 /// The behaviours of a table's flows.
 pub(crate) struct Behaviours {
-    pub bounds: Bounds,
+    bounds: Bounds,
     states: Array<State>,
     /// By packet time, the second up to which flows were sampled.
-    pub sampled: Option<u16>,
+    sampled: Option<u16>,
+    /// Flows that have taken another behaviour since somebody asked.
+    changed: Vec<u32>,
 }
 
 impl Behaviours {
@@ -242,6 +241,7 @@ impl Behaviours {
             bounds,
             states: Array::new(entries)?,
             sampled: None,
+            changed: Vec::with_capacity(sampling::CHANGED_MAX),
         })
     }
 
@@ -262,33 +262,8 @@ impl Behaviours {
         self.states[index as usize].active()
     }
 
-    /// Whether a flow falls silent that has been so for some seconds, of which the last may have passed since the last look. One
-    /// that nobody has answered is never idle: of a flood there are many, and they end soon.
-    pub fn falls_silent(
-        &self,
-        occupant: Occupant,
-        silence_s: u16,
-        since_s: u16,
-        effect: Effect,
-    ) -> bool {
-        let slack_s = match effect {
-            Effect::Arrival => SWEEP_SLACK_S,
-            Effect::PacketTime { .. } => 0,
-        };
-        let beyond = silence_s.checked_sub(self.bounds.idle_s);
-        !occupant.is_half_open
-            && beyond.is_some_and(|beyond| beyond <= since_s + slack_s)
-            && self.now(occupant.index) != Behaviour::Idle
-    }
-
     /// Samples a flow up to this second; `None`: nothing came since the last time.
-    pub fn sample(
-        &mut self,
-        index: u32,
-        counts: &Counts,
-        until: u16,
-        is_udp: bool,
-    ) -> Option<Step> {
+    fn sample(&mut self, index: u32, counts: &Counts, until: u16, is_udp: bool) -> Option<Step> {
         let state = &mut self.states[index as usize];
         let (packets, bytes) = state.since(counts);
         if packets == [0; 2] {
@@ -331,17 +306,17 @@ impl Behaviours {
     }
 
     /// The flow has crossed the bound of `Bulk`.
-    pub fn cross(&mut self, index: u32, counts: &Counts) -> Step {
+    fn cross(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, State::cross)
     }
 
     /// The flow is silent for as long as `Idle` takes.
-    pub fn fall_silent(&mut self, index: u32, counts: &Counts) -> Step {
+    fn fall_silent(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, State::fall_silent)
     }
 
     /// The flow ends.
-    pub fn end(&mut self, index: u32, counts: &Counts) -> Step {
+    fn end(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, |_| {})
     }
 }

@@ -24,10 +24,11 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::sync::Arc;
 
-use cring::{FlowRef, LabelWord, Labels};
+use cring::{FlowRef, Label, LabelWord, Labels};
 
 use crate::key::Key;
 use crate::memory::{Array, Pages, Zeroed};
+use crate::outbox::Awaited;
 use crate::prefetch::prefetch;
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{
@@ -212,6 +213,32 @@ impl Entries {
         for depth in 0..=self.shared.other_depths as u8 {
             self.word(depth, index).retire();
         }
+    }
+
+    /// What the label word of an answer says; `None`: the entry is another flow's by now.
+    pub fn label_of(&self, Awaited { flow, task }: Awaited) -> Option<Label> {
+        self.word(task, flow.index).label(flow.generation)
+    }
+
+    pub fn is_pending(&self, awaited: Awaited) -> bool {
+        self.label_of(awaited) == Some(Label::Pending)
+    }
+
+    /// A label that is not here by now is too late.
+    pub fn give_up(&self, awaited: Awaited) {
+        if self.is_pending(awaited) {
+            let Awaited { flow, task } = awaited;
+            let word = self.word(task, flow.index);
+            let _ = word.decide(flow.generation, Label::Unlabelled);
+        }
+    }
+
+    /// Notes the counts up to now, from which on the label counts.
+    pub fn note_before(&mut self, index: u32) {
+        let counts = self.counts(index);
+        let cold = self.cold_mut(index);
+        cold.bytes_before = counts.bytes_total();
+        cold.packets_before = counts.packets_total() as u32;
     }
 
     /// The flow that owns the entry now, as a reference for the ring.

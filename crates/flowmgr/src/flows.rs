@@ -11,7 +11,6 @@ use crate::entry::{Cold, Entries, LABEL_NOT_EMITTED, STATE_FIN_FORWARD, STATE_RS
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Step, Sweep};
 use crate::hash::Hasher;
 use crate::key::Key;
-use crate::memory::Pages;
 use crate::outbox::Outbox;
 use crate::record::{EndReason, FlowName};
 use crate::settings::Settings;
@@ -120,11 +119,6 @@ impl Flows {
         {
             self.counters.expiry_lag.count(lag_us as u64);
         }
-    }
-
-    /// The pages under it: the least of its two great arrays.
-    pub fn pages(&self) -> Pages {
-        self.table.pages().min(self.entries.pages())
     }
 
     pub fn max(&self) -> usize {

@@ -8,17 +8,17 @@ mod walk;
 
 use std::io;
 
-use cring::{Label, TaskWords};
-
 use crate::action::Actions;
-use crate::asked::{Inside, Subject};
-use crate::config::{Config, Effect, PortLabel};
+use crate::asked::Subject;
+use crate::config::{Config, Effect};
 use crate::entry::Counts;
 use crate::entry::{STATE_COLLECTED, STATE_DECIDED, STATE_EMITTED, STATE_NEVER, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::part::{First, Part};
 use crate::series::Arrival;
 use crate::tasks::Tasks;
+use ports::Ports;
+
 pub(crate) use kept::{DEEPER_BYTES, OTHER_DEPTH_BYTES};
 
 /// What is kept of labels, and by which tasks and tables they are given.
@@ -31,9 +31,7 @@ pub(crate) struct Labels {
     pub has_more_tasks: bool,
     /// What becomes of packets, by the classes of labels.
     actions: Actions,
-    /// By task, protocol and port.
-    ports: Vec<PortLabel>,
-    inside: Inside,
+    ports: Ports,
     /// The states in the hot line that say together that no packet can complete a series any more.
     collected: u16,
 }
@@ -53,15 +51,12 @@ impl Labels {
     pub fn new(config: &mut Config, tasks: Tasks, entries: usize) -> io::Result<Labels> {
         let (depths, of_first) = (tasks.depths().len(), tasks.task(0).depths.count());
         let has_more_tasks = depths > usize::from(of_first);
-        let mut ports = std::mem::take(&mut config.ports);
-        ports.sort_unstable_by_key(|it| (it.task, it.protocol, it.port));
         Ok(Labels {
             kept: kept::Kept::new(entries, depths, usize::from(of_first))?,
             has_depths: of_first > 1,
             has_more_tasks,
             actions: std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[])),
-            ports,
-            inside: std::mem::take(&mut config.inside),
+            ports: Ports::new(std::mem::take(&mut config.ports)),
             collected: match (depths, config.effect) {
                 (1, _) => u16::from(STATE_EMITTED),
                 (_, Effect::Arrival) if has_more_tasks => u16::from(STATE_COLLECTED),
@@ -83,15 +78,6 @@ impl Labels {
 
     pub fn actions(&self) -> &Actions {
         &self.actions
-    }
-
-    /// See [`crate::Manager::words`].
-    pub fn words(&self, task: u8) -> TaskWords {
-        let task = self.tasks.task(task);
-        TaskWords {
-            first: task.first,
-            depths: task.depths.sure().to_vec(),
-        }
     }
 
     #[inline]
@@ -121,7 +107,8 @@ impl Labels {
         let is_first = depth == self.tasks.task(0).first_asked;
         let is_first_asked = self.tasks.is_first_asked(depth);
         let asks = *self.tasks.depth(depth);
-        let is_asked = subject.is_none_or(|it| self.is_asked_at(flows, index, it, depth));
+        let is_asked =
+            subject.is_none_or(|it| self.tasks.is_asked_at(&flows.entries, index, it, depth));
         if !is_asked || !asks.midstream && is_midstream {
             if is_first && !self.has_more_tasks {
                 flows.entries.hot_mut(index).set(STATE_WITHHELD);
@@ -134,7 +121,7 @@ impl Labels {
             return false;
         }
         let may_be_decided = asks.is_deeper && flows.effect == Effect::Arrival;
-        if may_be_decided && self.is_decided(flows, index, depth) {
+        if may_be_decided && self.is_decided(flows, index, self.tasks.number_of(depth)) {
             return false;
         }
         if is_first {
@@ -148,41 +135,5 @@ impl Labels {
             .set_emitted_at(&mut flows.entries, depth, index, emitted_at);
         self.begin_without_port(flows, depth, index, emitted_at);
         true
-    }
-
-    /// No packet of the flow is an element of a series any more.
-    pub fn note_collected(&self, flows: &mut Flows, index: u32) {
-        if self.has_more_tasks && flows.effect == Effect::Arrival {
-            flows.entries.hot_mut(index).set(STATE_COLLECTED);
-        }
-    }
-
-    /// Whether the label of a depth's task is that of its port.
-    pub fn is_by_port(&self, flows: &Flows, depth: u8, index: u32) -> bool {
-        let task = self.tasks.number_of(depth);
-        self.class_by_port(flows, task, index).is_some()
-    }
-
-    /// Whether a task, and those that it comes after, are asked about a flow.
-    pub fn is_asked(&self, subject: &Subject, task: u8) -> bool {
-        let asked = &self.tasks.task(task).asked;
-        let mut after = asked.after.iter();
-        // A flow that began before the first rules may not have its answer yet.
-        let by_rule = match subject.unasked {
-            Some(unasked) => unasked >> task & 1 == 0,
-            None => !asked.by_rule,
-        };
-        by_rule
-            && asked.holds(subject, &self.inside)
-            && after.all(|&before| self.is_asked(subject, before))
-    }
-
-    /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have changed since its first depth was,
-    /// and a flow that was asked about at one depth is asked about at the next, and at none otherwise.
-    fn is_asked_at(&self, flows: &Flows, index: u32, subject: &Subject, depth: u8) -> bool {
-        let task = self.tasks.number_of(depth);
-        let first = self.tasks.task(task).first;
-        let was_asked = flows.entries.word(first, index).read().1 != Label::None;
-        was_asked || self.tasks.is_first_asked(depth) && self.is_asked(subject, task)
     }
 }

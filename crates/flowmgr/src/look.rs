@@ -258,7 +258,7 @@ impl View<'_> {
                 false => Standing::Collecting { elements },
             };
         }
-        if let Some(decision) = self.labels.decision_now(self.flows, index) {
+        if let Some((_, decision)) = self.labels.decision_now(self.flows, 0, index) {
             return Standing::Labelled(decision);
         }
         let label = |task| self.flows.entries.word(task, index).read().1;
@@ -281,7 +281,7 @@ impl View<'_> {
     }
 
     fn is_asked(&self, index: u32, task: u8) -> bool {
-        self.labels.is_asked(&(self.subject)(index), task)
+        self.labels.tasks.is_asked(&(self.subject)(index), task)
     }
 }
 

@@ -23,6 +23,7 @@ mod counted;
 mod merged;
 mod rules;
 mod settle;
+mod stages;
 mod walk;
 
 use std::num::NonZeroU32;
@@ -41,11 +42,13 @@ use crate::record::Record;
 use crate::rules::{RuleAnswer, RuleQuestion, RulesChange};
 use crate::settings::Settings;
 use crate::verdict::Verdict;
-use crate::wire::{Gso, Headers};
+use crate::wire::Gso;
+use rules::Answering;
 use settle::Settling;
 use walk::Walk;
 
 pub use counted::Counted;
+pub(crate) use stages::Staged;
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;
@@ -111,15 +114,6 @@ impl Fate {
     }
 }
 
-/// A packet between the stages.
-#[derive(Clone, Copy)]
-pub(crate) struct Staged {
-    pub headers: Result<Headers, Verdict>,
-    pub hash: u64,
-    /// Slot of the hashed bucket where the flow most likely is.
-    pub guess: Option<u8>,
-}
-
 /// One flow manager: a table of flows, their parts, and the packet's walk through them. `P` is what is kept of flows beyond the
 /// parts that every manager has; see [`Part`].
 pub struct Manager<P: Part = ()> {
@@ -178,7 +172,8 @@ impl<P: Part> Manager<P> {
 
     /// The pages under the table: the least of its two great arrays.
     pub fn pages(&self) -> Pages {
-        self.walk.flows.pages()
+        let flows = &self.walk.flows;
+        flows.table.pages().min(flows.entries.pages())
     }
 
     /// The label words of this manager's flows, for the analytics side.
@@ -189,7 +184,7 @@ impl<P: Part> Manager<P> {
     /// Where the label words of a task are, and when its answers are sure, for a caller that looks labels up later than the walk.
     /// Its number is that among the tasks, depths not counted.
     pub fn words(&self, task: u8) -> TaskWords {
-        self.walk.labels.words(task)
+        self.walk.labels.tasks.words(task)
     }
 
     /// The actions in use, for a caller that applies them later than the walk.
@@ -306,8 +301,8 @@ impl<P: Part> Manager<P> {
         now_ns: u64,
         fates: &mut Vec<Fate>,
     ) {
-        self.walk
-            .answer_rules(answers, data, packets, now_ns, fates);
+        let walk = &mut self.walk;
+        Answering { walk, now_ns }.answer(answers, data, packets, fates);
     }
 
     /// A question about a flow that a fate of the last burst names, for a packet of this time.

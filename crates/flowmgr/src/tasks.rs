@@ -1,10 +1,11 @@
 //! The tasks of a flow manager: which depths belong to one, which flows it is asked about, and when its series is due.
 
-use cring::Unit;
+use cring::{Label, TaskWords, Unit};
 
-use crate::asked::Asked;
+use crate::asked::{Asked, Inside, Subject};
 use crate::config::{Config, SeriesTask};
 use crate::depths::Depths;
+use crate::entry::Entries;
 use crate::series::SeenByUnit;
 
 /// One task, with all its depths.
@@ -38,6 +39,8 @@ impl Task {
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     all: Vec<Task>,
+    /// What is inside, for conditions.
+    inside: Inside,
     /// The depths of all of them.
     depths: Vec<SeriesTask>,
     /// By depth, the number of its task.
@@ -71,6 +74,7 @@ impl Tasks {
             has_conditions: all.iter().any(|task| !task.asked.is_always()),
             has_ports_first: all.iter().any(Task::is_ports_first),
             all,
+            inside: config.inside.clone(),
             depths: config.tasks.clone(),
             of_depth,
             needs: Vec::new(),
@@ -106,6 +110,46 @@ impl Tasks {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.all.len()
+    }
+
+    /// Whether a task, and those that it comes after, are asked about a flow.
+    pub fn is_asked(&self, subject: &Subject, task: u8) -> bool {
+        let asked = &self.task(task).asked;
+        let mut after = asked.after.iter();
+        // A flow that began before the first rules may not have its answer yet.
+        let by_rule = match subject.unasked {
+            Some(unasked) => unasked >> task & 1 == 0,
+            None => !asked.by_rule,
+        };
+        by_rule
+            && asked.holds(subject, &self.inside)
+            && after.all(|&before| self.is_asked(subject, before))
+    }
+
+    /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have changed since its first depth was,
+    /// and a flow that was asked about at one depth is asked about at the next, and at none otherwise.
+    pub fn is_asked_at(&self, entries: &Entries, index: u32, subject: &Subject, depth: u8) -> bool {
+        let task = self.number_of(depth);
+        let first = self.task(task).first;
+        let was_asked = entries.word(first, index).read().1 != Label::None;
+        was_asked || self.is_first_asked(depth) && self.is_asked(subject, task)
+    }
+
+    /// The first depth of a task, or the greatest whose series was complete with so many elements.
+    pub fn deepest_complete(&self, task: u8, seen: SeenByUnit) -> u8 {
+        let (first, depths) = self.span(task);
+        let mut depths = (first..first + depths).rev();
+        let complete = depths.find(|&depth| self.is_due(depth, &seen));
+        complete.unwrap_or(first)
+    }
+
+    /// See [`crate::Manager::words`].
+    pub fn words(&self, task: u8) -> TaskWords {
+        let task = self.task(task);
+        TaskWords {
+            first: task.first,
+            depths: task.depths.sure().to_vec(),
+        }
     }
 
     /// A bit for each.

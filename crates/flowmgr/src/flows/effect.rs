@@ -6,7 +6,7 @@ use super::Flows;
 use crate::action::Action;
 use crate::config::Effect;
 use crate::manager::Fate;
-use crate::outbox::{Awaited, InEffect};
+use crate::outbox::InEffect;
 use crate::record::{DecidedBy, Decision};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
@@ -88,37 +88,11 @@ impl Flows {
         }
     }
 
-    /// By packet time, a label without a series counts for the packets that wait for it, and not for those before.
-    pub fn leave_out_earlier_packets(&mut self, index: u32) {
-        // The walk has counted the packets that wait. Those of this flow have raised one question, so they all wait for it.
-        let counts = self.entries.counts(index);
-        let cold = self.entries.cold_mut(index);
-        cold.bytes_before = counts.bytes_total();
-        cold.packets_before = counts.packets_total() as u32;
-    }
-
     pub fn since(&self, index: u32, packets_before: u32, bytes_before: u64) -> InEffect {
         let counts = self.entries.counts(index);
         InEffect {
             packets: counts.packets_total() - u64::from(packets_before),
             bytes: counts.bytes_total() - bytes_before,
-        }
-    }
-
-    pub fn is_pending(&self, awaited: Awaited) -> bool {
-        self.label_of(awaited) == Some(Label::Pending)
-    }
-
-    pub fn label_of(&self, Awaited { flow, task }: Awaited) -> Option<Label> {
-        self.entries.word(task, flow.index).label(flow.generation)
-    }
-
-    /// A label that is not here by now is too late.
-    pub fn give_up(&self, awaited: Awaited) {
-        if self.is_pending(awaited) {
-            let Awaited { flow, task } = awaited;
-            let word = self.entries.word(task, flow.index);
-            let _ = word.decide(flow.generation, Label::Unlabelled);
         }
     }
 

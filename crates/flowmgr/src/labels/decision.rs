@@ -9,7 +9,6 @@ use crate::entry::{STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
 use crate::outbox::{Awaited, InEffect, InEffectByDepth};
 use crate::record::Decision;
-use crate::series::SeenByUnit;
 
 /// An answer that decides a label.
 pub(crate) struct Deciding {
@@ -22,25 +21,10 @@ pub(crate) struct Deciding {
 }
 
 impl Labels {
-    /// What the answers of a flow's first `count` depths come to.
-    pub fn answers(&self, flows: &Flows, index: u32, count: u8) -> Answers {
-        if let Some(task) = self.kept.decided(0, index)
-            && task < count
-        {
-            return Answers::Decided { depth: task };
-        }
-        let label = |task| Some(flows.entries.word(task, index).read().1);
-        self.tasks.task(0).depths.resolve(count, label)
-    }
-
     /// What the answers of a task come to, of its first `count` depths; of all where that is `None`.
-    pub fn answers_of(&self, flows: &Flows, task: u8, index: u32, count: Option<u8>) -> Answers {
-        let count_of = |all: u8| count.unwrap_or(all);
-        if task == 0 {
-            return self.answers(flows, index, count_of(self.tasks.task(0).depths.count()));
-        }
+    pub fn answers(&self, flows: &Flows, task: u8, index: u32, count: Option<u8>) -> Answers {
         let task = self.tasks.task(task);
-        let count = count_of(task.depths.count());
+        let count = count.unwrap_or(task.depths.count());
         if let Some(depth) = self.kept.decided(task.first, index)
             && depth < count
         {
@@ -52,7 +36,7 @@ impl Labels {
 
     /// The class of a flow's label for a task, as far as its answers say now.
     pub fn class_of_task(&self, flows: &Flows, task: u8, index: u32) -> Option<u16> {
-        let Answers::Decided { depth } = self.answers_of(flows, task, index, None) else {
+        let Answers::Decided { depth } = self.answers(flows, task, index, None) else {
             return self.class_by_port(flows, task, index);
         };
         let first = self.tasks.task(task).first;
@@ -62,14 +46,12 @@ impl Labels {
         }
     }
 
-    /// Whether the task of a depth has its label already, so that no greater depth has to be asked.
-    pub fn is_decided(&mut self, flows: &mut Flows, index: u32, number: u8) -> bool {
-        match self.tasks.number_of(number) {
-            0 if self.class_by_port(flows, 0, index).is_none() => {
-                self.kept.decided(0, index).is_some() || self.decide(flows, index)
-            }
-            task => matches!(
-                self.answers_of(flows, task, index, None),
+    /// Whether a task has its label already, so that no greater depth has to be asked.
+    pub fn is_decided(&mut self, flows: &mut Flows, index: u32, task: u8) -> bool {
+        match task {
+            0 if self.class_by_port(flows, 0, index).is_none() => self.has_decided(flows, index),
+            _ => matches!(
+                self.answers(flows, task, index, None),
                 Answers::Decided { .. }
             ),
         }
@@ -84,7 +66,7 @@ impl Labels {
         let number = self.tasks.number_of(task);
         let (first, depths) = self.tasks.span(number);
         if depths == 1 {
-            let is_class = matches!(flows.label_of(awaited), Some(Label::Class { .. }));
+            let is_class = matches!(flows.entries.label_of(awaited), Some(Label::Class { .. }));
             return is_class.then_some(Deciding {
                 awaited,
                 by: task,
@@ -92,13 +74,13 @@ impl Labels {
             });
         }
         // The entry may be another flow's by now.
-        flows.label_of(awaited)?;
+        flows.entries.label_of(awaited)?;
         let count = match flows.effect {
             Effect::Arrival => depths,
             // Deeper answers may be here already, by chance.
             Effect::PacketTime { .. } => task - first + 1,
         };
-        let answers = self.answers_of(flows, number, flow.index, Some(count));
+        let answers = self.answers(flows, number, flow.index, Some(count));
         let Answers::Decided { depth } = answers else {
             return None;
         };
@@ -132,69 +114,38 @@ impl Labels {
         let task = self.tasks.task(number).first;
         let awaited = Awaited { flow, task };
         // The entry may be another flow's by now.
-        flows.label_of(awaited)?;
+        flows.entries.label_of(awaited)?;
         self.class_by_port(flows, number, flow.index)
             .map(|_| awaited)
-    }
-
-    /// The first depth of a task, or the greatest whose series was complete with so many elements.
-    pub fn deepest_complete(&self, task: u8, seen: SeenByUnit) -> u8 {
-        let (first, depths) = self.tasks.span(task);
-        let mut depths = (first..first + depths).rev();
-        let complete = depths.find(|&depth| self.tasks.is_due(depth, &seen));
-        complete.unwrap_or(first)
     }
 
     /// Whether a label may come yet for an answer that is awaited.
     pub fn is_on_its_way(&self, flows: &Flows, awaited: Awaited) -> bool {
         let number = self.tasks.number_of(awaited.task);
         let (first, depths) = self.tasks.span(number);
-        match depths > 1 && flows.label_of(awaited).is_some() {
+        match depths > 1 && flows.entries.label_of(awaited).is_some() {
             true => {
                 let count = Some(awaited.task - first + 1);
-                self.answers_of(flows, number, awaited.flow.index, count) == Answers::Pending
+                self.answers(flows, number, awaited.flow.index, count) == Answers::Pending
             }
-            false => flows.is_pending(awaited),
+            false => flows.entries.is_pending(awaited),
         }
     }
 
-    /// The first task's label of a flow of the table as far as its answers say now, whether or not its record was made.
-    pub fn decision_now(&self, flows: &Flows, index: u32) -> Option<Decision> {
-        let flow = flows.entries.flow_ref(index);
-        let time_to_label_us = self.kept.time_to_label_us(&flows.entries, 0, index);
-        let task = match self.has_depths {
-            true => match self.answers(flows, index, self.tasks.task(0).depths.count()) {
-                Answers::Decided { depth: task } => task,
-                _ if self.class_by_port(flows, 0, index).is_some() => 0,
-                _ => return None,
-            },
-            false => 0,
-        };
-        self.answer(flows, Awaited { flow, task }, time_to_label_us)
-    }
-
-    /// The label of a task behind the first, as far as its answers say now, and the depth that decided.
-    pub fn decision_now_of(&self, flows: &Flows, number: u8, index: u32) -> Option<(u8, Decision)> {
-        let depth = match self.answers_of(flows, number, index, None) {
+    /// A task's label of a flow of the table as far as its answers say now, whether or not its record was made, and the depth that
+    /// decided.
+    pub fn decision_now(&self, flows: &Flows, task: u8, index: u32) -> Option<(u8, Decision)> {
+        let depth = match self.answers(flows, task, index, None) {
             Answers::Decided { depth } => depth,
-            _ => self.class_by_port(flows, number, index).map(|_| 0)?,
+            _ => self.class_by_port(flows, task, index).map(|_| 0)?,
         };
-        let first = self.tasks.task(number).first;
-        Some((depth, self.decision_of_depth(flows, first, depth, index)?))
-    }
-
-    /// What a depth of a task behind the first answered, given that it decided.
-    pub fn decision_of_depth(
-        &self,
-        flows: &Flows,
-        first: u8,
-        depth: u8,
-        index: u32,
-    ) -> Option<Decision> {
-        let flow = flows.entries.flow_ref(index);
-        let time_to_label_us = self.kept.time_to_label_us(&flows.entries, first, index);
-        let task = first + depth;
-        self.answer(flows, Awaited { flow, task }, time_to_label_us)
+        let first = self.tasks.task(task).first;
+        let took_us = self.kept.time_to_label_us(&flows.entries, first, index);
+        let awaited = Awaited {
+            flow: flows.entries.flow_ref(index),
+            task: first + depth,
+        };
+        Some((depth, self.answer(flows, awaited, took_us)?))
     }
 
     /// The label of a flow for a task, by the number of its first depth; of several depths the one that they have decided on.
@@ -219,7 +170,7 @@ impl Labels {
         awaited: Awaited,
         time_to_label_us: Option<u32>,
     ) -> Option<Decision> {
-        match flows.label_of(awaited)? {
+        match flows.entries.label_of(awaited)? {
             Label::Class {
                 class,
                 confidence,

@@ -16,8 +16,55 @@ use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
 use crate::outbox::Awaited;
 use crate::record::{DecidedBy, Decision};
+use crate::tasks::Tasks;
+
+/// What ports say, for all tasks.
+pub(crate) struct Ports(Vec<PortLabel>);
+
+impl Ports {
+    pub fn new(mut ports: Vec<PortLabel>) -> Ports {
+        ports.sort_unstable_by_key(|it| (it.task, it.protocol, it.port));
+        Ports(ports)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What the port says with a flow's first packet for a task. A task that comes after others knows only later whether it is asked,
+    /// so its ports name nothing.
+    fn at_first(&self, tasks: &Tasks, number: u8, subject: &Subject) -> Option<PortLabel> {
+        let task = tasks.task(number);
+        match task.is_ports_first() && task.asked.after.is_empty() {
+            true => self.label(tasks, number, subject),
+            false => None,
+        }
+    }
+
+    /// What a task's table says of the port of a flow's server, if the task is asked about the flow.
+    fn label(&self, tasks: &Tasks, number: u8, subject: &Subject) -> Option<PortLabel> {
+        if subject.is_midstream {
+            return None;
+        }
+        let (_, port) = subject.destination;
+        let wanted = (number, subject.protocol, port);
+        let ports = &self.0;
+        let at = ports.binary_search_by_key(&wanted, |it| (it.task, it.protocol, it.port));
+        let named = ports[at.ok()?];
+        let has_conditions = tasks.has_conditions || subject.has_rules;
+        let is_asked = !has_conditions || tasks.is_asked(subject, number);
+        is_asked.then_some(named)
+    }
+}
 
 impl Labels {
+    /// The class that its port will give a flow that has just begun, for the first task.
+    pub fn class_at_first(&self, subject: &Subject) -> Option<u16> {
+        self.ports
+            .at_first(&self.tasks, 0, subject)
+            .map(|port| port.class)
+    }
+
     /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns the class of the first task's.
     pub fn name_by_ports(
         &mut self,
@@ -27,73 +74,52 @@ impl Labels {
         time_us: i64,
     ) -> Option<u16> {
         for task in 0..self.tasks.count() as u8 {
-            if let Some(port) = self.port_at_first(task, subject) {
-                self.name_by_port_at_first(flows, port, index, time_us);
+            if let Some(port) = self.ports.at_first(&self.tasks, task, subject) {
+                let label = Label::Class {
+                    class: port.class,
+                    confidence: port.precision,
+                    source: Source::Port,
+                    model: 0,
+                };
+                let first = self.tasks.task(task).first;
+                self.label_at_first(flows, index, first, label, time_us);
             }
         }
         self.class_by_port(flows, 0, index)
     }
 
-    /// The class that its port will give a flow that has just begun, for the first task.
-    pub fn class_at_first(&self, subject: &Subject) -> Option<u16> {
-        self.port_at_first(0, subject).map(|port| port.class)
-    }
-
-    /// What the port says with a flow's first packet for a task. A task that comes after others knows only later whether it is asked,
-    /// so its ports name nothing.
-    fn port_at_first(&self, number: u8, subject: &Subject) -> Option<PortLabel> {
-        let task = self.tasks.task(number);
-        match task.is_ports_first() && task.asked.after.is_empty() {
-            true => self.port_label(number, subject),
-            false => None,
-        }
-    }
-
-    fn name_by_port_at_first(
+    /// Gives a flow its label of a task before any series, which counts from the packet of this time on. `first`: the task's first
+    /// depth.
+    fn label_at_first(
         &mut self,
         flows: &mut Flows,
-        port: PortLabel,
         index: u32,
+        first: u8,
+        label: Label,
         time_us: i64,
     ) {
-        let first = self.tasks.task(port.task).first;
-        let label = Label::Class {
-            class: port.class,
-            confidence: port.precision,
-            source: Source::Port,
-            model: 0,
-        };
-        if first == 0 {
-            return self.label_at_first(flows, index, label, time_us);
-        }
         let flow = flows.entries.flow_ref(index);
         let word = flows.entries.word(first, index);
         word.pend(flow.generation);
         // Cannot be post-mortem: nobody else knows of the pending word.
         let _ = word.decide(flow.generation, label);
+        let is_by_packet_time = flows.effect != Effect::Arrival;
         if let Effect::PacketTime { delay_us } = flows.effect {
             let at = time_us.saturating_sub(delay_us);
             self.kept
                 .set_emitted_at(&mut flows.entries, first, index, at);
         }
-        flows.outbox.say_given(Awaited { flow, task: first });
-    }
-
-    /// Gives a flow its label of the first task before any series, which counts from the packet of this time on.
-    pub fn label_at_first(&mut self, flows: &mut Flows, index: u32, label: Label, time_us: i64) {
-        let flow = flows.entries.flow_ref(index);
-        let word = flows.entries.label(index);
-        word.pend(flow.generation);
-        // Cannot be post-mortem: nobody else knows of the pending word.
-        let _ = word.decide(flow.generation, label);
-        flows.entries.hot_mut(index).set(STATE_EMITTED);
-        if let Effect::PacketTime { delay_us } = flows.effect {
-            flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
-            let at = time_us.saturating_sub(delay_us);
-            self.kept.set_emitted_at(&mut flows.entries, 0, index, at);
-            flows.leave_out_earlier_packets(index);
+        // The states in the hot line are those of the first task.
+        if first == 0 {
+            flows.entries.hot_mut(index).set(STATE_EMITTED);
         }
-        flows.outbox.say_given(Awaited { flow, task: 0 });
+        if first == 0 && is_by_packet_time {
+            flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
+            // It counts for the packets that wait for it, and not for those before. The walk has counted the packets that wait;
+            // those of this flow have raised one question, so they all wait for it.
+            flows.entries.note_before(index);
+        }
+        flows.outbox.say_given(Awaited { flow, task: first });
     }
 
     /// Gives a flow its label by a rule, if it has none and none is on its way; whether it was given.
@@ -115,7 +141,7 @@ impl Labels {
             source: Source::Rule,
             model: 0,
         };
-        self.label_at_first(flows, index, label, time_us);
+        self.label_at_first(flows, index, 0, label, time_us);
         if flows.effect == Effect::Arrival {
             flows.entries.hot_mut(index).set(STATE_DECIDED);
             self.kept
@@ -146,14 +172,17 @@ impl Labels {
             || self.kept.contradicts(first, index).is_some()
     }
 
-    /// Whether the first task's ports name flows at their end.
-    pub fn names_at_end(&self) -> bool {
-        !self.ports.is_empty() && !self.tasks.task(0).is_ports_first()
+    /// There are ports that name flows.
+    pub fn has_ports(&self) -> bool {
+        !self.ports.is_empty()
     }
 
-    /// The label that an ended flow gets from its port.
+    /// The label that an ended flow gets from its port, unless the port names flows with their first packets.
     pub fn name_at_end(&mut self, flows: &mut Flows, subject: &Subject) -> Option<Decision> {
-        let named = self.port_label(0, subject)?;
+        if self.tasks.task(0).is_ports_first() {
+            return None;
+        }
+        let named = self.ports.label(&self.tasks, 0, subject)?;
         flows.counters.flows_by_port += 1;
         count_class(&mut flows.counters.tasks[0].flows_labelled, named.class);
         Some(Decision {
@@ -165,21 +194,6 @@ impl Labels {
             contradicts: None,
             time_to_label_us: None,
         })
-    }
-
-    /// What a task's table says of the port of a flow's server, if the task is asked about the flow.
-    fn port_label(&self, number: u8, subject: &Subject) -> Option<PortLabel> {
-        if subject.is_midstream {
-            return None;
-        }
-        let (_, port) = subject.destination;
-        let wanted = (number, subject.protocol, port);
-        let ports = &self.ports;
-        let at = ports.binary_search_by_key(&wanted, |it| (it.task, it.protocol, it.port));
-        let named = ports[at.ok()?];
-        let has_conditions = self.tasks.has_conditions || subject.has_rules;
-        let is_asked = !has_conditions || self.is_asked(subject, number);
-        is_asked.then_some(named)
     }
 
     /// Where ports name flows with their first packets: this flow, about which its task is asked now, has no label by its port.

@@ -179,10 +179,7 @@ impl Labels {
         if !counts_at(time_us, flows.entries.cold(index).emitted_at, delay_us) {
             return false;
         }
-        let counts = flows.entries.counts(index);
-        let cold = flows.entries.cold_mut(index);
-        cold.bytes_before = counts.bytes_total();
-        cold.packets_before = counts.packets_total() as u32;
+        flows.entries.note_before(index);
         flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
         true
     }
@@ -246,9 +243,7 @@ impl Labels {
     /// where the walk looks for it.
     #[cold]
     pub fn decide(&mut self, flows: &mut Flows, index: u32) -> bool {
-        let Answers::Decided { depth: task } =
-            self.answers(flows, index, self.tasks.task(0).depths.count())
-        else {
+        let Answers::Decided { depth: task } = self.answers(flows, 0, index, None) else {
             return false;
         };
         let first = flows.entries.label(index);

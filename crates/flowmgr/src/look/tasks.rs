@@ -49,7 +49,7 @@ impl View<'_> {
         let mut labels = [None; OTHERS_MAX];
         if self.labels.has_more_tasks {
             for (number, label) in (1..self.labels.tasks.count() as u8).zip(&mut labels) {
-                let decision = self.labels.decision_now_of(self.flows, number, index);
+                let decision = self.labels.decision_now(self.flows, number, index);
                 *label = decision.map(|(_, decision)| decision.into());
             }
         }
@@ -85,7 +85,7 @@ impl View<'_> {
             *answer = Some((k, self.flows.entries.word(depth, index).read().1));
         }
         let asked_from = task.first_asked - task.first;
-        let decided = self.labels.decision_now_of(self.flows, number, index);
+        let decided = self.labels.decision_now(self.flows, number, index);
         let decided = decided.and_then(|(depth, _)| depth.checked_sub(asked_from));
         TaskDetail {
             standing: self.standing_of(number, index),
@@ -97,14 +97,7 @@ impl View<'_> {
 
     /// How far a flow has come on the way to the label of a task; also of the first, where there are several.
     pub(super) fn standing_of(&self, number: u8, index: u32) -> Standing {
-        let decision = match number {
-            0 => self.labels.decision_now(self.flows, index),
-            _ => self
-                .labels
-                .decision_now_of(self.flows, number, index)
-                .map(|(_, it)| it),
-        };
-        if let Some(decision) = decision {
+        if let Some((_, decision)) = self.labels.decision_now(self.flows, number, index) {
             return Standing::Labelled(decision);
         }
         let task = self.labels.tasks.task(number);

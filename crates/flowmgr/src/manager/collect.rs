@@ -3,6 +3,8 @@
 use super::Staged;
 use super::walk::Walk;
 use crate::asked::Subject;
+use crate::config::Effect;
+use crate::entry::STATE_COLLECTED;
 use crate::part::Part;
 use crate::series::{Arrival, Element};
 
@@ -87,12 +89,16 @@ impl<P: Part> Walk<P> {
             {
                 continue;
             }
-            let is_by_port = self.labels.is_by_port(flows, depth, index);
+            let task = self.labels.tasks.number_of(depth);
+            let is_by_port = self.labels.class_by_port(flows, task, index).is_some();
             self.series
                 .send(flows, &arrival, depth, &self.labels.tasks, is_by_port);
         }
-        if self.series.store.is_complete(index) {
-            self.labels.note_collected(&mut self.flows, index);
+        if self.labels.has_more_tasks
+            && self.flows.effect == Effect::Arrival
+            && self.series.store.is_complete(index)
+        {
+            self.flows.entries.hot_mut(index).set(STATE_COLLECTED);
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use super::walk::Walk;
 use crate::config::Config;
 use crate::entry::STATE_EMITTED;
+use crate::flows::Flows;
 use crate::key::Key;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
@@ -120,8 +121,8 @@ impl<P: Part> Walk<P> {
             self.flows.establish(place, false);
         }
         self.add(index, &new);
-        self.note_last(place, index, counted.last_us);
-        self.note_answer(place, index, &new);
+        note_last(&mut self.flows, place, index, counted.last_us);
+        note_answer(&mut self.flows, place, index, &new);
         let cause = self.rules.cause_by_counts(&self.flows, index);
         self.ask_now(index, cause);
         true
@@ -157,30 +158,30 @@ impl<P: Part> Walk<P> {
             }
         }
     }
+}
 
-    /// The flow was last heard of at that time, unless packets came since.
-    fn note_last(&mut self, place: Place, index: u32, last_us: i64) {
-        let hot = self.flows.entries.hot_mut(index);
-        if last_us <= hot.last_us {
-            return;
-        }
-        hot.last_us = last_us;
-        let late_us = self.flows.clock.packet_us().saturating_sub(last_us).max(0);
-        let late_s = (late_us / 1_000_000).min(i64::from(LAG_S)) as u16;
-        let second = self.flows.clock.second().wrapping_sub(late_s);
-        self.flows.table.touch_if(place, second, |_| true);
+/// The flow was last heard of at that time, unless packets came since.
+fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
+    let hot = flows.entries.hot_mut(index);
+    if last_us <= hot.last_us {
+        return;
     }
+    hot.last_us = last_us;
+    let late_us = flows.clock.packet_us().saturating_sub(last_us).max(0);
+    let late_s = (late_us / 1_000_000).min(i64::from(LAG_S)) as u16;
+    let second = flows.clock.second().wrapping_sub(late_s);
+    flows.table.touch_if(place, second, |_| true);
+}
 
-    /// As [`crate::flows::Flows::look_at_answer`]: those packets open and reset nothing, for such ones are walked.
-    fn note_answer(&mut self, place: Place, index: u32, new: &Told) {
-        let forward = usize::from(!self.flows.entries.hot(index).is_low_forward());
-        let is_udp = self.flows.entries.hot(index).key().protocol() == crate::key::UDP;
-        let is_answered = self.flows.entries.hot(index).has_reverse_packets();
-        if self.flows.table.occupant(place).is_half_open
-            && is_answered
-            && (is_udp || new.packets[forward] != 0)
-        {
-            self.flows.establish(place, !is_udp);
-        }
+/// As [`crate::flows::Flows::look_at_answer`]: those packets open and reset nothing, for such ones are walked.
+fn note_answer(flows: &mut Flows, place: Place, index: u32, new: &Told) {
+    let forward = usize::from(!flows.entries.hot(index).is_low_forward());
+    let is_udp = flows.entries.hot(index).key().protocol() == crate::key::UDP;
+    let is_answered = flows.entries.hot(index).has_reverse_packets();
+    if flows.table.occupant(place).is_half_open
+        && is_answered
+        && (is_udp || new.packets[forward] != 0)
+    {
+        flows.establish(place, !is_udp);
     }
 }

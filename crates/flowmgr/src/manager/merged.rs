@@ -93,7 +93,11 @@ impl<P: Part> Walk<P> {
             // With every segment each series gets an element, for all have payload. When none takes any more, and the answer to
             // the last one counts as far as it can at this time, nothing changes from segment to segment. Only the first can
             // find that the flow is over and begin another.
-            let is_collected = number > 0 && self.is_collected(headers, staged);
+            let is_collected = number > 0
+                && self.entry_of(headers, staged).is_some_and(|index| {
+                    let hot = self.flows.entries.hot(index);
+                    hot.has_all(self.labels.collected())
+                });
             let is_steady = is_collected || number as usize > K_MAX;
             let segment = segments.headers(headers, number);
             self.walk_alone(packet, &segment, staged, now_ns, data, fates);
@@ -175,15 +179,5 @@ impl<P: Part> Walk<P> {
     fn entry_of(&self, headers: &Headers, staged: &Staged) -> Option<u32> {
         let place = self.flows.find(&headers.key, staged.hash, staged.guess)?;
         Some(self.flows.table.occupant(place).index)
-    }
-
-    /// Whether no packet of the flow can be an element of a series any more.
-    fn is_collected(&self, headers: &Headers, staged: &Staged) -> bool {
-        self.entry_of(headers, staged).is_some_and(|index| {
-            self.flows
-                .entries
-                .hot(index)
-                .has_all(self.labels.collected())
-        })
     }
 }

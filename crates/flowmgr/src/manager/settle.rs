@@ -35,14 +35,14 @@ impl<P: Part> Settling<'_, P> {
     pub fn settle(&mut self, written: u64, most: usize) -> usize {
         // Before ends: a flow that has ended since still has its entry.
         self.tell_changes();
-        self.walk.prefetch_ended(0..AHEAD);
+        self.prefetch_ended(0..AHEAD);
         let mut settled = 0;
         while let Some(&event) = self.walk.flows.outbox.events.front() {
             if settled == most || !self.is_ready(event, written) {
                 break;
             }
             settled += 1;
-            self.walk.prefetch_ended(AHEAD..AHEAD + 1);
+            self.prefetch_ended(AHEAD..AHEAD + 1);
             self.walk.flows.outbox.events.pop_front();
             match event {
                 Event::Label(awaited) => self.emit_label(awaited),
@@ -94,7 +94,7 @@ impl<P: Part> Settling<'_, P> {
     /// Emits the labels that have come, in the order of their series, up to the first that has not.
     fn emit_labels_in_order(&mut self) {
         while let Some(&awaited) = self.walk.flows.outbox.awaited.front() {
-            if self.walk.flows.is_pending(awaited) {
+            if self.walk.flows.entries.is_pending(awaited) {
                 break;
             }
             self.walk.flows.outbox.awaited.pop_front();
@@ -113,7 +113,7 @@ impl<P: Part> Settling<'_, P> {
             let Some(&awaited) = self.walk.flows.outbox.awaited.get(at) else {
                 break;
             };
-            if self.walk.flows.is_pending(awaited) {
+            if self.walk.flows.entries.is_pending(awaited) {
                 self.walk.flows.outbox.awaited_at += 1;
                 continue;
             }
@@ -128,11 +128,11 @@ impl<P: Part> Settling<'_, P> {
             return true;
         }
         match event {
-            Event::Label(awaited) => !self.walk.flows.is_pending(awaited),
+            Event::Label(awaited) => !self.walk.flows.entries.is_pending(awaited),
             Event::Active(report) => self.depths().all(|task| {
                 // A series that was completed later is not of the report's moment.
                 !self.walk.labels.tasks.is_due(task, &report.series_seen)
-                    || !self.walk.flows.is_pending(Awaited {
+                    || !self.walk.flows.entries.is_pending(Awaited {
                         flow: report.flow,
                         task,
                     })
@@ -144,7 +144,7 @@ impl<P: Part> Settling<'_, P> {
                 position <= written
                     && self
                         .depths()
-                        .all(|task| !self.walk.flows.is_pending(Awaited { flow, task }))
+                        .all(|task| !self.walk.flows.entries.is_pending(Awaited { flow, task }))
             }
         }
     }
@@ -238,7 +238,7 @@ impl<P: Part> Settling<'_, P> {
             let (first, first_asked) = (task.first, task.first_asked);
             let awaited = Awaited {
                 flow,
-                task: labels.deepest_complete(number, report.series_seen),
+                task: labels.tasks.deepest_complete(number, report.series_seen),
             };
             // A port's label is there from the first packet on, and an answer that has contradicted it since takes its place.
             let is_named = labels.was_named_by_port(flows, number, flow.index);
@@ -302,7 +302,10 @@ impl<P: Part> Settling<'_, P> {
         counters.flows_short += u64::from(!is_unasked && store.seen(index, 0) < least);
         let is_one_way = counts.packets[1] == 0 && !store.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
-        self.walk.end_behaviour(index);
+        if let Some(behaviours) = &mut self.walk.behaviours {
+            behaviours.end_flow(&mut self.walk.flows, index);
+            self.walk.ask_for_changes(false);
+        }
         each_part!(self.walk, end(index, &counts));
     }
 
@@ -316,7 +319,7 @@ impl<P: Part> Settling<'_, P> {
             *decision = self.finalize_label(task, flow);
         }
         let [decision, others @ ..] = decisions;
-        let decision = decision.or_else(|| self.walk.name_at_end(index));
+        let decision = decision.or_else(|| self.name_at_end(index));
         let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
         let promised = labels.in_effect(flows, index);
         let labelled = match labels.has_depths {
@@ -342,13 +345,19 @@ impl<P: Part> Settling<'_, P> {
         let (first, depths) = self.walk.labels.tasks.span(task);
         let asked = Awaited { flow, task: first };
         // Most flows are short and have never asked.
-        if matches!(self.walk.flows.label_of(asked), None | Some(Label::None)) {
+        if matches!(
+            self.walk.flows.entries.label_of(asked),
+            None | Some(Label::None)
+        ) {
             return None;
         }
         for depth in first..first + depths {
             // The analytics side learns from the word that its label is too late; otherwise it might slip in after the record was
             // made, and count as given.
-            self.walk.flows.give_up(Awaited { flow, task: depth });
+            self.walk
+                .flows
+                .entries
+                .give_up(Awaited { flow, task: depth });
         }
         let task_of_last = first + depths - 1;
         self.emit_label(Awaited {
@@ -356,10 +365,7 @@ impl<P: Part> Settling<'_, P> {
             task: task_of_last,
         });
         let (labels, flows) = (&self.walk.labels, &self.walk.flows);
-        let answers = match depths {
-            1 => Answers::Decided { depth: 0 },
-            _ => labels.answers_of(flows, task, flow.index, None),
-        };
+        let answers = labels.answers(flows, task, flow.index, None);
         let decision = match answers {
             Answers::Decided { .. } | Answers::ByPort => labels.decision(flows, asked)?,
             Answers::Unsure { best } => {
@@ -369,7 +375,7 @@ impl<P: Part> Settling<'_, P> {
                 };
                 let decision = labels.answer(flows, best, None);
                 if task == 0 {
-                    if let Some(by_port) = self.walk.name_at_end(flow.index) {
+                    if let Some(by_port) = self.name_at_end(flow.index) {
                         return Some(by_port);
                     }
                     self.walk.flows.counters.flows_unsure += 1;
@@ -382,7 +388,7 @@ impl<P: Part> Settling<'_, P> {
             // The last answer may be that the flow is unknown.
             let classes = self.walk.labels.tasks.depth(first).classes;
             let is_unknown = usize::from(decision.class) + 1 >= classes;
-            if is_unknown && let Some(by_port) = self.walk.name_at_end(flow.index) {
+            if is_unknown && let Some(by_port) = self.name_at_end(flow.index) {
                 return Some(by_port);
             }
         }
@@ -411,7 +417,7 @@ impl<P: Part> Settling<'_, P> {
             others: [None; OTHERS_MAX],
             series: has_series.then(|| self.series_record(index)),
             rule: self.walk.rules.rule_of(index),
-            behaviour: self.walk.last_behaviour(index),
+            behaviour: self.last_behaviour(index),
         }
     }
 
@@ -436,14 +442,12 @@ impl<P: Part> Settling<'_, P> {
             tcp_flags: numbers(Feature::TcpFlags),
         })
     }
-}
 
-impl<P: Part> Walk<P> {
     /// Asks for what parts keep of the flows whose ends are among these events.
     fn prefetch_ended(&self, events: std::ops::Range<usize>) {
         for number in events {
-            if let Some(Event::Ended { occupant, .. }) = self.flows.outbox.events.get(number) {
-                each_part!(self, prefetch(occupant.index));
+            if let Some(Event::Ended { occupant, .. }) = self.walk.flows.outbox.events.get(number) {
+                each_part!(self.walk, prefetch(occupant.index));
             }
         }
     }
@@ -451,16 +455,17 @@ impl<P: Part> Walk<P> {
     /// The label that an ended flow gets from its port. Only if something was said on it: a SYN that nobody answers is not what
     /// the port is for.
     fn name_at_end(&mut self, index: u32) -> Option<Decision> {
-        if !self.labels.names_at_end() || self.series.store.seen(index, 0) == 0 {
+        if !self.walk.labels.has_ports() || self.walk.series.store.seen(index, 0) == 0 {
             return None;
         }
-        let subject = self.subject(index);
-        self.labels.name_at_end(&mut self.flows, &subject)
+        let subject = self.walk.subject(index);
+        let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
+        labels.name_at_end(flows, &subject)
     }
 
     /// The behaviour of a flow that has ended: what it was before it fell silent.
     fn last_behaviour(&self, index: u32) -> crate::behaviour::Behaviour {
-        let behaviours = self.behaviours.as_ref();
+        let behaviours = self.walk.behaviours.as_ref();
         behaviours.map_or_else(Default::default, |it| it.active(index))
     }
 }

@@ -1,11 +1,11 @@
 //! The packet's walk, packet by packet: which flow it is of, which label and action that has, and what the parts are told.
 
 use std::io;
-use std::num::NonZeroU32;
 
 use cring::{Producer, Slot};
 
-use super::{BURST_MAX, Fate, Packet, Staged};
+use super::stages::{Staged, Staging};
+use super::{BURST_MAX, Fate, Packet};
 use crate::arrival::Arrivals;
 use crate::behaviour::{Behaviour, Behaviours};
 use crate::config::{Config, Effect};
@@ -14,12 +14,11 @@ use crate::flows::{Flows, SPARE_ENTRIES};
 use crate::labels::Labels;
 use crate::outbox::Report;
 use crate::part::{First, Part, Seen};
-use crate::prefetch::prefetch;
 use crate::rules::Rules;
 use crate::series::{SeriesPart, SeriesStore};
 use crate::tasks::Tasks;
 use crate::verdict::Verdict;
-use crate::wire::{self, Headers, TCP, TCP_ACK, TCP_SYN};
+use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 
 use super::counted::CountedSoFar;
 
@@ -61,7 +60,7 @@ pub(super) struct Walk<P> {
     pub port: u8,
     /// The port that packets come from, whether or not flows belong to it; see [`crate::Manager::note_port`].
     pub in_port: u8,
-    pub staged: Vec<Staged>,
+    pub staging: Staging,
 }
 
 impl<P: Part> Walk<P> {
@@ -96,7 +95,7 @@ impl<P: Part> Walk<P> {
             arrivals: Arrivals::new(),
             port: 0,
             in_port: 0,
-            staged: Vec::with_capacity(BURST_MAX),
+            staging: Staging::new(),
         })
     }
 
@@ -112,8 +111,8 @@ impl<P: Part> Walk<P> {
         if self.rules.is_on() {
             self.rules.begin_asking(&mut self.flows, packets.len());
         }
-        let has_merged = self.parse_and_hash(data, packets);
-        self.prefetch_entries();
+        let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
+        self.staging.prefetch_entries(&self.flows);
         fates.clear();
         self.walk_on(has_merged, packets, now_ns, data, fates);
         self.arrivals.burst(self.flows.clock.packet_us(), now_ns);
@@ -130,7 +129,7 @@ impl<P: Part> Walk<P> {
         data: &mut [u8],
         fates: &mut Vec<Fate>,
     ) {
-        let staged = std::mem::take(&mut self.staged);
+        let staged = std::mem::take(&mut self.staging.staged);
         let from = fates.len();
         let (packets, left) = (&packets[from..], &staged[from..]);
         if has_merged || self.port != 0 {
@@ -138,48 +137,10 @@ impl<P: Part> Walk<P> {
         } else {
             self.walk(packets, left, now_ns, data, fates);
         }
-        self.staged = staged;
-        self.complete_questions();
-    }
-
-    /// Stage one: headers and hash of every packet. Whether one of them was merged.
-    fn parse_and_hash(&mut self, data: &[u8], packets: &[Packet]) -> bool {
-        self.staged.clear();
-        let mut gso = 0;
-        for packet in packets {
-            prefetch(data, packet.at);
-            gso |= packet.gso.bits();
-        }
-        for packet in packets {
-            let frame = &data[packet.at..packet.at + packet.captured as usize];
-            let headers = wire::parse_on_wire(packet.link, frame, packet.wire);
-            let mut hash = 0;
-            if let Ok(headers) = &headers {
-                hash = self
-                    .flows
-                    .hash(&headers.key, packet.rss.map(NonZeroU32::get));
-                self.flows.table.prefetch(hash);
-            }
-            self.staged.push(Staged {
-                headers,
-                hash,
-                guess: None,
-            });
-        }
-        gso != 0
-    }
-
-    /// Stage two: the entry that each packet will most likely want.
-    fn prefetch_entries(&mut self) {
-        for staged in self
-            .staged
-            .iter_mut()
-            .filter(|staged| staged.headers.is_ok())
-        {
-            if let Some((slot, index)) = self.flows.table.guess(staged.hash) {
-                staged.guess = Some(slot);
-                self.flows.entries.prefetch(index);
-            }
+        self.staging.staged = staged;
+        // The rest of what is known of the flows asked about.
+        for number in 0..self.rules.questions().len() {
+            self.complete_question(number);
         }
     }
 
@@ -391,7 +352,11 @@ impl<P: Part> Walk<P> {
         if self.flows.effect == Effect::Arrival {
             return self.flows.sweep.put_off(due);
         }
-        self.sample_second();
+        let second = self.flows.clock.second();
+        let behaviours = self.behaviours.as_mut();
+        if let Some(since_s) = behaviours.and_then(|it| it.begin_second(second)) {
+            self.sample_buckets(0..self.flows.table.buckets(), since_s);
+        }
         while due != 0 {
             let heads = self.flows.sweep.take(due);
             due -= heads.len() as u32;
@@ -425,7 +390,7 @@ impl<P: Part> Walk<P> {
         {
             let heads = self.flows.sweep.take_owed(PORTION.min(left));
             left -= heads.len() as u32;
-            sampled += self.sample_swept(heads.clone());
+            sampled += self.sample_buckets(heads.clone(), 1 + self.flows.lag_s());
             self.flows.end_over(heads);
         }
     }
