@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use cring::{FlowRef, Label, LabelWord, Labels};
 
+use crate::ids::DepthId;
 use crate::key::Key;
 use crate::memory::{Array, Pages, Zeroed};
 use crate::outbox::Awaited;
@@ -191,8 +192,8 @@ impl Entries {
 
     /// The label word of any depth.
     #[inline]
-    pub fn word(&self, depth: u8, index: u32) -> &LabelWord {
-        self.shared.word(depth, index)
+    pub fn word(&self, depth: DepthId, index: u32) -> &LabelWord {
+        self.shared.word(depth.number(), index)
     }
 
     /// A flow begins.
@@ -211,13 +212,13 @@ impl Entries {
     #[inline]
     pub fn retire(&mut self, index: u32) {
         for depth in 0..=self.shared.other_depths as u8 {
-            self.word(depth, index).retire();
+            self.word(DepthId::new(depth), index).retire();
         }
     }
 
     /// What the label word of an answer says; `None`: the entry is another flow's by now.
-    pub fn label_of(&self, Awaited { flow, task }: Awaited) -> Option<Label> {
-        self.word(task, flow.index).label(flow.generation)
+    pub fn label_of(&self, Awaited { flow, depth }: Awaited) -> Option<Label> {
+        self.word(depth, flow.index).label(flow.generation)
     }
 
     pub fn is_pending(&self, awaited: Awaited) -> bool {
@@ -227,8 +228,8 @@ impl Entries {
     /// A label that is not here by now is too late.
     pub fn give_up(&self, awaited: Awaited) {
         if self.is_pending(awaited) {
-            let Awaited { flow, task } = awaited;
-            let word = self.word(task, flow.index);
+            let Awaited { flow, depth } = awaited;
+            let word = self.word(depth, flow.index);
             let _ = word.decide(flow.generation, Label::Unlabelled);
         }
     }

@@ -10,6 +10,7 @@ use crate::counters::Counters;
 use crate::entry::{Cold, Entries, LABEL_NOT_EMITTED, STATE_FIN_FORWARD, STATE_RST};
 use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Step, Sweep};
 use crate::hash::Hasher;
+use crate::ids::DepthId;
 use crate::key::Key;
 use crate::outbox::Outbox;
 use crate::record::{EndReason, FlowName};
@@ -50,12 +51,12 @@ pub(crate) struct Flows {
     lag_s: u16,
     samples_live: bool,
     /// The first depth of the first task that asks the model.
-    first_asked: u8,
+    first_asked: DepthId,
 }
 
 impl Flows {
     /// Takes the memory of a table for a configuration that was checked, with rings of so many slots.
-    pub fn new(config: &Config, first_asked: u8, slots: usize) -> io::Result<Flows> {
+    pub fn new(config: &Config, first_asked: DepthId, slots: usize) -> io::Result<Flows> {
         let entries = config.max_flows + SPARE_ENTRIES;
         let lag_s = config.counts_lag_s();
         let samples_live = config.behaviour.is_some() && config.effect == Effect::Arrival;

@@ -14,6 +14,7 @@ use crate::config::{Config, Effect};
 use crate::entry::Counts;
 use crate::entry::{STATE_COLLECTED, STATE_DECIDED, STATE_EMITTED, STATE_NEVER, STATE_WITHHELD};
 use crate::flows::Flows;
+use crate::ids::{DepthId, TaskId};
 use crate::part::{First, Part};
 use crate::series::Arrival;
 use crate::tasks::Tasks;
@@ -49,7 +50,10 @@ impl Part for Labels {
 impl Labels {
     /// For a configuration that was checked. Takes its actions, ports and networks.
     pub fn new(config: &mut Config, tasks: Tasks, entries: usize) -> io::Result<Labels> {
-        let (depths, of_first) = (tasks.depths().len(), tasks.task(0).depths.count());
+        let (depths, of_first) = (
+            tasks.depths().len(),
+            tasks.task(TaskId::FIRST).depths.count(),
+        );
         let has_more_tasks = depths > usize::from(of_first);
         Ok(Labels {
             kept: kept::Kept::new(entries, depths, usize::from(of_first))?,
@@ -98,13 +102,13 @@ impl Labels {
         &mut self,
         flows: &mut Flows,
         arrival: &Arrival,
-        depth: u8,
+        depth: DepthId,
         subject: Option<&Subject>,
         is_midstream: bool,
     ) -> bool {
         let index = arrival.index;
         // The states in the hot line are those of the first task.
-        let is_first = depth == self.tasks.task(0).first_asked;
+        let is_first = depth == self.tasks.task(TaskId::FIRST).first_asked;
         let is_first_asked = self.tasks.is_first_asked(depth);
         let asks = *self.tasks.depth(depth);
         let is_asked =
@@ -113,7 +117,7 @@ impl Labels {
             if is_first && !self.has_more_tasks {
                 flows.entries.hot_mut(index).set(STATE_WITHHELD);
             }
-            let counters = &mut flows.counters.tasks[usize::from(depth)];
+            let counters = &mut flows.counters.tasks[depth.index()];
             match is_asked {
                 true => counters.series_withheld += u64::from(is_first_asked),
                 false => counters.flows_not_asked += u64::from(is_first_asked),
@@ -121,7 +125,7 @@ impl Labels {
             return false;
         }
         let may_be_decided = asks.is_deeper && flows.effect == Effect::Arrival;
-        if may_be_decided && self.is_decided(flows, index, self.tasks.number_of(depth)) {
+        if may_be_decided && self.is_decided(flows, index, self.tasks.of_depth(depth)) {
             return false;
         }
         if is_first {

@@ -40,6 +40,7 @@ mod entry;
 mod expiry;
 mod flows;
 pub mod hash;
+mod ids;
 mod key;
 mod labels;
 mod look;

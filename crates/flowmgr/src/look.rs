@@ -17,6 +17,7 @@ use crate::behaviour::Behaviours;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
+use crate::ids::TaskId;
 use crate::labels::Labels;
 use crate::record::{Decision, FlowName};
 use crate::rules::Rules;
@@ -186,11 +187,14 @@ impl View<'_> {
         let look = self.look_at(occupant);
         let mut series = Series::default();
         self.series.read_all(index, look.flow.protocol, &mut series);
-        series.server_port =
-            match look.midstream || self.labels.was_named_by_port(self.flows, 0, index) {
-                true => 0,
-                false => look.flow.destination.1,
-            };
+        series.server_port = match look.midstream
+            || self
+                .labels
+                .was_named_by_port(self.flows, TaskId::FIRST, index)
+        {
+            true => 0,
+            false => look.flow.destination.1,
+        };
         let mut answers = [None; DEPTHS_MAX];
         let others = self.other_tasks(index, look.flow.protocol);
         if self.rules.is_labelled(index) {
@@ -202,12 +206,10 @@ impl View<'_> {
                 others,
             };
         }
-        let first_asked = self.labels.tasks.task(0).first_asked;
-        for (task, answer) in
-            (first_asked..self.labels.tasks.task(0).depths.count()).zip(&mut answers)
-        {
-            let (_, label) = self.flows.entries.word(task, index).read();
-            *answer = Some((self.labels.tasks.depth(task).k as u8, label));
+        let task = self.labels.tasks.task(TaskId::FIRST);
+        for (depth, answer) in task.asked_depths().zip(&mut answers) {
+            let (_, label) = self.flows.entries.word(depth, index).read();
+            *answer = Some((self.labels.tasks.depth(depth).k as u8, label));
         }
         FlowDetail {
             look,
@@ -217,8 +219,8 @@ impl View<'_> {
                 true => self
                     .labels
                     .kept
-                    .decided(0, index)
-                    .and_then(|depth| depth.checked_sub(first_asked)),
+                    .decided(task.first, index)
+                    .and_then(|depth| depth.checked_sub(task.first_asked.rank(task.first))),
                 false => matches!(look.standing, Standing::Labelled(_)).then_some(0),
             },
             others,
@@ -246,25 +248,25 @@ impl View<'_> {
     fn standing(&self, index: u32) -> Standing {
         if self.labels.has_more_tasks {
             // The states in the hot line do not say it of one task.
-            return self.standing_of(0, index);
+            return self.standing_of(TaskId::FIRST, index);
         }
         let elements = self.series.seen(index, 0) as u8;
         let hot = self.flows.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
             return match hot.has(STATE_WITHHELD) {
                 true if self.rules.is_unasked(index) => Standing::Unasked,
-                true if !self.is_asked(index, 0) => Standing::NotAsked,
+                true if !self.is_asked(index, TaskId::FIRST) => Standing::NotAsked,
                 true => Standing::Withheld,
                 false => Standing::Collecting { elements },
             };
         }
-        if let Some((_, decision)) = self.labels.decision_now(self.flows, 0, index) {
+        if let Some((_, decision)) = self.labels.decision_now(self.flows, TaskId::FIRST, index) {
             return Standing::Labelled(decision);
         }
-        let label = |task| self.flows.entries.word(task, index).read().1;
+        let label = |depth| self.flows.entries.word(depth, index).read().1;
         let mut has_answer = false;
-        for task in 0..self.labels.tasks.task(0).depths.count() {
-            match label(task) {
+        for depth in self.labels.tasks.task(TaskId::FIRST).all_depths() {
+            match label(depth) {
                 Label::Pending => return Standing::Asked,
                 Label::Class { .. } => has_answer = true,
                 Label::None | Label::Unlabelled => {}
@@ -280,7 +282,7 @@ impl View<'_> {
         self.behaviours.map_or(Behaviour::None, |it| it.now(index))
     }
 
-    fn is_asked(&self, index: u32, task: u8) -> bool {
+    fn is_asked(&self, index: u32, task: TaskId) -> bool {
         self.labels.tasks.is_asked(&(self.subject)(index), task)
     }
 }

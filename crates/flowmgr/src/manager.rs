@@ -35,6 +35,7 @@ use crate::action::{Action, Actions};
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
 use crate::flows::SPARE_ENTRIES;
+use crate::ids::TaskId;
 use crate::look::{FlowLook, Found, View, Wanted};
 use crate::memory::Pages;
 use crate::part::Part;
@@ -184,7 +185,7 @@ impl<P: Part> Manager<P> {
     /// Where the label words of a task are, and when its answers are sure, for a caller that looks labels up later than the walk.
     /// Its number is that among the tasks, depths not counted.
     pub fn words(&self, task: u8) -> TaskWords {
-        self.walk.labels.tasks.words(task)
+        self.walk.labels.tasks.words(TaskId::new(task))
     }
 
     /// The actions in use, for a caller that applies them later than the walk.

@@ -13,6 +13,7 @@ use crate::behaviour::Behaviour;
 use crate::config::{DEPTHS_MAX, Effect};
 use crate::entry::Counts;
 use crate::flows::SPARE_ENTRIES;
+use crate::ids::DepthId;
 use crate::manager::BURST_MAX;
 use crate::record::EndReason;
 use crate::series::SeenByUnit;
@@ -28,11 +29,11 @@ pub(crate) struct InEffect {
 /// The same for each depth, if its answer should decide.
 pub(crate) type InEffectByDepth = [InEffect; DEPTHS_MAX];
 
-/// A series on its way: whose label is to come, and for which task.
+/// A series on its way: whose label is to come, and for which depth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaited {
     pub flow: FlowRef,
-    pub task: u8,
+    pub depth: DepthId,
 }
 
 /// Something to be said.

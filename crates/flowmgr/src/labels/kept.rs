@@ -7,6 +7,7 @@ use std::io;
 use cring::LabelWord;
 
 use crate::entry::{Entries, LABEL_NOT_EMITTED};
+use crate::ids::DepthId;
 use crate::memory::{Array, Zeroed};
 
 /// What a flow keeps for one depth beyond the first of all, apart from the label word.
@@ -112,27 +113,27 @@ impl Kept {
         &mut self.deeper[from..from + self.counts[1]]
     }
 
-    fn other(&self, depth: u8, index: u32) -> &OtherDepth {
+    fn other(&self, depth: DepthId, index: u32) -> &OtherDepth {
         &self.others[self.place_of(depth, index)]
     }
 
-    fn other_mut(&mut self, depth: u8, index: u32) -> &mut OtherDepth {
+    fn other_mut(&mut self, depth: DepthId, index: u32) -> &mut OtherDepth {
         let place = self.place_of(depth, index);
         &mut self.others[place]
     }
 
-    fn place_of(&self, depth: u8, index: u32) -> usize {
+    fn place_of(&self, depth: DepthId, index: u32) -> usize {
         debug_assert!(
-            (1..=self.counts[0]).contains(&usize::from(depth)),
-            "a flow has no depth {depth} beyond the first"
+            (1..=self.counts[0]).contains(&depth.index()),
+            "a flow has no depth {depth:?} beyond the first"
         );
-        index as usize * self.counts[0] + usize::from(depth) - 1
+        index as usize * self.counts[0] + depth.index() - 1
     }
 
     /// `first`: the first depth of the task.
-    fn decision(&self, first: u8, index: u32) -> Decided {
+    fn decision(&self, first: DepthId, index: u32) -> Decided {
         match first {
-            0 => self
+            DepthId::FIRST => self
                 .deeper(index)
                 .first()
                 .map_or_else(Decided::default, |it| it.decided),
@@ -140,56 +141,56 @@ impl Kept {
         }
     }
 
-    fn decision_mut(&mut self, first: u8, index: u32) -> Option<&mut Decided> {
+    fn decision_mut(&mut self, first: DepthId, index: u32) -> Option<&mut Decided> {
         match first {
-            0 => self.deeper_mut(index).first_mut().map(|it| &mut it.decided),
+            DepthId::FIRST => self.deeper_mut(index).first_mut().map(|it| &mut it.decided),
             _ => Some(&mut self.other_mut(first, index).decided),
         }
     }
 
     /// Which depth of a task, from 0, gave the flow's label for good, where the task has several. `first` is its first depth.
     #[inline]
-    pub fn decided(&self, first: u8, index: u32) -> Option<u8> {
+    pub fn decided(&self, first: DepthId, index: u32) -> Option<u8> {
         let depth = self.decision(first, index).depth.checked_sub(1);
         depth.map(|depth| depth as u8)
     }
 
-    pub fn set_decided(&mut self, first: u8, index: u32, depth: u8) {
+    pub fn set_decided(&mut self, first: DepthId, index: u32, depth: u8) {
         if let Some(decided) = self.decision_mut(first, index) {
             decided.depth = u16::from(depth) + 1;
         }
     }
 
     /// The class of the port's label that the answer that decided contradicts.
-    pub fn contradicts(&self, first: u8, index: u32) -> Option<u16> {
+    pub fn contradicts(&self, first: DepthId, index: u32) -> Option<u16> {
         self.decision(first, index).contradicts.checked_sub(1)
     }
 
-    pub fn set_contradicts(&mut self, first: u8, index: u32, class: u16) {
+    pub fn set_contradicts(&mut self, first: DepthId, index: u32, class: u16) {
         if let Some(decided) = self.decision_mut(first, index) {
             decided.contradicts = class + 1;
         }
     }
 
     /// When the series of a depth was emitted, see [`crate::entry::Cold::emitted_at`].
-    pub fn emitted_at(&self, entries: &Entries, depth: u8, index: u32) -> i64 {
+    pub fn emitted_at(&self, entries: &Entries, depth: DepthId, index: u32) -> i64 {
         match depth {
-            0 => entries.cold(index).emitted_at,
+            DepthId::FIRST => entries.cold(index).emitted_at,
             _ => self.other(depth, index).emitted_at,
         }
     }
 
-    pub fn set_emitted_at(&mut self, entries: &mut Entries, depth: u8, index: u32, at: i64) {
+    pub fn set_emitted_at(&mut self, entries: &mut Entries, depth: DepthId, index: u32, at: i64) {
         match depth {
-            0 => entries.cold_mut(index).emitted_at = at,
+            DepthId::FIRST => entries.cold_mut(index).emitted_at = at,
             _ => self.other_mut(depth, index).emitted_at = at,
         }
     }
 
     /// The time to the label of a depth, µs; `None` while nothing was said of it.
-    pub fn time_to_label_us(&self, entries: &Entries, depth: u8, index: u32) -> Option<u32> {
+    pub fn time_to_label_us(&self, entries: &Entries, depth: DepthId, index: u32) -> Option<u32> {
         let us = match depth {
-            0 => entries.cold(index).time_to_label_us,
+            DepthId::FIRST => entries.cold(index).time_to_label_us,
             _ => self.other(depth, index).time_to_label_us,
         };
         (us != LABEL_NOT_EMITTED).then_some(us)
@@ -198,13 +199,13 @@ impl Kept {
     pub fn set_time_to_label_us(
         &mut self,
         entries: &mut Entries,
-        depth: u8,
+        depth: DepthId,
         index: u32,
         us: Option<u32>,
     ) {
         let us = us.unwrap_or(LABEL_NOT_EMITTED);
         match depth {
-            0 => entries.cold_mut(index).time_to_label_us = us,
+            DepthId::FIRST => entries.cold_mut(index).time_to_label_us = us,
             _ => self.other_mut(depth, index).time_to_label_us = us,
         }
     }

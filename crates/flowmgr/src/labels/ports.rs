@@ -14,6 +14,7 @@ use crate::config::{Effect, PortLabel};
 use crate::counters::count_class;
 use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
+use crate::ids::{DepthId, TaskId};
 use crate::outbox::Awaited;
 use crate::record::{DecidedBy, Decision};
 use crate::tasks::Tasks;
@@ -33,26 +34,26 @@ impl Ports {
 
     /// What the port says with a flow's first packet for a task. A task that comes after others knows only later whether it is asked,
     /// so its ports name nothing.
-    fn at_first(&self, tasks: &Tasks, number: u8, subject: &Subject) -> Option<PortLabel> {
-        let task = tasks.task(number);
-        match task.is_ports_first() && task.asked.after.is_empty() {
-            true => self.label(tasks, number, subject),
+    fn at_first(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
+        let it = tasks.task(task);
+        match it.is_ports_first() && it.asked.after.is_empty() {
+            true => self.label(tasks, task, subject),
             false => None,
         }
     }
 
     /// What a task's table says of the port of a flow's server, if the task is asked about the flow.
-    fn label(&self, tasks: &Tasks, number: u8, subject: &Subject) -> Option<PortLabel> {
+    fn label(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
         if subject.is_midstream {
             return None;
         }
         let (_, port) = subject.destination;
-        let wanted = (number, subject.protocol, port);
+        let wanted = (task.number(), subject.protocol, port);
         let ports = &self.0;
         let at = ports.binary_search_by_key(&wanted, |it| (it.task, it.protocol, it.port));
         let named = ports[at.ok()?];
         let has_conditions = tasks.has_conditions || subject.has_rules;
-        let is_asked = !has_conditions || tasks.is_asked(subject, number);
+        let is_asked = !has_conditions || tasks.is_asked(subject, task);
         is_asked.then_some(named)
     }
 }
@@ -61,7 +62,7 @@ impl Labels {
     /// The class that its port will give a flow that has just begun, for the first task.
     pub fn class_at_first(&self, subject: &Subject) -> Option<u16> {
         self.ports
-            .at_first(&self.tasks, 0, subject)
+            .at_first(&self.tasks, TaskId::FIRST, subject)
             .map(|port| port.class)
     }
 
@@ -73,7 +74,7 @@ impl Labels {
         subject: &Subject,
         time_us: i64,
     ) -> Option<u16> {
-        for task in 0..self.tasks.count() as u8 {
+        for task in self.tasks.ids() {
             if let Some(port) = self.ports.at_first(&self.tasks, task, subject) {
                 let label = Label::Class {
                     class: port.class,
@@ -85,7 +86,7 @@ impl Labels {
                 self.label_at_first(flows, index, first, label, time_us);
             }
         }
-        self.class_by_port(flows, 0, index)
+        self.class_by_port(flows, TaskId::FIRST, index)
     }
 
     /// Gives a flow its label of a task before any series, which counts from the packet of this time on. `first`: the task's first
@@ -94,7 +95,7 @@ impl Labels {
         &mut self,
         flows: &mut Flows,
         index: u32,
-        first: u8,
+        first: DepthId,
         label: Label,
         time_us: i64,
     ) {
@@ -110,16 +111,16 @@ impl Labels {
                 .set_emitted_at(&mut flows.entries, first, index, at);
         }
         // The states in the hot line are those of the first task.
-        if first == 0 {
+        if first == DepthId::FIRST {
             flows.entries.hot_mut(index).set(STATE_EMITTED);
         }
-        if first == 0 && is_by_packet_time {
+        if first == DepthId::FIRST && is_by_packet_time {
             flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
             // It counts for the packets that wait for it, and not for those before. The walk has counted the packets that wait;
             // those of this flow have raised one question, so they all wait for it.
             flows.entries.note_before(index);
         }
-        flows.outbox.say_given(Awaited { flow, task: first });
+        flows.outbox.say_given(Awaited { flow, depth: first });
     }
 
     /// Gives a flow its label by a rule, if it has none and none is on its way; whether it was given.
@@ -141,20 +142,20 @@ impl Labels {
             source: Source::Rule,
             model: 0,
         };
-        self.label_at_first(flows, index, 0, label, time_us);
+        self.label_at_first(flows, index, DepthId::FIRST, label, time_us);
         if flows.effect == Effect::Arrival {
             flows.entries.hot_mut(index).set(STATE_DECIDED);
             self.kept
-                .set_emitted_at(&mut flows.entries, 0, index, now_ns as i64);
+                .set_emitted_at(&mut flows.entries, DepthId::FIRST, index, now_ns as i64);
         }
-        self.kept.set_decided(0, index, 0);
+        self.kept.set_decided(DepthId::FIRST, index, 0);
         flows.counters.flows_by_rule += 1;
         true
     }
 
     /// The class that the port gave a flow for a task, unless an answer has taken its place in the label word.
-    pub fn class_by_port(&self, flows: &Flows, number: u8, index: u32) -> Option<u16> {
-        let first = self.tasks.task(number).first;
+    pub fn class_by_port(&self, flows: &Flows, task: TaskId, index: u32) -> Option<u16> {
+        let first = self.tasks.task(task).first;
         match flows.entries.word(first, index).read().1 {
             Label::Class {
                 class,
@@ -166,9 +167,9 @@ impl Labels {
     }
 
     /// Whether the port named the flow for a task at its beginning, so that the model judges it by what is not the port.
-    pub fn was_named_by_port(&self, flows: &Flows, number: u8, index: u32) -> bool {
-        let first = self.tasks.task(number).first;
-        self.class_by_port(flows, number, index).is_some()
+    pub fn was_named_by_port(&self, flows: &Flows, task: TaskId, index: u32) -> bool {
+        let first = self.tasks.task(task).first;
+        self.class_by_port(flows, task, index).is_some()
             || self.kept.contradicts(first, index).is_some()
     }
 
@@ -179,10 +180,10 @@ impl Labels {
 
     /// The label that an ended flow gets from its port, unless the port names flows with their first packets.
     pub fn name_at_end(&mut self, flows: &mut Flows, subject: &Subject) -> Option<Decision> {
-        if self.tasks.task(0).is_ports_first() {
+        if self.tasks.task(TaskId::FIRST).is_ports_first() {
             return None;
         }
-        let named = self.ports.label(&self.tasks, 0, subject)?;
+        let named = self.ports.label(&self.tasks, TaskId::FIRST, subject)?;
         flows.counters.flows_by_port += 1;
         count_class(&mut flows.counters.tasks[0].flows_labelled, named.class);
         Some(Decision {
@@ -200,13 +201,13 @@ impl Labels {
     pub fn begin_without_port(
         &mut self,
         flows: &mut Flows,
-        number: u8,
+        depth: DepthId,
         index: u32,
         emitted_at: i64,
     ) {
-        let first = self.tasks.task(self.tasks.number_of(number)).first;
+        let first = self.tasks.task(self.tasks.of_depth(depth)).first;
         let word = flows.entries.word(first, index);
-        if number == first || word.read().1 != Label::None {
+        if depth == first || word.read().1 != Label::None {
             return;
         }
         let (generation, _) = word.read();

@@ -9,6 +9,7 @@ use crate::config::Effect;
 use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::expiry::Clock;
 use crate::flows::Flows;
+use crate::ids::{DepthId, TaskId};
 use crate::manager::{Fate, Packet};
 use crate::tag::set_dscp;
 use crate::verdict::Verdict;
@@ -133,11 +134,11 @@ impl Labels {
     ) -> u8 {
         let counts = flows.entries.counts(index);
         let mut depths = 1;
-        for task in 1..self.tasks.task(0).depths.count() {
-            let at = usize::from(task) - 1;
+        for depth in self.tasks.task(TaskId::FIRST).all_depths().skip(1) {
+            let at = depth.index() - 1;
             if self.kept.deeper(index)[at].packets_before == NOT_IN_EFFECT {
-                let was_asked = flows.entries.word(task, index).read().1 != Label::None;
-                let emitted_us = self.kept.emitted_at(&flows.entries, task, index);
+                let was_asked = flows.entries.word(depth, index).read().1 != Label::None;
+                let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
                 if !was_asked || !counts_at(time_us, emitted_us, delay_us) {
                     break;
                 }
@@ -145,7 +146,7 @@ impl Labels {
                 deeper.bytes_before = counts.bytes_total();
                 deeper.packets_before = counts.packets_total() as u32;
             }
-            depths = task + 1;
+            depths += 1;
         }
         depths
     }
@@ -154,12 +155,11 @@ impl Labels {
     fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
         for number in self.actions.other_tasks() {
-            let task = self.tasks.task(number);
-            for depth in task.first..task.first + task.depths.count() {
+            for depth in self.tasks.task(TaskId::new(number)).all_depths() {
                 let was_asked = flows.entries.word(depth, index).read().1 != Label::None;
                 let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
                 if was_asked && counts_at(time_us, emitted_us, delay_us) {
-                    others |= 1 << depth;
+                    others |= 1 << depth.number();
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Labels {
         let actions = &self.actions;
         let mut number = first.map_or(0, |class| actions.number_of(class));
         for (place, task) in actions.other_tasks().enumerate() {
-            let of_label = match self.class_of_task(flows, task, index) {
+            let of_label = match self.class_of_task(flows, TaskId::new(task), index) {
                 Some(class) => actions.number_of_other(place, class),
                 None => 0,
             };
@@ -234,8 +234,8 @@ impl Labels {
     /// With [`Effect::Arrival`] and several depths: whether the first label word holds the flow's label, for now or for good. An
     /// answer takes the place of a port's label between bursts only ([`crate::Manager::settle`]): the packets of a burst have one label.
     pub fn has_decided(&mut self, flows: &mut Flows, index: u32) -> bool {
-        self.kept.decided(0, index).is_some()
-            || self.class_by_port(flows, 0, index).is_some()
+        self.kept.decided(DepthId::FIRST, index).is_some()
+            || self.class_by_port(flows, TaskId::FIRST, index).is_some()
             || self.decide(flows, index)
     }
 
@@ -243,17 +243,21 @@ impl Labels {
     /// where the walk looks for it.
     #[cold]
     pub fn decide(&mut self, flows: &mut Flows, index: u32) -> bool {
-        let Answers::Decided { depth: task } = self.answers(flows, 0, index, None) else {
+        let Answers::Decided { depth: rank } = self.answers(flows, TaskId::FIRST, index, None)
+        else {
             return false;
         };
         let first = flows.entries.label(index);
         let (generation, before) = first.read();
-        let (_, label) = flows.entries.word(task, index).read();
+        let (_, label) = flows
+            .entries
+            .word(DepthId::FIRST.behind(rank), index)
+            .read();
         if before != label {
             // Decided means that no word waits, so this one is ours.
             first.replace(generation, label);
         }
-        self.kept.set_decided(0, index, task);
+        self.kept.set_decided(DepthId::FIRST, index, rank);
         // With several tasks the state means that no packet adds to a series.
         if !self.has_more_tasks {
             flows.entries.hot_mut(index).set(STATE_DECIDED);

@@ -4,6 +4,7 @@ use cring::{Label, Series};
 
 use super::{Standing, View};
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
+use crate::ids::TaskId;
 use crate::record::{DecidedBy, Decision};
 
 /// The label of a task, in few bytes: each flow of a picture has room for those of all tasks.
@@ -48,8 +49,8 @@ impl View<'_> {
     pub(super) fn other_labels(&self, index: u32) -> [Option<OtherLabel>; OTHERS_MAX] {
         let mut labels = [None; OTHERS_MAX];
         if self.labels.has_more_tasks {
-            for (number, label) in (1..self.labels.tasks.count() as u8).zip(&mut labels) {
-                let decision = self.labels.decision_now(self.flows, number, index);
+            for (id, label) in self.labels.tasks.ids().skip(1).zip(&mut labels) {
+                let decision = self.labels.decision_now(self.flows, id, index);
                 *label = decision.map(|(_, decision)| decision.into());
             }
         }
@@ -59,36 +60,36 @@ impl View<'_> {
     /// What the table knows about a flow for each task behind the first.
     pub(super) fn other_tasks(&self, index: u32, protocol: u8) -> [Option<TaskDetail>; OTHERS_MAX] {
         let mut all = [None; OTHERS_MAX];
-        for (number, detail) in (1..self.labels.tasks.count() as u8).zip(&mut all) {
-            *detail = Some(self.task_detail(number, index, protocol));
+        for (id, detail) in self.labels.tasks.ids().skip(1).zip(&mut all) {
+            *detail = Some(self.task_detail(id, index, protocol));
         }
         all
     }
 
-    fn task_detail(&self, number: u8, index: u32, protocol: u8) -> TaskDetail {
-        let task = self.labels.tasks.task(number);
-        let (first, depths) = (task.first, task.depths.count());
-        let deepest = self.labels.tasks.depth(first + depths - 1);
+    fn task_detail(&self, id: TaskId, index: u32, protocol: u8) -> TaskDetail {
+        let task = self.labels.tasks.task(id);
+        let deepest = task.first.behind(task.depths.count() - 1);
+        let deepest = self.labels.tasks.depth(deepest);
         let mut series = Series::default();
         self.series.read(index, deepest, protocol, &mut series);
         let hot = self.flows.entries.hot(index);
         let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
-        let is_not_told = self.series.is_midstream(index)
-            || self.labels.was_named_by_port(self.flows, number, index);
+        let is_not_told =
+            self.series.is_midstream(index) || self.labels.was_named_by_port(self.flows, id, index);
         series.server_port = match is_not_told {
             true => 0,
             false => port,
         };
         let mut answers = [None; DEPTHS_MAX];
-        for (depth, answer) in (task.first_asked..task.first + depths).zip(&mut answers) {
+        for (depth, answer) in task.asked_depths().zip(&mut answers) {
             let k = self.labels.tasks.depth(depth).k as u8;
             *answer = Some((k, self.flows.entries.word(depth, index).read().1));
         }
-        let asked_from = task.first_asked - task.first;
-        let decided = self.labels.decision_now(self.flows, number, index);
+        let asked_from = task.first_asked.rank(task.first);
+        let decided = self.labels.decision_now(self.flows, id, index);
         let decided = decided.and_then(|(depth, _)| depth.checked_sub(asked_from));
         TaskDetail {
-            standing: self.standing_of(number, index),
+            standing: self.standing_of(id, index),
             series,
             answers,
             decided,
@@ -96,16 +97,16 @@ impl View<'_> {
     }
 
     /// How far a flow has come on the way to the label of a task; also of the first, where there are several.
-    pub(super) fn standing_of(&self, number: u8, index: u32) -> Standing {
-        if let Some((_, decision)) = self.labels.decision_now(self.flows, number, index) {
+    pub(super) fn standing_of(&self, id: TaskId, index: u32) -> Standing {
+        if let Some((_, decision)) = self.labels.decision_now(self.flows, id, index) {
             return Standing::Labelled(decision);
         }
-        let task = self.labels.tasks.task(number);
+        let task = self.labels.tasks.task(id);
         let own = self.labels.tasks.depth(task.first);
         let unit = self.series.number_of(own.unit);
         let elements = self.series.seen(index, unit) as u8;
         let (mut was_asked, mut has_answer) = (false, false);
-        for depth in task.first..task.first + task.depths.count() {
+        for depth in task.all_depths() {
             match self.flows.entries.word(depth, index).read().1 {
                 Label::Pending => return Standing::Asked,
                 Label::Class { .. } => has_answer = true,
@@ -119,7 +120,7 @@ impl View<'_> {
             () if was_asked => Standing::Lost,
             () if self.rules.is_unasked(index) => Standing::Unasked,
             () if self.series.is_midstream(index) && !own.midstream => Standing::Withheld,
-            () if !self.is_asked(index, number) => Standing::NotAsked,
+            () if !self.is_asked(index, id) => Standing::NotAsked,
             () if !self.labels.tasks.is_due(task.first_asked, &seen) => {
                 Standing::Collecting { elements }
             }

@@ -75,7 +75,7 @@ impl<P: Part> Walk<P> {
     fn complete(&mut self, arrival: Arrival, unit: usize) {
         let index = arrival.index;
         let seen = self.series.store.seen_by_unit(index);
-        for depth in 0..self.labels.tasks.depths().len() as u8 {
+        for depth in self.labels.tasks.depth_ids() {
             if !self.labels.tasks.becomes_due(depth, unit, &seen) {
                 continue;
             }
@@ -89,7 +89,7 @@ impl<P: Part> Walk<P> {
             {
                 continue;
             }
-            let task = self.labels.tasks.number_of(depth);
+            let task = self.labels.tasks.of_depth(depth);
             let is_by_port = self.labels.class_by_port(flows, task, index).is_some();
             self.series
                 .send(flows, &arrival, depth, &self.labels.tasks, is_by_port);

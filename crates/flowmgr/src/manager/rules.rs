@@ -7,6 +7,7 @@ use super::walk::Walk;
 use super::{Fate, Packet, Staged};
 use crate::action::{Action, PolicyStamp};
 use crate::config::Effect;
+use crate::ids::{DepthId, TaskId};
 use crate::part::Part;
 use crate::rules::{Cause, Known, RuleAnswer, RuleQuestion, Waiting};
 use crate::tag::set_dscp;
@@ -92,7 +93,7 @@ impl<P: Part> Walk<P> {
                 true => self.labels.class_at_first(&self.subject(index)),
                 false => None,
             },
-            contradicts: self.labels.kept.contradicts(0, index),
+            contradicts: self.labels.kept.contradicts(DepthId::FIRST, index),
             behaviour: self.behaviour(index),
         };
         self.rules.complete(&self.flows, number, known);
@@ -266,7 +267,7 @@ impl<P: Part> Answering<'_, P> {
             || self
                 .walk
                 .labels
-                .class_by_port(&self.walk.flows, 0, index)
+                .class_by_port(&self.walk.flows, TaskId::FIRST, index)
                 .is_some();
         if was == Verdict::Unlabelled && is_given {
             waiting.verdict = Verdict::Labelled;

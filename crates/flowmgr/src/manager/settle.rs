@@ -6,6 +6,7 @@ use super::walk::{Walk, each_part};
 use crate::config::{Effect, OTHERS_MAX};
 use crate::counters::count_class;
 use crate::entry::LABEL_NOT_EMITTED;
+use crate::ids::{DepthId, TaskId};
 use crate::outbox::{Awaited, Event, LABELS_LOOKED_AT, Report};
 use crate::part::Part;
 use crate::record::{
@@ -129,12 +130,12 @@ impl<P: Part> Settling<'_, P> {
         }
         match event {
             Event::Label(awaited) => !self.walk.flows.entries.is_pending(awaited),
-            Event::Active(report) => self.depths().all(|task| {
+            Event::Active(report) => self.walk.labels.tasks.depth_ids().all(|depth| {
                 // A series that was completed later is not of the report's moment.
-                !self.walk.labels.tasks.is_due(task, &report.series_seen)
+                !self.walk.labels.tasks.is_due(depth, &report.series_seen)
                     || !self.walk.flows.entries.is_pending(Awaited {
                         flow: report.flow,
-                        task,
+                        depth,
                     })
             }),
             Event::Ended {
@@ -143,26 +144,24 @@ impl<P: Part> Settling<'_, P> {
                 let flow = self.walk.flows.entries.flow_ref(occupant.index);
                 position <= written
                     && self
-                        .depths()
-                        .all(|task| !self.walk.flows.entries.is_pending(Awaited { flow, task }))
+                        .walk
+                        .labels
+                        .tasks
+                        .depth_ids()
+                        .all(|depth| !self.walk.flows.entries.is_pending(Awaited { flow, depth }))
             }
         }
-    }
-
-    /// The numbers of all depths of all tasks.
-    fn depths(&self) -> std::ops::Range<u8> {
-        0..self.walk.labels.tasks.depths().len() as u8
     }
 
     /// Says that a flow got its label, once; that of its port, and another one that contradicts it, each once.
     fn emit_label(&mut self, awaited: Awaited) {
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         if let Some(by_port) = labels.named_by_port(flows, awaited) {
-            self.say_label(by_port, by_port.task);
+            self.say_label(by_port, by_port.depth);
         }
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         if let Some(deciding) = labels.deciding(flows, awaited) {
-            let is_first = labels.tasks.number_of(deciding.awaited.task) == 0;
+            let is_first = labels.tasks.of_depth(deciding.awaited.depth) == TaskId::FIRST;
             if deciding.contradicts && is_first && flows.effect == Effect::Arrival {
                 self.walk.note_other_label(awaited.flow.index);
             }
@@ -170,12 +169,12 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    fn say_label(&mut self, awaited: Awaited, decided_by: u8) {
-        let Awaited { flow, task } = awaited;
+    fn say_label(&mut self, awaited: Awaited, decided_by: DepthId) {
+        let Awaited { flow, depth } = awaited;
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         let kept = &mut labels.kept;
         if kept
-            .time_to_label_us(&flows.entries, task, flow.index)
+            .time_to_label_us(&flows.entries, depth, flow.index)
             .is_some()
         {
             return;
@@ -198,20 +197,17 @@ impl<P: Part> Settling<'_, P> {
             false => took_us,
         };
         let took_us = took_us.min(u64::from(LABEL_NOT_EMITTED - 1)) as u32;
-        kept.set_time_to_label_us(&mut flows.entries, task, flow.index, Some(took_us));
+        kept.set_time_to_label_us(&mut flows.entries, depth, flow.index, Some(took_us));
         let Some(decision) = labels.decision(flows, awaited) else {
             return;
         };
         let counters = &mut flows.counters.tasks;
-        count_class(
-            &mut counters[usize::from(task)].labels_given,
-            decision.class,
-        );
+        count_class(&mut counters[depth.index()].labels_given, decision.class);
         let is_answer = !matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule);
-        counters[usize::from(decided_by)].flows_decided += u64::from(is_answer);
-        let number = labels.tasks.number_of(task);
-        match number {
-            0 => {
+        counters[decided_by.index()].flows_decided += u64::from(is_answer);
+        let task = labels.tasks.of_depth(depth);
+        match task {
+            TaskId::FIRST => {
                 let cause = self.walk.rules.cause_by_label(flows, flow.index);
                 self.walk.ask_now(flow.index, cause);
             }
@@ -220,7 +216,7 @@ impl<P: Part> Settling<'_, P> {
         if let Some(out) = &mut self.out {
             out(Record::Label(LabelRecord {
                 flow: self.walk.flows.name(flow.index),
-                task: number,
+                task: task.number(),
                 time_us,
                 decision,
             }));
@@ -231,27 +227,26 @@ impl<P: Part> Settling<'_, P> {
     fn report(&mut self, report: Report) {
         let Report { flow, .. } = report;
         let mut decisions = Decisions::default();
-        for number in 0..self.walk.labels.tasks.count() as u8 {
+        for id in self.walk.labels.tasks.ids() {
             let (labels, flows) = (&self.walk.labels, &self.walk.flows);
             // What the depths say together stands at the first.
-            let task = labels.tasks.task(number);
+            let task = labels.tasks.task(id);
             let (first, first_asked) = (task.first, task.first_asked);
             let awaited = Awaited {
                 flow,
-                task: labels.tasks.deepest_complete(number, report.series_seen),
+                depth: labels.tasks.deepest_complete(id, report.series_seen),
             };
             // A port's label is there from the first packet on, and an answer that has contradicted it since takes its place.
-            let is_named = labels.was_named_by_port(flows, number, flow.index);
+            let is_named = labels.was_named_by_port(flows, id, flow.index);
             let is_complete = labels.tasks.is_due(first_asked, &report.series_seen);
             // A label that is still on its way is not of this record, though its series is complete.
-            let is_known = labels.class_by_port(flows, number, flow.index).is_some()
+            let is_known = labels.class_by_port(flows, id, flow.index).is_some()
                 || !labels.is_on_its_way(flows, awaited);
             if (is_named || is_complete) && is_known {
                 // Live, an earlier label that is still on its way may have kept this one from being said.
                 self.emit_label(awaited);
                 let (labels, flows) = (&self.walk.labels, &self.walk.flows);
-                decisions[usize::from(number)] =
-                    labels.decision(flows, Awaited { flow, task: first });
+                decisions[id.index()] = labels.decision(flows, Awaited { flow, depth: first });
             }
         }
         let [decision, others @ ..] = decisions;
@@ -292,7 +287,7 @@ impl<P: Part> Settling<'_, P> {
         let index = occupant.index;
         let is_unasked = self.walk.rules.is_unasked(index);
         let (tasks, store) = (&self.walk.labels.tasks, &self.walk.series.store);
-        let least = tasks.depth(tasks.task(0).first_asked).k;
+        let least = tasks.depth(tasks.task(TaskId::FIRST).first_asked).k;
         let flows = &mut self.walk.flows;
         flows.count_lag(occupant, at_us);
         let counts = flows.entries.counts(index);
@@ -314,7 +309,7 @@ impl<P: Part> Settling<'_, P> {
         let index = occupant.index;
         let flow = self.walk.flows.entries.flow_ref(index);
         let mut decisions = Decisions::default();
-        let tasks = 0..self.walk.labels.tasks.count() as u8;
+        let tasks = self.walk.labels.tasks.ids();
         for (task, decision) in tasks.zip(&mut decisions) {
             *decision = self.finalize_label(task, flow);
         }
@@ -341,9 +336,9 @@ impl<P: Part> Settling<'_, P> {
     /// The label that an ended flow has for a task, for good: by an answer that is sure, or by the last one. One that ended before,
     /// and whose answers were not sure, is named by its port, or else by the best of them. Where the port has named it with its
     /// first packet, that stands unless an answer contradicts it.
-    fn finalize_label(&mut self, task: u8, flow: FlowRef) -> Option<Decision> {
+    fn finalize_label(&mut self, task: TaskId, flow: FlowRef) -> Option<Decision> {
         let (first, depths) = self.walk.labels.tasks.span(task);
-        let asked = Awaited { flow, task: first };
+        let asked = Awaited { flow, depth: first };
         // Most flows are short and have never asked.
         if matches!(
             self.walk.flows.entries.label_of(asked),
@@ -351,19 +346,13 @@ impl<P: Part> Settling<'_, P> {
         ) {
             return None;
         }
-        for depth in first..first + depths {
+        for depth in self.walk.labels.tasks.task(task).all_depths() {
             // The analytics side learns from the word that its label is too late; otherwise it might slip in after the record was
             // made, and count as given.
-            self.walk
-                .flows
-                .entries
-                .give_up(Awaited { flow, task: depth });
+            self.walk.flows.entries.give_up(Awaited { flow, depth });
         }
-        let task_of_last = first + depths - 1;
-        self.emit_label(Awaited {
-            flow,
-            task: task_of_last,
-        });
+        let last = first.behind(depths - 1);
+        self.emit_label(Awaited { flow, depth: last });
         let (labels, flows) = (&self.walk.labels, &self.walk.flows);
         let answers = labels.answers(flows, task, flow.index, None);
         let decision = match answers {
@@ -371,10 +360,10 @@ impl<P: Part> Settling<'_, P> {
             Answers::Unsure { best } => {
                 let best = Awaited {
                     flow,
-                    task: first + best?,
+                    depth: first.behind(best?),
                 };
                 let decision = labels.answer(flows, best, None);
-                if task == 0 {
+                if task == TaskId::FIRST {
                     if let Some(by_port) = self.name_at_end(flow.index) {
                         return Some(by_port);
                     }
@@ -384,7 +373,7 @@ impl<P: Part> Settling<'_, P> {
             }
             Answers::Pending => return None,
         };
-        if task == 0 && depths > 1 && matches!(answers, Answers::Decided { .. }) {
+        if task == TaskId::FIRST && depths > 1 && matches!(answers, Answers::Decided { .. }) {
             // The last answer may be that the flow is unknown.
             let classes = self.walk.labels.tasks.depth(first).classes;
             let is_unknown = usize::from(decision.class) + 1 >= classes;
@@ -393,10 +382,10 @@ impl<P: Part> Settling<'_, P> {
             }
         }
         let counters = &mut self.walk.flows.counters;
-        let is_by_port = task == 0 && decision.decided_by == DecidedBy::Port;
+        let is_by_port = task == TaskId::FIRST && decision.decided_by == DecidedBy::Port;
         counters.flows_by_port += u64::from(is_by_port);
         count_class(
-            &mut counters.tasks[usize::from(first)].flows_labelled,
+            &mut counters.tasks[first.index()].flows_labelled,
             decision.class,
         );
         Some(decision)

@@ -11,6 +11,7 @@ use crate::behaviour::{Behaviour, Behaviours};
 use crate::config::{Config, Effect};
 use crate::entry::STATE_EMITTED;
 use crate::flows::{Flows, SPARE_ENTRIES};
+use crate::ids::TaskId;
 use crate::labels::Labels;
 use crate::outbox::Report;
 use crate::part::{First, Part, Seen};
@@ -75,7 +76,7 @@ impl<P: Part> Walk<P> {
         let store = SeriesStore::new(entries, &config.tasks, !share.is_none())?;
         let tasks = Tasks::of(&config, |unit| store.number_of(unit));
         let slots = rings.iter().flatten().map(Producer::capacity).sum();
-        let flows = Flows::new(&config, tasks.task(0).first_asked, slots)?;
+        let flows = Flows::new(&config, tasks.task(TaskId::FIRST).first_asked, slots)?;
         let counted = config.expects_counts.then(|| CountedSoFar::new(entries));
         let behaviours = config
             .behaviour

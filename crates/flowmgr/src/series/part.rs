@@ -6,6 +6,7 @@ use super::SeriesStore;
 use crate::config::{Effect, SeriesShare, SeriesTask};
 use crate::entry::Counts;
 use crate::flows::Flows;
+use crate::ids::{DepthId, TaskId};
 use crate::outbox::Awaited;
 use crate::part::{First, Part};
 use crate::tasks::Tasks;
@@ -50,7 +51,7 @@ impl SeriesPart {
     pub fn has_room(&mut self, packets: usize, tasks: &Tasks) -> bool {
         // Any ring of a task may be the one that all of them want.
         self.rings.iter_mut().enumerate().all(|(task, rings)| {
-            let series = packets * tasks.task(task as u8).series_at_once();
+            let series = packets * tasks.task(TaskId::new(task as u8)).series_at_once();
             let mut rings = rings.iter_mut();
             rings.all(|ring| ring.free() >= series || ring.is_abandoned())
         })
@@ -68,7 +69,7 @@ impl SeriesPart {
         &mut self,
         flows: &mut Flows,
         arrival: &Arrival,
-        depth: u8,
+        depth: DepthId,
         tasks: &Tasks,
         is_named_by_port: bool,
     ) {
@@ -78,7 +79,7 @@ impl SeriesPart {
         let flow = flows.entries.flow_ref(index);
         let word = flows.entries.word(depth, index);
         word.pend(flow.generation);
-        let counters = &mut flows.counters.tasks[usize::from(depth)];
+        let counters = &mut flows.counters.tasks[depth.index()];
         counters.series_emitted += 1;
         let store = &self.store;
         let key = flows.entries.hot(index).key();
@@ -88,7 +89,7 @@ impl SeriesPart {
             true => 0,
             false => port,
         };
-        let rings = &mut self.rings[usize::from(tasks.number_of(depth))];
+        let rings = &mut self.rings[tasks.of_depth(depth).index()];
         let ring = index as usize % rings.len();
         let ring = &mut rings[ring];
         let gives_way =
@@ -99,11 +100,11 @@ impl SeriesPart {
                 slot.flow = flow;
                 slot.kth_us = arrival.time_us;
                 slot.emitted_ns = arrival.now_ns;
-                (slot.series.task, slot.series.server_port) = (depth, server_port);
+                (slot.series.task, slot.series.server_port) = (depth.number(), server_port);
                 store.read(index, asks, key.protocol(), &mut slot.series);
             });
         if pushed {
-            flows.outbox.await_label(Awaited { flow, task: depth });
+            flows.outbox.await_label(Awaited { flow, depth });
         } else {
             counters.series_shed += 1;
             counters.series_shed_half_open += u64::from(gives_way);
