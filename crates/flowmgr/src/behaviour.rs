@@ -1,13 +1,16 @@
-//! The behaviour of a flow: what its counts show it to do, whatever its label is. A part of a flow with an array of its own.
+//! The behaviour of a flow: what its counts show it to do, whatever its label is. A part of a flow
+//! with an array of its own.
 //!
-//! `bulk` comes with the very packet that crosses the bound, because the hot line's byte counters run ahead so that they carry
-//! there ([`crate::entry`]): the walk has nothing more to do. The others are judged from *samples*: once a second, between
-//! bursts, a flow's counts are compared with those of its last sample. Only flows that have had packets since are sampled, and
-//! a sample covers the time since the one before. A behaviour that comes from samples must be seen in [`Bounds::hold_s`] of
-//! them in a row before it is taken.
+//! `bulk` comes with the very packet that crosses the bound, because the hot line's byte counters
+//! run ahead so that they carry there ([`crate::entry`]): the walk has nothing more to do. The
+//! others are judged from *samples*: once a second, between bursts, a flow's counts are compared
+//! with those of its last sample. Only flows that have had packets since are sampled, and a sample
+//! covers the time since the one before. A behaviour that comes from samples must be seen in
+//! [`Bounds::hold_s`] of them in a row before it is taken.
 //!
-//! By packet time all flows are sampled at each full second, before the first packet that comes later, so that bursts and the
-//! layout change nothing. Live, the sweep samples each bucket once a second.
+//! By packet time all flows are sampled at each full second, before the first packet that comes
+//! later, so that bursts and the layout change nothing. Live, the sweep samples each bucket once a
+//! second.
 
 use std::io;
 
@@ -24,7 +27,8 @@ pub enum Behaviour {
     /// None of the others, or not seen for long enough.
     #[default]
     None,
-    /// It has had more bytes than [`Bounds::bulk_bytes`], while it was neither `interactive` nor `realtime`.
+    /// It has had more bytes than [`Bounds::bulk_bytes`], while it was neither `interactive` nor
+    /// `realtime`.
     Bulk,
     /// Small packets both ways, at a low rate.
     Interactive,
@@ -67,7 +71,8 @@ impl Behaviour {
 /// Bounds between behaviours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// A flow with more bytes is `bulk`; both directions, at the IP layer. At most [`Bounds::BULK_BYTES_MAX`].
+    /// A flow with more bytes is `bulk`; both directions, at the IP layer. At most
+    /// [`Bounds::BULK_BYTES_MAX`].
     pub bulk_bytes: u32,
     /// Packets are small if their mean length is at most this, in each direction.
     pub small_bytes: u32,
@@ -121,7 +126,8 @@ struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct State {
-    /// Counts at the last sample, since the flow's last record; after a record less than 0, wrapping.
+    /// Counts at the last sample, since the flow's last record; after a record less than 0,
+    /// wrapping.
     bytes: [u64; 2],
     packets: [u32; 2],
     /// The second at which the next sample begins.

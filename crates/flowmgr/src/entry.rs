@@ -33,8 +33,8 @@ use crate::outbox::Awaited;
 use crate::prefetch::prefetch;
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{
-    Carry, Hot, STATE_COLLECTED, STATE_DECIDED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT,
-    STATE_NEVER, STATE_RST, STATE_WITHHELD,
+    Carry, Hot, STATE_COLLECTED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_NEVER,
+    STATE_RST,
 };
 
 mod hot;
@@ -140,8 +140,8 @@ pub(crate) struct Entries {
     cold: Array<Cold>,
     /// With behaviours: the bound of `bulk`.
     bulk_bytes: Option<u32>,
-    /// With behaviours: bytes by which the counters of each direction run ahead, so that they carry where the flow may cross the
-    /// bound of `bulk`. Below 2^24.
+    /// With behaviours: bytes by which the counters of each direction run ahead, so that they carry
+    /// where the flow may cross the bound of `bulk`. Below 2^24.
     ahead: Array<[u32; 2]>,
 }
 
@@ -333,8 +333,8 @@ impl Entries {
         self.ahead.get(index as usize).copied().unwrap_or_default()
     }
 
-    /// Makes the counter of a direction carry before or when so many more bytes have come in both directions, at most 2^24: each
-    /// gets half of them. Counts stay as they are.
+    /// Makes the counter of a direction carry before or when so many more bytes have come in both
+    /// directions, at most 2^24: each gets half of them. Counts stay as they are.
     pub fn arm(&mut self, index: u32, bytes: u32) {
         let counts = self.counts(index);
         for (direction, share) in [bytes.div_ceil(2), (bytes / 2).max(1)]
@@ -352,8 +352,8 @@ impl Entries {
         }
     }
 
-    /// Bytes that are left of those of the last [`Entries::arm`], behind one that made a counter carry so many times; below 0
-    /// once more have come.
+    /// Bytes that are left of those of the last [`Entries::arm`], behind one that made a counter
+    /// carry so many times; below 0 once more have come.
     pub fn left(&self, index: u32, times: u64) -> i64 {
         let hot = self.hot(index);
         let both = i64::from(hot.bytes(0)) + i64::from(hot.bytes(1));

@@ -1,5 +1,6 @@
-//! The flows: their table and data array, the time by which they live, and what waits to be said of them. How they begin and
-//! end; what is kept of a flow beside its entry are its parts ([`crate::part`]).
+//! The flows: their table and data array, the time by which they live, and what waits to be said of
+//! them. How they begin and end; what is kept of a flow beside its entry are its parts
+//! ([`crate::part`]).
 
 use std::io;
 use std::ops::Range;
@@ -55,7 +56,8 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Takes the memory of a table for a configuration that was checked, with rings of so many slots.
+    /// Takes the memory of a table for a configuration that was checked, with rings of so many
+    /// slots.
     pub fn new(config: &Config, first_asked: DepthId, slots: usize) -> io::Result<Flows> {
         let entries = config.max_flows + SPARE_ENTRIES;
         let lag_s = config.counts_lag_s();
@@ -114,7 +116,8 @@ impl Flows {
         let timed = self.as_timed(occupant);
         let last_us = self.entries.hot(occupant.index).last_us;
         let over_us = self.lifetimes.over_us(last_us, timed);
-        // One that ended before, because the input did or another flow took its place, was not late.
+        // One that ended before, because the input did or another flow took its place, was not
+        // late.
         if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
             && lag_us >= 0
         {
@@ -149,8 +152,8 @@ impl Flows {
         (self.hasher.hash(key, None) >> 24) as u16
     }
 
-    /// Where a flow of the table is: looked up again where it is needed, which is rare, so that the usual packet need not
-    /// keep it.
+    /// Where a flow of the table is: looked up again where it is needed, which is rare, so that the
+    /// usual packet need not keep it.
     pub fn place_of(&self, hash: u64, index: u32) -> Option<Place> {
         self.table.find(hash, |other| other == index)
     }
@@ -162,7 +165,8 @@ impl Flows {
         self.table.find_from(hash, guess, is_it)
     }
 
-    /// The entry of a flow at a place that was not silent for long, and whether the flow is half-open; notes the access.
+    /// The entry of a flow at a place that was not silent for long, and whether the flow is
+    /// half-open; notes the access.
     #[inline(always)] // as are the other parts of the walk
     pub fn touch(&mut self, place: Place) -> Option<(u32, bool)> {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());

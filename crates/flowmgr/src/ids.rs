@@ -1,4 +1,5 @@
-//! Numbers of tasks and of depths: types of their own, so that the compiler finds one in the place of the other.
+//! Numbers of tasks and of depths: types of their own, so that the compiler finds one in the place
+//! of the other.
 
 /// Number of a task, depths not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

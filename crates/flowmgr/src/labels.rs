@@ -1,5 +1,5 @@
-//! Labels of flows: a part of a flow. Which depths are asked about it, what their answers come to, which action goes with its
-//! labels, and what ports of servers say.
+//! Labels of flows: a part of a flow. Which depths are asked about it, what their answers come to,
+//! which action goes with its labels, and what ports of servers say.
 
 mod decision;
 mod kept;
@@ -12,7 +12,7 @@ use crate::action::Actions;
 use crate::asked::Subject;
 use crate::config::{Config, Effect};
 use crate::entry::Counts;
-use crate::entry::{STATE_COLLECTED, STATE_DECIDED, STATE_EMITTED, STATE_NEVER, STATE_WITHHELD};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_NEVER};
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
 use crate::part::{First, Part};
@@ -64,10 +64,10 @@ impl Labels {
             collected: match (depths, config.effect) {
                 (1, _) => u16::from(STATE_EMITTED),
                 (_, Effect::Arrival) if has_more_tasks => u16::from(STATE_COLLECTED),
-                // All depths are of one task, and one has decided. A series in a record has what the greatest depth asks for,
-                // whenever answers come.
+                // All depths are of one task, and one has decided. A series in a record has what
+                // the greatest depth asks for, whenever answers come.
                 (_, Effect::Arrival) if config.record_series.is_none() => {
-                    u16::from(STATE_EMITTED | STATE_DECIDED)
+                    u16::from(STATE_EMITTED | STATE_COLLECTED)
                 }
                 _ => STATE_NEVER,
             },
@@ -95,9 +95,9 @@ impl Labels {
         self.actions.has_others()
     }
 
-    /// Whether a depth, which is due, is asked about a flow: its series goes on its way. `subject`: where the task may not be
-    /// asked about every flow. It is withheld where the flow began mid-stream and the model was not trained for that, and where
-    /// the task has its label already.
+    /// Whether a depth, which is due, is asked about a flow: its series goes on its way. `subject`:
+    /// where the task may not be asked about every flow. It is withheld where the flow began
+    /// mid-stream and the model was not trained for that, and where the task has its label already.
     pub fn sends(
         &mut self,
         flows: &mut Flows,
@@ -115,7 +115,7 @@ impl Labels {
             subject.is_none_or(|it| self.tasks.is_asked_at(&flows.entries, index, it, depth));
         if !is_asked || !asks.midstream && is_midstream {
             if is_first && !self.has_more_tasks {
-                flows.entries.hot_mut(index).set(STATE_WITHHELD);
+                flows.entries.hot_mut(index).set(STATE_COLLECTED);
             }
             let counters = &mut flows.counters.tasks[depth.index()];
             match is_asked {

@@ -9,16 +9,17 @@
 //! | [`wire`] | checked headers, from link layer to ports |
 //! | `key`, [`hash`] | the ordered 5-tuple and its hashes |
 //! | [`Rss`] | which of several flow managers a packet is for, where no network card says it |
+//! | `flows` | the flows: how they begin, are found and end |
 //! | `table` | buckets of one cache line that point to entries |
-//! | `entry`, `series` | the data array: hot line, cold line, series |
-//! | `lifecycle`, `expiry` | how flows begin, are reported and end |
+//! | `entry` | the data array: hot line, cold line, label words |
+//! | `expiry` | time, timeouts and the sweep |
+//! | [`part`] | what is kept of a flow beside its entry, and when it is told |
+//! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
-//! | `rules` | questions about the rules of flows, and answers to them |
-//! | `behaviour` | what flows do, by their counts |
 //! | [`depths`] | which of a flow's answers is its label |
+//! | `outbox`, `manager::settle`, [`record`] | what is said about flows, and when |
 //! | `look` | the flows of the table, for people |
-//! | `manager::settle`, [`record`] | what is said about flows, and when |
 //! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
 //! | [`verdict`] | one per packet, summing up to the packets received |
@@ -89,7 +90,8 @@ pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, re
 pub use settings::Settings;
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what `record_series` adds.
+/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what
+/// `record_series` adds.
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,

@@ -1,8 +1,9 @@
-//! A look at the flows of the table, for people: who asks sees them as they stand between two bursts.
+//! A look at the flows of the table, for people: who asks sees them as they stand between two
+//! bursts.
 //!
-//! Looking changes nothing, takes no memory and is done in portions: the caller says how many flows it has time for, and goes
-//! on from the bucket that it gets back. Flows do not move between hashed buckets, so none is seen twice. One that begins or
-//! ends meanwhile may be missed.
+//! Looking changes nothing, takes no memory and is done in portions: the caller says how many flows
+//! it has time for, and goes on from the bucket that it gets back. Flows do not move between hashed
+//! buckets, so none is seen twice. One that begins or ends meanwhile may be missed.
 
 mod tasks;
 
@@ -15,7 +16,7 @@ use crate::asked::Subject;
 use crate::behaviour::Behaviour;
 use crate::behaviour::Behaviours;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
-use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
+use crate::entry::{Counts, STATE_COLLECTED, STATE_EMITTED};
 use crate::flows::Flows;
 use crate::ids::TaskId;
 use crate::labels::Labels;
@@ -120,8 +121,8 @@ pub struct FlowDetail {
     pub look: FlowLook,
     /// All that was collected of the first task's unit.
     pub series: Series,
-    /// The label word of each depth, with its number of elements. Once a depth has decided, the first one holds its answer, unless
-    /// ports name flows with their first packets.
+    /// The label word of each depth, with its number of elements. Once a depth has decided, the
+    /// first one holds its answer, unless ports name flows with their first packets.
     pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
     /// Which of the depths decided.
     pub decided: Option<u8>,
@@ -141,8 +142,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows` has room for. Gives the
-    /// bucket to go on from; `None` at the table's end.
+    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows`
+    /// has room for. Gives the bucket to go on from; `None` at the table's end.
     pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
         let room = rows.capacity().min(rows.len().saturating_add(most));
         let mut heads = from..self.flows.table.buckets();
@@ -253,7 +254,7 @@ impl View<'_> {
         let elements = self.series.seen(index, 0) as u8;
         let hot = self.flows.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
-            return match hot.has(STATE_WITHHELD) {
+            return match hot.has(STATE_COLLECTED) {
                 true if self.rules.is_unasked(index) => Standing::Unasked,
                 true if !self.is_asked(index, TaskId::FIRST) => Standing::NotAsked,
                 true => Standing::Withheld,

@@ -12,10 +12,11 @@
 //!                       └─ no flow: a verdict
 //! ```
 //!
-//! The manager does no input or output and reads no clock: times come with the
-//! packets, and the caller's clock with the burst. The walk is in `walk`; it knows the flows ([`crate::flows`]) and calls the parts
-//! ([`crate::part`]). How a packet becomes part of a series is in `collect`, records are in `settle`. Packets that GRO, LRO or TSO
-//! merged are walked segment by segment in `merged`, where those of flows that belong to another port are told apart as well.
+//! The manager does no input or output and reads no clock: times come with the packets, and the
+//! caller's clock with the burst. The walk is in `walk`; it knows the flows ([`crate::flows`]) and
+//! calls the parts ([`crate::part`]). How a packet becomes part of a series is in `collect`,
+//! records are in `settle`. Packets that GRO, LRO or TSO merged are walked segment by segment in
+//! `merged`, where those of flows that belong to another port are told apart as well.
 
 mod behave;
 mod collect;
@@ -61,8 +62,8 @@ pub struct Packet {
     pub at: usize,
     /// Bytes captured.
     pub captured: u32,
-    /// Bytes on the wire. A packet whose IP header claims more belongs to no flow, for no host accepts it. `u32::MAX`: whatever
-    /// the header claims counts, as in captures.
+    /// Bytes on the wire. A packet whose IP header claims more belongs to no flow, for no host
+    /// accepts it. `u32::MAX`: whatever the header claims counts, as in captures.
     pub wire: u32,
     /// Link type, as pcap numbers them.
     pub link: u16,
@@ -86,8 +87,8 @@ pub struct Fate {
     /// the flow. The label may still be on its way, and until then
     /// [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
-    /// With it: the depths whose answers count for the packet, bit n for number n; of tasks after the first only where their labels
-    /// have actions. [`TaskWords::label_of`] takes them.
+    /// With it: the depths whose answers count for the packet, bit n for number n; of tasks after
+    /// the first only where their labels have actions. [`TaskWords::label_of`] takes them.
     pub depths: u16,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     pub(crate) action: u8,
@@ -107,16 +108,16 @@ impl Fate {
         }
     }
 
-    /// With rules: what is done to the packet. By packet time that is what the rule says, and a DSCP that it leaves out is that
-    /// of the label.
+    /// With rules: what is done to the packet. By packet time that is what the rule says, and a
+    /// DSCP that it leaves out is that of the label.
     #[inline]
     pub fn by_rule(&self) -> Action {
         Action::of_number(self.action)
     }
 }
 
-/// One flow manager: a table of flows, their parts, and the packet's walk through them. `P` is what is kept of flows beyond the
-/// parts that every manager has; see [`Part`].
+/// One flow manager: a table of flows, their parts, and the packet's walk through them. `P` is what
+/// is kept of flows beyond the parts that every manager has; see [`Part`].
 pub struct Manager<P: Part = ()> {
     walk: Walk<P>,
 }
@@ -130,8 +131,8 @@ impl Manager {
         Manager::with_rings(config, vec![vec![ring]])
     }
 
-    /// The same with several rings: for each task, but for deeper ones, one for each analytics manager that works for this flow
-    /// manager. All series of a task and flow take the same one.
+    /// The same with several rings: for each task, but for deeper ones, one for each analytics
+    /// manager that works for this flow manager. All series of a task and flow take the same one.
     ///
     /// # Errors
     /// A value that is out of its range; a task without a ring.
@@ -144,8 +145,8 @@ impl Manager {
 }
 
 impl<P: Part> Manager<P> {
-    /// Entries of the table, whose indices parts are given, for so many flows: some are those of flows that have ended and wait
-    /// for their record.
+    /// Entries of the table, whose indices parts are given, for so many flows: some are those of
+    /// flows that have ended and wait for their record.
     pub const fn entries(max_flows: usize) -> usize {
         max_flows + SPARE_ENTRIES
     }
@@ -182,8 +183,8 @@ impl<P: Part> Manager<P> {
         self.walk.flows.entries.labels()
     }
 
-    /// Where the label words of a task are, and when its answers are sure, for a caller that looks labels up later than the walk.
-    /// Its number is that among the tasks, depths not counted.
+    /// Where the label words of a task are, and when its answers are sure, for a caller that looks
+    /// labels up later than the walk. Its number is that among the tasks, depths not counted.
     pub fn words(&self, task: u8) -> TaskWords {
         self.walk.labels.tasks.words(TaskId::new(task))
     }
@@ -231,14 +232,16 @@ impl<P: Part> Manager<P> {
             && walk.series.has_room(packets, &walk.labels.tasks)
     }
 
-    /// The next bursts come from this port, and a flow belongs to the port where its first packet was seen: packets of the flow
-    /// from others get [`Verdict::SeenElsewhere`] and count for nothing. For several interfaces of one router, where a packet
-    /// comes in by one and leaves by another. 0, as at first: flows belong to no port.
+    /// The next bursts come from this port, and a flow belongs to the port where its first packet
+    /// was seen: packets of the flow from others get [`Verdict::SeenElsewhere`] and count for
+    /// nothing. For several interfaces of one router, where a packet comes in by one and leaves by
+    /// another. 0, as at first: flows belong to no port.
     pub fn receive_from(&mut self, port: u8) {
         (self.walk.port, self.walk.in_port) = (port, port);
     }
 
-    /// The next bursts come from this port, for rules that ask by which port a flow came in. Flows belong to none.
+    /// The next bursts come from this port, for rules that ask by which port a flow came in. Flows
+    /// belong to none.
     pub fn note_port(&mut self, port: u8) {
         self.walk.in_port = port;
     }
@@ -253,7 +256,8 @@ impl<P: Part> Manager<P> {
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
     /// fate per packet. With [`Effect::Arrival`] packets are tagged in place.
     ///
-    /// With rules, [`Manager::rule_questions`] have to be answered then, before the next burst, as long as there are some.
+    /// With rules, [`Manager::rule_questions`] have to be answered then, before the next burst, as
+    /// long as there are some.
     pub fn burst(
         &mut self,
         data: &mut [u8],
@@ -264,8 +268,8 @@ impl<P: Part> Manager<P> {
         self.walk.burst(data, packets, now_ns, fates);
     }
 
-    /// Lets time pass where no packets come: moves the clock to `time_us`, never back, and ends a bounded part of the
-    /// flows that are over by then.
+    /// Lets time pass where no packets come: moves the clock to `time_us`, never back, and ends a
+    /// bounded part of the flows that are over by then.
     pub fn pass(&mut self, time_us: i64) {
         self.walk.pass(time_us);
     }
@@ -277,23 +281,25 @@ impl<P: Part> Manager<P> {
         self.walk.flows.drain();
     }
 
-    /// Adds packets of a flow that were counted and not walked; `false`: there is no such flow. Where flows belong to ports,
-    /// those from another port than the flow's are left out.
+    /// Adds packets of a flow that were counted and not walked; `false`: there is no such flow.
+    /// Where flows belong to ports, those from another port than the flow's are left out.
     ///
-    /// They have no verdict here: whoever counted them knows all, also those of flows that have ended meanwhile. Without
-    /// [`Config::expects_counts`] nothing is added.
+    /// They have no verdict here: whoever counted them knows all, also those of flows that have
+    /// ended meanwhile. Without [`Config::expects_counts`] nothing is added.
     pub fn count(&mut self, counted: &Counted) -> bool {
         self.walk.count(counted)
     }
 
-    /// The flows whose rule is to be looked up, since the last answers; answered by [`Manager::answer_rules`].
+    /// The flows whose rule is to be looked up, since the last answers; answered by
+    /// [`Manager::answer_rules`].
     pub fn rule_questions(&self) -> &[RuleQuestion] {
         self.walk.rules.questions()
     }
 
-    /// Takes an answer to each of [`Manager::rule_questions`], in their order, and applies them to the packets of the burst that was
-    /// walked last, as [`Manager::burst`] does: with [`Effect::Arrival`] in place. By packet time the walk then goes on, up to the
-    /// next question. Behind other questions than those of a burst there are no packets.
+    /// Takes an answer to each of [`Manager::rule_questions`], in their order, and applies them to
+    /// the packets of the burst that was walked last, as [`Manager::burst`] does: with
+    /// [`Effect::Arrival`] in place. By packet time the walk then goes on, up to the next question.
+    /// Behind other questions than those of a burst there are no packets.
     pub fn answer_rules(
         &mut self,
         answers: &[RuleAnswer],
@@ -311,9 +317,10 @@ impl<P: Part> Manager<P> {
         self.walk.rule_question(flow, time_us)
     }
 
-    /// From the next packet on other rules are in force: each flow asks for its rule again, at its next packet or, where many
-    /// would, some bursts later ([`renewed_max`]). Rules that were once in force stay so until the manager ends; that there
-    /// are none is said by answers. Without memory, which only the first rules need, nothing changes.
+    /// From the next packet on other rules are in force: each flow asks for its rule again, at its
+    /// next packet or, where many would, some bursts later ([`renewed_max`]). Rules that were once
+    /// in force stay so until the manager ends; that there are none is said by answers. Without
+    /// memory, which only the first rules need, nothing changes.
     pub fn change_rules(&mut self, change: &mut RulesChange) {
         self.walk.rules.change(&mut self.walk.flows, change);
     }
@@ -323,11 +330,12 @@ impl<P: Part> Manager<P> {
         self.walk.rules.is_on()
     }
 
-    /// From the next packet on these settings hold; the old ones are left in their place, to be dropped elsewhere.
-    /// Neither allocates nor looks at a flow: a flow keeps its age, and is over when the new timeouts say so.
+    /// From the next packet on these settings hold; the old ones are left in their place, to be
+    /// dropped elsewhere. Neither allocates nor looks at a flow: a flow keeps its age, and is over
+    /// when the new timeouts say so.
     ///
-    /// Where the active timeout changes, the ticks in the entries are of another length until a flow's next report, which
-    /// may come late by one timeout at most.
+    /// Where the active timeout changes, the ticks in the entries are of another length until a
+    /// flow's next report, which may come late by one timeout at most.
     pub fn configure(&mut self, settings: &mut Settings) {
         self.walk.labels.configure(&mut settings.actions);
         self.walk.flows.configure(settings);
@@ -343,8 +351,8 @@ impl<P: Part> Manager<P> {
         self.settling(now_ns, Some(out)).settle(written, usize::MAX);
     }
 
-    /// The same with [`Effect::Arrival`], for so many events of flows at most; how many there were. For a caller whose `out`
-    /// may wait, and who has to look up in between.
+    /// The same with [`Effect::Arrival`], for so many events of flows at most; how many there were.
+    /// For a caller whose `out` may wait, and who has to look up in between.
     pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
         self.settling(now_ns, Some(out)).settle(u64::MAX, most)
     }
@@ -362,8 +370,8 @@ impl<P: Part> Manager<P> {
         }
     }
 
-    /// With [`Effect::Arrival`], series whose labels were still on their way at the last settling; and what came after the
-    /// first of them.
+    /// With [`Effect::Arrival`], series whose labels were still on their way at the last settling;
+    /// and what came after the first of them.
     pub fn labels_awaited(&self) -> usize {
         self.walk.flows.outbox.awaited.len()
     }
@@ -373,13 +381,14 @@ impl<P: Part> Manager<P> {
         self.walk.flows.outbox.is_empty()
     }
 
-    /// The clock that stamps packets, µs since the epoch: that of the last packet, or of [`Manager::pass`].
+    /// The clock that stamps packets, µs since the epoch: that of the last packet, or of
+    /// [`Manager::pass`].
     pub fn packet_time_us(&self) -> i64 {
         self.walk.flows.clock.packet_us()
     }
 
-    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows` has room for. Gives the
-    /// bucket to go on from; `None` at the table's end.
+    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows`
+    /// has room for. Gives the bucket to go on from; `None` at the table's end.
     pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
         self.view(|view| view.look(from, most, rows))
     }

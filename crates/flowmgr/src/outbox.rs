@@ -1,9 +1,10 @@
 //! What waits to be said of flows, in order.
 //!
-//! Live ([`Effect::Arrival`]) nothing waits for a label: a flow that ends before its label comes is recorded without, and the
-//! label is post-mortem. In a replay ([`Effect::PacketTime`]) everything is said in the order in which the packets brought it
-//! about, and what concerns a flow whose series is on its way waits for the label. So a replay's records repeat exactly, and no
-//! packet waits.
+//! Live ([`Effect::Arrival`]) nothing waits for a label: a flow that ends before its label comes is
+//! recorded without, and the label is post-mortem. In a replay ([`Effect::PacketTime`]) everything
+//! is said in the order in which the packets brought it about, and what concerns a flow whose
+//! series is on its way waits for the label. So a replay's records repeat exactly, and no packet
+//! waits.
 
 use std::collections::VecDeque;
 
@@ -55,7 +56,8 @@ pub(crate) enum Event {
     },
 }
 
-/// A flow at its active timeout. All is of that moment, because the record must not depend on when it is written.
+/// A flow at its active timeout. All is of that moment, because the record must not depend on when
+/// it is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub flow: FlowRef,
@@ -76,11 +78,13 @@ pub(crate) struct Changed {
     pub at_us: i64,
 }
 
-/// Changes of behaviour that wait to be told, at most: what one burst and one part of the sweep may bring, and as much again.
+/// Changes of behaviour that wait to be told, at most: what one burst and one part of the sweep may
+/// bring, and as much again.
 const CHANGES_MAX: usize = 4096;
 
-/// Label words out of order that one settling looks at, each a line of memory: half a microsecond's worth. So of 1,000
-/// series on their way each is looked at within 16 bursts. Few in tests, so that some are not reached.
+/// Label words out of order that one settling looks at, each a line of memory: half a microsecond's
+/// worth. So of 1,000 series on their way each is looked at within 16 bursts. Few in tests, so that
+/// some are not reached.
 pub const LABELS_LOOKED_AT: usize = if cfg!(test) { 4 } else { 64 };
 
 /// What waits to be said, in order.
@@ -91,7 +95,8 @@ pub(crate) struct Outbox {
     /// With [`Effect::Arrival`], series on their way: their labels do not hold up
     /// the events.
     pub awaited: VecDeque<Awaited>,
-    /// With [`Effect::Arrival`], labels that were there with their flows' first packets, since the last settling.
+    /// With [`Effect::Arrival`], labels that were there with their flows' first packets, since the
+    /// last settling.
     pub given: VecDeque<Awaited>,
     /// Where among them the next look for labels out of order begins.
     pub awaited_at: usize,

@@ -1,8 +1,9 @@
 //! Parts of a flow: what is kept of it beside its entry.
 //!
-//! A part has an array of its own by entry index, its own counters and settings, and is called by the walk when something
-//! happens to a flow. It knows the entry's index, the packet and the time, and no other part: what one needs of another the walk
-//! hands it. Parts are known when the program is compiled, so that one that does nothing costs nothing.
+//! A part has an array of its own by entry index, its own counters and settings, and is called by
+//! the walk when something happens to a flow. It knows the entry's index, the packet and the time,
+//! and no other part: what one needs of another the walk hands it. Parts are known when the program
+//! is compiled, so that one that does nothing costs nothing.
 
 use crate::entry::Counts;
 use crate::wire::Headers;
@@ -50,7 +51,8 @@ pub trait Part {
     /// Asks for the memory of a flow whose end is soon to be told.
     fn prefetch(&self, _index: u32) {}
 
-    /// The flow has ended with these counts since its last report. Its entry is free behind this call.
+    /// The flow has ended with these counts since its last report. Its entry is free behind this
+    /// call.
     fn end(&mut self, _index: u32, _counts: &Counts) {}
 
     /// Between two bursts.

@@ -1,9 +1,11 @@
 //! Rules as the walk sees them: questions about flows, and answers to them.
 //!
-//! The walk knows no rule. While it walks a burst it collects a question for each flow whose rule has to be looked up: it
-//! began, its label was decided, the rules have changed since the last time, or it may have gone beyond a bound. The caller
-//! answers all of them in one go ([`crate::Manager::answer_rules`]), before the burst leaves, so that answers count for the packets that
-//! raised the questions. A flow whose rule is known costs a comparison in its hot line.
+//! The walk knows no rule. While it walks a burst it collects a question for each flow whose rule
+//! has to be looked up: it began, its label was decided, the rules have changed since the last
+//! time, or it may have gone beyond a bound. The caller answers all of them in one go
+//! ([`crate::Manager::answer_rules`]), before the burst leaves, so that answers count for the
+//! packets that raised the questions. A flow whose rule is known costs a comparison in its hot
+//! line.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,9 +24,10 @@ pub(crate) use ask::{Cause, Known, Waiting};
 
 mod ask;
 
-/// Questions about flows whose rule is only out of date that a burst of so many packets may raise; the other flows keep their
-/// actions until a later one. A look-up costs as much as the walk of a few packets, so few among many do not slow it down, and
-/// where packets are few every flow gets its turn soon.
+/// Questions about flows whose rule is only out of date that a burst of so many packets may raise;
+/// the other flows keep their actions until a later one. A look-up costs as much as the walk of a
+/// few packets, so few among many do not slow it down, and where packets are few every flow gets
+/// its turn soon.
 pub const fn renewed_max(packets: usize) -> usize {
     1 + packets / 64
 }
@@ -42,7 +45,8 @@ pub struct RuleQuestion {
     pub source: (IpAddr, u16),
     /// Receiver of the first packet.
     pub destination: (IpAddr, u16),
-    /// Port where the first packet was seen, from 1; 0 where that is not known. See [`crate::Manager::receive_from`].
+    /// Port where the first packet was seen, from 1; 0 where that is not known. See
+    /// [`crate::Manager::receive_from`].
     pub in_port: u8,
     /// Time of the first packet, µs since the epoch.
     pub first_us: i64,
@@ -64,8 +68,8 @@ pub struct RuleQuestion {
     pub is_by_same_rules: bool,
     /// The flow's label was not known the last time, or is another one.
     pub is_label_new: bool,
-    /// The label is the one that its port gives the flow with this answer, unless the answer gives another or the first task is not
-    /// asked about it.
+    /// The label is the one that its port gives the flow with this answer, unless the answer gives
+    /// another or the first task is not asked about it.
     pub is_by_port: bool,
     /// The class that its port gave the flow before, where an answer contradicts that.
     pub contradicts: Option<u16>,
@@ -78,7 +82,8 @@ pub struct RuleAnswer {
     pub rule: Option<u32>,
     /// What is done to the flow's packets. Without a DSCP they get that of the flow's label.
     pub action: Action,
-    /// Tasks that are not asked about the flow, unless they were: bit n for task n, depths not counted.
+    /// Tasks that are not asked about the flow, unless they were: bit n for task n, depths not
+    /// counted.
     pub unasked: u8,
     /// The flow's label, unless it has one.
     pub class: Option<u16>,
@@ -96,7 +101,8 @@ pub struct RulesChange {
     pub has_behaviours: bool,
     /// The numbers of rules stand for other rules than before.
     pub is_renumbered: bool,
-    /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed comes back in it.
+    /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed
+    /// comes back in it.
     pub memory: Option<RuleMemory>,
 }
 
@@ -106,15 +112,16 @@ pub struct RuleMemory {
     /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`RuleAnswer::unasked`].
     unasked: Array<u8>,
     reported: Array<Reported>,
-    /// When each of the last changes was, by the packets' time; of those that were not yet, as early as can be.
+    /// When each of the last changes was, by the packets' time; of those that were not yet, as
+    /// early as can be.
     changed_us: Box<[i64; GENERATIONS]>,
     /// Room for the questions of a burst.
     asking: Asking,
 }
 
 impl RuleMemory {
-    /// For a table of so many flows; 21 bytes each, of which 16 are touched only where flows are reported while they go on, and one
-    /// only where a rule names tasks; and 1 KiB.
+    /// For a table of so many flows; 21 bytes each, of which 16 are touched only where flows are
+    /// reported while they go on, and one only where a rule names tasks; and 1 KiB.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -130,7 +137,8 @@ impl RuleMemory {
     }
 }
 
-/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (3 bits), and five flags.
+/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (3 bits), and
+/// five flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u32);
@@ -175,8 +183,9 @@ impl RuleMark {
     }
 }
 
-/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a flow's whole life. Of a flow
-/// without [`RuleMark::REPORTED`] they are 0, whatever is in memory, which most flows then never touch.
+/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a
+/// flow's whole life. Of a flow without [`RuleMark::REPORTED`] they are 0, whatever is in memory,
+/// which most flows then never touch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     bytes: u64,
@@ -191,7 +200,8 @@ pub(crate) struct InForce {
     numbering: u32,
     /// The next of [`RuleMemory::changed_us`] to be written.
     next_change: usize,
-    /// When the oldest of these changes was: a flow whose last packet came before may have a stamp that has come round.
+    /// When the oldest of these changes was: a flow whose last packet came before may have a stamp
+    /// that has come round.
     outdated_us: i64,
 }
 
@@ -215,7 +225,8 @@ impl InForce {
         self.outdated_us = changed_us[self.next_change];
     }
 
-    /// Whether generations have come round since a flow's last packet, so that its stamp says nothing.
+    /// Whether generations have come round since a flow's last packet, so that its stamp says
+    /// nothing.
     #[inline]
     pub fn may_be_outdated(&self, last_us: i64) -> bool {
         last_us <= self.outdated_us
@@ -277,8 +288,8 @@ impl InForce {
         self.memory.marks[index as usize].0 |= RuleMark::UNASKED;
     }
 
-    /// Whether an answer said anything about the flow: it has a rule, or tasks that are not asked about it. Not so of a flow that
-    /// began before the first rules, until its next answer.
+    /// Whether an answer said anything about the flow: it has a rule, or tasks that are not asked
+    /// about it. Not so of a flow that began before the first rules, until its next answer.
     pub fn has_answer(&self, index: u32) -> bool {
         let mark = self.memory.marks[index as usize].0;
         mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD) != 0
@@ -314,7 +325,8 @@ impl InForce {
     }
 }
 
-/// The part of flows that rules need: the marks of the rules in force, and the questions about them.
+/// The part of flows that rules need: the marks of the rules in force, and the questions about
+/// them.
 #[derive(Default)]
 pub(crate) struct Rules {
     /// Since the first rules were in force.
@@ -394,7 +406,8 @@ impl Rules {
         (self.asking.questions, self.asking.waiting) = (questions, waiting);
     }
 
-    /// The tasks that a rule keeps from being asked about a flow, bit n for task n; `None` while there is no answer about it.
+    /// The tasks that a rule keeps from being asked about a flow, bit n for task n; `None` while
+    /// there is no answer about it.
     pub fn unasked(&self, index: u32) -> Option<u8> {
         let rules = self.in_force.as_ref().filter(|it| it.has_answer(index));
         rules.map(|it| it.unasked(index))

@@ -2,15 +2,16 @@
 
 use crate::action::Actions;
 
-/// The part of [`crate::Config`] that may change. The rest is fixed by the memory that was taken at the start.
+/// The part of [`crate::Config`] that may change. The rest is fixed by the memory that was taken at
+/// the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Seconds of silence that end a flow, up to 32,000; 0 for never.
     pub idle_timeout_s: u16,
     /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
-    /// The same for a flow that nobody has answered and that has no series for the first task yet, up
-    /// to 32,000; 0, or more than `idle_timeout_s`: as that.
+    /// The same for a flow that nobody has answered and that has no series for the first task yet,
+    /// up to 32,000; 0, or more than `idle_timeout_s`: as that.
     pub half_open_timeout_s: u16,
     /// The same for a TCP connection that was seen to be established and that no FIN has
     /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.

@@ -410,8 +410,8 @@ impl Table {
         self.note_none_half_open(place.head);
     }
 
-    /// Asserts, in debug builds, what look-ups and the pool rely on: every bucket of a chain but the last is full, and a
-    /// chained one is not empty.
+    /// Asserts, in debug builds, what look-ups and the pool rely on: every bucket of a chain but
+    /// the last is full, and a chained one is not empty.
     fn assert_chain(&self, head: u32) {
         if cfg!(debug_assertions) {
             let mut length = 1;

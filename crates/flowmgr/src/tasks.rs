@@ -1,4 +1,5 @@
-//! The tasks of a flow manager: which depths belong to one, which flows it is asked about, and when its series is due.
+//! The tasks of a flow manager: which depths belong to one, which flows it is asked about, and when
+//! its series is due.
 
 use cring::{Label, TaskWords, Unit};
 
@@ -14,7 +15,8 @@ use crate::series::SeenByUnit;
 pub(crate) struct Task {
     /// Number of its first depth among all; the others follow.
     pub first: DepthId,
-    /// Number of the first depth that asks the model: the one behind `first` where ports name flows with their first packets.
+    /// Number of the first depth that asks the model: the one behind `first` where ports name flows
+    /// with their first packets.
     pub first_asked: DepthId,
     pub depths: Depths,
     pub asked: Asked,
@@ -38,8 +40,8 @@ impl Task {
         self.all_depths().skip(of_ports)
     }
 
-    /// Series of a flow that a packet completes at most: its depths differ in what they need, unless all need what the tasks
-    /// want that this one comes after.
+    /// Series of a flow that a packet completes at most: its depths differ in what they need,
+    /// unless all need what the tasks want that this one comes after.
     pub fn series_at_once(&self) -> usize {
         match self.asked.after.is_empty() {
             true => 1,
@@ -58,8 +60,8 @@ pub(crate) struct Tasks {
     depths: Vec<SeriesTask>,
     /// By depth, the number of its task.
     of_depth: Vec<TaskId>,
-    /// By depth, the elements of each unit that a flow must have before its series is emitted: its own, and those of all
-    /// depths of the tasks that its task comes after.
+    /// By depth, the elements of each unit that a flow must have before its series is emitted: its
+    /// own, and those of all depths of the tasks that its task comes after.
     needs: Vec<SeenByUnit>,
     /// Some task is not asked about every flow.
     pub has_conditions: bool,
@@ -68,7 +70,8 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Those of a configuration that was checked. `number_of` gives units the numbers that series have.
+    /// Those of a configuration that was checked. `number_of` gives units the numbers that series
+    /// have.
     pub fn of(config: &Config, number_of: impl Fn(Unit) -> usize) -> Tasks {
         let mut all: Vec<Task> = Vec::new();
         let mut of_depth = Vec::new();
@@ -149,8 +152,9 @@ impl Tasks {
             && after.all(|&before| self.is_asked(subject, TaskId::new(before)))
     }
 
-    /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have changed since its first depth was,
-    /// and a flow that was asked about at one depth is asked about at the next, and at none otherwise.
+    /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have
+    /// changed since its first depth was, and a flow that was asked about at one depth is asked
+    /// about at the next, and at none otherwise.
     pub fn is_asked_at(
         &self,
         entries: &Entries,

@@ -1,4 +1,5 @@
-//! A part of flows from outside: the largest gap between two packets of a flow. It needs no line anywhere else.
+//! A part of flows from outside: the largest gap between two packets of a flow. It needs no line
+//! anywhere else.
 
 use cring::ring;
 use flowmgr::hash::HashKind;

@@ -1,4 +1,5 @@
-//! When behaviours are looked at: where a counter carries in the walk, and in samples between bursts.
+//! When behaviours are looked at: where a counter carries in the walk, and in samples between
+//! bursts.
 
 use super::{Behaviour, Behaviours, Step};
 use crate::config::Effect;
@@ -9,12 +10,13 @@ use crate::table::{Occupant, Place};
 /// Changes noted before somebody takes them, at most: two of each flow of a bucket's chain.
 pub(super) const CHANGED_MAX: usize = 2 * crate::table::CHAIN_SLOTS;
 
-/// Seconds behind the last packet in which a live sweep looks at a flow that has fallen silent. It comes by once a second.
+/// Seconds behind the last packet in which a live sweep looks at a flow that has fallen silent. It
+/// comes by once a second.
 const SWEEP_SLACK_S: u16 = 3;
 
 impl Behaviours {
-    /// A flow's counter of bytes has carried so many times: the flow crosses the bound, or its counters are set to carry again
-    /// where it may.
+    /// A flow's counter of bytes has carried so many times: the flow crosses the bound, or its
+    /// counters are set to carry again where it may.
     pub fn carried(&mut self, flows: &mut Flows, index: u32, times: u64) {
         if times == 0 || self.active(index) == Behaviour::Bulk {
             return;
@@ -28,7 +30,8 @@ impl Behaviours {
         self.take_step(flows, index, step);
     }
 
-    /// By packet time: that this second has come, if it has just now. Seconds since the one before that came.
+    /// By packet time: that this second has come, if it has just now. Seconds since the one before
+    /// that came.
     pub fn begin_second(&mut self, second: u16) -> Option<u16> {
         match self.sampled.replace(second) {
             Some(sampled) if sampled == second => None,
@@ -37,8 +40,8 @@ impl Behaviours {
         }
     }
 
-    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for those that have fallen silent; how
-    /// many were sampled.
+    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for those
+    /// that have fallen silent; how many were sampled.
     pub fn sample_bucket(&mut self, flows: &mut Flows, head: u32, since_s: u16) -> usize {
         let mut sampled = 0;
         // Each flow is three lines of memory; a bucket's are asked for together.
@@ -68,8 +71,9 @@ impl Behaviours {
         sampled
     }
 
-    /// Whether a flow falls silent that has been so for some seconds, of which the last may have passed since the last look. One
-    /// that nobody has answered is never idle: of a flood there are many, and they end soon.
+    /// Whether a flow falls silent that has been so for some seconds, of which the last may have
+    /// passed since the last look. One that nobody has answered is never idle: of a flood there are
+    /// many, and they end soon.
     fn falls_silent(&self, flows: &Flows, occupant: Occupant, since_s: u16) -> bool {
         let slack_s = match flows.effect {
             Effect::Arrival => SWEEP_SLACK_S,
@@ -84,7 +88,8 @@ impl Behaviours {
         let Occupant { index, stamp, .. } = occupant;
         let until = match flows.effect {
             Effect::Arrival => flows.clock.second(),
-            // Seconds without a packet of this flow may have passed unsampled, since no other flow had one either.
+            // Seconds without a packet of this flow may have passed unsampled, since no other flow
+            // had one either.
             Effect::PacketTime { .. } => stamp.wrapping_add(1),
         };
         let is_udp = flows.entries.hot(index).key().protocol() == crate::key::UDP;

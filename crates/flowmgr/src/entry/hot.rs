@@ -1,4 +1,5 @@
-//! The hot line of a flow: its key, its states, its action, and counters that carry into the cold line.
+//! The hot line of a flow: its key, its states, its action, and counters that carry into the cold
+//! line.
 
 use crate::action::PolicyStamp;
 use crate::key::{KIND_UDP, KIND_V6, Key};
@@ -38,18 +39,14 @@ pub(crate) const STATE_FIN_REVERSE: u8 = 0x10;
 pub(crate) const STATE_RST: u8 = 0x20;
 /// The series was completed: it was emitted or shed.
 pub(crate) const STATE_EMITTED: u8 = 0x40;
-/// The label counts for packets from now on.
-pub(crate) const STATE_IN_EFFECT: u8 = 0x80;
-/// With [`STATE_EMITTED`] and [`crate::Effect::Arrival`], where labels need no [`STATE_IN_EFFECT`]: of several depths one has
-/// decided, and its answer stands in the first task's label word.
-pub(crate) const STATE_DECIDED: u8 = STATE_IN_EFFECT;
-/// With [`crate::Effect::Arrival`] and several tasks, in the place of the states above: no packet adds to a series any more.
-pub(crate) const STATE_COLLECTED: u8 = STATE_IN_EFFECT;
+/// No packet adds to a series any more: an answer has decided, all series are complete, or they are
+/// withheld, without [`STATE_EMITTED`] then.
+pub(crate) const STATE_COLLECTED: u8 = 0x80;
+/// By packet time, with [`STATE_EMITTED`]: the label counts for packets from now on. Series are
+/// collected to their ends then, so that it can have the place of [`STATE_COLLECTED`].
+pub(crate) const STATE_IN_EFFECT: u8 = STATE_COLLECTED;
 /// A state that no flow has, see [`Hot::has_all`].
 pub(crate) const STATE_NEVER: u16 = 0x100;
-/// Without [`STATE_EMITTED`], which a label in effect has as well: the series is complete, and was not emitted because the
-/// flow began mid-stream.
-pub(crate) const STATE_WITHHELD: u8 = STATE_IN_EFFECT;
 
 impl Hot {
     /// Begins a flow whose first packet goes from the low end (`from_low`) or
@@ -91,7 +88,7 @@ impl Hot {
 
     /// The series is complete, or will not be, and was not emitted.
     pub fn is_withheld(&self) -> bool {
-        self.has(STATE_WITHHELD) && !self.has(STATE_EMITTED)
+        self.has(STATE_COLLECTED) && !self.has(STATE_EMITTED)
     }
 
     /// Whether it has all of these states. [`STATE_NEVER`] is one that no flow has.
@@ -130,8 +127,8 @@ impl Hot {
         self.packets != [0; 2]
     }
 
-    /// Whether the next packet in a direction is one at which a flow is held against bounds: the 1st, 2nd, 4th, 8th, 16th, and
-    /// each 32nd or so.
+    /// Whether the next packet in a direction is one at which a flow is held against bounds: the
+    /// 1st, 2nd, 4th, 8th, 16th, and each 32nd or so.
     #[inline]
     pub fn is_at_mark(&self, direction: usize) -> bool {
         // As in `Hot::count`; past 255 comes 1.

@@ -45,7 +45,8 @@ impl Flows {
         length: u32,
     ) {
         if fate.verdict == Verdict::Labelled {
-            // By packet time a label is a promise, which is kept or taken back by the flow's records.
+            // By packet time a label is a promise, which is kept or taken back by the flow's
+            // records.
             if is_promise {
                 return;
             }
@@ -96,8 +97,8 @@ impl Flows {
         }
     }
 
-    /// Packets promised as labelled are so, and it is known by now with which class: those that the label counts for. The
-    /// others turn out unlabelled, or had the label of their flow's port.
+    /// Packets promised as labelled are so, and it is known by now with which class: those that the
+    /// label counts for. The others turn out unlabelled, or had the label of their flow's port.
     pub fn confirm(
         &mut self,
         index: u32,

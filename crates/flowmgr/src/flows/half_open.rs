@@ -50,8 +50,9 @@ impl Flows {
         }
     }
 
-    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin again. It has lasted for
-    /// the active timeout, longer than a flood can keep any number of flows, so it counts as established.
+    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin
+    /// again. It has lasted for the active timeout, longer than a flood can keep any number of
+    /// flows, so it counts as established.
     #[cold]
     pub(crate) fn establish_answered(&mut self, hash: u64, index: u32) {
         if let Some(place) = self.place_of(hash, index) {
@@ -72,7 +73,8 @@ impl Flows {
     /// Whether a flow was silent for too long.
     pub(crate) fn is_over(&self, occupant: Occupant) -> bool {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());
-        // Only between the two timeouts does it matter whether a half-open flow has K packets, for which its entry is read.
+        // Only between the two timeouts does it matter whether a half-open flow has K packets, for
+        // which its entry is read.
         lifetimes.is_over(occupant, now)
             && (!occupant.is_half_open
                 || lifetimes.is_idle(occupant, now)
@@ -109,7 +111,8 @@ impl Flows {
         }
     }
 
-    /// Whether a flow has given a series for the first task, or has its label from a rule. The label of a port takes no packets.
+    /// Whether a flow has given a series for the first task, or has its label from a rule. The
+    /// label of a port takes no packets.
     fn has_series(&self, index: u32) -> bool {
         let is_by_port = || {
             let (_, label) = self.entries.label(index).read();

@@ -22,7 +22,8 @@ pub(crate) struct Deciding {
 }
 
 impl Labels {
-    /// What the answers of a task come to, of its first `count` depths; of all where that is `None`.
+    /// What the answers of a task come to, of its first `count` depths; of all where that is
+    /// `None`.
     pub fn answers(&self, flows: &Flows, task: TaskId, index: u32, count: Option<u8>) -> Answers {
         let task = self.tasks.task(task);
         let count = count.unwrap_or(task.depths.count());
@@ -60,10 +61,12 @@ impl Labels {
         }
     }
 
-    /// The task whose label an answer decides, and the task that gave it; none if it decides nothing.
+    /// The task whose label an answer decides, and the task that gave it; none if it decides
+    /// nothing.
     ///
-    /// Of several depths that need not be the awaited one: a depth that was asked earlier may be on its way still, and its
-    /// answer then brings the label of both. The label counts as that of the first depth.
+    /// Of several depths that need not be the awaited one: a depth that was asked earlier may be on
+    /// its way still, and its answer then brings the label of both. The label counts as that of the
+    /// first depth.
     pub fn deciding(&mut self, flows: &mut Flows, awaited: Awaited) -> Option<Deciding> {
         let Awaited { flow, depth } = awaited;
         let task = self.tasks.of_depth(depth);
@@ -138,8 +141,8 @@ impl Labels {
         }
     }
 
-    /// A task's label of a flow of the table as far as its answers say now, whether or not its record was made, and the depth that
-    /// decided.
+    /// A task's label of a flow of the table as far as its answers say now, whether or not its
+    /// record was made, and the depth that decided.
     pub fn decision_now(&self, flows: &Flows, task: TaskId, index: u32) -> Option<(u8, Decision)> {
         let depth = match self.answers(flows, task, index, None) {
             Answers::Decided { depth } => depth,
@@ -154,7 +157,8 @@ impl Labels {
         Some((depth, self.answer(flows, awaited, took_us)?))
     }
 
-    /// The label of a flow for a task, by the number of its first depth; of several depths the one that they have decided on.
+    /// The label of a flow for a task, by the number of its first depth; of several depths the one
+    /// that they have decided on.
     pub fn decision(&self, flows: &Flows, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, depth: first } = awaited;
         let time_to_label_us = self
@@ -235,8 +239,8 @@ impl Labels {
         }
     }
 
-    /// Of the packets promised as labelled, from the first depth on, those behind the depth that decided; none where nothing
-    /// has decided.
+    /// Of the packets promised as labelled, from the first depth on, those behind the depth that
+    /// decided; none where nothing has decided.
     pub fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
         let decided = self.kept.decided(DepthId::FIRST, flow.index);
         decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])

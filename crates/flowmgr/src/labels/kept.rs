@@ -1,6 +1,8 @@
-//! What is kept of labels beside the label words: when a series was emitted, how long its label took, which depth decided.
+//! What is kept of labels beside the label words: when a series was emitted, how long its label
+//! took, which depth decided.
 //!
-//! What belongs to the first depth of all lies in the flow's cold line, the rest in arrays of its own.
+//! What belongs to the first depth of all lies in the flow's cold line, the rest in arrays of its
+//! own.
 
 use std::io;
 
@@ -44,7 +46,8 @@ pub(crate) struct Deeper {
 /// Value of [`Deeper::packets_before`] while the depth's answer would not count yet.
 pub(crate) const NOT_IN_EFFECT: u32 = u32::MAX;
 
-/// Bytes that a flow takes for each depth of the first task beyond the first, apart from those of [`OTHER_DEPTH_BYTES`].
+/// Bytes that a flow takes for each depth of the first task beyond the first, apart from those of
+/// [`OTHER_DEPTH_BYTES`].
 pub(crate) const DEEPER_BYTES: usize = size_of::<Deeper>();
 
 /// Bytes that a flow takes for each depth beyond the first of all, its series apart.
@@ -148,7 +151,8 @@ impl Kept {
         }
     }
 
-    /// Which depth of a task, from 0, gave the flow's label for good, where the task has several. `first` is its first depth.
+    /// Which depth of a task, from 0, gave the flow's label for good, where the task has several.
+    /// `first` is its first depth.
     #[inline]
     pub fn decided(&self, first: DepthId, index: u32) -> Option<u8> {
         let depth = self.decision(first, index).depth.checked_sub(1);

@@ -1,10 +1,12 @@
 //! The label that the port of its server gives a flow.
 //!
-//! Where a task says so ([`crate::SeriesTask::k`] of 0), the flow has it with its first packet, and keeps it unless an answer of the
-//! model contradicts it, once ([`cring::resolve`]). Otherwise it is for flows that end without a sure answer.
+//! Where a task says so ([`crate::SeriesTask::k`] of 0), the flow has it with its first packet, and
+//! keeps it unless an answer of the model contradicts it, once ([`cring::resolve`]). Otherwise it
+//! is for flows that end without a sure answer.
 //!
-//! A port says nothing of a flow that began mid-stream, since nobody knows which end is the server. The table of ports is part of
-//! a task's model, so it names the flows that the task is asked about.
+//! A port says nothing of a flow that began mid-stream, since nobody knows which end is the server.
+//! The table of ports is part of a task's model, so it names the flows that the task is asked
+//! about.
 
 use cring::{Label, Source};
 
@@ -12,7 +14,7 @@ use super::Labels;
 use crate::asked::Subject;
 use crate::config::{Effect, PortLabel};
 use crate::counters::count_class;
-use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
 use crate::outbox::Awaited;
@@ -32,8 +34,8 @@ impl Ports {
         self.0.is_empty()
     }
 
-    /// What the port says with a flow's first packet for a task. A task that comes after others knows only later whether it is asked,
-    /// so its ports name nothing.
+    /// What the port says with a flow's first packet for a task. A task that comes after others
+    /// knows only later whether it is asked, so its ports name nothing.
     fn at_first(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
         let it = tasks.task(task);
         match it.is_ports_first() && it.asked.after.is_empty() {
@@ -42,7 +44,8 @@ impl Ports {
         }
     }
 
-    /// What a task's table says of the port of a flow's server, if the task is asked about the flow.
+    /// What a task's table says of the port of a flow's server, if the task is asked about the
+    /// flow.
     fn label(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
         if subject.is_midstream {
             return None;
@@ -66,7 +69,8 @@ impl Labels {
             .map(|port| port.class)
     }
 
-    /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns the class of the first task's.
+    /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns
+    /// the class of the first task's.
     pub fn name_by_ports(
         &mut self,
         flows: &mut Flows,
@@ -89,8 +93,8 @@ impl Labels {
         self.class_by_port(flows, TaskId::FIRST, index)
     }
 
-    /// Gives a flow its label of a task before any series, which counts from the packet of this time on. `first`: the task's first
-    /// depth.
+    /// Gives a flow its label of a task before any series, which counts from the packet of this
+    /// time on. `first`: the task's first depth.
     fn label_at_first(
         &mut self,
         flows: &mut Flows,
@@ -116,14 +120,16 @@ impl Labels {
         }
         if first == DepthId::FIRST && is_by_packet_time {
             flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
-            // It counts for the packets that wait for it, and not for those before. The walk has counted the packets that wait;
-            // those of this flow have raised one question, so they all wait for it.
+            // It counts for the packets that wait for it, and not for those before. The walk has
+            // counted the packets that wait; those of this flow have raised one question, so they
+            // all wait for it.
             flows.entries.note_before(index);
         }
         flows.outbox.say_given(Awaited { flow, depth: first });
     }
 
-    /// Gives a flow its label by a rule, if it has none and none is on its way; whether it was given.
+    /// Gives a flow its label by a rule, if it has none and none is on its way; whether it was
+    /// given.
     pub fn give_by_rule(
         &mut self,
         flows: &mut Flows,
@@ -144,7 +150,7 @@ impl Labels {
         };
         self.label_at_first(flows, index, DepthId::FIRST, label, time_us);
         if flows.effect == Effect::Arrival {
-            flows.entries.hot_mut(index).set(STATE_DECIDED);
+            flows.entries.hot_mut(index).set(STATE_COLLECTED);
             self.kept
                 .set_emitted_at(&mut flows.entries, DepthId::FIRST, index, now_ns as i64);
         }
@@ -153,7 +159,8 @@ impl Labels {
         true
     }
 
-    /// The class that the port gave a flow for a task, unless an answer has taken its place in the label word.
+    /// The class that the port gave a flow for a task, unless an answer has taken its place in the
+    /// label word.
     pub fn class_by_port(&self, flows: &Flows, task: TaskId, index: u32) -> Option<u16> {
         let first = self.tasks.task(task).first;
         match flows.entries.word(first, index).read().1 {
@@ -166,7 +173,8 @@ impl Labels {
         }
     }
 
-    /// Whether the port named the flow for a task at its beginning, so that the model judges it by what is not the port.
+    /// Whether the port named the flow for a task at its beginning, so that the model judges it by
+    /// what is not the port.
     pub fn was_named_by_port(&self, flows: &Flows, task: TaskId, index: u32) -> bool {
         let first = self.tasks.task(task).first;
         self.class_by_port(flows, task, index).is_some()
@@ -178,7 +186,8 @@ impl Labels {
         !self.ports.is_empty()
     }
 
-    /// The label that an ended flow gets from its port, unless the port names flows with their first packets.
+    /// The label that an ended flow gets from its port, unless the port names flows with their
+    /// first packets.
     pub fn name_at_end(&mut self, flows: &mut Flows, subject: &Subject) -> Option<Decision> {
         if self.tasks.task(TaskId::FIRST).is_ports_first() {
             return None;
@@ -197,7 +206,8 @@ impl Labels {
         })
     }
 
-    /// Where ports name flows with their first packets: this flow, about which its task is asked now, has no label by its port.
+    /// Where ports name flows with their first packets: this flow, about which its task is asked
+    /// now, has no label by its port.
     pub fn begin_without_port(
         &mut self,
         flows: &mut Flows,

@@ -6,7 +6,7 @@ use super::Labels;
 use super::kept::NOT_IN_EFFECT;
 use crate::action::Action;
 use crate::config::Effect;
-use crate::entry::{STATE_DECIDED, STATE_EMITTED, STATE_IN_EFFECT};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::expiry::Clock;
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
@@ -31,7 +31,8 @@ impl Labels {
         match flows.effect {
             Effect::Arrival => {
                 let (word, hot) = flows.entries.label_and_hot(index);
-                // The action is that of the entry, unless the label is new or the map of actions is another one.
+                // The action is that of the entry, unless the label is new or the map of actions is
+                // another one.
                 let (class, action) = match word.read().1 {
                     Label::Class { class, .. } if hot.policy == flows.policy => {
                         (class, Action::of_number(hot.action))
@@ -75,7 +76,8 @@ impl Labels {
         Verdict::Labelled
     }
 
-    /// Of a packet whose flow has no label of the first task, or of any by packet time: what labels of other tasks do to it.
+    /// Of a packet whose flow has no label of the first task, or of any by packet time: what labels
+    /// of other tasks do to it.
     #[inline(always)]
     pub fn no_label<const RULES: bool>(
         &mut self,
@@ -122,8 +124,9 @@ impl Labels {
         }
     }
 
-    /// With [`Effect::PacketTime`]: of how many depths of the first task the answers count for a packet of this time. Notes the
-    /// counts up to there for each, as [`Labels::comes_into_effect`] does for the first.
+    /// With [`Effect::PacketTime`]: of how many depths of the first task the answers count for a
+    /// packet of this time. Notes the counts up to there for each, as [`Labels::comes_into_effect`]
+    /// does for the first.
     #[cold]
     fn depths_in_effect(
         &mut self,
@@ -151,7 +154,8 @@ impl Labels {
         depths
     }
 
-    /// The depths of other tasks, of those whose labels have actions, that count for a packet of this time.
+    /// The depths of other tasks, of those whose labels have actions, that count for a packet of
+    /// this time.
     fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
         for number in self.actions.other_tasks() {
@@ -184,7 +188,8 @@ impl Labels {
         true
     }
 
-    /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while it has no label.
+    /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while
+    /// it has no label.
     #[cold]
     pub fn look_up_action(&mut self, flows: &mut Flows, index: u32) -> Option<(u16, Action)> {
         let class = self.class_of(flows, index)?;
@@ -192,7 +197,8 @@ impl Labels {
         Some((class, Action::of_number(action)))
     }
 
-    /// Notes in the entry which action the flow's labels have, of which that of the first task is known, or is not there yet.
+    /// Notes in the entry which action the flow's labels have, of which that of the first task is
+    /// known, or is not there yet.
     pub fn note_action(&mut self, flows: &mut Flows, index: u32, first: Option<u16>) -> u8 {
         let action = self.action_of_labels(flows, index, first);
         // The first task's label is still to be considered where it comes later.
@@ -202,7 +208,8 @@ impl Labels {
         action
     }
 
-    /// The number of the action that a flow's labels have, of which that of the first task is known.
+    /// The number of the action that a flow's labels have, of which that of the first task is
+    /// known.
     pub fn action_of_labels(&self, flows: &Flows, index: u32, first: Option<u16>) -> u8 {
         let actions = &self.actions;
         let mut number = first.map_or(0, |class| actions.number_of(class));
@@ -231,16 +238,17 @@ impl Labels {
         }
     }
 
-    /// With [`Effect::Arrival`] and several depths: whether the first label word holds the flow's label, for now or for good. An
-    /// answer takes the place of a port's label between bursts only ([`crate::Manager::settle`]): the packets of a burst have one label.
+    /// With [`Effect::Arrival`] and several depths: whether the first label word holds the flow's
+    /// label, for now or for good. An answer takes the place of a port's label between bursts only
+    /// ([`crate::Manager::settle`]): the packets of a burst have one label.
     pub fn has_decided(&mut self, flows: &mut Flows, index: u32) -> bool {
         self.kept.decided(DepthId::FIRST, index).is_some()
             || self.class_by_port(flows, TaskId::FIRST, index).is_some()
             || self.decide(flows, index)
     }
 
-    /// With [`Effect::Arrival`] and several depths: whether the flow's answers have decided by now. If so, the label is put
-    /// where the walk looks for it.
+    /// With [`Effect::Arrival`] and several depths: whether the flow's answers have decided by now.
+    /// If so, the label is put where the walk looks for it.
     #[cold]
     pub fn decide(&mut self, flows: &mut Flows, index: u32) -> bool {
         let Answers::Decided { depth: rank } = self.answers(flows, TaskId::FIRST, index, None)
@@ -260,7 +268,7 @@ impl Labels {
         self.kept.set_decided(DepthId::FIRST, index, rank);
         // With several tasks the state means that no packet adds to a series.
         if !self.has_more_tasks {
-            flows.entries.hot_mut(index).set(STATE_DECIDED);
+            flows.entries.hot_mut(index).set(STATE_COLLECTED);
         }
         true
     }

@@ -96,7 +96,8 @@ impl View<'_> {
         }
     }
 
-    /// How far a flow has come on the way to the label of a task; also of the first, where there are several.
+    /// How far a flow has come on the way to the label of a task; also of the first, where there
+    /// are several.
     pub(super) fn standing_of(&self, id: TaskId, index: u32) -> Standing {
         if let Some((_, decision)) = self.labels.decision_now(self.flows, id, index) {
             return Standing::Labelled(decision);

@@ -6,8 +6,8 @@ use crate::entry::Carry;
 use crate::part::Part;
 
 impl<P: Part> Walk<P> {
-    /// Takes what a counter of the hot line could not hold; once in 255 packets, in 16 MiB, and where a flow may have crossed the
-    /// bound of `bulk`.
+    /// Takes what a counter of the hot line could not hold; once in 255 packets, in 16 MiB, and
+    /// where a flow may have crossed the bound of `bulk`.
     #[cold]
     #[inline(never)]
     pub fn carry(&mut self, index: u32, direction: usize, carry: Carry) {
@@ -45,7 +45,8 @@ impl<P: Part> Walk<P> {
         sampled
     }
 
-    /// Flows that behave otherwise may have another rule. `in_walk`: a packet of the flow is being walked.
+    /// Flows that behave otherwise may have another rule. `in_walk`: a packet of the flow is being
+    /// walked.
     pub fn ask_for_changes(&mut self, in_walk: bool) {
         let Some(behaviours) = &mut self.behaviours else {
             return;

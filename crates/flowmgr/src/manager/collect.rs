@@ -1,4 +1,5 @@
-//! The way of a series: packet by packet into the store, and on the ring once a depth's elements are there.
+//! The way of a series: packet by packet into the store, and on the ring once a depth's elements
+//! are there.
 
 use super::Staged;
 use super::walk::Walk;
@@ -10,7 +11,8 @@ use crate::series::{Arrival, Element};
 
 impl<P: Part> Walk<P> {
     /// Adds a packet to the series that it is an element of.
-    // Out of line: most packets belong to flows whose series is complete, and their walk then has more registers.
+    // Out of line: most packets belong to flows whose series is complete, and their walk then has
+    // more registers.
     #[inline(never)]
     pub fn collect(
         &mut self,
@@ -29,7 +31,8 @@ impl<P: Part> Walk<P> {
             time_us,
             now_ns,
         };
-        // We were not here when the flow began. With more tasks another series may still be incomplete.
+        // We were not here when the flow began. With more tasks another series may still be
+        // incomplete.
         let hot = self.flows.entries.hot(index);
         if !self.labels.has_more_tasks && hot.is_withheld() {
             return;
@@ -70,8 +73,8 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// The series of one or several depths end with this packet, which is the last so far of a unit. Sends each on its way that
-    /// is due and not withheld.
+    /// The series of one or several depths end with this packet, which is the last so far of a
+    /// unit. Sends each on its way that is due and not withheld.
     fn complete(&mut self, arrival: Arrival, unit: usize) {
         let index = arrival.index;
         let seen = self.series.store.seen_by_unit(index);
@@ -119,7 +122,8 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns the class of the first task's.
+    /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns
+    /// the class of the first task's.
     pub fn name_by_ports(&mut self, index: u32, time_us: i64) -> Option<u16> {
         if !self.labels.tasks.has_ports_first || self.rules.is_unasked(index) {
             return None;

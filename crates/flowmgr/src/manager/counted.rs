@@ -1,4 +1,5 @@
-//! Packets that were counted where they passed, in the kernel, and not walked: their counts belong to their flows.
+//! Packets that were counted where they passed, in the kernel, and not walked: their counts belong
+//! to their flows.
 
 use std::io;
 
@@ -73,7 +74,8 @@ impl CountedSoFar {
             *told = now;
             return now;
         }
-        // A counter goes up only. Lower counts were read earlier, and came on a longer way: they hold nothing new.
+        // A counter goes up only. Lower counts were read earlier, and came on a longer way: they
+        // hold nothing new.
         let new = |now: [u64; 2], told: &mut [u64; 2]| {
             std::array::from_fn(|end| {
                 let before = told[end];
@@ -173,7 +175,8 @@ fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
     flows.table.touch_if(place, second, |_| true);
 }
 
-/// As [`crate::flows::Flows::look_at_answer`]: those packets open and reset nothing, for such ones are walked.
+/// As [`crate::flows::Flows::look_at_answer`]: those packets open and reset nothing, for such ones
+/// are walked.
 fn note_answer(flows: &mut Flows, place: Place, index: u32, new: &Told) {
     let forward = usize::from(!flows.entries.hot(index).is_low_forward());
     let is_udp = flows.entries.hot(index).key().protocol() == crate::key::UDP;

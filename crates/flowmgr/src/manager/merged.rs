@@ -1,5 +1,5 @@
-//! The walk of packets that are not the usual ones: a merged packet is walked as its segments, one by one, and where flows belong to
-//! ports, a packet from another port is left out.
+//! The walk of packets that are not the usual ones: a merged packet is walked as its segments, one
+//! by one, and where flows belong to ports, a packet from another port is left out.
 
 use std::slice;
 
@@ -13,8 +13,8 @@ use crate::verdict::Verdict;
 use crate::wire::{Headers, Segments};
 
 impl<P: Part> Walk<P> {
-    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a fate for each, for a merged packet
-    /// that of its last segment.
+    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a
+    /// fate for each, for a merged packet that of its last segment.
     #[inline(never)]
     pub fn walk_mixed(
         &mut self,
@@ -55,7 +55,8 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// Whether the packet's flow belongs to another port. If it was over before the packet came, it belongs to none any more.
+    /// Whether the packet's flow belongs to another port. If it was over before the packet came, it
+    /// belongs to none any more.
     fn is_seen_elsewhere(&mut self, time_us: i64, headers: &Headers, staged: &Staged) -> bool {
         self.advance(time_us);
         let Some(place) = self.flows.find(&headers.key, staged.hash, staged.guess) else {
@@ -67,8 +68,8 @@ impl<P: Part> Walk<P> {
 
     /// Walks the segments of a merged packet in order.
     ///
-    /// Walked one by one are those that can be elements of a series, and the last. In between all are alike, so however short the
-    /// segments are said to be, the work is bounded.
+    /// Walked one by one are those that can be elements of a series, and the last. In between all
+    /// are alike, so however short the segments are said to be, the work is bounded.
     fn walk_merged(
         &mut self,
         packet: &Packet,
@@ -90,9 +91,10 @@ impl<P: Part> Walk<P> {
         let last = segments.count - 1;
         let mut number = 0;
         while number < last {
-            // With every segment each series gets an element, for all have payload. When none takes any more, and the answer to
-            // the last one counts as far as it can at this time, nothing changes from segment to segment. Only the first can
-            // find that the flow is over and begin another.
+            // With every segment each series gets an element, for all have payload. When none takes
+            // any more, and the answer to the last one counts as far as it can at this time,
+            // nothing changes from segment to segment. Only the first can find that the flow is
+            // over and begin another.
             let is_collected = number > 0
                 && self.entry_of(headers, staged).is_some_and(|index| {
                     let hot = self.flows.entries.hot(index);

@@ -1,5 +1,6 @@
-//! Rules in the walk: an action that is known is read from the entry, a question is raised for one that is not; answers are
-//! written into the entries and applied to the packets that waited for them.
+//! Rules in the walk: an action that is known is read from the entry, a question is raised for one
+//! that is not; answers are written into the entries and applied to the packets that waited for
+//! them.
 
 use cring::FlowRef;
 
@@ -47,7 +48,8 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet does not wait.
+    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet
+    /// does not wait.
     #[inline(never)]
     fn waits_for_answer(
         &mut self,
@@ -129,13 +131,15 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// With [`Effect::Arrival`]: another task than the first has its label, and the action may be another one.
+    /// With [`Effect::Arrival`]: another task than the first has its label, and the action may be
+    /// another one.
     pub fn note_label_of_other(&mut self, index: u32) {
         if !self.labels.acts_by_others() || self.flows.effect != Effect::Arrival {
             return;
         }
         if self.rules.is_on() {
-            // The answer may be that of the first task's label already, so it is asked for again whatever the stamp says.
+            // The answer may be that of the first task's label already, so it is asked for again
+            // whatever the stamp says.
             let cause = self.rules.cause_between(&self.flows, index);
             return self.ask_now(index, cause);
         }
@@ -243,7 +247,8 @@ impl<P: Part> Answering<'_, P> {
         (hot.action, hot.policy) = (action.number(), stamp);
     }
 
-    /// Gives a flow its label, if it has none and none is on its way; the class, where it was given.
+    /// Gives a flow its label, if it has none and none is on its way; the class, where it was
+    /// given.
     fn label_by_rule(&mut self, index: u32, class: u16, time_us: i64) -> Option<u16> {
         if !self.walk.labels.give_by_rule(
             &mut self.walk.flows,

@@ -1,4 +1,5 @@
-//! From ended flows and arrived labels to records: what waits in the outbox is said, see [`crate::outbox`].
+//! From ended flows and arrived labels to records: what waits in the outbox is said, see
+//! [`crate::outbox`].
 
 use cring::{Answers, Feature, FlowRef, Label, TASKS_MAX};
 
@@ -20,7 +21,8 @@ pub(super) type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
 /// The labels of a flow, by task.
 type Decisions = [Option<Decision>; TASKS_MAX];
 
-/// Events ahead of the one being said whose memory is asked for: most flows that end are out of the cache.
+/// Events ahead of the one being said whose memory is asked for: most flows that end are out of the
+/// cache.
 const AHEAD: usize = 8;
 
 /// A walk whose outbox is being emptied.
@@ -32,7 +34,8 @@ pub(super) struct Settling<'a, P> {
 }
 
 impl<P: Part> Settling<'_, P> {
-    /// Says what is ready, `most` events at most; how many there were. See [`crate::Manager::settle`].
+    /// Says what is ready, `most` events at most; how many there were. See
+    /// [`crate::Manager::settle`].
     pub fn settle(&mut self, written: u64, most: usize) -> usize {
         // Before ends: a flow that has ended since still has its entry.
         self.tell_changes();
@@ -59,8 +62,9 @@ impl<P: Part> Settling<'_, P> {
                 }
             }
         }
-        // Only where every flow that has ended is finalized: otherwise the label of a flow could come before that of an earlier flow
-        // with the same addresses and ports, whose mark would then be the last to be set.
+        // Only where every flow that has ended is finalized: otherwise the label of a flow could
+        // come before that of an earlier flow with the same addresses and ports, whose mark would
+        // then be the last to be set.
         if self.walk.flows.outbox.events.is_empty() {
             self.emit_given_labels();
             self.emit_labels_in_order();
@@ -103,8 +107,8 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// Emits labels among a few of those that are awaited, in turn: a cache hit or a faster device must not wait behind
-    /// a device that is slow or hangs.
+    /// Emits labels among a few of those that are awaited, in turn: a cache hit or a faster device
+    /// must not wait behind a device that is slow or hangs.
     fn emit_labels_out_of_order(&mut self) {
         for _ in 0..self.walk.flows.outbox.awaited.len().min(LABELS_LOOKED_AT) {
             if self.walk.flows.outbox.awaited_at >= self.walk.flows.outbox.awaited.len() {
@@ -118,7 +122,8 @@ impl<P: Part> Settling<'_, P> {
                 self.walk.flows.outbox.awaited_at += 1;
                 continue;
             }
-            // The last one takes its place and is looked at next; the front, which is the oldest, stays.
+            // The last one takes its place and is looked at next; the front, which is the oldest,
+            // stays.
             self.walk.flows.outbox.awaited.swap_remove_back(at);
             self.emit_label(awaited);
         }
@@ -153,7 +158,8 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// Says that a flow got its label, once; that of its port, and another one that contradicts it, each once.
+    /// Says that a flow got its label, once; that of its port, and another one that contradicts it,
+    /// each once.
     fn emit_label(&mut self, awaited: Awaited) {
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         if let Some(by_port) = labels.named_by_port(flows, awaited) {
@@ -236,14 +242,17 @@ impl<P: Part> Settling<'_, P> {
                 flow,
                 depth: labels.tasks.deepest_complete(id, report.series_seen),
             };
-            // A port's label is there from the first packet on, and an answer that has contradicted it since takes its place.
+            // A port's label is there from the first packet on, and an answer that has contradicted
+            // it since takes its place.
             let is_named = labels.was_named_by_port(flows, id, flow.index);
             let is_complete = labels.tasks.is_due(first_asked, &report.series_seen);
-            // A label that is still on its way is not of this record, though its series is complete.
+            // A label that is still on its way is not of this record, though its series is
+            // complete.
             let is_known = labels.class_by_port(flows, id, flow.index).is_some()
                 || !labels.is_on_its_way(flows, awaited);
             if (is_named || is_complete) && is_known {
-                // Live, an earlier label that is still on its way may have kept this one from being said.
+                // Live, an earlier label that is still on its way may have kept this one from being
+                // said.
                 self.emit_label(awaited);
                 let (labels, flows) = (&self.walk.labels, &self.walk.flows);
                 decisions[id.index()] = labels.decision(flows, Awaited { flow, depth: first });
@@ -333,9 +342,10 @@ impl<P: Part> Settling<'_, P> {
         self.walk.flows.table.free_entry(index);
     }
 
-    /// The label that an ended flow has for a task, for good: by an answer that is sure, or by the last one. One that ended before,
-    /// and whose answers were not sure, is named by its port, or else by the best of them. Where the port has named it with its
-    /// first packet, that stands unless an answer contradicts it.
+    /// The label that an ended flow has for a task, for good: by an answer that is sure, or by the
+    /// last one. One that ended before, and whose answers were not sure, is named by its port, or
+    /// else by the best of them. Where the port has named it with its first packet, that stands
+    /// unless an answer contradicts it.
     fn finalize_label(&mut self, task: TaskId, flow: FlowRef) -> Option<Decision> {
         let (first, depths) = self.walk.labels.tasks.span(task);
         let asked = Awaited { flow, depth: first };
@@ -347,8 +357,8 @@ impl<P: Part> Settling<'_, P> {
             return None;
         }
         for depth in self.walk.labels.tasks.task(task).all_depths() {
-            // The analytics side learns from the word that its label is too late; otherwise it might slip in after the record was
-            // made, and count as given.
+            // The analytics side learns from the word that its label is too late; otherwise it
+            // might slip in after the record was made, and count as given.
             self.walk.flows.entries.give_up(Awaited { flow, depth });
         }
         let last = first.behind(depths - 1);
@@ -441,8 +451,8 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// The label that an ended flow gets from its port. Only if something was said on it: a SYN that nobody answers is not what
-    /// the port is for.
+    /// The label that an ended flow gets from its port. Only if something was said on it: a SYN
+    /// that nobody answers is not what the port is for.
     fn name_at_end(&mut self, index: u32) -> Option<Decision> {
         if !self.walk.labels.has_ports() || self.walk.series.store.seen(index, 0) == 0 {
             return None;

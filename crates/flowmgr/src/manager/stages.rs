@@ -1,4 +1,5 @@
-//! The first two stages of a burst: they parse and hash its packets, and ask for the memory that the third will want.
+//! The first two stages of a burst: they parse and hash its packets, and ask for the memory that
+//! the third will want.
 
 use std::num::NonZeroU32;
 

@@ -377,7 +377,8 @@ fn flows_that_end_say_how_late_and_whether_anybody_answered() {
     bench.burst(&[tcp(11 * SECOND_US, 1, 2, 0), tcp(12 * SECOND_US, 1, 2, 0)]);
     bench.settle();
     assert_eq!(bench.manager.counters().flows_one_way, 0);
-    // The second is over since 30 s, the first since 42 s; a packet finds the one, the end of the input the other.
+    // The second is over since 30 s, the first since 42 s; a packet finds the one, the end of the
+    // input the other.
     bench.manager.walk.flows.clock.advance(47 * SECOND_US);
     bench.burst(&[tcp(47 * SECOND_US, 3, 4, 0)]);
     bench.finish();

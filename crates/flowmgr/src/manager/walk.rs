@@ -1,4 +1,5 @@
-//! The packet's walk, packet by packet: which flow it is of, which label and action that has, and what the parts are told.
+//! The packet's walk, packet by packet: which flow it is of, which label and action that has, and
+//! what the parts are told.
 
 use std::io;
 
@@ -23,8 +24,9 @@ use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
 
 use super::counted::CountedSoFar;
 
-/// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended or sampled before no further
-/// [`PORTION`] is begun. More flows than a burst can begin, so the sweep does not fall behind for good.
+/// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended
+/// or sampled before no further [`PORTION`] is begun. More flows than a burst can begin, so the
+/// sweep does not fall behind for good.
 const OWED_BUCKETS_MAX: u32 = 4096;
 const OWED_ENDS_MAX: usize = 2 * BURST_MAX;
 const OWED_SAMPLES_MAX: usize = 4 * BURST_MAX;
@@ -59,7 +61,8 @@ pub(super) struct Walk<P> {
     pub arrivals: Arrivals,
     /// See [`crate::Manager::receive_from`].
     pub port: u8,
-    /// The port that packets come from, whether or not flows belong to it; see [`crate::Manager::note_port`].
+    /// The port that packets come from, whether or not flows belong to it; see
+    /// [`crate::Manager::note_port`].
     pub in_port: u8,
     pub staging: Staging,
 }
@@ -278,8 +281,8 @@ impl<P: Part> Walk<P> {
     /// Begins a flow with its first packet; `None` where the table is full.
     fn begin(&mut self, time_us: i64, headers: &Headers, hash: u64) -> Option<u32> {
         let index = self.flows.begin(time_us, headers, hash)?;
-        // An answer to a SYN that was not seen is no beginning either: its direction is taken for forward, and the series
-        // lacks the first packet.
+        // An answer to a SYN that was not seen is no beginning either: its direction is taken for
+        // forward, and the series lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
         let first = First {
             headers,
@@ -297,7 +300,8 @@ impl<P: Part> Walk<P> {
         Some(index)
     }
 
-    /// Reports a flow that has gone on for the active timeout; true if there was a report, of packets in reverse among others.
+    /// Reports a flow that has gone on for the active timeout; true if there was a report, of
+    /// packets in reverse among others.
     pub fn report_if_due(&mut self, index: u32, time_us: i64) -> bool {
         let flow_us = self.flows.clock.flow_us(time_us);
         let hot = self.flows.entries.hot(index);
@@ -327,7 +331,8 @@ impl<P: Part> Walk<P> {
         report.counts.packets[1] > 0
     }
 
-    /// Moves the clock and sweeps what is due: in a replay at once, so that results repeat; live, after the burst.
+    /// Moves the clock and sweeps what is due: in a replay at once, so that results repeat; live,
+    /// after the burst.
     #[inline(always)] // each packet asks, and nearly always it is still now
     pub fn advance(&mut self, time_us: i64) {
         if self.flows.clock.is_now(time_us) {
@@ -373,7 +378,8 @@ impl<P: Part> Walk<P> {
         self.sweep_owed();
     }
 
-    /// A bounded part of what was put off: after a pause a whole round is due, which would hold up packets for as long.
+    /// A bounded part of what was put off: after a pause a whole round is due, which would hold up
+    /// packets for as long.
     #[inline]
     fn sweep_owed(&mut self) {
         if self.flows.sweep.owed() != 0 {

@@ -1,14 +1,14 @@
 //! Questions about the rules of flows, and the packets that wait for the answers.
 //!
-//! Packets of a flow about which a question is open wait, in a list, for the answer; they are those of the same burst. What the
-//! first packets of a flow add to its series waits as well, because the answer may be that the flow gives none. By packet time
-//! the walk pauses at each question.
+//! Packets of a flow about which a question is open wait, in a list, for the answer; they are those
+//! of the same burst. What the first packets of a flow add to its series waits as well, because the
+//! answer may be that the flow gives none. By packet time the walk pauses at each question.
 
 use super::{InForce, RuleQuestion, Rules, renewed_max};
 use crate::action::PolicyStamp;
 use crate::behaviour::Behaviour;
 use crate::config::Effect;
-use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED};
 use crate::flows::Flows;
 use crate::manager::{BURST_MAX, Staged};
 use crate::verdict::Verdict;
@@ -93,7 +93,8 @@ impl Rules {
         !is_known && !is_put_off
     }
 
-    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet does not wait.
+    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet
+    /// does not wait.
     #[inline(never)]
     pub fn waits_for_answer(
         &mut self,
@@ -133,7 +134,8 @@ impl Rules {
         self.in_force.as_ref().is_some_and(|rules| rules.has_bounds)
     }
 
-    /// The number of the question about a flow, which is raised unless it is open; `None`: it is put off.
+    /// The number of the question about a flow, which is raised unless it is open; `None`: it is
+    /// put off.
     fn ask(&mut self, flows: &mut Flows, index: u32, in_port: u8, time_us: i64) -> Option<usize> {
         let hot = flows.entries.hot(index);
         if hot.policy.is_asked() {
@@ -163,7 +165,8 @@ impl Rules {
         // By packet time rules do not change, and no flow waits for its turn.
         if cause == Cause::Renewed && flows.effect == Effect::Arrival {
             if self.asking.renewals_left == 0 {
-                // By chance the stamp might become that of the rules in force before the flow's turn comes.
+                // By chance the stamp might become that of the rules in force before the flow's
+                // turn comes.
                 flows.entries.hot_mut(index).policy = PolicyStamp::NONE;
                 return None;
             }
@@ -181,7 +184,8 @@ impl Rules {
         Some(self.asking.questions.len() - 1)
     }
 
-    /// Why to ask about a flow between packets of its own; `None`: it is not asked about, or is already.
+    /// Why to ask about a flow between packets of its own; `None`: it is not asked about, or is
+    /// already.
     pub fn cause_between(&self, flows: &Flows, index: u32) -> Option<Cause> {
         let is_asked = flows.entries.hot(index).policy.is_asked();
         if self.in_force.is_none() || flows.effect != Effect::Arrival || is_asked {
@@ -203,15 +207,15 @@ impl Rules {
         is_new.then(|| self.cause_between(flows, index)).flatten()
     }
 
-    /// The same where packets of it were counted elsewhere, which may be beyond a bound. Without room for more, the flow's turn
-    /// comes with its next counts.
+    /// The same where packets of it were counted elsewhere, which may be beyond a bound. Without
+    /// room for more, the flow's turn comes with its next counts.
     pub fn cause_by_counts(&self, flows: &Flows, index: u32) -> Option<Cause> {
         let is_new = self.has_room() && (!self.is_current(flows, index) || self.has_bounds());
         is_new.then(|| self.cause_between(flows, index)).flatten()
     }
 
-    /// The same where its behaviour has changed: now where `may_raise`, else it is asked about at its next packet. An open question
-    /// gets the behaviour when it is complete.
+    /// The same where its behaviour has changed: now where `may_raise`, else it is asked about at
+    /// its next packet. An open question gets the behaviour when it is complete.
     pub fn cause_by_behaviour(
         &self,
         flows: &mut Flows,
@@ -286,7 +290,8 @@ impl Rules {
         question.is_label_new |= is_label_new || known.by_port.is_some();
     }
 
-    /// A packet that may be an element of a series waits for the answer about its flow, if the flow has just begun.
+    /// A packet that may be an element of a series waits for the answer about its flow, if the flow
+    /// has just begun.
     #[inline]
     pub fn must_wait(&mut self, flows: &Flows, index: u32) -> bool {
         if flows.entries.hot(index).policy != PolicyStamp::ASKED_FIRST {
@@ -298,7 +303,8 @@ impl Rules {
         true
     }
 
-    /// By packet time a burst pauses at a question, so that what comes of it does not depend on bursts.
+    /// By packet time a burst pauses at a question, so that what comes of it does not depend on
+    /// bursts.
     #[inline]
     pub fn must_stop(&self, flows: &Flows) -> bool {
         flows.effect != Effect::Arrival && !self.asking.questions.is_empty()
@@ -336,7 +342,7 @@ impl Rules {
         if flows.entries.hot(index).has(STATE_EMITTED) {
             return;
         }
-        flows.entries.hot_mut(index).set(STATE_WITHHELD);
+        flows.entries.hot_mut(index).set(STATE_COLLECTED);
         if let Some(rules) = &mut self.in_force {
             rules.set_unasked(index);
         }

@@ -63,8 +63,9 @@ impl SeriesPart {
         rings.for_each(Producer::publish);
     }
 
-    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open flow where half of
-    /// the ring is taken, so that a flood of such flows leaves half of it to the others. By packet time nothing is shed.
+    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open
+    /// flow where half of the ring is taken, so that a flood of such flows leaves half of it to the
+    /// others. By packet time nothing is shed.
     pub fn send(
         &mut self,
         flows: &mut Flows,
@@ -84,7 +85,8 @@ impl SeriesPart {
         let store = &self.store;
         let key = flows.entries.hot(index).key();
         let (_, (_, port)) = key.ends(flows.entries.hot(index).is_low_forward());
-        // Who began it is not known of a flow that began mid-stream; and a port is not asked to confirm itself.
+        // Who began it is not known of a flow that began mid-stream; and a port is not asked to
+        // confirm itself.
         let server_port = match store.is_midstream(index) || is_named_by_port {
             true => 0,
             false => port,

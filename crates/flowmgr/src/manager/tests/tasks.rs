@@ -1,4 +1,5 @@
-//! Several tasks: about which flows each is asked, when its series goes, what its labels do, and what records say.
+//! Several tasks: about which flows each is asked, when its series goes, what its labels do, and
+//! what records say.
 
 use cring::Unit;
 
@@ -9,7 +10,8 @@ use crate::{Asked, Direction, Inside, OTHERS_MAX};
 
 const SURE: u16 = 30_000;
 
-/// Three tasks: a first one after 2 packets, one of depths 2 and 4, and one after 3 packets with data. A ring each.
+/// Three tasks: a first one after 2 packets, one of depths 2 and 4, and one after 3 packets with
+/// data. A ring each.
 fn tasks(effect: Effect, asked: Vec<Asked>) -> World {
     tasks_inside(effect, asked, Inside::default())
 }
@@ -63,7 +65,8 @@ struct World {
 }
 
 impl World {
-    /// Packets of the flow from host 1 to host 2, each with so much payload; the DSCP that each has then.
+    /// Packets of the flow from host 1 to host 2, each with so much payload; the DSCP that each has
+    /// then.
     fn send(&mut self, payloads: &[u8]) -> Vec<u8> {
         let dscp = payloads.iter().map(|&payload| {
             self.now_us += 1;
@@ -380,7 +383,8 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         world.manager.burst(&mut data, &[packet], 0, &mut fates);
         depths.push(fates[0].depths);
     }
-    // The first task's series went at packet 2, that of the third at packet 3; the second one's labels have no actions.
+    // The first task's series went at packet 2, that of the third at packet 3; the second one's
+    // labels have no actions.
     assert_eq!(depths[..11], [0; 11]);
     assert_eq!(depths[11], 1);
     assert_eq!(depths[12..], [1 | 1 << 3; 4]);
