@@ -61,6 +61,7 @@ impl Action {
     /// The number by which an entry keeps it. A dropped packet needs no DSCP.
     pub(crate) fn number(self) -> u8 {
         let dscp = self.dscp.map_or(0, |dscp| usize::from(dscp & 63) + 1);
+        debug_assert!(dscp <= DSCPS);
         let number = match (self.drop, self.mirror) {
             (true, mirror) => DROP + usize::from(mirror),
             (false, true) => MIRROR + dscp,

@@ -148,6 +148,7 @@ pub(crate) struct Entries {
 impl Entries {
     /// Room for `entries` flows with so many depths each, at least one.
     pub fn new(entries: usize, depths: usize, bulk_bytes: Option<u32>) -> io::Result<Entries> {
+        debug_assert!(depths > 0, "a flow has a label word in its hot line");
         let other_depths = depths - 1;
         Ok(Entries {
             shared: Arc::new(Shared {
@@ -198,6 +199,11 @@ impl Entries {
 
     /// A flow begins.
     pub fn begin(&mut self, index: u32, key: &Key, from_low: bool, tick: u8, cold: Cold) {
+        debug_assert_eq!(
+            self.label(index).read().1,
+            Label::None,
+            "the label of the entry's last owner"
+        );
         let hot = self.hot_mut(index);
         hot.begin(key, from_low);
         hot.reported_tick = tick;
@@ -214,6 +220,7 @@ impl Entries {
         for depth in 0..=self.shared.other_depths as u8 {
             self.word(DepthId::new(depth), index).retire();
         }
+        debug_assert_eq!(self.label(index).read().1, Label::None);
     }
 
     /// What the label word of an answer says; `None`: the entry is another flow's by now.
@@ -294,9 +301,11 @@ impl Entries {
     pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) -> u64 {
         let hot = self.hot_mut(index);
         // As in `Hot::count`, past 255 comes 1.
+        debug_assert!(packets > 0 || bytes == 0, "bytes without a packet");
         let sum = u64::from(hot.packets[direction]) + packets;
         let carries = sum.saturating_sub(1) / PACKETS_CARRIED;
         hot.packets[direction] = (sum - carries * PACKETS_CARRIED) as u8;
+        debug_assert_eq!(sum == 0, hot.packets[direction] == 0, "0: no packet came");
         let bytes = u64::from(hot.bytes(direction)) + bytes;
         hot.set_bytes(direction, bytes as u32);
         let cold = self.cold_mut(index);
@@ -336,6 +345,7 @@ impl Entries {
     /// Makes the counter of a direction carry before or when so many more bytes have come in both
     /// directions, at most 2^24: each gets half of them. Counts stay as they are.
     pub fn arm(&mut self, index: u32, bytes: u32) {
+        debug_assert!((1..=1 << 24).contains(&bytes), "more than a counter holds");
         let counts = self.counts(index);
         for (direction, share) in [bytes.div_ceil(2), (bytes / 2).max(1)]
             .into_iter()
@@ -350,6 +360,7 @@ impl Entries {
             let sum = (high << 24) + u64::from(low);
             self.ahead[index as usize][direction] = (sum - counts.bytes[direction]) as u32;
         }
+        debug_assert_eq!(self.counts(index), counts, "counts stay as they are");
     }
 
     /// Bytes that are left of those of the last [`Entries::arm`], behind one that made a counter
@@ -375,6 +386,7 @@ impl Entries {
             let hot = self.hot(index);
             self.ahead[index as usize] = [hot.bytes(0), hot.bytes(1)];
         }
+        debug_assert_eq!(self.counts(index), Counts::default(), "all was taken");
         counts
     }
 }

@@ -108,6 +108,7 @@ impl Clock {
 
     #[inline]
     fn go_on(&mut self, step_us: i64) {
+        debug_assert!(step_us >= 0, "flow time never goes back");
         self.packet_us += step_us;
         self.now_us += step_us;
         if self.now_us >= self.next_second_us {
@@ -402,6 +403,7 @@ impl Sweep {
         self.next_us = now_us.saturating_add(Sweep::TICK_US).min(again_us);
         let elapsed_us = now_us.saturating_sub(self.started_us) as u128;
         let total = (elapsed_us * u128::from(self.buckets) / self.period_us as u128) as u64;
+        debug_assert!(total >= self.done, "flow time never goes back");
         let due = (total - self.done).min(u64::from(self.buckets)) as u32;
         self.done = total;
         due
@@ -411,6 +413,7 @@ impl Sweep {
     pub fn take(&mut self, due: u32) -> std::ops::Range<u32> {
         let from = self.at;
         let to = self.buckets.min(from + due);
+        debug_assert!(from <= to, "a sweep that goes back");
         self.at = if to == self.buckets { 0 } else { to };
         from..to
     }

@@ -213,6 +213,7 @@ impl Flows {
         let hot = self.entries.hot_mut(index);
         let was_closed = hot.is_closed();
         if tcp_flags & TCP_FIN != 0 {
+            debug_assert!(direction < 2);
             hot.set(STATE_FIN_FORWARD << direction);
         }
         if tcp_flags & TCP_RST != 0 && !was_closed {
@@ -314,6 +315,11 @@ impl Flows {
             heads.start = head + 1;
         }
         left.sort_unstable_by_key(|&(flow_id, ..)| flow_id);
+        debug_assert_eq!(
+            left.len(),
+            self.alive,
+            "a flow is in the table twice or not at all"
+        );
         self.table.clear();
         self.alive = 0;
         for (_, occupant, reason) in left {

@@ -111,6 +111,7 @@ impl Labels {
         let is_first = depth == self.tasks.task(TaskId::FIRST).first_asked;
         let is_first_asked = self.tasks.is_first_asked(depth);
         let asks = *self.tasks.depth(depth);
+        debug_assert!(!asks.is_of_ports(), "a depth without a series is not due");
         let is_asked =
             subject.is_none_or(|it| self.tasks.is_asked_at(&flows.entries, index, it, depth));
         if !is_asked || !asks.midstream && is_midstream {

@@ -401,6 +401,7 @@ impl Rules {
 
     /// Gives their room back.
     pub fn put_asking(&mut self, mut questions: Vec<RuleQuestion>, mut waiting: Vec<Waiting>) {
+        debug_assert!(self.asking.questions.is_empty(), "a question among answers");
         questions.clear();
         waiting.clear();
         (self.asking.questions, self.asking.waiting) = (questions, waiting);

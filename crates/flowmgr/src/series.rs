@@ -220,6 +220,7 @@ impl SeriesStore {
         let at = index as usize * self.stride;
         let flow = &mut self.words[at..at + self.stride];
         let seen = usize::from(flow[2]);
+        debug_assert!(seen <= k && direction < 2);
         if seen >= k {
             return false;
         }
@@ -237,6 +238,7 @@ impl SeriesStore {
         let at = index as usize * self.stride + it.at;
         let flow = &mut self.words[at..at + it.words()];
         let seen = usize::from(flow[2]);
+        debug_assert!(seen <= it.k && element.direction < 2);
         // With several tasks packets go on to come here when all series of a unit are complete.
         if seen >= it.k {
             return false;

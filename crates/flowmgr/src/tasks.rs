@@ -102,6 +102,11 @@ impl Tasks {
             needs
         });
         tasks.needs = needs.collect();
+        debug_assert_eq!(tasks.of_depth.len(), tasks.depths.len());
+        debug_assert!(
+            tasks.depths.len() <= cring::WORDS_MAX,
+            "no bit for each depth"
+        );
         tasks
     }
 

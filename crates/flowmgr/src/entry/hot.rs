@@ -52,6 +52,7 @@ impl Hot {
     /// Begins a flow whose first packet goes from the low end (`from_low`) or
     /// from the high one.
     pub fn begin(&mut self, key: &Key, from_low: bool) {
+        debug_assert_eq!(key.kind & !STATE_KIND, 0, "a kind with the bits of states");
         *self = Hot {
             low: key.low,
             high: key.high,
@@ -99,6 +100,11 @@ impl Hot {
 
     #[inline]
     pub fn set(&mut self, state: u8) {
+        debug_assert_eq!(
+            state & (STATE_KIND | STATE_LOW_IS_FORWARD),
+            0,
+            "not a state"
+        );
         self.state |= state;
     }
 
@@ -149,6 +155,7 @@ impl Hot {
         // Past 255 comes 1, so that a count of 0 says that no packet came.
         let (packets, packets_carry) = self.packets[direction].overflowing_add(1);
         let packets = packets + u8::from(packets_carry);
+        debug_assert_ne!(packets, 0, "0 says that no packet came");
         let bytes = self.bytes(direction) + length;
         self.packets[direction] = packets;
         self.set_bytes(direction, bytes);

@@ -58,6 +58,10 @@ impl Flows {
     /// Packets that were counted as labelled.
     pub fn retract(&mut self, index: u32, packets: u32, length: u32) {
         let bytes = u64::from(packets) * u64::from(length);
+        debug_assert!(
+            self.counters.labelled_bytes >= bytes,
+            "these were not counted"
+        );
         self.counters.labelled_bytes -= bytes;
         if let (_, Label::Class { class, .. }) = self.entries.label(index).read()
             && let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class))
@@ -91,6 +95,7 @@ impl Flows {
 
     pub fn since(&self, index: u32, packets_before: u32, bytes_before: u64) -> InEffect {
         let counts = self.entries.counts(index);
+        debug_assert!(counts.bytes_total() >= bytes_before, "counts go up only");
         InEffect {
             packets: counts.packets_total() - u64::from(packets_before),
             bytes: counts.bytes_total() - bytes_before,
@@ -115,6 +120,10 @@ impl Flows {
         if let Some(of_class) = self.counters.labelled_by_class.get_mut(class) {
             of_class.add(labelled.packets, labelled.bytes);
         }
+        debug_assert!(
+            labelled.packets <= promised.packets,
+            "more than was promised"
+        );
         let others = InEffect {
             packets: promised.packets - labelled.packets,
             bytes: promised.bytes - labelled.bytes,

@@ -171,6 +171,7 @@ impl Labels {
         let decided = self.kept.decided(first, flow.index);
         let by_port = self.class_by_port(flows, task, flow.index).map(|_| 0);
         let depth = first.behind(decided.or(by_port)?);
+        debug_assert_eq!(self.tasks.of_depth(depth), task);
         self.answer(flows, Awaited { flow, depth }, time_to_label_us)
     }
 

@@ -160,6 +160,10 @@ impl Kept {
     }
 
     pub fn set_decided(&mut self, first: DepthId, index: u32, depth: u8) {
+        debug_assert!(
+            usize::from(depth) <= self.counts[0],
+            "no task has so many depths"
+        );
         if let Some(decided) = self.decision_mut(first, index) {
             decided.depth = u16::from(depth) + 1;
         }
@@ -171,6 +175,7 @@ impl Kept {
     }
 
     pub fn set_contradicts(&mut self, first: DepthId, index: u32, class: u16) {
+        debug_assert!(class < u16::MAX, "that is none");
         if let Some(decided) = self.decision_mut(first, index) {
             decided.contradicts = class + 1;
         }
@@ -207,6 +212,7 @@ impl Kept {
         index: u32,
         us: Option<u32>,
     ) {
+        debug_assert_ne!(us, Some(LABEL_NOT_EMITTED), "that is none");
         let us = us.unwrap_or(LABEL_NOT_EMITTED);
         match depth {
             DepthId::FIRST => entries.cold_mut(index).time_to_label_us = us,

@@ -105,6 +105,7 @@ impl Labels {
     ) {
         let flow = flows.entries.flow_ref(index);
         let word = flows.entries.word(first, index);
+        debug_assert_eq!(word.read().1, Label::None, "it has been asked for already");
         word.pend(flow.generation);
         // Cannot be post-mortem: nobody else knows of the pending word.
         let _ = word.decide(flow.generation, label);

@@ -28,6 +28,7 @@ impl Labels {
         fate: &mut Fate,
         data: &mut [u8],
     ) -> Verdict {
+        debug_assert!(flows.entries.hot(index).has(STATE_EMITTED));
         match flows.effect {
             Effect::Arrival => {
                 let (word, hot) = flows.entries.label_and_hot(index);
@@ -261,6 +262,11 @@ impl Labels {
             .entries
             .word(DepthId::FIRST.behind(rank), index)
             .read();
+        debug_assert_ne!(
+            before,
+            Label::Pending,
+            "an answer that may decide is on its way"
+        );
         if before != label {
             // Decided means that no word waits, so this one is ours.
             first.replace(generation, label);

@@ -69,6 +69,7 @@ impl CountedSoFar {
             bytes: counted.bytes,
             generation: counted.generation,
         };
+        debug_assert_ne!(now.generation, 0, "that is no counter");
         let told = &mut self.0[index as usize];
         if told.generation != now.generation {
             *told = now;

@@ -185,6 +185,10 @@ impl<P: Part> Settling<'_, P> {
         {
             return;
         }
+        debug_assert_eq!(
+            labels.tasks.of_depth(depth),
+            labels.tasks.of_depth(decided_by)
+        );
         let emitted_at = kept.emitted_at(&flows.entries, decided_by, flow.index);
         let is_by_rule = self.walk.rules.is_labelled(flow.index);
         let is_by_port = labels.tasks.depth(decided_by).is_of_ports() && !is_by_rule;
@@ -365,6 +369,7 @@ impl<P: Part> Settling<'_, P> {
         self.emit_label(Awaited { flow, depth: last });
         let (labels, flows) = (&self.walk.labels, &self.walk.flows);
         let answers = labels.answers(flows, task, flow.index, None);
+        debug_assert_ne!(answers, Answers::Pending, "all were given up");
         let decision = match answers {
             Answers::Decided { .. } | Answers::ByPort => labels.decision(flows, asked)?,
             Answers::Unsure { best } => {

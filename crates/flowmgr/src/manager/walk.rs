@@ -121,6 +121,7 @@ impl<P: Part> Walk<P> {
         self.walk_on(has_merged, packets, now_ns, data, fates);
         self.arrivals.burst(self.flows.clock.packet_us(), now_ns);
         self.sweep_owed();
+        debug_assert!(fates.len() == packets.len() || self.rules.must_stop(&self.flows));
         self.series.publish();
     }
 
@@ -134,6 +135,7 @@ impl<P: Part> Walk<P> {
         fates: &mut Vec<Fate>,
     ) {
         let staged = std::mem::take(&mut self.staging.staged);
+        debug_assert_eq!(staged.len(), packets.len());
         let from = fates.len();
         let (packets, left) = (&packets[from..], &staged[from..]);
         if has_merged || self.port != 0 {

@@ -107,6 +107,7 @@ impl Rules {
         let Some(question) = self.ask(flows, index, in_port, time_us) else {
             return false;
         };
+        debug_assert!(question < self.asking.questions.len());
         let length = staged.headers.as_ref().map_or(0, |headers| headers.length);
         self.asking.waiting.push(Waiting {
             at: at as u32,
@@ -162,6 +163,10 @@ impl Rules {
         cause: Cause,
         time_us: i64,
     ) -> Option<usize> {
+        debug_assert!(
+            !flows.entries.hot(index).policy.is_asked(),
+            "a question is open"
+        );
         // By packet time rules do not change, and no flow waits for its turn.
         if cause == Cause::Renewed && flows.effect == Effect::Arrival {
             if self.asking.renewals_left == 0 {
@@ -277,6 +282,7 @@ impl Rules {
     pub fn complete(&mut self, flows: &Flows, number: usize, known: Known) {
         let question = &mut self.asking.questions[number];
         let index = question.flow.index;
+        debug_assert!(flows.entries.hot(index).policy.is_asked(), "nobody asked");
         let Some(rules) = &mut self.in_force else {
             return;
         };

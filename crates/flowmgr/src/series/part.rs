@@ -97,6 +97,10 @@ impl SeriesPart {
         let gives_way =
             is_half_open && flows.effect == Effect::Arrival && ring.free() < ring.capacity() / 2;
         let asks: &SeriesTask = tasks.depth(depth);
+        debug_assert!(
+            store.seen(index, store.number_of(asks.unit)) >= asks.k,
+            "a series that is not complete"
+        );
         let pushed = !gives_way
             && ring.push(|slot| {
                 slot.flow = flow;
