@@ -25,6 +25,7 @@ mod merged;
 mod rules;
 mod settle;
 mod stages;
+mod sweep;
 mod walk;
 
 use std::num::NonZeroU32;

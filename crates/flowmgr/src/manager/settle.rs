@@ -1,7 +1,9 @@
 //! From ended flows and arrived labels to records: what waits in the outbox is said, see
 //! [`crate::outbox`].
 
-use cring::{Answers, Feature, FlowRef, Label, TASKS_MAX};
+mod ending;
+
+use cring::{Feature, TASKS_MAX};
 
 use super::walk::{Walk, each_part};
 use crate::config::{Effect, OTHERS_MAX};
@@ -13,7 +15,6 @@ use crate::part::Part;
 use crate::record::{
     BehaviourRecord, DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record, SeriesRecord,
 };
-use crate::table::Occupant;
 
 /// Who takes the records, if anybody does.
 pub(super) type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
@@ -295,117 +296,6 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// Counts what can only be said of a flow once it has ended.
-    fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
-        let index = occupant.index;
-        let is_unasked = self.walk.rules.is_unasked(index);
-        let (tasks, store) = (&self.walk.labels.tasks, &self.walk.series.store);
-        let least = tasks.depth(tasks.task(TaskId::FIRST).first_asked).k;
-        let flows = &mut self.walk.flows;
-        flows.count_lag(occupant, at_us);
-        let counts = flows.entries.counts(index);
-        let counters = &mut flows.counters;
-        counters.flows_ended[reason as usize] += 1;
-        counters.flows_unasked += u64::from(is_unasked);
-        counters.flows_short += u64::from(!is_unasked && store.seen(index, 0) < least);
-        let is_one_way = counts.packets[1] == 0 && !store.went_both_ways(index);
-        counters.flows_one_way += u64::from(is_one_way);
-        if let Some(behaviours) = &mut self.walk.behaviours {
-            behaviours.end_flow(&mut self.walk.flows, index);
-            self.walk.ask_for_changes(false);
-        }
-        each_part!(self.walk, end(index, &counts));
-    }
-
-    /// The last record of a flow, after which its entry is free.
-    fn finalize(&mut self, occupant: Occupant, reason: EndReason) {
-        let index = occupant.index;
-        let flow = self.walk.flows.entries.flow_ref(index);
-        let mut decisions = Decisions::default();
-        let tasks = self.walk.labels.tasks.ids();
-        for (task, decision) in tasks.zip(&mut decisions) {
-            *decision = self.finalize_label(task, flow);
-        }
-        let [decision, others @ ..] = decisions;
-        let decision = decision.or_else(|| self.name_at_end(index));
-        let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
-        let promised = labels.in_effect(flows, index);
-        let labelled = match labels.has_depths {
-            true => labels.tagged_of(flow, &labels.in_effect_by_depth(flows, index)),
-            false => promised,
-        };
-        flows.confirm(index, decision, promised, labelled);
-        if self.out.is_some() {
-            let mut record = self.flow_record(index, reason);
-            record.decision = decision;
-            record.is_half_open = occupant.is_half_open;
-            record.others = others;
-            self.say(Record::Flow(record));
-        }
-        self.walk.flows.entries.retire(index);
-        self.walk.flows.table.free_entry(index);
-    }
-
-    /// The label that an ended flow has for a task, for good: by an answer that is sure, or by the
-    /// last one. One that ended before, and whose answers were not sure, is named by its port, or
-    /// else by the best of them. Where the port has named it with its first packet, that stands
-    /// unless an answer contradicts it.
-    fn finalize_label(&mut self, task: TaskId, flow: FlowRef) -> Option<Decision> {
-        let (first, depths) = self.walk.labels.tasks.span(task);
-        let asked = Awaited { flow, depth: first };
-        // Most flows are short and have never asked.
-        if matches!(
-            self.walk.flows.entries.label_of(asked),
-            None | Some(Label::None)
-        ) {
-            return None;
-        }
-        for depth in self.walk.labels.tasks.task(task).all_depths() {
-            // The analytics side learns from the word that its label is too late; otherwise it
-            // might slip in after the record was made, and count as given.
-            self.walk.flows.entries.give_up(Awaited { flow, depth });
-        }
-        let last = first.behind(depths - 1);
-        self.emit_label(Awaited { flow, depth: last });
-        let (labels, flows) = (&self.walk.labels, &self.walk.flows);
-        let answers = labels.answers(flows, task, flow.index, None);
-        debug_assert_ne!(answers, Answers::Pending, "all were given up");
-        let decision = match answers {
-            Answers::Decided { .. } | Answers::ByPort => labels.decision(flows, asked)?,
-            Answers::Unsure { best } => {
-                let best = Awaited {
-                    flow,
-                    depth: first.behind(best?),
-                };
-                let decision = labels.answer(flows, best, None);
-                if task == TaskId::FIRST {
-                    if let Some(by_port) = self.name_at_end(flow.index) {
-                        return Some(by_port);
-                    }
-                    self.walk.flows.counters.flows_unsure += 1;
-                }
-                decision?
-            }
-            Answers::Pending => return None,
-        };
-        if task == TaskId::FIRST && depths > 1 && matches!(answers, Answers::Decided { .. }) {
-            // The last answer may be that the flow is unknown.
-            let classes = self.walk.labels.tasks.depth(first).classes;
-            let is_unknown = usize::from(decision.class) + 1 >= classes;
-            if is_unknown && let Some(by_port) = self.name_at_end(flow.index) {
-                return Some(by_port);
-            }
-        }
-        let counters = &mut self.walk.flows.counters;
-        let is_by_port = task == TaskId::FIRST && decision.decided_by == DecidedBy::Port;
-        counters.flows_by_port += u64::from(is_by_port);
-        count_class(
-            &mut counters.tasks[first.index()].flows_labelled,
-            decision.class,
-        );
-        Some(decision)
-    }
-
     /// A record of the flow as its entry has it, without a label.
     fn flow_record(&self, index: u32, reason: EndReason) -> FlowRecord {
         let flow = self.walk.flows.name(index);
@@ -454,22 +344,5 @@ impl<P: Part> Settling<'_, P> {
                 each_part!(self.walk, prefetch(occupant.index));
             }
         }
-    }
-
-    /// The label that an ended flow gets from its port. Only if something was said on it: a SYN
-    /// that nobody answers is not what the port is for.
-    fn name_at_end(&mut self, index: u32) -> Option<Decision> {
-        if !self.walk.labels.has_ports() || self.walk.series.store.seen(index, 0) == 0 {
-            return None;
-        }
-        let subject = self.walk.subject(index);
-        let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
-        labels.name_at_end(flows, &subject)
-    }
-
-    /// The behaviour of a flow that has ended: what it was before it fell silent.
-    fn last_behaviour(&self, index: u32) -> crate::behaviour::Behaviour {
-        let behaviours = self.walk.behaviours.as_ref();
-        behaviours.map_or_else(Default::default, |it| it.active(index))
     }
 }
