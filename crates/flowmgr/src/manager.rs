@@ -84,7 +84,7 @@ const _: () = assert!(size_of::<Packet>() == 32);
 pub struct Fate {
     /// Its verdict.
     pub verdict: Verdict,
-    /// With [`Effect::PacketTime`], for a packet that carries its flow's label:
+    /// With [`crate::Effect::PacketTime`], for a packet that carries its flow's label:
     /// the flow. The label may still be on its way, and until then
     /// [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
@@ -255,7 +255,7 @@ impl<P: Part> Manager<P> {
     /// Walks a burst of up to [`BURST_MAX`] packets, whose bytes lie in `data`.
     ///
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
-    /// fate per packet. With [`Effect::Arrival`] packets are tagged in place.
+    /// fate per packet. With [`crate::Effect::Arrival`] packets are tagged in place.
     ///
     /// With rules, [`Manager::rule_questions`] have to be answered then, before the next burst, as
     /// long as there are some.
@@ -299,8 +299,8 @@ impl<P: Part> Manager<P> {
 
     /// Takes an answer to each of [`Manager::rule_questions`], in their order, and applies them to
     /// the packets of the burst that was walked last, as [`Manager::burst`] does: with
-    /// [`Effect::Arrival`] in place. By packet time the walk then goes on, up to the next question.
-    /// Behind other questions than those of a burst there are no packets.
+    /// [`crate::Effect::Arrival`] in place. By packet time the walk then goes on, up to the next
+    /// question. Behind other questions than those of a burst there are no packets.
     pub fn answer_rules(
         &mut self,
         answers: &[RuleAnswer],
@@ -319,9 +319,9 @@ impl<P: Part> Manager<P> {
     }
 
     /// From the next packet on other rules are in force: each flow asks for its rule again, at its
-    /// next packet or, where many would, some bursts later ([`renewed_max`]). Rules that were once
-    /// in force stay so until the manager ends; that there are none is said by answers. Without
-    /// memory, which only the first rules need, nothing changes.
+    /// next packet or, where many would, some bursts later ([`crate::renewed_max`]). Rules that
+    /// were once in force stay so until the manager ends; that there are none is said by answers.
+    /// Without memory, which only the first rules need, nothing changes.
     pub fn change_rules(&mut self, change: &mut RulesChange) {
         self.walk.rules.change(&mut self.walk.flows, change);
     }
@@ -352,8 +352,8 @@ impl<P: Part> Manager<P> {
         self.settling(now_ns, Some(out)).settle(written, usize::MAX);
     }
 
-    /// The same with [`Effect::Arrival`], for so many events of flows at most; how many there were.
-    /// For a caller whose `out` may wait, and who has to look up in between.
+    /// The same with [`crate::Effect::Arrival`], for so many events of flows at most; how many
+    /// there were. For a caller whose `out` may wait, and who has to look up in between.
     pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
         self.settling(now_ns, Some(out)).settle(u64::MAX, most)
     }
@@ -371,8 +371,8 @@ impl<P: Part> Manager<P> {
         }
     }
 
-    /// With [`Effect::Arrival`], series whose labels were still on their way at the last settling;
-    /// and what came after the first of them.
+    /// With [`crate::Effect::Arrival`], series whose labels were still on their way at the last
+    /// settling; and what came after the first of them.
     pub fn labels_awaited(&self) -> usize {
         self.walk.flows.outbox.awaited.len()
     }

@@ -36,7 +36,8 @@ pub struct Seen<'a> {
     pub packets: u32,
 }
 
-/// What is kept of flows by the index of their entries, which lie below [`crate::entries`].
+/// What is kept of flows by the index of their entries, which lie below
+/// [`crate::Manager::entries`].
 pub trait Part {
     /// A flow begins; whatever is kept of the entry's last owner is void.
     fn begin(&mut self, _index: u32, _first: &First<'_>) {}

@@ -13,7 +13,7 @@ use crate::prefetch::prefetch;
 /// What the table keeps of each flow for rules.
 pub struct RuleMemory {
     marks: Array<RuleMark>,
-    /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`RuleAnswer::unasked`].
+    /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`super::RuleAnswer::unasked`].
     unasked: Array<u8>,
     reported: Array<Reported>,
     /// When each of the last changes was, by the packets' time; of those that were not yet, as
@@ -214,7 +214,7 @@ impl InForce {
         mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD) != 0
     }
 
-    /// The tasks that a rule does not ask about the flow, see [`RuleAnswer::unasked`].
+    /// The tasks that a rule does not ask about the flow, see [`super::RuleAnswer::unasked`].
     pub fn unasked(&self, index: u32) -> u8 {
         let mark = self.memory.marks[index as usize].0;
         match mark & (RuleMark::UNASKED | RuleMark::PARTLY_ASKED) {
