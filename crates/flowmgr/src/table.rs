@@ -439,9 +439,8 @@ impl Table {
     /// A place is that of a flow until it is removed, or another one that was moved.
     #[inline]
     fn assert_occupied(&self, place: Place) {
-        let bucket = &self.buckets[place.bucket as usize];
         debug_assert_eq!(
-            bucket.occupied >> place.slot & 1,
+            self.buckets[place.bucket as usize].occupied >> place.slot & 1,
             1,
             "nothing is at {place:?}"
         );

@@ -31,6 +31,7 @@ impl Staging {
     }
 
     /// Stage one: headers and hash of every packet. Whether one of them was merged.
+    #[inline]
     pub fn parse_and_hash(&mut self, flows: &mut Flows, data: &[u8], packets: &[Packet]) -> bool {
         self.staged.clear();
         let mut gso = 0;
@@ -56,6 +57,7 @@ impl Staging {
     }
 
     /// Stage two: the entry that each packet will most likely want.
+    #[inline]
     pub fn prefetch_entries(&mut self, flows: &Flows) {
         for staged in self
             .staged
