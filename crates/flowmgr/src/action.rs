@@ -1,9 +1,10 @@
 //! What becomes of a flow's packets, apart from what the flow is.
 //!
-//! A label says what a flow is; an action says what to do about it. The caller, who knows what labels and rules mean, maps
-//! classes to actions and answers which rule is a flow's ([`crate::RuleAnswer`]). An entry keeps the number of its flow's action and
-//! the generation of the policy by which it was looked up, so the walk looks it up only when the label has come or the policy is
-//! another one.
+//! A label says what a flow is; an action says what to do about it. The caller, who knows what
+//! labels and rules mean, maps classes to actions and answers which rule is a flow's
+//! ([`crate::RuleAnswer`]). An entry keeps the number of its flow's action and the generation of
+//! the policy by which it was looked up, so the walk looks it up only when the label has come or
+//! the policy is another one.
 
 /// What is done to the packets of a flow. By default: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,7 +17,8 @@ pub struct Action {
     pub mirror: bool,
 }
 
-/// Numbers of actions: that of nothing, one for each DSCP, dropped, dropped and copied, copied, copied with each DSCP.
+/// Numbers of actions: that of nothing, one for each DSCP, dropped, dropped and copied, copied,
+/// copied with each DSCP.
 const DSCPS: usize = 64;
 const DROP: usize = 1 + DSCPS;
 const MIRROR: usize = DROP + 2;
@@ -24,7 +26,8 @@ const MIRROR: usize = DROP + 2;
 const ACTIONS: usize = MIRROR + 1 + DSCPS;
 const _: () = assert!(ACTIONS <= 1 << u8::BITS);
 
-/// The actions by number; those beyond the distinct ones do nothing. Of full size, so that no number is out of bounds.
+/// The actions by number; those beyond the distinct ones do nothing. Of full size, so that no
+/// number is out of bounds.
 static BY_NUMBER: [Action; 1 << u8::BITS] = by_number();
 
 const fn by_number() -> [Action; 1 << u8::BITS] {
@@ -58,6 +61,7 @@ impl Action {
     /// The number by which an entry keeps it. A dropped packet needs no DSCP.
     pub(crate) fn number(self) -> u8 {
         let dscp = self.dscp.map_or(0, |dscp| usize::from(dscp & 63) + 1);
+        debug_assert!(dscp <= DSCPS);
         let number = match (self.drop, self.mirror) {
             (true, mirror) => DROP + usize::from(mirror),
             (false, true) => MIRROR + dscp,
@@ -81,7 +85,8 @@ impl Action {
     }
 }
 
-/// Which action each class has. Where labels of several tasks have one, that of the last task counts.
+/// Which action each class has. Where labels of several tasks have one, that of the last task
+/// counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
     /// Of the first task.
@@ -91,7 +96,8 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// The actions that set a DSCP by class, the last for `unknown`. Of each only the lower six bits count.
+    /// The actions that set a DSCP by class, the last for `unknown`. Of each only the lower six
+    /// bits count.
     pub fn of_dscp(by_class: &[Option<u8>]) -> Actions {
         let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
         Actions {
@@ -100,7 +106,8 @@ impl Actions {
         }
     }
 
-    /// Adds the DSCP by class of another task, which must follow those added before; changes nothing where no class has a DSCP.
+    /// Adds the DSCP by class of another task, which must follow those added before; changes
+    /// nothing where no class has a DSCP.
     #[must_use]
     pub fn and_dscp_of(mut self, task: u8, by_class: &[Option<u8>]) -> Actions {
         if by_class.iter().any(Option::is_some) {
@@ -161,11 +168,13 @@ impl Actions {
     }
 }
 
-/// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at all.
+/// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at
+/// all.
 ///
-/// A generation has seven bits, of which the first value stands for other things. A flow would keep an action of an older policy
-/// if it sent no packet for exactly [`GENERATIONS`] changes, so with rules, which programs may change often, a flow that was
-/// silent for so many is looked up again whatever its stamp.
+/// A generation has seven bits, of which the first value stands for other things. A flow would keep
+/// an action of an older policy if it sent no packet for exactly [`GENERATIONS`] changes, so with
+/// rules, which programs may change often, a flow that was silent for so many is looked up again
+/// whatever its stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PolicyStamp(u8);

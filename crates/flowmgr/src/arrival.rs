@@ -1,14 +1,15 @@
 //! When a label came, in the time of the packets.
 //!
-//! Packets have stamps; a label has none. It comes between two bursts, perhaps long after the last packet. The run's clock
-//! says how long after.
+//! Packets have stamps; a label has none. It comes between two bursts, perhaps long after the last
+//! packet. The run's clock says how long after.
 
 /// The relation of the clock that stamps packets to the clock of bursts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
     /// Stamp of the latest packet, µs.
     packet_us: i64,
-    /// Packet time less the clock of bursts, µs: the greatest of all bursts, that of packets that waited least.
+    /// Packet time less the clock of bursts, µs: the greatest of all bursts, that of packets that
+    /// waited least.
     lead_us: i64,
 }
 
@@ -32,8 +33,8 @@ impl Arrivals {
         self.packet_us = packet_us;
     }
 
-    /// Packet time at `now_ns`: not before any packet of the bursts until then, and not before its label if that took the time
-    /// from its burst until now.
+    /// Packet time at `now_ns`: not before any packet of the bursts until then, and not before its
+    /// label if that took the time from its burst until now.
     pub fn time_us(&self, now_ns: u64) -> i64 {
         let now_us = self.lead_us.saturating_add(microseconds(now_ns));
         now_us.max(self.packet_us)

@@ -1,13 +1,14 @@
 //! Which flows a task is asked about, as far as the flow itself tells.
 //!
-//! It is looked up once for each task and flow, when the series is complete. All of it is fixed by then: the ends, the
-//! protocol and the interface by the flow's first packet. Rules are left to [`crate::RuleAnswer`], labels of other tasks to
-//! the analytics side, which has them first.
+//! It is looked up once for each task and flow, when the series is complete. All of it is fixed by
+//! then: the ends, the protocol and the interface by the flow's first packet. Rules are left to
+//! [`crate::RuleAnswer`], labels of other tasks to the analytics side, which has them first.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Which flows a task is asked about. All of it has to hold; an empty list, or `None`, means every flow.
+/// Which flows a task is asked about. All of it has to hold; an empty list, or `None`, means every
+/// flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// IP protocol numbers.
@@ -22,8 +23,9 @@ pub struct Asked {
     pub sample: Option<u32>,
     /// Only flows whose rule says so: while there are no rules, none is.
     pub by_rule: bool,
-    /// Tasks whose labels say, later, whether this one is asked: their numbers among the tasks, depths not counted. The flow must
-    /// be one that they are asked about, and its series must be complete for them too.
+    /// Tasks whose labels say, later, whether this one is asked: their numbers among the tasks,
+    /// depths not counted. The flow must be one that they are asked about, and its series must be
+    /// complete for them too.
     pub after: Vec<u8>,
 }
 
@@ -56,8 +58,8 @@ impl Direction {
 pub struct Inside(pub Vec<(IpAddr, u8)>);
 
 impl Inside {
-    /// Whether an address lies in one of the networks; where there are none, whether it is private (RFC 1918, RFC 4193), link
-    /// local or loopback.
+    /// Whether an address lies in one of the networks; where there are none, whether it is private
+    /// (RFC 1918, RFC 4193), link local or loopback.
     pub fn has(&self, address: IpAddr) -> bool {
         match self.0.as_slice() {
             [] => is_private(address),
@@ -103,6 +105,12 @@ pub(crate) struct Subject {
     pub in_port: u8,
     /// A hash of the tuple.
     pub sample: u16,
+    /// TCP that was not seen from its first SYN on.
+    pub is_midstream: bool,
+    /// There are rules.
+    pub has_rules: bool,
+    /// Tasks that a rule keeps from being asked, bit n for task n; `None`: no answer is known.
+    pub unasked: Option<u8>,
 }
 
 impl Asked {
@@ -142,6 +150,9 @@ mod tests {
             destination: ("203.0.113.9".parse().unwrap(), 443),
             in_port: 1,
             sample: 6_553,
+            is_midstream: false,
+            has_rules: false,
+            unasked: None,
         }
     }
 

@@ -28,7 +28,7 @@ impl BareTable {
         Ok(BareTable {
             hasher: Hasher::new(HashKind::Keyed { seed }),
             table: Table::new(buckets, max_flows)?,
-            entries: Entries::new(max_flows, 1, 0, false)?,
+            entries: Entries::new(max_flows, 1, None)?,
             staged: [(0, None); BURST_MAX],
         })
     }

@@ -1,18 +1,24 @@
-//! The behaviour of a flow: what its counts show it to do, whatever its label is. A part of a flow with an array of its own.
+//! The behaviour of a flow: what its counts show it to do, whatever its label is. A part of a flow
+//! with an array of its own.
 //!
-//! `bulk` comes with the very packet that crosses the bound, because the hot line's byte counters run ahead so that they carry
-//! there ([`crate::entry`]): the walk has nothing more to do. The others are judged from *samples*: once a second, between
-//! bursts, a flow's counts are compared with those of its last sample. Only flows that have had packets since are sampled, and
-//! a sample covers the time since the one before. A behaviour that comes from samples must be seen in [`Bounds::hold_s`] of
-//! them in a row before it is taken.
+//! `bulk` comes with the very packet that crosses the bound, because the hot line's byte counters
+//! run ahead so that they carry there ([`crate::entry`]): the walk has nothing more to do. The
+//! others are judged from *samples*: once a second, between bursts, a flow's counts are compared
+//! with those of its last sample. Only flows that have had packets since are sampled, and a sample
+//! covers the time since the one before. A behaviour that comes from samples must be seen in
+//! [`Bounds::hold_s`] of them in a row before it is taken.
 //!
-//! By packet time all flows are sampled at each full second, before the first packet that comes later, so that bursts and the
-//! layout change nothing. Live, the sweep samples each bucket once a second.
+//! By packet time all flows are sampled at each full second, before the first packet that comes
+//! later, so that bursts and the layout change nothing. Live, the sweep samples each bucket once a
+//! second.
 
 use std::io;
 
 use crate::entry::Counts;
 use crate::memory::{Array, Zeroed};
+use crate::part::{First, Part};
+
+mod sampling;
 
 /// What a flow does, by its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,7 +27,8 @@ pub enum Behaviour {
     /// None of the others, or not seen for long enough.
     #[default]
     None,
-    /// It has had more bytes than [`Bounds::bulk_bytes`], while it was neither `interactive` nor `realtime`.
+    /// It has had more bytes than [`Bounds::bulk_bytes`], while it was neither `interactive` nor
+    /// `realtime`.
     Bulk,
     /// Small packets both ways, at a low rate.
     Interactive,
@@ -64,7 +71,8 @@ impl Behaviour {
 /// Bounds between behaviours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// A flow with more bytes is `bulk`; both directions, at the IP layer. At most [`Bounds::BULK_BYTES_MAX`].
+    /// A flow with more bytes is `bulk`; both directions, at the IP layer. At most
+    /// [`Bounds::BULK_BYTES_MAX`].
     pub bulk_bytes: u32,
     /// Packets are small if their mean length is at most this, in each direction.
     pub small_bytes: u32,
@@ -118,7 +126,8 @@ struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct State {
-    /// Counts at the last sample, since the flow's last record; after a record less than 0, wrapping.
+    /// Counts at the last sample, since the flow's last record; after a record less than 0,
+    /// wrapping.
     bytes: [u64; 2],
     packets: [u32; 2],
     /// The second at which the next sample begins.
@@ -224,10 +233,12 @@ pub(crate) struct Step {
 
 /// The behaviours of a table's flows.
 pub(crate) struct Behaviours {
-    pub bounds: Bounds,
+    bounds: Bounds,
     states: Array<State>,
     /// By packet time, the second up to which flows were sampled.
-    pub sampled: Option<u16>,
+    sampled: Option<u16>,
+    /// Flows that have taken another behaviour since somebody asked.
+    changed: Vec<u32>,
 }
 
 impl Behaviours {
@@ -236,20 +247,16 @@ impl Behaviours {
             bounds,
             states: Array::new(entries)?,
             sampled: None,
+            changed: Vec::with_capacity(sampling::CHANGED_MAX),
         })
     }
 
     /// A flow begins in this second.
-    pub fn begin(&mut self, index: u32, second: u16) {
+    fn begin_in(&mut self, index: u32, second: u16) {
         self.states[index as usize] = State {
             second,
             ..State::default()
         };
-    }
-
-    #[inline]
-    pub fn prefetch(&self, index: u32) {
-        crate::prefetch::prefetch(&self.states, index as usize);
     }
 
     pub fn now(&self, index: u32) -> Behaviour {
@@ -261,25 +268,8 @@ impl Behaviours {
         self.states[index as usize].active()
     }
 
-    /// The flow's counts were reported and begin again from 0.
-    pub fn report(&mut self, index: u32, reported: &Counts) {
-        let state = &mut self.states[index as usize];
-        for direction in 0..2 {
-            let packets = &mut state.packets[direction];
-            *packets = packets.wrapping_sub(reported.packets[direction] as u32);
-            let bytes = &mut state.bytes[direction];
-            *bytes = bytes.wrapping_sub(reported.bytes[direction]);
-        }
-    }
-
     /// Samples a flow up to this second; `None`: nothing came since the last time.
-    pub fn sample(
-        &mut self,
-        index: u32,
-        counts: &Counts,
-        until: u16,
-        is_udp: bool,
-    ) -> Option<Step> {
+    fn sample(&mut self, index: u32, counts: &Counts, until: u16, is_udp: bool) -> Option<Step> {
         let state = &mut self.states[index as usize];
         let (packets, bytes) = state.since(counts);
         if packets == [0; 2] {
@@ -322,18 +312,38 @@ impl Behaviours {
     }
 
     /// The flow has crossed the bound of `Bulk`.
-    pub fn cross(&mut self, index: u32, counts: &Counts) -> Step {
+    fn cross(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, State::cross)
     }
 
     /// The flow is silent for as long as `Idle` takes.
-    pub fn fall_silent(&mut self, index: u32, counts: &Counts) -> Step {
+    fn fall_silent(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, State::fall_silent)
     }
 
     /// The flow ends.
-    pub fn end(&mut self, index: u32, counts: &Counts) -> Step {
+    fn end(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, |_| {})
+    }
+}
+
+impl Part for Behaviours {
+    fn begin(&mut self, index: u32, first: &First<'_>) {
+        self.begin_in(index, first.second);
+    }
+
+    fn report(&mut self, index: u32, reported: &Counts) {
+        let state = &mut self.states[index as usize];
+        for direction in 0..2 {
+            let packets = &mut state.packets[direction];
+            *packets = packets.wrapping_sub(reported.packets[direction] as u32);
+            let bytes = &mut state.bytes[direction];
+            *bytes = bytes.wrapping_sub(reported.bytes[direction]);
+        }
+    }
+
+    fn prefetch(&self, index: u32) {
+        crate::prefetch::prefetch(&self.states, index as usize);
     }
 }
 

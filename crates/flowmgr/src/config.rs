@@ -9,7 +9,6 @@ use thiserror::Error;
 use crate::asked::{Asked, Inside};
 use crate::behaviour::Bounds;
 use crate::depths::Depths;
-use crate::expiry::{Lifetimes, Sweep};
 use crate::hash::HashKind;
 use crate::settings::Settings;
 
@@ -17,8 +16,8 @@ use crate::settings::Settings;
 pub const TIMEOUT_S_MAX: u16 = 32_000;
 /// Timeouts of a flow that FIN or RST closed, s.
 pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
-/// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip of the keyboard. Indices
-/// have 32 bits.
+/// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip
+/// of the keyboard. Indices have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
 /// The most depths of a task: six of a model, and that of its ports.
 pub const DEPTHS_MAX: usize = 7;
@@ -43,26 +42,28 @@ pub enum Effect {
 /// What one task asks of a flow's first packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesTask {
-    /// Elements in a series, 1 to [`K_MAX`]. 0: no series, but the labels that [`Config::ports`] give flows with their first
-    /// packets; the first of a task, before at least one deeper one.
+    /// Elements in a series, 1 to [`K_MAX`]. 0: no series, but the labels that [`Config::ports`]
+    /// give flows with their first packets; the first of a task, before at least one deeper one.
     pub k: usize,
     /// Which packets are elements.
     pub unit: Unit,
     /// What is collected of each element; at least one.
     pub features: Features,
-    /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them. Otherwise they give no
-    /// series, since the first packets seen are not those that the model knows.
+    /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them.
+    /// Otherwise they give no series, since the first packets seen are not those that the model
+    /// knows.
     pub midstream: bool,
-    /// Classes that labels of this task have, `unknown` as the last; counters have a place for each.
+    /// Classes that labels of this task have, `unknown` as the last; counters have a place for
+    /// each.
     pub classes: usize,
-    /// An answer is sure if its confidence is at least this, 0 to 65,535 for 0 to 1, and its class is not `unknown`. Only
-    /// asked where a deeper task follows, or this one is deeper itself.
+    /// An answer is sure if its confidence is at least this, 0 to 65,535 for 0 to 1, and its class
+    /// is not `unknown`. Only asked where a deeper task follows, or this one is deeper itself.
     pub sure: u16,
-    /// An answer contradicts the port that named the flow if its class is another one and its confidence at least this; `None`:
-    /// none does. Only asked behind a task without a series.
+    /// An answer contradicts the port that named the flow if its class is another one and its
+    /// confidence at least this; `None`: none does. Only asked behind a task without a series.
     pub contradicts: Option<u16>,
-    /// Asks the same as the task before it, after more elements, about flows of which that one's answer is not sure: see
-    /// [`crate::depths`].
+    /// Asks the same as the task before it, after more elements, about flows of which that one's
+    /// answer is not sure: see [`crate::depths`].
     pub is_deeper: bool,
 }
 
@@ -84,7 +85,8 @@ impl SeriesTask {
         self.k == 0
     }
 
-    /// The usual task: signed lengths of the first `k` packets, of TCP flows that are seen from their beginning.
+    /// The usual task: signed lengths of the first `k` packets, of TCP flows that are seen from
+    /// their beginning.
     #[must_use]
     pub const fn lengths(k: usize, classes: usize) -> SeriesTask {
         SeriesTask {
@@ -120,8 +122,8 @@ pub struct PortLabel {
 pub struct Config {
     /// What is asked of flows: 1 to [`TASKS_MAX`] tasks, those without a series not counted.
     pub tasks: Vec<SeriesTask>,
-    /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks beyond the list are asked about
-    /// every flow.
+    /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks
+    /// beyond the list are asked about every flow.
     pub asked: Vec<Asked>,
     /// What is inside, for [`Asked::directions`].
     pub inside: Inside,
@@ -137,8 +139,8 @@ pub struct Config {
     pub effect: Effect,
     /// Of which flows the records have the series.
     pub record_series: SeriesShare,
-    /// Names flows by the port of their server: with their first packet where the task says so ([`SeriesTask::k`]), else those of the
-    /// first task that end without a sure answer.
+    /// Names flows by the port of their server: with their first packet where the task says so
+    /// ([`SeriesTask::k`]), else those of the first task that end without a sure answer.
     pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
@@ -150,7 +152,8 @@ pub struct Config {
     pub behaviour: Option<Bounds>,
 }
 
-/// Of which flows the records have the series: of none, of all, or of a share that does not depend on what the flows are.
+/// Of which flows the records have the series: of none, of all, or of a share that does not depend
+/// on what the flows are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeriesShare(u32);
 
@@ -174,7 +177,8 @@ impl SeriesShare {
 
     /// Whether this flow has it; the same each time.
     pub(crate) fn has(self, flow_id: u64) -> bool {
-        // The top bits of the product go up and down from one number to the next (Fibonacci hashing, Knuth, TAOCP 6.4).
+        // The top bits of the product go up and down from one number to the next (Fibonacci
+        // hashing, Knuth, TAOCP 6.4).
         let place = flow_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
         (place as u32) < self.0
     }
@@ -262,19 +266,12 @@ impl Config {
         in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")
     }
 
-    /// One round over all buckets. Live, the sweep samples behaviours as well.
-    pub(crate) fn sweep_period_us(&self, lifetimes: Lifetimes) -> i64 {
-        match (self.behaviour, self.effect) {
-            (Some(_), Effect::Arrival) => 1_000_000,
-            _ => Sweep::period_us(lifetimes),
-        }
-    }
-
     /// A task comes after others only, and no cycle leads back to it.
     fn check_asked(&self, tasks: usize) -> Result<(), ConfigError> {
         let after = |number: usize| self.asked.get(number).map_or(&[][..], |it| &it.after);
         for number in 0..tasks {
-            // Whatever is still reached after as many steps as there are tasks is on a cycle, or before one.
+            // Whatever is still reached after as many steps as there are tasks is on a cycle, or
+            // before one.
             let mut reached = vec![number];
             for _ in 0..tasks {
                 let next = reached.iter().flat_map(|&task| after(task));
@@ -297,7 +294,8 @@ impl Config {
         Ok(())
     }
 
-    /// A deeper task differs from the one before it in its K alone, which is greater, and in what is sure.
+    /// A deeper task differs from the one before it in its K alone, which is greater, and in what
+    /// is sure.
     fn check_depths(&self) -> Result<(), ConfigError> {
         let pairs = self.tasks.windows(2).map(|pair| (Some(pair[0]), pair[1]));
         let first = self.tasks.first().map(|&first| (None, first));

@@ -26,16 +26,19 @@ impl Volume {
 }
 
 counters! {
-    /// Packets that GRO, LRO or TSO merged from several. Each of these counts with its own length, in flows and verdicts.
+    /// Packets that GRO, LRO or TSO merged from several. Each of these counts with its own length,
+    /// in flows and verdicts.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Merged {
         /// Merged packets of which the segments are known.
         pub packets: u64,
         /// Their segments.
         pub segments: u64,
-        /// Bytes on the wire that the segments have beyond those of the merged packets: a copy of the headers each.
+        /// Bytes on the wire that the segments have beyond those of the merged packets: a copy of
+        /// the headers each.
         pub header_bytes: u64,
-        /// Packets that are longer than any on the wire, and nobody told which segments they are of: each counts as one.
+        /// Packets that are longer than any on the wire, and nobody told which segments they are
+        /// of: each counts as one.
         pub unknown: u64,
     }
 }
@@ -48,8 +51,8 @@ impl Merged {
 }
 
 counters! {
-    /// Sums of a manager. They always balance: verdicts to packets and the segments of merged ones, begun flows to
-    /// ended and alive ones.
+    /// Sums of a manager. They always balance: verdicts to packets and the segments of merged ones,
+    /// begun flows to ended and alive ones.
     #[derive(Clone, Debug, Default)]
     pub struct Counters {
         /// Packets by verdict, as they are on the wire.
@@ -60,12 +63,13 @@ counters! {
         pub flow_bytes: u64,
         /// Of these, bytes of labelled packets.
         pub labelled_bytes: u64,
-        /// Labelled packets by class. By packet time a label may still be on its way, and they count with the flow's record;
-        /// else at once.
+        /// Labelled packets by class. By packet time a label may still be on its way, and they
+        /// count with the flow's record; else at once.
         pub labelled_by_class: Vec<Volume>,
         /// Flows begun.
         pub flows_begun: FlowsBegun,
-        /// Of these, TCP flows of which the first packet seen was not the SYN that opens a connection.
+        /// Of these, TCP flows of which the first packet seen was not the SYN that opens a
+        /// connection.
         pub flows_midstream: u64,
         /// Flow records by reason; all but `active` are ends.
         pub flows_ended: [u64; EndReason::COUNT],
@@ -73,7 +77,8 @@ counters! {
         pub evictions: Evictions,
         /// Ended flows whose label is that of their server's port.
         pub flows_by_port: u64,
-        /// Ended flows that were named by an answer that was not sure, because they ended before the next depth.
+        /// Ended flows that were named by an answer that was not sure, because they ended before
+        /// the next depth.
         pub flows_unsure: u64,
         /// Flows that got their label from a rule.
         pub flows_by_rule: u64,
@@ -83,7 +88,8 @@ counters! {
         pub flows_short: u64,
         /// Ended flows of which all packets went the way of the first.
         pub flows_one_way: u64,
-        /// Packets stamped more than 60 s before the one before them: steps back of the clock, which do not change how flows age.
+        /// Packets stamped more than 60 s before the one before them: steps back of the clock,
+        /// which do not change how flows age.
         pub clock_rebased: u64,
         /// How late flows ended that were silent for too long.
         pub expiry_lag: ExpiryLag,
@@ -100,8 +106,8 @@ counters! {
     pub struct BehaviourCounters {
         /// Flows that took it, each as often as it did; no flow begins with one.
         pub flows: u64,
-        /// Packets of flows while they had it. Those of an idle flow count for what it was before. They are counted when a flow
-        /// is sampled, changes its behaviour or ends.
+        /// Packets of flows while they had it. Those of an idle flow count for what it was before.
+        /// They are counted when a flow is sampled, changes its behaviour or ends.
         pub packets: u64,
         /// Their bytes at the IP layer.
         pub bytes: u64,
@@ -122,7 +128,8 @@ counters! {
         pub flows_contradicting: u64,
         /// Flows that reached their K-th element and gave no series, because they began mid-stream.
         pub series_withheld: u64,
-        /// Flows that reached their K-th element and gave no series, because the task is not asked about them.
+        /// Flows that reached their K-th element and gave no series, because the task is not asked
+        /// about them.
         pub flows_not_asked: u64,
         /// Series put on the ring, or shed.
         pub series_emitted: u64,
@@ -181,7 +188,8 @@ impl Counters {
         self.tasks.first().map_or(&[], |task| &task.flows_labelled)
     }
 
-    /// Becomes what another manager of the same classes has counted, without allocating once there was room for them.
+    /// Becomes what another manager of the same classes has counted, without allocating once there
+    /// was room for them.
     pub fn copy_from(&mut self, other: &Counters) {
         Counter::copy_from(self, other);
     }
@@ -189,6 +197,14 @@ impl Counters {
     /// Adds what another manager of the same classes counted.
     pub fn merge(&mut self, other: &Counters) {
         Counter::merge(self, other);
+    }
+}
+
+/// One more of a class. A class beyond those of the task, which no device that passed its checks
+/// gives, is not counted.
+pub(crate) fn count_class(by_class: &mut [u64], class: u16) {
+    if let Some(count) = by_class.get_mut(usize::from(class)) {
+        *count += 1;
     }
 }
 
@@ -249,8 +265,8 @@ impl Evictions {
 }
 
 counters! {
-    /// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in whole seconds, so up to one
-    /// second is no delay; beyond that the sweep was on its way.
+    /// How late flows ended, after their silence had lasted for the timeout. Timeouts are kept in
+    /// whole seconds, so up to one second is no delay; beyond that the sweep was on its way.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ExpiryLag {
         /// Flows whose lag was at most the bound, and above the bound before; the last have none.

@@ -1,8 +1,10 @@
-//! Depths of a task: a model may be asked about a flow several times, each time with more elements, until an answer is sure.
+//! Depths of a task: a model may be asked about a flow several times, each time with more elements,
+//! until an answer is sure.
 //!
-//! Each depth is a [`SeriesTask`] of its own, with its own label word, in the order of the depths ([`SeriesTask::is_deeper`]).
-//! [`cring::resolve`] says what the answers come to. Live, a depth is not asked once there is a sure answer. In a replay it is
-//! always asked, since whether the answer is here yet depends on the machine.
+//! Each depth is a [`SeriesTask`] of its own, with its own label word, in the order of the depths
+//! ([`SeriesTask::is_deeper`]). [`cring::resolve`] says what the answers come to. Live, a depth is
+//! not asked once there is a sure answer. In a replay it is always asked, since whether the answer
+//! is here yet depends on the machine.
 
 use cring::{Answers, Depth, Label, resolve};
 
@@ -42,7 +44,8 @@ impl Depths {
         &self.depths
     }
 
-    /// What the answers of the first `count` depths come to; `label` gives the label word's content by depth.
+    /// What the answers of the first `count` depths come to; `label` gives the label word's content
+    /// by depth.
     #[inline]
     pub fn resolve(&self, count: u8, label: impl Fn(u8) -> Option<Label>) -> Answers {
         resolve(&self.depths, count, label)

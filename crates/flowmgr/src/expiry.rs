@@ -65,7 +65,8 @@ impl Clock {
     /// The longest step forward of flow time. More changes nothing, since all is over by then, and
     /// absurd times, of which a file may have any number, must not use up the range.
     const JUMP_MAX_US: i64 = SECOND_US << 17;
-    /// Packet times beyond this, some 36,000 years, are taken for this, so that differences do not overflow.
+    /// Packet times beyond this, some 36,000 years, are taken for this, so that differences do not
+    /// overflow.
     const PACKET_MAX_US: i64 = 1 << 60;
 
     pub const fn new() -> Clock {
@@ -93,7 +94,8 @@ impl Clock {
         true
     }
 
-    /// Whether a packet of this time leaves the clock where it is: where many come in a µs, nearly all do.
+    /// Whether a packet of this time leaves the clock where it is: where many come in a µs, nearly
+    /// all do.
     #[inline]
     pub fn is_now(&self, time_us: i64) -> bool {
         time_us == self.packet_us
@@ -106,6 +108,7 @@ impl Clock {
 
     #[inline]
     fn go_on(&mut self, step_us: i64) {
+        debug_assert!(step_us >= 0, "flow time never goes back");
         self.packet_us += step_us;
         self.now_us += step_us;
         if self.now_us >= self.next_second_us {
@@ -135,8 +138,8 @@ impl Clock {
         }
         let is_back = step_us < 0;
         if !self.switch(time_us) {
-            // Flow time follows a step forward. The clocks known so far keep their distance to it, so that their packets,
-            // should more of them come, are no step again.
+            // Flow time follows a step forward. The clocks known so far keep their distance to it,
+            // so that their packets, should more of them come, are no step again.
             let forward_us = step_us.clamp(0, Clock::JUMP_MAX_US);
             let difference_us = self.now_us - self.packet_us;
             self.others.rotate_right(1);
@@ -188,7 +191,8 @@ impl Clock {
         self.packet_us
     }
 
-    /// Flow time of a packet that the clock has advanced to, µs; before now where the packet is late.
+    /// Flow time of a packet that the clock has advanced to, µs; before now where the packet is
+    /// late.
     #[inline]
     pub fn flow_us(self, time_us: i64) -> i64 {
         let late_us = self.packet_us.saturating_sub(time_us).max(0);
@@ -357,13 +361,15 @@ impl Sweep {
 
     /// Goes on from the same bucket at another pace.
     pub fn set_pace(&mut self, period_us: i64) {
-        // Where nothing changes nothing starts anew, or who changes settings all the time would stop the sweep.
+        // Where nothing changes nothing starts anew, or who changes settings all the time would
+        // stop the sweep.
         if period_us != self.period_us {
             (self.period_us, self.started_us, self.done) = (period_us, i64::MIN, 0);
         }
     }
 
-    /// Puts buckets off. Beyond one round nothing is owed: a bucket is looked at once, however long it was due.
+    /// Puts buckets off. Beyond one round nothing is owed: a bucket is looked at once, however long
+    /// it was due.
     pub fn put_off(&mut self, due: u32) {
         self.owed = self.owed.saturating_add(due).min(self.buckets);
     }
@@ -385,7 +391,8 @@ impl Sweep {
         now_us >= self.next_us
     }
 
-    /// Buckets that are due at `now_us`, at most all of them. The caller asks again at `again_us`, if not before.
+    /// Buckets that are due at `now_us`, at most all of them. The caller asks again at `again_us`,
+    /// if not before.
     pub fn due(&mut self, now_us: i64, again_us: i64) -> u32 {
         if !self.is_due(now_us) {
             return 0;
@@ -396,6 +403,7 @@ impl Sweep {
         self.next_us = now_us.saturating_add(Sweep::TICK_US).min(again_us);
         let elapsed_us = now_us.saturating_sub(self.started_us) as u128;
         let total = (elapsed_us * u128::from(self.buckets) / self.period_us as u128) as u64;
+        debug_assert!(total >= self.done, "flow time never goes back");
         let due = (total - self.done).min(u64::from(self.buckets)) as u32;
         self.done = total;
         due
@@ -405,6 +413,7 @@ impl Sweep {
     pub fn take(&mut self, due: u32) -> std::ops::Range<u32> {
         let from = self.at;
         let to = self.buckets.min(from + due);
+        debug_assert!(from <= to, "a sweep that goes back");
         self.at = if to == self.buckets { 0 } else { to };
         from..to
     }

@@ -9,16 +9,17 @@
 //! | [`wire`] | checked headers, from link layer to ports |
 //! | `key`, [`hash`] | the ordered 5-tuple and its hashes |
 //! | [`Rss`] | which of several flow managers a packet is for, where no network card says it |
+//! | `flows` | the flows: how they begin, are found and end |
 //! | `table` | buckets of one cache line that point to entries |
-//! | `entry`, `series` | the data array: hot line, cold line, series |
-//! | `lifecycle`, `expiry` | how flows begin, are reported and end |
+//! | `entry` | the data array: hot line, cold line, label words |
+//! | `expiry` | time, timeouts and the sweep |
+//! | [`part`] | what is kept of a flow beside its entry, and when it is told |
+//! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
-//! | `rules` | questions about the rules of flows, and answers to them |
-//! | `behaviour` | what flows do, by their counts |
 //! | [`depths`] | which of a flow's answers is its label |
+//! | `outbox`, `manager::settle`, [`record`] | what is said about flows, and when |
 //! | `look` | the flows of the table, for people |
-//! | `manager::settle`, [`record`] | what is said about flows, and when |
 //! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |
 //! | [`verdict`] | one per packet, summing up to the packets received |
@@ -38,14 +39,17 @@ mod counters;
 pub mod depths;
 mod entry;
 mod expiry;
-mod half_open;
+mod flows;
 pub mod hash;
+mod ids;
 mod key;
-mod lifecycle;
+mod labels;
 mod look;
 mod manager;
 mod measure;
 mod memory;
+mod outbox;
+pub mod part;
 mod prefetch;
 pub mod record;
 mod rss;
@@ -76,15 +80,18 @@ pub use key::Key;
 pub use look::{
     CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OtherLabel, Standing, TaskDetail, Wanted,
 };
-pub use manager::{BURST_MAX, Counted, Fate, LABELS_LOOKED_AT, Manager, Packet};
+pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
+pub use outbox::LABELS_LOOKED_AT;
+pub use part::{First, Part, Seen};
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use settings::Settings;
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what `record_series` adds.
+/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what
+/// `record_series` adds.
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,
@@ -103,8 +110,8 @@ pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     let other_tasks = tasks.len().saturating_sub(1);
     let deeper = usize::from(Depths::of(tasks).count().saturating_sub(1));
     2 * 64
-        + other_tasks * entry::OTHER_TASK_BYTES
-        + deeper * entry::DEEPER_BYTES
+        + other_tasks * labels::OTHER_DEPTH_BYTES
+        + deeper * labels::DEEPER_BYTES
         + series::SeriesStore::bytes_per_flow(tasks)
         + CHAINED_BUCKET_SHARE
         + FREE_LIST

@@ -1,8 +1,9 @@
-//! A look at the flows of the table, for people: who asks sees them as they stand between two bursts.
+//! A look at the flows of the table, for people: who asks sees them as they stand between two
+//! bursts.
 //!
-//! Looking changes nothing, takes no memory and is done in portions: the caller says how many flows it has time for, and goes
-//! on from the bucket that it gets back. Flows do not move between hashed buckets, so none is seen twice. One that begins or
-//! ends meanwhile may be missed.
+//! Looking changes nothing, takes no memory and is done in portions: the caller says how many flows
+//! it has time for, and goes on from the bucket that it gets back. Flows do not move between hashed
+//! buckets, so none is seen twice. One that begins or ends meanwhile may be missed.
 
 mod tasks;
 
@@ -11,11 +12,17 @@ use std::net::IpAddr;
 use cring::{Label, Series};
 
 use crate::action::Action;
+use crate::asked::Subject;
 use crate::behaviour::Behaviour;
+use crate::behaviour::Behaviours;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
-use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
-use crate::manager::Manager;
+use crate::entry::{Counts, STATE_COLLECTED, STATE_EMITTED};
+use crate::flows::Flows;
+use crate::ids::TaskId;
+use crate::labels::Labels;
 use crate::record::{Decision, FlowName};
+use crate::rules::Rules;
+use crate::series::SeriesStore;
 use crate::table::Occupant;
 
 pub use tasks::{OtherLabel, TaskDetail};
@@ -114,8 +121,8 @@ pub struct FlowDetail {
     pub look: FlowLook,
     /// All that was collected of the first task's unit.
     pub series: Series,
-    /// The label word of each depth, with its number of elements. Once a depth has decided, the first one holds its answer, unless
-    /// ports name flows with their first packets.
+    /// The label word of each depth, with its number of elements. Once a depth has decided, the
+    /// first one holds its answer, unless ports name flows with their first packets.
     pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
     /// Which of the depths decided.
     pub decided: Option<u8>,
@@ -123,25 +130,31 @@ pub struct FlowDetail {
     pub others: [Option<TaskDetail>; OTHERS_MAX],
 }
 
-impl Manager {
-    /// The clock that stamps packets, µs since the epoch: that of the last packet, or of [`Manager::pass`].
-    pub fn packet_time_us(&self) -> i64 {
-        self.clock.packet_us()
-    }
+/// What a look sees: the flows and their parts, between two bursts.
+pub(crate) struct View<'a> {
+    pub flows: &'a Flows,
+    pub labels: &'a Labels,
+    pub rules: &'a Rules,
+    pub series: &'a SeriesStore,
+    pub behaviours: Option<&'a Behaviours>,
+    /// What a flow is to a task's conditions.
+    pub subject: &'a dyn Fn(u32) -> Subject,
+}
 
-    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows` has room for. Gives the
-    /// bucket to go on from; `None` at the table's end.
+impl View<'_> {
+    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows`
+    /// has room for. Gives the bucket to go on from; `None` at the table's end.
     pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
         let room = rows.capacity().min(rows.len().saturating_add(most));
-        let mut heads = from..self.table.buckets();
-        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+        let mut heads = from..self.flows.table.buckets();
+        while let Some(head) = self.flows.table.in_use_from(heads.start, heads.end) {
             if rows.len() + CHAIN_FLOWS_MAX > room {
                 return Some(head);
             }
-            let mut next = self.table.first_in(head);
+            let mut next = self.flows.table.first_in(head);
             while let Some(place) = next {
-                rows.push(self.look_at(self.table.occupant(place)));
-                next = self.table.next_after(place);
+                rows.push(self.look_at(self.flows.table.occupant(place)));
+                next = self.flows.table.next_after(place);
             }
             heads.start = head + 1;
         }
@@ -151,19 +164,19 @@ impl Manager {
     /// Looks for a flow among the next `most` flows, from bucket `from` on.
     pub fn look_for(&self, from: u32, most: usize, wanted: &Wanted) -> Found {
         let mut seen = 0;
-        let mut heads = from..self.table.buckets();
-        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+        let mut heads = from..self.flows.table.buckets();
+        while let Some(head) = self.flows.table.in_use_from(heads.start, heads.end) {
             if seen >= most {
                 return Found::NotYet { next: head };
             }
-            let mut next = self.table.first_in(head);
+            let mut next = self.flows.table.first_in(head);
             while let Some(place) = next {
-                let occupant = self.table.occupant(place);
-                if wanted.is_of(&self.name(occupant.index)) {
+                let occupant = self.flows.table.occupant(place);
+                if wanted.is_of(&self.flows.name(occupant.index)) {
                     return Found::Flow(self.detail(occupant));
                 }
                 seen += 1;
-                next = self.table.next_after(place);
+                next = self.flows.table.next_after(place);
             }
             heads.start = head + 1;
         }
@@ -175,13 +188,17 @@ impl Manager {
         let look = self.look_at(occupant);
         let mut series = Series::default();
         self.series.read_all(index, look.flow.protocol, &mut series);
-        series.server_port = match look.midstream || self.was_named_by_port(0, index) {
+        series.server_port = match look.midstream
+            || self
+                .labels
+                .was_named_by_port(self.flows, TaskId::FIRST, index)
+        {
             true => 0,
             false => look.flow.destination.1,
         };
         let mut answers = [None; DEPTHS_MAX];
         let others = self.other_tasks(index, look.flow.protocol);
-        if self.is_labelled_by_rule(index) {
+        if self.rules.is_labelled(index) {
             return FlowDetail {
                 look,
                 series,
@@ -190,20 +207,21 @@ impl Manager {
                 others,
             };
         }
-        let first_asked = self.tasks.task(0).first_asked;
-        for (task, answer) in (first_asked..self.depths.count()).zip(&mut answers) {
-            let (_, label) = self.entries.word(task, index).read();
-            *answer = Some((self.depths.elements(task) as u8, label));
+        let task = self.labels.tasks.task(TaskId::FIRST);
+        for (depth, answer) in task.asked_depths().zip(&mut answers) {
+            let (_, label) = self.flows.entries.word(depth, index).read();
+            *answer = Some((self.labels.tasks.depth(depth).k as u8, label));
         }
         FlowDetail {
             look,
             series,
             answers,
-            decided: match self.has_depths {
+            decided: match self.labels.has_depths {
                 true => self
-                    .entries
-                    .decided(index)
-                    .and_then(|depth| depth.checked_sub(first_asked)),
+                    .labels
+                    .kept
+                    .decided(task.first, index)
+                    .and_then(|depth| depth.checked_sub(task.first_asked.rank(task.first))),
                 false => matches!(look.standing, Standing::Labelled(_)).then_some(0),
             },
             others,
@@ -213,43 +231,43 @@ impl Manager {
     fn look_at(&self, occupant: Occupant) -> FlowLook {
         let index = occupant.index;
         FlowLook {
-            flow: self.name(index),
-            last_us: self.entries.hot(index).last_us,
-            counts: self.entries.counts(index),
-            reported_us: self.entries.cold(index).reported_us,
+            flow: self.flows.name(index),
+            last_us: self.flows.entries.hot(index).last_us,
+            counts: self.flows.entries.counts(index),
+            reported_us: self.flows.entries.cold(index).reported_us,
             midstream: self.series.is_midstream(index),
             is_half_open: occupant.is_half_open,
             is_closed: occupant.is_closed,
             standing: self.standing(index),
             others: self.other_labels(index),
-            rule: self.rule_of(index),
-            action: Action::of_number(self.entries.hot(index).action),
+            rule: self.rules.rule_of(index),
+            action: Action::of_number(self.flows.entries.hot(index).action),
             behaviour: self.behaviour(index),
         }
     }
 
     fn standing(&self, index: u32) -> Standing {
-        if self.has_more_tasks {
+        if self.labels.has_more_tasks {
             // The states in the hot line do not say it of one task.
-            return self.standing_of(0, index);
+            return self.standing_of(TaskId::FIRST, index);
         }
         let elements = self.series.seen(index, 0) as u8;
-        let hot = self.entries.hot(index);
+        let hot = self.flows.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
-            return match hot.has(STATE_WITHHELD) {
-                true if self.is_unasked(index) => Standing::Unasked,
-                true if !self.is_asked(index, 0) => Standing::NotAsked,
+            return match hot.has(STATE_COLLECTED) {
+                true if self.rules.is_unasked(index) => Standing::Unasked,
+                true if !self.is_asked(index, TaskId::FIRST) => Standing::NotAsked,
                 true => Standing::Withheld,
                 false => Standing::Collecting { elements },
             };
         }
-        if let Some(decision) = self.decision_now(index) {
+        if let Some((_, decision)) = self.labels.decision_now(self.flows, TaskId::FIRST, index) {
             return Standing::Labelled(decision);
         }
-        let label = |task| self.entries.word(task, index).read().1;
+        let label = |depth| self.flows.entries.word(depth, index).read().1;
         let mut has_answer = false;
-        for task in 0..self.depths.count() {
-            match label(task) {
+        for depth in self.labels.tasks.task(TaskId::FIRST).all_depths() {
+            match label(depth) {
                 Label::Pending => return Standing::Asked,
                 Label::Class { .. } => has_answer = true,
                 Label::None | Label::Unlabelled => {}
@@ -260,9 +278,17 @@ impl Manager {
             false => Standing::Lost,
         }
     }
+
+    fn behaviour(&self, index: u32) -> Behaviour {
+        self.behaviours.map_or(Behaviour::None, |it| it.now(index))
+    }
+
+    fn is_asked(&self, index: u32, task: TaskId) -> bool {
+        self.labels.tasks.is_asked(&(self.subject)(index), task)
+    }
 }
 
-/// What [`Manager::look_for`] found.
+/// What [`crate::Manager::look_for`] found.
 #[expect(
     clippy::large_enum_variant,
     reason = "found once per request, and nothing is allocated on the data path"

@@ -76,7 +76,8 @@ pub enum DecidedBy {
     Model,
     /// The model's answer to an earlier flow that began in the same way.
     Cache,
-    /// The port of the flow's server: with the first packet, or at the end since no answer was sure.
+    /// The port of the flow's server: with the first packet, or at the end since no answer was
+    /// sure.
     Port,
     /// A rule.
     Rule,
@@ -120,13 +121,14 @@ pub struct Decision {
     pub model: u16,
     /// The flow had a label of this class by its port before.
     pub contradicts: Option<u16>,
-    /// From the K-th packet to the label, µs; in packet time where that decides. `None` where the label came with the flow's
-    /// end only.
+    /// From the K-th packet to the label, µs; in packet time where that decides. `None` where the
+    /// label came with the flow's end only.
     pub time_to_label_us: Option<u32>,
 }
 
 impl Decision {
-    /// Whether the flow's port named it with its first packet, and the model contradicted that or not.
+    /// Whether the flow's port named it with its first packet, and the model contradicted that or
+    /// not.
     pub fn is_ports_first(&self) -> bool {
         let by_port = self.decided_by == DecidedBy::Port && self.time_to_label_us.is_some();
         by_port || self.contradicts.is_some()
@@ -197,8 +199,8 @@ impl FlowRecord {
     }
 }
 
-/// The series of a flow, as far as it was collected: elements of the first task's unit, with all features that a task of
-/// that unit asks for.
+/// The series of a flow, as far as it was collected: elements of the first task's unit, with all
+/// features that a task of that unit asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeriesRecord {
     /// What its elements are.

@@ -30,8 +30,9 @@ impl Rss {
         Some(self.0.hash(&key))
     }
 
-    /// For ports whose card spreads what it can read: which of `queues` a frame is for, where a card's hash may not see the ends of
-    /// its flow, such as below PPPoE, MPLS or several VLAN tags. `None` where it does, and for frames of no flow.
+    /// For ports whose card spreads what it can read: which of `queues` a frame is for, where a
+    /// card's hash may not see the ends of its flow, such as below PPPoE, MPLS or several VLAN
+    /// tags. `None` where it does, and for frames of no flow.
     pub fn unseen_by_cards(&self, link: u16, frame: &[u8], queues: usize) -> Option<usize> {
         if wire::is_plain(link, frame) {
             return None;

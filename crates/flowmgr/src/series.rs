@@ -1,7 +1,8 @@
 //! Where the series of the flows are collected, in an array beside the entries.
 //!
-//! For each unit in use the store holds the union of the features that tasks of that unit ask for, and as many elements as
-//! the longest of their series. A feature that nobody asks for takes neither memory nor time.
+//! For each unit in use the store holds the union of the features that tasks of that unit ask for,
+//! and as many elements as the longest of their series. A feature that nobody asks for takes
+//! neither memory nor time.
 //!
 //! A flow's part is a run of 16-bit words, for each unit:
 //!
@@ -9,8 +10,9 @@
 //! directions (2) │ elements seen │ flags │ time of the element before (4, if asked for) │ channel │ channel │ …
 //! ```
 //!
-//! with the channels in the order of [`Feature::ALL`], K elements each. It is rounded up to 32 bytes, so signed lengths of
-//! up to 12 packets take half a cache line. Offsets in time are kept only where the records ask for them.
+//! with the channels in the order of [`Feature::ALL`], K elements each. It is rounded up to 32
+//! bytes, so signed lengths of up to 12 packets take half a cache line. Offsets in time are kept
+//! only where the records ask for them.
 
 use cring::{Feature, Features, Series, Unit};
 
@@ -19,6 +21,9 @@ use std::io;
 use crate::config::SeriesTask;
 use crate::memory::Array;
 use crate::prefetch::prefetch;
+pub(crate) use part::{Arrival, SeriesPart};
+
+mod part;
 
 /// Words before the rest of a unit's part: directions (two), elements seen, flags.
 const HEADER_WORDS: usize = 4;
@@ -83,7 +88,8 @@ impl Collected {
     }
 }
 
-/// What is collected for these tasks: one element for each unit in use, that of the first task first.
+/// What is collected for these tasks: one element for each unit in use, that of the first task
+/// first.
 fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::with_capacity(Unit::ALL.len());
     for task in tasks.iter().filter(|task| !task.is_of_ports()) {
@@ -111,7 +117,8 @@ fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
 /// The series of all flows, by entry index.
 pub(crate) struct SeriesStore {
     units: Vec<Collected>,
-    /// All that is collected is lengths of packets: the usual case, which [`SeriesStore::add_length`] serves.
+    /// All that is collected is lengths of packets: the usual case, which
+    /// [`SeriesStore::add_length`] serves.
     is_lengths_only: bool,
     stride: usize,
     words: Array<u16>,
@@ -120,8 +127,8 @@ pub(crate) struct SeriesStore {
 }
 
 impl SeriesStore {
-    /// For `entries` flows and these tasks, whose K lies in 1 to [`cring::K_MAX`]. Where records carry the series, lengths
-    /// are collected whether a task asks for them or not.
+    /// For `entries` flows and these tasks, whose K lies in 1 to [`cring::K_MAX`]. Where records
+    /// carry the series, lengths are collected whether a task asks for them or not.
     pub fn new(entries: usize, tasks: &[SeriesTask], for_records: bool) -> io::Result<SeriesStore> {
         let mut units = collected(tasks);
         if for_records && let Some(first) = units.first_mut() {
@@ -213,6 +220,7 @@ impl SeriesStore {
         let at = index as usize * self.stride;
         let flow = &mut self.words[at..at + self.stride];
         let seen = usize::from(flow[2]);
+        debug_assert!(seen <= k && direction < 2);
         if seen >= k {
             return false;
         }
@@ -222,13 +230,15 @@ impl SeriesStore {
         ends >> seen & 1 == 1
     }
 
-    /// Adds an element while fewer than K are there. Whether the series of a task ends with this one. Lengths above 65,535 are kept as 65,535.
+    /// Adds an element while fewer than K are there. Whether the series of a task ends with this
+    /// one. Lengths above 65,535 are kept as 65,535.
     #[inline]
     pub fn add(&mut self, index: u32, unit: usize, element: &Element) -> bool {
         let it = self.units[unit];
         let at = index as usize * self.stride + it.at;
         let flow = &mut self.words[at..at + it.words()];
         let seen = usize::from(flow[2]);
+        debug_assert!(seen <= it.k && element.direction < 2);
         // With several tasks packets go on to come here when all series of a unit are complete.
         if seen >= it.k {
             return false;
@@ -284,7 +294,8 @@ impl SeriesStore {
         self.flow(index)[FLAGS] & FLAG_BOTH_WAYS != 0
     }
 
-    /// Writes what was collected for a task into a ring slot's series: its features, and at most its K elements.
+    /// Writes what was collected for a task into a ring slot's series: its features, and at most
+    /// its K elements.
     #[inline]
     pub fn read(&self, index: u32, task: &SeriesTask, protocol: u8, series: &mut Series) {
         let it = self.units[self.number_of(task.unit)];
@@ -369,7 +380,8 @@ fn write_features(it: Collected, flow: &mut [u16], seen: usize, element: &Elemen
     }
 }
 
-/// µs since the element before, whose time is kept in `before` and replaced; 0 where time steps back.
+/// µs since the element before, whose time is kept in `before` and replaced; 0 where time steps
+/// back.
 fn since_before(before: &mut [u16], element: &Element) -> u32 {
     let words = [before[0], before[1], before[2], before[3]];
     let before_us = words

@@ -1,18 +1,17 @@
 //! The part of a flow manager's configuration that may change while it works.
 
 use crate::action::Actions;
-use crate::expiry::{ActiveTimeout, Lifetimes};
-use crate::manager::Manager;
 
-/// The part of [`crate::Config`] that may change. The rest is fixed by the memory that was taken at the start.
+/// The part of [`crate::Config`] that may change. The rest is fixed by the memory that was taken at
+/// the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Seconds of silence that end a flow, up to 32,000; 0 for never.
     pub idle_timeout_s: u16,
     /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
-    /// The same for a flow that nobody has answered and that has no series for the first task yet, up
-    /// to 32,000; 0, or more than `idle_timeout_s`: as that.
+    /// The same for a flow that nobody has answered and that has no series for the first task yet,
+    /// up to 32,000; 0, or more than `idle_timeout_s`: as that.
     pub half_open_timeout_s: u16,
     /// The same for a TCP connection that was seen to be established and that no FIN has
     /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.
@@ -23,22 +22,4 @@ pub struct Settings {
     pub end_on_fin_rst: bool,
     /// What becomes of packets, by the classes of labels; a change keeps the number of classes.
     pub actions: Actions,
-}
-
-impl Manager {
-    /// From the next packet on these settings hold; the old ones are left in their place, to be dropped elsewhere.
-    /// Neither allocates nor looks at a flow: a flow keeps its age, and is over when the new timeouts say so.
-    ///
-    /// Where the active timeout changes, the ticks in the entries are of another length until a flow's next report, which
-    /// may come late by one timeout at most.
-    pub fn configure(&mut self, settings: &mut Settings) {
-        std::mem::swap(&mut self.config.settings, settings);
-        // Each flow looks its action up again at its next packet.
-        self.policy = self.policy.next();
-        self.acts_by_others = self.config.settings.actions.has_others();
-        self.lifetimes = Lifetimes::of(&self.config.settings, self.config.counts_lag_s());
-        self.sweep
-            .set_pace(self.config.sweep_period_us(self.lifetimes));
-        self.active = ActiveTimeout::new(self.config.settings.active_timeout_s);
-    }
 }

@@ -237,6 +237,7 @@ impl Table {
 
     #[inline]
     pub fn occupant(&self, place: Place) -> Occupant {
+        self.assert_occupied(place);
         self.buckets[place.bucket as usize].occupant(usize::from(place.slot & 7))
     }
 
@@ -258,6 +259,7 @@ impl Table {
         stamp: u16,
         goes_on: impl FnOnce(Occupant) -> bool,
     ) -> Option<(u32, bool)> {
+        self.assert_occupied(place);
         let bucket = &mut self.buckets[place.bucket as usize];
         let slot = usize::from(place.slot & 7);
         if !goes_on(bucket.occupant(slot)) {
@@ -271,6 +273,7 @@ impl Table {
 
     /// The flow is half-open no longer; `is_lasting` gives it the long timeout.
     pub fn establish(&mut self, place: Place, is_lasting: bool) {
+        self.assert_occupied(place);
         let bucket = &mut self.buckets[place.bucket as usize];
         let bit = 1 << place.slot;
         self.half_open -= usize::from(bucket.half_open & bit != 0);
@@ -296,6 +299,7 @@ impl Table {
 
     /// Marks the flow as ended by FIN or RST.
     pub fn close(&mut self, place: Place) {
+        self.assert_occupied(place);
         self.buckets[place.bucket as usize].closed |= 1 << place.slot;
     }
 
@@ -318,6 +322,10 @@ impl Table {
         line.half_open |= 1 << slot;
         line.kept &= !(1 << slot);
         self.half_open += 1;
+        debug_assert!(
+            self.half_open <= self.entries as usize,
+            "more than there are flows"
+        );
         self.in_use[head as usize / 64] |= 1 << (head % 64);
         self.may_be_half_open.insert(head);
         self.assert_chain(head);
@@ -372,6 +380,7 @@ impl Table {
     /// Takes a flow out of its bucket and moves the chain's last slot into the
     /// hole. The flow's entry stays taken until [`Table::free_entry`].
     pub fn remove(&mut self, place: Place) {
+        self.assert_occupied(place);
         let removed = &self.buckets[place.bucket as usize];
         self.half_open -= usize::from(removed.half_open >> place.slot & 1);
         let (mut last, mut before_last) = (place.head, None);
@@ -410,8 +419,8 @@ impl Table {
         self.note_none_half_open(place.head);
     }
 
-    /// Asserts, in debug builds, what look-ups and the pool rely on: every bucket of a chain but the last is full, and a
-    /// chained one is not empty.
+    /// Asserts, in debug builds, what look-ups and the pool rely on: every bucket of a chain but
+    /// the last is full, and a chained one is not empty.
     fn assert_chain(&self, head: u32) {
         if cfg!(debug_assertions) {
             let mut length = 1;
@@ -425,6 +434,16 @@ impl Table {
             }
             debug_assert!(length <= CHAIN_MAX, "the chain of {head} is too long");
         }
+    }
+
+    /// A place is that of a flow until it is removed, or another one that was moved.
+    #[inline]
+    fn assert_occupied(&self, place: Place) {
+        debug_assert_eq!(
+            self.buckets[place.bucket as usize].occupied >> place.slot & 1,
+            1,
+            "nothing is at {place:?}"
+        );
     }
 
     /// Takes every flow out. Their entries stay taken until
@@ -453,7 +472,13 @@ impl Table {
 
     /// Gives a removed flow's entry back.
     pub fn free_entry(&mut self, index: u32) {
+        debug_assert!(index < self.entries_fresh, "an entry that was never taken");
         self.entries_free.push(index);
+        let free = self.entries_free.len();
+        debug_assert!(
+            free <= self.entries_fresh as usize,
+            "an entry was given back twice"
+        );
     }
 }
 

@@ -32,7 +32,8 @@ pub enum Verdict {
     IpShort,
     /// IPv4 header length below 20 bytes.
     IpIhl,
-    /// IPv4 total length below its header length; live, an IP length beyond the end of the frame on the wire.
+    /// IPv4 total length below its header length; live, an IP length beyond the end of the frame on
+    /// the wire.
     IpLength,
     /// Ends inside an IPv6 extension header.
     Ip6ExtShort,

@@ -2,8 +2,8 @@
 //! flows, for series on their way, for labels, for reports of flows that go on, nor for flows that
 //! end and are settled. A manager takes its memory when it is made.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design is not here: `drain`, which sorts what is left,
-//! and records that carry their series.
+//! Counted are those of the test's own thread, for the harness has others. What allocates by design
+//! is not here: `drain`, which sorts what is left, and records that carry their series.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
@@ -204,7 +204,8 @@ impl World {
             });
     }
 
-    /// Tells of packets of each of these flows that were counted where they passed, so many in all by now.
+    /// Tells of packets of each of these flows that were counted where they passed, so many in all
+    /// by now.
     fn count(&mut self, flows: Range<u16>, packets: u64) -> usize {
         let ends = |flow| {
             let (client, server) = ([192, 0, 2, 1].into(), [198, 51, 100, 1].into());
@@ -284,7 +285,8 @@ fn live(effect: Effect, world: World, tasks: u64) {
     for (name, step) in LIFE {
         assert_eq!(allocations(|| step(&mut world)), 0, "{effect:?}, {name}");
     }
-    // Steps that do nothing would allocate nothing, too: each flow got its label, by each task; each was reported and ended, and half of them began and ended twice.
+    // Steps that do nothing would allocate nothing, too: each flow got its label, by each task;
+    // each was reported and ended, and half of them began and ended twice.
     let flows = u64::from(FLOWS);
     assert_eq!(world.label_records, tasks * flows);
     assert!(world.flow_records >= 2 * flows + flows / 2);
@@ -313,7 +315,8 @@ fn counts_of_packets_that_were_not_walked_allocate_nothing() {
     }
     let mut known = 0;
     let allocated = allocations(|| {
-        // Beyond the active timeout, so flows are reported; of those that are not there nothing is kept.
+        // Beyond the active timeout, so flows are reported; of those that are not there nothing is
+        // kept.
         for round in 1..=80 {
             known += world.count(0..2 * FLOWS, 1000 * round);
             world.wait(1);

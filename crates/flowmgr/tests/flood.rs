@@ -1,5 +1,6 @@
-//! Floods from forged addresses, in packet time: 100,000 packets per second beside ordinary connections. Ordinary ones
-//! get their series, of exactly the packets that they sent, whatever the size of the table.
+//! Floods from forged addresses, in packet time: 100,000 packets per second beside ordinary
+//! connections. Ordinary ones get their series, of exactly the packets that they sent, whatever the
+//! size of the table.
 
 #![allow(
     clippy::expect_used,
@@ -113,7 +114,8 @@ impl Traffic {
         self.events.push(Reverse(event));
     }
 
-    /// A connection: handshake, K - 3 packets of data both ways, the end. Each answer takes 1 to 100 ms.
+    /// A connection: handshake, K - 3 packets of data both ways, the end. Each answer takes 1 to
+    /// 100 ms.
     fn connection(&mut self, number: u32, mut time_us: i64) {
         let client = (HONEST + number, 40_000);
         let delay_us = 1_000 + i64::from(self.draw() % 99_000);
@@ -226,7 +228,8 @@ struct Outcome {
     evicted: u64,
 }
 
-/// A table of so many flows, and analytics that answer so many series per second, for so many seconds.
+/// A table of so many flows, and analytics that answer so many series per second, for so many
+/// seconds.
 fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Outcome {
     let (producer, mut ring) = ring(4096);
     let config = Config {

@@ -111,8 +111,8 @@ fn a_flow_takes_the_documented_memory() {
 }
 
 proptest! {
-    /// Whatever comes: from sample to sample a behaviour changes only to what the last `hold_s` of them showed, or from silence;
-    /// and who was `bulk` is never nothing again.
+    /// Whatever comes: from sample to sample a behaviour changes only to what the last `hold_s` of
+    /// them showed, or from silence; and who was `bulk` is never nothing again.
     #[test]
     fn changes_are_held_and_bulk_is_never_lost(events in prop::collection::vec(0..6u8, 1..60)) {
         let mut state = State::default();
@@ -147,7 +147,7 @@ proptest! {
     #[test]
     fn what_is_counted_adds_up(events in prop::collection::vec((0..4u8, 1..2000u64), 1..60)) {
         let mut behaviours = Behaviours::new(1, BOUNDS).unwrap();
-        behaviours.begin(0, 0);
+        behaviours.begin_in(0, 0);
         let mut counts = Counts::default();
         let (mut all, mut counted) = ([0, 0], [0, 0]);
         let mut second = 0;

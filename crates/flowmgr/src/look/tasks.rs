@@ -1,10 +1,10 @@
 //! A look at what each task says of a flow, where there are several.
 
-use cring::{Answers, Label, Series};
+use cring::{Label, Series};
 
-use super::Standing;
+use super::{Standing, View};
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
-use crate::manager::Manager;
+use crate::ids::TaskId;
 use crate::record::{DecidedBy, Decision};
 
 /// The label of a task, in few bytes: each flow of a picture has room for those of all tasks.
@@ -44,13 +44,13 @@ pub struct TaskDetail {
     pub decided: Option<u8>,
 }
 
-impl Manager {
+impl View<'_> {
     /// The labels of the tasks behind the first, in their order.
     pub(super) fn other_labels(&self, index: u32) -> [Option<OtherLabel>; OTHERS_MAX] {
         let mut labels = [None; OTHERS_MAX];
-        if self.has_more_tasks {
-            for (number, label) in (1..self.tasks.count() as u8).zip(&mut labels) {
-                let decision = self.decision_now_of(number, index);
+        if self.labels.has_more_tasks {
+            for (id, label) in self.labels.tasks.ids().skip(1).zip(&mut labels) {
+                let decision = self.labels.decision_now(self.flows, id, index);
                 *label = decision.map(|(_, decision)| decision.into());
             }
         }
@@ -60,67 +60,55 @@ impl Manager {
     /// What the table knows about a flow for each task behind the first.
     pub(super) fn other_tasks(&self, index: u32, protocol: u8) -> [Option<TaskDetail>; OTHERS_MAX] {
         let mut all = [None; OTHERS_MAX];
-        for (number, detail) in (1..self.tasks.count() as u8).zip(&mut all) {
-            *detail = Some(self.task_detail(number, index, protocol));
+        for (id, detail) in self.labels.tasks.ids().skip(1).zip(&mut all) {
+            *detail = Some(self.task_detail(id, index, protocol));
         }
         all
     }
 
-    fn task_detail(&self, number: u8, index: u32, protocol: u8) -> TaskDetail {
-        let task = self.tasks.task(number);
-        let (first, depths) = (usize::from(task.first), task.depths.count());
-        let deepest = &self.config.tasks[first + usize::from(depths) - 1];
+    fn task_detail(&self, id: TaskId, index: u32, protocol: u8) -> TaskDetail {
+        let task = self.labels.tasks.task(id);
+        let deepest = task.first.behind(task.depths.count() - 1);
+        let deepest = self.labels.tasks.depth(deepest);
         let mut series = Series::default();
         self.series.read(index, deepest, protocol, &mut series);
-        let hot = self.entries.hot(index);
+        let hot = self.flows.entries.hot(index);
         let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
-        let is_not_told = self.series.is_midstream(index) || self.was_named_by_port(number, index);
+        let is_not_told =
+            self.series.is_midstream(index) || self.labels.was_named_by_port(self.flows, id, index);
         series.server_port = match is_not_told {
             true => 0,
             false => port,
         };
         let mut answers = [None; DEPTHS_MAX];
-        for (depth, answer) in (task.first_asked..task.first + depths).zip(&mut answers) {
-            let k = self.config.tasks[usize::from(depth)].k as u8;
-            *answer = Some((k, self.entries.word(depth, index).read().1));
+        for (depth, answer) in task.asked_depths().zip(&mut answers) {
+            let k = self.labels.tasks.depth(depth).k as u8;
+            *answer = Some((k, self.flows.entries.word(depth, index).read().1));
         }
-        let asked_from = task.first_asked - task.first;
-        let decided = self.decision_now_of(number, index);
+        let asked_from = task.first_asked.rank(task.first);
+        let decided = self.labels.decision_now(self.flows, id, index);
         let decided = decided.and_then(|(depth, _)| depth.checked_sub(asked_from));
         TaskDetail {
-            standing: self.standing_of(number, index),
+            standing: self.standing_of(id, index),
             series,
             answers,
             decided,
         }
     }
 
-    /// The label of a task behind the first, as far as its answers say now, and the depth that decided.
-    fn decision_now_of(&self, number: u8, index: u32) -> Option<(u8, Decision)> {
-        let depth = match self.answers_of(number, index, None) {
-            Answers::Decided { depth } => depth,
-            _ => self.class_by_port(number, index).map(|_| 0)?,
-        };
-        let first = self.tasks.task(number).first;
-        Some((depth, self.decision_of_depth(first, depth, index)?))
-    }
-
-    /// How far a flow has come on the way to the label of a task; also of the first, where there are several.
-    pub(super) fn standing_of(&self, number: u8, index: u32) -> Standing {
-        let decision = match number {
-            0 => self.decision_now(index),
-            _ => self.decision_now_of(number, index).map(|(_, it)| it),
-        };
-        if let Some(decision) = decision {
+    /// How far a flow has come on the way to the label of a task; also of the first, where there
+    /// are several.
+    pub(super) fn standing_of(&self, id: TaskId, index: u32) -> Standing {
+        if let Some((_, decision)) = self.labels.decision_now(self.flows, id, index) {
             return Standing::Labelled(decision);
         }
-        let task = self.tasks.task(number);
-        let own = self.config.tasks[usize::from(task.first)];
+        let task = self.labels.tasks.task(id);
+        let own = self.labels.tasks.depth(task.first);
         let unit = self.series.number_of(own.unit);
         let elements = self.series.seen(index, unit) as u8;
         let (mut was_asked, mut has_answer) = (false, false);
-        for depth in task.first..task.first + task.depths.count() {
-            match self.entries.word(depth, index).read().1 {
+        for depth in task.all_depths() {
+            match self.flows.entries.word(depth, index).read().1 {
                 Label::Pending => return Standing::Asked,
                 Label::Class { .. } => has_answer = true,
                 Label::Unlabelled => was_asked = true,
@@ -131,10 +119,12 @@ impl Manager {
         match () {
             () if has_answer => Standing::Unsure { elements },
             () if was_asked => Standing::Lost,
-            () if self.is_unasked(index) => Standing::Unasked,
+            () if self.rules.is_unasked(index) => Standing::Unasked,
             () if self.series.is_midstream(index) && !own.midstream => Standing::Withheld,
-            () if !self.is_asked(index, task.first) => Standing::NotAsked,
-            () if !self.tasks.is_due(task.first_asked, &seen) => Standing::Collecting { elements },
+            () if !self.is_asked(index, id) => Standing::NotAsked,
+            () if !self.labels.tasks.is_due(task.first_asked, &seen) => {
+                Standing::Collecting { elements }
+            }
             () => Standing::Asked,
         }
     }

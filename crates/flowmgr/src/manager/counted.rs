@@ -1,12 +1,15 @@
-//! Packets that were counted where they passed, in the kernel, and not walked: their counts belong to their flows.
+//! Packets that were counted where they passed, in the kernel, and not walked: their counts belong
+//! to their flows.
 
 use std::io;
 
-use super::Manager;
+use super::walk::Walk;
 use crate::config::Config;
 use crate::entry::STATE_EMITTED;
+use crate::flows::Flows;
 use crate::key::Key;
 use crate::memory::{Array, Zeroed};
+use crate::part::{First, Part};
 use crate::table::Place;
 
 /// Counts come so many seconds after their packets, at most. Flows live as much longer.
@@ -59,11 +62,6 @@ impl CountedSoFar {
         Ok(CountedSoFar(Array::new(entries)?))
     }
 
-    /// Nothing was told of the flow that begins.
-    pub fn begin(&mut self, index: u32) {
-        self.0[index as usize] = Told::default();
-    }
-
     /// What is new since the last time.
     fn update(&mut self, index: u32, counted: &Counted) -> Told {
         let now = Told {
@@ -71,12 +69,14 @@ impl CountedSoFar {
             bytes: counted.bytes,
             generation: counted.generation,
         };
+        debug_assert_ne!(now.generation, 0, "that is no counter");
         let told = &mut self.0[index as usize];
         if told.generation != now.generation {
             *told = now;
             return now;
         }
-        // A counter goes up only. Lower counts were read earlier, and came on a longer way: they hold nothing new.
+        // A counter goes up only. Lower counts were read earlier, and came on a longer way: they
+        // hold nothing new.
         let new = |now: [u64; 2], told: &mut [u64; 2]| {
             std::array::from_fn(|end| {
                 let before = told[end];
@@ -92,20 +92,21 @@ impl CountedSoFar {
     }
 }
 
-impl Manager {
-    /// Adds packets of a flow that were counted and not walked; `false`: there is no such flow. Where flows belong to ports,
-    /// those from another port than the flow's are left out.
-    ///
-    /// They have no verdict here: whoever counted them knows all, also those of flows that have ended meanwhile. Without
-    /// [`Config::expects_counts`] nothing is added.
+impl Part for CountedSoFar {
+    fn begin(&mut self, index: u32, _: &First<'_>) {
+        self.0[index as usize] = Told::default();
+    }
+}
+
+impl<P: Part> Walk<P> {
+    /// See [`crate::Manager::count`].
     pub fn count(&mut self, counted: &Counted) -> bool {
-        let hash = self.hasher.hash(&counted.key, None);
-        let is_it = |index| self.entries.hot(index).is_of(&counted.key);
-        let Some(place) = self.table.find(hash, is_it) else {
+        let hash = self.flows.hash(&counted.key, None);
+        let Some(place) = self.flows.find(&counted.key, hash, None) else {
             return false;
         };
-        let index = self.table.occupant(place).index;
-        if self.port != 0 && self.series.port(index) != self.port {
+        let index = self.flows.table.occupant(place).index;
+        if self.port != 0 && self.series.store.port(index) != self.port {
             return true;
         }
         let Some(so_far) = &mut self.counted else {
@@ -115,70 +116,76 @@ impl Manager {
         if new.packets == [0; 2] {
             return true;
         }
-        if self.active.is_on()
+        if self.flows.active.is_on()
             && self.report_if_due(index, counted.last_us)
-            && self.table.occupant(place).is_half_open
+            && self.flows.table.occupant(place).is_half_open
         {
-            // As for packets that are walked: see `Manager::establish_answered`.
-            self.establish(place, false);
+            // As for packets that are walked: see `Flows::establish_answered`.
+            self.flows.establish(place, false);
         }
         self.add(index, &new);
-        self.note_last(place, index, counted.last_us);
-        self.note_answer(place, index, &new);
-        if self.rules.is_some() {
-            self.ask_for_counts(index);
-        }
+        note_last(&mut self.flows, place, index, counted.last_us);
+        note_answer(&mut self.flows, place, index, &new);
+        let cause = self.rules.cause_by_counts(&self.flows, index);
+        self.ask_now(index, cause);
         true
     }
 
     fn add(&mut self, index: u32, new: &Told) {
         for (end, from_low) in [true, false].into_iter().enumerate() {
-            let direction = self.entries.hot(index).direction(from_low);
+            let direction = self.flows.entries.hot(index).direction(from_low);
             let (packets, bytes) = (new.packets[end], new.bytes[end]);
             self.count_sum(index, direction, packets, bytes);
         }
         let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());
-        self.counters.flow_bytes += bytes;
+        self.flows.counters.flow_bytes += bytes;
         // What is counted is counted live, where a label counts from when it is there.
-        let class = match self.rules.is_some() {
+        let class = match self.rules.is_on() {
             // The action waits for the answer.
-            true => self.class_of(index),
-            false if self.entries.hot(index).has(STATE_EMITTED) => {
-                self.look_up_action(index).map(|(class, _)| class)
-            }
+            true => self.labels.class_of(&mut self.flows, index),
+            false if self.flows.entries.hot(index).has(STATE_EMITTED) => self
+                .labels
+                .look_up_action(&mut self.flows, index)
+                .map(|(class, _)| class),
             false => None,
         };
         if let Some(class) = class {
-            self.counters.labelled_bytes += bytes;
-            if let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class)) {
+            self.flows.counters.labelled_bytes += bytes;
+            if let Some(volume) = self
+                .flows
+                .counters
+                .labelled_by_class
+                .get_mut(usize::from(class))
+            {
                 volume.add(packets, bytes);
             }
         }
     }
+}
 
-    /// The flow was last heard of at that time, unless packets came since.
-    fn note_last(&mut self, place: Place, index: u32, last_us: i64) {
-        let hot = self.entries.hot_mut(index);
-        if last_us <= hot.last_us {
-            return;
-        }
-        hot.last_us = last_us;
-        let late_us = self.clock.packet_us().saturating_sub(last_us).max(0);
-        let late_s = (late_us / 1_000_000).min(i64::from(LAG_S)) as u16;
-        let second = self.clock.second().wrapping_sub(late_s);
-        self.table.touch_if(place, second, |_| true);
+/// The flow was last heard of at that time, unless packets came since.
+fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
+    let hot = flows.entries.hot_mut(index);
+    if last_us <= hot.last_us {
+        return;
     }
+    hot.last_us = last_us;
+    let late_us = flows.clock.packet_us().saturating_sub(last_us).max(0);
+    let late_s = (late_us / 1_000_000).min(i64::from(LAG_S)) as u16;
+    let second = flows.clock.second().wrapping_sub(late_s);
+    flows.table.touch_if(place, second, |_| true);
+}
 
-    /// As [`Manager::look_at_answer`]: those packets open and reset nothing, for such ones are walked.
-    fn note_answer(&mut self, place: Place, index: u32, new: &Told) {
-        let forward = usize::from(!self.entries.hot(index).is_low_forward());
-        let is_udp = self.entries.hot(index).key().protocol() == crate::key::UDP;
-        let is_answered = self.entries.hot(index).has_reverse_packets();
-        if self.table.occupant(place).is_half_open
-            && is_answered
-            && (is_udp || new.packets[forward] != 0)
-        {
-            self.establish(place, !is_udp);
-        }
+/// As [`crate::flows::Flows::look_at_answer`]: those packets open and reset nothing, for such ones
+/// are walked.
+fn note_answer(flows: &mut Flows, place: Place, index: u32, new: &Told) {
+    let forward = usize::from(!flows.entries.hot(index).is_low_forward());
+    let is_udp = flows.entries.hot(index).key().protocol() == crate::key::UDP;
+    let is_answered = flows.entries.hot(index).has_reverse_packets();
+    if flows.table.occupant(place).is_half_open
+        && is_answered
+        && (is_udp || new.packets[forward] != 0)
+    {
+        flows.establish(place, !is_udp);
     }
 }

@@ -1,20 +1,22 @@
-//! The walk of packets that are not the usual ones: a merged packet is walked as its segments, one by one, and where flows belong to
-//! ports, a packet from another port is left out.
+//! The walk of packets that are not the usual ones: a merged packet is walked as its segments, one
+//! by one, and where flows belong to ports, a packet from another port is left out.
 
 use std::slice;
 
 use cring::{K_MAX, Label};
 
-use super::{Fate, Manager, Packet, Staged};
+use super::walk::Walk;
+use super::{Fate, Packet, Staged};
 use crate::config::Effect;
+use crate::part::{Part, Seen};
 use crate::verdict::Verdict;
 use crate::wire::{Headers, Segments};
 
-impl Manager {
-    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a fate for each, for a merged packet
-    /// that of its last segment.
+impl<P: Part> Walk<P> {
+    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a
+    /// fate for each, for a merged packet that of its last segment.
     #[inline(never)]
-    pub(super) fn walk_mixed(
+    pub fn walk_mixed(
         &mut self,
         packets: &[Packet],
         staged: &[Staged],
@@ -28,16 +30,16 @@ impl Manager {
                     if self.port != 0
                         && self.is_seen_elsewhere(packet.time_us, headers, staged) =>
                 {
-                    self.position += 1;
-                    self.counters.verdicts.count(Verdict::SeenElsewhere);
+                    self.flows.position += 1;
+                    self.flows.counters.verdicts.count(Verdict::SeenElsewhere);
                     fates.push(Fate::without_flow(Verdict::SeenElsewhere));
                 }
                 Ok(ref headers) if !packet.gso.is_none() => {
-                    self.position += 1;
+                    self.flows.position += 1;
                     self.walk_merged(packet, headers, staged, now_ns, data, fates);
                 }
                 _ => {
-                    self.counters.merged.unknown += u64::from(!packet.gso.is_none());
+                    self.flows.counters.merged.unknown += u64::from(!packet.gso.is_none());
                     self.walk(
                         slice::from_ref(packet),
                         slice::from_ref(staged),
@@ -47,27 +49,27 @@ impl Manager {
                     );
                 }
             }
-            if self.must_stop() {
+            if self.rules.must_stop(&self.flows) {
                 break;
             }
         }
     }
 
-    /// Whether the packet's flow belongs to another port. If it was over before the packet came, it belongs to none any more.
+    /// Whether the packet's flow belongs to another port. If it was over before the packet came, it
+    /// belongs to none any more.
     fn is_seen_elsewhere(&mut self, time_us: i64, headers: &Headers, staged: &Staged) -> bool {
         self.advance(time_us);
-        let is_it = |index| self.entries.hot(index).is_of(&headers.key);
-        let Some(place) = self.table.find_from(staged.hash, staged.guess, is_it) else {
+        let Some(place) = self.flows.find(&headers.key, staged.hash, staged.guess) else {
             return false;
         };
-        let index = self.table.occupant(place).index;
-        self.series.port(index) != self.port && !self.end_if_over(place, headers)
+        let index = self.flows.table.occupant(place).index;
+        self.series.store.port(index) != self.port && !self.flows.end_if_over(place, headers)
     }
 
     /// Walks the segments of a merged packet in order.
     ///
-    /// Walked one by one are those that can be elements of a series, and the last. In between all are alike, so however short the
-    /// segments are said to be, the work is bounded.
+    /// Walked one by one are those that can be elements of a series, and the last. In between all
+    /// are alike, so however short the segments are said to be, the work is bounded.
     fn walk_merged(
         &mut self,
         packet: &Packet,
@@ -79,20 +81,25 @@ impl Manager {
     ) {
         let frame = &data[packet.at..packet.at + packet.captured as usize];
         let Some(segments) = Segments::of(packet.gso, frame, headers) else {
-            self.counters.merged.unknown += 1;
+            self.flows.counters.merged.unknown += 1;
             return self.walk_alone(packet, headers, staged, now_ns, data, fates);
         };
-        let merged = &mut self.counters.merged;
+        let merged = &mut self.flows.counters.merged;
         merged.packets += 1;
         merged.segments += u64::from(segments.count);
         merged.header_bytes += segments.repeated_bytes(headers.ip_at);
         let last = segments.count - 1;
         let mut number = 0;
         while number < last {
-            // With every segment each series gets an element, for all have payload. When none takes any more, and the answer to
-            // the last one counts as far as it can at this time, nothing changes from segment to segment. Only the first can
-            // find that the flow is over and begin another.
-            let is_collected = number > 0 && self.is_collected(headers, staged);
+            // With every segment each series gets an element, for all have payload. When none takes
+            // any more, and the answer to the last one counts as far as it can at this time,
+            // nothing changes from segment to segment. Only the first can find that the flow is
+            // over and begin another.
+            let is_collected = number > 0
+                && self.entry_of(headers, staged).is_some_and(|index| {
+                    let hot = self.flows.entries.hot(index);
+                    hot.has_all(self.labels.collected())
+                });
             let is_steady = is_collected || number as usize > K_MAX;
             let segment = segments.headers(headers, number);
             self.walk_alone(packet, &segment, staged, now_ns, data, fates);
@@ -124,49 +131,55 @@ impl Manager {
             ..*staged
         };
         // It was counted when it came.
-        self.position -= 1;
+        self.flows.position -= 1;
         self.walk(slice::from_ref(packet), &[staged], now_ns, data, fates);
-    }
-
-    /// The flow's entry, if it is in the table.
-    fn entry_of(&self, headers: &Headers, staged: &Staged) -> Option<u32> {
-        let is_it = |index| self.entries.hot(index).is_of(&headers.key);
-        let place = self.table.find_from(staged.hash, staged.guess, is_it)?;
-        Some(self.table.occupant(place).index)
-    }
-
-    /// Whether no packet of the flow can be an element of a series any more.
-    fn is_collected(&self, headers: &Headers, staged: &Staged) -> bool {
-        self.entry_of(headers, staged)
-            .is_some_and(|index| self.entries.hot(index).has_all(self.collected))
     }
 
     /// Counts `packets` more that differ in nothing from one that was just walked.
     fn count_alike(&mut self, verdict: Verdict, headers: &Headers, staged: &Staged, packets: u32) {
         let (many, length) = (u64::from(packets), headers.length);
         let bytes = many * u64::from(length);
-        self.counters.verdicts.count_many(verdict, many);
+        self.flows.counters.verdicts.count_many(verdict, many);
         // Without an entry the table is full.
         let Some(index) = self.entry_of(headers, staged) else {
             return;
         };
-        let direction = self.entries.hot(index).direction(headers.from_low);
+        let direction = self.flows.entries.hot(index).direction(headers.from_low);
         self.count_sum(index, direction, many, bytes);
-        self.counters.flow_bytes += bytes;
-        if self.rules.is_some() {
-            self.wait_alike(index, packets);
-            self.ask_for_counts(index);
+        self.flows.counters.flow_bytes += bytes;
+        if self.rules.is_on() {
+            self.rules.wait_alike(&self.flows, index, packets);
+            let cause = self.rules.cause_by_counts(&self.flows, index);
+            self.ask_now(index, cause);
         }
+        let time_us = self.flows.entries.hot(index).last_us;
+        let seen = Seen {
+            headers,
+            time_us,
+            direction,
+            packets,
+        };
+        self.more.packet(index, &seen);
         if verdict != Verdict::Labelled {
             return;
         }
-        self.counters.labelled_bytes += bytes;
+        self.flows.counters.labelled_bytes += bytes;
         // By packet time they count with the flow's record.
-        if self.config.effect == Effect::Arrival
-            && let (_, Label::Class { class, .. }) = self.entries.label(index).read()
-            && let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class))
+        if self.flows.effect == Effect::Arrival
+            && let (_, Label::Class { class, .. }) = self.flows.entries.label(index).read()
+            && let Some(volume) = self
+                .flows
+                .counters
+                .labelled_by_class
+                .get_mut(usize::from(class))
         {
             volume.add(many, bytes);
         }
+    }
+
+    /// The flow's entry, if it is in the table.
+    fn entry_of(&self, headers: &Headers, staged: &Staged) -> Option<u32> {
+        let place = self.flows.find(&headers.key, staged.hash, staged.guess)?;
+        Some(self.flows.table.occupant(place).index)
     }
 }

@@ -22,9 +22,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Volume;
+use crate::config::Effect;
 use crate::hash::HashKind;
 use crate::record::{EndReason, FlowRecord, Record};
-use crate::wire::{TCP_ACK, TCP_SYN};
+use crate::wire;
+use crate::wire::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
 use crate::{SeriesTask, Settings};
 
 const SECOND_US: i64 = 1_000_000;
@@ -375,8 +377,9 @@ fn flows_that_end_say_how_late_and_whether_anybody_answered() {
     bench.burst(&[tcp(11 * SECOND_US, 1, 2, 0), tcp(12 * SECOND_US, 1, 2, 0)]);
     bench.settle();
     assert_eq!(bench.manager.counters().flows_one_way, 0);
-    // The second is over since 30 s, the first since 42 s; a packet finds the one, the end of the input the other.
-    bench.manager.clock.advance(47 * SECOND_US);
+    // The second is over since 30 s, the first since 42 s; a packet finds the one, the end of the
+    // input the other.
+    bench.manager.walk.flows.clock.advance(47 * SECOND_US);
     bench.burst(&[tcp(47 * SECOND_US, 3, 4, 0)]);
     bench.finish();
     let counters = bench.manager.counters();

@@ -301,8 +301,8 @@ fn the_entry_freed_last_is_taken_first_and_none_is_lost() {
     assert!(table.table.insert(103, 0).is_none());
 }
 
-/// Half-open flows that are pushed out by others have been there for nearly as long as any; else an honest SYN among
-/// forged ones would often go before its answer comes.
+/// Half-open flows that are pushed out by others have been there for nearly as long as any; else an
+/// honest SYN among forged ones would often go before its answer comes.
 #[test]
 fn the_hand_takes_no_flow_before_it_has_been_there_for_long() {
     const FLOWS: usize = 4096;

@@ -37,7 +37,8 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Layer-4 payload, bytes: the length less all headers, 0 at the least. What the capture cut off counts.
+    /// Layer-4 payload, bytes: the length less all headers, 0 at the least. What the capture cut
+    /// off counts.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> u32 {
@@ -54,7 +55,8 @@ pub fn parse(link: u16, frame: &[u8]) -> Result<Headers, Verdict> {
     parse_on_wire(link, frame, u32::MAX)
 }
 
-/// As [`parse`], for a frame of `wire` bytes on the wire: a packet that claims to be longer is malformed.
+/// As [`parse`], for a frame of `wire` bytes on the wire: a packet that claims to be longer is
+/// malformed.
 ///
 /// # Errors
 /// As [`parse`].
@@ -82,8 +84,8 @@ pub fn parse_on_wire(link: u16, frame: &[u8], wire: u32) -> Result<Headers, Verd
     })
 }
 
-/// Whether IP begins right behind the header of an Ethernet frame, or behind one VLAN tag, where every card looks for it; other
-/// link types have no cards.
+/// Whether IP begins right behind the header of an Ethernet frame, or behind one VLAN tag, where
+/// every card looks for it; other link types have no cards.
 #[inline]
 pub(crate) fn is_plain(link: u16, frame: &[u8]) -> bool {
     link::is_plain(link, frame)

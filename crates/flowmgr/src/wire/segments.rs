@@ -1,8 +1,9 @@
-//! Merged packets: several packets of a flow that GRO, LRO or TSO made into one, and the packets that they are on the wire.
+//! Merged packets: several packets of a flow that GRO, LRO or TSO made into one, and the packets
+//! that they are on the wire.
 //!
-//! The kernel says how long the parts are (`gso_size` of `virtio_net_hdr`) and whether they are TCP segments or UDP datagrams.
-//! How long the headers are that each part has on the wire is read from the packet: the kernel's `hdr_len` is the length of
-//! the linear part of its buffer.
+//! The kernel says how long the parts are (`gso_size` of `virtio_net_hdr`) and whether they are TCP
+//! segments or UDP datagrams. How long the headers are that each part has on the wire is read from
+//! the packet: the kernel's `hdr_len` is the length of the linear part of its buffer.
 
 use super::{Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN, UDP, be16, parse};
 
@@ -10,8 +11,8 @@ use super::{Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN, UDP, be16, parse};
 const TCP_PSH: u8 = 0x08;
 /// RFC 3168 §6.1.2.
 const TCP_CWR: u8 = 0x80;
-/// Destination ports of VXLAN (RFC 7348 §5, and the one that Linux used before) and of Geneve (RFC 8926 §3.3). Both headers have
-/// 8 bytes, that of Geneve and options.
+/// Destination ports of VXLAN (RFC 7348 §5, and the one that Linux used before) and of Geneve (RFC
+/// 8926 §3.3). Both headers have 8 bytes, that of Geneve and options.
 const VXLAN: [u16; 2] = [4789, 8472];
 const GENEVE: u16 = 6081;
 /// The pcap link type of what is in them.
@@ -32,8 +33,8 @@ impl Gso {
     /// The parts are UDP datagrams.
     const UDP: u16 = 0x8000;
 
-    /// From the bits of [`Gso::bits`]: 0 is one packet; else bits 0 to 14 are `gso_size`, all of them set if it is not known,
-    /// and bit 15 is set if the parts are UDP datagrams.
+    /// From the bits of [`Gso::bits`]: 0 is one packet; else bits 0 to 14 are `gso_size`, all of
+    /// them set if it is not known, and bit 15 is set if the parts are UDP datagrams.
     pub const fn from_bits(bits: u16) -> Gso {
         Gso(bits)
     }
@@ -81,8 +82,9 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// The segments of a merged packet with these `headers`. `None` if they are not known: the kernel did not say how long they
-    /// are, the length in the IP header is open (BIG TCP), or these are not headers of packets that are merged.
+    /// The segments of a merged packet with these `headers`. `None` if they are not known: the
+    /// kernel did not say how long they are, the length in the IP header is open (BIG TCP), or
+    /// these are not headers of packets that are merged.
     pub fn of(gso: Gso, frame: &[u8], headers: &Headers) -> Option<Segments> {
         let (size, protocol) = gso.parts()?;
         let ip = frame.get(headers.ip_at as usize..)?;
@@ -91,7 +93,8 @@ impl Segments {
             return None;
         }
         let payload = match (protocol, headers.key.protocol()) {
-            // Of TCP and UDP only TCP has flags. Neither GRO nor TSO merges packets with one of these.
+            // Of TCP and UDP only TCP has flags. Neither GRO nor TSO merges packets with one of
+            // these.
             (TCP, TCP) | (UDP, UDP) if headers.tcp_flags & (TCP_SYN | TCP_RST) == 0 => {
                 headers.payload()
             }
@@ -107,8 +110,8 @@ impl Segments {
         })
     }
 
-    /// The headers of segment `number`, as the merged packet's `headers` make them: PSH and FIN are the last one's, CWR is
-    /// the first one's.
+    /// The headers of segment `number`, as the merged packet's `headers` make them: PSH and FIN are
+    /// the last one's, CWR is the first one's.
     pub fn headers(&self, headers: &Headers, number: u32) -> Headers {
         let mut cleared = 0;
         if number + 1 < self.count {
@@ -134,14 +137,15 @@ impl Segments {
         self.headers + payload
     }
 
-    /// Bytes that all of them have on the wire beyond those of the merged packet, whose IP header begins at `ip_at`.
+    /// Bytes that all of them have on the wire beyond those of the merged packet, whose IP header
+    /// begins at `ip_at`.
     pub fn repeated_bytes(&self, ip_at: u32) -> u64 {
         u64::from(self.count - 1) * u64::from(ip_at + self.headers)
     }
 }
 
-/// Bytes of TCP payload in an Ethernet frame in a UDP packet: the segments repeat all headers before it. `None` if the packet
-/// is none of VXLAN or Geneve.
+/// Bytes of TCP payload in an Ethernet frame in a UDP packet: the segments repeat all headers
+/// before it. `None` if the packet is none of VXLAN or Geneve.
 fn payload_in_tunnel(ip: &[u8], headers: &Headers) -> Option<u32> {
     let tunnel = ip.get(headers.header_bytes as usize..)?;
     let port = be16(ip, headers.header_bytes as usize - 6);

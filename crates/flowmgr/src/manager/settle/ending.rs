@@ -2,211 +2,142 @@
 
 use cring::{Answers, FlowRef, Label};
 
-use super::{Awaited, Out, count_class};
-use crate::config::OTHERS_MAX;
-use crate::manager::Manager;
+use super::{Decisions, Settling};
+use crate::behaviour::Behaviour;
+use crate::counters::count_class;
+use crate::ids::TaskId;
+use crate::manager::walk::each_part;
+use crate::outbox::Awaited;
+use crate::part::Part;
 use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;
 
-impl Manager {
+impl<P: Part> Settling<'_, P> {
     /// Counts what can only be said of a flow once it has ended.
     pub(super) fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
         let index = occupant.index;
-        let timed = self.as_timed(occupant);
-        let is_unasked = self
-            .rules
-            .as_ref()
-            .is_some_and(|rules| rules.is_unasked(index));
-        let counters = &mut self.counters;
+        let is_unasked = self.walk.rules.is_unasked(index);
+        let (tasks, store) = (&self.walk.labels.tasks, &self.walk.series.store);
+        let least = tasks.depth(tasks.task(TaskId::FIRST).first_asked).k;
+        let flows = &mut self.walk.flows;
+        flows.count_lag(occupant, at_us);
+        let counts = flows.entries.counts(index);
+        let counters = &mut flows.counters;
         counters.flows_ended[reason as usize] += 1;
         counters.flows_unasked += u64::from(is_unasked);
-        let first_asked = &self.config.tasks[usize::from(self.tasks.task(0).first_asked)];
-        counters.flows_short +=
-            u64::from(!is_unasked && self.series.seen(index, 0) < first_asked.k);
-        let is_one_way =
-            self.entries.counts(index).packets[1] == 0 && !self.series.went_both_ways(index);
+        counters.flows_short += u64::from(!is_unasked && store.seen(index, 0) < least);
+        let is_one_way = counts.packets[1] == 0 && !store.went_both_ways(index);
         counters.flows_one_way += u64::from(is_one_way);
-        self.end_behaviour(index);
-        let hot = self.entries.hot(index);
-        let over_us = self.lifetimes.over_us(hot.last_us, timed);
-        // One that ended before, because the input did or another flow took its place, was not late.
-        if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
-            && lag_us >= 0
-        {
-            self.counters.expiry_lag.count(lag_us as u64);
+        if let Some(behaviours) = &mut self.walk.behaviours {
+            behaviours.end_flow(&mut self.walk.flows, index);
+            self.walk.ask_for_changes(false);
         }
+        each_part!(self.walk, end(index, &counts));
     }
 
     /// The last record of a flow, after which its entry is free.
-    pub(super) fn finalize(
-        &mut self,
-        occupant: Occupant,
-        reason: EndReason,
-        now_ns: u64,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn finalize(&mut self, occupant: Occupant, reason: EndReason) {
         let index = occupant.index;
-        let flow = self.entries.flow_ref(index);
-        let decision = match self.has_depths {
-            true => self.finalize_depths(flow, now_ns, out),
-            false => self.finalize_label(Awaited { flow, task: 0 }, now_ns, out),
-        };
-        let decision = decision.or_else(|| self.name_by_port(index));
-        let others = match self.has_more_tasks {
-            true => self.finalize_other_labels(flow, now_ns, out),
-            false => [None; OTHERS_MAX],
-        };
-        let promised = self.in_effect(index);
-        let labelled = match self.has_depths {
-            true => self.tagged_of(flow, &self.in_effect_by_depth(index)),
+        let flow = self.walk.flows.entries.flow_ref(index);
+        let mut decisions = Decisions::default();
+        let tasks = self.walk.labels.tasks.ids();
+        for (task, decision) in tasks.zip(&mut decisions) {
+            *decision = self.finalize_label(task, flow);
+        }
+        let [decision, others @ ..] = decisions;
+        let decision = decision.or_else(|| self.name_at_end(index));
+        let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
+        let promised = labels.in_effect(flows, index);
+        let labelled = match labels.has_depths {
+            true => labels.tagged_of(flow, &labels.in_effect_by_depth(flows, index)),
             false => promised,
         };
-        self.confirm(index, decision, promised, labelled);
-        if let Some(out) = out {
+        flows.confirm(index, decision, promised, labelled);
+        if self.out.is_some() {
             let mut record = self.flow_record(index, reason);
             record.decision = decision;
             record.is_half_open = occupant.is_half_open;
             record.others = others;
-            out(Record::Flow(record));
+            self.say(Record::Flow(record));
         }
-        self.entries.retire(index);
-        self.table.free_entry(index);
+        self.walk.flows.entries.retire(index);
+        self.walk.flows.table.free_entry(index);
     }
 
-    /// The label that an ended flow has for a task, for good.
-    #[inline]
-    fn finalize_label(
-        &mut self,
-        awaited: Awaited,
-        now_ns: u64,
-        out: &mut Out<'_>,
-    ) -> Option<Decision> {
-        match self.label_of(awaited) {
-            // Most flows are short and have never asked.
-            None | Some(Label::None) => return None,
-            Some(Label::Pending) => self.give_up(awaited),
-            Some(_) => {}
-        }
-        self.emit_label(awaited, now_ns, out);
-        let decision = self.decision(awaited)?;
-        let counters = &mut self.counters.tasks[usize::from(awaited.task)];
-        count_class(&mut counters.flows_labelled, decision.class);
-        Some(decision)
-    }
-
-    /// A label that is not here by now is too late. The analytics side learns so from the word; otherwise its label might
-    /// slip in after the record was made, and count as given.
-    fn give_up(&self, Awaited { flow, task }: Awaited) {
-        let word = self.entries.word(task, flow.index);
-        let _ = word.decide(flow.generation, Label::Unlabelled);
-    }
-
-    /// The same where there are several depths: the label of an ended flow, by an answer that is sure, or by the last one.
-    /// One that ended before, and whose answers were not sure, is named by its port, or else by the best of them. Where the port has
-    /// named it with its first packet, that stands unless an answer contradicts it.
-    fn finalize_depths(
-        &mut self,
-        flow: FlowRef,
-        now_ns: u64,
-        out: &mut Out<'_>,
-    ) -> Option<Decision> {
-        if self.label_of(Awaited { flow, task: 0 }) == Some(Label::None) {
+    /// The label that an ended flow has for a task, for good: by an answer that is sure, or by the
+    /// last one. One that ended before, and whose answers were not sure, is named by its port, or
+    /// else by the best of them. Where the port has named it with its first packet, that stands
+    /// unless an answer contradicts it.
+    fn finalize_label(&mut self, task: TaskId, flow: FlowRef) -> Option<Decision> {
+        let (first, depths) = self.walk.labels.tasks.span(task);
+        let asked = Awaited { flow, depth: first };
+        // Most flows are short and have never asked.
+        if matches!(
+            self.walk.flows.entries.label_of(asked),
+            None | Some(Label::None)
+        ) {
             return None;
         }
-        for task in 0..self.depths.count() {
-            let awaited = Awaited { flow, task };
-            if self.is_pending(awaited) {
-                self.give_up(awaited);
-            }
+        for depth in self.walk.labels.tasks.task(task).all_depths() {
+            // The analytics side learns from the word that its label is too late; otherwise it
+            // might slip in after the record was made, and count as given.
+            self.walk.flows.entries.give_up(Awaited { flow, depth });
         }
-        let deepest = self.depths.count() - 1;
-        self.emit_label(
-            Awaited {
-                flow,
-                task: deepest,
-            },
-            now_ns,
-            out,
-        );
-        let decision = match self.answers(flow.index, self.depths.count()) {
-            Answers::Decided { .. } => {
-                let decision = self.decision(Awaited { flow, task: 0 })?;
-                // The last answer may be that the flow is unknown.
-                let is_unknown = usize::from(decision.class) + 1 >= self.config.tasks[0].classes;
-                if is_unknown && let Some(by_port) = self.name_by_port(flow.index) {
-                    return Some(by_port);
-                }
-                self.counters.flows_by_port += u64::from(decision.decided_by == DecidedBy::Port);
-                decision
-            }
-            Answers::ByPort => {
-                self.counters.flows_by_port += 1;
-                self.decision(Awaited { flow, task: 0 })?
-            }
-            Answers::Unsure { best: Some(task) } => {
-                if let Some(by_port) = self.name_by_port(flow.index) {
-                    return Some(by_port);
-                }
-                self.counters.flows_unsure += 1;
-                self.answer(Awaited { flow, task }, None)?
-            }
-            Answers::Unsure { best: None } | Answers::Pending => return None,
-        };
-        let counters = &mut self.counters.tasks[0];
-        count_class(&mut counters.flows_labelled, decision.class);
-        Some(decision)
-    }
-
-    /// The same for all tasks but the first, in their order.
-    fn finalize_other_labels(
-        &mut self,
-        flow: FlowRef,
-        now_ns: u64,
-        out: &mut Out<'_>,
-    ) -> [Option<Decision>; OTHERS_MAX] {
-        let mut others = [None; OTHERS_MAX];
-        for (task, label) in (1..self.tasks.count() as u8).zip(&mut others) {
-            let (first, depths) = self.depths_of(task);
-            *label = match depths {
-                1 => self.finalize_label(Awaited { flow, task: first }, now_ns, out),
-                _ => self.finalize_depths_of(task, flow, now_ns, out),
-            };
-        }
-        others
-    }
-
-    /// As [`Manager::finalize_depths`], of another task than the first: a sure answer, the last one, or else the best.
-    fn finalize_depths_of(
-        &mut self,
-        number: u8,
-        flow: FlowRef,
-        now_ns: u64,
-        out: &mut Out<'_>,
-    ) -> Option<Decision> {
-        let (first, depths) = self.depths_of(number);
-        if self.label_of(Awaited { flow, task: first }) == Some(Label::None) {
-            return None;
-        }
-        for task in first..first + depths {
-            let awaited = Awaited { flow, task };
-            if self.is_pending(awaited) {
-                self.give_up(awaited);
-            }
-        }
-        let task = first + depths - 1;
-        self.emit_label(Awaited { flow, task }, now_ns, out);
-        let decision = match self.answers_of(number, flow.index, None) {
-            Answers::Decided { .. } | Answers::ByPort => {
-                self.decision(Awaited { flow, task: first })?
-            }
+        let last = first.behind(depths - 1);
+        self.emit_label(Awaited { flow, depth: last });
+        let (labels, flows) = (&self.walk.labels, &self.walk.flows);
+        let answers = labels.answers(flows, task, flow.index, None);
+        debug_assert_ne!(answers, Answers::Pending, "all were given up");
+        let decision = match answers {
+            Answers::Decided { .. } | Answers::ByPort => labels.decision(flows, asked)?,
             Answers::Unsure { best } => {
-                let task = first + best?;
-                self.answer(Awaited { flow, task }, None)?
+                let best = Awaited {
+                    flow,
+                    depth: first.behind(best?),
+                };
+                let decision = labels.answer(flows, best, None);
+                if task == TaskId::FIRST {
+                    if let Some(by_port) = self.name_at_end(flow.index) {
+                        return Some(by_port);
+                    }
+                    self.walk.flows.counters.flows_unsure += 1;
+                }
+                decision?
             }
             Answers::Pending => return None,
         };
-        let counters = &mut self.counters.tasks[usize::from(first)];
-        count_class(&mut counters.flows_labelled, decision.class);
+        if task == TaskId::FIRST && depths > 1 && matches!(answers, Answers::Decided { .. }) {
+            // The last answer may be that the flow is unknown.
+            let classes = self.walk.labels.tasks.depth(first).classes;
+            let is_unknown = usize::from(decision.class) + 1 >= classes;
+            if is_unknown && let Some(by_port) = self.name_at_end(flow.index) {
+                return Some(by_port);
+            }
+        }
+        let counters = &mut self.walk.flows.counters;
+        let is_by_port = task == TaskId::FIRST && decision.decided_by == DecidedBy::Port;
+        counters.flows_by_port += u64::from(is_by_port);
+        count_class(
+            &mut counters.tasks[first.index()].flows_labelled,
+            decision.class,
+        );
         Some(decision)
+    }
+
+    /// The label that an ended flow gets from its port. Only if something was said on it: a SYN
+    /// that nobody answers is not what the port is for.
+    fn name_at_end(&mut self, index: u32) -> Option<Decision> {
+        if !self.walk.labels.has_ports() || self.walk.series.store.seen(index, 0) == 0 {
+            return None;
+        }
+        let subject = self.walk.subject(index);
+        let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
+        labels.name_at_end(flows, &subject)
+    }
+
+    /// The behaviour of a flow that has ended: what it was before it fell silent.
+    pub(super) fn last_behaviour(&self, index: u32) -> Behaviour {
+        let behaviours = self.walk.behaviours.as_ref();
+        behaviours.map_or_else(Default::default, |it| it.active(index))
     }
 }

@@ -1,4 +1,5 @@
-//! Behaviours in the walk: the packet at which `bulk` comes, samples by packet time and live, questions and records.
+//! Behaviours in the walk: the packet at which `bulk` comes, samples by packet time and live,
+//! questions and records.
 
 use super::*;
 use crate::behaviour::{Behaviour, Bounds};
@@ -63,7 +64,7 @@ fn udp(bench: &mut Bench, time_us: i64, from: u8, to: u8) {
 }
 
 fn now(bench: &Bench, flow: u32) -> Behaviour {
-    bench.manager.behaviour(flow)
+    bench.manager.walk.behaviour(flow)
 }
 
 fn changes(bench: &Bench) -> Vec<Behaviour> {
@@ -89,7 +90,8 @@ fn the_packet_that_crosses_the_bound_makes_a_flow_bulk() {
 }
 
 proptest! {
-    /// However packets go and records come in between: the first packet beyond the bound, counts as without behaviours.
+    /// However packets go and records come in between: the first packet beyond the bound, counts as
+    /// without behaviours.
     #[test]
     fn bulk_comes_with_exactly_that_packet_and_counts_stay(
         packets in prop::collection::vec((prop::bool::ANY, 40u8..=255), 1..300),
@@ -278,7 +280,8 @@ fn by_behaviour(question: &crate::RuleQuestion) -> RuleAnswer {
 
 #[test]
 fn a_rule_for_bulk_acts_from_the_packet_behind_the_one_that_crosses() {
-    // Live, a question raised by a flow's first packet is answered behind the burst, with what the flow does by then.
+    // Live, a question raised by a flow's first packet is answered behind the burst, with what the
+    // flow does by then.
     for (effect, all_bursts) in [
         (BY_PACKET_TIME, &[1, 3, 64][..]),
         (Effect::Arrival, &[1, 3]),

@@ -62,7 +62,8 @@ fn silent_flows_end_after_the_clock_went_a_day_ahead_and_back() {
     }
 }
 
-/// However a capture with one packet of the year 2100 is cut into bursts, the same flows end in the same order.
+/// However a capture with one packet of the year 2100 is cut into bursts, the same flows end in the
+/// same order.
 #[test]
 fn one_absurd_time_fills_no_table_and_repeats() {
     let run = |burst: usize| {

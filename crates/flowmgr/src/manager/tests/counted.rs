@@ -19,8 +19,8 @@ fn key(protocol: u8, one: u8, other: u8) -> crate::Key {
     crate::Key::of(protocol, end(one), end(other))
 }
 
-/// So many packets of the flow of TCP between hosts 1 and 2, from each of them, since the counter began; 100 bytes each from
-/// host 1, and 1000 from host 2.
+/// So many packets of the flow of TCP between hosts 1 and 2, from each of them, since the counter
+/// began; 100 bytes each from host 1, and 1000 from host 2.
 pub(super) fn counted(last_us: i64, packets: [u64; 2]) -> Counted {
     Counted {
         key: key(wire::TCP, 1, 2),
@@ -181,7 +181,8 @@ fn nothing_is_added_to_a_flow_that_has_ended() {
     assert_eq!(flows[0].reason, EndReason::Rst);
 }
 
-/// The entry of a flow is that of another one later, and what was told of the first is no part of it.
+/// The entry of a flow is that of another one later, and what was told of the first is no part of
+/// it.
 #[test]
 fn a_new_flow_inherits_no_counts() {
     let mut bench = Bench::new(counting());
@@ -329,7 +330,8 @@ fn counted_packets_both_ways_answer_a_flow_of_tcp() {
     }
 }
 
-/// As for packets that are walked: a report begins the counts again, but an answer that it counted was one.
+/// As for packets that are walked: a report begins the counts again, but an answer that it counted
+/// was one.
 #[test]
 fn an_answer_before_a_report_is_an_answer_to_counted_packets_too() {
     let mut bench = Bench::new(Config {
@@ -481,7 +483,8 @@ fn late_counts_do_not_turn_time_back() {
 }
 
 proptest! {
-    /// However counts are cut into those that are told, a flow has all packets once, and so have its reports.
+    /// However counts are cut into those that are told, a flow has all packets once, and so have
+    /// its reports.
     #[test]
     fn sums_do_not_depend_on_when_counts_are_told(
         steps in prop::collection::vec((0u64..400, 0u64..400, any::<bool>(), any::<bool>()), 1..40),

@@ -1,4 +1,5 @@
-//! A model that answers after several numbers of elements: which answer is the flow's label, and what it costs.
+//! A model that answers after several numbers of elements: which answer is the flow's label, and
+//! what it costs.
 
 use cring::Unit;
 
@@ -39,7 +40,7 @@ impl Bench {
     /// Packets of one flow, as many as are wanted.
     fn send(&mut self, packets: usize) {
         for _ in 0..packets {
-            let at = self.manager.position as i64;
+            let at = self.manager.walk.flows.position as i64;
             self.burst(&[tcp(at, 1, 2, TCP_ACK)]);
         }
     }
@@ -221,7 +222,8 @@ fn ports_name_flows_with_payload_from_their_beginning() {
     }
 }
 
-/// By packet time every depth is asked, and packets count as labelled behind the depth that decided.
+/// By packet time every depth is asked, and packets count as labelled behind the depth that
+/// decided.
 #[test]
 fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
     let orders = [[0, 1, 2], [2, 1, 0], [1, 2, 0]];
@@ -254,7 +256,8 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
 }
 
 proptest! {
-    /// Live and by packet time, and in whatever order answers come, a flow has the same label at its end.
+    /// Live and by packet time, and in whatever order answers come, a flow has the same label at
+    /// its end.
     #[test]
     fn live_and_replay_agree(
         packets in 0..9usize,

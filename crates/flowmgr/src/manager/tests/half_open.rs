@@ -71,7 +71,8 @@ fn an_answer_before_a_report_is_an_answer() {
     assert_eq!(bench.manager.flows_half_open(), 0);
 }
 
-/// The flows of these clients with host 99 that are in the table: a further packet does not begin them.
+/// The flows of these clients with host 99 that are in the table: a further packet does not begin
+/// them.
 fn are_there(bench: &mut Bench, time_us: i64, clients: std::ops::Range<u8>) -> Vec<bool> {
     let begun = |bench: &Bench| bench.manager.counters().flows_begun.total();
     clients
@@ -107,8 +108,9 @@ fn an_established_flow_in_use_is_never_evicted_for_a_half_open_one() {
     assert_eq!(half_open, 100);
 }
 
-/// Flows that are silent for longer than the idle timeout go while there are few half-open ones, so that these do not push
-/// each other out; half-open ones go first once they hold a quarter of the table.
+/// Flows that are silent for longer than the idle timeout go while there are few half-open ones, so
+/// that these do not push each other out; half-open ones go first once they hold a quarter of the
+/// table.
 #[test]
 fn idle_connections_make_room_until_a_quarter_is_half_open() {
     let mut bench = Bench::new(live());

@@ -1,4 +1,5 @@
-//! A port names a flow with its first packet, and the model is asked all the same: what its answers change.
+//! A port names a flow with its first packet, and the model is asked all the same: what its answers
+//! change.
 
 use super::*;
 use crate::PortLabel;
@@ -57,11 +58,12 @@ fn answer(class: u16, confidence: u16) -> Label {
 }
 
 impl Bench {
-    /// A flow's SYN and so many packets behind it, each a burst that is settled; the DSCPs with which they left.
+    /// A flow's SYN and so many packets behind it, each a burst that is settled; the DSCPs with
+    /// which they left.
     fn begin(&mut self, packets: usize) -> Vec<u8> {
         let flags = std::iter::once(TCP_SYN).chain(std::iter::repeat_n(TCP_ACK, packets));
         let dscps = flags.map(|flags| {
-            let at = self.manager.position as i64;
+            let at = self.manager.walk.flows.position as i64;
             let data = self.burst(&[tcp(at, 1, 2, flags)]);
             self.settle();
             data[1] >> 2
@@ -107,7 +109,8 @@ fn live_the_label_is_there_with_the_first_packet_and_stands() {
     assert_eq!(bench.begin(3), [10; 4]);
     assert_eq!(bench.said(), [PORT]);
     assert_eq!(bench.records[0].flow().first_us, 0);
-    // Another class without a bound, one that is not sure enough, and one that agrees change nothing.
+    // Another class without a bound, one that is not sure enough, and one that agrees change
+    // nothing.
     bench.decide(1, answer(0, u16::MAX));
     bench.decide(2, answer(0, CONTRADICTS - 1));
     let data = bench.burst(&[tcp(9, 1, 2, TCP_ACK)]);
@@ -417,7 +420,8 @@ fn ports_name_flows_for_other_tasks_too() {
 }
 
 proptest! {
-    /// Live and by packet time, and in whatever order answers come, a flow has the same label at its end, and packets add up.
+    /// Live and by packet time, and in whatever order answers come, a flow has the same label at
+    /// its end, and packets add up.
     #[test]
     fn live_and_replay_agree(
         packets in 1..8usize,

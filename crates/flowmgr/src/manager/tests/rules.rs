@@ -49,7 +49,8 @@ fn drop(rule: u32) -> RuleAnswer {
 }
 
 impl Bench {
-    /// A burst whose questions are answered by `rules`, in terms of the flow's low host; the DSCPs as they leave.
+    /// A burst whose questions are answered by `rules`, in terms of the flow's low host; the DSCPs
+    /// as they leave.
     pub(super) fn ruled(
         &mut self,
         packets: &[Tcp],

@@ -1,4 +1,5 @@
-//! Several tasks: about which flows each is asked, when its series goes, what its labels do, and what records say.
+//! Several tasks: about which flows each is asked, when its series goes, what its labels do, and
+//! what records say.
 
 use cring::Unit;
 
@@ -9,8 +10,13 @@ use crate::{Asked, Direction, Inside, OTHERS_MAX};
 
 const SURE: u16 = 30_000;
 
-/// Three tasks: a first one after 2 packets, one of depths 2 and 4, and one after 3 packets with data. A ring each.
+/// Three tasks: a first one after 2 packets, one of depths 2 and 4, and one after 3 packets with
+/// data. A ring each.
 fn tasks(effect: Effect, asked: Vec<Asked>) -> World {
+    tasks_inside(effect, asked, Inside::default())
+}
+
+fn tasks_inside(effect: Effect, asked: Vec<Asked>, inside: Inside) -> World {
     let task = |k, unit| SeriesTask {
         midstream: true,
         unit,
@@ -31,6 +37,7 @@ fn tasks(effect: Effect, asked: Vec<Asked>) -> World {
     let config = Config {
         tasks: vec![packets(2), packets(2), deeper, task(3, Unit::Data)],
         asked,
+        inside,
         effect,
         record_series: crate::SeriesShare::NONE,
         settings: Settings {
@@ -58,7 +65,8 @@ struct World {
 }
 
 impl World {
-    /// Packets of the flow from host 1 to host 2, each with so much payload; the DSCP that each has then.
+    /// Packets of the flow from host 1 to host 2, each with so much payload; the DSCP that each has
+    /// then.
     fn send(&mut self, payloads: &[u8]) -> Vec<u8> {
         let dscp = payloads.iter().map(|&payload| {
             self.now_us += 1;
@@ -234,14 +242,12 @@ fn conditions_keep_a_task_from_a_flow_and_those_that_come_after_it() {
     let flow = world.end();
     assert_eq!(flow.others, [None; OTHERS_MAX]);
 
-    let mut world = tasks(
-        Effect::Arrival,
-        vec![Asked {
-            directions: vec![Direction::Out],
-            ..Asked::default()
-        }],
-    );
-    world.manager.config.inside = Inside(vec![("10.0.0.1".parse().unwrap(), 32)]);
+    let asked = vec![Asked {
+        directions: vec![Direction::Out],
+        ..Asked::default()
+    }];
+    let inside = Inside(vec![("10.0.0.1".parse().unwrap(), 32)]);
+    let mut world = tasks_inside(Effect::Arrival, asked, inside);
     world.send(&[5; 3]);
     assert_eq!(world.waiting()[0], [0]);
 }
@@ -256,8 +262,10 @@ fn labels_of_other_tasks_act_and_the_last_task_wins() {
     world.answer(0, 0, 60_000);
     assert_eq!(world.send(&[5]), [10], "of two the later task's");
     // Another map: each flow looks its action up again.
-    let mut settings = world.manager.config.settings.clone();
-    settings.actions = Actions::of_dscp(&[Some(20), None, None]);
+    let mut settings = Settings {
+        actions: Actions::of_dscp(&[Some(20), None, None]),
+        ..config().settings
+    };
     world.manager.configure(&mut settings);
     assert_eq!(world.send(&[5]), [20]);
     world.manager.configure(&mut settings);
@@ -341,8 +349,8 @@ fn packets_behind_the_last_series_are_not_looked_at() {
     let mut world = tasks(Effect::Arrival, Vec::new());
     world.send(&[5; 3]);
     let is_collected = |world: &World| {
-        let hot = world.manager.entries.hot(0);
-        hot.has_all(world.manager.collected)
+        let hot = world.manager.walk.flows.entries.hot(0);
+        hot.has_all(world.manager.walk.labels.collected())
     };
     assert!(!is_collected(&world));
     world.send(&[5]);
@@ -375,7 +383,8 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         world.manager.burst(&mut data, &[packet], 0, &mut fates);
         depths.push(fates[0].depths);
     }
-    // The first task's series went at packet 2, that of the third at packet 3; the second one's labels have no actions.
+    // The first task's series went at packet 2, that of the third at packet 3; the second one's
+    // labels have no actions.
     assert_eq!(depths[..11], [0; 11]);
     assert_eq!(depths[11], 1);
     assert_eq!(depths[12..], [1 | 1 << 3; 4]);

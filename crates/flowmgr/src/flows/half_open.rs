@@ -6,10 +6,10 @@
 //! and no answer comes to that. So half-open flows have a timeout of their own and are the
 //! first to go where there is no room, and a flow that is in use both ways is never evicted.
 
-use cring::Label;
+use cring::{Label, Source};
 
 use crate::entry::STATE_EMITTED;
-use crate::manager::Manager;
+use crate::flows::Flows;
 use crate::record::EndReason;
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_RST, TCP_SYN};
@@ -25,7 +25,7 @@ const HALF_OPEN_SHARE: usize = 4;
 const NEARLY_FULL_SHARE: usize = 8;
 const CHAINS_PASSED: usize = 2;
 
-impl Manager {
+impl Flows {
     /// Notes a packet of a half-open flow in which a packet has come in reverse, be it this
     /// one: the flow may be established with it.
     ///
@@ -50,8 +50,9 @@ impl Manager {
         }
     }
 
-    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin again. It has lasted for
-    /// the active timeout, longer than a flood can keep any number of flows, so it counts as established.
+    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin
+    /// again. It has lasted for the active timeout, longer than a flood can keep any number of
+    /// flows, so it counts as established.
     #[cold]
     pub(crate) fn establish_answered(&mut self, hash: u64, index: u32) {
         if let Some(place) = self.place_of(hash, index) {
@@ -65,16 +66,15 @@ impl Manager {
             .entries
             .hot(self.table.occupant(place).index)
             .is_closing();
-        self.table.establish(
-            place,
-            is_tcp && self.config.settings.end_on_fin_rst && !is_closing,
-        );
+        self.table
+            .establish(place, is_tcp && self.settings.end_on_fin_rst && !is_closing);
     }
 
     /// Whether a flow was silent for too long.
     pub(crate) fn is_over(&self, occupant: Occupant) -> bool {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());
-        // Only between the two timeouts does it matter whether a half-open flow has K packets, for which its entry is read.
+        // Only between the two timeouts does it matter whether a half-open flow has K packets, for
+        // which its entry is read.
         lifetimes.is_over(occupant, now)
             && (!occupant.is_half_open
                 || lifetimes.is_idle(occupant, now)
@@ -111,24 +111,33 @@ impl Manager {
         }
     }
 
-    /// Whether a flow has given a series for the first task, or has its label from a rule. The label of a port takes no packets.
+    /// Whether a flow has given a series for the first task, or has its label from a rule. The
+    /// label of a port takes no packets.
     fn has_series(&self, index: u32) -> bool {
-        let first_asked = self.tasks.task(0).first_asked;
+        let is_by_port = || {
+            let (_, label) = self.entries.label(index).read();
+            matches!(
+                label,
+                Label::Class {
+                    source: Source::Port,
+                    ..
+                }
+            )
+        };
         self.entries.hot(index).has(STATE_EMITTED)
-            && (self.class_by_port(0, index).is_none()
-                || self.entries.word(first_asked, index).read().1 != Label::None)
+            && (!is_by_port() || self.entries.word(self.first_asked, index).read().1 != Label::None)
     }
 
     /// Makes room for a flow with this hash, where there is none, at the expense of another
     /// one; false where all others are in use.
     #[inline]
     pub(crate) fn make_room(&mut self, hash: u64) -> bool {
-        let left = self.config.max_flows - self.alive;
+        let left = self.max_flows - self.alive;
         let chain_is_full = self.table.chain_is_full(hash);
         if left == 0 || chain_is_full {
             return self.evict(hash, chain_is_full);
         }
-        if left <= self.config.max_flows / NEARLY_FULL_SHARE {
+        if left <= self.max_flows / NEARLY_FULL_SHARE {
             self.table.pass_half_open(CHAINS_PASSED);
         }
         true
@@ -161,7 +170,7 @@ impl Manager {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());
         let may_go = |occupant| lifetimes.may_be_evicted(occupant, now);
         let table = &mut self.table;
-        match table.half_open() > self.config.max_flows / HALF_OPEN_SHARE {
+        match table.half_open() > self.max_flows / HALF_OPEN_SHARE {
             true => table
                 .half_open_victim()
                 .or_else(|| table.settled_victim(now, may_go)),

@@ -1,0 +1,352 @@
+//! The flows: their table and data array, the time by which they live, and what waits to be said of
+//! them. How they begin and end; what is kept of a flow beside its entry are its parts
+//! ([`crate::part`]).
+
+use std::io;
+use std::ops::Range;
+
+use crate::action::{Actions, PolicyStamp};
+use crate::config::{Config, Effect};
+use crate::counters::Counters;
+use crate::entry::{Cold, Entries, LABEL_NOT_EMITTED, STATE_FIN_FORWARD, STATE_RST};
+use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Step, Sweep};
+use crate::hash::Hasher;
+use crate::ids::DepthId;
+use crate::key::Key;
+use crate::outbox::Outbox;
+use crate::record::{EndReason, FlowName};
+use crate::settings::Settings;
+use crate::table::{Occupant, Place, Table};
+use crate::wire::{Headers, TCP_FIN, TCP_RST};
+
+mod effect;
+mod half_open;
+
+/// Entries beyond [`Config::max_flows`], for ended flows that wait for their record.
+pub(crate) const SPARE_ENTRIES: usize = 4096;
+
+/// The flows of a manager.
+pub(crate) struct Flows {
+    pub table: Table,
+    pub entries: Entries,
+    pub clock: Clock,
+    pub sweep: Sweep,
+    pub active: ActiveTimeout,
+    pub outbox: Outbox,
+    pub counters: Counters,
+    pub effect: Effect,
+    /// What an entry's stamp is where its action was looked up by the policy in force.
+    pub policy: PolicyStamp,
+    /// Packets walked so far.
+    pub position: u64,
+    hasher: Hasher,
+    lifetimes: Lifetimes,
+    /// Without the actions, which are the labels'.
+    settings: Settings,
+    max_flows: usize,
+    /// Flows in the table; those that wait for their record are not.
+    alive: usize,
+    flow_id_first: u64,
+    flow_id_step: u64,
+    /// Seconds by which flows live longer because packets may be told of later.
+    lag_s: u16,
+    samples_live: bool,
+    /// The first depth of the first task that asks the model.
+    first_asked: DepthId,
+}
+
+impl Flows {
+    /// Takes the memory of a table for a configuration that was checked, with rings of so many
+    /// slots.
+    pub fn new(config: &Config, first_asked: DepthId, slots: usize) -> io::Result<Flows> {
+        let entries = config.max_flows + SPARE_ENTRIES;
+        let lag_s = config.counts_lag_s();
+        let samples_live = config.behaviour.is_some() && config.effect == Effect::Arrival;
+        let lifetimes = Lifetimes::of(&config.settings, lag_s);
+        let bulk_bytes = config.behaviour.map(|bounds| bounds.bulk_bytes);
+        Ok(Flows {
+            table: Table::new(config.buckets, entries)?,
+            entries: Entries::new(entries, config.tasks.len(), bulk_bytes)?,
+            clock: Clock::new(),
+            sweep: Sweep::new(
+                config.buckets as u32,
+                sweep_period_us(samples_live, lifetimes),
+            ),
+            active: ActiveTimeout::new(config.settings.active_timeout_s),
+            outbox: Outbox::new(config.effect, slots),
+            counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
+            effect: config.effect,
+            policy: PolicyStamp::FIRST,
+            position: 0,
+            hasher: Hasher::new(config.hash),
+            lifetimes,
+            settings: Settings {
+                actions: Actions::of_dscp(&[]),
+                ..config.settings
+            },
+            max_flows: config.max_flows,
+            alive: 0,
+            flow_id_first: config.flow_id_first,
+            flow_id_step: config.flow_id_step,
+            lag_s,
+            samples_live,
+            first_asked,
+        })
+    }
+
+    /// Takes other timeouts; those before are left in their place. Actions stay where they are.
+    pub fn configure(&mut self, settings: &mut Settings) {
+        std::mem::swap(&mut self.settings, settings);
+        std::mem::swap(&mut self.settings.actions, &mut settings.actions);
+        // Each flow looks its action up again at its next packet.
+        self.policy = self.policy.next();
+        self.lifetimes = Lifetimes::of(&self.settings, self.lag_s);
+        self.sweep
+            .set_pace(sweep_period_us(self.samples_live, self.lifetimes));
+        self.active = ActiveTimeout::new(self.settings.active_timeout_s);
+    }
+
+    /// Seconds by which packets may be told of late.
+    pub fn lag_s(&self) -> u16 {
+        self.lag_s
+    }
+
+    /// Counts how late a flow ended.
+    pub fn count_lag(&mut self, occupant: Occupant, at_us: i64) {
+        let timed = self.as_timed(occupant);
+        let last_us = self.entries.hot(occupant.index).last_us;
+        let over_us = self.lifetimes.over_us(last_us, timed);
+        // One that ended before, because the input did or another flow took its place, was not
+        // late.
+        if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
+            && lag_us >= 0
+        {
+            self.counters.expiry_lag.count(lag_us as u64);
+        }
+    }
+
+    pub fn max(&self) -> usize {
+        self.max_flows
+    }
+
+    /// Flows in the table.
+    pub fn alive(&self) -> usize {
+        self.alive
+    }
+
+    /// Flows that have left the table and wait for their record.
+    pub fn unrecorded(&self) -> usize {
+        let entries = self.max_flows + SPARE_ENTRIES;
+        let waiting = entries - self.table.entries_free() - self.alive;
+        debug_assert!(waiting <= entries, "more flows wait than there are entries");
+        waiting
+    }
+
+    #[inline]
+    pub fn hash(&self, key: &Key, rss: Option<u32>) -> u64 {
+        self.hasher.hash(key, rss)
+    }
+
+    /// A hash of a flow, by which shares of flows are taken.
+    pub fn sample_of(&self, key: &Key) -> u16 {
+        (self.hasher.hash(key, None) >> 24) as u16
+    }
+
+    /// Where a flow of the table is: looked up again where it is needed, which is rare, so that the
+    /// usual packet need not keep it.
+    pub fn place_of(&self, hash: u64, index: u32) -> Option<Place> {
+        self.table.find(hash, |other| other == index)
+    }
+
+    /// Where the flow of a key is.
+    #[inline]
+    pub fn find(&self, key: &Key, hash: u64, guess: Option<u8>) -> Option<Place> {
+        let is_it = |index| self.entries.hot(index).is_of(key);
+        self.table.find_from(hash, guess, is_it)
+    }
+
+    /// The entry of a flow at a place that was not silent for long, and whether the flow is
+    /// half-open; notes the access.
+    #[inline(always)] // as are the other parts of the walk
+    pub fn touch(&mut self, place: Place) -> Option<(u32, bool)> {
+        let (lifetimes, now) = (self.lifetimes, self.clock.second());
+        let goes_on =
+            |occupant: Occupant| !occupant.is_closed && !lifetimes.may_be_over(occupant.stamp, now);
+        self.table.touch_if(place, now, goes_on)
+    }
+
+    /// Begins a flow with its first packet; `None` where the table is full.
+    pub fn begin(&mut self, time_us: i64, headers: &Headers, hash: u64) -> Option<u32> {
+        if !self.make_room(hash) {
+            return None;
+        }
+        let (_, index) = self.table.insert(hash, self.clock.second())?;
+        self.alive += 1;
+        debug_assert!(
+            self.alive <= self.max_flows,
+            "more flows than the table may hold"
+        );
+        let flow_us = self.clock.flow_us(time_us);
+        let tick = self.active.tick(flow_us);
+        let cold = Cold {
+            first_us: time_us,
+            flow_id: self.flow_id_first + self.counters.flows_begun.total() * self.flow_id_step,
+            reported_us: flow_us,
+            time_to_label_us: LABEL_NOT_EMITTED,
+            ..Cold::default()
+        };
+        self.entries
+            .begin(index, &headers.key, headers.from_low, tick, cold);
+        self.counters.flows_begun.count(headers.key.kind);
+        Some(index)
+    }
+
+    /// FIN from both sides or RST closes a flow: it lingers for stragglers.
+    #[inline]
+    pub fn close_by(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) {
+        if tcp_flags & (TCP_FIN | TCP_RST) != 0 && self.settings.end_on_fin_rst {
+            self.close(hash, index, direction, tcp_flags);
+        }
+    }
+
+    fn close(&mut self, hash: u64, index: u32, direction: usize, tcp_flags: u8) {
+        let hot = self.entries.hot_mut(index);
+        let was_closed = hot.is_closed();
+        if tcp_flags & TCP_FIN != 0 {
+            debug_assert!(direction < 2);
+            hot.set(STATE_FIN_FORWARD << direction);
+        }
+        if tcp_flags & TCP_RST != 0 && !was_closed {
+            hot.set(STATE_RST);
+        }
+        // Who has said that it ends sends no more keep-alives, and may forget to say the rest.
+        let closes = hot.is_closed() && !was_closed;
+        if let Some(place) = self.place_of(hash, index) {
+            self.table.last_no_longer(place);
+            if closes {
+                self.table.close(place);
+            }
+        }
+    }
+
+    /// Takes a flow out of the table; its entry waits for the record. `reason`
+    /// is that of a flow that was not closed by FIN or RST.
+    pub fn end(&mut self, place: Place, reason: EndReason) {
+        let occupant = self.table.occupant(place);
+        let Occupant {
+            index, is_closed, ..
+        } = occupant;
+        self.table.remove(place);
+        debug_assert!(self.alive > 0, "a flow ends that did not begin");
+        self.alive -= 1;
+        // Most flows that end are out of the cache; they are settled after the burst.
+        self.entries.prefetch_all(index);
+        let now_us = self.clock.packet_us();
+        let reason = match is_closed {
+            true => self.end_reason(index, reason),
+            false => reason,
+        };
+        self.outbox.end(occupant, reason, self.position, now_us);
+    }
+
+    /// Why a flow ended that would have ended for `otherwise`.
+    fn end_reason(&self, index: u32, otherwise: EndReason) -> EndReason {
+        match self.entries.hot(index) {
+            hot if hot.has(STATE_RST) => EndReason::Rst,
+            hot if hot.is_closed() => EndReason::Fin,
+            _ => otherwise,
+        }
+    }
+
+    /// Moves the clock to a packet that is late, or far from the one before.
+    #[cold]
+    pub fn advance_far(&mut self, time_us: i64) {
+        match self.clock.advance_far(time_us) {
+            Step::Near => {}
+            // Time jumped so far that stamps say nothing: all that can be over is.
+            Step::Jump => {
+                self.end_in_buckets(0..self.table.buckets(), Flows::is_over_after_jump);
+            }
+            Step::Rebased => self.counters.clock_rebased += 1,
+        }
+    }
+
+    /// Ends the flows of these buckets that are over.
+    pub fn end_over(&mut self, heads: Range<u32>) {
+        self.end_in_buckets(heads, Flows::is_over);
+    }
+
+    fn end_in_buckets(
+        &mut self,
+        mut heads: Range<u32>,
+        is_over: impl Fn(&Flows, Occupant) -> bool,
+    ) {
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            let mut next = self.table.first_in(head);
+            while let Some(place) = next {
+                next = if is_over(self, self.table.occupant(place)) {
+                    self.end(place, EndReason::Idle);
+                    self.table.at_or_after(place)
+                } else {
+                    self.table.next_after(place)
+                };
+            }
+            heads.start = head + 1;
+        }
+    }
+
+    /// See [`crate::Manager::drain`].
+    pub fn drain(&mut self) {
+        let now_us = self.clock.packet_us();
+        let mut left = Vec::with_capacity(self.alive);
+        let mut heads = 0..self.table.buckets();
+        while let Some(head) = self.table.in_use_from(heads.start, heads.end) {
+            let mut next = self.table.first_in(head);
+            while let Some(place) = next {
+                let occupant = self.table.occupant(place);
+                let reason = match self.is_over(occupant) {
+                    true => EndReason::Idle,
+                    false => EndReason::Drain,
+                };
+                let flow_id = self.entries.cold(occupant.index).flow_id;
+                left.push((flow_id, occupant, reason));
+                next = self.table.next_after(place);
+            }
+            heads.start = head + 1;
+        }
+        left.sort_unstable_by_key(|&(flow_id, ..)| flow_id);
+        debug_assert_eq!(
+            left.len(),
+            self.alive,
+            "a flow is in the table twice or not at all"
+        );
+        self.table.clear();
+        self.alive = 0;
+        for (_, occupant, reason) in left {
+            let reason = self.end_reason(occupant.index, reason);
+            self.outbox.end(occupant, reason, self.position, now_us);
+        }
+    }
+
+    /// Who the flow at an entry is.
+    pub fn name(&self, index: u32) -> FlowName {
+        let (hot, cold) = (self.entries.hot(index), self.entries.cold(index));
+        let key = hot.key();
+        let (source, destination) = key.ends(hot.is_low_forward());
+        FlowName {
+            flow_id: cold.flow_id,
+            protocol: key.protocol(),
+            source,
+            destination,
+            first_us: cold.first_us,
+        }
+    }
+}
+
+/// One round over all buckets. Live, the sweep samples behaviours as well.
+fn sweep_period_us(samples_live: bool, lifetimes: Lifetimes) -> i64 {
+    match samples_live {
+        true => 1_000_000,
+        false => Sweep::period_us(lifetimes),
+    }
+}

@@ -1,0 +1,58 @@
+//! Numbers of tasks and of depths: types of their own, so that the compiler finds one in the place
+//! of the other.
+
+/// Number of a task, depths not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskId(u8);
+
+impl TaskId {
+    pub const FIRST: TaskId = TaskId(0);
+
+    pub const fn new(number: u8) -> TaskId {
+        TaskId(number)
+    }
+
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Number of a depth among those of all tasks: that of its label word and of its counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DepthId(u8);
+
+impl DepthId {
+    /// The first depth of the first task, whose label word lies in the hot line.
+    pub const FIRST: DepthId = DepthId(0);
+
+    pub const fn new(number: u8) -> DepthId {
+        DepthId(number)
+    }
+
+    #[inline]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The depth so many behind this one.
+    #[must_use]
+    pub fn behind(self, depths: u8) -> DepthId {
+        DepthId(self.0 + depths)
+    }
+
+    /// How many depths behind another one it is.
+    pub fn rank(self, first: DepthId) -> u8 {
+        debug_assert!(self >= first, "a depth before the first of its task");
+        self.0 - first.0
+    }
+}

@@ -1,0 +1,144 @@
+//! Labels of flows: a part of a flow. Which depths are asked about it, what their answers come to,
+//! which action goes with its labels, and what ports of servers say.
+
+mod decision;
+mod kept;
+mod ports;
+mod walk;
+
+use std::io;
+
+use crate::action::Actions;
+use crate::asked::Subject;
+use crate::config::{Config, Effect};
+use crate::entry::Counts;
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_NEVER};
+use crate::flows::Flows;
+use crate::ids::{DepthId, TaskId};
+use crate::part::{First, Part};
+use crate::series::Arrival;
+use crate::tasks::Tasks;
+use ports::Ports;
+
+pub(crate) use kept::{DEEPER_BYTES, OTHER_DEPTH_BYTES};
+
+/// What is kept of labels, and by which tasks and tables they are given.
+pub(crate) struct Labels {
+    pub tasks: Tasks,
+    pub kept: kept::Kept,
+    /// The first task has more than one depth.
+    pub has_depths: bool,
+    /// There are more tasks than the first.
+    pub has_more_tasks: bool,
+    /// What becomes of packets, by the classes of labels.
+    actions: Actions,
+    ports: Ports,
+    /// The states in the hot line that say together that no packet can complete a series any more.
+    collected: u16,
+}
+
+impl Part for Labels {
+    fn begin(&mut self, index: u32, _: &First<'_>) {
+        self.kept.begin(index);
+    }
+
+    fn report(&mut self, index: u32, _: &Counts) {
+        self.kept.report(index);
+    }
+}
+
+impl Labels {
+    /// For a configuration that was checked. Takes its actions, ports and networks.
+    pub fn new(config: &mut Config, tasks: Tasks, entries: usize) -> io::Result<Labels> {
+        let (depths, of_first) = (
+            tasks.depths().len(),
+            tasks.task(TaskId::FIRST).depths.count(),
+        );
+        let has_more_tasks = depths > usize::from(of_first);
+        Ok(Labels {
+            kept: kept::Kept::new(entries, depths, usize::from(of_first))?,
+            has_depths: of_first > 1,
+            has_more_tasks,
+            actions: std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[])),
+            ports: Ports::new(std::mem::take(&mut config.ports)),
+            collected: match (depths, config.effect) {
+                (1, _) => u16::from(STATE_EMITTED),
+                (_, Effect::Arrival) if has_more_tasks => u16::from(STATE_COLLECTED),
+                // All depths are of one task, and one has decided. A series in a record has what
+                // the greatest depth asks for, whenever answers come.
+                (_, Effect::Arrival) if config.record_series.is_none() => {
+                    u16::from(STATE_EMITTED | STATE_COLLECTED)
+                }
+                _ => STATE_NEVER,
+            },
+            tasks,
+        })
+    }
+
+    /// Takes other actions; those before are left in their place.
+    pub fn configure(&mut self, actions: &mut Actions) {
+        std::mem::swap(&mut self.actions, actions);
+    }
+
+    pub fn actions(&self) -> &Actions {
+        &self.actions
+    }
+
+    #[inline]
+    pub fn collected(&self) -> u16 {
+        self.collected
+    }
+
+    /// Labels of other tasks than the first have actions.
+    #[inline]
+    pub fn acts_by_others(&self) -> bool {
+        self.actions.has_others()
+    }
+
+    /// Whether a depth, which is due, is asked about a flow: its series goes on its way. `subject`:
+    /// where the task may not be asked about every flow. It is withheld where the flow began
+    /// mid-stream and the model was not trained for that, and where the task has its label already.
+    pub fn sends(
+        &mut self,
+        flows: &mut Flows,
+        arrival: &Arrival,
+        depth: DepthId,
+        subject: Option<&Subject>,
+        is_midstream: bool,
+    ) -> bool {
+        let index = arrival.index;
+        // The states in the hot line are those of the first task.
+        let is_first = depth == self.tasks.task(TaskId::FIRST).first_asked;
+        let is_first_asked = self.tasks.is_first_asked(depth);
+        let asks = *self.tasks.depth(depth);
+        debug_assert!(!asks.is_of_ports(), "a depth without a series is not due");
+        let is_asked =
+            subject.is_none_or(|it| self.tasks.is_asked_at(&flows.entries, index, it, depth));
+        if !is_asked || !asks.midstream && is_midstream {
+            if is_first && !self.has_more_tasks {
+                flows.entries.hot_mut(index).set(STATE_COLLECTED);
+            }
+            let counters = &mut flows.counters.tasks[depth.index()];
+            match is_asked {
+                true => counters.series_withheld += u64::from(is_first_asked),
+                false => counters.flows_not_asked += u64::from(is_first_asked),
+            }
+            return false;
+        }
+        let may_be_decided = asks.is_deeper && flows.effect == Effect::Arrival;
+        if may_be_decided && self.is_decided(flows, index, self.tasks.of_depth(depth)) {
+            return false;
+        }
+        if is_first {
+            flows.entries.hot_mut(index).set(STATE_EMITTED);
+        }
+        let emitted_at = match flows.effect {
+            Effect::Arrival => arrival.now_ns as i64,
+            Effect::PacketTime { .. } => arrival.time_us,
+        };
+        self.kept
+            .set_emitted_at(&mut flows.entries, depth, index, emitted_at);
+        self.begin_without_port(flows, depth, index, emitted_at);
+        true
+    }
+}

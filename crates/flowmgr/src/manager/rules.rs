@@ -1,0 +1,318 @@
+//! Rules in the walk: an action that is known is read from the entry, a question is raised for one
+//! that is not; answers are written into the entries and applied to the packets that waited for
+//! them.
+
+use cring::FlowRef;
+
+use super::walk::Walk;
+use super::{Fate, Packet, Staged};
+use crate::action::{Action, PolicyStamp};
+use crate::config::Effect;
+use crate::ids::{DepthId, TaskId};
+use crate::part::Part;
+use crate::rules::{Cause, Known, RuleAnswer, RuleQuestion, Waiting};
+use crate::tag::set_dscp;
+use crate::verdict::Verdict;
+use crate::wire::Headers;
+
+impl<P: Part> Walk<P> {
+    /// With rules: what its flow's rule does to a packet. `fate` has the verdict by label.
+    #[inline(always)] // as are the other parts of the walk
+    pub fn act(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        (headers, staged): (&Headers, &Staged),
+        fate: &mut Fate,
+        data: &mut [u8],
+    ) {
+        let number = self.flows.entries.hot(index).action;
+        let must_ask = self
+            .rules
+            .must_ask(&self.flows, index, fate.verdict, headers.from_low);
+        if must_ask && self.waits_for_answer(at, index, packet, staged, fate.verdict) || number == 0
+        {
+            return;
+        }
+        let frame = &mut data[packet.at..packet.at + packet.captured as usize];
+        match Action::of_number(number).dscp {
+            // By far the most frequent.
+            Some(dscp) if self.flows.effect == Effect::Arrival => {
+                fate.action = number;
+                set_dscp(frame, headers.ip_at, dscp);
+            }
+            _ => self
+                .flows
+                .apply(number, index, fate, 1, headers.length, frame),
+        }
+    }
+
+    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet
+    /// does not wait.
+    #[inline(never)]
+    fn waits_for_answer(
+        &mut self,
+        at: usize,
+        index: u32,
+        packet: &Packet,
+        staged: &Staged,
+        verdict: Verdict,
+    ) -> bool {
+        let in_port = self.series.store.port(index);
+        let flows = &mut self.flows;
+        let when = (at, packet.time_us);
+        self.rules
+            .waits_for_answer(flows, index, in_port, when, (staged, verdict))
+    }
+
+    /// Raises a question about a flow that no packet of this burst raised, if there is a cause.
+    pub fn ask_now(&mut self, index: u32, cause: Option<Cause>) {
+        let Some(cause) = cause else {
+            return;
+        };
+        let in_port = self.series.store.port(index);
+        let last_us = self.flows.entries.hot(index).last_us;
+        let raised = self
+            .rules
+            .raise(&mut self.flows, index, in_port, cause, last_us);
+        if let Some(number) = raised {
+            self.complete_question(number);
+        }
+    }
+
+    pub fn complete_question(&mut self, number: usize) {
+        let index = self.rules.asked_about(number);
+        let is_live = self.flows.effect == Effect::Arrival;
+        let is_first = self.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
+        let known = Known {
+            class: match is_live {
+                true => self.labels.class_of(&mut self.flows, index),
+                // By packet time labels are not known here.
+                false => None,
+            },
+            by_port: match is_live && is_first && self.labels.tasks.has_ports_first {
+                true => self.labels.class_at_first(&self.subject(index)),
+                false => None,
+            },
+            contradicts: self.labels.kept.contradicts(DepthId::FIRST, index),
+            behaviour: self.behaviour(index),
+        };
+        self.rules.complete(&self.flows, number, known);
+    }
+
+    /// See [`crate::Manager::rule_question`].
+    pub fn rule_question(&self, flow: FlowRef, time_us: i64) -> RuleQuestion {
+        let index = flow.index;
+        let in_port = self.series.store.port(index);
+        let counts = self.flows.entries.counts(index);
+        let (bytes, packets) = self.rules.since_begin(index, &counts);
+        RuleQuestion {
+            behaviour: self.behaviour(index),
+            bytes,
+            packets,
+            ..self.rules.question(&self.flows, index, in_port, time_us)
+        }
+    }
+
+    /// The flow has another label than its action is of.
+    pub fn note_other_label(&mut self, index: u32) {
+        self.rules.untell_label(index);
+        let policy = self.flows.policy;
+        let hot = self.flows.entries.hot_mut(index);
+        if hot.policy == policy {
+            hot.policy = policy.knowing(false);
+        }
+        // A question that is open was asked with the label before.
+        if self.flows.entries.hot(index).policy.is_asked()
+            && let Some(number) = self.rules.open_question(index)
+        {
+            self.complete_question(number);
+        }
+    }
+
+    /// With [`Effect::Arrival`]: another task than the first has its label, and the action may be
+    /// another one.
+    pub fn note_label_of_other(&mut self, index: u32) {
+        if !self.labels.acts_by_others() || self.flows.effect != Effect::Arrival {
+            return;
+        }
+        if self.rules.is_on() {
+            // The answer may be that of the first task's label already, so it is asked for again
+            // whatever the stamp says.
+            let cause = self.rules.cause_between(&self.flows, index);
+            return self.ask_now(index, cause);
+        }
+        let first = self.labels.class_of(&mut self.flows, index);
+        self.labels.note_action(&mut self.flows, index, first);
+    }
+}
+
+/// A walk whose questions are being answered.
+pub(super) struct Answering<'a, P> {
+    pub walk: &'a mut Walk<P>,
+    /// The clock of [`crate::Manager::burst`].
+    pub now_ns: u64,
+}
+
+impl<P: Part> Answering<'_, P> {
+    /// See [`crate::Manager::answer_rules`].
+    pub fn answer(
+        &mut self,
+        answers: &[RuleAnswer],
+        data: &mut [u8],
+        packets: &[Packet],
+        fates: &mut Vec<Fate>,
+    ) {
+        debug_assert_eq!(answers.len(), self.walk.rules.questions().len());
+        let (questions, mut waiting) = self.walk.rules.take_asking();
+        let mut answered = 0;
+        // Packets are in the order in which they came, and so are the questions that they raised.
+        for waiting in &mut waiting {
+            let number = waiting.question as usize;
+            if number >= questions.len().min(answers.len()) {
+                continue;
+            }
+            while answered <= number {
+                let (question, answer) = (&questions[answered], &answers[answered]);
+                self.note(question, answer, waiting.time_us);
+                answered += 1;
+            }
+            let index = questions[number].flow.index;
+            let mut fate = Fate::without_flow(waiting.verdict);
+            let fate = fates.get_mut(waiting.at as usize).unwrap_or(&mut fate);
+            let frame = packets
+                .get(waiting.at as usize)
+                .and_then(|packet| data.get_mut(packet.at..packet.at + packet.captured as usize));
+            self.treat(index, waiting, fate, frame.unwrap_or_default());
+            if waiting.may_be_element {
+                self.add_late(index, waiting);
+            }
+        }
+        for (question, answer) in questions.iter().zip(answers).skip(answered) {
+            let last_us = self.walk.flows.entries.hot(question.flow.index).last_us;
+            self.note(question, answer, last_us);
+        }
+        self.walk.rules.put_asking(questions, waiting);
+        if fates.len() < packets.len() {
+            let has_merged = packets.iter().any(|packet| !packet.gso.is_none());
+            self.walk
+                .walk_on(has_merged, packets, self.now_ns, data, fates);
+        }
+        self.walk.series.publish();
+    }
+
+    /// Writes an answer into the flow's entry.
+    fn note(&mut self, question: &RuleQuestion, answer: &RuleAnswer, time_us: i64) {
+        let index = question.flow.index;
+        // The flow may have ended since, and its label come with its end.
+        if self.walk.flows.entries.flow_ref(index) != question.flow {
+            return;
+        }
+        let Some(rules) = self.walk.rules.in_force() else {
+            return;
+        };
+        rules.set_rule(index, answer.rule);
+        rules.set_tasks_unasked(index, answer.unasked);
+        let is_first = self.walk.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
+        let all = self.walk.labels.tasks.bits();
+        if answer.unasked & all == all || answer.class.is_some() {
+            self.walk.rules.ask_nothing(&mut self.walk.flows, index);
+        }
+        let given = match answer.class {
+            Some(class) => self.label_by_rule(index, class, time_us),
+            None if is_first => self.walk.name_by_ports(index, time_us),
+            None => None,
+        };
+        // What the port says was part of the first question, and counts if it was given.
+        let mut class = question.class.filter(|_| !is_first);
+        if self.walk.flows.effect == Effect::Arrival {
+            class = given.or(class);
+        }
+        if let (Some(rules), true) = (self.walk.rules.in_force(), is_first && class.is_some()) {
+            rules.tell_label(index);
+        }
+        let of_labels = match (class, self.walk.flows.effect) {
+            (None, _) if !self.walk.labels.acts_by_others() => 0,
+            // By packet time labels are looked up later than the walk.
+            (None, Effect::PacketTime { .. }) => 0,
+            _ => self
+                .walk
+                .labels
+                .action_of_labels(&self.walk.flows, index, class),
+        };
+        let action = answer.action.or_dscp_of(Action::of_number(of_labels));
+        let stamp = self.walk.flows.policy.knowing(class.is_some());
+        let hot = self.walk.flows.entries.hot_mut(index);
+        (hot.action, hot.policy) = (action.number(), stamp);
+    }
+
+    /// Gives a flow its label, if it has none and none is on its way; the class, where it was
+    /// given.
+    fn label_by_rule(&mut self, index: u32, class: u16, time_us: i64) -> Option<u16> {
+        if !self.walk.labels.give_by_rule(
+            &mut self.walk.flows,
+            index,
+            class,
+            (time_us, self.now_ns),
+        ) {
+            return None;
+        }
+        if let Some(rules) = self.walk.rules.in_force() {
+            rules.set_labelled(index);
+        }
+        Some(class)
+    }
+
+    /// What the answer means for a packet.
+    fn treat(&mut self, index: u32, waiting: &mut Waiting, fate: &mut Fate, frame: &mut [u8]) {
+        let (packets, length) = (waiting.packets, waiting.length);
+        let was = waiting.verdict;
+        let is_given = self.walk.rules.is_labelled(index)
+            || self
+                .walk
+                .labels
+                .class_by_port(&self.walk.flows, TaskId::FIRST, index)
+                .is_some();
+        if was == Verdict::Unlabelled && is_given {
+            waiting.verdict = Verdict::Labelled;
+            self.walk.flows.count_labelled(index, packets, length);
+            if let Effect::PacketTime { .. } = self.walk.flows.effect {
+                fate.label_of = Some(self.walk.flows.entries.flow_ref(index));
+                fate.depths |= 1;
+            }
+        }
+        fate.verdict = waiting.verdict;
+        let action = self.walk.flows.entries.hot(index).action;
+        self.walk
+            .flows
+            .apply(action, index, fate, packets, length, frame);
+        self.walk
+            .flows
+            .counters
+            .verdicts
+            .change(was, fate.verdict, u64::from(packets));
+    }
+
+    /// Adds a packet that waited to the series of its flow.
+    fn add_late(&mut self, index: u32, waiting: &Waiting) {
+        if self.walk.rules.is_unasked(index) {
+            return;
+        }
+        let Ok(headers) = waiting.staged.headers else {
+            return;
+        };
+        let hot = self.walk.flows.entries.hot(index);
+        if hot.has_all(self.walk.labels.collected()) {
+            return;
+        }
+        let direction = hot.direction(headers.from_low);
+        self.walk.collect(
+            index,
+            direction,
+            &waiting.staged,
+            waiting.time_us,
+            self.now_ns,
+        );
+    }
+}

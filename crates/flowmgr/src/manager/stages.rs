@@ -1,0 +1,73 @@
+//! The first two stages of a burst: they parse and hash its packets, and ask for the memory that
+//! the third will want.
+
+use std::num::NonZeroU32;
+
+use super::{BURST_MAX, Packet};
+use crate::flows::Flows;
+use crate::prefetch::prefetch;
+use crate::verdict::Verdict;
+use crate::wire::{self, Headers};
+
+/// A packet between the stages.
+#[derive(Clone, Copy)]
+pub(crate) struct Staged {
+    pub headers: Result<Headers, Verdict>,
+    pub hash: u64,
+    /// Slot of the hashed bucket where the flow most likely is.
+    pub guess: Option<u8>,
+}
+
+/// The packets of a burst between the stages.
+pub(super) struct Staging {
+    pub staged: Vec<Staged>,
+}
+
+impl Staging {
+    pub fn new() -> Staging {
+        Staging {
+            staged: Vec::with_capacity(BURST_MAX),
+        }
+    }
+
+    /// Stage one: headers and hash of every packet. Whether one of them was merged.
+    #[inline]
+    pub fn parse_and_hash(&mut self, flows: &mut Flows, data: &[u8], packets: &[Packet]) -> bool {
+        self.staged.clear();
+        let mut gso = 0;
+        for packet in packets {
+            prefetch(data, packet.at);
+            gso |= packet.gso.bits();
+        }
+        for packet in packets {
+            let frame = &data[packet.at..packet.at + packet.captured as usize];
+            let headers = wire::parse_on_wire(packet.link, frame, packet.wire);
+            let mut hash = 0;
+            if let Ok(headers) = &headers {
+                hash = flows.hash(&headers.key, packet.rss.map(NonZeroU32::get));
+                flows.table.prefetch(hash);
+            }
+            self.staged.push(Staged {
+                headers,
+                hash,
+                guess: None,
+            });
+        }
+        gso != 0
+    }
+
+    /// Stage two: the entry that each packet will most likely want.
+    #[inline]
+    pub fn prefetch_entries(&mut self, flows: &Flows) {
+        for staged in self
+            .staged
+            .iter_mut()
+            .filter(|staged| staged.headers.is_ok())
+        {
+            if let Some((slot, index)) = flows.table.guess(staged.hash) {
+                staged.guess = Some(slot);
+                flows.entries.prefetch(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The packet's walk, packet by packet: which flow it is of, which label and action that has, and
+//! what the parts are told.
+
+use std::io;
+
+use cring::{Producer, Slot};
+
+use super::stages::{Staged, Staging};
+use super::{BURST_MAX, Fate, Packet};
+use crate::arrival::Arrivals;
+use crate::behaviour::{Behaviour, Behaviours};
+use crate::config::Config;
+use crate::entry::STATE_EMITTED;
+use crate::flows::{Flows, SPARE_ENTRIES};
+use crate::ids::TaskId;
+use crate::labels::Labels;
+use crate::outbox::Report;
+use crate::part::{First, Part, Seen};
+use crate::rules::Rules;
+use crate::series::{SeriesPart, SeriesStore};
+use crate::tasks::Tasks;
+use crate::verdict::Verdict;
+use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
+
+use super::counted::CountedSoFar;
+
+/// The list of parts: each of them is called in turn.
+macro_rules! each_part {
+    ($walk:expr, $call:ident($($argument:expr),*)) => {
+        $walk.series.$call($($argument),*);
+        $walk.labels.$call($($argument),*);
+        $walk.rules.$call($($argument),*);
+        $walk.counted.$call($($argument),*);
+        $walk.behaviours.$call($($argument),*);
+        $walk.more.$call($($argument),*);
+    };
+}
+pub(super) use each_part;
+
+/// Flows, their parts, and a burst on its way.
+pub(super) struct Walk<P> {
+    pub flows: Flows,
+    pub series: SeriesPart,
+    pub labels: Labels,
+    pub rules: Rules,
+    /// What is known of packets that were counted and not walked.
+    pub counted: Option<CountedSoFar>,
+    /// What flows do, unless that is off.
+    pub behaviours: Option<Behaviours>,
+    /// Further parts.
+    pub more: P,
+    pub arrivals: Arrivals,
+    /// See [`crate::Manager::receive_from`].
+    pub port: u8,
+    /// The port that packets come from, whether or not flows belong to it; see
+    /// [`crate::Manager::note_port`].
+    pub in_port: u8,
+    pub staging: Staging,
+}
+
+impl<P: Part> Walk<P> {
+    /// Takes the memory for a configuration that was checked.
+    pub fn new(
+        mut config: Config,
+        rings: Vec<Vec<Producer<Slot>>>,
+        more: P,
+    ) -> io::Result<Walk<P>> {
+        let entries = config.max_flows + SPARE_ENTRIES;
+        let share = config.record_series;
+        let store = SeriesStore::new(entries, &config.tasks, !share.is_none())?;
+        let tasks = Tasks::of(&config, |unit| store.number_of(unit));
+        let slots = rings.iter().flatten().map(Producer::capacity).sum();
+        let flows = Flows::new(&config, tasks.task(TaskId::FIRST).first_asked, slots)?;
+        let counted = config.expects_counts.then(|| CountedSoFar::new(entries));
+        let behaviours = config
+            .behaviour
+            .map(|bounds| Behaviours::new(entries, bounds));
+        Ok(Walk {
+            flows,
+            series: SeriesPart {
+                store,
+                share,
+                rings,
+            },
+            labels: Labels::new(&mut config, tasks, entries)?,
+            rules: Rules::default(),
+            counted: counted.transpose()?,
+            behaviours: behaviours.transpose()?,
+            more,
+            arrivals: Arrivals::new(),
+            port: 0,
+            in_port: 0,
+            staging: Staging::new(),
+        })
+    }
+
+    /// See [`crate::Manager::burst`].
+    pub fn burst(
+        &mut self,
+        data: &mut [u8],
+        packets: &[Packet],
+        now_ns: u64,
+        fates: &mut Vec<Fate>,
+    ) {
+        debug_assert!(packets.len() <= BURST_MAX);
+        if self.rules.is_on() {
+            self.rules.begin_asking(&mut self.flows, packets.len());
+        }
+        let has_merged = self.staging.parse_and_hash(&mut self.flows, data, packets);
+        self.staging.prefetch_entries(&self.flows);
+        fates.clear();
+        self.walk_on(has_merged, packets, now_ns, data, fates);
+        self.arrivals.burst(self.flows.clock.packet_us(), now_ns);
+        self.sweep_owed();
+        debug_assert!(fates.len() == packets.len() || self.rules.must_stop(&self.flows));
+        self.series.publish();
+    }
+
+    /// Stage three, from the first packet that has no fate yet.
+    pub fn walk_on(
+        &mut self,
+        has_merged: bool,
+        packets: &[Packet],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        let staged = std::mem::take(&mut self.staging.staged);
+        debug_assert_eq!(staged.len(), packets.len());
+        let from = fates.len();
+        let (packets, left) = (&packets[from..], &staged[from..]);
+        if has_merged || self.port != 0 {
+            self.walk_mixed(packets, left, now_ns, data, fates);
+        } else {
+            self.walk(packets, left, now_ns, data, fates);
+        }
+        self.staging.staged = staged;
+        // The rest of what is known of the flows asked about.
+        for number in 0..self.rules.questions().len() {
+            self.complete_question(number);
+        }
+    }
+
+    /// Stage three: packets that were not merged, one by one; adds a fate for each.
+    pub fn walk(
+        &mut self,
+        packets: &[Packet],
+        staged: &[Staged],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        match self.rules.is_on() {
+            true => self.walk_by::<true>(packets, staged, now_ns, data, fates),
+            false => self.walk_by::<false>(packets, staged, now_ns, data, fates),
+        }
+    }
+
+    /// The same with rules or without: without, they cost nothing.
+    #[inline(never)]
+    fn walk_by<const RULES: bool>(
+        &mut self,
+        packets: &[Packet],
+        staged: &[Staged],
+        now_ns: u64,
+        data: &mut [u8],
+        fates: &mut Vec<Fate>,
+    ) {
+        for (packet, staged) in packets.iter().zip(staged) {
+            self.flows.position += 1;
+            let fate = match staged.headers {
+                Ok(ref headers) => {
+                    let at = fates.len();
+                    self.process::<RULES>(at, packet, (headers, staged), now_ns, data)
+                }
+                Err(verdict) => Fate::without_flow(verdict),
+            };
+            self.flows.counters.verdicts.count(fate.verdict);
+            fates.push(fate);
+            if RULES && self.rules.must_stop(&self.flows) {
+                break;
+            }
+        }
+    }
+
+    /// Stage three: one packet of a flow, the one of this number in the burst.
+    #[inline(always)] // as are the other parts of the walk: both forms of `walk_by` have their own
+    fn process<const RULES: bool>(
+        &mut self,
+        at: usize,
+        packet: &Packet,
+        (headers, staged): (&Headers, &Staged),
+        now_ns: u64,
+        data: &mut [u8],
+    ) -> Fate {
+        self.advance(packet.time_us);
+        let mut fate = Fate {
+            verdict: Verdict::TableFull,
+            label_of: None,
+            depths: 0,
+            action: 0,
+            ip_at: headers.ip_at,
+        };
+        let Some((index, is_half_open)) = self.find_or_begin(packet.time_us, headers, staged)
+        else {
+            return fate;
+        };
+        if self.flows.active.is_on() && self.report_if_due(index, packet.time_us) && is_half_open {
+            self.flows.establish_answered(staged.hash, index);
+        }
+        let is_emitted = self.flows.entries.hot(index).has(STATE_EMITTED);
+        let (labels, flows) = (&mut self.labels, &mut self.flows);
+        fate.verdict = match is_emitted {
+            true => labels.label::<RULES>(flows, index, packet, headers, &mut fate, data),
+            false => labels.no_label::<RULES>(flows, index, packet, &mut fate, data),
+        };
+        if RULES {
+            self.act(at, index, packet, (headers, staged), &mut fate, data);
+        }
+
+        let hot = self.flows.entries.hot_mut(index);
+        hot.last_us = packet.time_us;
+        let direction = hot.direction(headers.from_low);
+        let carry = hot.count(direction, headers.length);
+        let is_answered = hot.has_reverse_packets();
+        let is_collected = hot.has_all(self.labels.collected());
+        if let Some(carry) = carry {
+            self.carry(index, direction, carry);
+        }
+        self.flows.counters.flow_bytes += u64::from(headers.length);
+        if is_half_open && is_answered {
+            self.flows
+                .look_at_answer(staged.hash, index, direction, headers);
+        }
+        let waits = RULES && !is_collected && self.rules.must_wait(&self.flows, index);
+        if !is_collected && !waits {
+            self.collect(index, direction, staged, packet.time_us, now_ns);
+        }
+        let seen = Seen {
+            headers,
+            time_us: packet.time_us,
+            direction,
+            packets: 1,
+        };
+        self.more.packet(index, &seen);
+        self.flows
+            .close_by(staged.hash, index, direction, headers.tcp_flags);
+        fate
+    }
+
+    /// The flow's entry, and whether the flow is half-open; notes the access. Begins a flow
+    /// where there is none, or where the one in the table is over.
+    #[inline(always)]
+    fn find_or_begin(
+        &mut self,
+        time_us: i64,
+        headers: &Headers,
+        &Staged { hash, guess, .. }: &Staged,
+    ) -> Option<(u32, bool)> {
+        if let Some(place) = self.flows.find(&headers.key, hash, guess) {
+            let touched = self.flows.touch(place);
+            if touched.is_some() {
+                return touched;
+            }
+            if !self.flows.end_if_over(place, headers) {
+                let now = self.flows.clock.second();
+                return self.flows.table.touch_if(place, now, |_| true);
+            }
+        }
+        let index = self.begin(time_us, headers, hash)?;
+        Some((index, true))
+    }
+
+    /// Begins a flow with its first packet; `None` where the table is full.
+    fn begin(&mut self, time_us: i64, headers: &Headers, hash: u64) -> Option<u32> {
+        let index = self.flows.begin(time_us, headers, hash)?;
+        // An answer to a SYN that was not seen is no beginning either: its direction is taken for
+        // forward, and the series lacks the first packet.
+        let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
+        let first = First {
+            headers,
+            time_us,
+            second: self.flows.clock.second(),
+            midstream: headers.key.protocol() == TCP && !opens,
+            in_port: self.in_port,
+        };
+        each_part!(self, begin(index, &first));
+        self.flows.counters.flows_midstream += u64::from(first.midstream);
+        // With rules, when it is known whether they give a label or ask nothing.
+        if !self.rules.is_on() {
+            self.name_by_ports(index, time_us);
+        }
+        Some(index)
+    }
+
+    /// Reports a flow that has gone on for the active timeout; true if there was a report, of
+    /// packets in reverse among others.
+    pub fn report_if_due(&mut self, index: u32, time_us: i64) -> bool {
+        let flow_us = self.flows.clock.flow_us(time_us);
+        let hot = self.flows.entries.hot(index);
+        if !self.flows.active.may_be_due(hot.reported_tick, flow_us) {
+            return false;
+        }
+        let reported_us = self.flows.entries.cold(index).reported_us;
+        if !self.flows.active.is_due(reported_us, flow_us) {
+            return false;
+        }
+        let last_us = hot.last_us;
+        let in_effect = self.labels.in_effect(&self.flows, index);
+        self.labels.note_in_effect(&mut self.flows, index);
+        let report = Report {
+            flow: self.flows.entries.flow_ref(index),
+            behaviour: self.behaviour(index),
+            counts: self.flows.entries.take_counts(index),
+            in_effect,
+            last_us,
+            series_seen: self.series.store.seen_by_unit(index),
+        };
+        each_part!(self, report(index, &report.counts));
+        let cold = self.flows.entries.cold_mut(index);
+        (cold.reported_us, cold.bytes_before, cold.packets_before) = (flow_us, 0, 0);
+        self.flows.entries.hot_mut(index).reported_tick = self.flows.active.tick(flow_us);
+        self.flows.outbox.report(report);
+        report.counts.packets[1] > 0
+    }
+
+    /// The behaviour that a flow has now; `None` of all flows where behaviours are off.
+    pub fn behaviour(&self, index: u32) -> Behaviour {
+        let behaviours = self.behaviours.as_ref();
+        behaviours.map_or(Behaviour::None, |it| it.now(index))
+    }
+}

@@ -1,0 +1,177 @@
+//! What waits to be said of flows, in order.
+//!
+//! Live ([`Effect::Arrival`]) nothing waits for a label: a flow that ends before its label comes is
+//! recorded without, and the label is post-mortem. In a replay ([`Effect::PacketTime`]) everything
+//! is said in the order in which the packets brought it about, and what concerns a flow whose
+//! series is on its way waits for the label. So a replay's records repeat exactly, and no packet
+//! waits.
+
+use std::collections::VecDeque;
+
+use cring::{FlowRef, TASKS_MAX};
+
+use crate::behaviour::Behaviour;
+use crate::config::{DEPTHS_MAX, Effect};
+use crate::entry::Counts;
+use crate::flows::SPARE_ENTRIES;
+use crate::ids::DepthId;
+use crate::manager::BURST_MAX;
+use crate::record::EndReason;
+use crate::series::SeenByUnit;
+use crate::table::Occupant;
+
+/// Packets and bytes that count as labelled by packet time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InEffect {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// The same for each depth, if its answer should decide.
+pub(crate) type InEffectByDepth = [InEffect; DEPTHS_MAX];
+
+/// A series on its way: whose label is to come, and for which depth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub flow: FlowRef,
+    pub depth: DepthId,
+}
+
+/// Something to be said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// A series went on its way.
+    Label(Awaited),
+    /// A flow goes on after an active timeout.
+    Active(Report),
+    /// A flow left the table. Its entry is free once this is said.
+    Ended {
+        /// As it was in the table.
+        occupant: Occupant,
+        reason: EndReason,
+        /// Packets walked when it ended.
+        position: u64,
+        /// When that was, by the packets' time.
+        at_us: i64,
+    },
+}
+
+/// A flow at its active timeout. All is of that moment, because the record must not depend on when
+/// it is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub flow: FlowRef,
+    pub behaviour: Behaviour,
+    pub counts: Counts,
+    pub in_effect: InEffect,
+    pub last_us: i64,
+    /// Elements in the flow's series: below the K of a task no label had been asked for.
+    pub series_seen: SeenByUnit,
+}
+
+/// A flow of the table does something else than before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    pub flow: FlowRef,
+    pub behaviour: Behaviour,
+    /// When that was noticed, by the packets' time.
+    pub at_us: i64,
+}
+
+/// Changes of behaviour that wait to be told, at most: what one burst and one part of the sweep may
+/// bring, and as much again.
+const CHANGES_MAX: usize = 4096;
+
+/// Label words out of order that one settling looks at, each a line of memory: half a microsecond's
+/// worth. So of 1,000 series on their way each is looked at within 16 bursts. Few in tests, so that
+/// some are not reached.
+pub const LABELS_LOOKED_AT: usize = if cfg!(test) { 4 } else { 64 };
+
+/// What waits to be said, in order.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    effect: Effect,
+    pub events: VecDeque<Event>,
+    /// With [`Effect::Arrival`], series on their way: their labels do not hold up
+    /// the events.
+    pub awaited: VecDeque<Awaited>,
+    /// With [`Effect::Arrival`], labels that were there with their flows' first packets, since the
+    /// last settling.
+    pub given: VecDeque<Awaited>,
+    /// Where among them the next look for labels out of order begins.
+    pub awaited_at: usize,
+    /// With several depths, of each report among the events.
+    pub in_effect: VecDeque<InEffectByDepth>,
+    /// Live, changes of behaviour since the last settling.
+    pub changes: Vec<Changed>,
+}
+
+impl Outbox {
+    /// An outbox for series that take so many slots of rings.
+    pub fn new(effect: Effect, slots: usize) -> Outbox {
+        // As many again may be with the devices.
+        let awaited = match effect {
+            Effect::Arrival => SPARE_ENTRIES.max(2 * slots),
+            Effect::PacketTime { .. } => 0,
+        };
+        // A burst begins as many flows as it has packets.
+        let given = match effect {
+            Effect::Arrival => BURST_MAX * TASKS_MAX,
+            Effect::PacketTime { .. } => 0,
+        };
+        Outbox {
+            effect,
+            events: VecDeque::with_capacity(SPARE_ENTRIES),
+            awaited: VecDeque::with_capacity(awaited),
+            given: VecDeque::with_capacity(given),
+            awaited_at: 0,
+            in_effect: VecDeque::new(),
+            changes: Vec::with_capacity(CHANGES_MAX),
+        }
+    }
+
+    /// Nothing waits to be said.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.changes.is_empty()
+    }
+
+    pub fn change(&mut self, changed: Changed) {
+        // Records still have the behaviour where the caller does not settle for so long.
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push(changed);
+        }
+    }
+
+    /// What belongs to the next report, where there are several depths.
+    pub fn note_in_effect(&mut self, by_depth: InEffectByDepth) {
+        self.in_effect.push_back(by_depth);
+    }
+
+    pub fn await_label(&mut self, awaited: Awaited) {
+        match self.effect {
+            Effect::Arrival => self.awaited.push_back(awaited),
+            Effect::PacketTime { .. } => self.events.push_back(Event::Label(awaited)),
+        }
+    }
+
+    /// A label that is there already.
+    pub fn say_given(&mut self, given: Awaited) {
+        match self.effect {
+            Effect::Arrival => self.given.push_back(given),
+            Effect::PacketTime { .. } => self.events.push_back(Event::Label(given)),
+        }
+    }
+
+    pub fn report(&mut self, report: Report) {
+        self.events.push_back(Event::Active(report));
+    }
+
+    pub fn end(&mut self, occupant: Occupant, reason: EndReason, position: u64, at_us: i64) {
+        self.events.push_back(Event::Ended {
+            occupant,
+            reason,
+            position,
+            at_us,
+        });
+    }
+}

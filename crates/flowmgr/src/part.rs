@@ -1,0 +1,136 @@
+//! Parts of a flow: what is kept of it beside its entry.
+//!
+//! A part has an array of its own by entry index, its own counters and settings, and is called by
+//! the walk when something happens to a flow. It knows the entry's index, the packet and the time,
+//! and no other part: what one needs of another the walk hands it. Parts are known when the program
+//! is compiled, so that one that does nothing costs nothing.
+
+use crate::entry::Counts;
+use crate::wire::Headers;
+
+/// The first packet of a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct First<'a> {
+    /// Its headers.
+    pub headers: &'a Headers,
+    /// When it came, µs since the epoch.
+    pub time_us: i64,
+    /// The second of flow time, wrapping.
+    pub second: u16,
+    /// TCP, and the packet is not the SYN that opens a connection.
+    pub midstream: bool,
+    /// Port where it was seen, from 1; 0 where that is not known.
+    pub in_port: u8,
+}
+
+/// A packet of a flow, the first one too.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Its headers.
+    pub headers: &'a Headers,
+    /// When it came, µs since the epoch.
+    pub time_us: i64,
+    /// 0 for a forward packet, 1 for one in reverse.
+    pub direction: usize,
+    /// How many alike came at once: 1, or segments of a merged packet.
+    pub packets: u32,
+}
+
+/// What is kept of flows by the index of their entries, which lie below
+/// [`crate::Manager::entries`].
+pub trait Part {
+    /// A flow begins; whatever is kept of the entry's last owner is void.
+    fn begin(&mut self, _index: u32, _first: &First<'_>) {}
+
+    /// A packet of the flow was counted.
+    #[inline(always)]
+    fn packet(&mut self, _index: u32, _packet: &Seen<'_>) {}
+
+    /// The flow is reported with these counts, which start again from 0.
+    fn report(&mut self, _index: u32, _counts: &Counts) {}
+
+    /// Asks for the memory of a flow whose end is soon to be told.
+    fn prefetch(&self, _index: u32) {}
+
+    /// The flow has ended with these counts since its last report. Its entry is free behind this
+    /// call.
+    fn end(&mut self, _index: u32, _counts: &Counts) {}
+
+    /// Between two bursts.
+    fn settle(&mut self) {}
+}
+
+impl Part for () {}
+
+impl<T: Part> Part for Option<T> {
+    fn begin(&mut self, index: u32, first: &First<'_>) {
+        if let Some(part) = self {
+            part.begin(index, first);
+        }
+    }
+
+    #[inline(always)]
+    fn packet(&mut self, index: u32, packet: &Seen<'_>) {
+        if let Some(part) = self {
+            part.packet(index, packet);
+        }
+    }
+
+    fn report(&mut self, index: u32, counts: &Counts) {
+        if let Some(part) = self {
+            part.report(index, counts);
+        }
+    }
+
+    fn prefetch(&self, index: u32) {
+        if let Some(part) = self {
+            part.prefetch(index);
+        }
+    }
+
+    fn end(&mut self, index: u32, counts: &Counts) {
+        if let Some(part) = self {
+            part.end(index, counts);
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(part) = self {
+            part.settle();
+        }
+    }
+}
+
+/// Two parts, and so any number.
+impl<A: Part, B: Part> Part for (A, B) {
+    fn begin(&mut self, index: u32, first: &First<'_>) {
+        self.0.begin(index, first);
+        self.1.begin(index, first);
+    }
+
+    #[inline(always)]
+    fn packet(&mut self, index: u32, packet: &Seen<'_>) {
+        self.0.packet(index, packet);
+        self.1.packet(index, packet);
+    }
+
+    fn report(&mut self, index: u32, counts: &Counts) {
+        self.0.report(index, counts);
+        self.1.report(index, counts);
+    }
+
+    fn prefetch(&self, index: u32) {
+        self.0.prefetch(index);
+        self.1.prefetch(index);
+    }
+
+    fn end(&mut self, index: u32, counts: &Counts) {
+        self.0.end(index, counts);
+        self.1.end(index, counts);
+    }
+
+    fn settle(&mut self) {
+        self.0.settle();
+        self.1.settle();
+    }
+}

@@ -1,0 +1,375 @@
+//! Questions about the rules of flows, and the packets that wait for the answers.
+//!
+//! Packets of a flow about which a question is open wait, in a list, for the answer; they are those
+//! of the same burst. What the first packets of a flow add to its series waits as well, because the
+//! answer may be that the flow gives none. By packet time the walk pauses at each question.
+
+use super::{InForce, RuleQuestion, Rules, renewed_max};
+use crate::action::PolicyStamp;
+use crate::behaviour::Behaviour;
+use crate::config::Effect;
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED};
+use crate::flows::Flows;
+use crate::manager::{BURST_MAX, Staged};
+use crate::verdict::Verdict;
+
+/// Questions of a burst, and the packets that wait for the answers.
+#[derive(Default)]
+pub(crate) struct Asking {
+    pub(super) questions: Vec<RuleQuestion>,
+    pub(super) waiting: Vec<Waiting>,
+    /// Questions about flows whose rule is only out of date that may still be raised.
+    renewals_left: usize,
+}
+
+/// A packet that waits for an answer, or several that are alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    /// Its number in the burst.
+    pub at: u32,
+    /// Number of the question.
+    pub question: u32,
+    pub time_us: i64,
+    pub verdict: Verdict,
+    /// It may be an element of a series.
+    pub may_be_element: bool,
+    pub packets: u32,
+    /// Bytes of each.
+    pub length: u32,
+    pub staged: Staged,
+}
+
+impl Asking {
+    pub fn new() -> Asking {
+        Asking {
+            questions: Vec::with_capacity(BURST_MAX),
+            waiting: Vec::with_capacity(4 * BURST_MAX),
+            renewals_left: 0,
+        }
+    }
+
+    /// The open question about a flow.
+    fn find(&self, index: u32) -> Option<usize> {
+        self.questions.iter().rposition(|it| it.flow.index == index)
+    }
+}
+
+/// Why a flow's rule is looked up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The flow has begun.
+    Begun,
+    /// Its label was decided, or it may have gone beyond a bound.
+    News,
+    /// The rules have changed, or may have while the flow was silent.
+    Renewed,
+}
+
+/// What is known of a flow at the end of a burst.
+pub(crate) struct Known {
+    /// The class of its label.
+    pub class: Option<u16>,
+    /// The class that its port will give it, if the answer gives no other one.
+    pub by_port: Option<u16>,
+    pub contradicts: Option<u16>,
+    pub behaviour: Behaviour,
+}
+
+impl Rules {
+    /// Whether the rule of a packet's flow is to be looked up; `verdict` is that by label.
+    #[inline(always)] // as are the other parts of the walk
+    pub fn must_ask(&self, flows: &Flows, index: u32, verdict: Verdict, from_low: bool) -> bool {
+        let Some(rules) = &self.in_force else {
+            return false;
+        };
+        let knows_label = verdict == Verdict::Labelled && flows.effect == Effect::Arrival;
+        let hot = flows.entries.hot(index);
+        let is_known = hot.policy == flows.policy.knowing(knows_label)
+            && !rules.may_be_outdated(hot.last_us)
+            && !(rules.has_bounds && hot.is_at_mark(hot.direction(from_low)));
+        // A flow that was put off before, and would be again.
+        let is_put_off =
+            self.asking.renewals_left == 0 && hot.policy == PolicyStamp::NONE && hot.has_packets();
+        !is_known && !is_put_off
+    }
+
+    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet
+    /// does not wait.
+    #[inline(never)]
+    pub fn waits_for_answer(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        in_port: u8,
+        (at, time_us): (usize, i64),
+        (staged, verdict): (&Staged, Verdict),
+    ) -> bool {
+        let Some(question) = self.ask(flows, index, in_port, time_us) else {
+            return false;
+        };
+        debug_assert!(question < self.asking.questions.len());
+        let length = staged.headers.as_ref().map_or(0, |headers| headers.length);
+        self.asking.waiting.push(Waiting {
+            at: at as u32,
+            question: question as u32,
+            time_us,
+            verdict,
+            may_be_element: false,
+            packets: 1,
+            length,
+            staged: *staged,
+        });
+        true
+    }
+
+    /// Whether a flow was looked up by the rules in force.
+    fn is_current(&self, flows: &Flows, index: u32) -> bool {
+        let hot = flows.entries.hot(index);
+        let may_be_outdated = |rules: &InForce| rules.may_be_outdated(hot.last_us);
+        hot.policy.knowing(true) == flows.policy
+            && !self.in_force.as_ref().is_some_and(may_be_outdated)
+    }
+
+    #[inline]
+    fn has_bounds(&self) -> bool {
+        self.in_force.as_ref().is_some_and(|rules| rules.has_bounds)
+    }
+
+    /// The number of the question about a flow, which is raised unless it is open; `None`: it is
+    /// put off.
+    fn ask(&mut self, flows: &mut Flows, index: u32, in_port: u8, time_us: i64) -> Option<usize> {
+        let hot = flows.entries.hot(index);
+        if hot.policy.is_asked() {
+            return self.asking.find(index);
+        }
+        // A flow that was reported with this packet has none either, but was heard of before.
+        let is_new = !hot.has_packets() && hot.last_us == 0;
+        let is_first = is_new && hot.policy == PolicyStamp::NONE;
+        let is_current = self.is_current(flows, index);
+        let cause = match (is_first, is_current) {
+            (true, _) => Cause::Begun,
+            (_, true) => Cause::News,
+            _ => Cause::Renewed,
+        };
+        self.raise(flows, index, in_port, cause, time_us)
+    }
+
+    /// Raises a question about a flow that has none; `None`: it is put off.
+    pub fn raise(
+        &mut self,
+        flows: &mut Flows,
+        index: u32,
+        in_port: u8,
+        cause: Cause,
+        time_us: i64,
+    ) -> Option<usize> {
+        debug_assert!(
+            !flows.entries.hot(index).policy.is_asked(),
+            "a question is open"
+        );
+        // By packet time rules do not change, and no flow waits for its turn.
+        if cause == Cause::Renewed && flows.effect == Effect::Arrival {
+            if self.asking.renewals_left == 0 {
+                // By chance the stamp might become that of the rules in force before the flow's
+                // turn comes.
+                flows.entries.hot_mut(index).policy = PolicyStamp::NONE;
+                return None;
+            }
+            self.asking.renewals_left -= 1;
+        }
+        flows.entries.hot_mut(index).policy = match cause {
+            Cause::Begun => PolicyStamp::ASKED_FIRST,
+            Cause::News | Cause::Renewed => PolicyStamp::ASKED,
+        };
+        let question = RuleQuestion {
+            is_by_same_rules: cause == Cause::News,
+            ..self.question(flows, index, in_port, time_us)
+        };
+        self.asking.questions.push(question);
+        Some(self.asking.questions.len() - 1)
+    }
+
+    /// Why to ask about a flow between packets of its own; `None`: it is not asked about, or is
+    /// already.
+    pub fn cause_between(&self, flows: &Flows, index: u32) -> Option<Cause> {
+        let is_asked = flows.entries.hot(index).policy.is_asked();
+        if self.in_force.is_none() || flows.effect != Effect::Arrival || is_asked {
+            return None;
+        }
+        Some(self.cause_now(flows, index))
+    }
+
+    fn cause_now(&self, flows: &Flows, index: u32) -> Cause {
+        match self.is_current(flows, index) {
+            true => Cause::News,
+            false => Cause::Renewed,
+        }
+    }
+
+    /// The same where it has a label, unless it was asked about since.
+    pub fn cause_by_label(&self, flows: &Flows, index: u32) -> Option<Cause> {
+        let is_new = flows.entries.hot(index).policy != flows.policy;
+        is_new.then(|| self.cause_between(flows, index)).flatten()
+    }
+
+    /// The same where packets of it were counted elsewhere, which may be beyond a bound. Without
+    /// room for more, the flow's turn comes with its next counts.
+    pub fn cause_by_counts(&self, flows: &Flows, index: u32) -> Option<Cause> {
+        let is_new = self.has_room() && (!self.is_current(flows, index) || self.has_bounds());
+        is_new.then(|| self.cause_between(flows, index)).flatten()
+    }
+
+    /// The same where its behaviour has changed: now where `may_raise`, else it is asked about at
+    /// its next packet. An open question gets the behaviour when it is complete.
+    pub fn cause_by_behaviour(
+        &self,
+        flows: &mut Flows,
+        index: u32,
+        may_raise: bool,
+    ) -> Option<Cause> {
+        let is_asked = flows.entries.hot(index).policy.is_asked();
+        if is_asked || !self.in_force.as_ref().is_some_and(|it| it.has_behaviours) {
+            return None;
+        }
+        if !may_raise || !self.has_room() {
+            flows.entries.hot_mut(index).policy = PolicyStamp::NONE;
+            return None;
+        }
+        Some(self.cause_now(flows, index))
+    }
+
+    fn has_room(&self) -> bool {
+        self.asking.questions.len() < BURST_MAX
+    }
+
+    /// A question without what changes until the end of the burst.
+    pub fn question(&self, flows: &Flows, index: u32, in_port: u8, time_us: i64) -> RuleQuestion {
+        let name = flows.name(index);
+        let key = flows.entries.hot(index).key();
+        RuleQuestion {
+            flow: flows.entries.flow_ref(index),
+            flow_id: name.flow_id,
+            protocol: name.protocol,
+            source: name.source,
+            destination: name.destination,
+            in_port,
+            first_us: name.first_us,
+            class: None,
+            behaviour: Behaviour::None,
+            bytes: 0,
+            packets: 0,
+            age_us: time_us.saturating_sub(name.first_us).max(0) as u64,
+            sample: flows.sample_of(&key),
+            before: self.rule_of(index),
+            is_by_same_rules: false,
+            is_label_new: false,
+            is_by_port: false,
+            contradicts: None,
+        }
+    }
+
+    /// The flow that a question is about.
+    pub fn asked_about(&self, number: usize) -> u32 {
+        self.asking.questions[number].flow.index
+    }
+
+    /// The open question about a flow.
+    pub fn open_question(&self, index: u32) -> Option<usize> {
+        self.asking.find(index)
+    }
+
+    /// Adds to a question what is known of its flow by now.
+    pub fn complete(&mut self, flows: &Flows, number: usize, known: Known) {
+        let question = &mut self.asking.questions[number];
+        let index = question.flow.index;
+        debug_assert!(flows.entries.hot(index).policy.is_asked(), "nobody asked");
+        let Some(rules) = &mut self.in_force else {
+            return;
+        };
+        let is_label_new = known.class.is_some() && rules.tell_label(index);
+        let (bytes, packets) = rules.since_begin(index, &flows.entries.counts(index));
+        (question.bytes, question.packets) = (bytes, packets);
+        question.class = known.class.or(known.by_port);
+        question.is_by_port = known.by_port.is_some();
+        question.contradicts = known.contradicts;
+        question.behaviour = known.behaviour;
+        question.is_label_new |= is_label_new || known.by_port.is_some();
+    }
+
+    /// A packet that may be an element of a series waits for the answer about its flow, if the flow
+    /// has just begun.
+    #[inline]
+    pub fn must_wait(&mut self, flows: &Flows, index: u32) -> bool {
+        if flows.entries.hot(index).policy != PolicyStamp::ASKED_FIRST {
+            return false;
+        }
+        if let Some(waiting) = self.asking.waiting.last_mut() {
+            waiting.may_be_element = true;
+        }
+        true
+    }
+
+    /// By packet time a burst pauses at a question, so that what comes of it does not depend on
+    /// bursts.
+    #[inline]
+    pub fn must_stop(&self, flows: &Flows) -> bool {
+        flows.effect != Effect::Arrival && !self.asking.questions.is_empty()
+    }
+
+    /// Packets that differ in nothing from the last one wait as that one does.
+    pub fn wait_alike(&mut self, flows: &Flows, index: u32, packets: u32) {
+        if flows.entries.hot(index).policy.is_asked()
+            && let Some(&last) = self.asking.waiting.last()
+        {
+            self.asking.waiting.push(Waiting {
+                packets,
+                may_be_element: false,
+                ..last
+            });
+        }
+    }
+
+    /// Before a burst of so many packets: questions that nobody has answered are put off.
+    pub fn begin_asking(&mut self, flows: &mut Flows, packets: usize) {
+        self.asking.renewals_left = renewed_max(packets);
+        self.asking.waiting.clear();
+        for number in 0..self.asking.questions.len() {
+            let flow = self.asking.questions[number].flow;
+            let hot = flows.entries.hot(flow.index);
+            if flows.entries.flow_ref(flow.index) == flow && hot.policy.is_asked() {
+                flows.entries.hot_mut(flow.index).policy = PolicyStamp::NONE;
+            }
+        }
+        self.asking.questions.clear();
+    }
+
+    /// The flow gives no series, unless it has given one.
+    pub fn ask_nothing(&mut self, flows: &mut Flows, index: u32) {
+        if flows.entries.hot(index).has(STATE_EMITTED) {
+            return;
+        }
+        flows.entries.hot_mut(index).set(STATE_COLLECTED);
+        if let Some(rules) = &mut self.in_force {
+            rules.set_unasked(index);
+        }
+    }
+
+    /// The rule of a flow's last answer.
+    pub fn rule_of(&self, index: u32) -> Option<u32> {
+        self.in_force.as_ref().and_then(|rules| rules.rule(index))
+    }
+
+    /// Whether a rule keeps a flow from being asked about.
+    pub fn is_unasked(&self, index: u32) -> bool {
+        self.in_force
+            .as_ref()
+            .is_some_and(|rules| rules.is_unasked(index))
+    }
+
+    /// Whether a flow's label is that of a rule.
+    pub fn is_labelled(&self, index: u32) -> bool {
+        self.in_force
+            .as_ref()
+            .is_some_and(|rules| rules.is_labelled(index))
+    }
+}

@@ -1,0 +1,260 @@
+//! What the table keeps of each flow for the rules in force.
+
+use std::io;
+
+use super::ask::Asking;
+use super::{RULES_MAX, RulesChange};
+use crate::action::GENERATIONS;
+use crate::entry::Counts;
+use crate::flows::SPARE_ENTRIES;
+use crate::memory::{Array, Zeroed};
+use crate::prefetch::prefetch;
+
+/// What the table keeps of each flow for rules.
+pub struct RuleMemory {
+    marks: Array<RuleMark>,
+    /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`super::RuleAnswer::unasked`].
+    unasked: Array<u8>,
+    reported: Array<Reported>,
+    /// When each of the last changes was, by the packets' time; of those that were not yet, as
+    /// early as can be.
+    changed_us: Box<[i64; GENERATIONS]>,
+    /// Room for the questions of a burst.
+    pub(super) asking: Asking,
+}
+
+impl RuleMemory {
+    /// For a table of so many flows; 21 bytes each, of which 16 are touched only where flows are
+    /// reported while they go on, and one only where a rule names tasks; and 1 KiB.
+    ///
+    /// # Errors
+    /// The system has not enough memory.
+    pub fn new(max_flows: usize) -> io::Result<RuleMemory> {
+        let entries = max_flows + SPARE_ENTRIES;
+        Ok(RuleMemory {
+            marks: Array::new(entries)?,
+            unasked: Array::new(entries)?,
+            reported: Array::new(entries)?,
+            changed_us: Box::new([i64::MIN; GENERATIONS]),
+            asking: Asking::new(),
+        })
+    }
+}
+
+/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (3 bits), and
+/// five flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct RuleMark(u32);
+
+#[expect(unsafe_code, reason = "promises about types of integers")]
+mod zeroed {
+    // SAFETY: integers only.
+    unsafe impl super::Zeroed for super::RuleMark {}
+    // SAFETY: integers only.
+    unsafe impl super::Zeroed for super::Reported {}
+}
+
+impl RuleMark {
+    const NUMBER_BITS: u32 = 24;
+    const NUMBERINGS: u32 = 8;
+    /// A rule asks nothing about the flow, so that it gave no series.
+    const UNASKED: u32 = 1 << 31;
+    /// The flow has its label from a rule.
+    const LABELLED: u32 = 1 << 30;
+    /// A question had the flow's label.
+    const LABEL_TOLD: u32 = 1 << 29;
+    /// The flow was reported, see [`Reported`].
+    const REPORTED: u32 = 1 << 28;
+    /// A rule, or its name, keeps some tasks from being asked about the flow.
+    const PARTLY_ASKED: u32 = 1 << 27;
+    const FLAGS: u32 = RuleMark::UNASKED
+        | RuleMark::LABELLED
+        | RuleMark::LABEL_TOLD
+        | RuleMark::REPORTED
+        | RuleMark::PARTLY_ASKED;
+
+    fn with_rule(self, rule: Option<u32>, numbering: u32) -> RuleMark {
+        let flags = self.0 & RuleMark::FLAGS;
+        let number = rule.map_or(0, |rule| rule.min(RULES_MAX - 1) + 1);
+        RuleMark(flags | numbering << RuleMark::NUMBER_BITS | number)
+    }
+
+    fn rule(self, numbering: u32) -> Option<u32> {
+        let number = self.0 & ((1 << RuleMark::NUMBER_BITS) - 1);
+        let is_current = self.0 >> RuleMark::NUMBER_BITS & (RuleMark::NUMBERINGS - 1) == numbering;
+        number.checked_sub(1).filter(|_| is_current)
+    }
+}
+
+/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a
+/// flow's whole life. Of a flow without [`RuleMark::REPORTED`] they are 0, whatever is in memory,
+/// which most flows then never touch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reported {
+    bytes: u64,
+    packets: u64,
+}
+
+/// Rules are in force.
+pub(crate) struct InForce {
+    memory: RuleMemory,
+    pub has_bounds: bool,
+    pub has_behaviours: bool,
+    numbering: u32,
+    /// The next of [`RuleMemory::changed_us`] to be written.
+    next_change: usize,
+    /// When the oldest of these changes was: a flow whose last packet came before may have a stamp
+    /// that has come round.
+    outdated_us: i64,
+}
+
+impl InForce {
+    pub fn new(memory: RuleMemory) -> InForce {
+        InForce {
+            memory,
+            has_bounds: false,
+            has_behaviours: false,
+            numbering: 0,
+            next_change: 0,
+            outdated_us: i64::MIN,
+        }
+    }
+
+    /// Other rules are in force from now on, by the packets' time.
+    pub fn change(&mut self, change: &RulesChange, now_us: i64) {
+        self.has_bounds = change.has_bounds;
+        self.has_behaviours = change.has_behaviours;
+        if change.is_renumbered {
+            self.numbering = (self.numbering + 1) % RuleMark::NUMBERINGS;
+        }
+        let changed_us = &mut self.memory.changed_us;
+        changed_us[self.next_change] = now_us;
+        self.next_change = (self.next_change + 1) % GENERATIONS;
+        self.outdated_us = changed_us[self.next_change];
+    }
+
+    /// Nothing is known of the flow that begins.
+    pub fn begin(&mut self, index: u32) {
+        self.memory.marks[index as usize] = RuleMark::default();
+    }
+
+    /// Asks for what is kept of a flow that ends.
+    pub fn prefetch(&self, index: u32) {
+        prefetch(&self.memory.marks, index as usize);
+    }
+
+    /// Whether generations have come round since a flow's last packet, so that its stamp says
+    /// nothing.
+    #[inline]
+    pub fn may_be_outdated(&self, last_us: i64) -> bool {
+        last_us <= self.outdated_us
+    }
+
+    /// The flow was reported with these counts.
+    pub fn report(&mut self, index: u32, counts: &Counts) {
+        let mark = &mut self.memory.marks[index as usize];
+        let reported = &mut self.memory.reported[index as usize];
+        if mark.0 & RuleMark::REPORTED == 0 {
+            mark.0 |= RuleMark::REPORTED;
+            *reported = Reported::default();
+        }
+        reported.bytes += counts.bytes_total();
+        reported.packets += counts.packets_total();
+    }
+
+    /// Bytes and packets of the flow's whole life, of which these are since its last record.
+    pub fn since_begin(&self, index: u32, counts: &Counts) -> (u64, u64) {
+        let is_reported = self.memory.marks[index as usize].0 & RuleMark::REPORTED != 0;
+        let reported = match is_reported {
+            true => self.memory.reported[index as usize],
+            false => Reported::default(),
+        };
+        (
+            reported.bytes + counts.bytes_total(),
+            reported.packets + counts.packets_total(),
+        )
+    }
+
+    pub fn rule(&self, index: u32) -> Option<u32> {
+        self.memory.marks[index as usize].rule(self.numbering)
+    }
+
+    pub fn set_rule(&mut self, index: u32, rule: Option<u32>) {
+        let mark = &mut self.memory.marks[index as usize];
+        *mark = mark.with_rule(rule, self.numbering);
+    }
+
+    /// Notes that a question has the flow's label; whether it is the first.
+    pub fn tell_label(&mut self, index: u32) -> bool {
+        let mark = &mut self.memory.marks[index as usize];
+        let is_new = mark.0 & RuleMark::LABEL_TOLD == 0;
+        mark.0 |= RuleMark::LABEL_TOLD;
+        is_new
+    }
+
+    /// The flow has another label than the one that a question had.
+    pub fn untell_label(&mut self, index: u32) {
+        self.memory.marks[index as usize].0 &= !RuleMark::LABEL_TOLD;
+    }
+
+    /// A rule asks nothing about the flow.
+    pub fn is_unasked(&self, index: u32) -> bool {
+        self.memory.marks[index as usize].0 & RuleMark::UNASKED != 0
+    }
+
+    pub fn set_unasked(&mut self, index: u32) {
+        self.memory.marks[index as usize].0 |= RuleMark::UNASKED;
+    }
+
+    /// Whether an answer said anything about the flow: it has a rule, or tasks that are not asked
+    /// about it. Not so of a flow that began before the first rules, until its next answer.
+    pub fn has_answer(&self, index: u32) -> bool {
+        let mark = self.memory.marks[index as usize].0;
+        mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD) != 0
+    }
+
+    /// The tasks that a rule does not ask about the flow, see [`super::RuleAnswer::unasked`].
+    pub fn unasked(&self, index: u32) -> u8 {
+        let mark = self.memory.marks[index as usize].0;
+        match mark & (RuleMark::UNASKED | RuleMark::PARTLY_ASKED) {
+            0 => 0,
+            RuleMark::PARTLY_ASKED => self.memory.unasked[index as usize],
+            _ => u8::MAX,
+        }
+    }
+
+    pub fn set_tasks_unasked(&mut self, index: u32, unasked: u8) {
+        let mark = &mut self.memory.marks[index as usize].0;
+        if unasked == 0 {
+            *mark &= !RuleMark::PARTLY_ASKED;
+            return;
+        }
+        *mark |= RuleMark::PARTLY_ASKED;
+        self.memory.unasked[index as usize] = unasked;
+    }
+
+    /// The flow's label is that of a rule.
+    pub fn is_labelled(&self, index: u32) -> bool {
+        self.memory.marks[index as usize].0 & RuleMark::LABELLED != 0
+    }
+
+    pub fn set_labelled(&mut self, index: u32) {
+        self.memory.marks[index as usize].0 |= RuleMark::LABELLED;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_holds_a_rule_of_its_numbering() {
+        let mark = RuleMark(RuleMark::UNASKED);
+        for rule in [None, Some(0), Some(RULES_MAX - 1)] {
+            let mark = mark.with_rule(rule, 7);
+            assert_eq!((mark.rule(7), mark.rule(0)), (rule, None));
+            assert!(mark.0 & RuleMark::UNASKED != 0 && mark.0 & RuleMark::LABELLED == 0);
+        }
+    }
+}
