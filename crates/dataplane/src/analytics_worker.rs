@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use analytics::{Counters, Manager, Round};
 use crossbeam_utils::Backoff;
-use recording::SeriesRecorder;
 
 use crate::counters::AnalyticsSnapshot;
+use crate::recorder::SeriesRecorder;
 use crate::run::{PAUSE, Run};
 use crate::snapshot::Publisher;
 use crate::swap::SwapPort;
@@ -45,7 +45,7 @@ pub struct Hooks {
     /// Takes snapshots of the counters.
     pub telemetry: Option<Publisher<AnalyticsSnapshot>>,
     /// Records the rounds.
-    pub recorder: Option<SeriesRecorder>,
+    pub recorder: Option<Box<dyn SeriesRecorder>>,
 }
 
 /// The thread's work.
@@ -107,8 +107,8 @@ impl AnalyticsWorker {
         if let Some(telemetry) = self.hooks.telemetry {
             telemetry.finish(|snapshot| snapshot.update(&self.manager));
         }
-        if let Some(recorder) = self.hooks.recorder {
-            recorder.finish(&self.manager);
+        if let Some(mut recorder) = self.hooks.recorder {
+            recorder.leave(&self.manager);
         }
         let tasks = self.manager.tasks().iter();
         tasks.map(|task| task.counters().clone()).collect()
@@ -120,8 +120,8 @@ impl AnalyticsWorker {
             telemetry,
             recorder,
         } = &mut self.hooks;
-        for (swap, task) in swaps.iter().zip(self.manager.tasks_mut()) {
-            swap.serve(task, recorder.as_mut());
+        for (task, swap) in swaps.iter().enumerate() {
+            swap.serve(&mut self.manager, task, recorder.as_deref_mut());
         }
         if let Some(telemetry) = telemetry {
             telemetry.publish(|snapshot| snapshot.update(&self.manager));
@@ -135,11 +135,8 @@ impl AnalyticsWorker {
         if round != Round::Idle || undecided {
             idle.is_prepared = false;
         }
-        let is_recorded = self
-            .hooks
-            .recorder
-            .as_ref()
-            .is_some_and(SeriesRecorder::is_open);
+        let recorder = self.hooks.recorder.as_ref();
+        let is_recorded = recorder.is_some_and(|it| it.is_open());
         match round {
             Round::Worked => idle.backoff = Backoff::new(),
             Round::Seen if !self.gathers && due.is_zero() => idle.backoff = Backoff::new(),

@@ -13,7 +13,6 @@ use crate::placement::{Cores, Role, Thread, pin, rename};
 use crate::profiles::{Profiles, profile_of_file};
 use config::Config;
 use config::checked::{self, DeviceThread, Provider};
-use recording::Recorder;
 
 /// Opens sessions.
 #[derive(Clone, Copy)]
@@ -27,8 +26,6 @@ pub struct Opener<'a> {
     /// Whether each session must give the bundle's golden outputs before it is used. A model that is swapped in needs this,
     /// because nobody has run `fenxi model check` on it.
     pub golden_test: bool,
-    /// Records the sessions' answers.
-    pub recorder: Option<&'a Recorder>,
     /// How long batches take.
     pub profiles: &'a Profiles,
 }
@@ -73,9 +70,6 @@ impl Opener<'_> {
         let is_own = device.thread == DeviceThread::Own;
         if is_own {
             session = Box::new(on_its_thread(session, thread, self.cores)?);
-        }
-        if let Some(recorder) = self.recorder {
-            session = recorder.device(session);
         }
         // A device that works inside the analytics thread has returned before the thread could look at a deadline; the control
         // thread stops such runs where the runtime allows it.

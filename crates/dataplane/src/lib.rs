@@ -36,6 +36,7 @@ pub mod look;
 pub mod pipelines;
 pub mod placement;
 pub mod profiles;
+pub mod recorder;
 pub mod rules;
 pub mod run;
 pub mod settings;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
-use analytics::{CacheConfig, Policy, RingInput};
+use analytics::{Accelerator, CacheConfig, Policy, RingInput};
 use cring::{Consumer, Mesh, Slot};
 use flowmgr::{Actions, Effect, hash::HashKind};
 
 use crate::Error;
 use config::Config;
-use config::checked::{BatchPolicy, Capture, FlowHash};
-use recording::Recorder;
+use config::checked::{BatchPolicy, Capture, FlowHash, Pipeline};
+use config::layout::Layout;
 
 use crate::bundle::{context, features};
 use crate::devices::Opener;
@@ -58,7 +58,7 @@ impl Pipelines {
         Ok(Pipelines {
             analytics: packets
                 .series
-                .managers(tasks, cores, None, &Profiles::new(tasks))?,
+                .managers(tasks, cores, &Profiles::new(tasks))?,
             flow_managers: packets.flow_managers,
             names: packets.names,
         })
@@ -88,14 +88,28 @@ impl PacketSide {
         tasks: &[OpenTask],
         options: FlowOptions,
     ) -> Result<PacketSide, Error> {
+        let names = tasks.iter().map(OpenTask::names).collect();
+        let flow = flow_config(config, tasks, options)?;
+        PacketSide::of(&flow, &config.pipeline, config.ring.slots, names)
+    }
+
+    /// Of flow managers that are like `flow`.
+    ///
+    /// # Errors
+    /// Numbers that are out of range; no memory.
+    pub fn of(
+        flow: &flowmgr::Config,
+        pipeline: &Pipeline,
+        ring_slots: usize,
+        names: Arc<[TaskNames]>,
+    ) -> Result<PacketSide, Error> {
         let mut side = PacketSide {
             flow_managers: Vec::new(),
-            names: tasks.iter().map(OpenTask::names).collect(),
+            names,
             series: SeriesSide(Vec::new()),
         };
-        let flow = flow_config(config, tasks, options)?;
-        for instance in 0..config.pipeline.instances {
-            side.add(config, &flow, tasks.len(), instance)?;
+        for instance in 0..pipeline.instances {
+            side.add(flow, &pipeline.layout, ring_slots, instance)?;
         }
         Ok(side)
     }
@@ -104,19 +118,18 @@ impl PacketSide {
     /// together.
     fn add(
         &mut self,
-        config: &Config,
         flow: &flowmgr::Config,
-        tasks: usize,
+        layout: &Layout,
+        ring_slots: usize,
         instance: usize,
     ) -> Result<(), Error> {
-        let layout = &config.pipeline.layout;
         let mut producers: Vec<Vec<_>> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
         let mut consumers: Vec<Vec<_>> =
             (0..layout.analytics_managers).map(|_| Vec::new()).collect();
-        for _ in 0..tasks {
+        for _ in 0..self.names.len() {
             let places = layout.rings().into_iter();
             let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
-            let rings = Mesh::new(places, config.ring.slots);
+            let rings = Mesh::new(places, ring_slots);
             producers
                 .iter_mut()
                 .zip(rings.producers)
@@ -154,7 +167,45 @@ impl PacketSide {
     }
 }
 
+/// An analytics manager whose devices are open.
+pub struct OpenedManager {
+    /// Its thread.
+    pub thread: Thread,
+    /// Its tasks.
+    pub tasks: Vec<OpenedTask>,
+}
+
+/// What an analytics manager's task is made of.
+pub struct OpenedTask {
+    /// How it works.
+    pub config: analytics::Config,
+    /// Where its series come from.
+    pub inputs: Vec<RingInput>,
+    /// Its devices, open and warm.
+    pub accelerators: Vec<Accelerator>,
+}
+
+impl OpenedManager {
+    /// Makes the manager.
+    ///
+    /// # Errors
+    /// A device that does not fit the configuration.
+    pub fn manager(self) -> Result<(Thread, analytics::Manager), Error> {
+        let tasks = self.tasks.into_iter().map(|task| {
+            analytics::Task::new(task.config, task.inputs, task.accelerators)
+                .map_err(|error| Error::config(error.to_string()))
+        });
+        let tasks = tasks.collect::<Result<_, _>>()?;
+        Ok((self.thread, analytics::Manager::new(tasks)))
+    }
+}
+
 impl SeriesSide {
+    /// The rings of each analytics manager, by task.
+    pub fn into_inputs(self) -> impl Iterator<Item = Vec<Vec<RingInput>>> {
+        self.0.into_iter().flatten()
+    }
+
     /// Opens and warms the devices, and makes the analytics managers.
     ///
     /// # Errors
@@ -163,9 +214,22 @@ impl SeriesSide {
         self,
         tasks: &[OpenTask],
         cores: &Cores,
-        recorder: Option<&Recorder>,
         profiles: &Profiles,
     ) -> Result<Vec<(Thread, analytics::Manager)>, Error> {
+        let opened = self.open(tasks, cores, profiles)?.into_iter();
+        opened.map(OpenedManager::manager).collect()
+    }
+
+    /// Opens and warms the devices.
+    ///
+    /// # Errors
+    /// A library or device that cannot be used.
+    pub fn open(
+        self,
+        tasks: &[OpenTask],
+        cores: &Cores,
+        profiles: &Profiles,
+    ) -> Result<Vec<OpenedManager>, Error> {
         let mut managers = Vec::new();
         for (instance, by_manager) in self.0.into_iter().enumerate() {
             for (i, by_task) in by_manager.into_iter().enumerate() {
@@ -175,30 +239,24 @@ impl SeriesSide {
                         bundle: &task.bundle,
                         cores,
                         golden_test: false,
-                        recorder,
                         profiles,
                     };
-                    let mut accelerators = opener.accelerators(instance, i)?;
-                    let analytics = analytics::Config {
-                        after: task.after.clone(),
-                        word: task.word,
-                        priority: task.priority,
-                        ..analytics_config(&task.config, &task.bundle)
-                    };
-                    if let Some(recorder) = recorder {
-                        recorder.series_start(managers.len(), &analytics, &mut accelerators);
-                    }
-                    let mut task = analytics::Task::new(analytics, inputs, accelerators)
-                        .map_err(|error| Error::config(error.to_string()))?;
-                    if let Some(recorder) = recorder {
-                        task.set_cost_clock(recorder.cost_clock());
-                    }
-                    Ok(task)
+                    Ok(OpenedTask {
+                        accelerators: opener.accelerators(instance, i)?,
+                        inputs,
+                        config: analytics::Config {
+                            after: task.after.clone(),
+                            word: task.word,
+                            priority: task.priority,
+                            ..analytics_config(&task.config, &task.bundle)
+                        },
+                    })
                 });
-                let opened = opened.collect::<Result<Vec<_>, Error>>()?;
                 let role = Role::Analytics(i);
-                let manager = analytics::Manager::new(opened);
-                managers.push((Thread { instance, role }, manager));
+                managers.push(OpenedManager {
+                    thread: Thread { instance, role },
+                    tasks: opened.collect::<Result<_, Error>>()?,
+                });
             }
         }
         Ok(managers)

@@ -9,8 +9,30 @@ use flowmgr::verdict::Verdict;
 
 use super::event::Counts;
 
-/// Of a flow manager.
-pub fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
+/// A manager whose counters are recorded.
+pub trait Counting {
+    /// Its counters by name; `classes` are those of the first task.
+    fn counts(&self, classes: &[String]) -> Counts;
+}
+
+impl Counting for flowmgr::Manager {
+    fn counts(&self, classes: &[String]) -> Counts {
+        of_flows(self.counters(), classes)
+    }
+}
+
+impl Counting for analytics::Manager {
+    fn counts(&self, _: &[String]) -> Counts {
+        let tasks = self.tasks().iter().enumerate();
+        let of_task = |(number, task): (usize, &analytics::Task)| {
+            let counts = of_series(task.counters()).into_iter();
+            counts.map(move |(name, count)| (format!("tasks.{number}.{name}"), count))
+        };
+        tasks.flat_map(of_task).collect()
+    }
+}
+
+fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
     let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
     let kinds = ["4.tcp", "4.udp", "6.tcp", "6.udp"];
     by_name(
@@ -26,8 +48,7 @@ pub fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
     )
 }
 
-/// Of an analytics manager.
-pub fn of_series(counters: &analytics::Counters) -> Counts {
+fn of_series(counters: &analytics::Counters) -> Counts {
     let failures = FailureKind::ALL.map(FailureKind::name);
     let lists = (0..counters.devices.len()).map(|at| format!("devices.{at}.failures"));
     let lists: Vec<String> = lists.collect();

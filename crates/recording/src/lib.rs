@@ -15,42 +15,34 @@
 //! analytics ───── round, prepare, commit, abort ─────────┘        (bounded queue)
 //! ```
 //!
+//! The workers know no recording. They make their calls through [`dataplane::recorder`], whose implementors are here.
+//!
 //! | what | where |
 //! |---|---|
-//! | the lock, the bounds, the writer | `tape`, `writer` |
-//! | what each thread records | `step`, `flow`, `series`, `device` |
-//! | the file | `event`, `call`, `codec`, `header`, `reader` |
+//! | the lock, the bounds, the writer | `tape` |
+//! | what each thread records | `recorders`, `device` |
+//! | the file | `event`, `forms`, `header`, `reader` |
 //! | how much of a frame is kept | `frame` |
-//! | the replay | `replayer`, `managers`, `script`, `counts` |
+//! | the replay | `replayer`, `device`, `counts` |
 
 #![forbid(unsafe_code)]
 
-mod call;
-mod codec;
 mod counts;
 mod device;
 mod error;
 mod event;
-mod flow;
+mod forms;
 mod frame;
 mod header;
-mod managers;
 mod reader;
+mod recorders;
 mod replayer;
-mod script;
-mod series;
-mod settings;
-mod step;
 mod tape;
-mod writer;
 
 pub use error::RecordingError;
-pub use flow::Walker;
-pub use header::Header;
+pub use header::{Header, TaskHeader};
 pub use replayer::{Replayed, Report, replay};
-pub use series::SeriesRecorder;
-pub use tape::{Plan, Recorder};
-pub use writer::make;
+pub use tape::{Plan, Recorder, make};
 
 /// The header's file in the folder of a recording.
 pub const HEADER_FILE: &str = "run.json";

@@ -10,6 +10,7 @@ use super::{FlowWorker, Processor, Round, count_ports};
 use crate::Error;
 use crate::clock::Clock;
 use crate::counters::PortCounters;
+use crate::recorder::FlowStep;
 use crate::run::PAUSE;
 
 /// Live: how long the worker goes on with packets that were received before it was told to end; under overload the rings are
@@ -84,7 +85,7 @@ impl FlowWorker {
             true => self.await_labels(),
             false => Ok(()),
         };
-        self.processor.manager.drain();
+        self.processor.step(FlowStep::Drain);
         self.processor.sinks.iter_mut().for_each(|it| it.drain());
         let settled = self.settle_all();
         self.leave([worked, awaited, settled])
@@ -137,6 +138,9 @@ impl FlowWorker {
         }
         if let Some(telemetry) = hooks.telemetry {
             telemetry.finish(|snapshot| processor.describe(snapshot, &counters));
+        }
+        if let Some(recorder) = &mut processor.recorder {
+            recorder.leave(&processor.manager);
         }
         let mut flows = processor.manager.counters().clone();
         let counted = counters.iter().map(|port| port.rx.counted).sum();

@@ -20,9 +20,8 @@ use std::time::{Duration, Instant};
 use cring::Counter;
 use crossbeam_utils::Backoff;
 use flowmgr::record::Record;
-use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Packet};
+use flowmgr::{Counted, Effect, Fate, Gso, Key, LABELS_LOOKED_AT, Manager, Packet};
 use packetio::{Burst, FlowCounts, Received, Rx, TxCounts};
-use recording::Walker;
 
 use crate::Error;
 use crate::clock::{Clock, clock_set};
@@ -30,6 +29,7 @@ use crate::counters::{FlowSnapshot, PortCounters};
 use crate::egress::Egress;
 use crate::label_waker::Prepared;
 use crate::look::LookPort;
+use crate::recorder::{FlowRecorder, FlowStep};
 use crate::rules::{FlowRules, RulesUpdate};
 use crate::run::{Event, PAUSE, Run};
 use crate::settings::{SettingsPort, Update};
@@ -60,6 +60,8 @@ pub struct Hooks {
     pub telemetry: Option<Publisher<FlowSnapshot>>,
     /// Shows the flows of the table.
     pub look: Option<LookPort>,
+    /// Records what is done to the flow manager.
+    pub recorder: Option<Box<dyn FlowRecorder>>,
 }
 
 /// Bounds on the work that a flow worker does at a time.
@@ -79,7 +81,7 @@ pub struct Parts {
     /// Number of the flow worker, from 0.
     pub number: usize,
     /// The flow manager.
-    pub manager: Walker,
+    pub manager: Manager,
     /// The time from which on a label counts, as the manager was configured.
     pub effect: Effect,
     /// The ports that packets come from.
@@ -120,7 +122,8 @@ pub struct FlowWorker {
 /// The parts that work on received packets. They are apart from the ports, whose memory the packets borrow.
 struct Processor {
     number: usize,
-    manager: Walker,
+    manager: Manager,
+    recorder: Option<Box<dyn FlowRecorder>>,
     effect: Effect,
     flows_belong_to_ports: bool,
     egress: Option<Box<dyn Egress>>,
@@ -154,13 +157,14 @@ impl FlowWorker {
     pub fn new(parts: Parts) -> FlowWorker {
         let Limits { burst, .. } = parts.limits;
         let now_us = parts.clock.now_us().unwrap_or_default();
-        let rules = parts.rules;
+        let (rules, mut hooks) = (parts.rules, parts.hooks);
         let mut worker = FlowWorker {
             counters: vec![PortCounters::default(); parts.ports.len()],
             ports: parts.ports,
             processor: Processor {
                 number: parts.number,
                 manager: parts.manager,
+                recorder: hooks.recorder.take(),
                 effect: parts.effect,
                 flows_belong_to_ports: parts.flows_belong_to_ports,
                 egress: parts.egress,
@@ -174,7 +178,7 @@ impl FlowWorker {
                 unknown: Vec::with_capacity(COUNTED_MAX),
                 rules: None,
             },
-            hooks: parts.hooks,
+            hooks,
             limits: parts.limits,
             looked_us: now_us,
             alone_since: None,
@@ -271,7 +275,7 @@ impl FlowWorker {
             return Ok(());
         };
         let idle_us = self.processor.now_us - LAG_US;
-        self.processor.manager.pass(idle_us);
+        self.processor.step(FlowStep::Pass { time_us: idle_us });
         self.report_links();
         self.check_ports()?;
         if rounds > ROUNDS_BEFORE_SLEEP {
@@ -385,7 +389,7 @@ impl Processor {
     /// Takes other settings or rules; the old ones are left in their place.
     fn take(&mut self, update: &mut Update) {
         if let Some(settings) = &mut update.settings {
-            self.manager.configure(settings);
+            self.step(FlowStep::Configure(settings));
         }
         let mut change = match (&mut self.rules, update.rules.take()) {
             (_, None) => return,
@@ -404,16 +408,22 @@ impl Processor {
             let sinks = self.sinks.iter_mut();
             sinks.for_each(|sink| sink.take_rules(rules.in_force()));
         }
-        self.manager.change_rules(&mut change);
+        self.step(FlowStep::ChangeRules(&mut change));
+    }
+
+    /// A step that needs nothing else of the processor.
+    fn step(&mut self, step: FlowStep<'_>) {
+        step.take(&mut self.manager, &mut self.recorder);
     }
 
     /// One burst, from the port of this number.
     fn process(&mut self, port: usize, mut burst: Burst<'_>) -> Result<(), Error> {
-        match (self.flows_belong_to_ports, &self.clock) {
-            (true, _) => self.manager.receive_from(number_of(port)),
-            (false, Clock::Live(_)) => self.manager.note_port(number_of(port)),
-            // A capture does not say where its packets came in.
-            (false, _) => {}
+        let is_live = matches!(self.clock, Clock::Live(_));
+        let owns_flows = self.flows_belong_to_ports;
+        // A capture does not say where its packets came in.
+        if owns_flows || is_live {
+            let port = number_of(port);
+            self.step(FlowStep::Port { port, owns_flows });
         }
         let counts = burst.counts();
         if burst.is_empty() {
@@ -427,7 +437,6 @@ impl Processor {
             self.check_clock();
         }
         // In captures the length in the IP header counts, whatever the record says of the wire.
-        let is_live = matches!(self.clock, Clock::Live(_));
         self.packets.clear();
         self.packets.extend(frames.iter().map(|frame| Packet {
             at: frame.at,
@@ -440,8 +449,13 @@ impl Processor {
         }));
         let now_ns = self.run.now_ns();
         let emitted = self.manager.counters().series_emitted();
-        self.manager
-            .burst(data, &self.packets, now_ns, &mut self.fates);
+        let burst_step = FlowStep::Burst {
+            data: &mut *data,
+            packets: &self.packets,
+            now_ns,
+            fates: &mut self.fates,
+        };
+        burst_step.take(&mut self.manager, &mut self.recorder);
         // Their flows may begin with the burst.
         self.count(counts);
         self.look_up_rules(data, now_ns);
@@ -469,8 +483,14 @@ impl Processor {
             let answers = rules.answer(self.manager.rule_questions(), |ruled| {
                 sinks.iter_mut().for_each(|sink| sink.ruled(ruled));
             });
-            self.manager
-                .answer_rules(answers, data, &self.packets, now_ns, &mut self.fates);
+            let step = FlowStep::AnswerRules {
+                answers,
+                data: &mut *data,
+                packets: &self.packets,
+                now_ns,
+                fates: &mut self.fates,
+            };
+            step.take(&mut self.manager, &mut self.recorder);
         }
     }
 
@@ -497,7 +517,11 @@ impl Processor {
             generation: flow.generation,
             last_us: self.clock.flow_time_of(flow.last_us, self.now_us),
         }));
-        self.manager.count(&self.counted, &mut self.unknown);
+        let step = FlowStep::Count {
+            flows: &self.counted,
+            unknown: &mut self.unknown,
+        };
+        step.take(&mut self.manager, &mut self.recorder);
     }
 
     /// Gives up an egress that failed, so that records are settled all the same.
@@ -516,18 +540,30 @@ impl Processor {
         // Records have wall time.
         let ahead_us = self.clock.ahead_us();
         let (sinks, rules) = (&mut self.sinks, &mut self.rules);
-        let settled = match sinks.is_empty() && rules.is_none() {
-            true => self.manager.discard_records(done, now_ns),
-            false => self.manager.settle(done, most, now_ns, &mut |mut record| {
-                if let Some(rules) = rules
-                    && let Record::Flow(flow) = &record
-                {
-                    rules.count(flow);
-                }
-                record.shift(ahead_us);
-                sinks.iter_mut().for_each(|sink| sink.record(&record));
-            }),
+        let has_consumer = !sinks.is_empty() || rules.is_some();
+        let mut out = |mut record| {
+            if let Some(rules) = rules
+                && let Record::Flow(flow) = &record
+            {
+                rules.count(flow);
+            }
+            record.shift(ahead_us);
+            sinks.iter_mut().for_each(|sink| sink.record(&record));
         };
+        let is_idle = || self.manager.labels_awaited() == 0 && self.manager.is_settled();
+        let mut settled = 0;
+        match done {
+            _ if !has_consumer => self.manager.discard_records(done, now_ns),
+            // The call would change nothing: not worth an event of a recording.
+            u64::MAX if is_idle() => {}
+            u64::MAX => {
+                let out = &mut out;
+                let step = FlowStep::Settle { most, now_ns, out };
+                settled = step.take(&mut self.manager, &mut self.recorder);
+            }
+            // An egress that keeps packets is that of a replay, which is not recorded.
+            _ => self.manager.settle(done, now_ns, &mut out),
+        }
         // Labels that came are questions.
         self.look_up_rules_between();
         advanced.map(|()| settled)
@@ -578,7 +614,7 @@ impl Processor {
 
     /// The state of the worker between two bursts.
     fn describe(&self, snapshot: &mut FlowSnapshot, ports: &[PortCounters]) {
-        let manager = &*self.manager;
+        let manager = &self.manager;
         snapshot.counters.copy_from(manager.counters());
         let counted = ports.iter().map(|port| port.rx.counted).sum();
         snapshot.counters.verdicts.set_counted(counted);

@@ -28,12 +28,12 @@ use accel::{Bundle, Confusion, Depth, LabelInfo, PortLabel};
 use analytics::{Accelerator, Manager, NewModel, Settings, Standby};
 use config::Config;
 use cring::MODELS_MAX;
-use recording::Recorder;
 use tracing::warn;
 
 use crate::Error;
 use crate::pipelines::analytics_config;
 use crate::placement::Thread;
+use crate::recorder::Change;
 use crate::state::{ModelId, Swaps};
 use crate::tasks::OpenTask;
 use helpers::Helpers;
@@ -43,9 +43,6 @@ use port::{Answer, Step, Target, target};
 pub use opening::Opening;
 pub use periodic::{PeriodicSwapper, Plan};
 pub use port::SwapPort;
-
-/// The configurations before and after a swap.
-type Change = (analytics::Config, analytics::Config);
 
 /// How long an analytics worker may take for a step. It takes one between two rounds, thus within a batch of a device that
 /// works inside it; a commit also waits for the batches of the other devices, which are given up after their deadline, by
@@ -113,8 +110,6 @@ pub struct Swapper {
     generation: u16,
     known: Known,
     answer_within: Duration,
-    /// Records new sessions.
-    recorder: Option<Recorder>,
 }
 
 impl Swapper {
@@ -152,14 +147,8 @@ impl Swapper {
             generation: 0,
             known: Known::default(),
             answer_within: ANSWER_WITHIN,
-            recorder: None,
         };
         (swapper, ports)
-    }
-
-    /// The same for a run that is recorded.
-    pub fn recorded_by(self, recorder: Option<Recorder>) -> Swapper {
-        Swapper { recorder, ..self }
     }
 
     /// The results of all swaps so far.
@@ -175,7 +164,6 @@ impl Swapper {
             threads: self.targets.iter().map(|it| it.thread.clone()).collect(),
             bundle: self.bundle.clone(),
             known: self.known.clone(),
-            recorder: self.recorder.clone(),
             is_refused: Arc::default(),
             began: Instant::now(),
         }
@@ -392,6 +380,11 @@ impl Prepared {
             self.change = Some(Arc::new((old, new)));
         }
         Ok(self)
+    }
+
+    /// The devices of each analytics worker, if they are replaced.
+    pub fn accelerators_mut(&mut self) -> &mut [Vec<Accelerator>] {
+        &mut self.accelerators
     }
 
     /// The model.

@@ -22,7 +22,6 @@ use crate::placement::{Role, Thread};
 use crate::state::cache_entries;
 use config::Config;
 use config::checked::Provider;
-use recording::Recorder;
 
 /// The most models that are remembered as tried; more than anybody alternates between.
 const KNOWN_MAX: usize = 16;
@@ -44,8 +43,6 @@ pub struct Opening {
     /// The model in use.
     pub(super) bundle: Arc<Bundle>,
     pub(super) known: Known,
-    /// Records the sessions' answers.
-    pub(super) recorder: Option<Recorder>,
     /// The attempt has been counted as refused.
     pub(super) is_refused: Arc<AtomicBool>,
     pub(super) began: Instant,
@@ -142,7 +139,6 @@ impl Opening {
             bundle: &bundle,
             cores: self.helpers.cores(),
             golden_test: true,
-            recorder: self.recorder.as_ref(),
             profiles: self.helpers.state().profiles(),
         };
         let sessions = |thread: &Thread| {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use analytics::{Refused, Retired, Standby, Task};
+use analytics::{Manager, Refused, Retired, Standby};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
-use recording::SeriesRecorder;
 
+use super::Refusal;
 use super::helpers::Helpers;
-use super::{Change, Refusal};
 use crate::Error;
 use crate::placement::Thread;
+use crate::recorder::{Change, SeriesRecorder};
 
 /// The most steps, and answers, that can be under way: prepare, abort, commit.
 const STEPS: usize = 3;
@@ -43,7 +43,13 @@ pub struct SwapPort {
 impl SwapPort {
     /// Between two rounds: takes the next step, and hands back devices and settings that are no longer in use. Costs two loads
     /// if there is neither. `recorder` records the steps, if the run is recorded.
-    pub fn serve(&self, task: &mut Task, recorder: Option<&mut SeriesRecorder>) {
+    pub fn serve(
+        &self,
+        manager: &mut Manager,
+        number: usize,
+        recorder: Option<&mut (dyn SeriesRecorder + 'static)>,
+    ) {
+        let task = &mut manager.tasks_mut()[number];
         if let Some(retired) = task.take_retired() {
             self.answer(Answer::Retired(retired));
         }
@@ -53,7 +59,7 @@ impl SwapPort {
         match step {
             Step::Prepare(standby, change) => {
                 let taken = match recorder {
-                    Some(recorder) => recorder.prepare(task, standby, change.as_deref()),
+                    Some(recorder) => recorder.prepare(manager, number, standby, change.as_deref()),
                     None => task.prepare(standby),
                 };
                 self.answer(match taken {
@@ -62,12 +68,12 @@ impl SwapPort {
                 });
             }
             Step::Commit => match recorder {
-                Some(recorder) => recorder.commit(task),
+                Some(recorder) => recorder.commit(manager, number),
                 None => task.commit(),
             },
             Step::Abort => {
                 let standby = match recorder {
-                    Some(recorder) => recorder.abort(task),
+                    Some(recorder) => recorder.abort(manager, number),
                     None => task.abort(),
                 };
                 self.answer(Answer::Aborted { _standby: standby });

@@ -45,7 +45,7 @@ fn rig() -> Rig {
     let packets = PacketSide::build(&config, &tasks, options).unwrap();
     let managers = packets
         .series
-        .managers(&tasks, &cores, None, &Profiles::new(&tasks))
+        .managers(&tasks, &cores, &Profiles::new(&tasks))
         .unwrap();
     let state = Arc::new(SharedState::new(&tasks));
     let (helpers, lasts) = Helpers::new(&cores, state.clone());
@@ -74,7 +74,7 @@ impl Rig {
             for (manager, port) in &mut self.threads {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        port.serve(&mut manager.tasks_mut()[0], None);
+                        port.serve(manager, 0, None);
                         manager.round(0);
                         std::thread::yield_now();
                     }
@@ -266,7 +266,7 @@ fn where_one_manager_does_not_answer_none_changes() {
     rig.swapper.answer_within = Duration::from_secs(60);
     let (manager, port) = &mut rig.threads[1];
     for _ in 0..3 {
-        port.serve(&mut manager.tasks_mut()[0], None);
+        port.serve(manager, 0, None);
         manager.round(0);
     }
     assert_eq!(rig.swaps(), [0, 0]);

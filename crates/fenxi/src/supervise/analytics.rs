@@ -71,7 +71,13 @@ impl ModelOpening {
         let profiles = helpers.state().profiles().clone();
         let helper = helpers.start(&what, move || {
             // If nobody waits any more, the managers are dropped here.
-            let _ = done.send(series.managers(&tasks, &cores, recorder.as_ref(), &profiles));
+            let managers = match recorder {
+                Some(recorder) => series
+                    .open(&tasks, &cores, &profiles)
+                    .and_then(|opened| recorder.managers(opened)),
+                None => series.managers(&tasks, &cores, &profiles),
+            };
+            let _ = done.send(managers);
         })?;
         Ok(ModelOpening {
             opened,
@@ -133,8 +139,6 @@ impl AnalyticsParts {
         managers: Managers,
     ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
         let (swappers, ports) = Swapper::for_tasks(&self.helpers, &self.tasks, &managers);
-        let swappers = swappers.into_iter();
-        let swappers = swappers.map(|swapper| swapper.recorded_by(self.recorder.clone()));
         let start = WorkerStart {
             cores: self.helpers.cores(),
             run: &self.run,
@@ -144,7 +148,7 @@ impl AnalyticsParts {
         };
         let AnalyticsThreads { threads, watched } =
             start.analytics_workers(managers, ports, false)?;
-        let reloads = reload::Running::start((self.reloader)(swappers.collect()))?;
+        let reloads = reload::Running::start((self.reloader)(swappers))?;
         Ok((AnalyticsSide { threads, reloads }, watched))
     }
 }
