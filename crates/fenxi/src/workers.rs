@@ -157,9 +157,10 @@ impl WorkerStart<'_> {
             let mut hooks = analytics_worker::Hooks {
                 swaps,
                 telemetry: None,
-                recorder: self
-                    .recorder
-                    .map(|recorder| recorder.analytics_worker(number)),
+                recorder: match self.recorder {
+                    Some(recorder) => recorder.analytics_worker(number),
+                    None => Box::default(),
+                },
             };
             if self.is_watched {
                 let empty = || AnalyticsSnapshot::of(&manager);

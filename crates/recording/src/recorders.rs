@@ -41,30 +41,26 @@ impl Recorder {
     /// Makes the analytics managers of a run that is recorded.
     ///
     /// # Errors
-    /// As [`OpenedManager::manager`].
+    /// As [`OpenedManager::managers`].
     pub fn managers(
         &self,
-        opened: Vec<OpenedManager>,
+        mut opened: Vec<OpenedManager>,
     ) -> Result<Vec<(Thread, analytics::Manager)>, dataplane::Error> {
-        let numbered = (0..).zip(opened);
-        let managers = numbered.map(|(manager, mut opened)| {
+        for (manager, opened) in (0..).zip(&mut opened) {
             let tasks = opened.tasks.iter_mut().map(|task| {
                 let devices = task.accelerators.iter_mut().map(DeviceFacts::of);
                 let devices = devices.collect();
                 self.wrap(&mut task.accelerators);
-                TaskStart {
-                    config: TaskConfig(task.config.clone()),
-                    devices,
-                }
+                let config = TaskConfig(task.config.clone());
+                TaskStart { config, devices }
             });
             let tasks = tasks.collect();
             self.record(&Event::Start { manager, tasks });
-            let (thread, mut manager) = opened.manager()?;
-            let tasks = manager.tasks_mut().iter_mut();
-            tasks.for_each(|task| task.set_cost_clock(self.cost_clock()));
-            Ok((thread, manager))
-        });
-        managers.collect()
+        }
+        let mut managers = OpenedManager::managers(opened)?;
+        let tasks = managers.iter_mut().flat_map(|(_, it)| it.tasks_mut());
+        tasks.for_each(|task| task.set_cost_clock(self.cost_clock()));
+        Ok(managers)
     }
 
     /// Wraps devices so that their answers are recorded.
@@ -209,27 +205,22 @@ impl FlowSteps {
         let event = match step {
             // Told with the next burst.
             FlowStep::Port { .. } => return,
-            FlowStep::Burst {
-                data,
-                packets,
-                now_ns,
-                ..
-            } => Event::Burst {
+            FlowStep::Burst(data, packets, now_ns, _) => Event::Burst {
                 manager,
                 now_ns: *now_ns,
                 from,
                 frames: self.keeper.frames(data, packets),
             },
-            FlowStep::Count { flows, .. } => Event::Count {
+            FlowStep::Count(flows, _) => Event::Count {
                 manager,
                 from,
                 flows: flows.iter().map(Into::into).collect(),
             },
-            FlowStep::Pass { time_us } => Event::Pass {
+            FlowStep::Pass(time_us) => Event::Pass {
                 manager,
                 time_us: *time_us,
             },
-            FlowStep::Settle { most, now_ns, .. } => Event::Settle {
+            FlowStep::Settle(most, now_ns, _) => Event::Settle {
                 manager,
                 now_ns: *now_ns,
                 most: *most as u64,
@@ -244,9 +235,7 @@ impl FlowSteps {
                 has_behaviours: change.has_behaviours,
                 is_renumbered: change.is_renumbered,
             },
-            FlowStep::AnswerRules {
-                answers, now_ns, ..
-            } => Event::AnswerRules {
+            FlowStep::AnswerRules(answers, _, _, now_ns, _) => Event::AnswerRules {
                 manager,
                 now_ns: *now_ns,
                 answers: answers.iter().copied().map(Answer).collect(),

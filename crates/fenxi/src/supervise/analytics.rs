@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use analytics::{Counters, Manager};
 use config::Config;
 use dataplane::counters::AnalyticsSnapshot;
-use dataplane::pipelines::SeriesSide;
+use dataplane::pipelines::{OpenedManager, SeriesSide};
 use dataplane::placement::Thread;
 use dataplane::run::Run;
 use dataplane::state;
@@ -71,12 +71,11 @@ impl ModelOpening {
         let profiles = helpers.state().profiles().clone();
         let helper = helpers.start(&what, move || {
             // If nobody waits any more, the managers are dropped here.
-            let managers = match recorder {
-                Some(recorder) => series
-                    .open(&tasks, &cores, &profiles)
-                    .and_then(|opened| recorder.managers(opened)),
-                None => series.managers(&tasks, &cores, &profiles),
-            };
+            let opened = series.open(&tasks, &cores, &profiles);
+            let managers = opened.and_then(|opened| match recorder {
+                Some(recorder) => recorder.managers(opened),
+                None => OpenedManager::managers(opened),
+            });
             let _ = done.send(managers);
         })?;
         Ok(ModelOpening {

@@ -13,7 +13,7 @@ use self::report::{Fitted, Names, Report, Speed, depths, label_counts};
 use crate::cli::BenchArgs;
 use crate::commands::devices::{config_for, to_json};
 use crate::exit::{Failure, print, remark};
-use dataplane::devices::session;
+use dataplane::session::session;
 use labelled::answers::{BATCH, at_depth};
 use labelled::baselines::Folds;
 use labelled::flows::Flows;

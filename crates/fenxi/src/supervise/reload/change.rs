@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use accel::Bundle;
 use config::Config;
 use dataplane::Error;
-use dataplane::bundle::{self, find_bundle};
-use dataplane::devices::thresholds;
+use dataplane::bundle::{self, find_bundle, thresholds};
+use dataplane::label_map;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 use dataplane::tasks::actions;
@@ -185,7 +185,7 @@ pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(
     if number > 0 {
         return thresholds(config, bundle).map(drop);
     }
-    bundle::check_labels(config, bundle)?;
+    label_map::check_labels(config, bundle)?;
     sinks::check_labels(config, &bundle::labels(bundle))
 }
 
