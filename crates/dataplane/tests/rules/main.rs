@@ -8,7 +8,7 @@
 )]
 
 mod parts;
-#[path = "../../src/small_table.rs"]
+#[path = "../../src/threads/small_table.rs"]
 mod small_table;
 
 use std::convert::Infallible;

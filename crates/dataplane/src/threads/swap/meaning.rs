@@ -7,11 +7,19 @@ use accel::{Bundle, Confusion, Depth, LabelInfo, PortLabel};
 
 use crate::Error;
 
+/// Whether the bundle in `dir` means the same as the one in use.
+///
 /// # Errors
-/// Something has another meaning in `found`, the bundle in `dir`, than in the one in use.
+/// The first thing that has another meaning.
 pub fn check(dir: &Path, found: &Bundle, in_use: &Bundle) -> Result<(), Error> {
-    let both = meaning(found).into_iter().zip(meaning(in_use));
-    match both.into_iter().find(|(found, in_use)| found != in_use) {
+    compare(dir, &meaning(found), &meaning(in_use))
+}
+
+type Meaning = [(&'static str, String)];
+
+fn compare(dir: &Path, found: &Meaning, in_use: &Meaning) -> Result<(), Error> {
+    let mut both = found.iter().zip(in_use);
+    match both.find(|(found, in_use)| found != in_use) {
         None => Ok(()),
         Some(((what, found), (_, in_use))) => Err(Error::data(format!(
             "{}: {what} {found}, but {in_use} in the model in use; restart to use this model",
@@ -64,4 +72,18 @@ fn hosts(bundle: &Bundle) -> String {
     let text = |it: &Confusion| format!(", {} for {} {}", it.named, it.label, it.share);
     let confusions: String = hosts.confusions.iter().map(text).collect();
     format!("named by {min_flows} to {flows} flows from {confidence}{confusions}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_must_mean_what_they_meant() {
+        let [found, in_use] =
+            ["a, b", "b, a"].map(|labels| [("the labels are", labels.to_owned())]);
+        let refused = compare(Path::new("d"), &found, &in_use).unwrap_err();
+        assert!(refused.to_string().starts_with("d: the labels are a, b"));
+        assert!(compare(Path::new("d"), &found, &found).is_ok());
+    }
 }

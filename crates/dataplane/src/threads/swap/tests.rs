@@ -8,7 +8,8 @@ use crate::placement::Cores;
 use crate::threads::recorder::NotRecorded;
 use crate::threads::state::SharedState;
 use analytics::Task;
-use config::Sources;
+use config::{Config, Sources};
+use std::path::Path;
 
 /// Two pipelines' worth of analytics managers with simulated devices.
 struct Rig {
@@ -226,15 +227,6 @@ fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
     };
     assert_eq!(rig.results(), [0, 2, 0]);
     assert_eq!(rig.swapper.swaps().last_refusal, Some(why.to_string()));
-}
-
-#[test]
-fn classes_must_mean_what_they_meant() {
-    let found = ["a".to_owned(), "b".to_owned()];
-    let state = ["b".to_owned(), "a".to_owned()];
-    let refused = check_meaning(Path::new("d"), "labels", &found, &state).unwrap_err();
-    assert!(refused.to_string().starts_with("d: the labels are a, b"));
-    assert!(check_meaning(Path::new("d"), "labels", &found, &found).is_ok());
 }
 
 /// One of two threads is stuck in a device. The other one is left as it was, and nothing of the exchange is found later.
