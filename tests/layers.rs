@@ -37,10 +37,6 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
         ],
     ),
     (
-        "recording",
-        &["cring", "accel", "flowmgr", "analytics", "config"],
-    ),
-    (
         "dataplane",
         &[
             "packetio",
@@ -50,7 +46,17 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "flowmgr",
             "analytics",
             "config",
-            "recording",
+        ],
+    ),
+    (
+        "recording",
+        &[
+            "cring",
+            "accel",
+            "flowmgr",
+            "analytics",
+            "config",
+            "dataplane",
         ],
     ),
     ("labelled", &["cring", "accel", "flowmgr", "dataplane"]),
