@@ -96,7 +96,6 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "flowmgr",
             "analytics",
             "config",
-            "recording",
             "dataplane",
             "fenxi",
             "fenxi-benches",

@@ -18,7 +18,6 @@
 //! | [`bundle`], [`tasks`], [`task_check`], [`label_map`] | the models of a configuration, and what it says of their labels |
 //! | [`session`], [`devices`] | devices that run a model |
 //! | [`profiles`] | how long batches take: from files, measured at the start, and what a run has found |
-//! | [`goals`] | which latency goals can hold on the devices that tasks share |
 //! | [`pipelines`] | managers and rings |
 //!
 //! The crate starts no thread of the data path itself, reads and writes no file but models and profiles, and knows no command line,
@@ -34,9 +33,7 @@ mod threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::Error;
-pub use opening::{
-    bundle, devices, goals, label_map, pipelines, profiles, session, task_check, tasks,
-};
+pub use opening::{bundle, devices, label_map, pipelines, profiles, session, task_check, tasks};
 pub use threads::{
     analytics_worker, clock, counters, egress, flow_worker, look, recorder, rules, run, settings,
     sink, snapshot, state, swap, waker,

@@ -23,7 +23,7 @@
 //! | what each thread records | `recorders`, `device` |
 //! | the file | `event`, `forms`, `header`, `reader` |
 //! | how much of a frame is kept | `frame` |
-//! | the replay | `replayer`, `device`, `counts` |
+//! | the replay | `replayer`, `managers`, `device`, `counts` |
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ mod event;
 mod forms;
 mod frame;
 mod header;
+mod managers;
 mod reader;
 mod recorders;
 mod replayer;

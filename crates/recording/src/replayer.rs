@@ -2,10 +2,7 @@
 
 use std::path::Path;
 
-use analytics::{NewModel, RingInput, Settings, Standby, Task};
-use config::checked::Pipeline;
-use config::layout::Layout;
-use dataplane::pipelines::PacketSide;
+use analytics::{NewModel, Settings, Standby, Task};
 use flowmgr::record::Record;
 use flowmgr::{BURST_MAX, Fate, Manager, Packet, RuleMemory, RulesChange};
 use serde::Serialize;
@@ -15,6 +12,7 @@ use super::device::{Call, Script};
 use super::event::{Answer, Counts, Event, Frame, Who};
 use super::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
 use super::header::Header;
+use super::managers::{Managers, Series};
 use super::reader::{self, Next};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
@@ -131,72 +129,6 @@ pub fn replay(
         replayer.report.end = end;
     }
     Ok(replayer.finish())
-}
-
-/// All managers, numbered through the pipelines.
-struct Managers {
-    flow: Vec<Manager>,
-    series: Vec<Series>,
-}
-
-/// An analytics manager. It starts when its devices are known.
-enum Series {
-    /// Its rings, by task.
-    Waits(Vec<Vec<RingInput>>),
-    Works(Box<analytics::Manager>),
-}
-
-impl Managers {
-    fn new(header: &Header, record_series: flowmgr::SeriesShare) -> Result<Managers, String> {
-        let pipeline = Pipeline {
-            layout: Layout::parse(&header.layout).ok_or("layout is not F:A:D")?,
-            instances: header.instances,
-            cores: Vec::new(),
-        };
-        let flow = flowmgr::Config {
-            record_series,
-            ..header.flow.clone()
-        };
-        let packets = PacketSide::of(&flow, &pipeline, header.ring_slots, header.names())
-            .map_err(|error| error.to_string())?;
-        let flow = packets.flow_managers.into_iter();
-        Ok(Managers {
-            flow: flow.map(|(_, manager)| manager).collect(),
-            series: packets.series.into_inputs().map(Series::Waits).collect(),
-        })
-    }
-
-    fn flow(&mut self, number: u32) -> Result<&mut Manager, String> {
-        let count = self.flow.len();
-        let found = self.flow.get_mut(number as usize);
-        found.ok_or_else(|| format!("there is no flow manager {number}, only {count}"))
-    }
-
-    fn series(&mut self, number: u32) -> Result<&mut analytics::Manager, String> {
-        match self.series.get_mut(number as usize) {
-            Some(Series::Works(manager)) => Ok(manager),
-            _ => Err(format!("analytics manager {number} has not started")),
-        }
-    }
-
-    /// Those of each task, by the manager that has done most.
-    fn swaps(&self) -> u64 {
-        let mut swaps: Vec<u64> = Vec::new();
-        for manager in &self.series {
-            if let Series::Works(manager) = manager {
-                swaps.resize(manager.tasks().len(), 0);
-                let both = swaps.iter_mut().zip(manager.tasks());
-                both.for_each(|(most, task)| *most = task.counters().swaps.max(*most));
-            }
-        }
-        swaps.iter().sum()
-    }
-
-    fn task(&mut self, manager: u32, task: u32) -> Result<&mut Task, String> {
-        let tasks = self.series(manager)?.tasks_mut();
-        let found = tasks.get_mut(task as usize);
-        found.ok_or_else(|| format!("analytics manager {manager} has no task {task}"))
-    }
 }
 
 struct Replayer {

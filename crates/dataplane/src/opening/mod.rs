@@ -2,7 +2,6 @@
 
 pub mod bundle;
 pub mod devices;
-pub mod goals;
 pub mod label_map;
 pub mod pipelines;
 pub mod profiles;

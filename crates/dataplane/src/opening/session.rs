@@ -81,7 +81,7 @@ pub(crate) fn refused(error: onnx::SessionError) -> Error {
 }
 
 /// Batch sizes that a device takes: the configured ones only, or any up to the largest of them.
-pub(crate) fn sizes(device: &checked::Device) -> Sizes {
+pub fn sizes(device: &checked::Device) -> Sizes {
     let batch_sizes = &device.batch_sizes;
     if device.fixed_sizes {
         Sizes::Fixed(batch_sizes.clone())
@@ -93,7 +93,7 @@ pub(crate) fn sizes(device: &checked::Device) -> Sizes {
 
 /// The lane of a device at one of the layout's places. Devices that work on the analytics thread share lane 0. Another device
 /// has one of its own in each of its places, which it shares with sessions of the same device for other tasks.
-pub(crate) fn lane(config: &Config, device: &checked::Device, place: usize) -> u8 {
+pub fn lane(config: &Config, device: &checked::Device, place: usize) -> u8 {
     if device.thread != DeviceThread::Own {
         return 0;
     }

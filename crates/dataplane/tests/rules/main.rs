@@ -8,7 +8,7 @@
 )]
 
 mod parts;
-#[path = "../../src/threads/small_table.rs"]
+#[path = "../common/small_table.rs"]
 mod small_table;
 
 use std::convert::Infallible;

@@ -16,8 +16,8 @@ use analytics::controller::{
 };
 use config::checked::{BatchPolicy, Device};
 
-use crate::opening::session::{lane, sizes};
-use crate::opening::tasks::OpenTask;
+use dataplane::session::{lane, sizes};
+use dataplane::tasks::OpenTask;
 
 #[cfg(test)]
 mod tests;
