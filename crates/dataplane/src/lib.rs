@@ -1,7 +1,8 @@
 //! The data plane: everything between a port and a label, as threads.
 //!
-//! It has two parts. `threads` are the workers, and `opening` is what they are made of: models, devices and rings, as a
-//! configuration names them. `threads` knows `opening`, and not the other way round.
+//! It has two parts. `threads` are the workers, and `opening` is what they are made of: models,
+//! devices and rings, as a configuration names them. `threads` knows `opening`, and not the other
+//! way round.
 //!
 //! | module | holds |
 //! |---|---|
@@ -20,8 +21,8 @@
 //! | [`profiles`] | how long batches take: from files, measured at the start, and what a run has found |
 //! | [`pipelines`] | managers and rings |
 //!
-//! The crate starts no thread of the data path itself, reads and writes no file but models and profiles, and knows no command line,
-//! no terminal and no network.
+//! The crate starts no thread of the data path itself, reads and writes no file but models and
+//! profiles, and knows no command line, no terminal and no network.
 
 #![forbid(unsafe_code)]
 
@@ -42,8 +43,8 @@ pub use threads::{
 /// Whether a thread may still run a library's code, where it cannot be stopped.
 static LEAVES_THREADS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that some thread may still run a library's code when the program ends. The library's clean-up would free memory that
-/// the thread uses, so the program has to end without it.
+/// Notes that some thread may still run a library's code when the program ends. The library's
+/// clean-up would free memory that the thread uses, so the program has to end without it.
 pub fn leave_threads_behind() {
     LEAVES_THREADS.store(true, Ordering::Relaxed);
 }

@@ -1,6 +1,7 @@
 //! The counters of managers by name, by which a recording is compared with its replay.
 //!
-//! Durations are among them: a replay takes them from the recorded clocks, so they come out the same.
+//! Durations are among them: a replay takes them from the recorded clocks, so they come out the
+//! same.
 
 use analytics::{FailureKind, Trigger};
 use cring::Counter;
@@ -58,8 +59,8 @@ fn of_series(counters: &analytics::Counters) -> Counts {
     by_name(counters, &names)
 }
 
-/// All counters that are not 0. `names` has lists of counters by their names, and the name of each element, which stands
-/// for its index.
+/// All counters that are not 0. `names` has lists of counters by their names, and the name of each
+/// element, which stands for its index.
 fn by_name(counters: &impl Counter, names: &[(&str, &[&str])]) -> Counts {
     let named = |name: &str| {
         let (list, names) = names.iter().find(|(list, _)| {

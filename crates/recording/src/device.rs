@@ -1,4 +1,5 @@
-//! Devices: one that notes the answers of the device that does the work, and one that gives them again.
+//! Devices: one that notes the answers of the device that does the work, and one that gives them
+//! again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,8 +108,8 @@ impl Device for RecordedDevice {
     }
 }
 
-/// What devices answered in a round, and what the cost clock read. Shared by all devices and clocks of a replay, which runs
-/// on one thread.
+/// What devices answered in a round, and what the cost clock read. Shared by all devices and clocks
+/// of a replay, which runs on one thread.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Mutex<Lines>>);
 

@@ -22,7 +22,8 @@ use crate::forms::{ActionForm, FlowSettingsForm, TaskStart, TaskSwap};
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Of the format described here.
 pub const VERSION: u32 = 9;
-/// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are kept.
+/// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are
+/// kept.
 pub const BODY_MAX: usize = 64 << 20;
 
 /// Counters by name; those that are 0 may be left out.
@@ -44,8 +45,9 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// One step, or a statement about the steps. Times `now_ns` are on the clock of the run, `time_us` are since the epoch.
-/// The steps of flow managers are described at [`dataplane::recorder::FlowStep`]. `docs/recording.md` numbers the variants.
+/// One step, or a statement about the steps. Times `now_ns` are on the clock of the run, `time_us`
+/// are since the epoch. The steps of flow managers are described at
+/// [`dataplane::recorder::FlowStep`]. `docs/recording.md` numbers the variants.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event<'a> {
     Burst {

@@ -1,8 +1,9 @@
 //! Decides how much of a frame is kept: the bytes that the parser reads, and none behind them.
 //!
-//! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame of the same length whose
-//! other bytes are zeros. Before anything is written, that frame is parsed, too, and must give the same result. So the kept
-//! bytes are enough by construction, for any frame. Of a merged packet the headers that its segments repeat are read as well.
+//! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame
+//! of the same length whose other bytes are zeros. Before anything is written, that frame is
+//! parsed, too, and must give the same result. So the kept bytes are enough by construction, for
+//! any frame. Of a merged packet the headers that its segments repeat are read as well.
 
 use flowmgr::verdict::Verdict;
 use flowmgr::wire::{self, Gso, Headers, Segments, TCP, UDP};
@@ -58,7 +59,8 @@ impl Keeper {
         &frame[..kept]
     }
 
-    /// By trying: the least power of two that is enough, then by bisection down to the least number.
+    /// By trying: the least power of two that is enough, then by bisection down to the least
+    /// number.
     fn least(&mut self, frame: &[u8], is_enough: impl Fn(&mut Keeper, usize) -> bool) -> usize {
         let mut enough = 1;
         while enough < frame.len() && !is_enough(self, enough) {

@@ -37,7 +37,8 @@ pub struct Header {
     pub instances: usize,
     /// Slots of each ring.
     pub ring_slots: usize,
-    /// Configuration of all flow managers, with the seed of the bucket hash, which differs with each start.
+    /// Configuration of all flow managers, with the seed of the bucket hash, which differs with
+    /// each start.
     #[serde(with = "FlowConfigForm")]
     pub flow: flowmgr::Config,
     /// The output of `fenxi config show`; for people.

@@ -1,13 +1,16 @@
-//! Recording a live run and replaying the recording: a fault seen on a router is reproduced from a file.
+//! Recording a live run and replaying the recording: a fault seen on a router is reproduced from a
+//! file.
 //!
-//! While a run is recorded, every call that changes a flow manager or an analytics manager is a *step*. Steps of all threads
-//! exclude each other by one lock, and a step is written to the file before the next one begins. So the file is a total
-//! order in which each step sees all effects of the steps before it: label words, ring slots and so on. A replay makes the
-//! same calls in that order on one thread.
+//! While a run is recorded, every call that changes a flow manager or an analytics manager is a
+//! *step*. Steps of all threads exclude each other by one lock, and a step is written to the file
+//! before the next one begins. So the file is a total order in which each step sees all effects of
+//! the steps before it: label words, ring slots and so on. A replay makes the same calls in that
+//! order on one thread.
 //!
-//! An event holds the inputs of its step apart from the managers' own state: the clock, frames, answers of devices, readings
-//! of the clock that prices the prefix cache, settings. Four times a second, and at its end, each thread writes its
-//! counters; the replay must have the same counters at the same place.
+//! An event holds the inputs of its step apart from the managers' own state: the clock, frames,
+//! answers of devices, readings of the clock that prices the prefix cache, settings. Four times a
+//! second, and at its end, each thread writes its counters; the replay must have the same counters
+//! at the same place.
 //!
 //! ```text
 //! flow manager ── burst, pass, settle, configure, drain ─┐ lock   chunk       thread
@@ -15,7 +18,8 @@
 //! analytics ───── round, prepare, commit, abort ─────────┘        (bounded queue)
 //! ```
 //!
-//! The workers know no recording. They make their calls through [`dataplane::recorder`], whose implementors are here.
+//! The workers know no recording. They make their calls through [`dataplane::recorder`], whose
+//! implementors are here.
 //!
 //! | what | where |
 //! |---|---|

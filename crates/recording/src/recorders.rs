@@ -120,8 +120,8 @@ impl ThreadRecorder {
         self.step_then(manager, act, |_, _| {})
     }
 
-    /// The same; `describe` writes into the body what is known only after the step. It must write little, since the size
-    /// of the body was checked before.
+    /// The same; `describe` writes into the body what is known only after the step. It must write
+    /// little, since the size of the body was checked before.
     fn step_then<M: Counting, T>(
         &mut self,
         manager: &mut M,

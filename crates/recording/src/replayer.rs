@@ -1,4 +1,5 @@
-//! The replay: makes the recorded calls in the recorded order, on one thread, and compares counters with the recorded ones.
+//! The replay: makes the recorded calls in the recorded order, on one thread, and compares counters
+//! with the recorded ones.
 
 use std::path::Path;
 

@@ -1,10 +1,11 @@
 //! The tape on which all threads record: one lock, one file, and bounds on both.
 //!
-//! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a thread that writes. Where
-//! that thread falls behind, steps wait, for [`PATIENCE`] at most: then, as after an error of the disk, the recording ends
-//! with the events that were written, and the run goes on. Once the file is full, each thread writes its counters
-//! before its next step and leaves; behind the last of them the recording is closed. A thread's counters change in its own
-//! steps only, so the last counters of all threads are of the same moment.
+//! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a
+//! thread that writes. Where that thread falls behind, steps wait, for [`PATIENCE`] at most: then,
+//! as after an error of the disk, the recording ends with the events that were written, and the run
+//! goes on. Once the file is full, each thread writes its counters before its next step and leaves;
+//! behind the last of them the recording is closed. A thread's counters change in its own steps
+//! only, so the last counters of all threads are of the same moment.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -34,7 +35,8 @@ const WRITE_WITHIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest that the end of a run waits for it.
 const LAST_WRITES_WITHIN: Duration = Duration::from_secs(1);
-/// The longest that it waits for a step that is under way: a device that does not come back holds the lock.
+/// The longest that it waits for a step that is under way: a device that does not come back holds
+/// the lock.
 const LAST_STEP_WITHIN: Duration = Duration::from_millis(250);
 /// This part of the file is kept for the last counters.
 const RESERVE: u64 = 8;
@@ -57,7 +59,8 @@ pub struct Shared {
     tape: Mutex<Tape>,
     /// Whether steps are recorded.
     is_on: AtomicBool,
-    /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each other.
+    /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each
+    /// other.
     pub calls: Mutex<Calls>,
     /// The disk accepts no more writes.
     has_failed: Arc<AtomicBool>,

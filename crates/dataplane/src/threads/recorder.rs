@@ -1,5 +1,5 @@
-//! The seam for a recording of a run. Each call that changes a manager is a step; where there is a recorder, it makes the
-//! call and notes the step.
+//! The seam for a recording of a run. Each call that changes a manager is a step; where there is a
+//! recorder, it makes the call and notes the step.
 
 use analytics::{Refused, Round, Standby};
 use flowmgr::record::Record;
@@ -19,7 +19,8 @@ pub enum FlowStep<'a> {
     },
     /// [`Manager::burst`].
     Burst(&'a mut [u8], &'a [Packet], u64, &'a mut Vec<Fate>),
-    /// [`Manager::count`] for each of these; the numbers of flows that are not known go into the list.
+    /// [`Manager::count`] for each of these; the numbers of flows that are not known go into the
+    /// list.
     Count(&'a [Counted], &'a mut Vec<u32>),
     /// [`Manager::pass`].
     Pass(i64),
@@ -96,9 +97,11 @@ pub trait FlowRecorder: Send {
     fn leave(&mut self, manager: &Manager);
 }
 
-/// Records one analytics worker. Each method makes the call of the same name; those on a task name it by its number.
+/// Records one analytics worker. Each method makes the call of the same name; those on a task name
+/// it by its number.
 pub trait SeriesRecorder: Send {
-    /// Whether steps are recorded: then a thread that polls must leave the recording's lock to others.
+    /// Whether steps are recorded: then a thread that polls must leave the recording's lock to
+    /// others.
     fn is_open(&self) -> bool {
         false
     }

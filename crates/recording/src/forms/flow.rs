@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::features;
 
-/// [`flowmgr::Config`], without the fields that differ between managers, or between a run and its replay.
+/// [`flowmgr::Config`], without the fields that differ between managers, or between a run and its
+/// replay.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "flowmgr::Config")]
 pub struct FlowConfigForm {

@@ -1,5 +1,5 @@
-//! What another bundle must have in common with the one in use: a label travels to a flow as a number, and which series flow
-//! managers collect is fixed when they start.
+//! What another bundle must have in common with the one in use: a label travels to a flow as a
+//! number, and which series flow managers collect is fixed when they start.
 
 use std::path::Path;
 

@@ -27,7 +27,8 @@ impl From<Error> for Refusal {
 
 /// The devices and settings that are to come into use; devices are open and warm.
 pub struct Prepared {
-    /// Another model, or the same on other devices, for each analytics worker; empty if they keep theirs.
+    /// Another model, or the same on other devices, for each analytics worker; empty if they keep
+    /// theirs.
     pub(super) accelerators: Vec<Vec<Accelerator>>,
     pub(super) bundle: Arc<Bundle>,
     pub(super) settings: Vec<Option<Settings>>,
@@ -45,7 +46,8 @@ pub struct Previous {
 }
 
 impl Previous {
-    /// Whether all of its sessions can work again: one that had hung might give an old answer to a new batch.
+    /// Whether all of its sessions can work again: one that had hung might give an old answer to a
+    /// new batch.
     pub(super) fn is_sound(&self) -> bool {
         let sessions = self.accelerators.iter().flatten();
         sessions.into_iter().all(|it| it.device.is_idle())
