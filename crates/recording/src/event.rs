@@ -49,6 +49,7 @@ impl std::fmt::Display for Who {
 /// are since the epoch. The steps of flow managers are described at
 /// [`dataplane::recorder::FlowStep`]. `docs/recording.md` numbers the variants.
 #[derive(Debug, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Event<'a> {
     Burst {
         manager: u32,
