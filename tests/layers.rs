@@ -32,10 +32,6 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
         ],
     ),
     (
-        "recording",
-        &["cring", "accel", "flowmgr", "analytics", "config"],
-    ),
-    (
         "dataplane",
         &[
             "packetio",
@@ -45,7 +41,17 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "flowmgr",
             "analytics",
             "config",
-            "recording",
+        ],
+    ),
+    (
+        "recording",
+        &[
+            "cring",
+            "accel",
+            "flowmgr",
+            "analytics",
+            "config",
+            "dataplane",
         ],
     ),
     (
@@ -80,7 +86,6 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "flowmgr",
             "analytics",
             "config",
-            "recording",
             "dataplane",
             "fenxi",
             "fenxi-benches",

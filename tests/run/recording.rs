@@ -412,12 +412,36 @@ fn folders_that_cannot_be_used_are_refused() {
     let live = Live::begin(crate::common::live::fenxi_on(&lab, "host", &[]), &args);
     let said = live.ended(73).stderr;
     assert!(said.contains("new or empty folder"), "{said}");
+}
 
-    // A recording does not say which flows a task is asked about.
-    let empty = dir.path().join("recording");
-    args[1] = empty.to_str().unwrap();
-    args.extend(["--set", "task.app.when=port = 443"]);
-    let live = Live::begin(crate::common::live::fenxi_on(&lab, "host", &[]), &args);
-    let said = live.ended(64).stderr;
-    assert!(said.contains("leave out task.app.when"), "{said}");
+/// Each task is asked about other flows: by interface, direction and label.
+#[test]
+fn several_tasks_with_conditions_are_replayed() {
+    let [shipped, bundle] = [common::shipped_bundle(), common::bundle()];
+    let sets = [
+        format!("task.first.model={}", shipped.display()),
+        "task.first.depths=[3, 10]".to_owned(),
+        "task.first.dscp.DNS=AF21".to_owned(),
+        format!("task.second.model={}", bundle.display()),
+        "task.second.when=first.confidence <= 1 and in_port = b".to_owned(),
+        "task.second.dscp.TLS=46".to_owned(),
+        format!("task.third.model={}", bundle.display()),
+        "task.third.when=protocol = tcp and sample = 0.5".to_owned(),
+    ];
+    let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let Some(tapped) = Tapped::start("rectasks", &args) else {
+        return;
+    };
+    tapped.send();
+    tapped.live.wait_for_packets(common::demo_packets() as u64);
+    tapped.live.wait_for("all have labels", |live| {
+        live.metric_sum("fenxi_series_total") > 0.0
+            && live.metric_sum("fenxi_series_waiting") == 0.0
+    });
+    let ran = tapped.live.terminate(0).json();
+    let replayed = replay_well(&tapped.recording, &[]);
+    assert_same_sums(&ran, &replayed);
+    assert_eq!(ran["tasks"], replayed["tasks"]);
+    let emitted = |task: usize| ran["tasks"][task]["series"]["emitted"].as_u64();
+    assert!((0..3).all(|task| emitted(task) > Some(0)), "{ran}");
 }

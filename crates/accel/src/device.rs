@@ -155,7 +155,7 @@ pub trait Device: Send {
 }
 
 /// Why a batch has no results. The device stays usable unless it is [gone](DeviceError::Gone).
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum DeviceError {
     /// The caller submitted a batch while another was in flight.
     #[error("device {device} is busy: poll the batch in flight before submitting another")]

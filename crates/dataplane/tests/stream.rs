@@ -24,7 +24,6 @@ use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use flowmgr::record::Record;
 use packetio::StreamRx;
-use recording::Walker;
 
 #[path = "../../../tests/common/packets.rs"]
 #[allow(dead_code, reason = "each test uses its own part")]
@@ -60,7 +59,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
     let run = Arc::new(Run::new(1, 0).0);
     let worker = FlowWorker::new(Parts {
         number: 0,
-        manager: Walker::new(manager, 0, None),
+        manager,
         effect: options.effect,
         ports: vec![Box::new(StreamRx::new("frames", stream).unwrap())],
         flows_belong_to_ports: false,

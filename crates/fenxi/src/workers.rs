@@ -18,7 +18,7 @@ use dataplane::sink::Sink;
 use dataplane::swap::SwapPort;
 use flowmgr::Effect;
 use packetio::Rx;
-use recording::{Recorder, SeriesRecorder, Walker};
+use recording::Recorder;
 use tokio::sync::mpsc;
 
 use crate::control::collector::Watched;
@@ -85,7 +85,10 @@ impl WorkerStart<'_> {
         };
         for (number, ((thread, manager), io)) in managers.into_iter().zip(io).enumerate() {
             let core = self.cores.of_thread(&thread);
-            let mut hooks = Hooks::default();
+            let mut hooks = Hooks {
+                recorder: self.recorder.map(|recorder| recorder.flow_worker(number)),
+                ..Hooks::default()
+            };
             if self.is_watched {
                 let empty = || FlowSnapshot::of(manager.counters(), io.ports.len());
                 let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
@@ -103,7 +106,7 @@ impl WorkerStart<'_> {
             let worker = FlowWorker::new(Parts {
                 number,
                 rules: rules.transpose()?,
-                manager: Walker::new(manager, number, self.recorder),
+                manager,
                 effect,
                 ports: io.ports,
                 flows_belong_to_ports: io.flows_belong_to_ports,
@@ -154,9 +157,10 @@ impl WorkerStart<'_> {
             let mut hooks = analytics_worker::Hooks {
                 swaps,
                 telemetry: None,
-                recorder: self
-                    .recorder
-                    .map(|recorder| SeriesRecorder::new(recorder, number)),
+                recorder: match self.recorder {
+                    Some(recorder) => recorder.analytics_worker(number),
+                    None => Box::default(),
+                },
             };
             if self.is_watched {
                 let empty = || AnalyticsSnapshot::of(&manager);

@@ -1,6 +1,7 @@
 //! The counters of managers by name, by which a recording is compared with its replay.
 //!
-//! Durations are among them: a replay takes them from the recorded clocks, so they come out the same.
+//! Durations are among them: a replay takes them from the recorded clocks, so they come out the
+//! same.
 
 use analytics::{FailureKind, Trigger};
 use cring::Counter;
@@ -9,8 +10,30 @@ use flowmgr::verdict::Verdict;
 
 use super::event::Counts;
 
-/// Of a flow manager.
-pub fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
+/// A manager whose counters are recorded.
+pub trait Counting {
+    /// Its counters by name; `classes` are those of the first task.
+    fn counts(&self, classes: &[String]) -> Counts;
+}
+
+impl Counting for flowmgr::Manager {
+    fn counts(&self, classes: &[String]) -> Counts {
+        of_flows(self.counters(), classes)
+    }
+}
+
+impl Counting for analytics::Manager {
+    fn counts(&self, _: &[String]) -> Counts {
+        let tasks = self.tasks().iter().enumerate();
+        let of_task = |(number, task): (usize, &analytics::Task)| {
+            let counts = of_series(task.counters()).into_iter();
+            counts.map(move |(name, count)| (format!("tasks.{number}.{name}"), count))
+        };
+        tasks.flat_map(of_task).collect()
+    }
+}
+
+fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
     let classes: Vec<&str> = classes.iter().map(String::as_str).collect();
     let kinds = ["4.tcp", "4.udp", "6.tcp", "6.udp"];
     by_name(
@@ -26,8 +49,7 @@ pub fn of_flows(counters: &flowmgr::Counters, classes: &[String]) -> Counts {
     )
 }
 
-/// Of an analytics manager.
-pub fn of_series(counters: &analytics::Counters) -> Counts {
+fn of_series(counters: &analytics::Counters) -> Counts {
     let failures = FailureKind::ALL.map(FailureKind::name);
     let lists = (0..counters.devices.len()).map(|at| format!("devices.{at}.failures"));
     let lists: Vec<String> = lists.collect();
@@ -37,8 +59,8 @@ pub fn of_series(counters: &analytics::Counters) -> Counts {
     by_name(counters, &names)
 }
 
-/// All counters that are not 0. `names` has lists of counters by their names, and the name of each element, which stands
-/// for its index.
+/// All counters that are not 0. `names` has lists of counters by their names, and the name of each
+/// element, which stands for its index.
 fn by_name(counters: &impl Counter, names: &[(&str, &[&str])]) -> Counts {
     let named = |name: &str| {
         let (list, names) = names.iter().find(|(list, _)| {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use accel::{Classification, DeviceError, Sizes};
+use accel::{DeviceError, Sizes};
 
 use super::*;
+use crate::forms::{DeviceFacts, DeviceFailure, TaskConfig};
 use crate::reader::{Next, ReadError, Reader};
-use crate::settings::{DeviceFacts, SeriesConfig};
 
-fn frame() -> impl Strategy<Value = Frame> {
+fn frame() -> impl Strategy<Value = Frame<'static>> {
     let kept = prop::collection::vec(any::<u8>(), 0..80);
     let fields = (
         any::<i64>(),
@@ -29,7 +29,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         link,
         rss,
         gso,
-        kept,
+        kept: kept.into(),
     })
 }
 
@@ -70,23 +70,22 @@ fn error() -> impl Strategy<Value = DeviceError> {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    let result = (any::<u16>(), any::<f32>())
-        .prop_map(|(class, confidence)| Classification { class, confidence });
+    let result = any::<(u16, f32)>();
     prop_oneof![
         Just(()).prop_map(|()| Call::Nothing),
         prop::collection::vec(result, 0..40).prop_map(Call::Results),
-        error().prop_map(Call::Failed),
+        error().prop_map(|error| Call::Failed(DeviceFailure(error))),
         (0usize..5000, any::<u32>(), prop::option::of(error())).prop_map(
             |(rows, input, refused)| Call::Submitted {
                 rows,
                 input,
-                refused
+                refused: refused.map(DeviceFailure),
             }
         ),
     ]
 }
 
-fn series_config() -> impl Strategy<Value = SeriesConfig> {
+fn series_config() -> impl Strategy<Value = TaskConfig> {
     let policy = prop_oneof![
         Just(analytics::Policy::None),
         Just(analytics::Policy::Max),
@@ -107,12 +106,28 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
             delta,
         }),
     ];
-    let probe = prop::collection::vec(
-        any::<f32>().prop_filter("equal to itself", |it| !it.is_nan()),
-        0..12,
-    );
-    (policy, probe, 0.0..1.0f64, 0usize..32).prop_map(|(policy, probe, audit, prefix)| {
-        let config = analytics::Config {
+    let probe = prop::collection::vec(any::<f32>(), 0..12);
+    let test = prop_oneof![
+        any::<(u16, u16)>().prop_map(|(first, last)| analytics::Test::Confidence(first..=last)),
+        any::<(Vec<bool>, bool)>()
+            .prop_map(|(is_wanted, without)| analytics::Test::Class { is_wanted, without }),
+    ];
+    let depths = prop::collection::vec(any::<(u16, usize, Option<u16>)>(), 0..3);
+    let need = (0u8..3, depths, test).prop_map(|(first, depths, test)| {
+        let depths = depths.into_iter();
+        let depth = |(sure, classes, contradicts)| cring::Depth {
+            sure,
+            classes,
+            contradicts,
+        };
+        let depths = depths.map(depth).collect();
+        let words = cring::TaskWords { first, depths };
+        analytics::Need { words, test }
+    });
+    let needs = prop::collection::vec(need, 0..2);
+    let cache = (0.0..1.0f64, 0usize..32);
+    (policy, probe, cache, needs).prop_map(|(policy, probe, (audit, prefix), needs)| {
+        TaskConfig(analytics::Config {
             context: Vec::new(),
             k: 10,
             features: vec![cring::Feature::SignedLength],
@@ -125,16 +140,12 @@ fn series_config() -> impl Strategy<Value = SeriesConfig> {
             probe,
             word: 0,
             priority: 0,
-            after: analytics::After::default(),
-        };
-        let form = SeriesConfig(config);
-        let text = serde_json::to_string(&form).unwrap();
-        assert_eq!(serde_json::from_str::<SeriesConfig>(&text).unwrap(), form);
-        form
+            after: analytics::After { needs },
+        })
     })
 }
 
-pub fn event() -> impl Strategy<Value = Event> {
+pub fn event() -> impl Strategy<Value = Event<'static>> {
     let counts = prop::collection::btree_map("[a-z.]{1,12}", any::<u64>(), 0..5);
     let rounds = (any::<u32>(), any::<u64>(), any::<bool>());
     let lists = (
@@ -151,7 +162,10 @@ pub fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(manager, now_ns, frames)| Event::Burst {
                 manager,
                 now_ns,
-                port: now_ns as u8,
+                from: Port {
+                    number: now_ns as u8,
+                    owns_flows: now_ns > 9,
+                },
                 frames
             }),
         (any::<u32>(), any::<i64>())
@@ -168,44 +182,43 @@ pub fn event() -> impl Strategy<Value = Event> {
         )
             .prop_map(|(manager, idle_timeout_s, dscp)| Event::Configure {
                 manager,
-                settings: FlowSettings(flowmgr::Settings {
+                settings: flowmgr::Settings {
                     idle_timeout_s,
                     closed_timeout_s: 1,
                     half_open_timeout_s: 2,
                     established_timeout_s: 600,
                     active_timeout_s: 7,
                     end_on_fin_rst: true,
-                    actions: flowmgr::Actions::of_dscp(&dscp),
-                }),
+                    actions: flowmgr::Actions::of_dscp(&dscp).and_dscp_of(1, &dscp),
+                },
             }),
         any::<u32>().prop_map(|manager| Event::Drain { manager }),
         (any::<u32>(), series_config()).prop_map(|(manager, config)| Event::Start {
             manager,
-            start: SeriesStart {
+            tasks: vec![TaskStart {
                 config,
-                devices: vec![DeviceFacts::unknown(10)]
-            },
+                devices: vec![device()]
+            }],
         }),
-        (rounds, lists).prop_map(
-            |((manager, now_ns, draining), (costs, calls))| Event::Round {
-                manager,
-                now_ns,
-                draining,
-                costs,
-                calls,
-            }
-        ),
+        (rounds, lists).prop_map(|((manager, now_ns, drains), (costs, calls))| Event::Round {
+            manager,
+            now_ns,
+            drains,
+            costs,
+            calls,
+        }),
         (any::<u32>(), prop::option::of(changes), any::<bool>()).prop_map(
             |(manager, settings, has_model)| {
-                let model = has_model.then(|| (vec![DeviceFacts::unknown(10)], 3));
+                let model = has_model.then(|| (vec![device()], 3));
                 Event::Prepare {
                     manager,
-                    swap: SwapForm { model, settings },
+                    task: manager % 2,
+                    swap: TaskSwap { model, settings },
                 }
             }
         ),
-        any::<u32>().prop_map(|manager| Event::Commit { manager }),
-        any::<u32>().prop_map(|manager| Event::Abort { manager }),
+        any::<u32>().prop_map(|manager| Event::Commit { manager, task: 0 }),
+        any::<u32>().prop_map(|manager| Event::Abort { manager, task: 1 }),
         (any::<u32>(), any::<bool>(), counts).prop_map(|(number, is_flow, counts)| {
             Event::Counted {
                 who: if is_flow {
@@ -216,13 +229,65 @@ pub fn event() -> impl Strategy<Value = Event> {
                 counts,
             }
         }),
+        any::<(u32, [IpAddr; 2], [u64; 2], i64)>().prop_map(
+            |(manager, addresses, packets, last_us)| Event::Count {
+                manager,
+                from: Port::default(),
+                flows: vec![FlowCount {
+                    protocol: 6,
+                    ends: addresses.map(|address| (address, 80)),
+                    packets,
+                    bytes: packets,
+                    generation: 1,
+                    last_us,
+                }],
+            }
+        ),
+        any::<(u32, bool, bool, bool)>().prop_map(
+            |(manager, has_bounds, has_behaviours, is_renumbered)| Event::ChangeRules {
+                manager,
+                has_bounds,
+                has_behaviours,
+                is_renumbered,
+            }
+        ),
+        any::<(u32, u64, Option<u32>, u8, Option<u16>)>().prop_map(
+            |(manager, now_ns, rule, unasked, class)| Event::AnswerRules {
+                manager,
+                now_ns,
+                answers: vec![Answer(RuleAnswer {
+                    rule,
+                    action: Action {
+                        dscp: Some(46),
+                        drop: false,
+                        mirror: true,
+                    },
+                    unasked,
+                    class,
+                })],
+            }
+        ),
         ".{0,60}".prop_map(|text| Event::Note { text }),
         ".{0,60}".prop_map(|reason| Event::End { reason }),
     ]
 }
 
+/// A device that takes one row of ten numbers at a time.
+pub fn device() -> DeviceFacts {
+    DeviceFacts {
+        requested: "none".to_owned(),
+        effective: "none".to_owned(),
+        sizes: Sizes::Any { cap: 1 },
+        row_len: 10,
+        context: 0,
+        profile: None,
+        deadline: None,
+        lane: 0,
+    }
+}
+
 /// A whole file.
-pub fn file(events: &[Event]) -> Vec<u8> {
+pub fn file(events: &[Event<'_>]) -> Vec<u8> {
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
     for event in events {
         let mut body = Vec::new();
@@ -233,7 +298,7 @@ pub fn file(events: &[Event]) -> Vec<u8> {
 }
 
 /// All that is read of it, and how it ends.
-fn read(bytes: &[u8]) -> (Vec<Event>, Result<Next, ReadError>) {
+fn read(bytes: &[u8]) -> (Vec<Event<'static>>, Result<Next, ReadError>) {
     let mut events = Vec::new();
     let mut reader = match Reader::new(Bytes::new(bytes)) {
         Ok(reader) => reader,
@@ -259,7 +324,7 @@ proptest! {
             event.encode(&mut bytes[1]);
             prop_assert_eq!(&bytes[0], &bytes[1]);
         }
-        prop_assert_eq!(end.unwrap(), Next::End);
+        prop_assert!(matches!(end, Ok(Next::End)), "{end:?}");
     }
 
     /// Cut anywhere, all whole events are there, and it is known whether one is missing.
@@ -273,7 +338,10 @@ proptest! {
         let (found, end) = read(&bytes[..cut]);
         prop_assert!(found.len() < events.len());
         let is_whole = file(&events[..found.len()]).len() == cut;
-        prop_assert_eq!(end.unwrap(), if is_whole { Next::End } else { Next::Torn });
+        match is_whole {
+            true => prop_assert!(matches!(end, Ok(Next::End)), "{end:?}"),
+            false => prop_assert!(matches!(end, Ok(Next::Torn)), "{end:?}"),
+        }
     }
 
     /// A changed byte is told: nothing but the events before it is taken for true.

@@ -1,12 +1,15 @@
 //! Decides how much of a frame is kept: the bytes that the parser reads, and none behind them.
 //!
-//! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame of the same length whose
-//! other bytes are zeros. Before anything is written, that frame is parsed, too, and must give the same result. So the kept
-//! bytes are enough by construction, for any frame. Of a merged packet the headers that its segments repeat are read as well.
+//! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame
+//! of the same length whose other bytes are zeros. Before anything is written, that frame is
+//! parsed, too, and must give the same result. So the kept bytes are enough by construction, for
+//! any frame. Of a merged packet the headers that its segments repeat are read as well.
 
-use flowmgr::Key;
 use flowmgr::verdict::Verdict;
 use flowmgr::wire::{self, Gso, Headers, Segments, TCP, UDP};
+use flowmgr::{Key, Packet};
+
+use crate::event::Frame;
 
 /// Bytes of a TCP header without options, and of a UDP header.
 const TCP_HEADER: usize = 20;
@@ -32,6 +35,15 @@ pub struct Keeper {
 }
 
 impl Keeper {
+    /// What is recorded of a burst.
+    pub fn frames<'a>(&mut self, data: &'a [u8], packets: &[Packet]) -> Vec<Frame<'a>> {
+        let frames = packets.iter().map(|packet| {
+            let captured = &data[packet.at..][..packet.captured as usize];
+            Frame::of(packet, self.kept(packet.link, packet.gso, captured))
+        });
+        frames.collect()
+    }
+
     /// The first bytes of `frame` that a replay needs.
     pub fn kept<'a>(&mut self, link: u16, gso: Gso, frame: &'a [u8]) -> &'a [u8] {
         let parsed = parse(link, gso, frame);
@@ -47,7 +59,8 @@ impl Keeper {
         &frame[..kept]
     }
 
-    /// By trying: the least power of two that is enough, then by bisection down to the least number.
+    /// By trying: the least power of two that is enough, then by bisection down to the least
+    /// number.
     fn least(&mut self, frame: &[u8], is_enough: impl Fn(&mut Keeper, usize) -> bool) -> usize {
         let mut enough = 1;
         while enough < frame.len() && !is_enough(self, enough) {

@@ -1,16 +1,17 @@
 //! `run.json`: the initial state of a recorded run.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use accel::Bundle;
 use config::Config;
+use config::layout::Layout;
+use dataplane::tasks::{OpenTask, TaskNames};
 use serde::{Deserialize, Serialize};
 
 use super::HEADER_FILE;
 use super::event::VERSION;
-use super::settings::FlowConfigForm;
+use super::forms::FlowConfigForm;
 use crate::error::RecordingError;
-use config::layout::Layout;
 
 /// The largest plausible number of pipelines.
 const INSTANCES_MAX: usize = 4096;
@@ -28,27 +29,33 @@ pub struct Header {
     pub mode: String,
     /// `io.interfaces`.
     pub interfaces: Vec<String>,
-    /// Name of the model's bundle.
-    pub model: String,
-    /// Version of the bundle.
-    pub model_version: String,
-    /// Name of the task.
-    pub task: String,
-    /// The model's features.
-    pub features: Vec<String>,
-    /// Names of the classes; the last is `unknown`.
-    pub classes: Vec<String>,
+    /// The tasks, in their order.
+    pub tasks: Vec<TaskHeader>,
     /// F:A:D of each pipeline.
     pub layout: String,
     /// Pipelines side by side.
     pub instances: usize,
     /// Slots of each ring.
     pub ring_slots: usize,
-    /// Configuration of all flow managers, with the seed of the bucket hash, which differs with each start.
+    /// Configuration of all flow managers, with the seed of the bucket hash, which differs with
+    /// each start.
     #[serde(with = "FlowConfigForm")]
     pub flow: flowmgr::Config,
     /// The output of `fenxi config show`; for people.
     pub configuration: String,
+}
+
+/// A task of the run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TaskHeader {
+    /// Its name.
+    pub name: String,
+    /// Name of the model's bundle.
+    pub model: String,
+    /// Version of the bundle.
+    pub model_version: String,
+    /// Names of the classes; the last is `unknown`.
+    pub classes: Vec<String>,
 }
 
 impl Header {
@@ -56,28 +63,26 @@ impl Header {
     pub fn new(
         config: &Config,
         configuration: String,
-        bundle: &Bundle,
-        classes: &[String],
-        flow: &flowmgr::Config,
+        tasks: &[OpenTask],
+        flow: flowmgr::Config,
     ) -> Header {
+        let task = |task: &OpenTask| TaskHeader {
+            name: task.name.clone(),
+            model: task.bundle.name().to_owned(),
+            model_version: task.bundle.version().to_owned(),
+            classes: task.names().classes.to_vec(),
+        };
         Header {
             format: VERSION,
             fenxi: env!("CARGO_PKG_VERSION").to_owned(),
             started: jiff::Timestamp::now().to_string(),
             mode: config.io.mode.name().to_owned(),
             interfaces: config.io.interfaces.clone(),
-            model: bundle.name().to_owned(),
-            model_version: bundle.version().to_owned(),
-            task: config
-                .tasks
-                .first()
-                .map_or_else(String::new, |task| task.name.clone()),
-            features: bundle.features().to_vec(),
-            classes: classes.to_vec(),
+            tasks: tasks.iter().map(task).collect(),
             layout: config.pipeline.layout.to_string(),
             instances: config.pipeline.instances,
             ring_slots: config.ring.slots,
-            flow: flow.clone(),
+            flow,
             configuration,
         }
     }
@@ -113,6 +118,25 @@ impl Header {
         Ok(header)
     }
 
+    /// The tasks as records and summaries know them.
+    pub fn names(&self) -> Arc<[TaskNames]> {
+        let names = self
+            .tasks
+            .iter()
+            .zip(self.depths())
+            .map(|(task, depths)| TaskNames {
+                name: task.name.as_str().into(),
+                classes: task.classes.clone().into(),
+                depths: depths.iter().map(|depth| depth.k).collect(),
+            });
+        names.collect()
+    }
+
+    /// The depths of each task.
+    fn depths(&self) -> impl Iterator<Item = &[flowmgr::SeriesTask]> {
+        self.flow.tasks.chunk_by(|_, next| next.is_deeper)
+    }
+
     /// Values from which memory is allocated, or that index others.
     fn check(&self) -> Result<(), &'static str> {
         if Layout::parse(&self.layout).is_none() {
@@ -124,12 +148,50 @@ impl Header {
         if !self.ring_slots.is_power_of_two() || self.ring_slots > 1 << 24 {
             return Err("ring_slots is no power of two, or too large");
         }
-        if self.classes.is_empty() || self.classes.len() > cring::CLASSES_MAX {
-            return Err("there are no classes, or too many");
+        if self.tasks.is_empty() || self.depths().count() != self.tasks.len() {
+            return Err("flow.tasks are not those of tasks");
         }
-        if self.flow.settings.actions.classes() != self.classes.len() {
-            return Err("flow.settings.dscp has not one value for each class");
+        for (task, depths) in self.tasks.iter().zip(self.depths()) {
+            let classes = task.classes.len();
+            if !(1..=cring::CLASSES_MAX).contains(&classes)
+                || depths.iter().any(|depth| depth.classes != classes)
+            {
+                return Err("a task has no classes, too many, or others than flow.tasks");
+            }
+        }
+        let classes = |task: u8| Some(self.tasks.get(usize::from(task))?.classes.len());
+        let mut ports = self.flow.ports.iter();
+        if !ports.all(|it| classes(it.task).is_some_and(|classes| usize::from(it.class) < classes))
+        {
+            return Err("flow.ports name a task or a class that there is not");
+        }
+        if self.flow.asked.len() > self.tasks.len() {
+            return Err("flow.asked has more tasks than there are");
+        }
+        if !self.takes(&self.flow.settings) {
+            return Err("flow.settings are out of range, or of other classes");
         }
         Ok(())
+    }
+
+    /// Whether flow managers take these settings: they do not check them themselves.
+    pub fn takes(&self, settings: &flowmgr::Settings) -> bool {
+        let flowmgr::Settings { actions, .. } = settings;
+        settings.idle_timeout_s <= flowmgr::TIMEOUT_S_MAX
+            && flowmgr::CLOSED_TIMEOUT_S.contains(&settings.closed_timeout_s)
+            && actions.classes() == self.tasks[0].classes.len()
+            && actions
+                .other_tasks()
+                .all(|task| task > 0 && usize::from(task) < self.tasks.len())
+            && actions.other_tasks().is_sorted_by(|a, b| a < b)
+    }
+
+    /// The same of the configuration of an analytics manager's task: its label words must be there.
+    pub fn takes_words(&self, task: &analytics::Config) -> bool {
+        let words = self.flow.tasks.len();
+        let mut needs = task.after.needs.iter().map(|need| &need.words);
+        usize::from(task.word) < words
+            && needs
+                .all(|it| !it.depths.is_empty() && usize::from(it.first) + it.depths.len() <= words)
     }
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::codec::Malformed;
 use super::event::{BODY_MAX, Event, MAGIC, VERSION, checksum};
 
 /// Why there are no more events.
@@ -21,18 +20,14 @@ pub enum ReadError {
     #[error(
         "damaged: event {number}, at byte {at}: {why}; copy the recording once more from where it was made"
     )]
-    Damaged {
-        number: u64,
-        at: u64,
-        why: Malformed,
-    },
+    Damaged { number: u64, at: u64, why: String },
 }
 
 /// The next item of the file.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Next {
-    Event(Event),
+    Event(Event<'static>),
     /// The file ends behind a whole event.
     End,
     /// It ends within one.
@@ -91,7 +86,7 @@ impl<R: Read> Reader<R> {
         };
         self.number += 1;
         if length == 0 || length > BODY_MAX as u64 {
-            return Err(self.damaged(Malformed::new(format!("it has {length} bytes"))));
+            return Err(self.damaged(format!("it has {length} bytes")));
         }
         let mut body = Vec::new();
         let length = length + 4;
@@ -103,7 +98,7 @@ impl<R: Read> Reader<R> {
         }
         let sum = body.split_off(read - 4);
         if checksum(&body).to_le_bytes() != sum[..] {
-            return Err(self.damaged(Malformed::new("its checksum differs")));
+            return Err(self.damaged("its checksum differs".to_owned()));
         }
         match Event::decode(&body) {
             Ok(event) => Ok(Next::Event(event)),
@@ -142,7 +137,7 @@ impl<R: Read> Reader<R> {
         Ok(read)
     }
 
-    fn damaged(&self, why: Malformed) -> ReadError {
+    fn damaged(&self, why: String) -> ReadError {
         ReadError::Damaged {
             number: self.number,
             at: self.at,

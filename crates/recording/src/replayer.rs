@@ -1,30 +1,33 @@
-//! The replay: makes the recorded calls in the recorded order, on one thread, and compares counters with the recorded ones.
+//! The replay: makes the recorded calls in the recorded order, on one thread, and compares counters
+//! with the recorded ones.
 
 use std::path::Path;
 
-use analytics::{NewModel, Settings, Standby};
+use analytics::{NewModel, Settings, Standby, Task};
 use flowmgr::record::Record;
-use flowmgr::{Fate, Gso, Packet, RuleAnswer, RuleMemory, RulesChange};
+use flowmgr::{BURST_MAX, Fate, Manager, Packet, RuleMemory, RulesChange};
 use serde::Serialize;
 
-use super::call::Call;
-use super::counts;
-use super::event::{Counts, Event, Frame, Who};
+use super::counts::{Counting, difference};
+use super::device::{Call, Script};
+use super::event::{Answer, Counts, Event, Frame, Who};
+use super::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
 use super::header::Header;
-use super::managers::Managers;
+use super::managers::{Managers, Series};
 use super::reader::{self, Next};
-use super::script::Script;
-use super::settings::{DeviceFacts, SeriesConfig, SeriesStart, SwapForm};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
+
+/// No packet socket gives a longer frame.
+const CAPTURED_MAX: u32 = 1 << 20;
 
 /// The result of a replay.
 pub struct Replayed {
     /// Of all flow managers.
     pub flows: flowmgr::Counters,
-    /// Of all analytics managers.
-    pub series: analytics::Counters,
-    /// Swaps of the model, in which all analytics managers take part.
+    /// Of all analytics managers, by task.
+    pub tasks: Vec<analytics::Counters>,
+    /// Swaps of models, in which all analytics managers take part.
     pub swaps: u64,
     /// Packets of each flow manager.
     pub packets_by_worker: Vec<u64>,
@@ -87,13 +90,12 @@ pub fn replay(
         }
     };
     let mut events = reader::open(&path).map_err(broken)?;
-    let managers = Managers::of(&header, record_series).map_err(|why| {
+    let managers = Managers::new(&header, record_series).map_err(|why| {
         RecordingError::Damaged(format!("{}: {why}", dir.join(HEADER_FILE).display()))
     })?;
     let mut replayer = Replayer {
         managers,
-        classes: header.classes.clone(),
-        max_flows: header.flow.max_flows,
+        header,
         script: Script::default(),
         work: Work::default(),
         now_ns: 0,
@@ -103,8 +105,8 @@ pub fn replay(
             events: 0,
             compared: 0,
             end: String::new(),
-            fenxi: header.fenxi.clone(),
-            started: header.started.clone(),
+            fenxi: String::new(),
+            started: String::new(),
             notes: Vec::new(),
         },
     };
@@ -127,16 +129,12 @@ pub fn replay(
     if replayer.report.end.is_empty() {
         replayer.report.end = end;
     }
-    let k = header.flow.tasks.first().map_or(1, |task| task.k);
-    let replayed = replayer.finish(k);
-    replayed.map(|replayed| (header, replayed))
+    Ok(replayer.finish())
 }
 
 struct Replayer {
     managers: Managers,
-    classes: Vec<String>,
-    /// Flows in a table, at most.
-    max_flows: usize,
+    header: Header,
     script: Script,
     work: Work,
     /// Time of the last event that has one.
@@ -155,28 +153,28 @@ struct Work {
 }
 
 impl Replayer {
-    fn take(&mut self, event: Event, out: &mut dyn FnMut(Record)) -> Result<(), String> {
+    fn take(&mut self, event: Event<'_>, out: &mut dyn FnMut(Record)) -> Result<(), String> {
         match event {
             Event::Burst {
                 manager,
                 now_ns,
-                port,
+                from,
                 frames,
             } => {
                 self.now_ns = now_ns;
                 let manager = self.managers.flow(manager)?;
-                manager.receive_from(port);
-                self.work.burst(manager, &frames, now_ns);
+                from.tell(manager);
+                self.work.burst(manager, &frames, now_ns)?;
             }
             Event::Count {
                 manager,
-                port,
+                from,
                 flows,
             } => {
                 let manager = self.managers.flow(manager)?;
-                manager.receive_from(port);
+                from.tell(manager);
                 for flow in &flows {
-                    manager.count(flow);
+                    manager.count(&flow.into());
                 }
             }
             Event::Pass { manager, time_us } => self.managers.flow(manager)?.pass(time_us),
@@ -189,11 +187,13 @@ impl Replayer {
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 self.managers.flow(manager)?.settle_some(most, now_ns, out);
             }
-            Event::Configure { manager, settings } => {
-                if !settings.is_possible(self.classes.len()) {
+            Event::Configure {
+                manager,
+                mut settings,
+            } => {
+                if !self.header.takes(&settings) {
                     return Err("the settings are out of range".to_owned());
                 }
-                let mut settings = settings.0;
                 self.managers.flow(manager)?.configure(&mut settings);
             }
             Event::ChangeRules {
@@ -202,13 +202,18 @@ impl Replayer {
                 has_behaviours,
                 is_renumbered,
             } => {
-                let change = RulesChange {
+                let mut change = RulesChange {
                     has_bounds,
                     has_behaviours,
                     is_renumbered,
                     memory: None,
                 };
-                self.change_rules(manager, change)?;
+                let manager = self.managers.flow(manager)?;
+                if !manager.has_rules() {
+                    let memory = RuleMemory::new(self.header.flow.max_flows);
+                    change.memory = Some(memory.map_err(|error| error.to_string())?);
+                }
+                manager.change_rules(&mut change);
             }
             Event::AnswerRules {
                 manager,
@@ -219,11 +224,11 @@ impl Replayer {
                 self.answer_rules(manager, now_ns, &answers)?;
             }
             Event::Drain { manager } => self.managers.flow(manager)?.drain(),
-            Event::Start { manager, start } => self.start(manager, &start)?,
+            Event::Start { manager, tasks } => self.start(manager, tasks)?,
             Event::Round {
                 manager,
                 now_ns,
-                draining,
+                drains,
                 costs,
                 calls,
             } => {
@@ -231,7 +236,7 @@ impl Replayer {
                 self.check_classes(&calls)?;
                 self.script.set(calls, costs);
                 let series = self.managers.series(manager)?;
-                if draining {
+                if drains {
                     series.drain();
                 }
                 series.round(now_ns);
@@ -240,24 +245,17 @@ impl Replayer {
                     self.differ(format!("{who} does something else than recorded: {how}"));
                 }
             }
-            Event::Prepare { manager, swap } => self.prepare(manager, &swap)?,
-            Event::Commit { manager } => self.managers.task(manager)?.commit(),
-            Event::Abort { manager } => drop(self.managers.task(manager)?.abort()),
+            Event::Prepare {
+                manager,
+                task,
+                swap,
+            } => self.prepare(manager, task, &swap)?,
+            Event::Commit { manager, task } => self.managers.task(manager, task)?.commit(),
+            Event::Abort { manager, task } => drop(self.managers.task(manager, task)?.abort()),
             Event::Counted { who, counts } => self.compare(who, &counts)?,
             Event::Note { text } => self.report.notes.push(text),
             Event::End { reason } => self.report.end = reason,
         }
-        Ok(())
-    }
-
-    fn change_rules(&mut self, manager: u32, mut change: RulesChange) -> Result<(), String> {
-        let flows = self.max_flows;
-        let manager = self.managers.flow(manager)?;
-        if !manager.has_rules() {
-            let memory = RuleMemory::new(flows);
-            change.memory = Some(memory.map_err(|error| error.to_string())?);
-        }
-        manager.change_rules(&mut change);
         Ok(())
     }
 
@@ -266,44 +264,55 @@ impl Replayer {
         &mut self,
         manager: u32,
         now_ns: u64,
-        answers: &[RuleAnswer],
+        answers: &[Answer],
     ) -> Result<(), String> {
-        let classes = self.classes.len();
+        let answers: Vec<_> = answers.iter().map(|answer| answer.0).collect();
+        let classes = self.header.tasks[0].classes.len();
+        let mut named = answers.iter().filter_map(|answer| answer.class);
+        if let Some(class) = named.find(|class| usize::from(*class) >= classes) {
+            return Err(format!("class {class}, and there are {classes}"));
+        }
         let manager = self.managers.flow(manager)?;
-        let asked = manager.rule_questions().len();
-        if asked != answers.len() {
-            let given = answers.len();
+        let (asked, given) = (manager.rule_questions().len(), answers.len());
+        if asked != given {
             return Err(format!(
                 "{given} answers about rules, and {asked} are asked for"
             ));
         }
-        if let Some(class) = answers
-            .iter()
-            .filter_map(|answer| answer.class)
-            .find(|class| usize::from(*class) >= classes)
-        {
-            return Err(format!("class {class}, and there are {classes}"));
-        }
-        manager.answer_rules(answers, &mut [], &[], now_ns, &mut Vec::new());
+        manager.answer_rules(&answers, &mut [], &[], now_ns, &mut Vec::new());
         Ok(())
     }
 
-    fn start(&mut self, manager: u32, start: &SeriesStart) -> Result<(), String> {
-        check_devices(&start.devices)?;
-        let inputs = self.managers.inputs.get_mut(manager as usize);
-        let inputs = inputs
-            .and_then(Option::take)
-            .ok_or_else(|| format!("analytics manager {manager} cannot start here"))?;
-        let accelerators = self.script.accelerators(&start.devices);
-        let mut series = analytics::Task::new(start.config.0.clone(), inputs, accelerators)
-            .map_err(|error| error.to_string())?;
-        series.set_cost_clock(self.script.cost_clock());
-        self.managers.series[manager as usize] = Some(analytics::Manager::new(vec![series]));
+    fn start(&mut self, manager: u32, starts: Vec<TaskStart>) -> Result<(), String> {
+        let series = self.managers.series.get_mut(manager as usize);
+        let Some((series, inputs)) = series.and_then(|series| match series {
+            Series::Waits(inputs) if inputs.len() == starts.len() => {
+                let inputs = std::mem::take(inputs);
+                Some((series, inputs))
+            }
+            _ => None,
+        }) else {
+            return Err(format!("analytics manager {manager} cannot start here"));
+        };
+        let both = starts.into_iter().zip(inputs);
+        let tasks = both.map(|(start, inputs)| {
+            check_devices(&start.devices)?;
+            if !self.header.takes_words(&start.config.0) {
+                return Err("a task names label words that there are not".to_owned());
+            }
+            let accelerators = self.script.accelerators(&start.devices);
+            let mut task = Task::new(start.config.0, inputs, accelerators)
+                .map_err(|error| error.to_string())?;
+            task.set_cost_clock(self.script.cost_clock());
+            Ok(task)
+        });
+        let tasks = tasks.collect::<Result<_, String>>()?;
+        *series = Series::Works(Box::new(analytics::Manager::new(tasks)));
         Ok(())
     }
 
-    /// The manager accepts or refuses the swap, as it did in the run.
-    fn prepare(&mut self, manager: u32, swap: &SwapForm) -> Result<(), String> {
+    /// The task accepts or refuses the swap, as it did in the run.
+    fn prepare(&mut self, manager: u32, task: u32, swap: &TaskSwap) -> Result<(), String> {
         let model = match &swap.model {
             Some((devices, generation)) => {
                 check_devices(devices)?;
@@ -314,39 +323,41 @@ impl Replayer {
             }
             None => None,
         };
-        let change = |(old, new): &(SeriesConfig, SeriesConfig)| Settings::change(&old.0, &new.0);
+        let change = |(old, new): &(TaskConfig, TaskConfig)| Settings::change(&old.0, &new.0);
         let settings = swap.settings.as_ref().map(change).transpose();
         let settings = settings.map_err(|error| error.to_string())?;
-        let series = self.managers.task(manager)?;
+        let task = self.managers.task(manager, task)?;
         // A live thread takes what is retired before it takes the next step.
-        drop(series.take_retired());
-        drop(series.prepare(Standby { model, settings }));
+        drop(task.take_retired());
+        drop(task.prepare(Standby { model, settings }));
         Ok(())
     }
 
-    /// A class that the model does not have, which no device gives, would have no counter.
+    /// A class that no model has, and so no device gives, would have no counter.
     fn check_classes(&self, calls: &[Call]) -> Result<(), String> {
-        let classes = self.classes.len();
-        for call in calls {
-            if let Call::Results(results) = call
-                && let Some(result) = results.iter().find(|it| usize::from(it.class) >= classes)
-            {
-                let class = result.class;
-                return Err(format!("class {class}, and there are {classes}"));
-            }
+        let classes = self.header.tasks.iter().map(|task| task.classes.len());
+        let classes = classes.max().unwrap_or(0);
+        let results = calls.iter().filter_map(|call| match call {
+            Call::Results(results) => Some(results),
+            _ => None,
+        });
+        match results
+            .flatten()
+            .find(|(class, _)| usize::from(*class) >= classes)
+        {
+            Some((class, _)) => Err(format!("class {class}, and there are {classes}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn compare(&mut self, who: Who, recorded: &Counts) -> Result<(), String> {
+        let classes = &self.header.tasks[0].classes;
         let replayed = match who {
-            Who::Flow(manager) => {
-                counts::of_flows(self.managers.flow(manager)?.counters(), &self.classes)
-            }
-            Who::Series(manager) => counts::of_series(self.managers.task(manager)?.counters()),
+            Who::Flow(manager) => self.managers.flow(manager)?.counts(classes),
+            Who::Series(manager) => self.managers.series(manager)?.counts(classes),
         };
         self.report.compared += 1;
-        if let Some((name, was, is, all)) = counts::difference(recorded, &replayed) {
+        if let Some((name, was, is, all)) = difference(recorded, &replayed) {
             let more = match all {
                 1 => String::new(),
                 all => format!(" (and {} more counters)", all - 1),
@@ -365,55 +376,53 @@ impl Replayer {
             .get_or_insert(Difference { event, at_s, what });
     }
 
-    fn finish(mut self, k: usize) -> Result<Replayed, RecordingError> {
-        let mut flows = flowmgr::Counters::new([self.classes.len()]);
-        let managers = &self.managers.flow;
-        for manager in managers {
-            flows.merge(manager.counters());
-        }
-        let packets = managers.iter().map(|it| it.counters().verdicts.total());
-        let packets_by_worker = packets.collect();
-        let pages = managers.iter().map(flowmgr::Manager::pages).min();
-        for manager in 0..self.managers.series.len() {
-            if self.managers.series[manager].is_none() {
-                // Its devices were never open; it has counted nothing.
-                let start = SeriesStart {
-                    config: SeriesConfig::unknown(k),
-                    devices: vec![DeviceFacts::unknown(k)],
-                };
-                self.start(manager as u32, &start)
-                    .map_err(RecordingError::Damaged)?;
+    fn finish(self) -> (Header, Replayed) {
+        let Replayer {
+            managers,
+            header,
+            work,
+            mut report,
+            ..
+        } = self;
+        let counters = managers.flow.iter().map(Manager::counters);
+        let mut flows = flowmgr::Counters::new(header.flow.tasks.iter().map(|task| task.classes));
+        counters.clone().for_each(|it| flows.merge(it));
+        let mut tasks = vec![analytics::Counters::none(); header.tasks.len()];
+        // A manager whose devices were never open has counted nothing.
+        for manager in &managers.series {
+            if let Series::Works(manager) = manager {
+                let both = tasks.iter_mut().zip(manager.tasks());
+                both.for_each(|(sum, task)| sum.merge(task.counters()));
             }
         }
-        let managers = self.managers.series.iter().flatten();
-        let managers = managers.flat_map(analytics::Manager::tasks);
-        let swaps = managers.clone().map(|it| it.counters().swaps).max();
-        let mut sum: Option<analytics::Counters> = None;
-        for manager in managers {
-            match &mut sum {
-                Some(sum) => sum.merge(manager.counters()),
-                None => sum = Some(manager.counters().clone()),
-            }
-        }
-        let mut report = self.report;
         report.same = report.first_difference.is_none() && report.compared > 0;
-        Ok(Replayed {
+        report.fenxi.clone_from(&header.fenxi);
+        report.started.clone_from(&header.started);
+        let pages = managers.flow.iter().map(Manager::pages).min();
+        let replayed = Replayed {
+            packets_by_worker: counters.map(|it| it.verdicts.total()).collect(),
+            swaps: managers.swaps(),
             flows,
-            series: sum.ok_or_else(|| {
-                RecordingError::Damaged("there are no analytics managers".to_owned())
-            })?,
-            swaps: swaps.unwrap_or(0),
-            packets_by_worker,
-            bytes: self.work.bytes,
+            tasks,
+            bytes: work.bytes,
             pages: pages.unwrap_or(flowmgr::Pages::Plain),
             report,
-        })
+        };
+        (header, replayed)
     }
 }
 
 impl Work {
     /// The frames, with zeros where their payload was.
-    fn burst(&mut self, manager: &mut flowmgr::Manager, frames: &[Frame], now_ns: u64) {
+    fn burst(
+        &mut self,
+        manager: &mut Manager,
+        frames: &[Frame<'_>],
+        now_ns: u64,
+    ) -> Result<(), String> {
+        if frames.len() > BURST_MAX {
+            return Err(format!("a burst of {} packets", frames.len()));
+        }
         let Work {
             data,
             packets,
@@ -423,15 +432,11 @@ impl Work {
         packets.clear();
         let mut at = 0;
         for frame in frames {
-            packets.push(Packet {
-                at,
-                captured: frame.captured,
-                wire: frame.wire,
-                link: frame.link,
-                time_us: frame.time_us,
-                rss: frame.rss,
-                gso: Gso::from_bits(frame.gso),
-            });
+            let (captured, kept) = (frame.captured, frame.kept.len());
+            if captured > CAPTURED_MAX || kept > captured as usize {
+                return Err(format!("a frame of {captured} bytes with {kept} kept"));
+            }
+            packets.push(frame.packet(at));
             at += frame.captured as usize;
         }
         *bytes += at as u64;
@@ -446,6 +451,7 @@ impl Work {
         for (frame, packet) in frames.iter().zip(&*packets) {
             data[packet.at..][..frame.kept.len()].fill(0);
         }
+        Ok(())
     }
 }
 

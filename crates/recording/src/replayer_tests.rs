@@ -4,23 +4,35 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::event::tests::{event, file};
+use crate::event::Port;
+use crate::event::tests::{device, event, file};
 
-/// Of a run with two flow managers and one analytics manager.
+/// Of a run with two flow managers, one analytics manager and two tasks, of which the second comes
+/// after the first.
 fn header() -> String {
     let settings = json!({
         "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,
-        "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [null, 46, null],
+        "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [[null, 46, null], [[1, [46]]]],
     });
+    let asked = |after: &[u8]| {
+        json!({
+            "protocols": [], "ports": [], "in_ports": [], "directions": ["out"], "sample": null, "by_rule": false, "after": after,
+        })
+    };
+    let names = |name: &str| {
+        json!({
+            "name": name, "model": "m", "model_version": "1", "classes": ["one", "other", "unknown"],
+        })
+    };
     let task = json!({
         "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3, "sure": 0, "is_deeper": false,
     });
     let header = json!({
-        "format": 8, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [], "model": "m",
-        "model_version": "1", "task": "default", "features": [], "classes": ["one", "other", "unknown"],
+        "format": 9, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
+        "tasks": [names("first"), names("second")],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
-            "tasks": [task], "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
+            "tasks": [task, task], "asked": [asked(&[]), asked(&[0])], "inside": [], "flow_id_step": 2, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
             "settings": settings, "ports": [], "expects_counts": false, "behaviour": null,
         },
     });
@@ -28,17 +40,17 @@ fn header() -> String {
 }
 
 /// The same event, of a manager that is there.
-fn within(event: Event) -> Event {
+fn within(event: Event<'static>) -> Event<'static> {
     match event {
         Event::Burst {
             manager,
             now_ns,
-            port,
+            from,
             frames,
         } => Event::Burst {
             manager: manager % 2,
             now_ns,
-            port,
+            from,
             frames,
         },
         Event::Pass { manager, time_us } => Event::Pass {
@@ -59,20 +71,24 @@ fn within(event: Event) -> Event {
         },
         Event::Round {
             now_ns,
-            draining,
+            drains,
             costs,
             calls,
             ..
         } => Event::Round {
             manager: 0,
             now_ns,
-            draining,
+            drains,
             costs,
             calls,
         },
-        Event::Prepare { swap, .. } => Event::Prepare { manager: 0, swap },
-        Event::Commit { .. } => Event::Commit { manager: 0 },
-        Event::Abort { .. } => Event::Abort { manager: 0 },
+        Event::Prepare { task, swap, .. } => Event::Prepare {
+            manager: 0,
+            task,
+            swap,
+        },
+        Event::Commit { task, .. } => Event::Commit { manager: 0, task },
+        Event::Abort { task, .. } => Event::Abort { manager: 0, task },
         Event::Counted { counts, .. } => Event::Counted {
             who: Who::Flow(0),
             counts,
@@ -88,13 +104,39 @@ fn replay_of(header: &str, events: &[u8]) -> Result<Report, RecordingError> {
     replay(dir.path(), flowmgr::SeriesShare::NONE, &mut |_| {}).map(|(_, replayed)| replayed.report)
 }
 
-fn start() -> Event {
+fn task(word: u8) -> TaskStart {
+    let words = cring::TaskWords {
+        first: 0,
+        depths: vec![cring::Depth::PORT],
+    };
+    let test = analytics::Test::Confidence(0..=9);
+    let need = (word > 0).then_some(analytics::Need { words, test });
+    TaskStart {
+        config: TaskConfig(analytics::Config {
+            k: 10,
+            features: vec![cring::Feature::SignedLength],
+            context: Vec::new(),
+            policy: analytics::Policy::None,
+            cache: analytics::CacheConfig {
+                prefix: 0,
+                entries: 0,
+                audit: 0.0,
+            },
+            probe: Vec::new(),
+            word,
+            priority: 0,
+            after: analytics::After {
+                needs: need.into_iter().collect(),
+            },
+        }),
+        devices: vec![device()],
+    }
+}
+
+fn start() -> Event<'static> {
     Event::Start {
         manager: 0,
-        start: SeriesStart {
-            config: SeriesConfig::unknown(10),
-            devices: vec![DeviceFacts::unknown(10)],
-        },
+        tasks: vec![task(0), task(1)],
     }
 }
 
@@ -102,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn events_in_any_order_are_replayed_or_refused(events in prop::collection::vec(event(), 0..30)) {
-        let events: Vec<Event> = [start()].into_iter().chain(events.into_iter().map(within)).collect();
+        let events: Vec<Event<'_>> = [start()].into_iter().chain(events.into_iter().map(within)).collect();
         match replay_of(&header(), &file(&events)) {
             Ok(report) => prop_assert_eq!(report.events, events.len() as u64),
             Err(error) => prop_assert!(matches!(error, RecordingError::Damaged(_)), "{error}"),
@@ -112,7 +154,7 @@ proptest! {
 
 #[test]
 fn what_cannot_be_is_refused_by_name() {
-    let refused = |header: &str, events: &[Event]| {
+    let refused = |header: &str, events: &[Event<'_>]| {
         let error = replay_of(header, &file(events)).map(|_| ()).unwrap_err();
         assert!(matches!(error, RecordingError::Damaged(_)), "{error}");
         error.to_string()
@@ -121,9 +163,17 @@ fn what_cannot_be_is_refused_by_name() {
     for (from, to, said) in [
         ("\"2:1:1\"", "\"2:1\"", "layout"),
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
-        ("\"one\",", "", "flow.settings"),
+        ("\"one\",", "", "a task has no classes"),
+        ("[null,46,null]", "[null,46]", "flow.settings"),
+        ("[1,[46]]", "[2,[46]]", "flow.settings"),
+        ("\"after\":[0]", "\"after\":[2]", "after"),
+        (
+            ",\"name\":\"second\"",
+            ",\"names\":\"second\"",
+            "missing field",
+        ),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":8", "\"format\":7", "fenxi 0.1.0"),
+        ("\"format\":9", "\"format\":8", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");
@@ -132,7 +182,7 @@ fn what_cannot_be_is_refused_by_name() {
     let round = |calls| Event::Round {
         manager: 0,
         now_ns: 1,
-        draining: false,
+        drains: false,
         costs: Vec::new(),
         calls,
     };
@@ -146,17 +196,45 @@ fn what_cannot_be_is_refused_by_name() {
             "analytics manager 0 has not started",
         ),
         (
-            vec![start(), start()],
-            "analytics manager 0 cannot start here",
+            vec![Event::Start {
+                manager: 0,
+                tasks: vec![task(0), task(2)],
+            }],
+            "label words",
         ),
         (
             vec![
                 start(),
-                round(vec![Call::Results(vec![accel::Classification {
-                    class: 3,
-                    confidence: 1.0,
-                }])]),
+                Event::Commit {
+                    manager: 0,
+                    task: 2,
+                },
             ],
+            "analytics manager 0 has no task 2",
+        ),
+        (
+            vec![Event::Burst {
+                manager: 0,
+                now_ns: 1,
+                from: Port::default(),
+                frames: vec![Frame {
+                    time_us: 1,
+                    captured: 3,
+                    wire: 3,
+                    link: 1,
+                    rss: None,
+                    gso: 0,
+                    kept: vec![0; 4].into(),
+                }],
+            }],
+            "a frame of 3 bytes with 4 kept",
+        ),
+        (
+            vec![start(), start()],
+            "analytics manager 0 cannot start here",
+        ),
+        (
+            vec![start(), round(vec![Call::Results(vec![(3, 1.0)])])],
             "class 3, and there are 3",
         ),
     ] {

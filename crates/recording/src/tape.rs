@@ -1,25 +1,27 @@
 //! The tape on which all threads record: one lock, one file, and bounds on both.
 //!
-//! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a thread that writes. Where
-//! that thread falls behind, steps wait, for [`PATIENCE`] at most: then, as after an error of the disk, the recording ends
-//! with the events that were written, and the run goes on. Once the file is full, each thread writes its counters
-//! before its next step and leaves; behind the last of them the recording is closed. A thread's counters change in its own
-//! steps only, so the last counters of all threads are of the same moment.
+//! A step holds the lock while it works and until its event is in the chunk; the chunk goes to a
+//! thread that writes. Where that thread falls behind, steps wait, for [`PATIENCE`] at most: then,
+//! as after an error of the disk, the recording ends with the events that were written, and the run
+//! goes on. Once the file is full, each thread writes its counters before its next step and leaves;
+//! behind the last of them the recording is closed. A thread's counters change in its own steps
+//! only, so the last counters of all threads are of the same moment.
 
-use std::io::Write;
-use std::path::Path;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use tracing::{info, warn};
 
+use super::device::Call;
 use super::event::{Event, MAGIC, VERSION, put_event};
 use super::header::Header;
-use super::settings::{DeviceFacts, SeriesConfig, SeriesStart};
-use super::writer::{Writer, create, make};
 use super::{EVENTS_FILE, HEADER_FILE};
 use crate::error::RecordingError;
 
@@ -33,7 +35,8 @@ const WRITE_WITHIN: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest that the end of a run waits for it.
 const LAST_WRITES_WITHIN: Duration = Duration::from_secs(1);
-/// The longest that it waits for a step that is under way: a device that does not come back holds the lock.
+/// The longest that it waits for a step that is under way: a device that does not come back holds
+/// the lock.
 const LAST_STEP_WITHIN: Duration = Duration::from_millis(250);
 /// This part of the file is kept for the last counters.
 const RESERVE: u64 = 8;
@@ -52,25 +55,26 @@ pub struct Plan<'a> {
 #[derive(Clone)]
 pub struct Recorder(pub(super) Arc<Shared>);
 
-pub(super) struct Shared {
+pub struct Shared {
     tape: Mutex<Tape>,
     /// Whether steps are recorded.
     is_on: AtomicBool,
-    /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each other.
+    /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each
+    /// other.
     pub calls: Mutex<Calls>,
     /// The disk accepts no more writes.
     has_failed: Arc<AtomicBool>,
     /// The writer logs this at its end, since the data path does not log.
     last_words: Arc<Mutex<Option<String>>>,
+    /// Those of the first task.
     pub classes: Vec<String>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Calls of one round.
 #[derive(Default)]
-pub(super) struct Calls {
-    pub count: usize,
-    pub encoded: Vec<u8>,
+pub struct Calls {
+    pub calls: Vec<Call>,
     pub costs: Vec<u64>,
 }
 
@@ -83,7 +87,7 @@ enum State {
 }
 
 /// The events' file, as far as the lock's holder knows it.
-pub(super) struct Tape {
+pub struct Tape {
     state: State,
     /// Whole events that were not sent to the writer yet.
     chunk: Vec<u8>,
@@ -155,24 +159,12 @@ impl Recorder {
             calls: Mutex::default(),
             has_failed,
             last_words,
-            classes: header.classes.clone(),
+            classes: header
+                .tasks
+                .first()
+                .map_or_else(Vec::new, |task| task.classes.clone()),
             writer: Mutex::new(Some(thread)),
         })))
-    }
-
-    /// Records that an analytics manager starts, with these devices.
-    pub fn series_start(
-        &self,
-        number: usize,
-        config: &analytics::Config,
-        accelerators: &mut [analytics::Accelerator],
-    ) {
-        let start = SeriesStart {
-            config: SeriesConfig(config.clone()),
-            devices: accelerators.iter_mut().map(DeviceFacts::of).collect(),
-        };
-        let manager = number as u32;
-        self.record(&Event::Start { manager, start });
     }
 
     /// For people: a request to the run and its outcome.
@@ -180,24 +172,12 @@ impl Recorder {
         self.record(&Event::Note { text });
     }
 
-    fn record(&self, event: &Event) {
+    pub(super) fn record(&self, event: &Event<'_>) {
         let mut body = Vec::new();
         event.encode(&mut body);
         let mut tape = self.0.lock();
         if tape.takes(&self.0, body.len()) {
             tape.append(&self.0, &body);
-        }
-    }
-
-    /// The clock that prices a manager's prefix cache; its readings are recorded.
-    pub fn cost_clock(&self) -> impl Fn() -> u64 + Send + 'static {
-        let (shared, began) = (self.0.clone(), Instant::now());
-        move || {
-            let cost_ns = began.elapsed().as_nanos() as u64;
-            if shared.is_on() {
-                shared.calls().costs.push(cost_ns);
-            }
-            cost_ns
         }
     }
 
@@ -249,6 +229,13 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds a call to those of the round.
+    pub fn note(&self, call: impl FnOnce() -> Call) {
+        if self.is_on() {
+            self.calls().calls.push(call());
+        }
+    }
+
     /// Whether steps are recorded.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
@@ -287,10 +274,9 @@ impl Tape {
     }
 
     /// A thread leaves; `last` has its counters.
-    pub fn leave(&mut self, shared: &Shared, last: &Event) {
+    pub fn leave(&mut self, shared: &Shared, last: &Event<'_>) {
         if self.state != State::Over {
             let mut body = std::mem::take(&mut self.body);
-            body.clear();
             last.encode(&mut body);
             // The reserve is for this, but `max_bytes` holds for it as well.
             if self.bytes + body.len() as u64 + 64 <= self.max_bytes {
@@ -357,6 +343,72 @@ impl Tape {
             self.chunk = Vec::new();
         }
     }
+}
+
+/// The thread that writes.
+struct Writer {
+    file: File,
+    path: PathBuf,
+    /// Set by the thread: nothing more can be written.
+    has_failed: Arc<AtomicBool>,
+    /// The thread logs this at its end, since the data path does not log.
+    last_words: Arc<Mutex<Option<String>>>,
+}
+
+impl Writer {
+    /// Writes whole chunks until the last one, or until one cannot be written.
+    fn run(mut self, chunks: &Receiver<Vec<u8>>) {
+        for chunk in chunks {
+            if self.has_failed.load(Ordering::Relaxed) {
+                continue;
+            }
+            if let Err(error) = self.file.write_all(&chunk) {
+                self.has_failed.store(true, Ordering::Relaxed);
+                warn!(
+                    "{}: the recording ends, and the run goes on: {error}",
+                    self.path.display()
+                );
+            }
+        }
+        let last_words = self.last_words.lock();
+        if let Some(text) = last_words.unwrap_or_else(PoisonError::into_inner).take() {
+            warn!("{}: {text}", self.path.display());
+        }
+    }
+}
+
+/// Makes the folder, for its owner alone: the files hold addresses.
+///
+/// # Errors
+/// 73: it holds something, or cannot be made.
+pub fn make(dir: &Path) -> Result<(), RecordingError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mut entries =
+                std::fs::read_dir(dir).map_err(|error| RecordingError::creating(dir, &error))?;
+            match entries.next() {
+                None => Ok(()),
+                Some(_) => Err(RecordingError::CannotCreate(format!(
+                    "{}: a recording needs a new or empty folder, and this one holds files; name another",
+                    dir.display()
+                ))),
+            }
+        }
+        Err(error) => Err(RecordingError::creating(dir, &error)),
+    }
+}
+
+/// A new file in it, for its owner alone.
+///
+/// # Errors
+/// 73.
+fn create(path: &Path) -> Result<File, RecordingError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options
+        .open(path)
+        .map_err(|error| RecordingError::creating(path, &error))
 }
 
 #[cfg(test)]

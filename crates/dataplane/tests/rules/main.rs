@@ -8,7 +8,7 @@
 )]
 
 mod parts;
-#[path = "../../src/small_table.rs"]
+#[path = "../common/small_table.rs"]
 mod small_table;
 
 use std::convert::Infallible;
@@ -28,7 +28,6 @@ use policy::classifier::Linear;
 use policy::rule::{Condition, RuleAction};
 use policy::{Dscp, Filter, Key, OwnedNames, Ports, RuleNumber, RuleSet, Store, StoreError};
 use proptest::prelude::*;
-use recording::Walker;
 
 const BURST: usize = 64;
 /// A rule that is written: prefixes of both ends, a port of the source or any, priority and what is done.
@@ -153,7 +152,7 @@ impl World {
         let rules = RulesUpdate::new(in_force(&store), manager.max_flows()).unwrap();
         let worker = FlowWorker::new(Parts {
             number: 0,
-            manager: Walker::new(manager, 0, None),
+            manager,
             effect: Effect::Arrival,
             ports: vec![Box::new(Told::new(told))],
             flows_belong_to_ports: false,

@@ -22,7 +22,7 @@ use self::series::Samples;
 use crate::cli::{CheckArgs, TryArgs};
 use crate::exit::{Failure, print};
 use config::Config;
-use dataplane::devices::cpu_device;
+use dataplane::session::cpu_device;
 
 /// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another
 /// bundle if one is named.

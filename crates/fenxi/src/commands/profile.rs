@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use config::Config;
 use config::checked::Device;
 use dataplane::bundle::open_named_bundle;
-use dataplane::devices::session;
+use dataplane::session::session;
 
 /// The minimum of `analytics.timeout_ms`.
 const TIMEOUT_MS_MIN: f64 = 0.1;

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use dataplane::sink::Sink;
@@ -18,7 +17,6 @@ use crate::summary::Summary;
 use config::layout::Layout;
 use dataplane::placement::Cores;
 use dataplane::state::Swaps;
-use dataplane::tasks::TaskNames;
 use recording::{self, Header, Replayed, Report};
 
 /// Size of the queue to the records thread; the replay waits if it is full.
@@ -38,7 +36,7 @@ struct Page<'a> {
 /// 65: the counters differ, or the recording is damaged. 66: there is no recording.
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let header = Header::read(dir)?;
-    let names = Names::new(&[names(&header)], &[]);
+    let names = Names::new(&header.names(), &[]);
     // A recording has no bundle, by which hosts would be named.
     let lines = Lines::new(names, None);
     let (sink, mut records) = match output.flows.as_deref() {
@@ -122,15 +120,6 @@ fn text(report: &Report) -> String {
     page
 }
 
-/// The task of a recording, of which there is one.
-fn names(header: &Header) -> TaskNames {
-    TaskNames {
-        name: header.task.as_str().into(),
-        classes: header.classes.clone().into(),
-        depths: header.flow.tasks.iter().map(|task| task.k).collect(),
-    }
-}
-
 fn outcome(
     header: &Header,
     replayed: &Replayed,
@@ -141,7 +130,7 @@ fn outcome(
     let (flow, workers) = (&header.flow, replayed.packets_by_worker.len());
     Ok(Outcome {
         flows: replayed.flows.clone(),
-        tasks: vec![replayed.series.clone()],
+        tasks: replayed.tasks.clone(),
         layout,
         instances: header.instances,
         cores: Cores::of_one(
@@ -153,7 +142,7 @@ fn outcome(
             done: replayed.swaps,
             ..Swaps::default()
         },
-        names: Arc::new([names(header)]),
+        names: header.names(),
         table: Table {
             max_flows: flow.max_flows * workers,
             bytes: flowmgr::table_bytes(flow.max_flows, flow.buckets, &flow.tasks, flow.behaviour)

@@ -28,8 +28,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Config, Loaded, Sources};
-use dataplane::bundle::{check_labels, labels};
-use dataplane::label_map::LabelMap;
+use dataplane::bundle::labels;
+use dataplane::label_map::{LabelMap, check_labels};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
 use dataplane::tasks::OpenTask;

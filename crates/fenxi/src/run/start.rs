@@ -217,21 +217,9 @@ fn record(
     let Some(dir) = &args.record else {
         return Ok(None);
     };
-    let [task] = tasks else {
-        return Err(Failure::usage(
-            "--record records one task, and the configuration has several; record with one [[task]]",
-        ));
-    };
-    if !task.asked.is_always() {
-        return Err(Failure::usage(format!(
-            "--record records a task that is asked about all flows; leave out task.{}.when",
-            task.name
-        )));
-    }
     let flow = flow_config(config, tasks, options)?;
     let configuration = plan.loaded.effective().to_toml(false);
-    let classes = task.names().classes;
-    let header = recording::Header::new(config, configuration, &task.bundle, &classes, &flow);
+    let header = recording::Header::new(config, configuration, tasks, flow);
     let recorder = Recorder::start(&recording::Plan {
         dir,
         max_bytes: u64::from(args.record_max_mib) << 20,

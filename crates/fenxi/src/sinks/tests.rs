@@ -15,7 +15,6 @@ use dataplane::run::Run;
 use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use packetio::MemoryTrace;
-use recording::Walker;
 
 use super::label_socket::LabelSocket;
 use super::*;
@@ -51,7 +50,7 @@ fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutco
     let worker = FlowWorker::new(Parts {
         rules: None,
         number: 0,
-        manager: Walker::new(manager, 0, None),
+        manager,
         effect: EFFECT,
         ports: vec![Box::new(trace())],
         flows_belong_to_ports: false,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use analytics::{Counters, Manager};
 use config::Config;
 use dataplane::counters::AnalyticsSnapshot;
-use dataplane::pipelines::SeriesSide;
+use dataplane::pipelines::{OpenedManager, SeriesSide};
 use dataplane::placement::Thread;
 use dataplane::run::Run;
 use dataplane::state;
@@ -71,7 +71,12 @@ impl ModelOpening {
         let profiles = helpers.state().profiles().clone();
         let helper = helpers.start(&what, move || {
             // If nobody waits any more, the managers are dropped here.
-            let _ = done.send(series.managers(&tasks, &cores, recorder.as_ref(), &profiles));
+            let opened = series.open(&tasks, &cores, &profiles);
+            let managers = opened.and_then(|opened| match recorder {
+                Some(recorder) => recorder.managers(opened),
+                None => OpenedManager::managers(opened),
+            });
+            let _ = done.send(managers);
         })?;
         Ok(ModelOpening {
             opened,
@@ -133,8 +138,6 @@ impl AnalyticsParts {
         managers: Managers,
     ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
         let (swappers, ports) = Swapper::for_tasks(&self.helpers, &self.tasks, &managers);
-        let swappers = swappers.into_iter();
-        let swappers = swappers.map(|swapper| swapper.recorded_by(self.recorder.clone()));
         let start = WorkerStart {
             cores: self.helpers.cores(),
             run: &self.run,
@@ -144,7 +147,7 @@ impl AnalyticsParts {
         };
         let AnalyticsThreads { threads, watched } =
             start.analytics_workers(managers, ports, false)?;
-        let reloads = reload::Running::start((self.reloader)(swappers.collect()))?;
+        let reloads = reload::Running::start((self.reloader)(swappers))?;
         Ok((AnalyticsSide { threads, reloads }, watched))
     }
 }

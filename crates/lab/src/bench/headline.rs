@@ -29,7 +29,6 @@ use flowmgr::Effect;
 use flowmgr::record::Record;
 use hdrhistogram::Histogram;
 use packetio::{Burst, Frame, Received, Rx, RxCounts, RxError};
-use recording::Walker;
 
 use super::mix::{FLOWS_PER_S, IDLE_TIMEOUT_S, PACKETS_PER_S, START_S, prepare};
 use super::report::{Figure, Report};
@@ -124,7 +123,7 @@ fn turn(capture: &Path, bundle: &Bundle, entries: usize) -> Result<Outcome, Fail
     let counted = Arc::new(AtomicU64::new(0));
     let worker = FlowWorker::new(Parts {
         number: 0,
-        manager: Walker::new(flow_manager, 0, None),
+        manager: flow_manager,
         effect: Effect::Arrival,
         ports: vec![Box::new(link)],
         flows_belong_to_ports: false,

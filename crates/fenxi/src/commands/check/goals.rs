@@ -1,14 +1,16 @@
 //! The latency goals of all tasks beside each other: which cannot hold in the worst case, and which tasks leave devices to others.
 
+mod reach;
+
 use std::time::Duration;
 
 use accel::Profile;
 use config::checked::Device;
-use dataplane::goals::{Goals, OutOfReach, goals};
 use dataplane::profiles::profile_of_file;
 use dataplane::tasks::OpenTask;
 
 use super::finding::Finding;
+use reach::{Goals, OutOfReach, goals};
 
 const CHECK: &str = "goal";
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use config::Config;
-use dataplane::devices::session;
+use dataplane::session::session;
 
 /// Batch size of the trial: large enough to show an accelerator's speed, and supported by all devices.
 const ROWS: usize = 64;

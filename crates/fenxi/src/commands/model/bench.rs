@@ -21,7 +21,7 @@ use crate::escape::escape;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
 use dataplane::bundle::UNKNOWN;
-use dataplane::devices::session;
+use dataplane::session::session;
 
 /// How long batches are timed.
 const TIMED: Duration = Duration::from_millis(500);

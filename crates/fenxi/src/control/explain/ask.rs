@@ -7,7 +7,7 @@ use accel::{Bundle, Device};
 use config::Config;
 use cring::{Feature, Series};
 use dataplane::bundle::{context, features, open_bundle};
-use dataplane::devices::session;
+use dataplane::session::session;
 
 /// The bundle, and the probabilities at each depth that the series reaches; or why there are none.
 pub struct Asked {

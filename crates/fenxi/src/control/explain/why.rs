@@ -2,7 +2,7 @@
 
 use accel::Bundle;
 use config::Config;
-use dataplane::devices::thresholds;
+use dataplane::bundle::thresholds;
 use flowmgr::Standing;
 use flowmgr::record::{DecidedBy, Decision, EndReason};
 

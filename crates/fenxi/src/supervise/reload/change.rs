@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use accel::Bundle;
 use config::Config;
 use dataplane::Error;
-use dataplane::bundle::{self, find_bundle};
-use dataplane::devices::thresholds;
+use dataplane::bundle::{self, find_bundle, thresholds};
+use dataplane::label_map;
 use dataplane::pipelines::flow_settings;
 use dataplane::swap::{Opening, Prepared, Previous, Refusal};
 use dataplane::tasks::actions;
+use recording::Recorder;
 
 use crate::rules::{Rules, Traffic};
 use crate::sinks::{self, Commit, Sinks};
@@ -57,6 +58,8 @@ pub struct Base {
     pub sinks: Arc<Sinks>,
     /// The task whose model is being opened.
     pub at: Arc<AtomicUsize>,
+    /// Records the answers of new devices.
+    pub recorder: Option<Recorder>,
 }
 
 impl Base {
@@ -64,6 +67,21 @@ impl Base {
     pub fn openings(&self) -> impl Iterator<Item = (usize, &Opening)> {
         let openings = self.openings.iter().enumerate();
         openings.inspect(|(number, _)| self.at.store(*number, Ordering::Relaxed))
+    }
+
+    /// Opens the sessions of a model, whose answers are recorded if the run is.
+    fn open_sessions(
+        &self,
+        opening: &Opening,
+        config: &Config,
+        bundle: Arc<Bundle>,
+    ) -> Result<Prepared, Refusal> {
+        let mut prepared = opening.prepare(config, bundle)?;
+        if let Some(recorder) = &self.recorder {
+            let accelerators = prepared.accelerators_mut().iter_mut();
+            accelerators.for_each(|accelerators| recorder.wrap(accelerators));
+        }
+        Ok(prepared)
     }
 }
 
@@ -89,7 +107,7 @@ impl Change {
             };
             let mut task = match at_hand {
                 Some(task) => task,
-                None => as_configured(opening, &now, &next)?,
+                None => as_configured(base, opening, &now, &next)?,
             };
             task.is_return = is_return;
             prepared.push(Some(task));
@@ -114,7 +132,7 @@ impl Change {
         let (opening, now) = (&base.openings[task], base.now.of_task(task));
         let bundle = opening.open(&now, dir)?;
         let mut prepared: Vec<Option<Prepared>> = base.openings.iter().map(|_| None).collect();
-        prepared[task] = Some(opening.prepare(&now, bundle)?);
+        prepared[task] = Some(base.open_sessions(opening, &now, bundle)?);
         Ok(Change::around(prepared, base, &base.now)?)
     }
 
@@ -167,7 +185,7 @@ pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(
     if number > 0 {
         return thresholds(config, bundle).map(drop);
     }
-    bundle::check_labels(config, bundle)?;
+    label_map::check_labels(config, bundle)?;
     sinks::check_labels(config, &bundle::labels(bundle))
 }
 
@@ -189,11 +207,16 @@ pub fn flow(config: &Config, bundles: &[Arc<Bundle>]) -> Result<flowmgr::Setting
 
 /// The sessions that `next` asks for. Those in use stay if they match: opening a session can take long, and the cache's
 /// content is lost with the old sessions.
-fn as_configured(opening: &Opening, now: &Config, next: &Config) -> Result<Prepared, Refusal> {
+fn as_configured(
+    base: &Base,
+    opening: &Opening,
+    now: &Config,
+    next: &Config,
+) -> Result<Prepared, Refusal> {
     let dir = find_bundle(next, None)?;
     let bundle = opening.open(next, &dir)?;
     match wants_sessions(now, next, opening.bundle(), &bundle)? {
-        true => opening.prepare(next, bundle),
+        true => base.open_sessions(opening, next, bundle),
         false => Ok(opening.keep(next)),
     }
 }

@@ -324,6 +324,7 @@ impl Reloader {
             now: self.running.config.clone(),
             sinks: self.sinks.clone(),
             at: at.clone(),
+            recorder: self.recorder.clone(),
         };
         let openings = base.openings.clone();
         let opening = || &openings[at.load(Ordering::Relaxed)];

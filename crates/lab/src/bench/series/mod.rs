@@ -23,7 +23,7 @@ use analytics::{Accelerator, CacheConfig, Manager, Policy, RingInput, Task};
 use crate::cli::BenchArgs;
 use config::Config;
 use dataplane::bundle::{find_shipped, open_bundle};
-use dataplane::devices::cpu_device;
+use dataplane::session::cpu_device;
 use fenxi::exit::Failure;
 
 pub use devices::run as devices;

@@ -96,11 +96,10 @@ impl Case<'_> {
             bundle: self.bundle,
             cores: &cores,
             golden_test: false,
-            recorder: None,
             profiles: &Profiles::new(&[]),
         };
         let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
-        let accelerators = opener.accelerators(0, 0)?;
+        let accelerators = opener.accelerators(&THREAD)?;
         let manager = manager(self.policy, self.bundle.k(), inlet, accelerators)?;
         let analytics = [(THREAD, manager)];
         let swapper = match self.swaps {

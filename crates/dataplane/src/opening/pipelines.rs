@@ -1,0 +1,373 @@
+//! The pipelines of a run: flow managers, analytics managers and the rings between them, built from a checked configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use accel::Bundle;
+use analytics::{Accelerator, CacheConfig, Policy, RingInput};
+use cring::{Consumer, Mesh, Slot};
+use flowmgr::{Actions, Effect, hash::HashKind};
+
+use crate::Error;
+use config::Config;
+use config::checked::{BatchPolicy, Capture, FlowHash, Pipeline};
+use config::layout::Layout;
+
+use crate::opening::bundle::{context, features};
+use crate::opening::devices::Opener;
+use crate::opening::profiles::Profiles;
+use crate::opening::tasks::{OpenTask, TaskNames, actions};
+use crate::placement::{Cores, Role, Thread};
+
+pub use config::layout;
+
+/// Seed of the bucket hash in a replay, so that runs repeat.
+const REPLAY_SEED: u64 = 0x5eed;
+
+/// The managers of all pipelines, connected by rings, and the names of the classes.
+pub struct Pipelines {
+    /// The packet's walk: the flow managers, pipeline by pipeline.
+    pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
+    /// The series' walk: the analytics managers, pipeline by pipeline.
+    pub analytics: Vec<(Thread, analytics::Manager)>,
+    /// Names of the tasks and of their classes.
+    pub names: Arc<[TaskNames]>,
+}
+
+/// Options of flow managers that depend on the kind of run, not on the configuration.
+#[derive(Clone, Copy)]
+pub struct FlowOptions {
+    /// The time from which on a label counts.
+    pub effect: Effect,
+    /// Of which flows the records have the series.
+    pub record_series: flowmgr::SeriesShare,
+}
+
+impl Pipelines {
+    /// Builds the pipelines for a replay.
+    ///
+    /// # Errors
+    /// A bundle, library or device that cannot be used, or does not fit the configuration.
+    pub fn for_replay(
+        config: &Config,
+        tasks: &[OpenTask],
+        cores: &Cores,
+        options: FlowOptions,
+    ) -> Result<Pipelines, Error> {
+        let packets = PacketSide::build(config, tasks, options)?;
+        let opened = packets.series.open(tasks, cores, &Profiles::new(tasks))?;
+        Ok(Pipelines {
+            analytics: OpenedManager::managers(opened)?,
+            flow_managers: packets.flow_managers,
+            names: packets.names,
+        })
+    }
+}
+
+/// The packets' side of all pipelines. It works without the other side: series that find no room in a ring are shed.
+pub struct PacketSide {
+    /// The flow managers, pipeline by pipeline.
+    pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
+    /// Names of the tasks and of their classes.
+    pub names: Arc<[TaskNames]>,
+    /// The consumers of the rings, from which the series' side is built.
+    pub series: SeriesSide,
+}
+
+/// The consumers of the rings: of each analytics manager, by task.
+pub struct SeriesSide(Vec<(Thread, Vec<Vec<RingInput>>)>);
+
+impl PacketSide {
+    /// Builds it; no device is opened.
+    ///
+    /// # Errors
+    /// Classes that do not fit the configuration; no memory.
+    pub fn build(
+        config: &Config,
+        tasks: &[OpenTask],
+        options: FlowOptions,
+    ) -> Result<PacketSide, Error> {
+        let names = tasks.iter().map(OpenTask::names).collect();
+        let flow = flow_config(config, tasks, options)?;
+        PacketSide::of(&flow, &config.pipeline, config.ring.slots, names)
+    }
+
+    /// Of flow managers that are like `flow`.
+    ///
+    /// # Errors
+    /// Numbers that are out of range; no memory.
+    pub fn of(
+        flow: &flowmgr::Config,
+        pipeline: &Pipeline,
+        ring_slots: usize,
+        names: Arc<[TaskNames]>,
+    ) -> Result<PacketSide, Error> {
+        let mut side = PacketSide {
+            flow_managers: Vec::new(),
+            names,
+            series: SeriesSide(Vec::new()),
+        };
+        for instance in 0..pipeline.instances {
+            side.add(flow, &pipeline.layout, ring_slots, instance)?;
+        }
+        Ok(side)
+    }
+
+    /// Adds a pipeline, whose flow managers are like `flow`: with a ring for each task between each two managers that work
+    /// together.
+    fn add(
+        &mut self,
+        flow: &flowmgr::Config,
+        layout: &Layout,
+        ring_slots: usize,
+        instance: usize,
+    ) -> Result<(), Error> {
+        let mut producers: Vec<Vec<_>> = (0..layout.flow_managers).map(|_| Vec::new()).collect();
+        let mut consumers: Vec<Vec<_>> =
+            (0..layout.analytics_managers).map(|_| Vec::new()).collect();
+        for _ in 0..self.names.len() {
+            let places = layout.rings().into_iter();
+            let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
+            let rings = Mesh::new(places, ring_slots);
+            producers
+                .iter_mut()
+                .zip(rings.producers)
+                .for_each(|(all, of_task)| all.push(of_task));
+            consumers
+                .iter_mut()
+                .zip(rings.consumers)
+                .for_each(|(all, of_task)| all.push(of_task));
+        }
+        let mut labels = Vec::new();
+        for (i, producers) in producers.into_iter().enumerate() {
+            let mut flow = flow.clone();
+            flow.flow_id_first = self.flow_managers.len() as u64;
+            let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
+            labels.push(manager.labels());
+            let role = Role::Flow(i);
+            self.flow_managers
+                .push((Thread { instance, role }, manager));
+        }
+        let input = |(flow_manager, series): (usize, Consumer<Slot>)| RingInput {
+            series,
+            labels: labels[flow_manager].clone(),
+        };
+        for (i, by_task) in consumers.into_iter().enumerate() {
+            let of_task = |consumers: Vec<_>| consumers.into_iter().map(input).collect();
+            let role = Role::Analytics(i);
+            let inputs = by_task.into_iter().map(of_task).collect();
+            self.series.0.push((Thread { instance, role }, inputs));
+        }
+        Ok(())
+    }
+}
+
+/// An analytics manager whose devices are open.
+pub struct OpenedManager {
+    /// Its thread.
+    pub thread: Thread,
+    /// Its tasks.
+    pub tasks: Vec<OpenedTask>,
+}
+
+/// What an analytics manager's task is made of.
+pub struct OpenedTask {
+    /// How it works.
+    pub config: analytics::Config,
+    /// Where its series come from.
+    pub inputs: Vec<RingInput>,
+    /// Its devices, open and warm.
+    pub accelerators: Vec<Accelerator>,
+}
+
+impl OpenedManager {
+    /// Makes the managers.
+    ///
+    /// # Errors
+    /// A device that does not fit the configuration.
+    pub fn managers(
+        opened: Vec<OpenedManager>,
+    ) -> Result<Vec<(Thread, analytics::Manager)>, Error> {
+        let manager = |opened: OpenedManager| {
+            let tasks = opened.tasks.into_iter().map(|task| {
+                analytics::Task::new(task.config, task.inputs, task.accelerators)
+                    .map_err(|error| Error::config(error.to_string()))
+            });
+            let tasks = tasks.collect::<Result<_, _>>()?;
+            Ok((opened.thread, analytics::Manager::new(tasks)))
+        };
+        opened.into_iter().map(manager).collect()
+    }
+}
+
+impl SeriesSide {
+    /// The rings of each analytics manager, by task.
+    pub fn into_inputs(self) -> impl Iterator<Item = Vec<Vec<RingInput>>> {
+        self.0.into_iter().map(|(_, inputs)| inputs)
+    }
+
+    /// Opens and warms the devices.
+    ///
+    /// # Errors
+    /// A library or device that cannot be used.
+    pub fn open(
+        self,
+        tasks: &[OpenTask],
+        cores: &Cores,
+        profiles: &Profiles,
+    ) -> Result<Vec<OpenedManager>, Error> {
+        let opened = self.0.into_iter().map(|(thread, by_task)| {
+            let tasks = tasks.iter().zip(by_task).map(|(task, inputs)| {
+                let opener = Opener {
+                    config: &task.config,
+                    bundle: &task.bundle,
+                    cores,
+                    golden_test: false,
+                    profiles,
+                };
+                Ok(OpenedTask {
+                    accelerators: opener.accelerators(&thread)?,
+                    inputs,
+                    config: analytics::Config {
+                        after: task.after.clone(),
+                        word: task.word,
+                        priority: task.priority,
+                        ..analytics_config(&task.config, &task.bundle)
+                    },
+                })
+            });
+            let tasks = tasks.collect::<Result<_, Error>>()?;
+            Ok(OpenedManager { thread, tasks })
+        });
+        opened.collect()
+    }
+}
+
+fn flow_failure(error: flowmgr::ConfigError) -> Error {
+    match error {
+        flowmgr::ConfigError::Range { .. } => Error::config(error.to_string()),
+        flowmgr::ConfigError::Memory { .. } => Error::unavailable(error.to_string()),
+    }
+}
+
+/// The part of a flow manager's configuration that a reload can change.
+pub fn flow_settings(config: &Config, actions: Actions) -> flowmgr::Settings {
+    let flow = &config.flow;
+    flowmgr::Settings {
+        idle_timeout_s: seconds(flow.idle_timeout) as u16,
+        closed_timeout_s: flow.closed_timeout.as_secs() as u16,
+        half_open_timeout_s: seconds(flow.half_open_timeout) as u16,
+        established_timeout_s: seconds(flow.established_timeout) as u16,
+        active_timeout_s: seconds(flow.active_timeout) as u32,
+        end_on_fin_rst: flow.end_on_fin_rst,
+        actions,
+    }
+}
+
+/// A timeout as flow managers have it: 0 for never.
+fn seconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| timeout.as_secs())
+}
+
+/// The configuration of the first flow manager; the others have other flow numbers.
+///
+/// # Errors
+/// Labels that a model does not have.
+pub fn flow_config(
+    config: &Config,
+    tasks: &[OpenTask],
+    options: FlowOptions,
+) -> Result<flowmgr::Config, Error> {
+    let (flow, pipeline) = (&config.flow, &config.pipeline);
+    let asked = tasks.iter().map(|task| task.asked.clone());
+    Ok(flowmgr::Config {
+        tasks: OpenTask::series(tasks),
+        asked: asked.collect(),
+        inside: inside(config),
+        ports: OpenTask::ports(tasks),
+        settings: flow_settings(
+            config,
+            actions(config, tasks.iter().map(|task| &task.bundle))?,
+        ),
+        hash: match flow.hash {
+            FlowHash::Keyed => HashKind::Keyed {
+                seed: flow.hash_seed.unwrap_or(REPLAY_SEED),
+            },
+            FlowHash::Fenxi => HashKind::Fenxi,
+        },
+        max_flows: flow.max_flows,
+        buckets: flow.buckets,
+        effect: options.effect,
+        record_series: options.record_series,
+        flow_id_first: 0,
+        flow_id_step: (pipeline.instances * pipeline.layout.flow_managers) as u64,
+        expects_counts: options.effect == Effect::Arrival && config.io.capture == Capture::First,
+        behaviour: config.behaviour.in_use(),
+    })
+}
+
+/// The networks that are inside, as `hosts.networks` has them.
+fn inside(config: &Config) -> flowmgr::Inside {
+    let networks = config.host_networks.iter();
+    flowmgr::Inside(networks.map(|it| (it.address(), it.bits())).collect())
+}
+
+/// A row of input that the model is known to work on, with its context behind it.
+fn probe(bundle: &Bundle) -> Vec<f32> {
+    let golden = bundle.golden();
+    let series = golden.inputs.first().into_iter().flatten();
+    let context = golden.contexts.first().into_iter().flatten();
+    series.chain(context).copied().collect()
+}
+
+/// The configuration of the task of an analytics manager, other tasks apart.
+pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
+    let analytics = &config.analytics;
+    analytics::Config {
+        k: bundle.k(),
+        features: features(bundle),
+        context: context(bundle),
+        policy: match analytics.policy {
+            BatchPolicy::None => Policy::None,
+            BatchPolicy::Max => Policy::Max,
+            BatchPolicy::Timeout => Policy::Timeout {
+                timeout: analytics.timeout,
+            },
+            BatchPolicy::CarryOver => Policy::CarryOver {
+                timeout: analytics.timeout,
+                phi: analytics.phi,
+                max_wait: analytics.max_wait,
+            },
+            BatchPolicy::Slo {
+                latency_goal,
+                delta,
+            } => Policy::Slo {
+                latency_goal,
+                delta,
+            },
+            BatchPolicy::OnOff {
+                latency_goal,
+                delta,
+            } => Policy::OnOff {
+                latency_goal,
+                delta,
+            },
+        },
+        cache: match &config.cache {
+            Some(cache) => CacheConfig {
+                prefix: cache.prefix,
+                entries: cache.entries,
+                audit: cache.audit,
+            },
+            None => CacheConfig {
+                prefix: 0,
+                entries: 0,
+                audit: 0.0,
+            },
+        },
+        probe: probe(bundle),
+        word: 0,
+        priority: 0,
+        after: analytics::After::default(),
+    }
+}

@@ -1,0 +1,82 @@
+//! How a running flow worker gets other settings and rules: between two bursts it takes a box, swaps its contents with what is
+//! in use and sends the box back, so that the sender drops what is old. The worker neither waits nor allocates.
+
+use std::convert::Infallible;
+
+use crossbeam_channel::{Receiver, Sender, bounded, select};
+use flowmgr::Settings;
+
+use crate::threads::rules::RulesUpdate;
+
+/// What a flow worker is told; what is `None` stays.
+#[derive(Default)]
+pub struct Update {
+    /// Settings of its flow manager.
+    pub settings: Option<Settings>,
+    /// Rules in force.
+    pub rules: Option<RulesUpdate>,
+}
+
+/// The worker's end.
+pub struct SettingsPort {
+    incoming: Receiver<Box<Update>>,
+    back: Sender<Box<Update>>,
+}
+
+/// The sender's end.
+pub struct SettingsSender {
+    outgoing: Sender<Box<Update>>,
+    back: Receiver<Box<Update>>,
+}
+
+/// The worker has ended before it took the update, or the run ends.
+#[derive(Debug)]
+pub struct WorkerEnded;
+
+/// Both ends.
+pub fn settings() -> (SettingsSender, SettingsPort) {
+    let (outgoing, incoming) = bounded(1);
+    let (returned, back) = bounded(1);
+    let sender = SettingsSender { outgoing, back };
+    let port = SettingsPort {
+        incoming,
+        back: returned,
+    };
+    (sender, port)
+}
+
+impl SettingsPort {
+    /// Takes an update between two bursts; `apply` leaves in it what was in use. Costs one load if there is none.
+    pub fn take(&self, apply: impl FnOnce(&mut Update)) {
+        if self.incoming.is_empty() {
+            return;
+        }
+        if let Ok(mut update) = self.incoming.try_recv() {
+            apply(&mut update);
+            // There is room, since the sender waits for it.
+            let _ = self.back.try_send(update);
+        }
+    }
+}
+
+impl SettingsSender {
+    /// Sends an update on its way.
+    ///
+    /// # Errors
+    /// The worker has ended.
+    pub fn send(&self, update: Update) -> Result<(), WorkerEnded> {
+        let sent = self.outgoing.send(Box::new(update));
+        sent.map_err(|_| WorkerEnded)
+    }
+
+    /// Waits until the worker uses it, and drops what was in use.
+    ///
+    /// # Errors
+    /// The worker has ended before it took it, or the run ends.
+    pub fn taken(&self, run_ended: &Receiver<Infallible>) -> Result<(), WorkerEnded> {
+        select! {
+            recv(self.back) -> taken => taken.map(drop).map_err(|_| WorkerEnded),
+            recv(run_ended) -> _ => Err(WorkerEnded),
+        }
+    }
+}

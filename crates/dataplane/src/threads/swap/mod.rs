@@ -1,0 +1,327 @@
+//! Two-phase swap of the analytics workers' model, devices, batching and cache.
+//!
+//! The driver works off the data path. A helper ([`Opening`]) opens the other bundle while the old one is in use, checks
+//! that its labels mean the same, and opens and warms a session for each one that is in use. Then the driver *prepares* every
+//! analytics worker, and only when all have accepted does it *commit*, so either all swap or none. Each worker swaps between
+//! two batches and hands back the old model, which is dropped here. Any failure before the commit *aborts* the swap, and
+//! the old model stays in use.
+//!
+//! ```text
+//! driver:            open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
+//!                                                       ▼ prepare │ (or abort)       retired ┘
+//! analytics worker:                     round, round, accept ─────┴─► round … round, take_retired
+//! ```
+//!
+//! Source: active and standby snapshot, LiteFlow §3.4.
+
+pub mod helpers;
+mod meaning;
+mod opening;
+mod periodic;
+mod port;
+mod prepared;
+mod trial;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use accel::Bundle;
+use analytics::{Accelerator, Manager, NewModel, Standby};
+use cring::MODELS_MAX;
+use tracing::warn;
+
+use crate::Error;
+use crate::opening::tasks::OpenTask;
+use crate::placement::Thread;
+use crate::threads::recorder::Change;
+use crate::threads::state::{ModelId, Swaps};
+use helpers::Helpers;
+use opening::Known;
+use port::{Answer, Step, Target, target};
+
+pub use opening::Opening;
+pub use periodic::{PeriodicSwapper, Plan};
+pub use port::SwapPort;
+pub use prepared::{Prepared, Previous, Refusal};
+
+/// How long an analytics worker may take for a step. It takes one between two rounds, thus within a batch of a device that
+/// works inside it; a commit also waits for the batches of the other devices, which are given up after their deadline, by
+/// default 1 s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What all workers have accepted, and what is known of it.
+struct Ready {
+    bundle: Arc<Bundle>,
+    generation: u16,
+    has_model: bool,
+    cache_entries: u64,
+    is_return: bool,
+}
+
+/// Drives swaps of one task's model, one at a time.
+pub struct Swapper {
+    helpers: Helpers,
+    /// Number of the task.
+    task: usize,
+    targets: Vec<Target>,
+    bundle: Arc<Bundle>,
+    generation: u16,
+    known: Known,
+    answer_within: Duration,
+}
+
+impl Swapper {
+    /// For each of these tasks, and for these analytics workers, of which each gets the ports of its tasks.
+    pub fn for_tasks(
+        helpers: &Helpers,
+        tasks: &[OpenTask],
+        analytics: &[(Thread, Manager)],
+    ) -> (Vec<Swapper>, Vec<Vec<SwapPort>>) {
+        let mut by_worker: Vec<Vec<SwapPort>> = analytics.iter().map(|_| Vec::new()).collect();
+        let swappers = tasks.iter().enumerate().map(|(number, task)| {
+            let (swapper, ports) = Swapper::new(helpers, number, &task.bundle, analytics);
+            let all = by_worker.iter_mut().zip(ports);
+            all.for_each(|(of_worker, port)| of_worker.push(port));
+            swapper
+        });
+        (swappers.collect(), by_worker)
+    }
+
+    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in use for the task of this
+    /// number.
+    pub fn new(
+        helpers: &Helpers,
+        task: usize,
+        bundle: &Bundle,
+        analytics: &[(Thread, Manager)],
+    ) -> (Swapper, Vec<SwapPort>) {
+        let ends = analytics.iter().map(|(thread, _)| target(thread));
+        let (targets, ports) = ends.unzip();
+        let swapper = Swapper {
+            helpers: helpers.clone(),
+            task,
+            targets,
+            bundle: Arc::new(bundle.clone()),
+            generation: 0,
+            known: Known::default(),
+            answer_within: ANSWER_WITHIN,
+        };
+        (swapper, ports)
+    }
+
+    /// The results of all swaps so far.
+    pub fn swaps(&self) -> Swaps {
+        self.helpers.state().get().tasks[self.task].swaps.clone()
+    }
+
+    /// Starts an attempt to open another model, for a helper thread.
+    pub fn opening(&self) -> Opening {
+        Opening {
+            helpers: self.helpers.clone(),
+            task: self.task,
+            threads: self.targets.iter().map(|it| it.thread.clone()).collect(),
+            bundle: self.bundle.clone(),
+            known: self.known.clone(),
+            is_refused: Arc::default(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Brings it into use on every worker or on none; returns the sessions that were replaced.
+    ///
+    /// # Errors
+    /// An analytics worker refuses, and none swaps; or the run has ended.
+    pub fn swap(&mut self, prepared: Prepared) -> Result<Option<Previous>, Refusal> {
+        let ready = self.first_phase(prepared)?;
+        self.second_phase(ready)
+    }
+
+    /// The same for several tasks: all of them change, on every worker, or none. A task without anything prepared stays as it
+    /// is.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn swap_all(
+        swappers: &mut [Swapper],
+        prepared: Vec<Option<Prepared>>,
+    ) -> Result<Vec<Option<Previous>>, Refusal> {
+        let mut all = Vec::new();
+        for (number, prepared) in prepared.into_iter().enumerate() {
+            let ready = prepared.map(|prepared| swappers[number].first_phase(prepared));
+            match ready.transpose() {
+                Ok(ready) => all.push(ready),
+                Err(refusal) => {
+                    for (swapper, ready) in swappers.iter_mut().zip(all) {
+                        if ready.is_some() {
+                            swapper.abort(&(0..swapper.targets.len()).collect::<Vec<_>>())?;
+                        }
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        let both = swappers.iter_mut().zip(all);
+        let committed = both.map(|(swapper, ready)| match ready {
+            Some(ready) => swapper.second_phase(ready),
+            None => Ok(None),
+        });
+        committed.collect()
+    }
+
+    /// Prepares every worker, or none.
+    fn first_phase(&mut self, prepared: Prepared) -> Result<Ready, Refusal> {
+        let Prepared {
+            accelerators,
+            bundle,
+            settings,
+            change,
+            cache_entries,
+            is_return,
+        } = prepared;
+        let has_model = !accelerators.is_empty();
+        let generation = match has_model {
+            true => (self.generation + 1) % MODELS_MAX as u16,
+            false => self.generation,
+        };
+        let models = accelerators.into_iter().map(|accelerators| NewModel {
+            accelerators,
+            generation,
+        });
+        let models = models.map(Some).chain(std::iter::repeat_with(|| None));
+        let standbys = models
+            .zip(settings)
+            .map(|(model, settings)| Standby { model, settings });
+        let prepared = self.prepare(standbys, change.as_ref());
+        if let Err(Refusal::Because(why)) = &prepared
+            && has_model
+        {
+            self.opening().refuse(why);
+        }
+        prepared?;
+        Ok(Ready {
+            bundle,
+            generation,
+            has_model,
+            cache_entries,
+            is_return,
+        })
+    }
+
+    /// Commits on every worker, and says so.
+    fn second_phase(&mut self, ready: Ready) -> Result<Option<Previous>, Refusal> {
+        let Ready {
+            bundle,
+            generation,
+            has_model,
+            cache_entries,
+            is_return,
+        } = ready;
+        let accelerators = self.commit()?;
+        self.generation = generation;
+        let bundle = std::mem::replace(&mut self.bundle, bundle);
+        let model = ModelId::of(&self.bundle, generation);
+        self.helpers.state().update(|state| {
+            let task = &mut state.tasks[self.task];
+            task.model = model;
+            task.cache_entries = cache_entries;
+            let swaps = &mut task.swaps;
+            match is_return {
+                true => swaps.reverted += u64::from(has_model),
+                false => swaps.done += u64::from(has_model),
+            }
+        });
+        let before = accelerators.map(|accelerators| Previous {
+            accelerators,
+            bundle,
+        });
+        Ok(before.filter(|_| has_model))
+    }
+
+    /// The first phase: all workers accept, or none. A worker that does not answer in time is stuck in a device. Then the swap
+    /// is aborted by a second step, so that the worker finds prepare and abort, in this order, whenever it goes on. Nobody
+    /// commits before all have accepted, so no two workers use different models for longer than it takes to send the commit.
+    fn prepare(
+        &mut self,
+        standbys: impl Iterator<Item = Standby>,
+        change: Option<&Arc<Change>>,
+    ) -> Result<(), Refusal> {
+        let until = Instant::now() + self.answer_within;
+        for target in &mut self.targets {
+            if !target.has_finished_the_last(until, &self.helpers)? {
+                let thread = &target.thread;
+                return Err(Error::unavailable(format!(
+                    "{thread}: still busy with the last swap, a device does not come back; restart fenxi"
+                ))
+                .into());
+            }
+        }
+        for (target, standby) in self.targets.iter_mut().zip(standbys) {
+            target.send(Step::Prepare(standby, change.cloned()))?;
+        }
+        let until = Instant::now() + self.answer_within;
+        let mut refusal = None;
+        let mut to_abort = Vec::new();
+        for (i, target) in self.targets.iter_mut().enumerate() {
+            match target.answer(until, &self.helpers)? {
+                Some(Answer::Refused(refused)) => {
+                    let why = format!("{}: {}", target.thread, refused.error);
+                    refusal = Some(Error::data(why));
+                }
+                Some(_) => to_abort.push(i),
+                None => {
+                    refusal = Some(target.is_late(self.answer_within, "nothing was swapped"));
+                    to_abort.push(i);
+                }
+            }
+        }
+        let Some(refusal) = refusal else {
+            return Ok(());
+        };
+        self.abort(&to_abort)?;
+        Err(refusal.into())
+    }
+
+    /// Takes back what these workers have accepted, or may yet accept.
+    fn abort(&mut self, workers: &[usize]) -> Result<(), Refusal> {
+        let until = Instant::now() + self.answer_within;
+        for &i in workers {
+            let target = &mut self.targets[i];
+            target.send(Step::Abort)?;
+            // A worker that is late owes both answers; they are dropped before the next swap.
+            if target.owed == 1 {
+                drop(target.answer(until, &self.helpers)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The second phase: all workers swap and hand back the old sessions; `None` if one is late. That worker swaps before its
+    /// next batch, whenever it goes on, so the swap stands.
+    fn commit(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
+        for target in &mut self.targets {
+            target.send(Step::Commit)?;
+        }
+        let until = Instant::now() + self.answer_within;
+        let mut before = Some(Vec::new());
+        for target in &mut self.targets {
+            match target.answer(until, &self.helpers)? {
+                Some(Answer::Retired(retired)) => {
+                    if let Some(before) = &mut before {
+                        before.push(retired.accelerators);
+                    }
+                    drop(retired.settings);
+                }
+                Some(_) => {}
+                None => {
+                    let what = "it swaps before its next batch";
+                    warn!("{}", target.is_late(self.answer_within, what));
+                    before = None;
+                }
+            }
+        }
+        Ok(before)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! The first half of a swap: another bundle is opened, checked and warmed.
+//!
+//! Each step may take long, or for ever. So an [`Opening`] shares no state with [`Swapper`](super::Swapper) and works on a
+//! helper thread.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use accel::Bundle;
+
+use super::helpers::Helpers;
+use super::prepared::{Prepared, Previous, Refusal};
+use super::{meaning, trial};
+use crate::Error;
+use crate::opening::bundle::open_bundle;
+use crate::opening::devices::Opener;
+use crate::placement::Thread;
+use crate::threads::state::cache_entries;
+use config::Config;
+
+/// The most models that are remembered as tried; more than anybody alternates between.
+const KNOWN_MAX: usize = 16;
+
+/// The share of the time to open a model that its trial in another process may take.
+const TRIAL_SHARE: f64 = 0.8;
+
+/// SHA-256 of models whose trial succeeded.
+pub(super) type Known = Arc<Mutex<Vec<String>>>;
+
+/// One attempt to open a model that is to come into use.
+#[derive(Clone)]
+pub struct Opening {
+    pub(super) helpers: Helpers,
+    /// Number of the task whose model it is.
+    pub(super) task: usize,
+    /// The analytics threads.
+    pub(super) threads: Vec<Thread>,
+    /// The model in use.
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) known: Known,
+    /// The attempt has been counted as refused.
+    pub(super) is_refused: Arc<AtomicBool>,
+    pub(super) began: Instant,
+}
+
+impl Opening {
+    /// The model in use.
+    pub fn bundle(&self) -> &Arc<Bundle> {
+        &self.bundle
+    }
+
+    /// Opens a bundle that could replace the one in use.
+    ///
+    /// # Errors
+    /// It is damaged, or its classes or features have another meaning.
+    pub fn open(&self, config: &Config, dir: &Path) -> Result<Arc<Bundle>, Error> {
+        let bundle = self.read(config, dir)?;
+        meaning::check(dir, &bundle, &self.bundle).inspect_err(|why| self.refuse(why))?;
+        Ok(Arc::new(bundle))
+    }
+
+    /// Opens a bundle with any classes and features.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn read(&self, config: &Config, dir: &Path) -> Result<Bundle, Error> {
+        open_bundle(config, dir).inspect_err(|why| self.refuse(why))
+    }
+
+    /// Opens the configured sessions of each analytics thread. A model that has not run yet is first tried in a process of
+    /// its own.
+    ///
+    /// # Errors
+    /// A device or a model that cannot be used, or golden outputs that differ; or the run ends.
+    pub fn prepare(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Refusal> {
+        let prepared = self
+            .try_out(config, &bundle)
+            .and_then(|()| Ok(self.open_sessions(config, bundle)?));
+        if let Err(Refusal::Because(why)) = &prepared {
+            self.refuse(why);
+        }
+        prepared
+    }
+
+    fn try_out(&self, config: &Config, bundle: &Bundle) -> Result<(), Refusal> {
+        let mut devices = config.accel.devices.iter();
+        let runs = devices.any(|device| device.provider.computes);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |sha256: &String| sha256 == bundle.sha256();
+        if !runs || bundle.sha256() == self.bundle.sha256() || known().iter().any(is_known) {
+            return Ok(());
+        }
+        let model = bundle.model_path();
+        let dir = model.parent().unwrap_or(&model);
+        let left = config
+            .model
+            .open_timeout
+            .saturating_sub(self.began.elapsed());
+        let limit = left.mul_f64(TRIAL_SHARE);
+        trial::try_bundle(config, dir, limit, self.helpers.run_ended())?;
+        let mut known = known();
+        if known.len() == KNOWN_MAX {
+            known.remove(0);
+        }
+        known.push(bundle.sha256().to_owned());
+        Ok(())
+    }
+
+    fn open_sessions(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Error> {
+        let opener = Opener {
+            config,
+            bundle: &bundle,
+            cores: self.helpers.cores(),
+            golden_test: true,
+            profiles: self.helpers.state().profiles(),
+        };
+        let accelerators = self.threads.iter().map(|it| opener.accelerators(it));
+        let accelerators = accelerators.collect::<Result<_, Error>>()?;
+        Ok(self.prepared(config, accelerators, bundle))
+    }
+
+    /// Keeps the devices in use; only settings change.
+    pub fn keep(&self, config: &Config) -> Prepared {
+        self.prepared(config, Vec::new(), self.bundle.clone())
+    }
+
+    /// Brings back sessions that were in use before, if all of them can work again.
+    pub fn again(&self, config: &Config, before: Previous) -> Option<Prepared> {
+        before
+            .is_sound()
+            .then(|| self.prepared(config, before.accelerators, before.bundle))
+    }
+
+    fn prepared(
+        &self,
+        config: &Config,
+        accelerators: Vec<Vec<analytics::Accelerator>>,
+        bundle: Arc<Bundle>,
+    ) -> Prepared {
+        Prepared {
+            accelerators,
+            bundle,
+            settings: self.threads.iter().map(|_| None).collect(),
+            change: None,
+            cache_entries: cache_entries(config),
+            is_return: false,
+        }
+    }
+
+    /// Counts the attempt as refused, once, whoever finds the reason first. The old model stays in use.
+    pub fn refuse(&self, why: &Error) {
+        if self.is_refused.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.helpers.state().update(|state| {
+            let swaps = &mut state.tasks[self.task].swaps;
+            swaps.refused += 1;
+            swaps.last_refusal = Some(why.to_string());
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! What a swap brings into use, and what it replaces.
+
+use std::sync::Arc;
+
+use accel::Bundle;
+use analytics::{Accelerator, Settings};
+use config::Config;
+
+use crate::Error;
+use crate::opening::pipelines::analytics_config;
+use crate::threads::recorder::Change;
+
+/// Why a swap did not take place.
+#[derive(Debug)]
+pub enum Refusal {
+    /// For this reason; the old model and settings stay in use.
+    Because(Error),
+    /// The run has ended.
+    RunEnded,
+}
+
+impl From<Error> for Refusal {
+    fn from(failure: Error) -> Refusal {
+        Refusal::Because(failure)
+    }
+}
+
+/// The devices and settings that are to come into use; devices are open and warm.
+pub struct Prepared {
+    /// Another model, or the same on other devices, for each analytics worker; empty if they keep
+    /// theirs.
+    pub(super) accelerators: Vec<Vec<Accelerator>>,
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) settings: Vec<Option<Settings>>,
+    /// The configurations from which the settings were made.
+    pub(super) change: Option<Arc<Change>>,
+    pub(super) cache_entries: u64,
+    /// Whether a model that was in use before comes back.
+    pub is_return: bool,
+}
+
+/// The sessions that were in use before, for each analytics worker.
+pub struct Previous {
+    pub(super) accelerators: Vec<Vec<Accelerator>>,
+    pub(super) bundle: Arc<Bundle>,
+}
+
+impl Previous {
+    /// Whether all of its sessions can work again: one that had hung might give an old answer to a
+    /// new batch.
+    pub(super) fn is_sound(&self) -> bool {
+        let sessions = self.accelerators.iter().flatten();
+        sessions.into_iter().all(|it| it.device.is_idle())
+    }
+}
+
+impl Prepared {
+    /// Adds the change of batching and cache from the old configuration to the new one.
+    ///
+    /// # Errors
+    /// Settings that are impossible in themselves.
+    pub fn with_settings(mut self, old: &Config, new: &Config) -> Result<Prepared, Error> {
+        let [old, new] = [old, new].map(|config| analytics_config(config, &self.bundle));
+        if old != new {
+            for settings in &mut self.settings {
+                let change = Settings::change(&old, &new);
+                *settings = Some(change.map_err(|error| Error::config(error.to_string()))?);
+            }
+            self.change = Some(Arc::new((old, new)));
+        }
+        Ok(self)
+    }
+
+    /// The devices of each analytics worker, if they are replaced.
+    pub fn accelerators_mut(&mut self) -> &mut [Vec<Accelerator>] {
+        &mut self.accelerators
+    }
+
+    /// The model.
+    pub fn bundle(&self) -> &Arc<Bundle> {
+        &self.bundle
+    }
+
+    /// Whether devices are replaced, by those of another model or of the same one.
+    pub fn has_model(&self) -> bool {
+        !self.accelerators.is_empty()
+    }
+
+    /// Whether anything changes.
+    pub fn is_something(&self) -> bool {
+        self.has_model() || self.settings.iter().any(Option::is_some)
+    }
+}

@@ -1,0 +1,191 @@
+//! Types of the flow manager.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use cring::{Feature, Features, Unit};
+use flowmgr::hash::HashKind;
+use flowmgr::{Action, Actions, Asked, Bounds, Direction, Effect, Inside, PortLabel, SeriesTask};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::features;
+
+/// [`flowmgr::Config`], without the fields that differ between managers, or between a run and its
+/// replay.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "flowmgr::Config")]
+pub struct FlowConfigForm {
+    #[serde(with = "tasks")]
+    tasks: Vec<SeriesTask>,
+    #[serde(with = "asked")]
+    asked: Vec<Asked>,
+    #[serde(with = "InsideForm")]
+    inside: Inside,
+    #[serde(with = "FlowSettingsForm")]
+    settings: flowmgr::Settings,
+    #[serde(with = "HashForm")]
+    hash: HashKind,
+    max_flows: usize,
+    buckets: usize,
+    #[serde(skip, default = "on_arrival")]
+    effect: Effect,
+    #[serde(skip)]
+    record_series: flowmgr::SeriesShare,
+    #[serde(with = "ports")]
+    ports: Vec<PortLabel>,
+    #[serde(skip)]
+    flow_id_first: u64,
+    flow_id_step: u64,
+    expects_counts: bool,
+    #[serde(with = "behaviour")]
+    behaviour: Option<Bounds>,
+}
+
+/// Only live runs are recorded.
+fn on_arrival() -> Effect {
+    Effect::Arrival
+}
+
+list!(tasks, SeriesTask, "SeriesTaskForm");
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SeriesTask")]
+struct SeriesTaskForm {
+    k: usize,
+    #[serde(with = "UnitForm")]
+    unit: Unit,
+    #[serde(with = "feature_set")]
+    features: Features,
+    midstream: bool,
+    classes: usize,
+    sure: u16,
+    contradicts: Option<u16>,
+    is_deeper: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Unit", rename_all = "snake_case")]
+enum UnitForm {
+    Packet,
+    Data,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FeatureList(#[serde(with = "features")] Vec<Feature>);
+written_as!(
+    feature_set,
+    Features as FeatureList,
+    |features| FeatureList(features.iter().collect()),
+    |list| list.0.into_iter().collect()
+);
+
+list!(asked, Asked, "AskedForm");
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Asked")]
+struct AskedForm {
+    protocols: Vec<u8>,
+    ports: Vec<RangeInclusive<u16>>,
+    in_ports: Vec<u8>,
+    #[serde(with = "directions")]
+    directions: Vec<Direction>,
+    sample: Option<u32>,
+    by_rule: bool,
+    after: Vec<u8>,
+}
+
+list!(directions, Direction, "DirectionForm");
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Direction", rename_all = "snake_case")]
+enum DirectionForm {
+    Out,
+    In,
+    Inside,
+    Outside,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Inside")]
+struct InsideForm(Vec<(IpAddr, u8)>);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "HashKind", rename_all = "snake_case")]
+enum HashForm {
+    Keyed { seed: u64 },
+    Fenxi,
+}
+
+list!(ports, PortLabel, "PortLabelForm");
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PortLabel")]
+struct PortLabelForm {
+    task: u8,
+    protocol: u8,
+    port: u16,
+    class: u16,
+    precision: u16,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BoundsItem(#[serde(with = "BoundsForm")] Bounds);
+written_as!(
+    behaviour,
+    Option<Bounds> as Option<BoundsItem>,
+    |bounds| bounds.map(BoundsItem),
+    |item| item.map(|item| item.0)
+);
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Bounds")]
+struct BoundsForm {
+    bulk_bytes: u32,
+    small_bytes: u32,
+    interactive_packets_max: u32,
+    realtime_packets_min: u32,
+    hold_s: u8,
+    idle_s: u16,
+}
+
+/// [`flowmgr::Settings`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "flowmgr::Settings")]
+pub struct FlowSettingsForm {
+    idle_timeout_s: u16,
+    closed_timeout_s: u16,
+    half_open_timeout_s: u16,
+    established_timeout_s: u16,
+    active_timeout_s: u32,
+    end_on_fin_rst: bool,
+    #[serde(rename = "dscp", with = "dscp")]
+    actions: Actions,
+}
+
+/// The DSCP by class of the first task, and of other tasks with their numbers.
+type DscpByTask = (Vec<Option<u8>>, Vec<(u8, Vec<Option<u8>>)>);
+written_as!(
+    dscp,
+    Actions as DscpByTask,
+    |actions| {
+        let others = actions.other_tasks().enumerate().map(|(place, task)| {
+            let classes = 0..cring::CLASSES_MAX as u16;
+            let by_class = classes.map(|class| actions.dscp_of_other(place, class));
+            let mut by_class: Vec<_> = by_class.collect();
+            let last = by_class.iter().rposition(Option::is_some);
+            by_class.truncate(last.map_or(0, |last| last + 1));
+            (task, by_class)
+        });
+        (actions.dscp_by_class(), others.collect())
+    },
+    |(first, others)| {
+        let first = Actions::of_dscp(&first);
+        others.iter().fold(first, |actions, (task, by_class)| {
+            actions.and_dscp_of(*task, by_class)
+        })
+    }
+);
+
+/// [`Action`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Action")]
+pub struct ActionForm {
+    dscp: Option<u8>,
+    drop: bool,
+    mirror: bool,
+}
