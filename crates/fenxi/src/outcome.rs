@@ -169,8 +169,8 @@ impl Outcome {
             self.flows.merge(&worker.counters);
             self.packets_by_worker.push(own.rx.received);
             self.bytes += own.rx.bytes_seen();
-            // All workers see the same steps of the wall clock; of a capture, each sees only its own
-            // packets.
+            // All workers see the same steps of the wall clock, but each sees only its own
+            // captured packets.
             let steps = worker.counters.clock_rebased;
             self.clock_steps = match worker.is_live {
                 true => self.clock_steps.max(worker.clock_steps + steps),
