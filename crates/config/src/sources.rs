@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use accel::{ReadError, read_regular};
 
-use crate::keys::KeyId;
+use crate::checked::SECTIONS;
 use crate::layers::{FILE_VARIABLE, FileLayer};
 use crate::{Config, ConfigErrors, Loaded};
 
@@ -80,8 +80,10 @@ impl Sources {
         let files = self.files().unwrap_or_default();
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        let settings = crate::layers::read(&files, &variables, &self.sets, &mut problems);
-        settings.setting(KeyId::ControlSocket).path()
+        let sections = SECTIONS.to_vec();
+        let read = crate::layers::read;
+        let settings = read(sections, &files, &variables, &self.sets, &mut problems);
+        settings.setting("control.socket").file().ok().flatten()
     }
 
     /// The configuration file, and those in the folder next to it.

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use accel::onnx;
 
+use crate::checked::SECTIONS;
 use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Provider, Task};
 use crate::effective::Effective;
-use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, NFT_SET_KEYS, TASK_KEYS};
+use crate::keys::{Key, Shape};
 use crate::origin::Origin;
+use crate::setting::Setting;
 use crate::{Config, ConfigErrors, layers};
 
 mod devices;
@@ -40,6 +42,14 @@ pub(super) fn load(
     })?;
     let effective = loaded.effective();
     Ok((loaded.config, effective))
+}
+
+/// The keys of the sections that are one table.
+pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
+    let single = SECTIONS
+        .iter()
+        .filter(|section| section.shape == Shape::One);
+    single.flat_map(|section| section.keys)
 }
 
 fn origin(effective: &Effective, key: &str) -> String {
@@ -289,8 +299,8 @@ fn what_is_shown_names_every_key_with_its_origin() {
     );
     let json = serde_json::to_value(&effective).unwrap();
     let rows = json["config"].as_array().unwrap();
-    let maps = [KeyId::TagDscp, KeyId::MarkClass].map(|id| id.key().path); // shown entry by entry
-    for key in KEYS.iter().filter(|key| !maps.contains(&key.path)) {
+    let maps = ["tag.dscp", "mark.class"]; // shown entry by entry
+    for key in keys().filter(|key| !maps.contains(&key.path)) {
         assert!(
             rows.iter().any(|row| row["key"] == key.path),
             "{}",
@@ -365,17 +375,15 @@ fn assert_explained(lines: &[&str], section: &str, key: &Key, prefix: &str) {
 #[test]
 fn the_example_file_explains_every_key() {
     let lines: Vec<_> = EXAMPLE.lines().collect();
-    for key in KEYS {
-        assert_explained(&lines, key.section(), key, "");
-    }
-    for key in DEVICE_KEYS {
-        assert_explained(&lines, "device.NAME", key, "# ");
-    }
-    for key in NFT_SET_KEYS {
-        assert_explained(&lines, "nftset.NAME", key, "# ");
-    }
-    for key in TASK_KEYS {
-        assert_explained(&lines, "[task]", key, "# ");
+    for section in SECTIONS {
+        let (header, prefix) = match section.shape {
+            Shape::One => (section.name.to_owned(), ""),
+            Shape::Named => (format!("{}.NAME", section.name), "# "),
+            Shape::List => (format!("[{}]", section.name), "# "),
+        };
+        for key in section.keys {
+            assert_explained(&lines, &header, key, prefix);
+        }
     }
 }
 
@@ -404,7 +412,7 @@ fn lasting_flows_are_recorded_live_unless_the_user_says_otherwise() {
     let timeouts = |sets: &[&str]| {
         let (config, _) = load("", &[], sets).unwrap();
         let flow = config.flow;
-        [flow.active_timeout, flow.active_timeout_live].map(|it| it.map(|it| it.as_secs()))
+        [flow.active_timeout, flow.active.live].map(|it| it.map(|it| it.as_secs()))
     };
     assert_eq!(timeouts(&[]), [None, Some(120)]);
     assert_eq!(timeouts(&["flow.active_timeout_s=0"]), [None, None]);
@@ -416,8 +424,8 @@ fn live_half_open_flows_end_early_and_established_ones_late_unless_the_user_says
     let timeouts = |sets: &[&str]| {
         let (config, _) = load("", &[], sets).unwrap();
         let flow = config.flow;
-        let half_open = [flow.half_open_timeout, flow.half_open_timeout_live];
-        let established = [flow.established_timeout, flow.established_timeout_live];
+        let half_open = [flow.half_open_timeout, flow.half_open.live];
+        let established = [flow.established_timeout, flow.established.live];
         [half_open, established].map(|it| it.map(|it| it.map(|it| it.as_secs())))
     };
     assert_eq!(timeouts(&[]), [[None, Some(10)], [None, Some(2100)]]);
@@ -442,4 +450,24 @@ fn inline_goes_between_two_interfaces() {
     let set = "io.interfaces=[\"a\", \"b\"]";
     let (config, _) = load("", &[], &["io.mode=inline", set]).unwrap();
     assert_eq!(config.io.interfaces, ["a", "b"]);
+}
+
+#[test]
+fn paths_and_variables_are_unique_and_defaults_fit_their_keys() {
+    let mut paths: Vec<_> = keys().map(|key| key.path).collect();
+    let mut variables: Vec<_> = keys().map(Key::variable).collect();
+    let mut sections: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+    for list in [&mut paths, &mut sections] {
+        let before = list.len();
+        list.sort_unstable();
+        list.dedup();
+        assert_eq!(list.len(), before);
+    }
+    variables.sort_unstable();
+    variables.dedup();
+    assert_eq!(variables.len(), keys().count());
+    assert!(variables.contains(&"FENXI_FLOW_IDLE_TIMEOUT_S".to_owned()));
+    // A section name with an underscore would make variables ambiguous to a reader.
+    assert!(keys().all(|key| !key.section().contains('_') && !key.name().contains('.')));
+    assert!(keys().all(|key| !key.why.is_empty() && !key.why.contains('\n')));
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use accel::onnx;
 
 use super::{Config, load, origin};
+use crate::checked::PROVIDERS;
 use crate::checked::{BatchPolicy, Device, DeviceThread, Provider};
-use crate::keys::PROVIDERS;
 
 fn config(file: &str, sets: &[&str]) -> Config {
     load(file, &[], sets).unwrap().0

@@ -3,28 +3,36 @@
 use netfilter::nft_set::Field;
 
 use super::{EXAMPLE, load};
+use crate::checked::{Named, NftSet};
 use crate::layers::FileLayer;
 use crate::{Config, Loaded};
 
 const SET: &str = "[nftset.ssh]\nset = \"inet fw4 ssh\"\nlabels = [\"SSH\"]\n";
 
+fn sets(config: &Config) -> Vec<Named<NftSet>> {
+    config.tables()
+}
+
 #[test]
 fn a_set_has_defaults_for_all_but_its_name_and_labels() {
     let (config, effective) = load(SET, &[], &["nftset.ssh.timeout_s=0"]).unwrap();
-    let [set] = config.nft_sets.as_slice() else {
-        panic!("{:?}", config.nft_sets);
+    let sets = sets(&config);
+    let [
+        Named {
+            name, keys: set, ..
+        },
+    ] = sets.as_slice()
+    else {
+        panic!("{sets:?}");
     };
-    assert_eq!(
-        (set.name.as_str(), &set.labels),
-        ("ssh", &vec!["SSH".into()])
-    );
+    assert_eq!((name.as_str(), &set.labels), ("ssh", &vec!["SSH".into()]));
     assert_eq!(set.set.as_ref().unwrap().to_string(), "inet fw4 ssh");
     assert_eq!(
         (&set.key, set.timeout.as_secs(), set.queue),
         (&vec![Field::OriginatorAddress], 0, 4096)
     );
     let (again, _) = load(&effective.to_toml(true), &[], &[]).unwrap();
-    assert_eq!(again.nft_sets[0].set, set.set);
+    assert_eq!(self::sets(&again)[0].keys.set, set.set);
 }
 
 /// What the example shows is what a table has that says no more than it must.
@@ -41,7 +49,7 @@ fn the_example_files_set_has_the_defaults() {
     assert_eq!(keys.len(), 5, "{keys:?}");
     let (shown, _) = load(&format!("[nftset.ssh]\n{}", keys.join("\n")), &[], &[]).unwrap();
     let (least, _) = load(SET, &[], &[]).unwrap();
-    assert_eq!(shown.nft_sets, least.nft_sets);
+    assert_eq!(sets(&shown)[0].keys, sets(&least)[0].keys);
 }
 
 #[test]
@@ -99,11 +107,11 @@ fn a_reload_takes_over_the_labels_of_a_set() {
         loaded(next).taken_over_by(&now).unwrap().live()
     };
     let next = SET.replace("[\"SSH\"]", "[\"TLS\"]\ntimeout_s = 7");
-    let set = &taken(&next).config.nft_sets[0];
+    let set = &sets(&taken(&next).config)[0].keys;
     assert_eq!(
         (&set.labels[..], set.timeout.as_secs()),
         (&["TLS".to_owned()][..], 300)
     );
     let renamed = SET.replace("nftset.ssh", "nftset.other");
-    assert_eq!(taken(&renamed).config.nft_sets[0].name, "ssh");
+    assert_eq!(sets(&taken(&renamed).config)[0].name, "ssh");
 }

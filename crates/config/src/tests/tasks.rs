@@ -1,7 +1,7 @@
 //! `[[task]]`: what it says instead of the sections, and what is refused.
 
+use crate::checked::GOAL_KEYS;
 use crate::checked::{BatchPolicy, Provider};
-use crate::keys::GOAL_KEYS;
 use crate::layers::FileLayer;
 use crate::{Config, ConfigErrors};
 
@@ -123,7 +123,7 @@ fn the_example_files_task_has_the_defaults() {
         .filter(|line| !line.ends_with("= {}"))
         .collect();
     // Only policies that plan for a goal read it.
-    let is_goal = |line: &&str| GOAL_KEYS.iter().any(|id| line.starts_with(id.key().name()));
+    let is_goal = |line: &&str| GOAL_KEYS.iter().any(|id| line.starts_with(id));
     let (goal, others): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_goal);
     assert_eq!(goal.len(), GOAL_KEYS.len());
     let file = format!("[[task]]\n{}", others.join("\n"));
