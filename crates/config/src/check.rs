@@ -9,7 +9,7 @@ use packetio::Backend;
 use crate::checked::{
     Accel, AccelKeys, Batching, Behaviours, Cache, Capture, Config, Control, Flow, Hosts,
     HttpPlace, Io, IoMode, Log, Mark, MarkAs, MarkMapping, Model, Pipeline, Policy, Process,
-    Records, Ring, Tag,
+    Records, Ring, SECTIONS, Tag,
 };
 use crate::settings::Settings;
 
@@ -21,30 +21,6 @@ use devices::DeviceTables;
 
 /// Flows of a bucket of the flow table.
 const BUCKET_FLOWS: usize = 8;
-
-/// The sections that each have a field below.
-const OWN: [&str; 20] = [
-    "io",
-    "xdp",
-    "dpdk",
-    "flow",
-    "behaviour",
-    "tag",
-    "mark",
-    "ring",
-    "analytics",
-    "cache",
-    "pipeline",
-    "accel",
-    "model",
-    "hosts",
-    "policy",
-    "records",
-    "control",
-    "process",
-    "log",
-    "task",
-];
 
 /// What tasks take from the sections.
 pub(crate) struct Common {
@@ -94,8 +70,9 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let first = tasks.first()?.clone();
     let hosts: Hosts = settings.read(problems);
     let process: Process = settings.read(problems);
+    let is_other = |name: &str| SECTIONS.iter().all(|section| section.name != name);
     let others = settings.tables.iter();
-    let others = others.filter(|table| !OWN.contains(&table.section.name));
+    let others = others.filter(|table| is_other(table.section.name));
     let config = Config {
         analytics: first.batching,
         cache: first.cache,
@@ -125,11 +102,8 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         others: others.cloned().collect(),
     };
     combinations(&config, settings, problems);
-    for section in settings
-        .sections
-        .iter()
-        .filter(|it| !OWN.contains(&it.name))
-    {
+    let others = settings.sections.iter();
+    for section in others.filter(|section| is_other(section.name)) {
         (section.check)(settings, problems);
     }
     (problems.len() == before).then_some(config)

@@ -8,22 +8,17 @@ use policy::LabelRule;
 use crate::keys::{Keyed, Section};
 use crate::network::Network;
 use crate::origin::Origin;
-use crate::settings::Table;
+use crate::settings::{Setting, Table};
 use crate::when::When;
 
 mod analytics;
-mod connlabel;
 mod control;
-mod destination;
 mod device;
 mod dpdk;
 mod flow;
 mod io;
-mod ipfix;
-mod kafka;
 mod mark;
 mod model;
-mod nft_set;
 mod pipeline;
 mod policy_rules;
 mod records;
@@ -31,18 +26,13 @@ mod task;
 mod xdp;
 
 pub use analytics::{Analytics, BatchPolicy, Batching, Cache, PolicyName};
-pub use connlabel::{Connlabel, ConnlabelMapping};
 pub use control::{Control, HttpPlace, Log, LogTo};
-pub use destination::{Destination, Endpoint};
 pub use device::{Accel, AccelKeys, Device, DeviceKeys, DeviceThread, PROVIDERS, Provider};
 pub use dpdk::Dpdk;
 pub use flow::{Behaviours, ByRun, Flow, FlowHash};
 pub use io::{Capture, Io, IoMode};
-pub use ipfix::Ipfix;
-pub use kafka::Kafka;
 pub use mark::{BehaviourMark, DscpMapping, Mark, MarkAs, MarkMapping, Tag};
 pub use model::{ClassConfidence, Hosts, Model};
-pub use nft_set::NftSet;
 pub use pipeline::{Pipeline, Process, Ring};
 pub use policy_rules::{Policy, PolicyUpdate};
 pub use records::{Records, Rotate};
@@ -50,7 +40,7 @@ pub use task::{DEFAULT_TASK, MAX_TASKS, Task, TaskKeys, needed};
 pub(crate) use task::{GOAL_KEYS, section_key};
 pub use xdp::{Xdp, XdpMode, ZeroCopy};
 
-/// Every section, in the order in which they are shown.
+/// The sections that have a field in [`Config`], in the order in which they are shown.
 pub static SECTIONS: &[&Section] = &[
     Io::SECTION,
     Xdp::SECTION,
@@ -59,7 +49,6 @@ pub static SECTIONS: &[&Section] = &[
     Behaviours::SECTION,
     Tag::SECTION,
     Mark::SECTION,
-    Connlabel::SECTION,
     Ring::SECTION,
     Batching::SECTION,
     Cache::SECTION,
@@ -69,13 +58,10 @@ pub static SECTIONS: &[&Section] = &[
     Hosts::SECTION,
     Policy::SECTION,
     Records::SECTION,
-    Ipfix::SECTION,
-    Kafka::SECTION,
     Control::SECTION,
     Process::SECTION,
     Log::SECTION,
     DeviceKeys::SECTION,
-    NftSet::SECTION,
     TaskKeys::SECTION,
 ];
 
@@ -133,6 +119,18 @@ impl Config {
             section.store_table(table, &mut Vec::new());
         }
         section
+    }
+
+    /// Gives a key of such a section its built-in value.
+    pub fn reset(&mut self, path: &str) {
+        let (section, name) = path.split_once('.').unwrap_or((path, ""));
+        let mut tables = self.others.iter_mut();
+        let table = tables.find(|table| table.section.name == section);
+        if let Some(table) = table
+            && let Some(at) = table.section.position(name)
+        {
+            table.values[at] = Some(Setting::built_in(&table.section.keys[at]));
+        }
     }
 
     /// The tables of a section with names of the user's choice.

@@ -124,12 +124,12 @@ impl Config {
 
     /// The same with everything given: files, and the environment as (name, value).
     fn from_layers(
+        sections: Vec<&'static Section>,
         files: &[layers::FileLayer],
         variables: &[(String, String)],
         sets: &[String],
         mut problems: Vec<String>,
     ) -> Result<Loaded, ConfigErrors> {
-        let sections = checked::SECTIONS.to_vec();
         let settings = layers::read(sections, files, variables, sets, &mut problems);
         Config::checked(settings, problems)
     }

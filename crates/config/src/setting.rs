@@ -20,7 +20,7 @@ use crate::origin::Origin;
 const SOCKET_PATH_MAX: usize = 107;
 
 /// A key's value after all layers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Setting {
     /// Of the key's kind. Of a map only that it was set: its content stands in `entries`.
     pub value: Value,
@@ -34,7 +34,7 @@ pub struct Setting {
 }
 
 /// One entry of a map.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct EntrySetting {
     /// Of the map's kind of entry.
     pub value: Value,
@@ -42,6 +42,19 @@ pub struct EntrySetting {
     pub origin: Origin,
     /// Whether the built-in map has the same.
     pub is_default: bool,
+}
+
+/// Wherever it was set.
+impl PartialEq for Setting {
+    fn eq(&self, other: &Setting) -> bool {
+        self.value == other.value && self.entries == other.entries
+    }
+}
+
+impl PartialEq for EntrySetting {
+    fn eq(&self, other: &EntrySetting) -> bool {
+        self.value == other.value
+    }
 }
 
 impl Setting {

@@ -14,7 +14,6 @@ use crate::{Config, ConfigErrors, layers};
 
 mod devices;
 mod mark;
-mod outcomes;
 mod several;
 mod tasks;
 mod wrong;
@@ -35,7 +34,7 @@ pub(super) fn load(
         name: "c.toml".to_owned(),
         text: file.to_owned(),
     };
-    let loaded = Config::from_layers(&[file], &variables, &sets, Vec::new());
+    let loaded = Config::from_layers(SECTIONS.to_vec(), &[file], &variables, &sets, Vec::new());
     let loaded = loaded.map_err(|errors| match errors {
         ConfigErrors::Invalid(lines) => lines,
         ConfigErrors::Unreadable(line) => panic!("nothing was read: {line}"),
@@ -312,79 +311,6 @@ fn what_is_shown_names_every_key_with_its_origin() {
         (&row["value"], &row["origin"], &row["unit"]),
         (&5.into(), &"c.toml:2".into(), &"packets".into())
     );
-}
-
-/// Unit and range as the example file gives them, and whether a reload changes the key.
-fn unit_and_range(key: &Key) -> String {
-    let unit = if key.unit.is_empty() {
-        String::new()
-    } else {
-        format!("{}; ", key.unit)
-    };
-    let live = if key.is_live() { "; live" } else { "" };
-    format!("# {unit}{}{live}", key.kind.expected())
-}
-
-#[test]
-fn the_example_file_has_every_key_with_its_default() {
-    let (example, effective) = load(EXAMPLE, &[], &[]).unwrap();
-    let (mut built_in, built_in_effective) = load("", &[], &[]).unwrap();
-    for (row, built_in) in effective.config.iter().zip(&built_in_effective.config) {
-        assert!(
-            origin(&effective, &row.key).starts_with("c.toml:"),
-            "{} is missing",
-            row.key
-        );
-        assert_eq!((&row.key, &row.value), (&built_in.key, &built_in.value));
-    }
-    assert_eq!(effective.config.len(), built_in_effective.config.len());
-    built_in.flow.k_origin = example.flow.k_origin.clone();
-    assert_eq!(
-        (example.flow, example.accel),
-        (built_in.flow, built_in.accel)
-    );
-    // Naming the defaults in a file asks for nothing that the model at hand may lack.
-    assert!(example.tag.dscp.iter().all(|mapping| !mapping.required));
-    assert!(example.mark.class.iter().all(|mapping| !mapping.required));
-}
-
-/// The comment of a key: what it is for, then unit and range, then the key, each behind `prefix`.
-fn assert_explained(lines: &[&str], section: &str, key: &Key, prefix: &str) {
-    let header = format!("{prefix}[{section}]");
-    let start = lines.iter().position(|line| *line == header);
-    let start = start.unwrap_or_else(|| panic!("{header} is missing"));
-    let own = |line: &&str| {
-        line.starts_with(&format!("{prefix}{} = ", key.name()))
-            || **line == format!("[{}]", key.path)
-    };
-    let at = start + lines[start..].iter().position(own).expect(key.path);
-    assert_eq!(
-        lines[at - 2],
-        format!("{prefix}# {}", key.why),
-        "{}",
-        key.path
-    );
-    assert_eq!(
-        lines[at - 1],
-        format!("{prefix}{}", unit_and_range(key)),
-        "{}",
-        key.path
-    );
-}
-
-#[test]
-fn the_example_file_explains_every_key() {
-    let lines: Vec<_> = EXAMPLE.lines().collect();
-    for section in SECTIONS {
-        let (header, prefix) = match section.shape {
-            Shape::One => (section.name.to_owned(), ""),
-            Shape::Named => (format!("{}.NAME", section.name), "# "),
-            Shape::List => (format!("[{}]", section.name), "# "),
-        };
-        for key in section.keys {
-            assert_explained(&lines, &header, key, prefix);
-        }
-    }
 }
 
 /// The commented table shows what a device has that says nothing of itself.

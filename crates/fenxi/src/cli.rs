@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::of_clap;
+use crate::sinks;
 use config::Sources;
 
 mod ctl;
@@ -95,7 +96,7 @@ pub struct ConfigArgs {
 impl ConfigArgs {
     /// The same, with the service's file where none is named.
     pub fn of_service(&self) -> Sources {
-        Sources::of_service(self.config.as_deref(), &self.sets)
+        sinks::known(Sources::of_service(self.config.as_deref(), &self.sets))
     }
 }
 

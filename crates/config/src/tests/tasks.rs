@@ -28,7 +28,13 @@ fn load_files(files: &[&str]) -> Result<Config, Vec<String>> {
         text: (*text).to_owned(),
     });
     let files: Vec<_> = files.collect();
-    match Config::from_layers(&files, &[], &[], Vec::new()) {
+    match Config::from_layers(
+        crate::checked::SECTIONS.to_vec(),
+        &files,
+        &[],
+        &[],
+        Vec::new(),
+    ) {
         Ok(loaded) => Ok(loaded.config),
         Err(ConfigErrors::Invalid(lines)) => Err(lines),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),
@@ -144,7 +150,14 @@ fn a_reload_takes_over_the_keys_of_a_task_but_no_other_tasks() {
             name: "c.toml".to_owned(),
             text: text.to_owned(),
         };
-        Config::from_layers(&[file], &[], &[], Vec::new()).unwrap()
+        Config::from_layers(
+            crate::checked::SECTIONS.to_vec(),
+            &[file],
+            &[],
+            &[],
+            Vec::new(),
+        )
+        .unwrap()
     };
     let running = loaded("[[task]]\nname = \"a\"\ncache_prefix = 4");
     let next = loaded("[[task]]\nname = \"a\"\ncache_prefix = 5\nmodel = \"m\"");

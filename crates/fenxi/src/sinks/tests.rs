@@ -17,6 +17,8 @@ use flowmgr::Effect;
 use packetio::MemoryTrace;
 use recording::Walker;
 
+mod keys;
+
 use super::label_socket::LabelSocket;
 use super::*;
 use crate::metric::Value;

@@ -1,6 +1,7 @@
 //! Records as JSON Lines: the form that `docs/records.schema.json` describes.
 
 mod control;
+mod kafka;
 mod lines;
 mod live;
 mod output;
@@ -27,6 +28,7 @@ use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
 pub use control::Records;
+pub use kafka::Kafka;
 pub use lines::Lines;
 pub use sink::RecordSink;
 pub use stream::SOCKET_MODE;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::Destination;
-use crate::kind::{Kind, integer};
-use crate::section;
-use crate::setting::Setting;
+use config::Setting;
+use config::kind::{Kind, integer};
 
-section! {
+use super::Destination;
+
+config::section! {
     /// Flow records for a collector.
-    pub struct Ipfix = One "ipfix";
+    pub struct IpfixKeys = One "ipfix";
 
     /// where `fenxi run` sends records of flows as IPFIX (docs/ipfix.md); --ipfix overrides it
     to: Option<Destination> = restart "to", Kind::Text, "\"\"",

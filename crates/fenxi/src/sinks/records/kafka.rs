@@ -1,11 +1,11 @@
 //! Records for a topic of Kafka.
 
-use super::Endpoint;
-use crate::kind::{Entry, Kind};
-use crate::section;
-use crate::setting::Setting;
+use config::Setting;
+use config::kind::{Entry, Kind};
 
-section! {
+use crate::sinks::ipfix::Endpoint;
+
+config::section! {
     /// Records for a topic of Kafka.
     pub struct Kafka = One "kafka";
 
