@@ -3,6 +3,7 @@
 //! Each file declares sections: structs whose fields are keys. The `Default` of a section is blank,
 //! not the built-in defaults: values are stored over it. A [`Config`] comes from [`Config::load`].
 
+use packetio::{DpdkSettings, XdpSettings};
 use policy::LabelRule;
 
 use crate::keys::{Keyed, Section};
@@ -28,7 +29,6 @@ mod xdp;
 pub use analytics::{Analytics, BatchPolicy, Batching, Cache, PolicyName};
 pub use control::{Control, HttpPlace, Log, LogTo};
 pub use device::{Accel, AccelKeys, Device, DeviceKeys, DeviceThread, PROVIDERS, Provider};
-pub use dpdk::Dpdk;
 pub use flow::{Behaviours, ByRun, Flow, FlowHash};
 pub use io::{Capture, Io, IoMode};
 pub use mark::{BehaviourMark, DscpMapping, Mark, MarkAs, MarkMapping, Tag};
@@ -38,13 +38,12 @@ pub use policy_rules::{Policy, PolicyUpdate};
 pub use records::{Records, Rotate};
 pub use task::{DEFAULT_TASK, MAX_TASKS, Task, TaskKeys, needed};
 pub(crate) use task::{GOAL_KEYS, section_key};
-pub use xdp::{Xdp, XdpMode, ZeroCopy};
 
 /// The sections that have a field in [`Config`], in the order in which they are shown.
 pub static SECTIONS: &[&Section] = &[
     Io::SECTION,
-    Xdp::SECTION,
-    Dpdk::SECTION,
+    XdpSettings::SECTION,
+    DpdkSettings::SECTION,
     Flow::SECTION,
     Behaviours::SECTION,
     Tag::SECTION,

@@ -149,6 +149,7 @@ pub trait Keyed: Default {
 /// Declares a section: its struct and, field by field, `live` or `restart` (when another value
 /// takes effect), the key, its kind, default and unit, and the function that makes the field's
 /// value of the [`Setting`](crate::Setting), where it is not [`Setting::get`](crate::Setting::get).
+/// With `impl` in place of `pub struct`, the fields are those of a struct that there is.
 #[macro_export]
 macro_rules! section {
     (
@@ -169,6 +170,20 @@ macro_rules! section {
             $( $( $(#[$plain_about])* pub $plain: $Plain, )+ )?
         }
 
+        $crate::section! {
+            impl $Name = $shape $section $(, checked by $check)?;
+            $( $(#[doc = $why])+ $field: $Type =
+                $change $key, $kind, $default, $unit $(=> $from)?; )+
+        }
+    };
+    (
+        impl $Name:ty = $shape:ident $section:literal $(, checked by $check:path)?;
+        $(
+            $(#[doc = $why:literal])+
+            $field:ident: $Type:ty =
+                $change:ident $key:literal, $kind:expr, $default:expr, $unit:expr $(=> $from:expr)?;
+        )+
+    ) => {
         impl $crate::Keyed for $Name {
             const SECTION: &'static $crate::Section = &$crate::Section {
                 name: $section,
@@ -181,7 +196,7 @@ macro_rules! section {
                     why: concat!($($why),+).trim_ascii_start(),
                     change: $crate::section!(@change $change),
                 }, )+ ],
-                check: $crate::section!(@check $Name $($check)?),
+                check: $crate::section!(@check $Name $(, $check)?),
             };
 
             fn store(&mut self, name: &str, setting: &$crate::Setting) -> $crate::Stored {
@@ -197,8 +212,8 @@ macro_rules! section {
     (@path $shape:ident $section:literal $key:literal) => { concat!($section, ".NAME.", $key) };
     (@change live) => { $crate::Change::Live };
     (@change restart) => { $crate::Change::Restart };
-    (@check $Name:ident) => { $crate::stored::<$Name> };
-    (@check $Name:ident $check:path) => { $check };
+    (@check $Name:ty) => { $crate::stored::<$Name> };
+    (@check $Name:ty, $check:path) => { $check };
     (@read $setting:ident $Type:ty) => { $setting.get()? };
     (@read $setting:ident $Type:ty, $from:expr) => {{
         let from: fn(&$crate::Setting) -> Result<$Type, String> = $from;

@@ -396,4 +396,8 @@ fn paths_and_variables_are_unique_and_defaults_fit_their_keys() {
     // A section name with an underscore would make variables ambiguous to a reader.
     assert!(keys().all(|key| !key.section().contains('_') && !key.name().contains('.')));
     assert!(keys().all(|key| !key.why.is_empty() && !key.why.contains('\n')));
+    let all = SECTIONS.iter().flat_map(|section| section.keys);
+    for key in all {
+        assert!(!Setting::built_in(key).refused, "{}", key.path);
+    }
 }

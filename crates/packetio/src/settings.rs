@@ -61,7 +61,7 @@ pub enum ZeroCopy {
 }
 
 /// What only ports that receive by XDP want to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct XdpSettings {
     /// Where the program sees frames.
     pub mode: XdpMode,

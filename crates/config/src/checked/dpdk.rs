@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use packetio::DpdkSettings;
+
 use crate::kind::{Kind, integer};
 use crate::section;
 use crate::setting::Setting;
 
 section! {
-    /// The backend `dpdk`.
-    pub struct Dpdk = One "dpdk";
+    impl DpdkSettings = One "dpdk";
 
     /// io.backend dpdk: what DPDK is started with (EAL arguments), such as "-a", "0000:03:00.0"
     /// for a card, "--vdev=net_pcap0,iface=eth0" for a device in software, "--no-huge", "-m",

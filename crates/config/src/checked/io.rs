@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use flowmgr::{BURST_MAX, MAX_FLOWS_MAX};
-use packetio::{Backend, CAPTURED_MAX};
+use packetio::{Backend, CAPTURED_MAX, DpdkSettings, XdpSettings};
 
-use super::{Dpdk, Xdp};
 use crate::kind::{Kind, integer, power_of_two};
 use crate::origin::Origin;
 use crate::section;
@@ -55,9 +54,9 @@ section! {
         /// Where `capture` was set.
         pub capture_origin: Origin,
         /// What only the backend `af_xdp` wants to know.
-        pub xdp: Xdp,
+        pub xdp: XdpSettings,
         /// What only the backend `dpdk` wants to know.
-        pub dpdk: Dpdk,
+        pub dpdk: DpdkSettings,
     }
 }
 

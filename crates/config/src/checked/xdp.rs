@@ -2,21 +2,23 @@
 
 use std::net::IpAddr;
 
+use packetio::{XdpMode, XdpSettings, ZeroCopy};
+
 use crate::kind::{Kind, integer, power_of_two};
 use crate::section;
 use crate::setting::Setting;
-use crate::words::words;
 
 section! {
-    /// The backend `af_xdp`.
-    pub struct Xdp = One "xdp";
+    impl XdpSettings = One "xdp";
 
     /// io.backend af_xdp: where frames are taken: native, in the driver; generic, in the kernel,
     /// which works with any driver and costs more; auto, in the driver where it can do that
-    mode: XdpMode = restart "mode", Kind::OneOf(XdpMode::NAMES), "\"auto\"", "";
+    mode: XdpMode = restart "mode", Kind::OneOf(&["auto", "native", "generic"]), "\"auto\"",
+        "" => mode;
     /// io.backend af_xdp: whether the card writes into fenxi's memory: on refuses a driver that
     /// cannot, off has the kernel copy each frame
-    zero_copy: ZeroCopy = restart "zero_copy", Kind::OneOf(ZeroCopy::NAMES), "\"auto\"", "";
+    zero_copy: ZeroCopy = restart "zero_copy", Kind::OneOf(&["auto", "on", "off"]), "\"auto\"",
+        "" => zero_copy;
     /// io.backend af_xdp: whether the kernel says when it needs a system call to go on; false: one
     /// is made for each burst
     need_wakeup: bool = restart "need_wakeup", Kind::Bool, "true", "";
@@ -34,30 +36,20 @@ section! {
         "addresses" => addresses;
 }
 
-words! {
-    /// Where an XDP program takes frames.
-    pub enum XdpMode {
-        /// In the driver where that can do it, else in the kernel.
-        #[default]
-        Auto = "auto",
-        /// In the driver.
-        Native = "native",
-        /// In the kernel.
-        Generic = "generic",
-    }
+fn mode(setting: &Setting) -> Result<XdpMode, String> {
+    Ok(match setting.get::<String>()?.as_str() {
+        "native" => XdpMode::Native,
+        "generic" => XdpMode::Generic,
+        _ => XdpMode::Auto,
+    })
 }
 
-words! {
-    /// Whether a card writes into this program's memory.
-    pub enum ZeroCopy {
-        /// Where its driver can do that.
-        #[default]
-        Auto = "auto",
-        /// It does, or the run does not start.
-        On = "on",
-        /// The kernel copies each frame.
-        Off = "off",
-    }
+fn zero_copy(setting: &Setting) -> Result<ZeroCopy, String> {
+    Ok(match setting.get::<String>()?.as_str() {
+        "on" => ZeroCopy::On,
+        "off" => ZeroCopy::Off,
+        _ => ZeroCopy::Auto,
+    })
 }
 
 fn addresses(setting: &Setting) -> Result<Vec<IpAddr>, String> {
