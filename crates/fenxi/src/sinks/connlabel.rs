@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use config::kind::{Entry, Kind, integer};
 use config::origin::Origin;
-use config::{Config, Keyed, Section, Setting, Settings};
+use config::{Config, Keyed, Section, Setting, Settings, stored};
 use dataplane::Error;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
@@ -106,6 +106,7 @@ fn class(setting: &Setting) -> Result<Vec<ConnlabelMapping>, String> {
 }
 
 fn check(settings: &Settings, problems: &mut Vec<String>) {
+    stored::<Connlabel>(settings, problems);
     let has_labels = !settings.setting("connlabel.class").entries.is_empty();
     settings.rule(
         &["connlabel.class", "io.mode"],

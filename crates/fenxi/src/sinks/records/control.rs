@@ -13,7 +13,7 @@ use super::sink::{Places, RecordSink};
 use super::stream::Readers;
 use super::topic::{self, Counts, Topic};
 use super::{Names, output};
-use crate::cli::is_dash;
+use crate::access::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count};
 use crate::sinks::queue::{RecordCounts, RecordSender};
