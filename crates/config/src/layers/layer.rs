@@ -229,7 +229,8 @@ impl<'a> Layer<'a> {
             (Some((key, Kind::Map(kind))), Some(entry)) => {
                 // Quotes around the name, which TOML needs for some, are allowed.
                 let entry = entry.trim_matches('"');
-                match loose(value, kind == Entry::Text) {
+                let is_text = kind == Entry::Text && section.shape != Shape::One;
+                match loose(value, is_text) {
                     Ok(value) => self.read_entry(Place { table, key }, kind, entry, 0..0, &value),
                     Err(message) => {
                         self.settings.tables[table].refused = true;
