@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::Value;
 
 use crate::effective::{Effective, EffectiveKey};
-use crate::keys::{Change, KeyId};
+use crate::keys::Change;
 
 /// A key with another value than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Effective {
         };
         let mode = |effective: &Effective| -> Option<Value> {
             let mut rows = effective.config.iter();
-            let row = rows.find(|row| row.key == KeyId::IoMode.key().path);
+            let row = rows.find(|row| row.key == "io.mode");
             row.map(|row| row.value.clone())
         };
         let is_other_mode = mode(self) != mode(before);

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use toml::Value;
 
-use crate::keys::{Change, GOAL_KEYS, Key, KeyId, TaskKey};
+use crate::checked::GOAL_KEYS;
+use crate::keys::{Change, Key, Shape};
 use crate::kind::Kind;
-use crate::layers::{Section, Settings, Table};
 use crate::origin::Origin;
+use crate::settings::{Settings, Table};
 
 /// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was set of devices and tasks.
 #[derive(Debug, Serialize)]
@@ -51,37 +52,13 @@ fn as_text<S: serde::Serializer>(origin: &Origin, serializer: S) -> Result<S::Ok
 impl Effective {
     pub(crate) fn of(settings: &Settings) -> Effective {
         let mut config = Vec::new();
-        let sections = KeyId::ALL.chunk_by(|a, b| a.key().section() == b.key().section());
-        for section in sections {
-            // In TOML, the keys of a section come before the tables within it.
-            let set = section.iter().map(|id| (id.key(), settings.setting(*id)));
-            let (maps, single): (Vec<_>, Vec<_>) = set.partition(|(key, setting)| {
-                matches!(key.kind, Kind::Map(_)) && !setting.entries.is_empty()
-            });
-            for (key, setting) in single {
-                let (value, name) = (setting.value.clone(), key.name().to_owned());
-                config.push(row(key, key.section(), name, value, &setting.origin));
-            }
-            for (key, setting) in maps {
-                let Kind::Map(kind) = key.kind else { continue };
-                for (name, entry) in &setting.entries {
-                    let value = kind.shown(&entry.value);
-                    let row = row(key, key.path, toml_key(name), value, &entry.origin);
-                    config.push(row);
+        for section in &settings.sections {
+            for (at, table) in settings.tables(section.name).enumerate() {
+                let first = config.len();
+                of_table(table, &mut config);
+                for row in &mut config[first..] {
+                    row.is_idle = is_idle(row, settings, table, at == 0);
                 }
-            }
-        }
-        for device in &settings.devices {
-            of_table(Section::Device, device, &mut config);
-        }
-        for set in &settings.nft_sets {
-            of_table(Section::NftSet, set, &mut config);
-        }
-        for (at, task) in settings.tasks.iter().enumerate() {
-            let first = config.len();
-            of_table(Section::Task, task, &mut config);
-            for row in &mut config[first..] {
-                row.is_idle = is_idle(row, settings, task, at == 0);
             }
         }
         Effective { config }
@@ -132,52 +109,53 @@ fn row(key: &Key, table: &str, name: String, value: Value, origin: &Origin) -> E
     }
 }
 
-/// What a table sets; one that sets nothing needs no rows.
-fn of_table(section: Section, table: &Table, config: &mut Vec<EffectiveKey>) {
-    let path = format!("{}.{}", section.name(), toml_key(&table.name));
-    let set = section.keys().iter().zip(table.settings());
-    let set = set.filter_map(|(key, setting)| Some((key, setting.as_ref()?)));
-    let (maps, single): (Vec<_>, Vec<_>) = set.partition(|(key, setting)| {
+/// What a table sets; one that sets nothing needs no rows. In TOML, its keys come before the tables
+/// within it.
+fn of_table(table: &Table, config: &mut Vec<EffectiveKey>) {
+    let section = table.section;
+    let is_list = section.shape == Shape::List;
+    let path = match section.shape {
+        Shape::One => section.name.to_owned(),
+        _ => format!("{}.{}", section.name, toml_key(&table.name)),
+    };
+    let is_map = |(key, setting): &(&Key, &crate::settings::Setting)| {
         matches!(key.kind, Kind::Map(_)) && !setting.entries.is_empty()
-    });
+    };
+    let (maps, single): (Vec<_>, Vec<_>) = table.set().partition(is_map);
     for (key, setting) in single {
         let (value, name) = (setting.value.clone(), key.name().to_owned());
         let mut row = row(key, &path, name, value, &setting.origin);
-        if section == Section::Task {
-            row.place.0 = "[[task]]".to_owned();
-            row.begins_table = key.name() == TaskKey::Name.key().name();
+        if is_list {
+            row.place.0 = format!("[[{}]]", section.name);
+            row.begins_table = key.name() == "name";
         }
         config.push(row);
     }
     for (key, setting) in maps {
+        let Kind::Map(kind) = key.kind else { continue };
         let path = format!("{path}.{}", key.name());
         for (name, entry) in &setting.entries {
-            let value = match key.kind {
-                Kind::Map(kind) => kind.shown(&entry.value),
-                _ => entry.value.clone(),
-            };
+            let value = kind.shown(&entry.value);
             let mut row = row(key, &path, toml_key(name), value, &entry.origin);
-            if section == Section::Task {
+            if is_list {
                 // It belongs to the [[task]] above.
-                row.place.0 = format!("[task.{}]", key.name());
+                row.place.0 = format!("[{}.{}]", section.name, key.name());
             }
             config.push(row);
         }
     }
 }
 
-/// Whether a key of a task has no effect: a later layer overrides it in the section, or chose a policy that plans for no goal.
+/// Whether a key of a task has no effect: a later layer overrides it in the section, or chose a
+/// policy that plans for no goal.
 fn is_idle(row: &EffectiveKey, settings: &Settings, task: &Table, is_first: bool) -> bool {
-    let mut keys = TaskKey::ALL.iter().copied();
-    let key = keys.find(|id| id.key().name() == row.place.1);
-    let Some(id) = key.filter(|_| row.place.0 == "[[task]]") else {
+    let key = row.place.1.as_str();
+    if task.section.shape != Shape::List || row.place.0 != "[[task]]" {
         return false;
-    };
-    let is_goal = GOAL_KEYS
-        .iter()
-        .any(|goal| goal.key().name() == row.place.1);
-    settings.of_task(task, is_first, id).is_none()
-        || (is_goal && settings.policy_without_goal(task, is_first).is_some())
+    }
+    settings.of_task(Some(task), is_first, key).is_none()
+        || (GOAL_KEYS.contains(&key)
+            && settings.policy_without_goal(Some(task), is_first).is_some())
 }
 
 /// A label as a TOML key: bare where that is allowed, otherwise quoted.

@@ -1,22 +1,15 @@
-//! Keys: what each accepts, what it is for, and where its value lands.
+//! Keys: what each accepts, what it is for, and the field that holds its value.
 //!
-//! Each key is declared once, in [`catalogue`] or [`tables`]. Reading files, the environment and `--set`, `config show`,
-//! suggestions and the test of `configs/1-1-1.toml` all work from these declarations. A default is written as TOML and read
-//! by the same code as a user's value, so a default that breaks its own key's rules cannot go unnoticed.
-
-use std::ops::RangeInclusive;
+//! A section of the configuration is a struct, declared with [`section!`](crate::section): each
+//! field with its key, and the field's doc comment says what the key is for. Reading files, the
+//! environment and `--set`, `config show`, suggestions, the man page and the test of
+//! `configs/1-1-1.toml` all work from these declarations. A default is written as TOML and read by
+//! the same code as a user's value.
 
 use serde::Serialize;
 
 use crate::kind::Kind;
-
-mod catalogue;
-mod tables;
-
-pub use catalogue::{KEYS, KeyId};
-pub use tables::{
-    DEVICE_KEYS, DeviceKey, GOAL_KEYS, NFT_SET_KEYS, NftSetKey, PROVIDERS, TASK_KEYS, TaskKey,
-};
+use crate::settings::{Setting, Settings, Table};
 
 /// One configuration key.
 #[derive(Debug)]
@@ -72,139 +65,165 @@ impl Key {
     }
 }
 
-/// The keys outside of tables with names of the user's choice, and those of devices, for tests that hold others against
-/// them.
-pub static KEYS_AND_DEVICES: [&[Key]; 2] = [KEYS, DEVICE_KEYS];
-
-/// Position in [`KEYS`] of the key called `path`.
-pub fn position(path: &str) -> Option<usize> {
-    KEYS.iter().position(|key| key.path == path)
+/// A section as it is declared.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is written.
+    pub shape: Shape,
+    /// Its keys in the order of the declaration.
+    pub keys: &'static [Key],
+    /// Reports values that mean nothing, and combinations that are wrong.
+    pub check: fn(&Settings, &mut Vec<String>),
 }
 
-/// Names of the sections, in the order of the catalogue.
-pub fn sections() -> Vec<&'static str> {
-    let mut sections: Vec<_> = KEYS.iter().map(Key::section).collect();
-    sections.dedup();
-    sections
+/// How a section is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// `[flow]`.
+    One,
+    /// `[device.NAME]`: tables with names of the user's choice, without environment variables.
+    Named,
+    /// `[[task]]`: the same, in an order, with the key `name`.
+    List,
 }
 
-/// Declares keys: an identifier, `live` or `restart` (when another value takes effect), path, kind, default, unit and
-/// purpose, and how a value that was checked is stored in the draft.
-macro_rules! keys {
-    (
-        $(#[$about:meta])*
-        $Id:ident of $KEYS:ident, stored in $Draft:ty {
-            $(
-                $id:ident: $change:ident $path:literal, $kind:expr, $default:expr, $unit:expr, $why:expr
-                => $store:expr;
-            )+
-        }
-    ) => {
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $Id {
-            $( #[doc = concat!("`", $path, "`.")] $id, )+
-        }
+impl Section {
+    /// The key called `name`.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.keys.iter().position(|key| key.name() == name)
+    }
 
-        /// The keys in the order of the declaration.
-        pub static $KEYS: &[$crate::keys::Key] = &[
-            $( $crate::keys::Key {
-                path: $path,
-                kind: $kind,
-                default: $default,
-                unit: $unit,
-                why: $why,
-                change: $crate::keys::keys!(@change $change),
-            }, )+
-        ];
-
-        impl $Id {
-            /// All of them, in the order of the declaration.
-            pub const ALL: &'static [$Id] = &[$($Id::$id),+];
-
-            /// The key as it is declared.
-            pub fn key(self) -> &'static $crate::keys::Key {
-                &$KEYS[self as usize]
+    /// How messages ask for its tables.
+    pub(crate) fn how_to_write(&self) -> String {
+        let name = self.name;
+        match self.shape {
+            Shape::One => format!("{name} is a section: write [{name}] and its keys below"),
+            Shape::Named => {
+                format!("{name} is a section of tables: write [{name}.NAME] and its keys below")
             }
-
-            /// Stores the key's value where it belongs.
-            ///
-            /// # Errors
-            /// The value does not mean what the key wants.
-            pub fn store(
-                self,
-                draft: &mut $Draft,
-                setting: &$crate::setting::Setting,
-            ) -> $crate::store::Stored {
-                let store: fn(&mut $Draft, &$crate::setting::Setting) -> $crate::store::Stored = match self {
-                    $( $Id::$id => $store, )+
-                };
-                store(draft, setting)
+            Shape::List => {
+                format!("{name} is a list of tables: write [[{name}]] and its keys below")
             }
         }
-    };
-    (@change live) => { $crate::keys::Change::Live };
-    (@change restart) => { $crate::keys::Change::Restart };
-}
-
-use keys;
-
-/// A whole number in a range, ends included.
-const fn integer(min: i64, max: i64) -> Kind {
-    Kind::Integer { min, max }
-}
-
-/// A number in a range, ends included.
-const fn float(min: f64, max: f64) -> Kind {
-    Kind::Float { min, max }
-}
-
-/// A number in the range that the crate which uses it declares.
-const fn number_in(range: RangeInclusive<f64>) -> Kind {
-    float(*range.start(), *range.end())
-}
-
-/// A whole number in the range that the crate which uses it declares.
-const fn seconds_in(range: RangeInclusive<u16>) -> Kind {
-    integer(*range.start() as i64, *range.end() as i64)
-}
-
-/// A power of two in a range, ends included.
-const fn power_of_two(min: i64, max: i64) -> Kind {
-    Kind::PowerOfTwo {
-        min,
-        max,
-        or_zero: false,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Whether a value was stored; if not, why, for the user.
+pub type Stored = Result<(), String>;
 
-    #[test]
-    fn paths_and_variables_are_unique_and_sections_stand_together() {
-        let mut paths: Vec<_> = KEYS.iter().map(|key| key.path).collect();
-        let mut variables: Vec<_> = KEYS.iter().map(Key::variable).collect();
-        let mut sections = sections();
-        for list in [&mut paths, &mut sections] {
-            let before = list.len();
-            list.sort_unstable();
-            list.dedup();
-            assert_eq!(list.len(), before);
+/// A struct whose fields are the keys of a section.
+pub trait Keyed: Default {
+    /// The declaration.
+    const SECTION: &'static Section;
+
+    /// Stores the value of the key called `name` in its field.
+    ///
+    /// # Errors
+    /// The value does not mean what the key wants.
+    fn store(&mut self, name: &str, setting: &Setting) -> Stored;
+
+    /// The built-in values.
+    fn defaults() -> Self {
+        let mut keyed = Self::default();
+        for key in Self::SECTION.keys {
+            // A test holds each default against its key.
+            let _ = keyed.store(key.name(), &Setting::built_in(key));
         }
-        variables.sort_unstable();
-        variables.dedup();
-        assert_eq!(variables.len(), KEYS.len());
-        assert!(variables.contains(&"FENXI_FLOW_IDLE_TIMEOUT_S".to_owned()));
-        // A section name with an underscore would make variables ambiguous to a reader.
-        assert!(
-            KEYS.iter()
-                .all(|key| !key.section().contains('_') && !key.name().contains('.'))
-        );
-        assert!(
-            KEYS.iter()
-                .all(|key| !key.why.is_empty() && !key.why.contains('\n'))
-        );
+        keyed
+    }
+
+    /// Stores what a table sets over the values so far.
+    fn store_table(&mut self, table: &Table, problems: &mut Vec<String>) {
+        for (key, setting) in table.set() {
+            if let Err(why) = self.store(key.name(), setting)
+                && !setting.refused
+            {
+                problems.push(table.complaint(key, setting, &why));
+            }
+        }
+    }
+}
+
+/// Declares a section: its struct and, field by field, `live` or `restart` (when another value
+/// takes effect), the key, its kind, default and unit, and the function that makes the field's
+/// value of the [`Setting`](crate::Setting), where it is not [`Setting::get`](crate::Setting::get).
+/// With `impl` in place of `pub struct`, the fields are those of a struct that there is.
+#[macro_export]
+macro_rules! section {
+    (
+        $(#[$about:meta])*
+        pub struct $Name:ident = $shape:ident $section:literal $(, checked by $check:path)?;
+        $(
+            $(#[doc = $why:literal])+
+            $field:ident: $Type:ty =
+                $change:ident $key:literal, $kind:expr, $default:expr, $unit:expr $(=> $from:expr)?;
+        )+
+        $(with { $( $(#[$plain_about:meta])* pub $plain:ident: $Plain:ty, )+ })?
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        #[allow(rustdoc::broken_intra_doc_links)]
+        pub struct $Name {
+            $( $(#[doc = $why])+ pub $field: $Type, )+
+            $( $( $(#[$plain_about])* pub $plain: $Plain, )+ )?
+        }
+
+        $crate::section! {
+            impl $Name = $shape $section $(, checked by $check)?;
+            $( $(#[doc = $why])+ $field: $Type =
+                $change $key, $kind, $default, $unit $(=> $from)?; )+
+        }
+    };
+    (
+        impl $Name:ty = $shape:ident $section:literal $(, checked by $check:path)?;
+        $(
+            $(#[doc = $why:literal])+
+            $field:ident: $Type:ty =
+                $change:ident $key:literal, $kind:expr, $default:expr, $unit:expr $(=> $from:expr)?;
+        )+
+    ) => {
+        impl $crate::Keyed for $Name {
+            const SECTION: &'static $crate::Section = &$crate::Section {
+                name: $section,
+                shape: $crate::Shape::$shape,
+                keys: &[ $( $crate::Key {
+                    path: $crate::section!(@path $shape $section $key),
+                    kind: $kind,
+                    default: $default,
+                    unit: $unit,
+                    why: concat!($($why),+).trim_ascii_start(),
+                    change: $crate::section!(@change $change),
+                }, )+ ],
+                check: $crate::section!(@check $Name $(, $check)?),
+            };
+
+            fn store(&mut self, name: &str, setting: &$crate::Setting) -> $crate::Stored {
+                match name {
+                    $( $key => self.$field = $crate::section!(@read setting $Type $(, $from)?), )+
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+    };
+    (@path One $section:literal $key:literal) => { concat!($section, ".", $key) };
+    (@path $shape:ident $section:literal $key:literal) => { concat!($section, ".NAME.", $key) };
+    (@change live) => { $crate::Change::Live };
+    (@change restart) => { $crate::Change::Restart };
+    (@check $Name:ty) => { $crate::stored::<$Name> };
+    (@check $Name:ty, $check:path) => { $check };
+    (@read $setting:ident $Type:ty) => { $setting.get()? };
+    (@read $setting:ident $Type:ty, $from:expr) => {{
+        let from: fn(&$crate::Setting) -> Result<$Type, String> = $from;
+        from($setting)?
+    }};
+}
+
+/// The check of a section without rules of its own.
+pub fn stored<T: Keyed>(settings: &Settings, problems: &mut Vec<String>) {
+    for table in settings.tables(T::SECTION.name) {
+        T::default().store_table(table, problems);
     }
 }

@@ -1,10 +1,14 @@
 //! The types a key can have: what each accepts, and how messages describe it.
 
+use std::ops::RangeInclusive;
+
+use analytics::{CACHE_ENTRIES_MAX, SLO_DELTA};
+use cring::K_MAX;
 use policy::Dscp;
 use toml::Value;
 
 use crate::nearest::nearest;
-use crate::store::FromValue;
+use crate::setting::FromValue;
 
 /// Type and range of a key's value. Bounds are inclusive.
 #[derive(Debug, Clone, Copy)]
@@ -71,19 +75,13 @@ pub enum Entry {
     Text,
 }
 
-/// 0 is excluded: it is the mark of connections without a label.
-const MARK: Kind = Kind::Integer {
-    min: 1,
-    max: 0xffff_ffff,
-};
-
 impl Entry {
     /// `value` in the entry's own type. Err: what was found, for [`Entry::complaint`].
     pub fn check(self, value: Value) -> Result<Value, String> {
         match self {
             Entry::Dscp => dscp_of(&value).map(|dscp| Value::Integer(dscp.code_point().into())),
             Entry::Share => Kind::Float { min: 0.0, max: 1.0 }.check(value),
-            Entry::Mark => MARK.check(value),
+            Entry::Mark => MARK_MASK.check(value),
             Entry::Text => Kind::Text.check(value),
         }
     }
@@ -93,7 +91,7 @@ impl Entry {
         match self {
             Entry::Dscp => dscp_complaint(found),
             Entry::Share => format!("found {found}, expected a number from 0 to 1"),
-            Entry::Mark => MARK.complaint(found, ""),
+            Entry::Mark => MARK_MASK.complaint(found, ""),
             Entry::Text => format!("found {found}, expected a text"),
         }
     }
@@ -221,7 +219,7 @@ impl Kind {
             Kind::TextList { .. } => "a list of texts such as [\"cpu\"]".to_owned(),
             Kind::Map(Entry::Dscp) => "a table of label = DSCP".to_owned(),
             Kind::Map(Entry::Share) => "a table of label = number from 0 to 1".to_owned(),
-            Kind::Map(Entry::Mark) => format!("a table of label = {}", MARK.expected()),
+            Kind::Map(Entry::Mark) => format!("a table of label = {}", MARK_MASK.expected()),
             Kind::Map(Entry::Text) => "a table of name = text".to_owned(),
         }
     }
@@ -255,3 +253,62 @@ fn found(value: &Value) -> String {
         scalar => scalar.to_string(),
     }
 }
+
+/// A whole number in a range, ends included.
+pub const fn integer(min: i64, max: i64) -> Kind {
+    Kind::Integer { min, max }
+}
+
+/// A number in a range, ends included.
+pub const fn float(min: f64, max: f64) -> Kind {
+    Kind::Float { min, max }
+}
+
+/// A number in the range that the crate which uses it declares.
+pub(crate) const fn number_in(range: RangeInclusive<f64>) -> Kind {
+    float(*range.start(), *range.end())
+}
+
+/// A whole number in the range that the crate which uses it declares.
+pub(crate) const fn seconds_in(range: RangeInclusive<u16>) -> Kind {
+    integer(*range.start() as i64, *range.end() as i64)
+}
+
+/// A power of two in a range, ends included.
+pub const fn power_of_two(min: i64, max: i64) -> Kind {
+    Kind::PowerOfTwo {
+        min,
+        max,
+        or_zero: false,
+    }
+}
+
+// Kinds of keys that several sections have.
+
+/// Sizes of batches, for all devices or for one.
+pub(crate) const BATCH_SIZES: Kind = Kind::IntegerList {
+    least: 1,
+    min: 1,
+    max: 16_384,
+    most: 16,
+};
+/// Devices by name.
+pub(crate) const DEVICES: Kind = Kind::TextList { least: 1 };
+/// Milliseconds from a series' emission to its label.
+pub(crate) const LATENCY_GOAL_MS: Kind = float(0.1, 1000.0);
+/// Milliseconds that the oldest series waits.
+pub(crate) const TIMEOUT_MS: Kind = float(0.1, 1000.0);
+/// Milliseconds that a series is carried over.
+pub(crate) const MAX_WAIT_MS: Kind = float(0.1, 60_000.0);
+/// Share of the latency goal in reserve.
+pub(crate) const SLO_DELTA_SHARE: Kind = number_in(SLO_DELTA);
+/// Bits of the connection mark; 0 is the mark of connections without a label.
+pub(crate) const MARK_MASK: Kind = integer(1, 0xffff_ffff);
+/// The least confidence of a label.
+pub(crate) const MIN_CONFIDENCE: Kind = float(-1.0, 1.0);
+/// Lengths that make the key of the prefix cache; 0 turns it off.
+pub(crate) const CACHE_PREFIX: Kind = integer(0, K_MAX as i64);
+/// Entries of the prefix cache; 0 turns it off.
+pub(crate) const CACHE_ENTRIES: Kind = integer(0, CACHE_ENTRIES_MAX as i64);
+/// Microseconds that a simulated device takes, for a batch or a series.
+pub(crate) const SIMULATED_US: Kind = float(0.0, 1_000_000.0);

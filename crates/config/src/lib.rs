@@ -1,12 +1,13 @@
 //! Configuration: what the user wrote becomes, in one step that can fail, what the program uses.
 //!
-//! `keys` declares every key once, with the place where its value lands; [`sources`] finds the files; [`layers`] reads the
-//! built-in defaults, the files, the environment and `--set` on top of each other and remembers where each value came from;
-//! `check` turns the outcome into [`Config`], whose types say what was checked, and refuses keys that contradict each other.
+//! A section is a struct whose fields are its keys, declared once by [`section!`] in [`checked`].
+//! [`sources`] finds the files; [`layers`] reads the built-in defaults, the files, the environment
+//! and `--set` on top of each other and remembers where each value came from; `check` stores the
+//! outcome in the structs, makes a [`Config`] of them, and refuses keys that contradict each other.
 //! Every problem found is reported, one line each, not only the first.
 //!
-//! This crate starts no thread and knows neither pipelines nor the log. Of the others it knows the ranges and types of their
-//! settings.
+//! This crate starts no thread and knows neither pipelines nor the log. Of the others it knows the
+//! ranges and types of their settings.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -14,19 +15,18 @@ use std::path::Path;
 mod check;
 pub mod checked;
 mod difference;
-mod draft;
 pub mod effective;
 mod keys;
-mod kind;
+pub mod kind;
 pub mod layers;
 pub mod layout;
 pub mod levels;
 mod nearest;
 mod network;
 pub mod origin;
-pub mod setting;
+mod setting;
+pub mod settings;
 pub mod sources;
-mod store;
 #[cfg(test)]
 mod tests;
 pub mod when;
@@ -36,11 +36,13 @@ use checked::BatchPolicy;
 pub use checked::Config;
 pub use difference::{Difference, Differences};
 use effective::Effective;
-pub use keys::{Change, KEYS_AND_DEVICES, Key};
+pub use keys::{Change, Key, Keyed, Section, Shape, Stored, stored};
 pub use kind::{Entry, Kind};
 pub use nearest::nearest;
 pub use network::Network;
 use origin::Origin;
+pub use setting::{EntrySetting, Setting};
+pub use settings::{Settings, Table};
 pub use sources::Sources;
 
 /// Why there is no configuration.
@@ -60,7 +62,7 @@ pub struct Loaded {
     /// What the program uses.
     pub config: Config,
     /// What it was made of, for the next one to be held against.
-    settings: layers::Settings,
+    settings: Settings,
 }
 
 impl Loaded {
@@ -72,9 +74,9 @@ impl Loaded {
     /// As it is for live traffic.
     pub fn live(mut self) -> Loaded {
         let flow = &mut self.config.flow;
-        flow.active_timeout = flow.active_timeout_live;
-        flow.half_open_timeout = flow.half_open_timeout_live;
-        flow.established_timeout = flow.established_timeout_live;
+        flow.active_timeout = flow.active.live;
+        flow.half_open_timeout = flow.half_open.live;
+        flow.established_timeout = flow.established.live;
         self
     }
 
@@ -122,19 +124,17 @@ impl Config {
 
     /// The same with everything given: files, and the environment as (name, value).
     fn from_layers(
+        sections: Vec<&'static Section>,
         files: &[layers::FileLayer],
         variables: &[(String, String)],
         sets: &[String],
         mut problems: Vec<String>,
     ) -> Result<Loaded, ConfigErrors> {
-        let settings = layers::read(files, variables, sets, &mut problems);
+        let settings = layers::read(sections, files, variables, sets, &mut problems);
         Config::checked(settings, problems)
     }
 
-    fn checked(
-        settings: layers::Settings,
-        mut problems: Vec<String>,
-    ) -> Result<Loaded, ConfigErrors> {
+    fn checked(settings: Settings, mut problems: Vec<String>) -> Result<Loaded, ConfigErrors> {
         match (check::check(&settings, &mut problems), problems.is_empty()) {
             (Some(config), true) => Ok(Loaded { config, settings }),
             _ => Err(ConfigErrors::Invalid(problems)),

@@ -33,11 +33,11 @@ pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::KEYS;
+    use crate::tests::keys;
 
     #[test]
     fn nearest_finds_slips_and_misplaced_names() {
-        let paths = || KEYS.iter().map(|key| key.path);
+        let paths = || keys().map(|key| key.path);
         assert_eq!(
             nearest("flow.idle_timeout", paths()),
             Some("flow.idle_timeout_s")

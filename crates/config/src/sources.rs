@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use accel::{ReadError, read_regular};
 
-use crate::keys::KeyId;
+use crate::checked::SECTIONS;
 use crate::layers::{FILE_VARIABLE, FileLayer};
-use crate::{Config, ConfigErrors, Loaded};
+use crate::{Config, ConfigErrors, Loaded, Section};
 
 /// The file that commands about the service read unless `--config` or [`FILE_VARIABLE`] names another one.
 pub const DEFAULT_FILE: &str = "/etc/fenxi/fenxi.toml";
@@ -26,6 +26,7 @@ pub struct Sources {
     /// The file may be missing.
     is_default: bool,
     sets: Vec<String>,
+    sections: Vec<&'static Section>,
 }
 
 impl Sources {
@@ -55,7 +56,15 @@ impl Sources {
             file: file.filter(|file| !file.as_os_str().is_empty()),
             is_default,
             sets: sets.to_vec(),
+            sections: SECTIONS.to_vec(),
         }
+    }
+
+    /// These, with sections that [`Config`] has no field for: [`Config::section`] gives their
+    /// values.
+    pub fn and(mut self, sections: impl IntoIterator<Item = &'static Section>) -> Sources {
+        self.sections.extend(sections);
+        self
     }
 
     /// The file, if there is one.
@@ -71,7 +80,13 @@ impl Sources {
         let files = self.files()?;
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        Config::from_layers(&files, &variables, &self.sets, problems)
+        Config::from_layers(
+            self.sections.clone(),
+            &files,
+            &variables,
+            &self.sets,
+            problems,
+        )
     }
 
     /// The socket on which a service with this configuration listens for `fenxi ctl`. Other problems are ignored, since the
@@ -80,8 +95,10 @@ impl Sources {
         let files = self.files().unwrap_or_default();
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        let settings = crate::layers::read(&files, &variables, &self.sets, &mut problems);
-        settings.setting(KeyId::ControlSocket).path()
+        let sections = self.sections.clone();
+        let read = crate::layers::read;
+        let settings = read(sections, &files, &variables, &self.sets, &mut problems);
+        settings.setting("control.socket").file().ok().flatten()
     }
 
     /// The configuration file, and those in the folder next to it.

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use accel::Provider;
 
+use crate::checked::SECTIONS;
 use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Task};
 use crate::effective::Effective;
-use crate::keys::{DEVICE_KEYS, KEYS, Key, KeyId, NFT_SET_KEYS, TASK_KEYS};
+use crate::keys::{Key, Shape};
 use crate::origin::Origin;
+use crate::setting::Setting;
 use crate::{Config, ConfigErrors, layers};
 
 mod devices;
 mod mark;
-mod outcomes;
 mod several;
 mod tasks;
 mod wrong;
@@ -33,13 +34,21 @@ pub(super) fn load(
         name: "c.toml".to_owned(),
         text: file.to_owned(),
     };
-    let loaded = Config::from_layers(&[file], &variables, &sets, Vec::new());
+    let loaded = Config::from_layers(SECTIONS.to_vec(), &[file], &variables, &sets, Vec::new());
     let loaded = loaded.map_err(|errors| match errors {
         ConfigErrors::Invalid(lines) => lines,
         ConfigErrors::Unreadable(line) => panic!("nothing was read: {line}"),
     })?;
     let effective = loaded.effective();
     Ok((loaded.config, effective))
+}
+
+/// The keys of the sections that are one table.
+pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
+    let single = SECTIONS
+        .iter()
+        .filter(|section| section.shape == Shape::One);
+    single.flat_map(|section| section.keys)
 }
 
 fn origin(effective: &Effective, key: &str) -> String {
@@ -285,8 +294,8 @@ fn what_is_shown_names_every_key_with_its_origin() {
     );
     let json = serde_json::to_value(&effective).unwrap();
     let rows = json["config"].as_array().unwrap();
-    let maps = [KeyId::TagDscp, KeyId::MarkClass].map(|id| id.key().path); // shown entry by entry
-    for key in KEYS.iter().filter(|key| !maps.contains(&key.path)) {
+    let maps = ["tag.dscp", "mark.class"]; // shown entry by entry
+    for key in keys().filter(|key| !maps.contains(&key.path)) {
         assert!(
             rows.iter().any(|row| row["key"] == key.path),
             "{}",
@@ -298,81 +307,6 @@ fn what_is_shown_names_every_key_with_its_origin() {
         (&row["value"], &row["origin"], &row["unit"]),
         (&5.into(), &"c.toml:2".into(), &"packets".into())
     );
-}
-
-/// Unit and range as the example file gives them, and whether a reload changes the key.
-fn unit_and_range(key: &Key) -> String {
-    let unit = if key.unit.is_empty() {
-        String::new()
-    } else {
-        format!("{}; ", key.unit)
-    };
-    let live = if key.is_live() { "; live" } else { "" };
-    format!("# {unit}{}{live}", key.kind.expected())
-}
-
-#[test]
-fn the_example_file_has_every_key_with_its_default() {
-    let (example, effective) = load(EXAMPLE, &[], &[]).unwrap();
-    let (mut built_in, built_in_effective) = load("", &[], &[]).unwrap();
-    for (row, built_in) in effective.config.iter().zip(&built_in_effective.config) {
-        assert!(
-            origin(&effective, &row.key).starts_with("c.toml:"),
-            "{} is missing",
-            row.key
-        );
-        assert_eq!((&row.key, &row.value), (&built_in.key, &built_in.value));
-    }
-    assert_eq!(effective.config.len(), built_in_effective.config.len());
-    built_in.flow.k_origin = example.flow.k_origin.clone();
-    assert_eq!(
-        (example.flow, example.accel),
-        (built_in.flow, built_in.accel)
-    );
-    // Naming the defaults in a file asks for nothing that the model at hand may lack.
-    assert!(example.tag.dscp.iter().all(|mapping| !mapping.required));
-    assert!(example.mark.class.iter().all(|mapping| !mapping.required));
-}
-
-/// The comment of a key: what it is for, then unit and range, then the key, each behind `prefix`.
-fn assert_explained(lines: &[&str], section: &str, key: &Key, prefix: &str) {
-    let header = format!("{prefix}[{section}]");
-    let start = lines.iter().position(|line| *line == header);
-    let start = start.unwrap_or_else(|| panic!("{header} is missing"));
-    let own = |line: &&str| {
-        line.starts_with(&format!("{prefix}{} = ", key.name()))
-            || **line == format!("[{}]", key.path)
-    };
-    let at = start + lines[start..].iter().position(own).expect(key.path);
-    assert_eq!(
-        lines[at - 2],
-        format!("{prefix}# {}", key.why),
-        "{}",
-        key.path
-    );
-    assert_eq!(
-        lines[at - 1],
-        format!("{prefix}{}", unit_and_range(key)),
-        "{}",
-        key.path
-    );
-}
-
-#[test]
-fn the_example_file_explains_every_key() {
-    let lines: Vec<_> = EXAMPLE.lines().collect();
-    for key in KEYS {
-        assert_explained(&lines, key.section(), key, "");
-    }
-    for key in DEVICE_KEYS {
-        assert_explained(&lines, "device.NAME", key, "# ");
-    }
-    for key in NFT_SET_KEYS {
-        assert_explained(&lines, "nftset.NAME", key, "# ");
-    }
-    for key in TASK_KEYS {
-        assert_explained(&lines, "[task]", key, "# ");
-    }
 }
 
 /// The commented table shows what a device has that says nothing of itself.
@@ -400,7 +334,7 @@ fn lasting_flows_are_recorded_live_unless_the_user_says_otherwise() {
     let timeouts = |sets: &[&str]| {
         let (config, _) = load("", &[], sets).unwrap();
         let flow = config.flow;
-        [flow.active_timeout, flow.active_timeout_live].map(|it| it.map(|it| it.as_secs()))
+        [flow.active_timeout, flow.active.live].map(|it| it.map(|it| it.as_secs()))
     };
     assert_eq!(timeouts(&[]), [None, Some(120)]);
     assert_eq!(timeouts(&["flow.active_timeout_s=0"]), [None, None]);
@@ -412,8 +346,8 @@ fn live_half_open_flows_end_early_and_established_ones_late_unless_the_user_says
     let timeouts = |sets: &[&str]| {
         let (config, _) = load("", &[], sets).unwrap();
         let flow = config.flow;
-        let half_open = [flow.half_open_timeout, flow.half_open_timeout_live];
-        let established = [flow.established_timeout, flow.established_timeout_live];
+        let half_open = [flow.half_open_timeout, flow.half_open.live];
+        let established = [flow.established_timeout, flow.established.live];
         [half_open, established].map(|it| it.map(|it| it.map(|it| it.as_secs())))
     };
     assert_eq!(timeouts(&[]), [[None, Some(10)], [None, Some(2100)]]);
@@ -438,4 +372,28 @@ fn inline_goes_between_two_interfaces() {
     let set = "io.interfaces=[\"a\", \"b\"]";
     let (config, _) = load("", &[], &["io.mode=inline", set]).unwrap();
     assert_eq!(config.io.interfaces, ["a", "b"]);
+}
+
+#[test]
+fn paths_and_variables_are_unique_and_defaults_fit_their_keys() {
+    let mut paths: Vec<_> = keys().map(|key| key.path).collect();
+    let mut variables: Vec<_> = keys().map(Key::variable).collect();
+    let mut sections: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+    for list in [&mut paths, &mut sections] {
+        let before = list.len();
+        list.sort_unstable();
+        list.dedup();
+        assert_eq!(list.len(), before);
+    }
+    variables.sort_unstable();
+    variables.dedup();
+    assert_eq!(variables.len(), keys().count());
+    assert!(variables.contains(&"FENXI_FLOW_IDLE_TIMEOUT_S".to_owned()));
+    // A section name with an underscore would make variables ambiguous to a reader.
+    assert!(keys().all(|key| !key.section().contains('_') && !key.name().contains('.')));
+    assert!(keys().all(|key| !key.why.is_empty() && !key.why.contains('\n')));
+    let all = SECTIONS.iter().flat_map(|section| section.keys);
+    for key in all {
+        assert!(!Setting::built_in(key).refused, "{}", key.path);
+    }
 }

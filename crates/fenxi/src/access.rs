@@ -6,6 +6,11 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
+/// Whether a path means stdin or stdout.
+pub fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Checks whether a file can be made at `path`.
 ///
 /// # Errors

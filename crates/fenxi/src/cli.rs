@@ -4,12 +4,14 @@
 //! they name (files, a model) is the commands' matter. Wrong usage exits 64, not with clap's own 2.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use crate::access::is_dash;
 use crate::exit::of_clap;
+use crate::sinks;
 use config::Sources;
 
 mod ctl;
@@ -95,7 +97,7 @@ pub struct ConfigArgs {
 impl ConfigArgs {
     /// The same, with the service's file where none is named.
     pub fn of_service(&self) -> Sources {
-        Sources::of_service(self.config.as_deref(), &self.sets)
+        sinks::known(Sources::of_service(self.config.as_deref(), &self.sets))
     }
 }
 
@@ -162,11 +164,6 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     seconds
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))
         .ok_or_else(|| "expected seconds from 0 to 86400".to_owned())
-}
-
-/// Whether a path means stdin or stdout.
-pub fn is_dash(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub enum ZeroCopy {
 }
 
 /// Settings for XDP only.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct XdpSettings {
     /// Where the program sees frames.
     pub mode: XdpMode,

@@ -1,50 +1,38 @@
 //! `[device.NAME]` tables: from names to devices that can be opened.
 
-use accel::{Profile, Provider};
+use accel::{PROVIDERS, Profile, Provider};
 
-use crate::checked::{Device, DeviceThread};
-use crate::draft::{DeviceDraft, Draft};
-use crate::keys::{DeviceKey, PROVIDERS};
-use crate::layers::Table;
+use crate::checked::{AccelKeys, Device, DeviceKeys, DeviceThread};
+use crate::keys::Keyed;
 use crate::nearest::nearest;
+use crate::settings::{Settings, Table};
 
 /// The tables, each with what it says.
-pub(super) struct DeviceTables<'a>(Vec<(&'a Table, DeviceDraft)>);
+pub(super) struct DeviceTables<'a>(Vec<(&'a Table, DeviceKeys)>);
 
 impl<'a> DeviceTables<'a> {
     /// Holds each table against itself.
-    pub fn check(tables: &'a [Table], problems: &mut Vec<String>) -> DeviceTables<'a> {
-        let draft = |table: &'a Table| {
-            let mut draft = DeviceDraft::default();
-            for &id in DeviceKey::ALL {
-                let Some(setting) = table.of_device(id) else {
-                    continue;
-                };
-                if let Err(why) = id.store(&mut draft, setting) {
-                    let (origin, name) = (&setting.origin, &table.name);
-                    problems.push(format!(
-                        "{origin}: device.{name}.{}: {why}",
-                        id.key().name()
-                    ));
-                }
-            }
-            draft.provider = draft.provider.or_else(|| Provider::parse(&table.name));
-            check_together(table, &draft, problems);
-            (table, draft)
+    pub fn check(settings: &'a Settings, problems: &mut Vec<String>) -> DeviceTables<'a> {
+        let own = |table: &'a Table| {
+            let mut own = plain();
+            own.store_table(table, problems);
+            own.provider = own.provider.or_else(|| Provider::parse(&table.name));
+            check_together(table, &own, problems);
+            (table, own)
         };
-        DeviceTables(tables.iter().map(draft).collect())
+        DeviceTables(settings.tables("device").map(own).collect())
     }
 
     /// The device called `name`, which is a table's or a provider's.
     ///
     /// # Errors
     /// There is none; the message is empty where [`DeviceTables::check`] said what is wrong.
-    pub fn find(&self, name: &str, draft: &Draft, of: Use<'_>) -> Result<Device, String> {
+    pub fn find(&self, name: &str, accel: &AccelKeys, of: Use<'_>) -> Result<Device, String> {
         let table = self.0.iter().find(|(table, _)| table.name == name);
-        let plain = DeviceDraft::default();
+        let plain = plain();
         let own = table.map_or(&plain, |(_, own)| own);
         match own.provider.or_else(|| Provider::parse(name)) {
-            Some(provider) => Ok(device(name, provider, own, draft, of)),
+            Some(provider) => Ok(device(name, provider, own, accel, of)),
             None if table.is_some() => Err(String::new()),
             None => Err(self.unknown(name)),
         }
@@ -61,6 +49,15 @@ impl<'a> DeviceTables<'a> {
     }
 }
 
+/// A device that says nothing of itself.
+fn plain() -> DeviceKeys {
+    let deadline = DeviceKeys::defaults().deadline;
+    DeviceKeys {
+        deadline,
+        ..DeviceKeys::default()
+    }
+}
+
 /// What the use of a device says about it.
 #[derive(Clone, Copy)]
 pub(super) struct Use<'a> {
@@ -71,16 +68,16 @@ pub(super) struct Use<'a> {
 }
 
 /// The rules between the keys of one table.
-fn check_together(table: &Table, draft: &DeviceDraft, problems: &mut Vec<String>) {
+fn check_together(table: &Table, own: &DeviceKeys, problems: &mut Vec<String>) {
     let (origin, name) = (&table.origin, &table.name);
-    if !table.refused && draft.provider.is_none() {
+    if !table.refused && own.provider.is_none() {
         problems.push(format!(
             "{origin}: device.{name}.provider: is missing; expected one of {}",
             PROVIDERS.join(", ")
         ));
     }
-    let sizes = draft.batch_sizes.as_deref().unwrap_or_default();
-    if let Some(setting) = table.of_device(DeviceKey::BatchSizes)
+    let sizes = own.batch_sizes.as_deref().unwrap_or_default();
+    if let Some(setting) = table.get("batch_sizes")
         && !sizes.is_sorted_by(|a, b| a < b)
     {
         problems.push(format!(
@@ -93,14 +90,13 @@ fn check_together(table: &Table, draft: &DeviceDraft, problems: &mut Vec<String>
 fn device(
     name: &str,
     provider: &'static Provider,
-    own: &DeviceDraft,
-    draft: &Draft,
+    own: &DeviceKeys,
+    accel: &AccelKeys,
     of: Use<'_>,
 ) -> Device {
-    // A simulated device computes nothing. The CPU gains nothing from a thread of its own, unless its manager has other
-    // devices to serve meanwhile.
+    // A simulated device computes nothing. The CPU gains nothing from a thread of its own, unless
+    // its manager has other devices to serve meanwhile.
     let shares = !provider.computes || (provider.is_cpu && of.is_only_one);
-    let accel = &draft.accel;
     let batch_sizes = own.batch_sizes.as_deref();
     Device {
         name: name.to_owned(),

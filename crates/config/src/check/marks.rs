@@ -3,14 +3,13 @@
 use policy::DSCP_MASK;
 
 use crate::checked::{Mark, MarkAs, MarkMapping};
-use crate::keys::{KeyId, TaskKey};
 
 use super::tasks::Asked;
 
 /// A table of the user's that nothing reads. Asked before marks are made of DSCPs.
 pub(super) fn without_effect(first: &Asked<'_>, mark: &Mark) -> Option<String> {
     let entry = mark.class.iter().find(|entry| entry.required)?;
-    let table = first.path(TaskKey::Mark, KeyId::MarkClass);
+    let table = first.path("mark");
     (mark.holds == MarkAs::Dscp).then(|| {
         format!(
             "{table} ({}): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out",
@@ -23,7 +22,7 @@ pub(super) fn without_effect(first: &Asked<'_>, mark: &Mark) -> Option<String> {
 pub(super) fn of_sections(first: &Asked<'_>, mark: &Mark) -> Option<String> {
     match mark.holds {
         MarkAs::Label => {
-            let class = first.path(TaskKey::Mark, KeyId::MarkClass);
+            let class = first.path("mark");
             beyond_the_mask(first, &class, &mark.class, mark.mask)
         }
         MarkAs::Dscp => mask_of_others(first, mark),
@@ -43,7 +42,7 @@ fn beyond_the_mask(
         .filter(|row| row.mark & !mask != 0)
         .map(|row| format!("{} = {:#x} ({})", row.label, row.mark, row.origin))
         .collect();
-    let is_refused = asked.is_refused(&[KeyId::MarkMask]);
+    let is_refused = asked.is_refused(&["mark.mask"]);
     (!beyond.is_empty() && !is_refused).then(|| {
         format!(
             "{class}: {}: bits outside of {}; give the labels values within the mask in [{class}]",
@@ -53,22 +52,22 @@ fn beyond_the_mask(
     })
 }
 
-/// Marks that hold a DSCP have the mask of their readers, which `layers::settle` gives the key unless it is set.
+/// Marks that hold a DSCP have the mask of their readers, which `Settings::settle` gives the key unless it is set.
 fn mask_of_others(first: &Asked<'_>, mark: &Mark) -> Option<String> {
-    let is_set = mark.mask != DSCP_MASK && !first.is_refused(&[KeyId::MarkMask]);
+    let is_set = mark.mask != DSCP_MASK && !first.is_refused(&["mark.mask"]);
     is_set.then(|| {
-        let path = first.path(TaskKey::MarkMask, KeyId::MarkMask);
+        let path = first.path("mark_mask");
         format!(
             "{} with {}: impossible combination: a DSCP takes the bits {DSCP_MASK:#x}; leave {path} out",
             named_mask(first, mark.mask),
-            first.read().named(KeyId::MarkAs)
+            first.settings.named("mark.as")
         )
     })
 }
 
 fn named_mask(asked: &Asked<'_>, mask: u32) -> String {
-    let path = asked.path(TaskKey::MarkMask, KeyId::MarkMask);
-    let origin = asked.origin(TaskKey::MarkMask, KeyId::MarkMask);
+    let path = asked.path("mark_mask");
+    let origin = asked.origin("mark_mask");
     format!("{path} = {mask:#x} ({origin})")
 }
 
@@ -77,17 +76,12 @@ pub(super) fn of_tasks(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, task) in asked.iter().enumerate() {
         let is_first = at == 0;
-        let labels = &task.draft.labels;
-        if labels.mark.is_empty() {
+        let keys = &task.keys;
+        if keys.mark.is_empty() {
             problems.extend(mask_without_marks(task));
         } else if !is_first {
-            let class = format!("task.{}.mark", task.draft.name);
-            problems.extend(beyond_the_mask(
-                task,
-                &class,
-                &labels.mark,
-                task.mark_mask(),
-            ));
+            let class = format!("task.{}.mark", task.name);
+            problems.extend(beyond_the_mask(task, &class, &keys.mark, task.mark_mask()));
         }
     }
     problems.extend(overlaps(asked, mark));
@@ -95,7 +89,7 @@ pub(super) fn of_tasks(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
 }
 
 fn mask_without_marks(task: &Asked<'_>) -> Option<String> {
-    let (name, mask) = (&task.draft.name, task.own(TaskKey::MarkMask)?);
+    let (name, mask) = (&task.name, task.own("mark_mask")?);
     Some(format!(
         "{}: task.{name}.mark_mask: no effect: no label of the task has a mark; add mark = {{ LABEL = BITS }}, or leave mark_mask out",
         mask.origin
@@ -117,9 +111,9 @@ fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
     for (task, mask) in masks.filter(|(_, mask)| mask & behaviours != 0) {
         problems.push(format!(
             "{}: bits {:#x} belong to task {}, {}; give behaviours bits of their own",
-            first.read().named(KeyId::MarkBehaviour),
+            first.settings.named("mark.behaviour"),
             mask & behaviours,
-            task.draft.name,
+            task.name,
             named_mask(task, mask),
         ));
     }
@@ -127,17 +121,17 @@ fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
         let mask = task.mark_mask();
         let clash = taken.iter().find(|(_, other)| other & mask != 0);
         if let Some((other, other_mask)) = clash {
-            let id = match task.own(TaskKey::MarkMask) {
-                Some(_) => TaskKey::MarkMask,
-                None => TaskKey::Mark,
+            let id = match task.own("mark_mask") {
+                Some(_) => "mark_mask",
+                None => "mark",
             };
             problems.push(format!(
                 "{}: task.{}.{}: bits {:#x} already belong to task {}, {}; give each task bits of its own",
-                task.origin(id, KeyId::MarkMask),
-                task.draft.name,
-                id.key().name(),
+                task.origin(id),
+                task.name,
+                id,
                 mask & other_mask,
-                other.draft.name,
+                other.name,
                 named_mask(other, *other_mask),
             ));
         }

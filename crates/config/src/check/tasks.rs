@@ -1,65 +1,50 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
-use crate::checked::{BatchPolicy, DEFAULT_TASK, Device, MAX_TASKS, MarkAs, Task};
-use crate::draft::{Draft, LabelsDraft, TaskDraft};
-use crate::keys::{GOAL_KEYS, KeyId, TaskKey};
-use crate::layers::Table;
+use crate::checked::{
+    BatchPolicy, Batching, Cache, DEFAULT_TASK, Device, GOAL_KEYS, MAX_TASKS, MarkAs, PolicyName,
+    Task, TaskKeys, section_key,
+};
+use crate::keys::Keyed;
 use crate::layout::Layout;
 use crate::nearest::nearest;
 use crate::origin::Origin;
-use crate::setting::Setting;
+use crate::settings::{Setting, Settings, Table};
 use crate::when::{Term, When, shortened};
 
-use super::Reader;
+use super::Common;
 use super::devices::{DeviceTables, Use};
 
 mod graph;
 
-/// The default of `task.NAME.priority`.
-const PRIORITY: u8 = 5;
-
 /// What the tables say over the sections, in their order; one by default.
-pub(super) fn read<'a>(
-    read: &'a Reader<'a>,
-    draft: &Draft,
-    problems: &mut Vec<String>,
-) -> Vec<Asked<'a>> {
-    let tables = &read.settings.tasks;
-    let one_by_default = tables.is_empty().then_some(None);
-    let tables = tables.iter().map(Some).chain(one_by_default);
-    let asked = tables.enumerate().map(|(at, table)| {
-        let is_first = at == 0;
-        let source = Source {
-            read,
-            table,
-            is_first,
-        };
-        Asked {
-            draft: source.draft(draft, problems),
-            source,
-        }
-    });
-    let asked: Vec<_> = asked.collect();
-    if let Some(table) = read.settings.tasks.get(MAX_TASKS) {
+pub(super) fn read<'a>(settings: &'a Settings, problems: &mut Vec<String>) -> Vec<Asked<'a>> {
+    let tables: Vec<&Table> = settings.tables("task").collect();
+    if let Some(table) = tables.get(MAX_TASKS) {
         problems.push(format!(
             "{}: task.{}: expected {MAX_TASKS} tasks at most; leave some out",
             table.origin, table.name
         ));
     }
-    asked
+    if tables.is_empty() {
+        return vec![Asked::new(settings, None, true, problems)];
+    }
+    let tables = tables.into_iter().enumerate();
+    tables
+        .map(|(at, table)| Asked::new(settings, Some(table), at == 0, problems))
+        .collect()
 }
 
 /// The tasks, checked one by one and against each other.
 pub(super) fn checked(
     asked: Vec<Asked<'_>>,
-    draft: &Draft,
+    common: &Common,
     devices: &DeviceTables<'_>,
     problems: &mut Vec<String>,
 ) -> Vec<Task> {
     let whens = graph::resolve(&asked, problems);
     let tasks = asked.into_iter().zip(whens);
     let mut tasks: Vec<Task> = tasks
-        .map(|(task, when)| task.checked(when, draft, devices, problems))
+        .map(|(task, when)| task.checked(when, common, devices, problems))
         .collect();
     graph::check(&tasks, problems);
     check_policies(&tasks, problems);
@@ -95,213 +80,198 @@ fn number_devices(tasks: &mut [Task]) {
 
 /// A task as it is read.
 pub(super) struct Asked<'a> {
-    /// Its values.
-    pub draft: TaskDraft,
-    source: Source<'a>,
-}
-
-/// Where a task's values come from.
-struct Source<'a> {
-    read: &'a Reader<'a>,
+    pub settings: &'a Settings,
+    pub name: &'a str,
+    /// What the table says over the sections.
+    pub keys: TaskKeys,
     table: Option<&'a Table>,
     /// The sections describe the labels of the first task.
     is_first: bool,
 }
 
-impl Source<'_> {
-    /// The table's values over those of the sections.
-    fn draft(&self, draft: &Draft, problems: &mut Vec<String>) -> TaskDraft {
-        let name = self.table.map_or(DEFAULT_TASK, |table| &table.name);
-        let of_first = LabelsDraft {
-            min_confidence: draft.model.min_confidence,
-            dscp: draft.tag.dscp.clone(),
-            mark: draft.mark.class.clone(),
-            mark_mask: draft.mark.mask,
+impl<'a> Asked<'a> {
+    fn new(
+        settings: &'a Settings,
+        table: Option<&'a Table>,
+        is_first: bool,
+        problems: &mut Vec<String>,
+    ) -> Asked<'a> {
+        let mut asked = Asked {
+            settings,
+            name: table.map_or(DEFAULT_TASK, |table| &table.name),
+            keys: TaskKeys::defaults(),
+            table,
+            is_first,
         };
-        let mut own = TaskDraft {
-            name: name.to_owned(),
-            model: draft.model.path.clone(),
-            depths: Vec::new(),
-            when: When::default(),
-            devices: draft.accel.devices.clone(),
-            batching: draft.batching.clone(),
-            cache: draft.cache.clone(),
-            priority: PRIORITY,
-            labels: if self.is_first {
-                of_first
-            } else {
-                LabelsDraft::default()
-            },
-            records: true,
-        };
-        for &id in TaskKey::ALL {
-            let Some(setting) = self.own(id) else {
+        // 0: all bits of `mark`.
+        asked.keys.mark_mask = 0;
+        for key in TaskKeys::SECTION.keys {
+            let name = key.name();
+            let section = section_key(name, is_first).map(|path| settings.setting(path));
+            let own = settings.of_task(table, is_first, name);
+            let Some(setting) = own.or(section) else {
                 continue;
             };
-            if let Err(why) = id.store(&mut own, setting) {
-                let (origin, key) = (&setting.origin, id.key().name());
-                problems.push(format!("{origin}: task.{name}.{key}: {why}"));
+            let mut stored = asked.keys.store(name, setting);
+            // A table is found by its name, so the name cannot be set to another one.
+            if name == "name" && setting.value.as_str() != Some(asked.name) {
+                stored = Err(format!("the task is called {}", asked.name));
+            }
+            if let (Err(why), Some(own), Some(table)) = (stored, own, table) {
+                problems.push(table.complaint(key, own, &why));
             }
         }
-        own
+        asked
     }
 
-    fn own(&self, id: TaskKey) -> Option<&Setting> {
-        self.read.settings.of_task(self.table?, self.is_first, id)
-    }
-}
-
-impl<'a> Asked<'a> {
     /// What the table says of a key, unless a later layer overrides it in the section.
-    pub(super) fn own(&self, id: TaskKey) -> Option<&Setting> {
-        self.source.own(id)
+    pub(super) fn own(&self, key: &str) -> Option<&'a Setting> {
+        self.settings.of_task(self.table, self.is_first, key)
     }
 
-    /// The settings, and how messages name them.
-    pub(super) fn read(&self) -> &'a Reader<'a> {
-        self.source.read
+    /// The path of the key that holds for the task, and its value: its own, or the section's.
+    fn holds(&self, key: &str) -> (String, Option<&'a Setting>) {
+        let own = format!("task.{}.{key}", self.name);
+        // Messages about marks of any task name mark.mask where a task has no mask.
+        match (self.own(key), section_key(key, true)) {
+            (None, Some(path)) => (path.to_owned(), Some(self.settings.setting(path))),
+            (setting, _) => (own, setting),
+        }
     }
 
     /// The key that holds for the task: its own, or that of the section.
-    pub(super) fn path(&self, id: TaskKey, section: KeyId) -> String {
-        match self.own(id) {
-            Some(_) => format!("task.{}.{}", self.draft.name, id.key().name()),
-            None => section.key().path.to_owned(),
-        }
+    pub(super) fn path(&self, key: &str) -> String {
+        self.holds(key).0
     }
 
-    /// Where the key was set that holds for the task.
-    pub(super) fn origin(&self, id: TaskKey, section: KeyId) -> &Origin {
-        match self.own(id) {
-            Some(own) => &own.origin,
-            None => &self.read().settings.setting(section).origin,
-        }
-    }
-
-    /// Where the task was first named.
-    fn named_at(&self) -> &Origin {
-        self.source
-            .table
-            .map_or(&Origin::BuiltIn, |table| &table.origin)
+    /// Where the key was set that holds for the task, or else where it was first named.
+    pub(super) fn origin(&self, key: &str) -> &'a Origin {
+        let named_at = self.table.map_or(&Origin::BuiltIn, |table| &table.origin);
+        self.holds(key)
+            .1
+            .map_or(named_at, |setting| &setting.origin)
     }
 
     /// Path, value and origin of what holds for the task, for messages.
-    fn named(&self, id: TaskKey, section: KeyId) -> String {
-        match self.own(id) {
-            Some(own) => format!(
-                "{} = {} ({})",
-                self.path(id, section),
-                own.value,
-                own.origin
-            ),
-            None => self.read().named(section),
-        }
+    fn named(&self, key: &str) -> String {
+        let (path, setting) = self.holds(key);
+        let value = setting.map(|setting| setting.value.to_string());
+        format!(
+            "{path} = {} ({})",
+            value.unwrap_or_default(),
+            self.origin(key)
+        )
     }
 
     /// Whether a value was refused that plays a part in one of these.
-    pub(super) fn is_refused(&self, keys: &[KeyId]) -> bool {
-        let is_refused = |id: &KeyId| self.read().settings.setting(*id).refused;
-        self.source.table.is_some_and(|table| table.refused) || keys.iter().any(is_refused)
+    pub(super) fn is_refused(&self, paths: &[&str]) -> bool {
+        self.table.is_some_and(|table| table.refused) || self.settings.is_refused(paths)
     }
 
     /// The bits that its labels may write.
     pub(super) fn mark_mask(&self) -> u32 {
-        let labels = &self.draft.labels;
-        match (labels.mark.is_empty(), labels.mark_mask) {
+        let keys = &self.keys;
+        match (keys.mark.is_empty(), keys.mark_mask) {
             (true, _) => 0,
-            (false, 0) => labels.mark.iter().fold(0, |mask, row| mask | row.mark),
+            (false, 0) => keys.mark.iter().fold(0, |mask, row| mask | row.mark),
             (false, mask) => mask,
         }
-    }
-
-    /// What the first task says of its labels goes over the sections.
-    pub(super) fn over_sections(&self, draft: &mut Draft) {
-        let labels = &self.draft.labels;
-        draft.model.min_confidence = labels.min_confidence;
-        draft.tag.dscp = labels.dscp.clone();
-        draft.mark.class = labels.mark.clone();
-        draft.mark.mask = labels.mark_mask;
     }
 
     fn checked(
         self,
         when: When,
-        draft: &Draft,
+        common: &Common,
         devices: &DeviceTables<'_>,
         problems: &mut Vec<String>,
     ) -> Task {
-        self.check_cache(draft.flow.k, problems);
+        self.check_cache(common.flow.k, problems);
         self.check_batching(problems);
         self.check_goal(problems);
-        self.check_in_ports(&draft.io.interfaces, problems);
-        let devices = self.devices(draft, devices, problems);
-        let is_dscp = self.source.is_first && draft.mark.holds == MarkAs::Dscp;
-        let mark_mask = match is_dscp {
-            true => draft.mark.mask,
-            false => self.mark_mask(),
-        };
-        let when_origin = self.when_origin().clone();
-        let policy_origin = self.origin(TaskKey::Policy, KeyId::AnalyticsPolicy).clone();
-        let model_origin = self.origin(TaskKey::Model, KeyId::ModelPath).clone();
-        let depths = self.own(TaskKey::Depths);
-        let depths_origin = depths.map_or(self.named_at(), |own| &own.origin).clone();
-        let origin = self.named_at().clone();
-        let own = self.draft;
-        let is_on = own.cache.prefix > 0 && own.cache.entries > 0;
-        Task {
-            name: own.name,
+        self.check_in_ports(&common.interfaces, problems);
+        let is_dscp = self.is_first && common.mark.holds == MarkAs::Dscp;
+        let [
             origin,
-            model: own.model,
             model_origin,
-            depths: own.depths,
+            depths_origin,
+            when_origin,
+            policy_origin,
+        ] = ["", "model", "depths", "when", "policy"].map(|key| self.origin(key).clone());
+        Task {
+            name: self.name.to_owned(),
+            origin,
+            model_origin,
             depths_origin,
             when,
             when_origin,
-            devices,
-            batching: own.batching.checked(),
+            devices: self.devices(common, devices, problems),
+            batching: self.batching(common.batching.phi).checked(),
             policy_origin,
-            cache: is_on.then_some(own.cache),
-            priority: own.priority,
-            min_confidence: own.labels.min_confidence,
-            dscp: own.labels.dscp,
-            mark: match is_dscp {
-                true => draft.mark.class.clone(),
-                false => own.labels.mark,
+            cache: self.has_cache().then_some(Cache {
+                prefix: self.keys.cache_prefix,
+                entries: self.keys.cache_entries,
+                audit: common.cache.audit,
+            }),
+            priority: self.keys.priority,
+            min_confidence: self.keys.min_confidence,
+            mark_mask: match is_dscp {
+                true => common.mark.mask,
+                false => self.mark_mask(),
             },
-            mark_mask,
-            records: own.records,
+            mark: match is_dscp {
+                true => common.mark.class.clone(),
+                false => self.keys.mark,
+            },
+            model: self.keys.model,
+            depths: self.keys.depths,
+            dscp: self.keys.dscp,
+            records: self.keys.records,
         }
     }
 
+    fn batching(&self, phi: f64) -> Batching {
+        Batching {
+            policy: self.keys.policy,
+            timeout: self.keys.timeout,
+            phi,
+            batch_sizes: self.keys.batch_sizes.clone(),
+            max_wait: self.keys.max_wait,
+            latency_goal: self.keys.latency_goal,
+            slo_delta: self.keys.slo_delta,
+        }
+    }
+
+    fn has_cache(&self) -> bool {
+        self.keys.cache_prefix > 0 && self.keys.cache_entries > 0
+    }
+
     fn check_cache(&self, k: usize, problems: &mut Vec<String>) {
-        let cache = &self.draft.cache;
-        let is_on = cache.prefix > 0 && cache.entries > 0;
-        if is_on && cache.prefix > k && !self.is_refused(&[KeyId::CachePrefix, KeyId::FlowK]) {
+        let is_longer = self.has_cache() && self.keys.cache_prefix > k;
+        if is_longer && !self.is_refused(&["cache.prefix", "flow.k"]) {
             let line = format!(
                 "{} with {}: impossible combination: the prefix is longer than the series",
-                self.named(TaskKey::CachePrefix, KeyId::CachePrefix),
-                self.read().named(KeyId::FlowK),
+                self.named("cache_prefix"),
+                self.settings.named("flow.k"),
             );
             report(problems, line);
         }
     }
 
     fn check_batching(&self, problems: &mut Vec<String>) {
-        let batching = &self.draft.batching;
-        let sizes = [KeyId::AnalyticsBatchSizes];
-        if !batching.batch_sizes.is_sorted_by(|a, b| a < b) && !self.is_refused(&sizes) {
+        let is_sorted = self.keys.batch_sizes.is_sorted_by(|a, b| a < b);
+        if !is_sorted && !self.is_refused(&["analytics.batch_sizes"]) {
             let line = format!(
                 "{}: batch sizes must ascend, each of them named once",
-                self.named(TaskKey::BatchSizes, KeyId::AnalyticsBatchSizes)
+                self.named("batch_sizes")
             );
             report(problems, line);
         }
-        let times = [KeyId::AnalyticsMaxWaitMs, KeyId::AnalyticsTimeoutMs];
-        if batching.max_wait < batching.timeout && !self.is_refused(&times) {
+        let times = ["analytics.max_wait_ms", "analytics.timeout_ms"];
+        if self.keys.max_wait < self.keys.timeout && !self.is_refused(&times) {
             let line = format!(
                 "{} with {}: impossible combination: the longest wait is shorter than the timeout",
-                self.named(TaskKey::MaxWaitMs, KeyId::AnalyticsMaxWaitMs),
-                self.named(TaskKey::TimeoutMs, KeyId::AnalyticsTimeoutMs),
+                self.named("max_wait_ms"),
+                self.named("timeout_ms"),
             );
             report(problems, line);
         }
@@ -310,23 +280,19 @@ impl<'a> Asked<'a> {
     /// A goal of the task's own that its policy does not plan for. A later layer may choose another policy for a comparison, as
     /// `--set analytics.policy=max` does for a file with goals.
     fn check_goal(&self, problems: &mut Vec<String>) {
-        let Source { table, read, .. } = self.source;
-        let policy = table.and_then(|table| {
-            let settings = read.settings;
-            settings.policy_without_goal(table, self.source.is_first)
-        });
+        let policy = self.settings.policy_without_goal(self.table, self.is_first);
         let Some(policy) = policy else {
             return;
         };
-        for id in GOAL_KEYS {
-            let Some(own) = self.own(id) else {
+        for key in GOAL_KEYS {
+            let Some(own) = self.own(key) else {
                 continue;
             };
             if policy.origin.rank() <= own.origin.rank() {
-                let (origin, name, key) = (&own.origin, &self.draft.name, id.key().name());
+                let (origin, name) = (&own.origin, self.name);
                 problems.push(format!(
                     "{origin}: task.{name}.{key}: no effect: {} plans for no goal; set task.{name}.policy = \"slo\", or leave {key} out",
-                    self.named(TaskKey::Policy, KeyId::AnalyticsPolicy)
+                    self.named("policy")
                 ));
             }
         }
@@ -334,7 +300,7 @@ impl<'a> Asked<'a> {
 
     /// Interfaces by name, where these are known; a replay needs none.
     fn check_in_ports(&self, interfaces: &[String], problems: &mut Vec<String>) {
-        let in_ports = self.draft.when.terms.iter();
+        let in_ports = self.keys.when.terms.iter();
         let in_ports = in_ports.filter_map(|term| match term {
             Term::InPort(names) => Some((term, names)),
             _ => None,
@@ -348,8 +314,8 @@ impl<'a> Asked<'a> {
             let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
             problems.push(format!(
                 "{}: task.{}.when: {}: there is no interface {}; io.interfaces has {}{near}",
-                self.when_origin(),
-                self.draft.name,
+                self.origin("when"),
+                self.name,
                 shortened(&term.to_string()),
                 shortened(unknown),
                 interfaces.join(", ")
@@ -357,45 +323,34 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Where the key `when` was set, or the task was first named.
-    fn when_origin(&self) -> &Origin {
-        let own = self.own(TaskKey::When).map(|setting| &setting.origin);
-        own.unwrap_or(self.named_at())
-    }
-
     /// One device for each of the layout's, as far as any are named.
     fn devices(
         &self,
-        draft: &Draft,
+        common: &Common,
         tables: &DeviceTables<'_>,
         problems: &mut Vec<String>,
     ) -> Vec<Device> {
-        let (layout, names) = (&draft.pipeline.layout, &self.draft.devices);
+        let (layout, names) = (&common.layout, &self.keys.devices);
         let of = Use {
             is_only_one: layout.devices <= layout.analytics_managers,
-            batch_sizes: &self.draft.batching.batch_sizes,
+            batch_sizes: &self.keys.batch_sizes,
         };
         let mut devices = Vec::new();
         for name in names {
-            match tables.find(name, draft, of) {
+            match tables.find(name, &common.accel, of) {
                 Ok(device) => devices.push(device),
                 Err(why) if why.is_empty() => {}
                 Err(why) => report(problems, self.unknown_device(&why)),
             }
         }
-        let is_refused = self.is_refused(&[KeyId::AccelDevices, KeyId::PipelineLayout]);
+        let is_refused = self.is_refused(&["accel.devices", "pipeline.layout"]);
         // A text that is no layout was reported when it was stored, and 1:1:1 stands in its place.
-        let layout_setting = self.read().settings.setting(KeyId::PipelineLayout);
-        let has_layout = layout_setting
-            .value
-            .as_str()
-            .and_then(Layout::parse)
-            .is_some();
+        let has_layout = Layout::parse(self.settings.word("pipeline.layout")).is_some();
         if names.len() != 1 && names.len() != layout.devices && has_layout && !is_refused {
             let line = format!(
                 "{} with {}: impossible combination: name one device for each of the layout's {}, or one for all",
-                self.named(TaskKey::Devices, KeyId::AccelDevices),
-                self.read().named(KeyId::PipelineLayout),
+                self.named("devices"),
+                self.settings.named("pipeline.layout"),
                 layout.devices
             );
             report(problems, line);
@@ -407,11 +362,10 @@ impl<'a> Asked<'a> {
     }
 
     fn unknown_device(&self, why: &str) -> String {
-        let (id, section) = (TaskKey::Devices, KeyId::AccelDevices);
         format!(
             "{}: {}: {why}",
-            self.origin(id, section),
-            self.path(id, section)
+            self.origin("devices"),
+            self.path("devices")
         )
     }
 }
@@ -420,5 +374,35 @@ impl<'a> Asked<'a> {
 fn report(problems: &mut Vec<String>, line: String) {
     if !problems.contains(&line) {
         problems.push(line);
+    }
+}
+
+impl Settings {
+    /// What the table of a task says of a key, unless a later layer overrides it in the section:
+    /// `--set model.path=...` holds for a task whose table stands in a file.
+    pub(crate) fn of_task<'a>(
+        &self,
+        table: Option<&'a Table>,
+        is_first: bool,
+        key: &str,
+    ) -> Option<&'a Setting> {
+        let own = table?.get(key)?;
+        let section = section_key(key, is_first).map(|path| self.setting(path));
+        let is_outranked = section.is_some_and(|section| section.origin.rank() > own.origin.rank());
+        (!is_outranked).then_some(own)
+    }
+
+    /// The policy that a task has, where it has no goal to keep: `policy` of the table, or of the
+    /// section.
+    pub(crate) fn policy_without_goal<'a>(
+        &'a self,
+        table: Option<&'a Table>,
+        is_first: bool,
+    ) -> Option<&'a Setting> {
+        let own = self.of_task(Some(table?), is_first, "policy");
+        let policy = own.unwrap_or_else(|| self.setting("analytics.policy"));
+        let name = policy.value.as_str().and_then(PolicyName::parse);
+        let has_none = name.is_some_and(|name| !name.has_goal());
+        (has_none && !policy.refused).then_some(policy)
     }
 }

@@ -1,11 +1,21 @@
 //! What is asked of flows, and what is done with the answers.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use policy::{Action, LabelRule};
+use cring::K_MAX;
+use policy::LabelRule;
 
-use super::{Analytics, Cache, Device, DscpMapping, MarkMapping};
+use super::mark::{dscp_rows, dscp_rule, mark_rows, mark_rule};
+use super::model::min_confidence;
+use super::{Analytics, Cache, Device, DscpMapping, MarkMapping, PolicyName};
+use crate::kind::{
+    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, Entry, Kind, LATENCY_GOAL_MS, MARK_MASK,
+    MAX_WAIT_MS, MIN_CONFIDENCE, SLO_DELTA_SHARE, TIMEOUT_MS, integer,
+};
 use crate::origin::Origin;
+use crate::section;
+use crate::setting::Setting;
 use crate::when::{Needed, When};
 
 /// The most tasks. The answers that a flow manager waits for have numbers below it, and each depth of a model is one.
@@ -13,6 +23,133 @@ pub const MAX_TASKS: usize = cring::TASKS_MAX;
 
 /// Name of the task of a configuration without `[[task]]`.
 pub const DEFAULT_TASK: &str = "default";
+
+/// The longest name of a task, in bytes: it becomes a label of metrics and a field of records.
+const TASK_NAME_MAX: usize = 32;
+/// What rules write where no task is asked.
+const NO_TASK: &str = "none";
+
+/// Depths of a model, each of which is a task of flow managers.
+const DEPTHS: Kind = Kind::IntegerList {
+    least: 0,
+    min: 1,
+    max: K_MAX as i64,
+    most: MAX_TASKS,
+};
+
+/// The keys of a task that only policies with a goal read.
+pub(crate) const GOAL_KEYS: [&str; 2] = ["latency_goal_ms", "slo_delta"];
+
+section! {
+    /// A `[[task]]` table over what the sections say.
+    pub struct TaskKeys = List "task";
+
+    /// name of the task; no two tasks have the same
+    name: String = restart "name", Kind::Text, "\"default\"", "letters, digits, - and _" => name;
+    /// folder of the model bundle; the default is model.path
+    model: Option<PathBuf> = live "model", Kind::Text, "\"\"", "path" => Setting::file;
+    /// depths at which the model runs, ascending; each counts as a task
+    depths: Vec<usize> = restart "depths", DEPTHS, "[]", "packets, [] = all" => depths;
+    /// on which flows the model runs, such as port = 443 and other.confidence < 0.9, where all
+    /// terms hold (configs/1-1-1.toml lists them)
+    when: When<String> = restart "when", Kind::Text, "\"\"",
+        "terms joined by and, empty = always" => when;
+    /// where the model runs; the default is accel.devices
+    devices: Vec<String> = live "devices", DEVICES, "[\"cpu\"]", "";
+    /// when a batch fires; the default is analytics.policy
+    policy: PolicyName = live "policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "";
+    /// policies slo and on-off: the latency goal; the default is analytics.latency_goal_ms
+    latency_goal: Duration = live "latency_goal_ms", LATENCY_GOAL_MS, "2.0",
+        "milliseconds" => Setting::milliseconds;
+    /// policies slo and on-off: what is kept in reserve; the default is analytics.slo_delta
+    slo_delta: f64 = live "slo_delta", SLO_DELTA_SHARE, "0.05", "share of the goal";
+    /// how long the oldest series waits before a batch is composed; the default is
+    /// analytics.timeout_ms
+    timeout: Duration = live "timeout_ms", TIMEOUT_MS, "10.0",
+        "milliseconds" => Setting::milliseconds;
+    /// no series is carried over for longer than this; the default is analytics.max_wait_ms
+    max_wait: Duration = live "max_wait_ms", MAX_WAIT_MS, "50.0",
+        "milliseconds" => Setting::milliseconds;
+    /// batch sizes to choose from, ascending; the default is analytics.batch_sizes
+    batch_sizes: Vec<usize> = live "batch_sizes", BATCH_SIZES, "[8, 16, 32, 64, 128, 256]",
+        "series";
+    /// length of the prefix; the default is cache.prefix
+    cache_prefix: usize = live "cache_prefix", CACHE_PREFIX, "0", "packets, 0 = off";
+    /// size of the prefix cache; the default is cache.entries
+    cache_entries: usize = live "cache_entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off";
+    /// where devices cannot keep up, series of the task with the lowest priority are shed first
+    priority: u8 = live "priority", integer(0, 9), "5", "";
+    /// a flow whose likeliest class is less likely than this gets the label unknown; the default
+    /// of the first task is model.min_confidence
+    min_confidence: Option<f32> = live "min_confidence", MIN_CONFIDENCE, "-1.0",
+        "probability, negative = as the bundle says" => min_confidence;
+    /// label or taxonomy of this task to DSCP; the default of the first task is tag.dscp
+    dscp: Vec<DscpMapping> = live "dscp", Kind::Map(Entry::Dscp), "{}",
+        "DSCP: a name or 0 to 63" => dscp_rows;
+    /// mode mark: label or taxonomy of this task to bits of the connection mark; the default of
+    /// the first task is mark.class
+    mark: Vec<MarkMapping> = live "mark", Kind::Map(Entry::Mark), "{}",
+        "bits of the connection mark, within mark_mask" => mark_rows;
+    /// mode mark: the bits that labels of this task may write, which no other task has; the
+    /// default is all bits of mark, and mark.mask for the first task
+    mark_mask: u32 = live "mark_mask", MARK_MASK, "0xff000000", "bits of the connection mark";
+    /// whether labels of this task appear in records
+    records: bool = restart "records", Kind::Bool, "true", "";
+}
+
+/// The key of a section that holds where a task leaves its own key out. The sections describe the
+/// labels of the first task.
+pub(crate) fn section_key(key: &str, is_first: bool) -> Option<&'static str> {
+    Some(match key {
+        "model" => "model.path",
+        "devices" => "accel.devices",
+        "policy" => "analytics.policy",
+        "latency_goal_ms" => "analytics.latency_goal_ms",
+        "slo_delta" => "analytics.slo_delta",
+        "timeout_ms" => "analytics.timeout_ms",
+        "max_wait_ms" => "analytics.max_wait_ms",
+        "batch_sizes" => "analytics.batch_sizes",
+        "cache_prefix" => "cache.prefix",
+        "cache_entries" => "cache.entries",
+        "min_confidence" if is_first => "model.min_confidence",
+        "dscp" if is_first => "tag.dscp",
+        "mark" if is_first => "mark.class",
+        "mark_mask" if is_first => "mark.mask",
+        _ => return None,
+    })
+}
+
+fn name(setting: &Setting) -> Result<String, String> {
+    let name: String = setting.get()?;
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name == NO_TASK {
+        return Err(format!(
+            "task = \"{NO_TASK}\" in a rule of policy.rules means that no model is asked; choose \
+             another name"
+        ));
+    }
+    match (1..=TASK_NAME_MAX).contains(&name.len()) && name.chars().all(is_word) {
+        true => Ok(name),
+        false => Err(format!(
+            "expected 1 to {TASK_NAME_MAX} letters, digits, - and _"
+        )),
+    }
+}
+
+fn when(setting: &Setting) -> Result<When<String>, String> {
+    When::parse(&setting.get::<String>()?).map_err(|error| error.to_string())
+}
+
+fn depths(setting: &Setting) -> Result<Vec<usize>, String> {
+    let depths: Vec<usize> = setting.get()?;
+    match depths.is_sorted_by(|a, b| a < b) {
+        true => Ok(depths),
+        false => Err(format!(
+            "found {}, expected depths that rise, each of them named once",
+            setting.value
+        )),
+    }
+}
 
 /// What is asked of flows: one model, about which flows, how its series are batched, cached and inferred, and what its labels
 /// lead to.
@@ -59,33 +196,16 @@ pub struct Task {
 impl Task {
     /// What its labels ask for by `dscp`.
     pub fn dscp_rules(&self) -> Vec<LabelRule> {
-        let rule = |row: &DscpMapping| LabelRule {
-            label: row.label.clone(),
-            action: Action {
-                dscp: Some(row.dscp),
-                mark: None,
-            },
-            required: row.required,
-            origin: format!("{}: task.{}.dscp", row.origin, self.name),
-        };
-        self.dscp.iter().map(rule).collect()
+        let table = format!("task.{}.dscp", self.name);
+        self.dscp.iter().map(|row| dscp_rule(row, &table)).collect()
     }
 
     /// What its labels ask for by `mark`.
     pub fn mark_rules(&self) -> Vec<LabelRule> {
-        let rule = |row: &MarkMapping| LabelRule {
-            label: row.label.clone(),
-            action: Action {
-                dscp: None,
-                mark: Some(policy::Mark {
-                    bits: row.mark,
-                    mask: self.mark_mask,
-                }),
-            },
-            required: row.required,
-            origin: format!("{}: task.{}.mark", row.origin, self.name),
-        };
-        self.mark.iter().map(rule).collect()
+        let table = format!("task.{}.mark", self.name);
+        let rows = self.mark.iter();
+        rows.map(|row| mark_rule(row, self.mark_mask, &table))
+            .collect()
     }
 }
 

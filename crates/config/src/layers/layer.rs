@@ -1,41 +1,36 @@
 //! How one source changes the settings of the layers below it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use super::values::{in_order, line_and_column, loose, one_line, owned, suggest};
-use super::{Section, Settings};
-use crate::keys::{KEYS, Key, position, sections};
+use crate::keys::{Key, Section, Shape};
 use crate::kind::{Entry, Kind};
 use crate::nearest::nearest;
 use crate::origin::Origin;
 use crate::setting::{EntrySetting, Setting};
+use crate::settings::{Settings, Table};
 
 /// A shorter name for the variable of a key, which wins where both are set.
 const SHORT_VARIABLE: (&str, &str) = ("FENXI_LOG", "FENXI_LOG_LEVEL");
 
+/// Words that others use for a key of a task.
+const OTHER_WORDS: [(&str, &str); 2] = [("goal", "latency_goal_ms"), ("bundle", "model")];
+
 /// What a layer reads from.
 pub(super) enum Source<'a> {
-    BuiltIn,
     File { name: Arc<str>, text: &'a str },
     Variable(Arc<str>),
     Set,
 }
 
 impl Source<'_> {
-    fn file_name(&self) -> &str {
+    fn origin(&self, at: Range<usize>) -> Origin {
         match self {
-            Source::File { name, .. } => name,
-            _ => "",
-        }
-    }
-
-    pub(super) fn origin(&self, at: Range<usize>) -> Origin {
-        match self {
-            Source::BuiltIn => Origin::BuiltIn,
             Source::File { name, text } => Origin::File {
                 file: name.clone(),
                 line: line_and_column(text, at.start).0,
@@ -48,9 +43,16 @@ impl Source<'_> {
 
 /// One source, with the settings so far and the problems found in them.
 pub(super) struct Layer<'a> {
-    pub(super) source: Source<'a>,
-    pub(super) settings: &'a mut Settings,
+    source: Source<'a>,
+    settings: &'a mut Settings,
     problems: &'a mut Vec<String>,
+}
+
+/// Positions of a table in the settings, and of a key in its section.
+#[derive(Clone, Copy)]
+struct Place {
+    table: usize,
+    key: usize,
 }
 
 impl<'a> Layer<'a> {
@@ -66,23 +68,19 @@ impl<'a> Layer<'a> {
         }
     }
 
-    pub(super) fn read_defaults(&mut self) {
-        for (position, key) in KEYS.iter().enumerate() {
-            self.read_raw(position, key.default);
-        }
-    }
-
     pub(super) fn read_file(&mut self, text: &str) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
-        // One mistake often makes the parser report more further on, so only the first is certainly real.
+        // One mistake often makes the parser report more further on, so only the first is certainly
+        // real.
         if let Some(first) = errors.iter().min_by_key(|error| start(error)) {
             let (line, column) = line_and_column(text, start(first));
-            let file = self.source.file_name();
-            self.problems.push(format!(
-                "{file}:{line}:{column}: not TOML: {}",
-                one_line(first.message())
-            ));
+            let Source::File { name, .. } = &self.source else {
+                return;
+            };
+            let message = one_line(first.message());
+            self.problems
+                .push(format!("{name}:{line}:{column}: not TOML: {message}"));
             return;
         }
         for (name, value) in in_order(root.get_ref()) {
@@ -90,38 +88,87 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// A name at the top of a file: a section, or a table with a name of the user's choice.
+    /// A name at the top of a file.
     fn read_top(&mut self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        let is_section = sections().contains(&name);
-        match (Section::parse(name), value.get_ref()) {
-            (Some(section @ (Section::Device | Section::NftSet)), DeValue::Table(tables)) => {
-                self.read_tables(section, tables);
-            }
-            (Some(Section::Task), DeValue::Array(tables)) => self.read_tasks(tables),
-            (Some(section), _) => self.problem(at, section.how_to_write()),
-            (None, DeValue::Table(table)) if is_section => {
-                for (key, value) in in_order(table) {
-                    let path = format!("{name}.{}", key.get_ref());
-                    match position(&path) {
-                        Some(position) => self.read_key(position, key.span(), value),
-                        None => self.unknown_key(key.span(), &path),
-                    }
+        let Some(section) = self.settings.section(name) else {
+            return match value.get_ref() {
+                DeValue::Table(_) => self.unknown_section(name, at),
+                _ => self.unknown_path(name, at),
+            };
+        };
+        match (section.shape, value.get_ref()) {
+            (Shape::One, DeValue::Table(keys)) => self.read_table(section, "", at, keys),
+            (Shape::Named, DeValue::Table(tables)) => self.read_tables(section, tables),
+            (Shape::List, DeValue::Array(tables)) => self.read_list(section, tables),
+            _ => self.problem(at, &section.how_to_write()),
+        }
+    }
+
+    /// `[device]`, which is made of tables only.
+    fn read_tables(&mut self, section: &'static Section, tables: &DeTable<'_>) {
+        for (table, value) in in_order(tables) {
+            match value.get_ref() {
+                DeValue::Table(keys) => {
+                    self.read_table(section, table.get_ref(), table.span(), keys);
+                }
+                _ => {
+                    let (section, table_name) = (section.name, table.get_ref());
+                    let line = format!(
+                        "{section}.{table_name}: every {section} is a table of its own: write \
+                         [{section}.NAME]"
+                    );
+                    self.problem(table.span(), &line);
                 }
             }
-            (None, DeValue::Table(_)) => {
-                let known = sections().into_iter().chain(Section::NAMES);
-                let near = nearest(name, known);
-                let near = near.map_or(String::new(), |near| match Section::parse(near) {
-                    Some(Section::Task) => "; did you mean [[task]]?".to_owned(),
-                    _ => format!("; did you mean [{near}]?"),
-                });
-                self.problem(at, &format!("unknown section [{name}]{near}"));
+        }
+    }
+
+    /// `[[task]]`, of which each has a name. A file's task goes over that of the same name in the
+    /// files before.
+    fn read_list(&mut self, section: &'static Section, tables: &DeArray<'_>) {
+        let mut names = BTreeSet::new();
+        let of = section.name;
+        for value in tables.iter() {
+            let DeValue::Table(table) = value.get_ref() else {
+                self.problem(value.span(), &section.how_to_write());
+                continue;
+            };
+            let Some((_, name)) = table.iter().find(|(name, _)| name.get_ref() == "name") else {
+                self.problem(value.span(), &format!("{of}: name is missing"));
+                continue;
+            };
+            let line = match name.get_ref().as_str() {
+                None => {
+                    let found = owned(name).map_or_else(|found| found, |found| found.to_string());
+                    let key = section.keys.iter().find(|key| key.name() == "name");
+                    key.map(|key| key.kind.complaint(&found, key.unit))
+                        .unwrap_or_default()
+                }
+                Some(text) if !names.insert(text.to_owned()) => {
+                    format!("there is already a {of} {text}; each needs a name of its own")
+                }
+                Some(text) => {
+                    self.read_table(section, text, value.span(), table);
+                    continue;
+                }
+            };
+            self.problem(name.span(), &format!("{of}.name: {line}"));
+        }
+    }
+
+    fn read_table(
+        &mut self,
+        section: &'static Section,
+        name: &str,
+        at: Range<usize>,
+        keys: &DeTable<'_>,
+    ) {
+        let table = self.table(section, name, at);
+        for (name, value) in in_order(keys) {
+            match section.position(name.get_ref()) {
+                Some(key) => self.read_key(Place { table, key }, name.span(), value),
+                None => self.unknown_key(table, name.get_ref(), name.span()),
             }
-            _ if is_section => self.problem(
-                at,
-                &format!("{name} is a section: write [{name}] and its keys below"),
-            ),
-            _ => self.unknown_key(at, name),
         }
     }
 
@@ -130,126 +177,199 @@ impl<'a> Layer<'a> {
             (short, whole) if name == short => whole,
             _ => name,
         };
-        match KEYS.iter().position(|key| key.variable() == whole) {
-            Some(position) => self.read_raw(position, value),
+        let place = self.places().find(|(_, key)| key.variable() == whole);
+        match place.map(|(place, _)| place) {
+            Some(place) => self.read_raw(place, value),
             None => {
-                let known: Vec<_> = KEYS.iter().map(Key::variable).collect();
+                let known: Vec<_> = self.places().map(|(_, key)| key.variable()).collect();
                 let near = suggest(name, known.iter().map(String::as_str));
                 self.problem(0..0, &format!("no key has this environment variable{near}"));
             }
         }
     }
 
+    /// The keys of sections that are one table.
+    fn places(&self) -> impl Iterator<Item = (Place, &'static Key)> {
+        let tables = self.settings.tables.iter().enumerate();
+        let single = tables.filter(|(_, table)| table.section.shape == Shape::One);
+        single.flat_map(|(table, single)| {
+            let keys = single.section.keys.iter().enumerate();
+            keys.map(move |(at, key)| (Place { table, key: at }, key))
+        })
+    }
+
+    /// `SECTION.KEY=VALUE`, or an entry of a map: `SECTION.KEY.ENTRY=VALUE`. Behind the name of a
+    /// section of tables stands that of the table.
     pub(super) fn read_set(&mut self, set: &str) {
         let Some((path, value)) = set.split_once('=') else {
             self.problem(0..0, &format!("{set}: expected key=value, as in flow.k=10"));
             return;
         };
-        let path = path.trim();
-        if let Some((section, rest)) = Section::of_path(path) {
-            self.set_in_table(section, path, rest, value.trim());
-        } else if let Some((position, entry, label)) = map_entry(path) {
-            match loose(value.trim(), false) {
-                Ok(value) => self.read_entry(position, entry, label, 0..0, &value),
-                Err(message) => self.problem(0..0, &format!("{path}: {message}")),
+        let (path, value) = (path.trim(), value.trim());
+        let section = path.split_once('.');
+        let section = section.and_then(|(name, rest)| Some((self.settings.section(name)?, rest)));
+        let Some((section, rest)) = section else {
+            return self.unknown_path(path, 0..0);
+        };
+        let (table, rest) = match (section.shape, rest.split_once('.')) {
+            (Shape::One, _) => (self.table(section, "", 0..0), rest),
+            (_, Some((table, rest))) => (self.table(section, table, 0..0), rest),
+            (_, None) => {
+                let section = section.name;
+                self.problem(0..0, &format!("{path}: expected {section}.NAME.KEY=VALUE"));
+                return;
             }
-        } else if let Some(position) = position(path) {
-            self.read_raw(position, value.trim());
-        } else {
-            self.unknown_key(0..0, path);
+        };
+        let (name, entry) = match rest.split_once('.') {
+            Some((map, entry)) => (map, Some(entry)),
+            None => (rest, None),
+        };
+        let key = section.position(name);
+        match (key.map(|key| (key, section.keys[key].kind)), entry) {
+            (Some((key, Kind::Map(kind))), Some(entry)) => {
+                // Quotes around the name, which TOML needs for some, are allowed.
+                let entry = entry.trim_matches('"');
+                let is_text = kind == Entry::Text && section.shape != Shape::One;
+                match loose(value, is_text) {
+                    Ok(value) => self.read_entry(Place { table, key }, kind, entry, 0..0, &value),
+                    Err(message) => {
+                        self.settings.tables[table].refused = true;
+                        self.problem(0..0, &format!("{path}: {message}"));
+                    }
+                }
+            }
+            (Some((key, _)), None) => self.read_raw(Place { table, key }, value),
+            _ => self.unknown_key(table, rest, 0..0),
         }
     }
 
-    /// A value given by itself: a default, a variable or the right side of `--set`.
-    fn read_raw(&mut self, position: usize, text: &str) {
-        match loose(text, KEYS[position].kind.is_text()) {
-            Ok(value) => self.read_key(position, 0..0, &value),
-            Err(message) => self.refuse(position, 0..0, &message),
+    /// A value given by itself: a variable or the right side of `--set`.
+    fn read_raw(&mut self, place: Place, text: &str) {
+        match loose(text, self.key(place).kind.is_text()) {
+            Ok(value) => self.read_key(place, 0..0, &value),
+            Err(message) => self.refuse(place, 0..0, &message),
         }
     }
 
-    fn read_key(&mut self, position: usize, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        let key = &KEYS[position];
-        if let (Kind::Map(entry), DeValue::Table(table)) = (key.kind, value.get_ref()) {
+    fn read_key(&mut self, place: Place, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let key = self.key(place);
+        if let (Kind::Map(kind), DeValue::Table(entries)) = (key.kind, value.get_ref()) {
             // A table replaces the whole map of the layers below.
-            self.accept(position, at, Value::Table(toml::Table::new()));
-            for (name, value) in in_order(table) {
-                self.read_entry(position, entry, name.get_ref(), name.span(), value);
+            self.accept(place, at, Value::Table(toml::Table::new()));
+            for (name, value) in in_order(entries) {
+                self.read_entry(place, kind, name.get_ref(), name.span(), value);
             }
             return;
         }
-        let value = owned(value).and_then(|value| key.kind.check(value));
-        match value {
-            Ok(value) => self.accept(position, at, value),
-            Err(found) => self.refuse(position, at, &key.kind.complaint(&found, key.unit)),
+        match owned(value).and_then(|value| key.kind.check(value)) {
+            Ok(value) => self.accept(place, at, value),
+            Err(found) => self.refuse(place, at, &key.kind.complaint(&found, key.unit)),
         }
     }
 
     fn read_entry(
         &mut self,
-        position: usize,
-        entry: Entry,
+        place: Place,
+        kind: Entry,
         name: &str,
         at: Range<usize>,
         value: &Spanned<DeValue<'_>>,
     ) {
-        match self.entry(entry, at.clone(), value) {
-            Ok(mut setting) => {
-                let built_in = self.settings.built_in[position].get(name);
-                let is_source = matches!(self.source, Source::BuiltIn);
-                setting.is_default =
-                    is_source || built_in.is_some_and(|known| known.value == setting.value);
-                let entries = &mut self.settings.values[position].entries;
-                entries.insert(name.to_owned(), setting);
+        let (origin, key) = (self.source.origin(at.clone()), self.key(place));
+        let table = &mut self.settings.tables[place.table];
+        match owned(value).and_then(|value| kind.check(value)) {
+            Ok(value) => {
+                let known = Setting::built_in(key).entries.remove(name);
+                let is_default = table.section.shape == Shape::One
+                    && known.is_some_and(|known| known.value == value);
+                let empty = Value::Table(toml::Table::new());
+                let map = table.values[place.key]
+                    .get_or_insert_with(|| Setting::accepted(empty, origin.clone()));
+                let entry = EntrySetting {
+                    value,
+                    origin,
+                    is_default,
+                };
+                map.entries.insert(name.to_owned(), entry);
             }
-            Err(complaint) => {
-                self.problem(at, &format!("{}.{name}: {complaint}", KEYS[position].path));
+            Err(found) => {
+                table.refused = true;
+                let path = table.path(key.name());
+                let complaint = kind.complaint(&found);
+                self.problem(at, &format!("{path}.{name}: {complaint}"));
             }
         }
     }
 
-    pub(super) fn entry(
-        &self,
-        entry: Entry,
-        at: Range<usize>,
-        value: &Spanned<DeValue<'_>>,
-    ) -> Result<EntrySetting, String> {
-        let value = owned(value).and_then(|value| entry.check(value));
-        Ok(EntrySetting {
-            value: value.map_err(|found| entry.complaint(&found))?,
-            origin: self.source.origin(at),
-            is_default: false,
+    fn key(&self, place: Place) -> &'static Key {
+        &self.settings.tables[place.table].section.keys[place.key]
+    }
+
+    fn accept(&mut self, place: Place, at: Range<usize>, value: Value) {
+        let setting = Setting::accepted(value, self.source.origin(at));
+        self.settings.tables[place.table].values[place.key] = Some(setting);
+    }
+
+    fn refuse(&mut self, place: Place, at: Range<usize>, message: &str) {
+        let name = self.key(place).name();
+        let table = &mut self.settings.tables[place.table];
+        table.refused = true;
+        if let Some(setting) = &mut table.values[place.key] {
+            setting.refused = true;
+        }
+        let path = table.path(name);
+        self.problem(at, &format!("{path}: {message}"));
+    }
+
+    /// The position of a table; of a new one where this layer is the first to name it.
+    fn table(&mut self, section: &'static Section, name: &str, at: Range<usize>) -> usize {
+        let origin = self.source.origin(at);
+        let tables = &mut self.settings.tables;
+        let is_it = |table: &Table| table.section.name == section.name && table.name == name;
+        tables.iter().position(is_it).unwrap_or_else(|| {
+            tables.push(Table::new(section, name, origin));
+            tables.len() - 1
         })
     }
 
-    fn accept(&mut self, position: usize, at: Range<usize>, value: Value) {
-        self.settings.values[position] = Setting::accepted(value, self.source.origin(at));
-    }
-
-    fn refuse(&mut self, position: usize, at: Range<usize>, message: &str) {
-        self.settings.values[position].refused = true;
-        self.problem(at, &format!("{}: {message}", KEYS[position].path));
-    }
-
-    fn unknown_key(&mut self, at: Range<usize>, path: &str) {
-        let near = suggest(path, KEYS.iter().map(|key| key.path));
+    fn unknown_key(&mut self, table: usize, name: &str, at: Range<usize>) {
+        let table = &mut self.settings.tables[table];
+        let (section, path) = (table.section, table.path(name));
+        if section.shape == Shape::One {
+            return self.unknown_path(&path, at);
+        }
+        table.refused = true;
+        let mut words = OTHER_WORDS.iter().filter(|_| section.shape == Shape::List);
+        let near = match words.find(|(word, _)| *word == name) {
+            Some((_, key)) => format!("; did you mean {key}?"),
+            None => suggest(name, section.keys.iter().map(Key::name)),
+        };
         self.problem(at, &format!("unknown key {path}{near}"));
     }
 
-    pub(super) fn problem(&mut self, at: Range<usize>, message: &str) {
+    fn unknown_path(&mut self, path: &str, at: Range<usize>) {
+        let near = suggest(path, self.places().map(|(_, key)| key.path));
+        self.problem(at, &format!("unknown key {path}{near}"));
+    }
+
+    fn unknown_section(&mut self, name: &str, at: Range<usize>) {
+        let near = nearest(
+            name,
+            self.settings.sections.iter().map(|section| section.name),
+        );
+        let is_list = |near| {
+            let section = self.settings.section(near);
+            section.is_some_and(|section| section.shape == Shape::List)
+        };
+        let near = near.map_or(String::new(), |near| match is_list(near) {
+            true => format!("; did you mean [[{near}]]?"),
+            false => format!("; did you mean [{near}]?"),
+        });
+        self.problem(at, &format!("unknown section [{name}]{near}"));
+    }
+
+    fn problem(&mut self, at: Range<usize>, message: &str) {
         self.problems
             .push(format!("{}: {message}", self.source.origin(at)));
     }
-}
-
-/// The map that a path such as `tag.dscp.TLS` leads into, and the name of the entry. Quotes around the name, which TOML needs
-/// for some, are allowed.
-fn map_entry(path: &str) -> Option<(usize, Entry, &str)> {
-    KEYS.iter().enumerate().find_map(|(position, key)| {
-        let Kind::Map(entry) = key.kind else {
-            return None;
-        };
-        let name = path.strip_prefix(key.path)?.strip_prefix('.')?;
-        Some((position, entry, name.trim_matches('"')))
-    })
 }

@@ -42,7 +42,13 @@ fn loaded(text: &str) -> Loaded {
         name: "c.toml".to_owned(),
         text: text.to_owned(),
     };
-    match Config::from_layers(&[file], &[], &[], Vec::new()) {
+    match Config::from_layers(
+        crate::checked::SECTIONS.to_vec(),
+        &[file],
+        &[],
+        &[],
+        Vec::new(),
+    ) {
         Ok(loaded) => loaded,
         Err(ConfigErrors::Invalid(lines)) => panic!("{lines:?}"),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),

@@ -1,7 +1,7 @@
 //! `[[task]]`: what it says instead of the sections, and what is refused.
 
 use crate::checked::BatchPolicy;
-use crate::keys::GOAL_KEYS;
+use crate::checked::GOAL_KEYS;
 use crate::layers::FileLayer;
 use crate::{Config, ConfigErrors};
 
@@ -28,7 +28,13 @@ fn load_files(files: &[&str]) -> Result<Config, Vec<String>> {
         text: (*text).to_owned(),
     });
     let files: Vec<_> = files.collect();
-    match Config::from_layers(&files, &[], &[], Vec::new()) {
+    match Config::from_layers(
+        crate::checked::SECTIONS.to_vec(),
+        &files,
+        &[],
+        &[],
+        Vec::new(),
+    ) {
         Ok(loaded) => Ok(loaded.config),
         Err(ConfigErrors::Invalid(lines)) => Err(lines),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),
@@ -123,7 +129,7 @@ fn the_example_files_task_has_the_defaults() {
         .filter(|line| !line.ends_with("= {}"))
         .collect();
     // Only policies that plan for a goal read it.
-    let is_goal = |line: &&str| GOAL_KEYS.iter().any(|id| line.starts_with(id.key().name()));
+    let is_goal = |line: &&str| GOAL_KEYS.iter().any(|id| line.starts_with(id));
     let (goal, others): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_goal);
     assert_eq!(goal.len(), GOAL_KEYS.len());
     let file = format!("[[task]]\n{}", others.join("\n"));
@@ -144,7 +150,14 @@ fn a_reload_takes_over_the_keys_of_a_task_but_no_other_tasks() {
             name: "c.toml".to_owned(),
             text: text.to_owned(),
         };
-        Config::from_layers(&[file], &[], &[], Vec::new()).unwrap()
+        Config::from_layers(
+            crate::checked::SECTIONS.to_vec(),
+            &[file],
+            &[],
+            &[],
+            Vec::new(),
+        )
+        .unwrap()
     };
     let running = loaded("[[task]]\nname = \"a\"\ncache_prefix = 4");
     let next = loaded("[[task]]\nname = \"a\"\ncache_prefix = 5\nmodel = \"m\"");

@@ -151,17 +151,17 @@ impl LabelMap {
 }
 
 /// Checks every label that the configuration names against the model's, and that a live run does something about at least
-/// one of them where its mode promises that. Returns what is done about each.
+/// one of them where its mode promises that. `sinks_act`: sinks do something about labels. Returns what is done about each.
 ///
 /// # Errors
 /// The model has no such label, or nothing would be done.
-pub fn check_labels(config: &Config, bundle: &Bundle) -> Result<LabelMap, Error> {
+pub fn check_labels(config: &Config, bundle: &Bundle, sinks_act: bool) -> Result<LabelMap, Error> {
     let map = LabelMap::of(config, bundle)?;
     // Labels of connections, sets of nftables, labels of other tasks and marks of behaviours are effects as well; who brings them
     // about checks that each of their labels exists.
     let has_others = (1..config.tasks.len()).any(|task| !config.rules_of(task).is_empty())
         || !config.mark.behaviour.is_empty();
-    if config.connlabel.class.is_empty() && config.nft_sets.is_empty() && !has_others {
+    if !sinks_act && !has_others {
         map.check(bundle.name())?;
     }
     thresholds(config, bundle)?;

@@ -10,6 +10,7 @@ use toml::Value;
 
 use super::ConfigArgs;
 use crate::exit::Failure;
+use crate::sinks;
 
 /// The configuration of live traffic.
 #[derive(Debug, Args)]
@@ -67,7 +68,8 @@ impl LiveArgs {
     pub fn sources(&self, more: impl IntoIterator<Item = String>) -> Result<Sources, Failure> {
         let mut sets = self.sets()?;
         sets.extend(more);
-        Ok(Sources::of_service(self.config.config.as_deref(), &sets))
+        let file = self.config.config.as_deref();
+        Ok(sinks::known(Sources::of_service(file, &sets)))
     }
 }
 

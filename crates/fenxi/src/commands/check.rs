@@ -33,6 +33,7 @@ use crate::log;
 use crate::proc as machine;
 use crate::rules::{Rules, Traffic};
 use crate::service_unit;
+use crate::sinks;
 use config::Config;
 use dataplane::bundle::labels;
 use dataplane::devices::look_at_devices;
@@ -66,7 +67,8 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     }
     let tasks = OpenTask::open_all(&config, None)?;
     let bundle = &tasks[0].bundle;
-    let map = check_labels(&config, bundle)?;
+    let sinks_act = sinks::places(&config).next().is_some();
+    let map = check_labels(&config, bundle, sinks_act)?;
     let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
     check_tasks(&config, &bundles)?;
     let rules = Rules::load(&config, &labels(bundle), Traffic::Live)?;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::cli::{ConfigArgs, DevicesArgs};
 use crate::exit::{Failure, print};
+use crate::sinks;
 use config::{Config, Sources};
 use dataplane::bundle::{find_bundle, open_named_bundle};
 use trial::{Outcome, here, in_a_process};
@@ -27,7 +28,7 @@ use trial::{Outcome, here, in_a_process};
 /// count.
 pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let sets = sets(args);
-    let config = Sources::of_service(args.config.config.as_deref(), &sets)
+    let config = sinks::known(Sources::of_service(args.config.config.as_deref(), &sets))
         .load()?
         .config;
     let dir = find_bundle(&config, args.model.as_deref())?;
@@ -152,9 +153,11 @@ pub(super) fn config_for(
     let mut sets = sets.to_vec();
     sets.push(format!("accel.devices=[{}]", quoted(name)));
     sets.push("pipeline.layout=1:1:1".to_owned());
-    Ok(Sources::of_service(args.config.as_deref(), &sets)
-        .load()?
-        .config)
+    Ok(
+        sinks::known(Sources::of_service(args.config.as_deref(), &sets))
+            .load()?
+            .config,
+    )
 }
 
 /// `text` as a TOML string.

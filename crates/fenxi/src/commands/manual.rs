@@ -9,10 +9,12 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use config::{Change, KEYS_AND_DEVICES, Key};
+use config::checked::SECTIONS;
+use config::{Change, Key, Shape};
 
 use crate::cli::{Cli, ManualArgs};
 use crate::exit::Failure;
+use crate::sinks;
 use crate::version::NUMBER;
 
 /// System administration: commands of an operator.
@@ -168,6 +170,13 @@ fn see_also(out: &mut Vec<u8>, pages: &[(&str, &str)]) -> io::Result<()> {
     roff.to_writer(out)
 }
 
+/// The keys outside of tables with names of the user's choice, and those of devices.
+fn all_keys() -> impl Iterator<Item = &'static Key> {
+    let all = SECTIONS.iter().copied().chain(sinks::sections());
+    let shown = all.filter(|it| it.shape == Shape::One || it.name == "device");
+    shown.flat_map(|section| section.keys)
+}
+
 /// fenxi.toml(5).
 fn keys(out: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
@@ -182,7 +191,7 @@ fn keys(out: &mut Vec<u8>) -> io::Result<()> {
          the others wait for a restart.",
     )]);
     let mut section = "";
-    for key in KEYS_AND_DEVICES.into_iter().flatten() {
+    for key in all_keys() {
         if key.section() != section {
             section = key.section();
             let title = match section == "device" {
@@ -243,7 +252,7 @@ mod tests {
         }
         assert_eq!(names("completions").len(), SHELLS.len());
         let text = fs::read_to_string(dir.path().join("man/fenxi.toml.5")).unwrap();
-        for key in KEYS_AND_DEVICES.into_iter().flatten() {
+        for key in all_keys() {
             assert!(text.contains(key.path), "{}", key.path);
         }
     }

@@ -21,7 +21,8 @@ pub use self::info::info;
 use self::series::Samples;
 use crate::cli::{CheckArgs, TryArgs};
 use crate::exit::{Failure, print};
-use config::Config;
+use crate::sinks;
+use config::{Config, Sources};
 use dataplane::session::cpu_device;
 
 /// Loads the bundle on the CPU and compares its outputs with the golden ones, then with another
@@ -31,7 +32,7 @@ use dataplane::session::cpu_device;
 /// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
 /// be compared. A loss of accuracy is not an error.
 pub fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let config = Config::load(None, &[])?;
+    let config = sinks::known(Sources::named(None, &[])).load()?.config;
     let mut model = load(&config, &args.dir)?;
     let golden = golden(&mut model, &args.dir)?;
     let mut against = match &args.against {
@@ -76,7 +77,7 @@ pub fn trial(args: &TryArgs) -> Result<(), Failure> {
         std::thread::sleep(last);
         signal_hook::low_level::exit(75);
     });
-    let mut config = Config::load(None, &[])?;
+    let mut config = sinks::known(Sources::named(None, &[])).load()?.config;
     config.accel.library = args.library.clone();
     let mut model = load(&config, &args.dir)?;
     let checked = check_golden(&model.bundle, model.device.as_mut());

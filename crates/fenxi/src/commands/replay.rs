@@ -7,6 +7,7 @@ use crate::figures::grouped;
 use crate::outcome::Outcome;
 use crate::protocol::FlowQuery;
 use crate::replay::{self, Plan};
+use crate::sinks;
 use crate::summary::Summary;
 use config::when::{Term, shortened};
 use config::{Config, Sources};
@@ -27,11 +28,11 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .cloned()
         .chain(args.output.sets())
         .collect();
-    let sources = Sources::named(args.config.config.as_deref(), &sets);
+    let sources = sinks::known(Sources::named(args.config.config.as_deref(), &sets));
     let mut config = sources.load()?.replayed().config;
     // A collector of live traffic must not get that of a capture because both have one configuration.
     if args.output.ipfix.is_none() {
-        config.ipfix.to = None;
+        config.reset("ipfix.to");
     }
     let outcome = replay::run(&Plan {
         config: &config,

@@ -7,10 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use config::Config;
-use config::checked::Destination;
 
 use crate::cli::{ReplayArgs, is_dash};
 use crate::exit::Failure;
+use crate::sinks::ipfix::{Destination, IpfixKeys};
 
 /// Refuses outputs that would destroy an input or each other.
 ///
@@ -23,7 +23,8 @@ pub fn check(args: &ReplayArgs, config: &Config) -> Result<(), Failure> {
         .as_deref()
         .filter(|output| !is_dash(output));
     let write = args.write.as_deref();
-    let ipfix = match &config.ipfix.to {
+    let to = config.section::<IpfixKeys>().to;
+    let ipfix = match &to {
         Some(Destination::File(path)) => Some(path.as_path()),
         _ => None,
     };

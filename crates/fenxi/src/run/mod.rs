@@ -78,7 +78,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     cores.check()?;
     let tasks = OpenTask::open_all(config, None)?;
     let bundle = &tasks[0].bundle;
-    let map = check_labels(config, bundle)?;
+    let sinks_act = sinks::places(config).next().is_some();
+    let map = check_labels(config, bundle, sinks_act)?;
     let rules = Rules::load(config, &labels(bundle), Traffic::Live)?;
     log_start(config, &tasks);
     log_gap(&map);

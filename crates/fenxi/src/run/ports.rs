@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::checked::{Capture, Io, IoMode, XdpMode, ZeroCopy};
+use config::checked::{Capture, Io, IoMode};
 use config::{Config, nearest};
 use cring::Unit;
 use dataplane::clock::Clock;
@@ -20,8 +20,8 @@ use flowmgr::Rss;
 use flowmgr::record::{DecidedBy, LabelRecord, Record};
 use packetio::sharded::{Owner, share};
 use packetio::{
-    Direction, DpdkSettings, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings,
-    Rx, Tx, XdpSettings, interface,
+    Direction, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings, Rx, Tx,
+    interface,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
@@ -215,34 +215,9 @@ fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettin
         completes_checksums: is_inline,
         sends: is_inline,
         first,
-        xdp: xdp(io),
-        dpdk: DpdkSettings {
-            args: io.dpdk.args.clone(),
-            mbufs: io.dpdk.mbufs,
-            sleep: io.dpdk.sleep,
-        },
+        xdp: io.xdp.clone(),
+        dpdk: io.dpdk.clone(),
         ..defaults
-    }
-}
-
-fn xdp(io: &Io) -> XdpSettings {
-    let xdp = &io.xdp;
-    XdpSettings {
-        mode: match xdp.mode {
-            XdpMode::Auto => packetio::XdpMode::Auto,
-            XdpMode::Native => packetio::XdpMode::Native,
-            XdpMode::Generic => packetio::XdpMode::Generic,
-        },
-        zero_copy: match xdp.zero_copy {
-            ZeroCopy::Auto => packetio::ZeroCopy::Auto,
-            ZeroCopy::On => packetio::ZeroCopy::On,
-            ZeroCopy::Off => packetio::ZeroCopy::Off,
-        },
-        need_wakeup: xdp.need_wakeup,
-        busy_poll_us: xdp.busy_poll_us,
-        frames: xdp.frames,
-        frame_bytes: xdp.frame_bytes,
-        to_host: xdp.to_host.clone(),
     }
 }
 

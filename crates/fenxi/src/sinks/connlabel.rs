@@ -3,13 +3,14 @@
 //! Of the labels in `connlabel.class` a connection gets one, by the label of the first task; all other labels of the connection
 //! stay as they are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use config::Config;
-use config::checked::Connlabel;
+use config::kind::{Entry, Kind, integer};
+use config::origin::Origin;
+use config::{Config, Keyed, Section, Setting, Settings, stored};
 use dataplane::Error;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
@@ -25,7 +26,7 @@ use super::netfilter::{
     Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
     newest_error, tuple,
 };
-use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use super::{Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::protocol::Written;
@@ -67,13 +68,62 @@ const FIGURES: Figures = Figures {
     labels: [&[], &["outcome"], &["cause"]],
 };
 
+config::section! {
+    /// Labels of connections.
+    pub struct Connlabel = One "connlabel", checked by check;
+
+    /// mode mark and tap: label to label of the connection (ct label), of which a connection gets
+    /// one; labels not named here leave connections as they are; a label may be a taxonomy
+    class: Vec<ConnlabelMapping> = live "class", Kind::Map(Entry::Text), "{}",
+        "a name in connlabel.file, or a number from 0 to 127 as text" => class;
+    /// the file that names labels of connections; empty: /etc/connlabel.conf, which nft reads, or
+    /// /etc/xtables/connlabel.conf
+    file: Option<PathBuf> = restart "file", Kind::Text, "\"\"", "path" => Setting::file;
+    /// whether a label takes the place of one of connlabel.class that the connection has already;
+    /// false: that one stays
+    overwrite: bool = live "overwrite", Kind::Bool, "false", "";
+    /// how many labels may wait to be written; more are dropped and counted
+    queue: usize = restart "queue", integer(64, 1 << 20), "16384", "updates";
+}
+
+/// One entry of `connlabel.class`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnlabelMapping {
+    /// Label of the model, or a taxonomy.
+    pub label: String,
+    /// Label of the connection: its name or its number.
+    pub connlabel: String,
+    /// Where the entry was set.
+    pub origin: Origin,
+}
+
+fn class(setting: &Setting) -> Result<Vec<ConnlabelMapping>, String> {
+    setting.rows(|label, connlabel, entry| ConnlabelMapping {
+        label: label.to_owned(),
+        connlabel,
+        origin: entry.origin.clone(),
+    })
+}
+
+fn check(settings: &Settings, problems: &mut Vec<String>) {
+    stored::<Connlabel>(settings, problems);
+    let has_labels = !settings.setting("connlabel.class").entries.is_empty();
+    settings.rule(
+        &["connlabel.class", "io.mode"],
+        has_labels && settings.word("io.mode") == "inline",
+        "impossible combination: inline forwards past the kernel, which has no connections to \
+         label; use mode mark, or leave the table out",
+        problems,
+    );
+}
+
 /// Labels of connections, where `connlabel.class` has entries.
 pub struct Connlabels;
 
 /// Which labels a configuration asks for.
 #[cfg(test)]
-pub fn class_labels(config: &Connlabel, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
-    ClassLabels::new(config, labels)
+pub fn class_labels(config: &Config, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
+    ClassLabels::new(&config.section(), labels)
 }
 
 /// Which label of the connection each class gets.
@@ -90,7 +140,7 @@ impl ClassLabels {
             return Ok(None);
         }
         let names = names(config)?;
-        let rule = |row: &config::checked::ConnlabelMapping| {
+        let rule = |row: &ConnlabelMapping| {
             let bit = names
                 .bit(&row.connlabel)
                 .ok_or_else(|| Error::Config(unknown(config, row, &names)))?;
@@ -127,7 +177,7 @@ impl ClassLabels {
     }
 }
 
-fn file(config: &Connlabel) -> Option<std::path::PathBuf> {
+fn file(config: &Connlabel) -> Option<PathBuf> {
     config.file.clone().or_else(default_file)
 }
 
@@ -144,7 +194,7 @@ fn names(config: &Connlabel) -> Result<Names, Error> {
     })
 }
 
-fn unknown(config: &Connlabel, row: &config::checked::ConnlabelMapping, names: &Names) -> String {
+fn unknown(config: &Connlabel, row: &ConnlabelMapping, names: &Names) -> String {
     let (origin, label, connlabel) = (&row.origin, &row.label, &row.connlabel);
     let start =
         format!("{origin}: connlabel.class.{label}: \"{connlabel}\" is no number below {LABELS}");
@@ -164,13 +214,39 @@ fn unknown(config: &Connlabel, row: &config::checked::ConnlabelMapping, names: &
     }
 }
 
+/// Whether a live run labels connections.
+fn is_wanted(config: &Config) -> bool {
+    !config.section::<Connlabel>().class.is_empty()
+}
+
 impl SinkKind for Connlabels {
+    fn sections(&self) -> &'static [&'static Section] {
+        &[Connlabel::SECTION]
+    }
+
+    fn places(&self, config: &Config) -> Vec<String> {
+        is_wanted(config)
+            .then(|| "connlabel".to_owned())
+            .into_iter()
+            .collect()
+    }
+
+    fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
+        let part = is_wanted(config).then(|| KernelPart {
+            check: "connlabel",
+            subject: "ctnetlink".to_owned(),
+            probed: probe(),
+            done: "the kernel accepts labels of connections from this process".to_owned(),
+        });
+        part.into_iter().collect()
+    }
+
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
         if start.replay.is_some() {
             return Ok(None);
         }
-        let config = &start.config.connlabel;
-        let Some(labels) = ClassLabels::new(config, &start.labels[0])? else {
+        let config: Connlabel = start.config.section();
+        let Some(labels) = ClassLabels::new(&config, &start.labels[0])? else {
             return Ok(Some(Box::new(Off)));
         };
         let socket = connections::open(NOTHING, WORDING)?;
@@ -194,21 +270,21 @@ impl SinkKind for Connlabels {
 
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
         let mut rights = Rights::none();
-        if !config.connlabel.class.is_empty() {
+        if is_wanted(config) {
             rights.capabilities = CapabilitySet::NET_ADMIN;
         }
         rights
     }
 
     fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        match config.connlabel.class.is_empty() {
-            true => Ok(()),
-            false => Ok(probe()?),
+        match is_wanted(config) {
+            true => Ok(probe()?),
+            false => Ok(()),
         }
     }
 
     fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
-        ClassLabels::new(&config.connlabel, labels).map(drop)
+        ClassLabels::new(&config.section(), labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -241,7 +317,7 @@ impl SinkKind for Connlabels {
 ///
 /// # Errors
 /// The capability or the kernel's part is not to be had.
-pub fn probe() -> Result<(), StartError> {
+fn probe() -> Result<(), StartError> {
     connections::open(NOTHING, WORDING).map(drop)
 }
 
@@ -258,9 +334,9 @@ impl SinkControl for Off {
     }
 
     fn prepare(&self, _: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        match next.connlabel.class.is_empty() {
-            true => Ok(None),
-            false => Err(Error::Config(
+        match is_wanted(next) {
+            false => Ok(None),
+            true => Err(Error::Config(
                 "connlabel.class: it was empty at the start; restart fenxi to write labels of connections".to_owned(),
             )),
         }
@@ -311,8 +387,8 @@ impl SinkControl for Control {
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let after = ClassLabels::new(&next.connlabel, &self.labels)?;
-        if now.connlabel == next.connlabel {
+        let after = ClassLabels::new(&next.section(), &self.labels)?;
+        if now.section::<Connlabel>() == next.section() {
             return Ok(None);
         }
         // A table that is empty now leaves the thread without work.
@@ -377,8 +453,6 @@ fn report(counts: &Counts, missing: i64) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::checked::ConnlabelMapping;
-    use config::origin::Origin;
 
     fn labels() -> Vec<Label> {
         let rows = [("TLS", "web"), ("HTTP", "web"), ("SSH", "remote")];
@@ -448,7 +522,7 @@ mod tests {
     fn a_reload_cannot_begin_to_label_connections() {
         let load = |sets: &[&str]| {
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
-            let sources = config::Sources::named(None, &sets);
+            let sources = super::super::known(config::Sources::named(None, &sets));
             sources.load().unwrap().config
         };
         let (without, with) = (load(&[]), load(&["connlabel.class.TLS=\"7\""]));

@@ -10,17 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use config::Config;
+use config::{Config, Section};
 use dataplane::Error;
 use dataplane::run::Run;
 use dataplane::sink::Sink;
 use dataplane::tasks::TaskNames;
 use flowmgr::record::FlowName;
+use netfilter::writer::StartError;
 use policy::Label;
 use rustix::thread::CapabilitySet;
 
 use super::SharedHosts;
 use super::flows::RecentFlows;
+use super::records::Kafka;
 use super::reopen::Reopener;
 use crate::exit::Failure;
 use crate::metric::Family;
@@ -52,7 +54,7 @@ pub struct Start<'a> {
 impl Start<'_> {
     /// Whether records are written anywhere as JSON Lines.
     pub fn has_lines(&self) -> bool {
-        let has_topic = self.replay.is_none() && !self.config.kafka.brokers.is_empty();
+        let has_topic = self.replay.is_none() && !self.config.section::<Kafka>().brokers.is_empty();
         self.records.is_some() || self.record_socket.is_some() || has_topic
     }
 }
@@ -67,6 +69,21 @@ pub struct ReplayStart {
 
 /// A kind of sink, whether a run has one or not.
 pub trait SinkKind: Sync {
+    /// Its sections of the configuration.
+    fn sections(&self) -> &'static [&'static Section] {
+        &[]
+    }
+
+    /// Where it puts labels of the first task, for `fenxi check`.
+    fn places(&self, _config: &Config) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What it needs of the kernel, for `fenxi check`.
+    fn kernel_parts(&self, _config: &Config) -> Vec<KernelPart> {
+        Vec::new()
+    }
+
     /// Starts the sink where this run wants one.
     ///
     /// # Errors
@@ -110,6 +127,18 @@ pub trait SinkKind: Sync {
     fn losses(&self) -> Option<(&'static str, &'static str)> {
         None
     }
+}
+
+/// A part of the kernel that a sink needs.
+pub struct KernelPart {
+    /// Name of the check.
+    pub check: &'static str,
+    /// What was checked.
+    pub subject: String,
+    /// Whether this process can use it.
+    pub probed: Result<(), StartError>,
+    /// What to say if it can.
+    pub done: String,
 }
 
 /// Rights that a sink needs once the ports of a run are open.

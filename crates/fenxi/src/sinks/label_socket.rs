@@ -1,11 +1,14 @@
 //! Labels to a Unix datagram socket, a line each: all that another sink takes. The tests list it behind those of the program.
 
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
+use config::kind::Kind;
+use config::{Keyed, Section, Setting};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::{run::PAUSE, sink::Sink};
 use flowmgr::record::{LabelRecord, Record};
@@ -14,14 +17,30 @@ use super::{Report, SinkControl, SinkKind, Start};
 use crate::exit::Failure;
 use crate::metric::{Family, count};
 
-/// The socket's path. A real one would be a key of the configuration.
-pub struct LabelSocket(pub std::path::PathBuf);
+config::section! {
+    /// Labels for another program.
+    pub struct Keys = One "labelsocket";
+
+    /// the socket to which labels go
+    path: Option<PathBuf> = restart "path", Kind::Text, "\"\"", "path, empty = none"
+        => Setting::file;
+}
+
+/// Labels to a socket, where the configuration names one.
+pub struct LabelSocket;
 
 impl SinkKind for LabelSocket {
+    fn sections(&self) -> &'static [&'static Section] {
+        &[Keys::SECTION]
+    }
+
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        let Some(path) = start.config.section::<Keys>().path else {
+            return Ok(None);
+        };
         let socket = UnixDatagram::unbound().map_err(|it| Failure::io(it.to_string()))?;
         let (queue, labels): (_, Receiver<LabelRecord>) = bounded(1024);
-        let (path, tasks) = (self.0.clone(), start.names.clone());
+        let tasks = start.names.clone();
         let worker = Worker(queue, Arc::default());
         let (end, counts) = (Mutex::new(Some(worker.clone())), worker.1.clone());
         let thread = spawn(move || {

@@ -3,16 +3,16 @@
 //! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls between two bursts; the
 //! control thread has a [`SinkControl`], which knows the thread that writes, the metrics, and the end.
 
-pub mod connlabel;
+mod connlabel;
 mod control;
 mod flows;
 mod hosts;
-mod ipfix;
+pub mod ipfix;
 #[cfg(test)]
 mod label_socket;
 pub mod mark;
 mod netfilter;
-pub mod nft_set;
+mod nft_set;
 mod queue;
 pub mod records;
 mod reopen;
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use config::Config;
+use config::{Config, Section, Sources};
 use dataplane::Error;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
@@ -33,8 +33,10 @@ use policy::Label;
 use crate::exit::Failure;
 use crate::protocol::{Reply, Request, Sums, Written};
 
+#[cfg(test)]
+pub use connlabel::class_labels;
 pub use control::{
-    Commit, Connects, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start,
+    Commit, Connects, KernelPart, Lost, ReplayStart, Report, Rights, SinkControl, SinkKind, Start,
 };
 pub use flows::{Known, Recent, RecentFlows, add as add_counts};
 pub use hosts::{SharedHosts, host_of};
@@ -51,6 +53,26 @@ pub static KINDS: &[&dyn SinkKind] = &[
     &flows::Flows,
     &hosts::Hosts,
 ];
+
+/// The sections of the configuration that belong to sinks.
+pub fn sections() -> impl Iterator<Item = &'static Section> {
+    KINDS.iter().flat_map(|kind| kind.sections()).copied()
+}
+
+/// Sources that know the sections of sinks, too.
+pub fn known(sources: Sources) -> Sources {
+    sources.and(sections())
+}
+
+/// Where labels of the first task go besides packets, marks and records.
+pub fn places(config: &Config) -> impl Iterator<Item = String> {
+    KINDS.iter().flat_map(|kind| kind.places(config))
+}
+
+/// What sinks need of the kernel, and whether it is there.
+pub fn kernel_parts(config: &Config) -> impl Iterator<Item = KernelPart> {
+    KINDS.iter().flat_map(|kind| kind.kernel_parts(config))
+}
 
 /// The rights that a live run keeps for its sinks.
 pub fn rights(config: &Config, records: Option<&Path>) -> Rights {

@@ -4,15 +4,17 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use config::Config;
-use config::checked::NftSet;
+use config::checked::Named;
+use config::kind::{Kind, integer};
+use config::{Config, Keyed, Section, Setting, Settings, nearest, stored};
 use dataplane::Error;
 use dataplane::sink::Sink;
 use flowmgr::record::FlowName;
 use netfilter::counts::{Cause, Counts};
 use netfilter::elements::{self, Members};
+use netfilter::nft_set::{Field, SetName};
 use netfilter::writer::{StartError, Writer};
 use policy::{Label, LabelRule};
 use rustix::thread::CapabilitySet;
@@ -20,7 +22,7 @@ use rustix::thread::CapabilitySet;
 use super::netfilter::{
     ByRule, Explained, Figures, Places, WriterSink, finish, missing, newest_error, tuple,
 };
-use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use super::{Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::protocol::Written;
@@ -58,12 +60,77 @@ const FIGURES: Figures = Figures {
     labels: [&["set"], &["set", "outcome"], &["set", "cause"]],
 };
 
+/// Each set has a thread of its own.
+const SETS_MAX: usize = 16;
+
+config::section! {
+    /// A set of nftables that gets the ends of flows.
+    pub struct NftSet = Named "nftset", checked by check;
+
+    /// the set, which must be there with flags timeout; its type must be that of key
+    set: Option<SetName> = restart "set", Kind::Text, "\"inet fw4 ssh\"",
+        "family, table and set" => set;
+    /// labels, or taxonomies, whose flows are added to the set
+    labels: Vec<String> = live "labels", Kind::TextList { least: 1 }, "[\"SSH\"]", "";
+    /// what an element is made of, in the order of the set's type: originator_address,
+    /// originator_port, responder_address, responder_port, protocol
+    key: Vec<Field> = restart "key", Kind::TextList { least: 1 }, "[\"originator_address\"]",
+        "" => fields;
+    /// how long an element stays after the last label that put it there
+    timeout: Duration = restart "timeout_s", integer(0, 31_536_000), "300",
+        "seconds, 0 = the timeout of the set" => Setting::seconds;
+    /// how many elements may wait to be written; more are dropped and counted
+    queue: usize = restart "queue", integer(64, 1 << 20), "4096", "elements";
+}
+
+fn set(setting: &Setting) -> Result<Option<SetName>, String> {
+    setting.get::<String>()?.parse().map(Some)
+}
+
+fn fields(setting: &Setting) -> Result<Vec<Field>, String> {
+    setting.list(|name| {
+        Field::parse(name).ok_or_else(|| {
+            let near = nearest(name, Field::NAMES);
+            let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            let known = Field::NAMES.join(", ");
+            format!("found \"{name}\", expected some of {known}{near}")
+        })
+    })
+}
+
+fn check(settings: &Settings, problems: &mut Vec<String>) {
+    let tables = settings.tables("nftset");
+    if let Some(table) = tables.clone().nth(SETS_MAX) {
+        let (origin, name) = (&table.origin, &table.name);
+        problems.push(format!(
+            "{origin}: nftset.{name}: expected {SETS_MAX} tables at most; a table may have several \
+             labels"
+        ));
+    }
+    for table in tables.filter(|table| !table.refused) {
+        let needed = NftSet::SECTION.keys.iter().take(2);
+        for key in needed.filter(|key| table.get(key.name()).is_none()) {
+            let (origin, name) = (&table.origin, &table.name);
+            let (key, default) = (key.name(), key.default);
+            problems.push(format!(
+                "{origin}: nftset.{name}.{key}: is missing; expected as in {key} = {default}"
+            ));
+        }
+    }
+    stored::<NftSet>(settings, problems);
+}
+
+fn sets(config: &Config) -> Vec<Named<NftSet>> {
+    config.tables()
+}
+
 /// Sets of nftables, where the configuration has tables `[nftset.NAME]`.
 pub struct NftSets;
 
 /// For each class, 1 if its flows are added.
-fn words(set: &NftSet, labels: &[Label]) -> Result<Vec<u64>, Error> {
+fn words(set: &Named<NftSet>, labels: &[Label]) -> Result<Vec<u64>, Error> {
     let rules: Vec<_> = set
+        .keys
         .labels
         .iter()
         .map(|label| LabelRule {
@@ -77,16 +144,17 @@ fn words(set: &NftSet, labels: &[Label]) -> Result<Vec<u64>, Error> {
 }
 
 /// What a table asks for; it was checked that it names a set.
-fn members(set: &NftSet) -> Option<Members> {
+fn members(set: &Named<NftSet>) -> Option<Members> {
+    let keys = &set.keys;
     Some(Members {
-        set: set.set.clone()?,
-        fields: set.key.clone(),
-        timeout_ms: u64::try_from(set.timeout.as_millis()).unwrap_or(u64::MAX),
+        set: keys.set.clone()?,
+        fields: keys.key.clone(),
+        timeout_ms: u64::try_from(keys.timeout.as_millis()).unwrap_or(u64::MAX),
     })
 }
 
 /// The error with the table that it is about.
-fn named(set: &NftSet, error: StartError) -> StartError {
+fn named(set: &Named<NftSet>, error: StartError) -> StartError {
     match error {
         StartError::Unfit(why) => {
             StartError::Unfit(format!("{}: nftset.{}: {why}", set.origin, set.name))
@@ -99,7 +167,7 @@ fn named(set: &NftSet, error: StartError) -> StartError {
 ///
 /// # Errors
 /// The capability or the kernel's part is not to be had, or the set does not fit.
-pub fn probe(set: &NftSet) -> Result<(), StartError> {
+fn probe(set: &Named<NftSet>) -> Result<(), StartError> {
     let opened = members(set).map(|members| elements::open(&members));
     opened
         .map_or(Ok(()), |opened| opened.map(drop))
@@ -107,14 +175,40 @@ pub fn probe(set: &NftSet) -> Result<(), StartError> {
 }
 
 impl SinkKind for NftSets {
+    fn sections(&self) -> &'static [&'static Section] {
+        &[NftSet::SECTION]
+    }
+
+    fn places(&self, config: &Config) -> Vec<String> {
+        let sets = sets(config).into_iter();
+        sets.map(|set| format!("nftset {}", set.name)).collect()
+    }
+
+    fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
+        let part = |set: Named<NftSet>| {
+            let name = set
+                .keys
+                .set
+                .as_ref()
+                .map_or(String::new(), ToString::to_string);
+            KernelPart {
+                check: "nftset",
+                probed: probe(&set),
+                subject: set.name,
+                done: format!("{name} takes elements"),
+            }
+        };
+        sets(config).into_iter().map(part).collect()
+    }
+
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
-        let sets = &start.config.nft_sets;
+        let sets = sets(start.config);
         if start.replay.is_some() || sets.is_empty() {
             return Ok(None);
         }
         let updates = elements::kernel_updates();
         let mut writers = Vec::new();
-        for set in sets {
+        for set in &sets {
             let words = words(set, &start.labels[0])?;
             let Some(members) = members(set) else {
                 continue;
@@ -122,7 +216,7 @@ impl SinkKind for NftSets {
             let (socket, key) = elements::open(&members).map_err(|error| named(set, error))?;
             let write = elements::writer(&members, socket, key, updates);
             let thread = format!("nftset-{}", writers.len());
-            let writer = Writer::start(&thread, words.into_iter(), set.queue, write)?;
+            let writer = Writer::start(&thread, words.into_iter(), set.keys.queue, write)?;
             writers.push((set.name.clone(), Arc::new(writer)));
         }
         Ok(Some(Box::new(Control {
@@ -134,19 +228,19 @@ impl SinkKind for NftSets {
 
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
         let mut rights = Rights::none();
-        if !config.nft_sets.is_empty() {
+        if !sets(config).is_empty() {
             rights.capabilities = CapabilitySet::NET_ADMIN;
         }
         rights
     }
 
     fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        config.nft_sets.iter().try_for_each(|set| Ok(probe(set)?))
+        sets(config).iter().try_for_each(|set| Ok(probe(set)?))
     }
 
     fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
-        let mut sets = config.nft_sets.iter();
-        sets.try_for_each(|set| words(set, labels).map(drop))
+        let sets = sets(config);
+        sets.iter().try_for_each(|set| words(set, labels).map(drop))
     }
 
     fn empty_report(&self) -> Report {
@@ -231,11 +325,12 @@ impl SinkControl for Control {
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        if now.nft_sets == next.nft_sets {
+        let sets = sets(next);
+        if self::sets(now) == sets {
             return Ok(None);
         }
         // A reload changes neither the sets nor their order.
-        let sets = next.nft_sets.iter().map(|set| words(set, &self.labels));
+        let sets = sets.iter().map(|set| words(set, &self.labels));
         let sets: Vec<_> = sets.collect::<Result<_, _>>()?;
         let writers = self.all();
         Ok(Some(Box::new(move || {

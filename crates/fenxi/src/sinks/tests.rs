@@ -16,6 +16,8 @@ use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
 use packetio::MemoryTrace;
 
+mod keys;
+
 use super::label_socket::LabelSocket;
 use super::*;
 use crate::metric::Value;
@@ -72,7 +74,7 @@ fn replay(config: &Config, mut pipelines: Pipelines, sinks: &Sinks) -> FlowOutco
 }
 
 #[test]
-fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
+fn another_sink_needs_its_file_and_a_place_in_the_list() {
     let dir = tempfile::tempdir().unwrap();
     let (socket, file) = (dir.path().join("labels"), dir.path().join("flows.jsonl"));
     let reader = UnixDatagram::bind(&socket).unwrap();
@@ -81,8 +83,16 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
     let sets = [
         "accel.devices=[\"simulated\"]".to_owned(),
         format!("model.path={model}"),
+        format!("labelsocket.path={}", socket.display()),
     ];
-    let config = Sources::named(None, &sets).load().unwrap().config;
+    let own_kind: &'static dyn SinkKind = &LabelSocket;
+    let kinds = [KINDS, &[own_kind]].concat();
+    let own = own_kind.sections().iter().copied();
+    let config = known(Sources::named(None, &sets))
+        .and(own)
+        .load()
+        .unwrap()
+        .config;
     let tasks = OpenTask::open_all(&config, None).unwrap();
     let options = FlowOptions {
         effect: EFFECT,
@@ -90,8 +100,6 @@ fn a_fifth_sink_needs_its_file_and_a_place_in_the_list() {
     };
     let cores = Cores::of(&config);
     let pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
-    let fifth: &'static dyn SinkKind = Box::leak(Box::new(LabelSocket(socket)));
-    let kinds = [KINDS, &[fifth]].concat();
     let sinks = Sinks::start_of(
         &kinds,
         &Start {

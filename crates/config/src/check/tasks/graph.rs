@@ -11,10 +11,10 @@ use super::Asked;
 
 /// When each task is asked, with numbers for the tasks that it names. Where a name is unknown, the text has no effect.
 pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<When> {
-    let names: Vec<&str> = asked.iter().map(|task| task.draft.name.as_str()).collect();
+    let names: Vec<&str> = asked.iter().map(|task| task.name).collect();
     let mut whens = Vec::new();
     for task in asked {
-        let own = &task.draft.name;
+        let own = task.name;
         let number = |name: &String| match names.iter().position(|known| known == name) {
             Some(_) if name == own => {
                 Err("a task cannot wait for itself; name another task".to_owned())
@@ -22,14 +22,14 @@ pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<Wh
             Some(number) => Ok(number),
             None => Err(unknown(
                 name,
-                names.iter().copied().filter(|other| other != own),
+                names.iter().copied().filter(|other| *other != own),
             )),
         };
-        let when = task.draft.when.try_map(|term, name| {
+        let when = task.keys.when.try_map(|term, name| {
             number(name).map_err(|why| format!("{}: {why}", shortened(&term.to_string())))
         });
         whens.push(when.unwrap_or_else(|why| {
-            let origin = task.when_origin();
+            let origin = task.origin("when");
             problems.push(format!("{origin}: task.{own}.when: {why}"));
             When::default()
         }));

@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use config::Config;
-use config::checked::{Destination, Endpoint};
 
 use super::finding::Finding;
 use super::machine::Machine;
 use crate::service_unit;
+use crate::sinks::ipfix::{Destination, Endpoint, IpfixKeys};
+use crate::sinks::records::Kafka;
 
 const CHECK: &str = "collectors";
 
@@ -18,15 +19,15 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Checks the collector of IPFIX and the brokers of Kafka.
 pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
-    let exporter = match &config.ipfix.to {
-        Some(to @ Destination::Udp(endpoint)) => Some((to.to_string(), endpoint, false)),
-        Some(to @ Destination::Tcp(endpoint)) => Some((to.to_string(), endpoint, true)),
+    let exporter = match &config.section::<IpfixKeys>().to {
+        Some(to @ Destination::Udp(endpoint)) => Some((to.to_string(), endpoint.clone(), false)),
+        Some(to @ Destination::Tcp(endpoint)) => Some((to.to_string(), endpoint.clone(), true)),
         Some(Destination::File(_)) | None => None,
     };
-    let brokers = config.kafka.brokers.iter();
+    let brokers = config.section::<Kafka>().brokers.into_iter();
     let brokers = brokers.map(|broker| (broker.to_string(), broker, true));
     let all = exporter.into_iter().chain(brokers);
-    all.flat_map(|(name, endpoint, is_tcp)| of(machine, &name, endpoint, is_tcp))
+    all.flat_map(|(name, endpoint, is_tcp)| of(machine, &name, &endpoint, is_tcp))
         .collect()
 }
 

@@ -204,8 +204,7 @@ mod tests {
         assert_eq!(judged(&[], "192.0.2.1:9469").level, Level::Problem);
         let control = Control {
             http: HttpPlace::parse("127.0.0.1:9469", |path| path.into()),
-            socket: None,
-            ready_without_interfaces: false,
+            ..Control::default()
         };
         assert_eq!(service(&machine(&ours).1, &control), Some(77));
         assert_eq!(service(&machine(&theirs).1, &control), None);

@@ -26,7 +26,7 @@ pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     let folder = folder_of(path);
     let mut findings = vec![
         writable(path, folder, machine.unit().is_some())
-            .unwrap_or_else(|| room(path, folder, records.rotate)),
+            .unwrap_or_else(|| room(path, folder, records.rotate())),
     ];
     findings.extend(in_reach(machine, folder));
     findings
@@ -141,12 +141,9 @@ mod tests {
     fn found(path: PathBuf, rotate: Option<Rotate>) -> Finding {
         let records = Records {
             path: Some(path),
-            rotate,
-            series: 0.0,
-            queue: 1024,
-            drain_within: std::time::Duration::ZERO,
-            socket: None,
-            socket_backlog: 0,
+            rotate_bytes: rotate.map_or(0, |rotate| rotate.bytes),
+            rotate_files: rotate.map_or(0, |rotate| rotate.files),
+            ..Records::default()
         };
         findings(&machine(&[]).1, &records).remove(0)
     }

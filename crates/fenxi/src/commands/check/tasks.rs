@@ -10,6 +10,7 @@ use config::Config;
 use config::checked::{Analytics, BatchPolicy, IoMode, Task};
 
 use crate::escape::escape;
+use crate::sinks;
 
 /// A task, for people and for machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -86,13 +87,9 @@ fn labels_to(config: &Config, number: usize, task: &Task) -> Vec<String> {
     if config.io.mode == IoMode::Mark && !task.mark.is_empty() {
         places.push(format!("mark {:#x}", task.mark_mask));
     }
-    // These sections describe the first task.
-    if number == 0 && !config.connlabel.class.is_empty() {
-        places.push("connlabel".to_owned());
-    }
+    // Sections of sinks describe the first task.
     if number == 0 {
-        let sets = config.nft_sets.iter();
-        places.extend(sets.map(|set| format!("nftset {}", set.name)));
+        places.extend(sinks::places(config));
     }
     if task.records {
         places.push("records".to_owned());

@@ -16,6 +16,7 @@ use crate::cli::PolicyCheckArgs;
 use crate::exit::{Failure, print};
 use crate::figures::grouped;
 use crate::rules::{Terms, Traffic};
+use crate::sinks;
 
 /// Reads the rules and prints what was found.
 ///
@@ -53,7 +54,7 @@ fn terms(args: &PolicyCheckArgs) -> Result<Option<Terms>, Failure> {
     if args.config.is_none() && args.sets.is_empty() {
         return Ok(None);
     }
-    let sources = Sources::of_service(args.config.as_deref(), &args.sets);
+    let sources = sinks::known(Sources::of_service(args.config.as_deref(), &args.sets));
     let config = sources.load()?.config;
     let labels = match &args.model {
         Some(dir) => labels(dir)?,

@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use config::checked::{Destination, Endpoint};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::{Destination, Endpoint};
 use crate::access::may_make;
 
 /// How long a connection may take to come about.

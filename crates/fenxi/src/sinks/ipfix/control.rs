@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use config::Config;
-use config::checked::Destination;
+use config::{Config, Keyed, Section};
 use crossbeam_channel::Receiver;
 use dataplane::sink::Sink;
 use flowmgr::record::{FlowRecord, Record};
 
 use super::connection::look;
 use super::exporter::{ExportCounts, Exporter};
+use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count, number};
 use crate::sinks::queue::{Drain, Queued, RecordSender, WritingThread};
@@ -24,15 +24,20 @@ use crate::sinks::{Connects, Lost, ReplayStart, Report, Rights, SinkControl, Sin
 pub struct Ipfix;
 
 impl SinkKind for Ipfix {
+    fn sections(&self) -> &'static [&'static Section] {
+        &[IpfixKeys::SECTION]
+    }
+
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
-        let Some(to) = start.config.ipfix.to.clone() else {
+        let config: IpfixKeys = start.config.section();
+        let Some(to) = config.to.clone() else {
             return Ok(None);
         };
         let counts = Arc::new(ExportCounts::default());
-        let (config, is_replay) = (&start.config.ipfix, start.replay.is_some());
+        let is_replay = start.replay.is_some();
         let exporter = Exporter::new(
             to.clone(),
-            config,
+            &config,
             &start.names[0].classes,
             is_replay,
             counts.clone(),
@@ -46,20 +51,20 @@ impl SinkKind for Ipfix {
 
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
         let mut rights = Rights::none();
-        match &config.ipfix.to {
+        match config.section::<IpfixKeys>().to {
             Some(Destination::Tcp(endpoint)) => {
                 rights.connects = Connects::Ports(vec![endpoint.port]);
             }
-            Some(Destination::File(path)) => rights.written.push(path.clone()),
+            Some(Destination::File(path)) => rights.written.push(path),
             Some(Destination::Udp(_)) | None => {}
         }
         rights
     }
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-        match &config.ipfix.to {
-            Some(Destination::File(path)) if !is_exempt(path) => {
-                look(path).map_err(|error| Failure::creating(path, &error))
+        match config.section::<IpfixKeys>().to {
+            Some(Destination::File(path)) if !is_exempt(&path) => {
+                look(&path).map_err(|error| Failure::creating(&path, &error))
             }
             _ => Ok(()),
         }
@@ -118,7 +123,7 @@ fn start_live(
     }
     let drain = Arc::new(Drain::new(config.records.drain_within));
     let shared = counts.records.clone();
-    let queue = config.ipfix.queue;
+    let queue = config.section::<IpfixKeys>().queue;
     let (sender, records) = RecordSender::new(queue, None, Some(drain.clone()), shared.clone());
     let ending = drain.clone();
     let work = move |records: &Receiver<Queued>| exporter.run(records, &commands, &ending);

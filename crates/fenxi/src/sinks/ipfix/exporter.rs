@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use config::checked::{Destination, Ipfix};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use flowmgr::record::{EndReason, FlowRecord, Record};
 use ipfix::{ApplicationId, Applications, Encoder, Flow, Message};
 use tracing::{info, warn};
 
 use super::connection::{Connection, FileMode};
+use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::sinks::Answer;
 use crate::sinks::queue::{Drain, Queued, RecordCounts, receive};
@@ -77,7 +77,7 @@ impl Exporter {
     /// Nothing is open yet.
     pub fn new(
         to: Destination,
-        config: &Ipfix,
+        config: &IpfixKeys,
         classes: &[String],
         is_replay: bool,
         counts: Arc<ExportCounts>,

@@ -4,16 +4,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use config::Config;
+use config::{Config, Keyed, Section};
 use dataplane::sink::Sink;
 
 use super::broadcast;
+use super::kafka::Kafka;
 use super::lines::Lines;
 use super::sink::{Places, RecordSink};
 use super::stream::Readers;
 use super::topic::{self, Counts, Topic};
 use super::{Names, output};
-use crate::cli::is_dash;
+use crate::access::is_dash;
 use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count};
 use crate::sinks::queue::{RecordCounts, RecordSender};
@@ -25,6 +26,10 @@ use crate::unix_socket;
 pub struct Records;
 
 impl SinkKind for Records {
+    fn sections(&self) -> &'static [&'static Section] {
+        &[Kafka::SECTION]
+    }
+
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
         if !start.has_lines() {
             if start.record_series && start.replay.is_none() {
@@ -52,9 +57,9 @@ impl SinkKind for Records {
                     .transpose()?;
                 let (served, stream) = started.unzip();
                 readers = served;
-                let kafka = &start.config.kafka;
+                let kafka: Kafka = start.config.section();
                 if !kafka.brokers.is_empty() {
-                    kafka_topic = Some(Arc::new(Topic::start(kafka)?));
+                    kafka_topic = Some(Arc::new(Topic::start(&kafka)?));
                 }
                 let to = Places {
                     path,
@@ -76,7 +81,7 @@ impl SinkKind for Records {
 
     fn rights(&self, config: &Config, records: Option<&Path>) -> Rights {
         let file = records.filter(|path| !is_dash(path));
-        let connects = match config.kafka.brokers.is_empty() {
+        let connects = match config.section::<Kafka>().brokers.is_empty() {
             true => Connects::default(),
             false => Connects::Any,
         };
@@ -89,8 +94,9 @@ impl SinkKind for Records {
 
     fn probe(&self, config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
         let records = &config.records;
-        if !config.kafka.brokers.is_empty() {
-            Topic::start(&config.kafka)?;
+        let kafka: Kafka = config.section();
+        if !kafka.brokers.is_empty() {
+            Topic::start(&kafka)?;
         }
         if let Some(path) = records.socket.as_deref().filter(|path| !is_exempt(path)) {
             unix_socket::probe("records.socket", path)?;

@@ -2,6 +2,7 @@
 
 mod broadcast;
 mod control;
+mod kafka;
 mod lines;
 mod live;
 mod output;
@@ -28,6 +29,7 @@ use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
 pub use control::Records;
+pub use kafka::Kafka;
 pub use lines::Lines;
 pub use sink::RecordSink;
 pub use stream::SOCKET_MODE;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::lines::Lines;
+use crate::access::is_dash;
 use crate::access::may_make;
-use crate::cli::is_dash;
 use config::checked::Rotate;
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl RecordSink {
         lines: Lines,
     ) -> Result<(RecordSink, RecordSender), Failure> {
         let open = |path: &Path| {
-            let opened = Output::append(path, config.rotate);
+            let opened = Output::append(path, config.rotate());
             opened.map_err(|error| Failure::creating(path, &error))
         };
         let output = to.path.map(open).transpose()?;

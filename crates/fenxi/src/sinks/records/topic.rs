@@ -71,7 +71,7 @@ pub fn losses(counts: Counts) -> Lost {
 mod none {
     use std::time::Duration;
 
-    use config::checked::Kafka;
+    use crate::sinks::records::Kafka;
 
     use super::Counts;
     use crate::exit::Failure;

@@ -185,7 +185,8 @@ pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(
     if number > 0 {
         return thresholds(config, bundle).map(drop);
     }
-    label_map::check_labels(config, bundle)?;
+    let sinks_act = sinks::places(config).next().is_some();
+    label_map::check_labels(config, bundle, sinks_act)?;
     sinks::check_labels(config, &bundle::labels(bundle))
 }
 

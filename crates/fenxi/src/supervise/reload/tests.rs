@@ -6,16 +6,18 @@ use std::sync::Arc;
 use accel::Bundle;
 
 use super::change;
-use crate::sinks::connlabel::class_labels;
+use crate::sinks::class_labels;
 use crate::sinks::mark::{behaviour_words, class_marks};
-use config::{KEYS_AND_DEVICES, Loaded, Sources};
+use crate::sinks::{known, sections};
+use config::checked::SECTIONS;
+use config::{Loaded, Shape, Sources};
 use dataplane::Error;
 use dataplane::bundle::{find_bundle, labels, open_bundle};
 use dataplane::pipelines::analytics_config;
 
 fn load(sets: &[&str]) -> Loaded {
     let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
-    Sources::named(None, &sets).load().unwrap().live()
+    known(Sources::named(None, &sets)).load().unwrap().live()
 }
 
 fn bundle(loaded: &Loaded) -> Bundle {
@@ -35,7 +37,7 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
         || change::flow(now, &in_use)? != change::flow(next, &in_use)?
         || class_marks(now, &of_tasks)? != class_marks(next, &of_tasks)?
         || behaviour_words(&now.mark) != behaviour_words(&next.mark)
-        || class_labels(&now.connlabel, &labels)? != class_labels(&next.connlabel, &labels)?
+        || class_labels(now, &labels)? != class_labels(next, &labels)?
         // Whatever the file is called, it is read again.
         || now.policy != next.policy
         || now.log.level != next.log.level
@@ -124,7 +126,9 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
 #[test]
 fn every_live_key_reaches_something() {
     let rows = live();
-    for key in KEYS_AND_DEVICES.iter().flat_map(|keys| keys.iter()) {
+    let all = SECTIONS.iter().copied().chain(sections());
+    let all = all.filter(|it| it.shape == Shape::One || it.name == "device");
+    for key in all.flat_map(|section| section.keys) {
         let path = key.path.replace("NAME", "d");
         let row = rows.iter().find(|(key, ..)| **key == *path);
         assert_eq!(row.is_some(), key.is_live(), "{path}");

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::Counts;
 use crate::exit::Failure;
-use config::checked::Kafka;
+use crate::sinks::records::Kafka;
 
 /// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch is sent after 100 ms.
 const DEFAULTS: [(&str, &str); 4] = [
@@ -155,7 +155,7 @@ impl ClientContext for Deliveries {
 
 #[cfg(test)]
 mod tests {
-    use config::checked::Endpoint;
+    use crate::sinks::ipfix::Endpoint;
 
     use super::*;
 

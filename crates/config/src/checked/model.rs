@@ -1,0 +1,66 @@
+//! The model bundle, and the hosts that it may name.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::kind::{Entry, Kind, MIN_CONFIDENCE, float};
+use crate::network::Network;
+use crate::origin::Origin;
+use crate::section;
+use crate::setting::Setting;
+
+section! {
+    /// The model bundle.
+    pub struct Model = One "model";
+
+    /// folder of the model bundle; empty: the one that ships with the program
+    path: Option<PathBuf> = live "path", Kind::Text, "\"\"", "path" => Setting::file;
+    /// a flow whose likeliest class is less likely than this gets the label unknown
+    min_confidence: Option<f32> = live "min_confidence", MIN_CONFIDENCE, "-1.0",
+        "probability, negative = as the bundle says" => min_confidence;
+    /// how long a model may take to open, warm up and pass its test; then a start fails with exit
+    /// code 69, and a reload keeps the old model; raise it for devices that compile a model for
+    /// minutes
+    open_timeout: Duration = live "open_timeout_s", float(0.1, 86_400.0), "50.0",
+        "seconds" => Setting::seconds;
+    /// min_confidence for single labels, which overrides it
+    class_confidence: Vec<ClassConfidence> = live "class_confidence", Kind::Map(Entry::Share), "{}",
+        "probability" => class_confidences;
+}
+
+pub(super) fn min_confidence(setting: &Setting) -> Result<Option<f32>, String> {
+    Ok(Some(setting.get()?).filter(|share| *share >= 0.0))
+}
+
+/// One entry of `model.class_confidence`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassConfidence {
+    /// Label of the model.
+    pub label: String,
+    /// Least confidence, 0 to 1.
+    pub confidence: f32,
+    /// Where the entry was set.
+    pub origin: Origin,
+}
+
+fn class_confidences(setting: &Setting) -> Result<Vec<ClassConfidence>, String> {
+    setting.rows(|label, confidence, entry| ClassConfidence {
+        label: label.to_owned(),
+        confidence,
+        origin: entry.origin.clone(),
+    })
+}
+
+section! {
+    /// Hosts that flows name.
+    pub struct Hosts = One "hosts";
+
+    /// where the hosts are that a model with [hosts] names: the end of a flow in one of these
+    /// networks, and no other; empty: the private end, or the originator
+    networks: Vec<Network> = restart "networks", Kind::TextList { least: 0 }, "[]",
+        "ADDRESS/BITS" => networks;
+}
+
+fn networks(setting: &Setting) -> Result<Vec<Network>, String> {
+    setting.list(str::parse)
+}

@@ -1,0 +1,269 @@
+//! The values of all keys after all layers, before they are stored in the structs of their
+//! sections.
+
+use toml::Value;
+
+use crate::checked::{Capture, IoMode, MarkAs, PolicyName};
+use crate::keys::{Key, Keyed, Section, Shape};
+use crate::origin::Origin;
+pub use crate::setting::{EntrySetting, Setting};
+use packetio::Backend;
+use policy::DSCP_MASK;
+
+/// The setting of a key that no section declares.
+static NOTHING: Setting = Setting {
+    value: Value::Boolean(false),
+    entries: std::collections::BTreeMap::new(),
+    origin: Origin::BuiltIn,
+    refused: false,
+};
+
+/// What the layers came to.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The sections in the order in which they are shown: those that are one table come first.
+    pub(crate) sections: Vec<&'static Section>,
+    /// Those of a section stand in the order in which they were first named.
+    pub(crate) tables: Vec<Table>,
+}
+
+impl Settings {
+    /// The defaults of these sections.
+    pub(crate) fn new(mut sections: Vec<&'static Section>) -> Settings {
+        sections.sort_by_key(|section| section.shape != Shape::One);
+        let single = sections.iter().filter(|it| it.shape == Shape::One);
+        let tables = single.map(|section| Table {
+            values: section
+                .keys
+                .iter()
+                .map(|key| Some(Setting::built_in(key)))
+                .collect(),
+            ..Table::new(section, "", Origin::BuiltIn)
+        });
+        let tables = tables.collect();
+        Settings { sections, tables }
+    }
+
+    /// The section called `name`.
+    pub(crate) fn section(&self, name: &str) -> Option<&'static Section> {
+        self.sections.iter().copied().find(|it| it.name == name)
+    }
+
+    /// The tables of a section.
+    pub fn tables(&self, section: &str) -> impl Iterator<Item = &Table> + Clone {
+        let is_of = move |table: &&Table| table.section.name == section;
+        self.tables.iter().filter(is_of)
+    }
+
+    /// The setting of a key such as `flow.k`.
+    pub fn setting(&self, path: &str) -> &Setting {
+        let (section, name) = path.split_once('.').unwrap_or((path, ""));
+        let setting = self.tables(section).find_map(|table| table.get(name));
+        debug_assert!(setting.is_some(), "no section has the key {path}");
+        setting.unwrap_or(&NOTHING)
+    }
+
+    /// The word that a key is set to.
+    pub fn word(&self, path: &str) -> &str {
+        self.setting(path).value.as_str().unwrap_or_default()
+    }
+
+    /// The section's values.
+    pub(crate) fn read<T: Keyed>(&self, problems: &mut Vec<String>) -> T {
+        let mut keyed = T::default();
+        for table in self.tables(T::SECTION.name) {
+            keyed.store_table(table, problems);
+        }
+        keyed
+    }
+
+    /// A key with its value and origin, for messages.
+    pub fn named(&self, path: &str) -> String {
+        let Setting { value, origin, .. } = self.setting(path);
+        format!("{path} = {value} ({origin})")
+    }
+
+    /// Whether the value of one of these keys was refused.
+    pub fn is_refused(&self, paths: &[&str]) -> bool {
+        paths.iter().any(|path| self.setting(path).refused)
+    }
+
+    /// Reports a combination of keys that is broken, unless one of them was refused already.
+    pub fn rule(&self, paths: &[&str], broken: bool, why: &str, problems: &mut Vec<String>) {
+        if broken && !self.is_refused(paths) {
+            let named: Vec<_> = paths.iter().map(|path| self.named(path)).collect();
+            problems.push(format!("{}: {why}", named.join(" with ")));
+        }
+    }
+
+    /// These, with those of `running` where a key changes at a start only. A section with such keys
+    /// and other tables than before keeps the tables it had.
+    pub(crate) fn live_over(&self, running: &Settings) -> Settings {
+        let mut mixture = self.clone();
+        mixture.tables.clear();
+        for section in &self.sections {
+            let after: Vec<_> = self.tables(section.name).cloned().collect();
+            let before: Vec<_> = running.tables(section.name).cloned().collect();
+            let has_same_names = after.len() == before.len()
+                && after
+                    .iter()
+                    .zip(&before)
+                    .all(|(after, before)| after.name == before.name);
+            if section.keys.iter().all(Key::is_live) {
+                mixture.tables.extend(after);
+            } else if has_same_names {
+                let pairs = after.into_iter().zip(&before);
+                mixture
+                    .tables
+                    .extend(pairs.map(|(after, before)| after.live_over(before)));
+            } else {
+                mixture.tables.extend(before);
+            }
+        }
+        // The mode of the run stays.
+        mixture.settle();
+        mixture
+    }
+
+    /// The built-in values that depend on another key, so that what is shown is what is in effect.
+    pub(crate) fn settle(&mut self) {
+        let holds_dscp = self.word("mark.as") == MarkAs::Dscp.name();
+        if let Some(mask) = self.setting_mut("mark.mask")
+            && holds_dscp
+            && mask.origin == Origin::BuiltIn
+            && !mask.refused
+        {
+            mask.value = Value::Integer(DSCP_MASK.into());
+        }
+        let is_mark = self.word("io.mode") == IoMode::Mark.name();
+        // Other backends take frames from the kernel, which mode mark refuses in a line of its own.
+        let is_first = is_mark && self.word("io.backend") == Backend::AfPacket.name();
+        let capture = if is_first {
+            Capture::First
+        } else {
+            Capture::All
+        };
+        self.set_default("io.capture", capture.name(), is_first);
+        // A connection gets its mark while its first packets pass, so labels must not wait for a
+        // batch.
+        let is_mark = is_mark && !self.has_other_batching();
+        let policy = if is_mark {
+            PolicyName::Slo
+        } else {
+            PolicyName::CarryOver
+        };
+        self.set_default("analytics.policy", policy.name(), is_mark);
+    }
+
+    fn setting_mut(&mut self, path: &str) -> Option<&mut Setting> {
+        let (section, name) = path.split_once('.')?;
+        let mut tables = self.tables.iter_mut();
+        let table = tables.find(|table| table.section.name == section)?;
+        let at = table.section.position(name)?;
+        table.values[at].as_mut()
+    }
+
+    /// Sets the default of a key, unless the key was set; `is_of_mark`: the default belongs to mode
+    /// mark.
+    fn set_default(&mut self, path: &str, value: &str, is_of_mark: bool) {
+        if let Some(setting) = self.setting_mut(path)
+            && setting.origin.is_default()
+            && !setting.refused
+        {
+            setting.value = Value::String(value.to_owned());
+            setting.origin = match is_of_mark {
+                true => Origin::Mode(IoMode::Mark),
+                false => Origin::BuiltIn,
+            };
+        }
+    }
+
+    /// Whether somebody set a key of the built-in policy, or the policy of a task that tasks with a
+    /// goal of slo cannot stand beside.
+    fn has_other_batching(&self) -> bool {
+        let keys = [
+            "analytics.timeout_ms",
+            "analytics.phi",
+            "analytics.max_wait_ms",
+        ];
+        let is_set = |path: &&str| !self.setting(path).origin.is_default();
+        let is_other = |task: &Table| match task.get("policy") {
+            Some(policy) => policy.value.as_str() == Some(PolicyName::OnOff.name()),
+            None => ["timeout_ms", "max_wait_ms"]
+                .iter()
+                .any(|key| task.get(key).is_some()),
+        };
+        keys.iter().any(is_set) || self.tables("task").any(is_other)
+    }
+}
+
+/// What was set of a section; of one of its tables, where it has several.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// The section.
+    pub(crate) section: &'static Section,
+    /// The name; empty where the section has one table.
+    pub name: String,
+    /// Where it was first named.
+    pub origin: Origin,
+    /// In the order of the section's keys.
+    pub(crate) values: Vec<Option<Setting>>,
+    /// Whether some value was refused.
+    pub refused: bool,
+}
+
+impl PartialEq for Table {
+    fn eq(&self, other: &Table) -> bool {
+        self.name == other.name && self.values == other.values
+    }
+}
+
+impl Table {
+    pub(crate) fn new(section: &'static Section, name: &str, origin: Origin) -> Table {
+        Table {
+            section,
+            name: name.to_owned(),
+            origin,
+            values: vec![None; section.keys.len()],
+            refused: false,
+        }
+    }
+
+    /// What the table says of a key, if anything.
+    pub fn get(&self, key: &str) -> Option<&Setting> {
+        self.values[self.section.position(key)?].as_ref()
+    }
+
+    /// The keys that are set.
+    pub fn set(&self) -> impl Iterator<Item = (&'static Key, &Setting)> {
+        let all = self.section.keys.iter().zip(&self.values);
+        all.filter_map(|(key, setting)| Some((key, setting.as_ref()?)))
+    }
+
+    /// A key as messages name it.
+    pub fn path(&self, key: &str) -> String {
+        match self.section.shape {
+            Shape::One => format!("{}.{key}", self.section.name),
+            _ => format!("{}.{}.{key}", self.section.name, self.name),
+        }
+    }
+
+    /// Why a value cannot be used.
+    pub(crate) fn complaint(&self, key: &Key, setting: &Setting, why: &str) -> String {
+        let (path, Setting { value, origin, .. }) = (self.path(key.name()), setting);
+        match self.section.shape {
+            Shape::One => format!("{path} = {value} ({origin}): {why}"),
+            _ => format!("{origin}: {path}: {why}"),
+        }
+    }
+
+    /// This table, with what `running` says where a key changes at a start only.
+    fn live_over(mut self, running: &Table) -> Table {
+        for (at, key) in self.section.keys.iter().enumerate() {
+            if !key.is_live() {
+                self.values[at] = running.values[at].clone();
+            }
+        }
+        self
+    }
+}
