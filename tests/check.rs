@@ -1,5 +1,6 @@
-//! `fenxi check --deep` on interfaces that each test makes in a network namespace: what is wrong is found, the line that it
-//! prints mends it, and a fenxi that runs does not notice. Skipped by name without root or the programs.
+//! `fenxi check --deep` on interfaces that each test makes in a network namespace: what is wrong is
+//! found, the line that it prints mends it, and a fenxi that runs does not notice. Skipped by name
+//! without root or the programs.
 
 use crate::common;
 
@@ -138,7 +139,8 @@ fn marks_need_connections_that_are_tracked() {
     mend(&lab, &mark().expect_code(69), "marks");
     assert_eq!(mark().expect_code(0).json()["problems"], 0);
 
-    // A rule that writes the bits is named, with its place and a line that shows it; one that acts on them is not.
+    // A rule that writes the bits is named, with its place and a line that shows it; one that acts
+    // on them is not.
     for rule in [
         "ct mark set 0x1",
         "ct mark & 0xff000000 == 0x05000000 counter",
@@ -236,8 +238,9 @@ fn a_missing_capability_is_named() {
     }
 }
 
-/// A folder /etc of its own, in which the package's unit is installed and its configuration is of mode mark; `systemctl` does
-/// nothing. The check of the service's configuration is refused until the line that it prints is pasted.
+/// A folder /etc of its own, in which the package's unit is installed and its configuration is of
+/// mode mark; `systemctl` does nothing. The check of the service's configuration is refused until
+/// the line that it prints is pasted.
 #[test]
 fn the_unit_of_the_service_is_checked_and_the_printed_line_mends_it() {
     const SERVICE: &str = "
@@ -290,8 +293,10 @@ done
     let finished = common::run(command).expect_code(0);
     for unit in ["fenxi.service", "fenxi@lan0.service"] {
         let refused = format!(
-            "77 fenxi: {unit} would not start: its unit lacks CAP_NET_ADMIN, which marks, labels of connections and sets of \
-             nftables need; install the drop-in mark.conf: install -d /etc/systemd/system/{unit}.d && "
+            "77 fenxi: {unit} would not start: its unit lacks CAP_NET_ADMIN, which marks, labels \
+             of connections and sets of \
+             nftables need; install the drop-in mark.conf: install -d /etc/systemd/system/{unit}.d \
+             && "
         );
         assert!(finished.stdout.contains(&refused), "{}", finished.stdout);
     }
@@ -460,7 +465,8 @@ fn goals_that_cannot_be_promised_are_named_and_a_second_device_is_used_for_them(
         common::run(command).expect_code(0).stdout
     };
     let one = check(&common::SIMULATED);
-    let warning = "warning: goal of task first: 5 ms cannot be promised: on its device the largest batches of first, second take";
+    let warning = "warning: goal of task first: 5 ms cannot be promised: on its device the largest \
+        batches of first, second take";
     assert!(one.contains(warning), "{one}");
     let two = [
         "--set",

@@ -1,4 +1,5 @@
-//! The control plane end to end: a paced replay that is looked at from outside while it runs and when it is done.
+//! The control plane end to end: a paced replay that is looked at from outside while it runs and
+//! when it is done.
 
 use crate::common;
 
@@ -29,7 +30,8 @@ struct Served {
 }
 
 impl Served {
-    /// A replay of the shipped capture with these arguments, on the simulated device unless they say otherwise.
+    /// A replay of the shipped capture with these arguments, on the simulated device unless they
+    /// say otherwise.
     fn start(args: &[&str]) -> Served {
         let dir = tempfile::tempdir().expect("a folder");
         Served::start_on(&common::demo(), dir, args)

@@ -261,7 +261,8 @@ fn with_the_cache_only_hits_may_differ() {
 #[test]
 fn with_an_exact_prefix_the_cache_changes_no_label() {
     for captures in captures("with_an_exact_prefix_the_cache_changes_no_label") {
-        // What the second time brings was inferred the first time: it is found, however the batches fall.
+        // What the second time brings was inferred the first time: it is found, however the batches
+        // fall.
         let twice = ["--loop 2", "analytics.policy=none"];
         let expected = Replay::of(&captures, &twice);
         let at = named(&captures);

@@ -1,4 +1,5 @@
-//! Records for others: IPFIX, as collectors decode it, and JSON Lines for programs that connect to a socket.
+//! Records for others: IPFIX, as collectors decode it, and JSON Lines for programs that connect to
+//! a socket.
 
 use crate::common;
 

@@ -1,5 +1,5 @@
-//! Devices that fail and models that are exchanged, while a capture is replayed: the packets go on, and every series has
-//! exactly one fate.
+//! Devices that fail and models that are exchanged, while a capture is replayed: the packets go on,
+//! and every series has exactly one fate.
 
 use crate::common;
 
@@ -19,7 +19,8 @@ const FAULTS: [&str; 8] = [
     "slow=100",
 ];
 
-/// A replay whose first device has these faults. It works on a thread of its own, or a hang could not be ended.
+/// A replay whose first device has these faults. It works on a thread of its own, or a hang could
+/// not be ended.
 fn with_faults(faults: &str, layout: &str, speed: &str) -> Value {
     let mut command = common::fenxi_asking_once(["replay", "--json", "--speed", speed]);
     command.arg(common::demo());
@@ -77,7 +78,8 @@ fn whatever_a_device_does_the_sums_balance() {
             let summary = with_faults(faults, layout, speed);
             assert_balanced(&summary, &at);
             let device = &summary["devices"][0];
-            // Beside a second device it may have had too few batches; slow is within the deadline or not.
+            // Beside a second device it may have had too few batches; slow is within the deadline
+            // or not.
             if layout != "1:1:1" || faults == "slow=100" {
                 continue;
             }
@@ -100,7 +102,8 @@ fn a_second_device_takes_over() {
     }
 }
 
-/// With no device left nobody waits: the series are given up, by name, and the flows stay without a label.
+/// With no device left nobody waits: the series are given up, by name, and the flows stay without a
+/// label.
 #[test]
 fn without_a_device_series_are_shed_and_packets_go_on() {
     let summary = with_faults("vanish=1", "1:1:1", "max");
@@ -110,8 +113,8 @@ fn without_a_device_series_are_shed_and_packets_go_on() {
     assert_eq!(common::sum(&summary["labels"]), 0, "{summary}");
 }
 
-/// A long replay of the demo with `other` coming in every few milliseconds: its records, without what may differ from run
-/// to run, and the summary.
+/// A long replay of the demo with `other` coming in every few milliseconds: its records, without
+/// what may differ from run to run, and the summary.
 fn swapped(model: &Path, other: Option<&Path>) -> (Vec<String>, Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");

@@ -3,8 +3,8 @@
 //! `onnxruntime` for these series.
 //!
 //! Two trained bundles take part (`tests/bundles`): one with `unit = "data"` and K = 3, one with
-//! signed lengths and inter-arrival times. Two more ask for all features of 32 elements; their model
-//! is never run.
+//! signed lengths and inter-arrival times. Two more ask for all features of 32 elements; their
+//! model is never run.
 
 use crate::common;
 mod reference;
@@ -119,8 +119,8 @@ fn recorded(record: &Value) -> Value {
     ])
 }
 
-/// Replays a capture with the bundle, on the device that starts quickly, and returns the flows whose series are not those
-/// of the reference.
+/// Replays a capture with the bundle, on the device that starts quickly, and returns the flows
+/// whose series are not those of the reference.
 fn differences(bundle: &Path, asked: &Asked, capture: &Capture) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");

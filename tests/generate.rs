@@ -1,4 +1,5 @@
-//! `fenxi-lab generate`: what its copies have of their originals, when they come, and where they go.
+//! `fenxi-lab generate`: what its copies have of their originals, when they come, and where they
+//! go.
 
 #![allow(
     clippy::unwrap_used,
@@ -433,7 +434,8 @@ fn a_signal_ends_it_in_order() {
     ]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // Nothing ever comes through this pipe. The file of the capture would be read before the signal.
+    // Nothing ever comes through this pipe. The file of the capture would be read before the
+    // signal.
     let pipe = child.stdin.take();
     let signals = format!("/proc/{}/status", child.id());
     let handles = |status: &str| {

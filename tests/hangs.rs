@@ -1,5 +1,5 @@
-//! What may hang costs neither traffic nor control: models that do not end, files that do not come. In network namespaces;
-//! skipped by name without root.
+//! What may hang costs neither traffic nor control: models that do not end, files that do not come.
+//! In network namespaces; skipped by name without root.
 
 use crate::common;
 
@@ -21,7 +21,8 @@ use common::onnx::{Endless, endless_bundle};
 /// Far longer than anything here takes; nothing is decided by it unless fenxi hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a file is held up that a helper opens; longer than the helper has, and than the next reload takes.
+/// How long a file is held up that a helper opens; longer than the helper has, and than the next
+/// reload takes.
 const HELD_UP: Duration = Duration::from_secs(15);
 
 /// A host with a wire from `a` to `b`, and a folder for files.
@@ -356,7 +357,8 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     };
     let with = |more: &str| {
         format!(
-            "[model]\nopen_timeout_s = 2\n[accel]\ndevices = [\"d\"]\n[device.d]\nprovider = \"simulated\"\n{more}"
+            "[model]\nopen_timeout_s = 2\n[accel]\ndevices = [\"d\"]\n[device.d]\nprovider = \
+             \"simulated\"\n{more}"
         )
     };
     world.configure(&with(""));

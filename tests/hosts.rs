@@ -1,5 +1,5 @@
-//! Hosts get the names of their devices, in captures of devices that are known; and a host's name depends on the packets
-//! and the model alone.
+//! Hosts get the names of their devices, in captures of devices that are known; and a host's name
+//! depends on the packets and the model alone.
 
 use crate::common;
 
@@ -68,8 +68,9 @@ fn device_of(records: &[Value]) -> String {
     most.expect("a flow").0
 }
 
-/// The model has seen these captures in training, so this says that the sums are right, not how good the model is: its card
-/// has that. Eight of the captures name no device: their flows get no label, or none that is sure enough.
+/// The model has seen these captures in training, so this says that the sums are right, not how
+/// good the model is: its card has that. Eight of the captures name no device: their flows get no
+/// label, or none that is sure enough.
 #[test]
 fn devices_of_the_shared_captures_get_their_names() {
     let test = "devices_of_the_shared_captures_get_their_names";

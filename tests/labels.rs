@@ -29,8 +29,8 @@ fn python(test: &str) -> Option<PathBuf> {
     Some(python)
 }
 
-/// Replays `captures` in one run with the model in `bundle` and compares the labels. Returns how many flows
-/// were compared, after holding it against the number of flows that have a series.
+/// Replays `captures` in one run with the model in `bundle` and compares the labels. Returns how
+/// many flows were compared, after holding it against the number of flows that have a series.
 fn compare(python: &Path, bundle: &Path, captures: &[PathBuf], sets: &[&str]) -> u64 {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
@@ -67,7 +67,8 @@ fn compare(python: &Path, bundle: &Path, captures: &[PathBuf], sets: &[&str]) ->
     compared
 }
 
-/// As many flows that began mid-stream as were not asked about have a whole series; and none of them has a label.
+/// As many flows that began mid-stream as were not asked about have a whole series; and none of
+/// them has a label.
 fn assert_no_label_midstream(records: &Path, withheld: u64) {
     let k = 10;
     let mut whole = 0;
@@ -173,7 +174,8 @@ fn ssh_at(port: u16) -> Vec<u8> {
     capture(CaptureFormat::Pcap { nanosecond: false }, &frames)
 }
 
-/// Off its usual port SSH is named by its lengths, and on the port of another protocol these contradict the port.
+/// Off its usual port SSH is named by its lengths, and on the port of another protocol these
+/// contradict the port.
 #[test]
 fn ssh_is_named_on_any_port_and_marked() {
     if !common::has_onnxruntime() {

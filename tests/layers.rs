@@ -1,11 +1,12 @@
-//! The house keeps its shape: which crate may know which, what the data plane must not know, and no two modules of a crate that
-//! import each other.
+//! The house keeps its shape: which crate may know which, what the data plane must not know, and no
+//! two modules of a crate that import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so no arrow runs back up.
+/// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so
+/// no arrow runs back up.
 const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("dpdk", &[]),
     ("packetio", &["dpdk"]),
@@ -93,7 +94,8 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
     ),
 ];
 
-/// What only the program around the data plane may use: runtimes, text formats, terminals, sockets for people.
+/// What only the program around the data plane may use: runtimes, text formats, terminals, sockets
+/// for people.
 const NOT_IN_THE_DATA_PLANE: [&str; 10] = [
     "tokio",
     "serde",

@@ -1,9 +1,10 @@
 //! Layouts: whoever shares the work, each flow gets the label that it gets in a 1:1:1 pipeline.
 //!
-//! The shipped configurations and further layouts replay the same captures. Records come in another order from run to run
-//! where several flow managers write them, so they are compared as sets. Two fields may differ between layouts: the flow's
-//! number, and whether a flow that was silent at the end of the capture ended as `idle` or by `drain`, since a flow manager
-//! knows the time from its own packets only.
+//! The shipped configurations and further layouts replay the same captures. Records come in another
+//! order from run to run where several flow managers write them, so they are compared as sets. Two
+//! fields may differ between layouts: the flow's number, and whether a flow that was silent at the
+//! end of the capture ended as `idle` or by `drain`, since a flow manager knows the time from its
+//! own packets only.
 
 use crate::common;
 
@@ -75,8 +76,8 @@ fn flow_ids(replay: &Replay) -> Vec<u64> {
         .collect()
 }
 
-/// The same records, with their labels, from every layout; so both directions of a flow stayed together, or it would be
-/// two flows. Every packet is counted, and every series has its label.
+/// The same records, with their labels, from every layout; so both directions of a flow stayed
+/// together, or it would be two flows. Every packet is counted, and every series has its label.
 fn assert_same(capture: &PathBuf, options: &[&str]) {
     let expected = replay(capture, options);
     let records = sorted(&expected);
@@ -187,7 +188,8 @@ fn written_packets_want_one_flow_manager() {
     common::run(command).expect_code(0);
 }
 
-/// Pinned to the cores that are named, the result is the same; a core that is not there is refused before anything starts.
+/// Pinned to the cores that are named, the result is the same; a core that is not there is refused
+/// before anything starts.
 #[test]
 fn cores_are_taken_as_named() {
     let cores = ["--set", "pipeline.cores=[0, 0]"];

@@ -1,5 +1,5 @@
-//! What a live run writes: records and the log, in network namespaces with veth pairs that each test makes and removes.
-//! Skipped by name without root or the programs.
+//! What a live run writes: records and the log, in network namespaces with veth pairs that each
+//! test makes and removes. Skipped by name without root or the programs.
 
 use crate::common;
 

@@ -1,5 +1,6 @@
-//! fenxi opens no file that it was not told to open, and contacts nobody. Neither does ONNX Runtime, whose builds have had a
-//! telemetry client since 1.29 (docs/operations.md). strace watches; the home and cache folders stay empty.
+//! fenxi opens no file that it was not told to open, and contacts nobody. Neither does ONNX
+//! Runtime, whose builds have had a telemetry client since 1.29 (docs/operations.md). strace
+//! watches; the home and cache folders stay empty.
 
 use crate::common;
 
@@ -73,8 +74,8 @@ impl Watch {
         self.dir.path().join("trace")
     }
 
-    /// Sets `launcher` to run `program` under strace, in an environment where the telemetry client would be on: it is off
-    /// where it finds the variables of a CI.
+    /// Sets `launcher` to run `program` under strace, in an environment where the telemetry client
+    /// would be on: it is off where it finds the variables of a CI.
     fn put(&self, launcher: &mut Command, program: &Command) {
         launcher.args(["-D", "-f", "-y", "-q", "--seccomp-bpf", "-e"]);
         launcher
@@ -121,7 +122,8 @@ impl Watch {
         }
     }
 
-    /// That a program has written to nothing but the folders that it was told, and contacted nobody.
+    /// That a program has written to nothing but the folders that it was told, and contacted
+    /// nobody.
     fn assert_wrote_and_contacted_nothing_else(&self, seen: &Seen) {
         let contacts = seen.contacts().into_iter();
         let contacts: Vec<_> = contacts.filter(|(peer, _)| !self.is_told(peer)).collect();
@@ -220,7 +222,8 @@ impl Seen {
             .collect()
     }
 
-    /// The sockets of others that it named, with the line: a path, or nothing for an address of the internet.
+    /// The sockets of others that it named, with the line: a path, or nothing for an address of the
+    /// internet.
     fn contacts(&self) -> Vec<(PathBuf, &str)> {
         let address = |line: &str| match line.split_once("sun_path=\"") {
             Some((_, rest)) => rest.split('"').next().map(PathBuf::from),

@@ -1,5 +1,5 @@
-//! What ships around the program: units that systemd takes and that are hardened, alert rules that fire, and no metric
-//! named that is not there.
+//! What ships around the program: units that systemd takes and that are hardened, alert rules that
+//! fire, and no metric named that is not there.
 
 use crate::common;
 

@@ -86,7 +86,8 @@ fn check_counts_rules_and_names_those_that_never_win() {
     let told = files.ran("check", &[]).expect_code(0).stdout;
     for line in [
         "office.toml: 6 rules from 1 file\n",
-        "\n1 rule can never win: 0 duplicate, 0 contradict an earlier one, 1 covered by a wider one, 0 of an empty set\n",
+        "\n1 rule can never win: 0 duplicate, 0 contradict an earlier one, 1 covered by a wider \
+         one, 0 of an empty set\n",
         "\n  office.toml:24 (never) is covered by office.toml:5 (dns)\n",
         " of rules with different actions; the first one decides\n",
         "\nnot checked: mode, mark.mask, labels, tasks and interfaces; --config FILE checks them\n",
@@ -121,11 +122,13 @@ fn check_with_a_model_knows_its_labels() {
     bad.ran("check", &["--model", "/nowhere"]).expect_code(66);
 }
 
-/// With a configuration the file is held against the mode, the bits of marks and the names, in the words of `fenxi check`.
+/// With a configuration the file is held against the mode, the bits of marks and the names, in the
+/// words of `fenxi check`.
 #[test]
 fn check_with_a_configuration_refuses_what_a_run_refuses() {
     let files = Files::new(&[("r.toml", "[[rule]]\nname = \"a\"\ndscp = \"EF\"\n")]);
-    let refused = "fenxi: r.toml:1: dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \"label\"; set \
+    let refused = "fenxi: r.toml:1: dscp: in mode mark a DSCP is written into the connection's \
+        mark, and mark.as is \"label\"; set \
                    mark.as = \"dscp\", or give the rule a mark\n";
     let told = files
         .ran("check", &["--set", "io.mode=mark"])
@@ -185,11 +188,14 @@ fn explain_names_the_rule_and_those_it_beat() {
         lines,
         [
             "UDP 192.168.50.7:4000 > 10.0.0.1:53, no label yet",
-            "wins     office.toml:5 (dns): name = \"dns\", destination_port = 53, task = \"none\", label = \"DNS\"",
-            "waits    office.toml:11 (heavy guests): name = \"heavy guests\", source = [\"192.168.50.0/24\", \
+            "wins     office.toml:5 (dns): name = \"dns\", destination_port = 53, task = \"none\", \
+             label = \"DNS\"",
+            "waits    office.toml:11 (heavy guests): name = \"heavy guests\", source = \
+             [\"192.168.50.0/24\", \
              \"2001:db8:50::/64\"], dscp = \"CS1\", over = { bytes = \"10 MiB\" }",
             "           needs bytes over 10,485,760 bytes, has 0",
-            "loses    office.toml:24 (never): name = \"never\", source = \"192.168.50.7\", destination_port = 53, drop = true",
+            "loses    office.toml:24 (never): name = \"never\", source = \"192.168.50.7\", \
+             destination_port = 53, drop = true",
             "loses    office.toml:30: sample = 0.25, mirror = \"probe\"",
             "loses    office.toml:34: destination = \"10.0.0.0/8\", dscp = \"AF41\"",
         ]
@@ -254,7 +260,8 @@ fn stats_count_rules_by_kind() {
         "by_action": {"drop": 1, "dscp": 2, "label": 1, "mark": 1, "mirror": 1, "sample": 1, "task": 1},
         "conditions": 2,
         "by_condition": {"app": 1, "none": 4, "over.bytes": 1},
-        "v4_lengths": {"/0 to /0": 2, "/0 to /8": 1, "/16 to /0": 2, "/24 to /0": 1, "/32 to /0": 1},
+        "v4_lengths": {"/0 to \
+            /0": 2, "/0 to /8": 1, "/16 to /0": 2, "/24 to /0": 1, "/32 to /0": 1},
         "v6_lengths": {"/0 to /0": 2, "/64 to /0": 1},
         "ports": {"any to any": 5, "any to one port": 4, "any to range": 1},
         "protocols": {"any": 8, "tcp": 2},
@@ -280,7 +287,8 @@ fn a_wrong_file_gives_one_line_and_its_code() {
     let told = csv.ran("check", &[]).expect_code(65).stderr;
     assert_eq!(
         told,
-        "fenxi: marks.csv:3: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 for the prefix, or 10.0.0.1 for \
+        "fenxi: marks.csv:3: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 \
+         for the prefix, or 10.0.0.1 for \
          the one address\n"
     );
     let page = fs::read_to_string(common::root().join("docs/policy.md")).unwrap();
@@ -309,8 +317,11 @@ fn classbench_files_are_read_by_their_first_byte() {
     let told = files.ran("check", &[]).expect_code(0).stdout;
     for line in [
         "acl1: 4 rules from 1 file\n".to_owned(),
-        "warning: acl1:1: TCP flags are ignored: one rule holds for all packets of a flow (and 1 more in this file)\n".to_owned(),
-        "warning: acl1:3: the protocol is neither TCP nor UDP, and there are no other flows: the rule never applies (and 1 more in \
+        "warning: acl1:1: TCP flags are ignored: one rule holds for all packets of a flow (and 1 \
+         more in this file)\n"
+            .to_owned(),
+        "warning: acl1:3: the protocol is neither TCP nor UDP, and there are no other flows: the \
+         rule never applies (and 1 more in \
          this file)\n"
             .to_owned(),
         "2 rules can never win: 2 duplicate, ".to_owned(),

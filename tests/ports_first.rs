@@ -1,6 +1,7 @@
 //! A bundle whose ports name flows with their first packets, and whose model may contradict them.
 //!
-//! The bundle is the shipped one with `contradiction` in its manifest. `scripts/check_labels.py` says what each label should be.
+//! The bundle is the shipped one with `contradiction` in its manifest. `scripts/check_labels.py`
+//! says what each label should be.
 
 use crate::common;
 
@@ -200,7 +201,8 @@ fn an_answer_contradicts_a_port() {
     );
 }
 
-/// Batches, rings and bursts are not seen in the records, nor is the prefix cache where it is exact.
+/// Batches, rings and bursts are not seen in the records, nor is the prefix cache where it is
+/// exact.
 #[test]
 fn ports_first_is_deterministic() {
     if !has_runtime("ports_first_is_deterministic") {

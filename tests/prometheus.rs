@@ -1,6 +1,6 @@
-//! A real Prometheus scrapes a replay and a live run: the target is up, the shipped rules load, every panel of the dashboard
-//! has something to show, and what Prometheus has in the end is what the summary says. Skipped by name without Prometheus,
-//! the live part also without root.
+//! A real Prometheus scrapes a replay and a live run: the target is up, the shipped rules load,
+//! every panel of the dashboard has something to show, and what Prometheus has in the end is what
+//! the summary says. Skipped by name without Prometheus, the live part also without root.
 
 use crate::common;
 
@@ -255,7 +255,8 @@ fn panels() -> Vec<String> {
     filled.collect()
 }
 
-/// The shipped rules are loaded and can be worked out, and no panel stays empty: what has not happened is 0, and not absent.
+/// The shipped rules are loaded and can be worked out, and no panel stays empty: what has not
+/// happened is 0, and not absent.
 fn assert_rules_and_panels_work(prometheus: &mut Prometheus<'_>) {
     prometheus.wait_until("count_over_time(fenxi_uptime_seconds[1m]) >= 4");
     let panels = panels();
@@ -284,7 +285,8 @@ fn assert_same(values: &BTreeMap<String, f64>, summary: &Value) {
     }
 }
 
-/// Sums that packets alone decide, so that they stay once the traffic has ended. By where they stand in the summary.
+/// Sums that packets alone decide, so that they stay once the traffic has ended. By where they
+/// stand in the summary.
 fn of_the_traffic(prometheus: &Prometheus<'_>) -> BTreeMap<String, f64> {
     let mut values: BTreeMap<String, f64> = [
         ("/packets", "fenxi_port_packets_total"),
@@ -407,8 +409,8 @@ fn assert_closed(samples: &BTreeMap<String, f64>, is_inline: bool) {
     assert_eq!(left, if is_inline { received } else { 0.0 });
 }
 
-/// A live run on `b` and `d` whose other ends are `a` and `c`, looked at while traffic comes in at `a`; its summary, and the
-/// packets that were sent to it.
+/// A live run on `b` and `d` whose other ends are `a` and `c`, looked at while traffic comes in at
+/// `a`; its summary, and the packets that were sent to it.
 fn live(lab: &Lab, mode: &str, look: impl FnOnce(Place<'_>, u16, f64)) -> (Value, f64) {
     let place = Place {
         host: Some((lab, "host")),

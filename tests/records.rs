@@ -103,7 +103,8 @@ fn records_are_as_the_schema_says() {
     }
 }
 
-/// What is collected for training is a share of the flows, whole series, and the same flows each time.
+/// What is collected for training is a share of the flows, whole series, and the same flows each
+/// time.
 #[test]
 fn records_of_a_share_of_the_flows_have_their_series() {
     let test = "records_of_a_share_of_the_flows_have_their_series";
@@ -292,7 +293,8 @@ fn records_name_a_configured_task() {
     assert_eq!(without, plain.records);
 }
 
-/// Hosts are recorded where the bundle asks for it, right after the label that gives them their name.
+/// Hosts are recorded where the bundle asks for it, right after the label that gives them their
+/// name.
 #[test]
 fn host_records_follow_the_label_that_brings_them() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -374,7 +376,8 @@ fn assert_same(documented: &BTreeSet<String>, printed: &BTreeSet<String>) {
     );
 }
 
-/// The paths of all values that are no objects, joined by dots; of a list of objects, those in the first.
+/// The paths of all values that are no objects, joined by dots; of a list of objects, those in the
+/// first.
 fn paths(object: &Map<String, Value>, above: &str, paths: &mut BTreeSet<String>) {
     for (name, value) in object {
         // Names of classes are the model's, reasons and triggers are listed elsewhere.

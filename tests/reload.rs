@@ -1,4 +1,5 @@
-//! Reloads, confirmed or not, and other models under live traffic, in a network namespace. Skipped by name without root.
+//! Reloads, confirmed or not, and other models under live traffic, in a network namespace. Skipped
+//! by name without root.
 
 use crate::common;
 
@@ -268,7 +269,8 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     assert!(summary["flows"]["ended"]["idle"].as_u64().unwrap() > 0);
 }
 
-/// A configuration whose model is asked once about a flow, unless it names another: series are then as many as flows.
+/// A configuration whose model is asked once about a flow, unless it names another: series are then
+/// as many as flows.
 fn asking_once(config: &str) -> String {
     match config.contains("[model]") {
         true => config.to_owned(),
@@ -390,7 +392,8 @@ fn fifty_reloads_and_fifty_models_under_traffic_lose_nothing() {
         let (policy, prefix) = [("none", 10), ("carry-over", 0), ("timeout", 4)][round % 3];
         let (idle_s, t0_us) = (1 + round % 2, 50 + round % 5);
         let config = format!(
-            "[flow]\nidle_timeout_s = {idle_s}\n[analytics]\npolicy = \"{policy}\"\n[cache]\nprefix = {prefix}\n\
+            "[flow]\nidle_timeout_s = {idle_s}\n[analytics]\npolicy = \
+             \"{policy}\"\n[cache]\nprefix = {prefix}\n\
              [accel]\ndevices = [\"simulated\"]\nsimulated_t0_us = {t0_us}\n"
         );
         let reply = world.reload(&config, &[]);

@@ -1,5 +1,5 @@
-//! Live runs end to end, in network namespaces with veth pairs that each test makes and removes. Skipped by name without root
-//! or the programs.
+//! Live runs end to end, in network namespaces with veth pairs that each test makes and removes.
+//! Skipped by name without root or the programs.
 
 mod backends;
 mod behaviour;

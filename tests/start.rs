@@ -1,6 +1,6 @@
-//! `fenxi check` and `fenxi run` agree: what one refuses the other refuses, with the same exit code and the same line, and
-//! what one accepts the other accepts. Every section of the configuration takes part. In a network namespace, so as root;
-//! skipped by name without.
+//! `fenxi check` and `fenxi run` agree: what one refuses the other refuses, with the same exit code
+//! and the same line, and what one accepts the other accepts. Every section of the configuration
+//! takes part. In a network namespace, so as root; skipped by name without.
 
 use crate::common;
 
@@ -39,7 +39,8 @@ const BASE: [(&str, &str); 6] = [
     ("accel.devices", "[\"simulated\"]"),
 ];
 
-/// What is changed of it, and the exit code that comes of it; 0: it runs. `DIR` is a folder of its own.
+/// What is changed of it, and the exit code that comes of it; 0: it runs. `DIR` is a folder of its
+/// own.
 type Case = (i32, &'static [(&'static str, &'static str)]);
 
 #[rustfmt::skip] // One case to a line, or a few.
@@ -76,7 +77,8 @@ const CASES: &[Case] = &[
     // No label of the model has a mark, or a DSCP.
     (78, &[("io.mode", "\"mark\""), ("model.path", IOT_FAMILY)]),
     (78, &[("io.mode", "\"mark\""), ("mark.as", "\"dscp\""), ("model.path", IOT_FAMILY)]),
-    (78, &[("io.mode", "\"inline\""), ("io.interfaces", "[\"left\", \"right\"]"), ("model.path", IOT_FAMILY)]),
+    (78, &[("io.mode", "\"inline\""), ("io.interfaces", "[\"left\", \
+        \"right\"]"), ("model.path", IOT_FAMILY)]),
     (78, &[("mark.as", "\"dscp\""), ("mark.mask", "0xff00")]),
     (78, &[("io.mode", "\"mark\""), ("mark.class.nonesuch", "0x9000000")]),
     (78, &[("mark.class.TLS", "0x10000")]),
@@ -122,7 +124,8 @@ const CASES: &[Case] = &[
     (73, &[("records.path", "\"case.toml/flows.jsonl\"")]),
 ];
 
-/// What became of a command: its exit code, 0 where it was accepted, and the first line that it said of itself.
+/// What became of a command: its exit code, 0 where it was accepted, and the first line that it
+/// said of itself.
 type Outcome = (i32, String);
 
 fn outcome(code: i32, stderr: &str) -> Outcome {
@@ -296,8 +299,9 @@ fn few_descriptors_are_refused_and_are_no_reason_to_panic() {
             .arg(common::demo());
         let replay = common::run(replay);
         let replay = (replay.code, replay.stderr);
-        // One that lacks a descriptor to tell the service manager that it is ready is ended by `timeout`, with 124. In the
-        // foreground, `timeout` passes a signal on once: a second one would end the run at once.
+        // One that lacks a descriptor to tell the service manager that it is ready is ended by
+        // `timeout`, with 124. In the foreground, `timeout` passes a signal on once: a second one
+        // would end the run at once.
         let launcher = [
             "timeout",
             "--foreground",
@@ -425,7 +429,8 @@ fn files_that_cannot_be_read_are_refused_alike() {
     }
 }
 
-/// Marks want a kernel with conntrack, and the journal is there or not: either way both say the same.
+/// Marks want a kernel with conntrack, and the journal is there or not: either way both say the
+/// same.
 #[test]
 fn what_depends_on_the_machine_is_judged_alike() {
     let Some(lab) = lab("machine") else { return };

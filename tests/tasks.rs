@@ -1,8 +1,8 @@
 //! Several tasks side by side, through the real program.
 //!
-//! Each task is held against a run in which its model is the only one: what such a run says of a flow, the task has to say of
-//! it, if it is asked about the flow at all. Which flows it is asked about is worked out here, from what the one-task runs say,
-//! and not by the program.
+//! Each task is held against a run in which its model is the only one: what such a run says of a
+//! flow, the task has to say of it, if it is asked about the flow at all. Which flows it is asked
+//! about is worked out here, from what the one-task runs say, and not by the program.
 
 use crate::common;
 
@@ -407,8 +407,8 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
     }
 }
 
-/// The dear task's labels are those of its model alone, for the flows of which the cheap model is not sure. Both need all
-/// elements of both.
+/// The dear task's labels are those of its model alone, for the flows of which the cheap model is
+/// not sure. Both need all elements of both.
 #[test]
 fn a_task_is_asked_where_the_label_of_another_says_so() {
     if !can_run("a_task_is_asked_where_the_label_of_another_says_so") {

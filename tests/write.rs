@@ -1,9 +1,9 @@
 //! `--write`: the packets as they would leave.
 //!
-//! Promised: every packet, in order, with its time and lengths; nothing changed but the DSCP and the
-//! IPv4 header checksum; the DSCP set from the moment the label counts, on these packets and no
-//! other. Which these are is worked out here anew, from the bytes of the input and the flow records.
-//! Most runs take the simulated device, whose labels are many and need no library.
+//! Promised: every packet, in order, with its time and lengths; nothing changed but the DSCP and
+//! the IPv4 header checksum; the DSCP set from the moment the label counts, on these packets and no
+//! other. Which these are is worked out here anew, from the bytes of the input and the flow
+//! records. Most runs take the simulated device, whose labels are many and need no library.
 
 use crate::common;
 

@@ -1,11 +1,13 @@
 //! What `scripts/instructions` counts, in one of five ways:
 //!
-//! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of 64.
+//! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of
+//!   64.
 //! * `rules`: the same with 2,000 rules, of which each flow has one.
-//! * `lookups`: the same where other rules are in force in each round, so that two flows in each burst of 64 packets are looked up again
-//!   and the others put off.
+//! * `lookups`: the same where other rules are in force in each round, so that two flows in each
+//!   burst of 64 packets are looked up again and the others put off.
 //! * `merged`: as `walk`, where each packet is merged from 45 datagrams.
-//! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their beginning to their end.
+//! * `collect`: whole flows of 16 packets, of which the first 10 are collected, from their
+//!   beginning to their end.
 //!
 //! usage: `instructions [ROUNDS] [walk|rules|lookups|merged|collect] [FEATURES]`. ROUNDS says how
 //! many times the 16,384 packets are walked; the difference of two counts is the walk alone.

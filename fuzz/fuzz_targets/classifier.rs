@@ -1,6 +1,8 @@
-//! Any filters and keys: the classifier finds what linear search finds, before and after filters are added.
+//! Any filters and keys: the classifier finds what linear search finds, before and after filters
+//! are added.
 //!
-//! Filters come from few bytes each, so that they nest, repeat and overlap; enough of them are made for a model to be trained.
+//! Filters come from few bytes each, so that they nest, repeat and overlap; enough of them are made
+//! for a model to be trained.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

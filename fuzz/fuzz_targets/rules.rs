@@ -1,4 +1,5 @@
-//! Any bytes as a file of rules: the reader never panics, an error is one line, and what was read is written and reads back.
+//! Any bytes as a file of rules: the reader never panics, an error is one line, and what was read
+//! is written and reads back.
 //!
 //! The first byte chooses the format.
 #![no_main]

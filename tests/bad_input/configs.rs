@@ -129,36 +129,44 @@ fn tasks_that_do_not_fit_are_refused_with_their_line() {
         ),
         (
             two("a.label = TSL"),
-            "c.toml:7: task.b.when: a.label = TSL: the model app-id-k10 of task a has no label \"TSL\"",
+            "c.toml:7: task.b.when: a.label = TSL: the model app-id-k10 of task a has no label \
+             \"TSL\"",
         ),
         (
             two("") + &format!("[[task]]\nname = \"c\"\n{protocol}depths = [4, 10]\n"),
-            "c.toml:11: task.c.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them",
+            "c.toml:11: task.c.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name \
+             some of them",
         ),
         (
             two("a.label = \"\""),
-            "c.toml:7: task.b.when: a.label = \"\": the model app-id-k10 of task a has no label \"\"",
+            "c.toml:7: task.b.when: a.label = \"\": the model app-id-k10 of task a has no label \
+             \"\"",
         ),
         (
             two("a.label = TLS")
                 + &format!(
-                    "[[task]]\nname = \"c\"\n{protocol}when = 'b.confidence <= 1 and a.label = HTTP'\n"
+                    "[[task]]\nname = \"c\"\n{protocol}when = 'b.confidence <= 1 and a.label = \
+                     HTTP'\n"
                 ),
-            "c.toml:11: task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no label of the model \
+            "c.toml:11: task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold \
+             together: no label of the model \
              app-id-k10 satisfies all of them",
         ),
         (
             two("") + "latency_goal_ms = 5\n",
-            "c.toml:8: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" (built-in) plans for no goal",
+            "c.toml:8: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" \
+             (built-in) plans for no goal",
         ),
         (
             two("") + "[flow]\nk = 5\n",
-            "c.toml:9: flow.k = 5: task a (model app-id-k10) wants k = 10 packets; set flow.k = 10, or take another model",
+            "c.toml:9: flow.k = 5: task a (model app-id-k10) wants k = 10 packets; set flow.k = \
+             10, or take another model",
         ),
         (
             two("")
                 + &format!("[[task]]\nname = \"c\"\n{protocol}[[task]]\nname = \"d\"\n{protocol}"),
-            "c.toml:11: task.d.depths: the tasks have 12 depths together, and at most 8 are supported: a (1), b (1), c (5), d (5)",
+            "c.toml:11: task.d.depths: the tasks have 12 depths together, and at most 8 are \
+             supported: a (1), b (1), c (5), d (5)",
         ),
     ] {
         assert_refused(check(&text), 78, &[says]);
@@ -262,7 +270,8 @@ fn a_label_that_the_model_does_not_have() {
         finished,
         78,
         &[
-            "c.toml:3: tag.dscp: the model protocol has no label \"TSL\", and no taxonomy of that name; it has ",
+            "c.toml:3: tag.dscp: the model protocol has no label \"TSL\", and no taxonomy of that \
+             name; it has ",
             "TLS",
         ],
     );
@@ -272,7 +281,8 @@ fn a_label_that_the_model_does_not_have() {
     assert_refused(check, 78, &["--set: tag.dscp: ", "\"TSL\""]);
 }
 
-/// A device that cannot be had as asked for is an error before the first packet, never a run on something else.
+/// A device that cannot be had as asked for is an error before the first packet, never a run on
+/// something else.
 #[test]
 fn devices_that_are_not_to_be_had() {
     if !crate::common::has_onnxruntime() {

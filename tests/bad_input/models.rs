@@ -261,7 +261,8 @@ fn a_model_that_disagrees_with_its_manifest() {
         copy.replay(&["--set", "flow.k=8"]),
         65,
         &[
-            "copy/model.onnx: its input is \"series\", float32 [N, 1, 10], but model.toml asks for \"series\", float32 [N, 1, 8]",
+            "copy/model.onnx: its input is \"series\", float32 [N, 1, 10], but model.toml asks for \
+             \"series\", float32 [N, 1, 8]",
         ],
     );
     // One label fewer, with golden outputs to match.
@@ -312,8 +313,9 @@ fn a_corrupt_model_with_the_right_hash() {
     }
 }
 
-/// The shipped model with one tensor more, whose data are in another file: ModelProto.graph.initializer with a name,
-/// external_data and data_location. A message may come in parts, so this one is added at the end.
+/// The shipped model with one tensor more, whose data are in another file:
+/// ModelProto.graph.initializer with a name, external_data and data_location. A message may come in
+/// parts, so this one is added at the end.
 fn with_external_data() -> Vec<u8> {
     let tensor = b"\x08\x01\x10\x01\x42\x05extra\x6a\x16\x0a\x08location\x12\x0aetc/passwd\x70\x01";
     let initializer = [&[0x2a, tensor.len() as u8], &tensor[..]].concat();
@@ -327,7 +329,8 @@ fn a_model_with_weights_outside_of_its_file() {
     fs::write(copy.path.join("model.onnx"), with_external_data()).unwrap();
     copy.set_hash();
     let parts = [
-        "copy/model.onnx: the tensor \"extra\" keeps its data in another file (\"etc/passwd\"), which sha256",
+        "copy/model.onnx: the tensor \"extra\" keeps its data in another file (\"etc/passwd\"), \
+         which sha256",
         "save_as_external_data=False",
     ];
     assert_refused(copy.replay(&[]), 65, &parts);
@@ -379,7 +382,8 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
     }
     fs::write(place("here/models/protocol/model.toml"), "hostile").unwrap();
     let program = place("prefix/bin/fenxi");
-    // Not by this process: what another test starts meanwhile would have the file open for writing, and it could not be run.
+    // Not by this process: what another test starts meanwhile would have the file open for writing,
+    // and it could not be run.
     let mut copy = std::process::Command::new("cp");
     let copied = copy.arg(env!("CARGO_BIN_EXE_fenxi")).arg(&program).status();
     assert!(copied.unwrap().success());
@@ -402,7 +406,8 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
         return;
     }
     let looked_at = format!(
-        "looked at {0}/bin/models/protocol, {0}/share/fenxi/models/protocol, /usr/share/fenxi/models/protocol; name",
+        "looked at {0}/bin/models/protocol, {0}/share/fenxi/models/protocol, \
+         /usr/share/fenxi/models/protocol; name",
         place("prefix").display()
     );
     assert_refused(check(), 66, &[&looked_at, "--model DIR or model.path"]);

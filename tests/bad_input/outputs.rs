@@ -150,7 +150,8 @@ fn a_closed_pipe_ends_quietly() {
 fn a_closed_pipe_does_not_shorten_the_packets() {
     let dir = tempfile::tempdir().unwrap();
     let tagged = dir.path().join("tagged.pcap");
-    // More records than the queue and the pipe hold, so that the reader goes while packets are read.
+    // More records than the queue and the pipe hold, so that the reader goes while packets are
+    // read.
     let mut command = replay(&["--flows", "-", "--loop", "5", "--set", "records.queue=1024"]);
     command.arg("--write").arg(&tagged);
     assert_eq!(with_short_reader(command, 10).expect_code(0).stderr, "");

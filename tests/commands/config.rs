@@ -93,7 +93,8 @@ fn check_draws_the_pipeline() {
     );
 }
 
-/// The tasks stand below those whose labels they wait for, and what is done about their labels is said for each.
+/// The tasks stand below those whose labels they wait for, and what is done about their labels is
+/// said for each.
 #[test]
 fn check_draws_the_graph_of_the_tasks() {
     let args = [
@@ -104,12 +105,16 @@ fn check_draws_the_graph_of_the_tasks() {
     ];
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
-        "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark 0xff000000, records\n  \
-         └─► second (app-id-k10 1.0.2; K 10; cpu; max; priority 0) when protocol = tcp and protocol.confidence < 0.9 ─► \
-         records\n  device (iot-family 1.2.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction = out, inside and sample = 0.5 ─► \
+        "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark \
+         0xff000000, records\n  \
+         └─► second (app-id-k10 1.0.2; K 10; cpu; max; priority 0) when protocol = tcp and \
+         protocol.confidence < 0.9 ─► \
+         records\n  device (iot-family 1.2.0; K 3, 10; cpu; slo 20 ms; priority 3) when direction \
+         = out, inside and sample = 0.5 ─► \
          mark 0xff0000, records\n",
         "\nlabels (marks of connections under the mask 0xff000000)\n  0x1000000       STUN, SIP\n",
-        "\nlabels of device (marks of connections under the mask 0xff0000)\n  0x10000         D-LinkCam, ",
+        "\nlabels of device (marks of connections under the mask 0xff0000)\n  0x10000         \
+         D-LinkCam, ",
     ] {
         assert!(drawn.contains(part), "{part}: {drawn}");
     }
@@ -218,7 +223,8 @@ fn config_show_tells_origins_and_is_a_configuration() {
     assert_eq!(again, before);
 }
 
-/// `fenxi run --mode mark` with nothing else set: what it does differently from other modes is told.
+/// `fenxi run --mode mark` with nothing else set: what it does differently from other modes is
+/// told.
 #[test]
 fn defaults_of_mode_mark_are_told() {
     let mark = ["--set", "io.mode=mark"];
@@ -298,7 +304,8 @@ fn config_show_as_json_names_every_key() {
     assert_eq!(sections, expected.into());
 }
 
-/// Every `FENXI_*` variable that a document or a script names may stand in the environment of every command.
+/// Every `FENXI_*` variable that a document or a script names may stand in the environment of every
+/// command.
 #[test]
 fn documented_variables_are_no_errors() {
     let mut named = BTreeSet::new();

@@ -129,7 +129,8 @@ fn without_a_library_or_a_model_nothing_is_tried() {
 fn plugin(test: &str, dir: &Path, body: &str) -> Option<PathBuf> {
     let (from, to) = (dir.join("plugin.c"), dir.join("plugin.so"));
     let source = format!(
-        "#include <stdlib.h>\n#include <unistd.h>\n__attribute__((constructor)) static void start(void) {{ {body} }}\n"
+        "#include <stdlib.h>\n#include <unistd.h>\n__attribute__((constructor)) static void \
+         start(void) {{ {body} }}\n"
     );
     fs::write(&from, source).unwrap();
     let built = Command::new("cc")

@@ -87,8 +87,9 @@ fn many_flows(count: u16, time_us: impl Fn(u16, i64) -> i64) -> Vec<u8> {
     capture(CaptureFormat::Pcap { nanosecond: false }, &frames)
 }
 
-/// One packet of the year 2100 in the midst, or a clock that was a day ahead for a while: flows that came before and after
-/// end all the same, the table does not fill up, and it is counted. However the packets are cut into bursts.
+/// One packet of the year 2100 in the midst, or a clock that was a day ahead for a while: flows
+/// that came before and after end all the same, the table does not fill up, and it is counted.
+/// However the packets are cut into bursts.
 #[test]
 fn a_clock_that_steps_back_fills_no_table() {
     const DAY_US: i64 = 86_400_000_000;
@@ -159,7 +160,8 @@ fn the_summary_names_the_device_and_counts_labels() {
     );
     assert_eq!(summary["devices"][0]["effective"], "CPUExecutionProvider");
     let labelled = sum(&summary["labels"]);
-    // A flow may be asked about several times, and one that ends before an answer is sure may get its label from its port.
+    // A flow may be asked about several times, and one that ends before an answer is sure may get
+    // its label from its port.
     let decided = &summary["decided"];
     let by_depth = decided["by_depth"].as_array().unwrap().iter();
     let by_depth: u64 = by_depth.map(|count| count.as_u64().unwrap()).sum();

@@ -1,4 +1,5 @@
-//! What `replay` does with rules: the DSCPs of `--write`, labels in records, and the same whatever the bursts are.
+//! What `replay` does with rules: the DSCPs of `--write`, labels in records, and the same whatever
+//! the bursts are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,8 @@ fn for_all_labels(keys: &str) -> String {
     format!("[[rule]]\napp = {labels:?}\n{keys}\n")
 }
 
-/// By tuple from the first packet on, and from a bound on; a label by rule stands in the records, and costs no series.
+/// By tuple from the first packet on, and from a bound on; a label by rule stands in the records,
+/// and costs no series.
 #[test]
 fn rules_by_tuple_are_in_the_packets_and_the_records() {
     let rules = "[[rule]]\nsource = \"fd00::/16\"\nlabel = \"STUN\"\ndscp = \"AF41\"\n\
@@ -74,8 +76,8 @@ fn rules_by_tuple_are_in_the_packets_and_the_records() {
     let after = read_capture(&replays.path("out.pcap"));
     let dscps: Vec<u8> = after.iter().map(|(_, frame)| dscp(frame)).collect();
     let (four, six) = dscps.split_at(40);
-    // A direction's packets are looked at by number, the 1st, 2nd, 4th, 8th and so on: the 15th packet is the eighth of the
-    // forward one.
+    // A direction's packets are looked at by number, the 1st, 2nd, 4th, 8th and so on: the 15th
+    // packet is the eighth of the forward one.
     assert_eq!(four, [[10].repeat(14), [1].repeat(26)].concat());
     assert_eq!(six, [34; 25]);
     let records = json_lines(&replays.path("records"));
@@ -89,7 +91,8 @@ fn rules_by_tuple_are_in_the_packets_and_the_records() {
     assert_eq!(records.iter().filter(six).count(), 2, "{records:?}");
 }
 
-/// Each record of a flow has its rule by number, in the order in which the rules are written, and by name.
+/// Each record of a flow has its rule by number, in the order in which the rules are written, and
+/// by name.
 #[test]
 fn records_of_flows_name_the_rule() {
     let rules = "[[rule]]\nname = \"big\"\npriority = 1\nover.packets = 30\ndscp = \"LE\"\n\
@@ -165,7 +168,8 @@ fn a_rule_for_all_labels_is_as_the_table_of_labels() {
     assert!(by_rule.written(&demo(), &["--set", "tag.dscp={}"]) == expected);
 }
 
-/// Packets that rules drop are left out, as mode inline leaves them out; a rule that no model and no file can keep is refused.
+/// Packets that rules drop are left out, as mode inline leaves them out; a rule that no model and
+/// no file can keep is refused.
 #[test]
 fn dropped_packets_are_left_out() {
     let replays = Replays::new("[[rule]]\nsource = \"10.0.0.0/8\"\ndrop = true\n");

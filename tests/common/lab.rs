@@ -1,6 +1,7 @@
 //! Hosts in network namespaces of their own, wired by veth pairs; gone when the lab is dropped.
 //!
-//! Names carry the process id. A thread that enters a namespace opens sockets there, and they stay in it.
+//! Names carry the process id. A thread that enters a namespace opens sockets there, and they stay
+//! in it.
 #![allow(
     clippy::unwrap_used,
     reason = "the helpers of tests may panic as the tests do"
@@ -31,8 +32,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Hosts without wires, which speak IPv4 only and say nothing by themselves. `None`, said on the terminal: no root, or
-    /// no tools.
+    /// Hosts without wires, which speak IPv4 only and say nothing by themselves. `None`, said on
+    /// the terminal: no root, or no tools.
     pub fn new(test: &str, hosts: &[&str], tools: &[&str]) -> Option<Lab> {
         for tool in ["ip"].iter().chain(tools) {
             let found = Command::new("sh")
@@ -65,8 +66,8 @@ impl Lab {
         Some(lab)
     }
 
-    /// `client`, `router` and `server`, wired by the router's `in` and `out`; IPv4 and IPv6, with routes. Conntrack is on,
-    /// with bits of the mark that belong to others ([`FOREIGN`]).
+    /// `client`, `router` and `server`, wired by the router's `in` and `out`; IPv4 and IPv6, with
+    /// routes. Conntrack is on, with bits of the mark that belong to others ([`FOREIGN`]).
     pub fn routed(test: &str, masquerades: bool, tools: &[&str]) -> Option<Lab> {
         let tools = [tools, &["nft", "conntrack"]].concat();
         let lab = Lab::new(test, &["client", "router", "server"], &tools)?;
@@ -80,7 +81,8 @@ impl Lab {
             lab.run(
                 host,
                 &format!(
-                    "ip route add default via 10.77.{net}.1 && ip route add default via fd77:{net}::1"
+                    "ip route add default via 10.77.{net}.1 && ip route add default via \
+                     fd77:{net}::1"
                 ),
             );
         }
@@ -112,7 +114,8 @@ impl Lab {
         );
     }
 
-    /// `left` and `right`, wired by the `l` and `r` of a `box` that has no addresses; IPv4 and IPv6.
+    /// `left` and `right`, wired by the `l` and `r` of a `box` that has no addresses; IPv4 and
+    /// IPv6.
     pub fn bridged(test: &str, tools: &[&str]) -> Option<Lab> {
         let lab = Lab::new(test, &["left", "box", "right"], tools)?;
         for host in ["left", "right"] {
@@ -153,8 +156,8 @@ impl Lab {
         format!("{}-{host}", self.prefix)
     }
 
-    /// A host speaks IPv6 on the wires that it gets from now on, with addresses that are given only, and says what it has
-    /// to say of them at once.
+    /// A host speaks IPv6 on the wires that it gets from now on, with addresses that are given
+    /// only, and says what it has to say of them at once.
     fn speak_ipv6(&self, host: &str) {
         self.set(host, "ipv6/conf/all/disable_ipv6", "0");
         self.set(host, "ipv6/conf/default/disable_ipv6", "0");
@@ -296,8 +299,8 @@ impl Drop for Lab {
 /// Bits that the router's own rules give to every new connection and every packet.
 pub const FOREIGN: u32 = 0x0000_cd40;
 
-/// Rules that make conntrack look at all, and use bits of the mark that are not fenxi's. A connection is new until the first answer
-/// comes, and may have fenxi's mark by then.
+/// Rules that make conntrack look at all, and use bits of the mark that are not fenxi's. A
+/// connection is new until the first answer comes, and may have fenxi's mark by then.
 const OTHERS: &str = "table inet lab {
     chain others {
         type filter hook prerouting priority -190; policy accept;

@@ -296,7 +296,8 @@ impl Live {
         self.store.names()
     }
 
-    /// Waits for its end after a signal; what is left in the store, and what it has written to standard error.
+    /// Waits for its end after a signal; what is left in the store, and what it has written to
+    /// standard error.
     pub fn left(mut self, signal: Signal) -> (Store, String) {
         self.signal(signal);
         self.child.take().unwrap().wait_with_output().unwrap();

@@ -55,8 +55,8 @@ pub fn run(mut command: Command) -> Finished {
     Finished::of(output)
 }
 
-/// Receives again where a signal, a stop or a debugger ended the wait: the kernel does not restart a wait that has a
-/// timeout by itself (signal(7)).
+/// Receives again where a signal, a stop or a debugger ended the wait: the kernel does not restart
+/// a wait that has a timeout by itself (signal(7)).
 pub fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match receive() {

@@ -1,4 +1,5 @@
-//! ONNX models written by hand, byte by byte, for graphs that no tool at hand would make: those that do not end.
+//! ONNX models written by hand, byte by byte, for graphs that no tool at hand would make: those
+//! that do not end.
 //!
 //! Source: onnx.proto of ONNX 1.17 for the numbers of the fields, and the operators of opset 13.
 #![allow(
@@ -108,7 +109,8 @@ fn body(classes: u64) -> Message {
     message().text(1, "body").message(6, graph).number(20, 5)
 }
 
-/// A model for series of `k` packets that finds all classes equally likely, once its loop has ended.
+/// A model for series of `k` packets that finds all classes equally likely, once its loop has
+/// ended.
 fn model(endless: Endless, k: u64, classes: u64) -> Vec<u8> {
     let zeros = vec![0; (4 * k * classes) as usize];
     let limit = match endless {
@@ -134,7 +136,8 @@ fn model(endless: Endless, k: u64, classes: u64) -> Vec<u8> {
     message().number(1, 8).message(8, opset).message(7, graph).0
 }
 
-/// A bundle in `dir` with such a model, else like the shipped one. Its golden input has packets of 100 bytes.
+/// A bundle in `dir` with such a model, else like the shipped one. Its golden input has packets of
+/// 100 bytes.
 pub fn endless_bundle(dir: &Path, endless: Endless) -> PathBuf {
     let (k, classes) = (10, super::labels(&super::bundle()).len());
     let path = dir.join("endless");

@@ -1,7 +1,8 @@
 //! Where the programs under test lie.
 //!
-//! Cargo builds the program of the package whose tests run, and says where it is. The program of another package may be
-//! missing or out of date, in which case it is built here, once per test binary.
+//! Cargo builds the program of the package whose tests run, and says where it is. The program of
+//! another package may be missing or out of date, in which case it is built here, once per test
+//! binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,13 +27,14 @@ pub fn fenxi_lab() -> PathBuf {
     }
 }
 
-/// The program of another package, as cargo puts it two folders above this test: `PROFILE/deps/TEST`.
+/// The program of another package, as cargo puts it two folders above this test:
+/// `PROFILE/deps/TEST`.
 fn built(package: &str, program: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let folder = test.ancestors().nth(2).expect("the folder of the profile");
     let path = folder.join(program);
-    // Cargo would find it fresh as well. But it takes the features of this package alone, with which it may have to build
-    // everything once more.
+    // Cargo would find it fresh as well. But it takes the features of this package alone, with
+    // which it may have to build everything once more.
     if is_fresh(&path) {
         return path;
     }
@@ -50,7 +52,8 @@ fn built(package: &str, program: &str) -> PathBuf {
     path
 }
 
-/// Whether the program is newer than all of its sources, which cargo lists in a file with the ending `d`, in the form of make.
+/// Whether the program is newer than all of its sources, which cargo lists in a file with the
+/// ending `d`, in the form of make.
 fn is_fresh(program: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
     let (Some(at), Ok(list)) = (

@@ -1,5 +1,5 @@
-//! The descriptor store of a service manager of ours: what fenxi hands to it, and a next fenxi that gets it, as sd_notify(3) and
-//! sd_listen_fds(3) say.
+//! The descriptor store of a service manager of ours: what fenxi hands to it, and a next fenxi that
+//! gets it, as sd_notify(3) and sd_listen_fds(3) say.
 #![allow(
     clippy::unwrap_used,
     reason = "the helpers of tests may panic as the tests do"
@@ -19,8 +19,9 @@ use rustix::net::{
 /// More than a test has.
 const MOST: usize = 16;
 
-/// A program of Python that receives descriptors by its standard input and becomes another program that finds them from number
-/// 3 on. Only the process that starts can say its number in `LISTEN_PID`.
+/// A program of Python that receives descriptors by its standard input and becomes another program
+/// that finds them from number 3 on. Only the process that starts can say its number in
+/// `LISTEN_PID`.
 const LAUNCHER: &str = "\
 import os, socket, sys
 names = sys.argv[1].split(':')
@@ -31,7 +32,8 @@ for i, fd in enumerate(fds):
     os.close(fd)
 null = os.open('/dev/null', os.O_RDONLY)
 os.dup2(null, 0, inheritable=True)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=sys.argv[1])
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), \
+LISTEN_FDNAMES=sys.argv[1])
 os.execvp(sys.argv[2], sys.argv[2:])
 ";
 

@@ -102,7 +102,8 @@ fn what_is_not_served_is_refused_by_its_code() {
     assert_eq!(served.get("/livez").1, "ok\n");
 }
 
-/// The slow ones lose their connection, in time and by its code; the replay and others do not notice.
+/// The slow ones lose their connection, in time and by its code; the replay and others do not
+/// notice.
 #[test]
 fn the_slow_are_turned_away() {
     let served = Served::start(&["--speed", "real"]);
@@ -152,8 +153,8 @@ fn slow_clients<'scope>(
     there
 }
 
-/// 50 clients that never finish their request, which come again as soon as they are turned away; then as many more that
-/// hold on to their connections: each scrape is answered.
+/// 50 clients that never finish their request, which come again as soon as they are turned away;
+/// then as many more that hold on to their connections: each scrape is answered.
 #[test]
 fn slow_clients_do_not_keep_others_out() {
     let served = Served::start(&["--speed", "real"]);

@@ -91,8 +91,8 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
     let given = |outcome: &str| summary["series"][outcome].as_u64().unwrap();
     let labels = given("cached") + given("inferred") - given("post_mortem");
     same("fenxi_label_latency_seconds_count", "", &labels.into());
-    // Every flow has ended. One that was asked about several times has one label, and another one before that if an answer
-    // contradicted its port.
+    // Every flow has ended. One that was asked about several times has one label, and another one
+    // before that if an answer contradicted its port.
     let contradicting = summary["decided"]["contradicting"].as_u64().unwrap();
     same("fenxi_flows_contradicting_total", "", &contradicting.into());
     let labels = sum(&summary["labels"]) + contradicting;
@@ -182,7 +182,8 @@ fn scrapes_of_many_threads_at_full_speed_balance() {
     assert!(hits > 0.0 && last.sum(times, "source=\"cache\"") <= hits);
     let entries = last.sum("fenxi_cache_entries", "");
     assert!(entries > 0.0 && entries <= last.sum("fenxi_cache_capacity_entries", ""));
-    // At the end of a capture hardly a flow has been silent for its timeout; over 150 of them many have.
+    // At the end of a capture hardly a flow has been silent for its timeout; over 150 of them many
+    // have.
     assert!(last.sum("fenxi_flow_expiry_lag_seconds_count", "") > 0.0);
     assert!(last.sum("fenxi_flows_one_way_total", "") > 0.0);
     assert_agrees(&last, &served.drain());

@@ -1,4 +1,5 @@
-//! What people look at: the live view in a terminal, the page in a browser, and explanations of flows.
+//! What people look at: the live view in a terminal, the page in a browser, and explanations of
+//! flows.
 
 use std::fs;
 use std::net::TcpListener;

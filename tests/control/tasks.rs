@@ -19,7 +19,8 @@ fn every_view_tells_the_tasks_apart() {
         "--speed",
         "max",
     ]);
-    // Analytics workers are asked before flow workers, so what they have just decided may still count as waiting.
+    // Analytics workers are asked before flow workers, so what they have just decided may still
+    // count as waiting.
     let ended = |served: &Served| {
         let scrape = served.scrape();
         scrape.sum("fenxi_flows_ended_total", "") == 444.0

@@ -30,7 +30,8 @@ impl Replay {
     }
 }
 
-/// Replays the demo to a collector, or to a file. `None`, said on the terminal: nothing to label with.
+/// Replays the demo to a collector, or to a file. `None`, said on the terminal: nothing to label
+/// with.
 fn replay(test: &str, to: Option<&str>) -> Option<Replay> {
     if !common::has_onnxruntime() {
         common::skip(test, "ONNX Runtime (make onnxruntime)");
@@ -64,7 +65,8 @@ struct Collector {
 }
 
 impl Collector {
-    /// Starts a program that listens on a port of this machine. `None`, said on the terminal: it is not there.
+    /// Starts a program that listens on a port of this machine. `None`, said on the terminal: it is
+    /// not there.
     fn start(
         test: &str,
         program: &str,
@@ -211,7 +213,8 @@ fn pmacct_decodes_every_record() {
             // So the file is there as soon as the plugin that writes it works.
             "print_write_empty_file: true".to_owned(),
             "timestamps_utc: true".to_owned(),
-            "aggregate: src_host, dst_host, src_port, dst_port, proto, timestamp_start, timestamp_end"
+            "aggregate: src_host, dst_host, src_port, dst_port, proto, timestamp_start, \
+             timestamp_end"
                 .to_owned(),
         ];
         fs::write(&settings, lines.join("\n")).unwrap();
@@ -220,8 +223,8 @@ fn pmacct_decodes_every_record() {
     let Some(nfacctd) = Collector::start(test, "nfacctd", args) else {
         return;
     };
-    // The process that receives wakes the plugin with what it passes on. What it passes on before the plugin waits for it stays in
-    // their queue until more comes, and here no more comes.
+    // The process that receives wakes the plugin with what it passes on. What it passes on before
+    // the plugin waits for it stays in their queue until more comes, and here no more comes.
     wait_until("its plugin works", || file.exists());
     let Some(replay) = replay(test, Some(&nfacctd.to())) else {
         return;
@@ -269,7 +272,8 @@ fn assert_same(mut decoded: Vec<(Flow, [String; 2])>, mut wanted: Vec<(Flow, [St
     }
 }
 
-/// All fields that are not addresses, the reverse elements among them, and the names of the labels by the options template.
+/// All fields that are not addresses, the reverse elements among them, and the names of the labels
+/// by the options template.
 #[test]
 fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
     let test = "tshark_decodes_every_record_and_finds_the_names_of_labels";

@@ -145,7 +145,8 @@ fn a_full_disk_is_counted_and_leaves_whole_messages() {
     let Some(lab) = lab("ipfix-full") else { return };
     let dir = tempfile::tempdir().unwrap();
     // Seen by fenxi alone, in the mount namespace that `ip netns exec` makes.
-    let mount = "mount -t tmpfs -o size=1m none \"$0\" && head -c 1000000 /dev/zero > \"$0/ballast\" && exec \"$@\"";
+    let mount = "mount -t tmpfs -o size=1m none \"$0\" && head -c 1000000 /dev/zero > \
+        \"$0/ballast\" && exec \"$@\"";
     let disk = dir.path().to_str().unwrap();
     let to = format!("file:{disk}/flows.ipfix");
     let live = start(&lab, &["sh", "-c", mount, disk], &to, &[]);

@@ -66,8 +66,8 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap())
 }
 
-/// The values of these fields in each message of a file, as tshark prints them: several of one field by commas. `None`,
-/// said on the terminal: no tshark.
+/// The values of these fields in each message of a file, as tshark prints them: several of one
+/// field by commas. `None`, said on the terminal: no tshark.
 pub fn tshark(test: &str, file: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-T", "fields"]);

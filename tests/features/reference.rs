@@ -55,7 +55,8 @@ impl Series {
         }
     }
 
-    /// Times since the element before, saturated at 32 bits; 0 for the first one and where time steps back.
+    /// Times since the element before, saturated at 32 bits; 0 for the first one and where time
+    /// steps back.
     pub fn gaps_us(&self) -> Vec<i64> {
         let before = self.offsets_us.iter().take(1).chain(&self.offsets_us);
         let pairs = self.offsets_us.iter().zip(before);

@@ -1,4 +1,5 @@
-//! What a running fenxi may still do: each of its threads, and that what it has to do works with it.
+//! What a running fenxi may still do: each of its threads, and that what it has to do works with
+//! it.
 
 use std::fs;
 use std::path::Path;
@@ -121,17 +122,21 @@ if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filter):
 os.execvp(sys.argv[4], sys.argv[4:])
 ";
 
-/// Why files and TCP are not restricted: a filter of system calls, such as that of a unit, or the kernel.
+/// Why files and TCP are not restricted: a filter of system calls, such as that of a unit, or the
+/// kernel.
 #[test]
 fn what_keeps_landlock_away_is_named() {
     let Some(lab) = Lab::new("refused", &["host"], &["python3"]) else {
         return;
     };
     lab.wire_within("host", "a", "b");
-    let forbidden = "WARN fenxi::run::sandbox: sandbox: capabilities CAP_NET_RAW, no new privileges; files and TCP are not restricted: a filter of \
-                     system calls forbids Landlock; add landlock_create_ruleset, landlock_add_rule and landlock_restrict_self \
+    let forbidden = "WARN fenxi::run::sandbox: sandbox: capabilities CAP_NET_RAW, no new \
+        privileges; files and TCP are not restricted: a filter of \
+                     system calls forbids Landlock; add landlock_create_ruleset, landlock_add_rule \
+                     and landlock_restrict_self \
                      to SystemCallFilter= of the unit";
-    // landlock_create_ruleset, landlock_add_rule and landlock_restrict_self are 444 to 446 everywhere.
+    // landlock_create_ruleset, landlock_add_rule and landlock_restrict_self are 444 to 446
+    // everywhere.
     for (first, last, errno, expected) in [
         (444, 446, Errno::PERM, forbidden),
         (446, 446, Errno::PERM, forbidden),
@@ -147,8 +152,9 @@ fn what_keeps_landlock_away_is_named() {
     }
 }
 
-/// Behind the fence: reload, another model, the file of records moved and reopened, an interface that goes and comes back.
-/// Marks, devices and rotation are what the other tests have, which run behind it as well.
+/// Behind the fence: reload, another model, the file of records moved and reopened, an interface
+/// that goes and comes back. Marks, devices and rotation are what the other tests have, which run
+/// behind it as well.
 #[test]
 fn what_a_run_has_to_do_works_behind_the_fence() {
     if !common::has_onnxruntime() {
@@ -168,7 +174,8 @@ fn what_a_run_has_to_do_works_behind_the_fence() {
     let file = dir.path().join("fenxi.toml");
     let config = |idle: u32| {
         let text = format!(
-            "[io]\ninterfaces = [\"b\"]\n[flow]\nidle_timeout_s = {idle}\n[records]\npath = \"{}\"\n[model]\npath = \"{}\"\n",
+            "[io]\ninterfaces = [\"b\"]\n[flow]\nidle_timeout_s = {idle}\n[records]\npath = \
+             \"{}\"\n[model]\npath = \"{}\"\n",
             path.display(),
             common::bundle().display()
         );

@@ -170,7 +170,8 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
     assert_eq!(lines.len(), 6, "{stderr}");
 }
 
-/// A launcher that puts `journal` in the place of the journal's folder, in a mount namespace of its own.
+/// A launcher that puts `journal` in the place of the journal's folder, in a mount namespace of its
+/// own.
 fn with_journal(journal: &Path) -> [String; 4] {
     let mount = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
                  mount --bind \"$0\" /run/systemd/journal && \

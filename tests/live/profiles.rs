@@ -1,4 +1,5 @@
-//! Profiles that a start measures, what the next start does with them, and what a run does whose profile is wrong.
+//! Profiles that a start measures, what the next start does with them, and what a run does whose
+//! profile is wrong.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Records of a live run: whole lines, none lost but those that are counted, whatever becomes of the file.
+//! Records of a live run: whole lines, none lost but those that are counted, whatever becomes of
+//! the file.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -137,8 +138,9 @@ fn files_are_rotated_and_moved_under_load_and_no_record_is_lost() {
     live.terminate(0);
 }
 
-/// Kills fenxi under traffic, as soon as so many flows were recorded and the records made by then are written; how many flow
-/// records those were. They must be written although traffic goes on, so at the end of the wait it still does.
+/// Kills fenxi under traffic, as soon as so many flows were recorded and the records made by then
+/// are written; how many flow records those were. They must be written although traffic goes on, so
+/// at the end of the wait it still does.
 fn kill_under_traffic(lab: &Lab, path: &Path, flows_least: f64) -> usize {
     let live = start(lab, &[], path, &[]);
     let is_killed = AtomicBool::new(false);
@@ -173,7 +175,8 @@ impl Drop for Raised<'_> {
     }
 }
 
-/// What is counted as written is in the file. How long a record may wait for that is tested beside `records::lines`.
+/// What is counted as written is in the file. How long a record may wait for that is tested beside
+/// `records::lines`.
 #[test]
 fn who_is_killed_loses_no_written_record_and_leaves_no_torn_line() {
     let Some(lab) = lab("killed") else { return };
@@ -213,7 +216,8 @@ fn a_full_disk_is_counted_and_all_goes_on_when_there_is_room() {
     let Some(lab) = lab("full") else { return };
     let dir = tempfile::tempdir().unwrap();
     // Seen by fenxi alone, in the mount namespace that `ip netns exec` makes.
-    let mount = "mount -t tmpfs -o size=16m none \"$0\" && head -c 16600000 /dev/zero > \"$0/ballast\" && exec \"$@\"";
+    let mount = "mount -t tmpfs -o size=16m none \"$0\" && head -c 16600000 /dev/zero > \
+        \"$0/ballast\" && exec \"$@\"";
     let disk = dir.path().to_str().unwrap();
     let live = start(
         &lab,
@@ -394,7 +398,8 @@ fn an_ordinary_stop_writes_a_record_of_every_flow() {
     assert_eq!(text.lines().count(), 100_000);
 }
 
-/// The end waits no longer than it may for a reader that takes nothing; what is left is counted, and the exit code tells.
+/// The end waits no longer than it may for a reader that takes nothing; what is left is counted,
+/// and the exit code tells.
 #[test]
 fn a_stop_waits_for_records_no_longer_than_it_may() {
     let Some(lab) = lab("bound") else { return };
@@ -435,7 +440,8 @@ fn a_reader_that_comes_late_gets_whole_lines() {
     assert!(wrong(&lines.join("\n")).is_empty());
 }
 
-/// What records of a flow count is since the record before: the sums over all of them are the sums of the run.
+/// What records of a flow count is since the record before: the sums over all of them are the sums
+/// of the run.
 #[test]
 fn records_of_flows_that_last_add_up() {
     let Some(lab) = lab("active") else { return };
@@ -484,7 +490,8 @@ fn two_runs_do_not_write_to_one_file() {
     live.terminate(0);
 }
 
-/// A reload reopens the file, too; whoever asks right after it is answered, not told that it is held up.
+/// A reload reopens the file, too; whoever asks right after it is answered, not told that it is
+/// held up.
 #[test]
 fn a_file_is_reopened_right_after_a_reload() {
     let Some(lab) = lab("again") else { return };

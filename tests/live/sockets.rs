@@ -1,4 +1,5 @@
-//! A thousand connections to each socket of a run under traffic: they are turned away, and leave nothing behind.
+//! A thousand connections to each socket of a run under traffic: they are turned away, and leave
+//! nothing behind.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +26,8 @@ fn resident(live: &Live) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A thousand that connect and ask half a question; how many of them are told that there is no room.
+/// A thousand that connect and ask half a question; how many of them are told that there is no
+/// room.
 fn crowd(socket: &Path, question: &[u8], no_room: &str) -> usize {
     let connect = || UnixStream::connect(socket).unwrap();
     let mut streams: Vec<UnixStream> = (0..1000).map(|_| connect()).collect();

@@ -129,7 +129,8 @@ fn every_example_of_the_page_is_one() {
     }
 }
 
-/// The files that ship, against the labels of the model that ships: nothing is wrong, and every rule can win.
+/// The files that ship, against the labels of the model that ships: nothing is wrong, and every
+/// rule can win.
 #[test]
 fn shipped_rules_are_right() {
     for (name, rules) in [
@@ -156,6 +157,7 @@ fn shipped_rules_are_right() {
     shell(&root(), "configs/policy/make-subscribers").expect_code(2);
     let config = "fenxi check --config-only --config configs/policy/home-mark.toml";
     shell(&root(), config).expect_code(0);
-    let office = "fenxi check --config-only --config configs/live-inline.toml --set policy.rules=configs/policy/office.toml";
+    let office = "fenxi check --config-only --config configs/live-inline.toml --set \
+        policy.rules=configs/policy/office.toml";
     shell(&root(), office).expect_code(0);
 }

@@ -34,7 +34,8 @@ fn assert_refused(finished: Finished, code: i32, part: &str) {
     assert!(finished.stderr.contains(part), "{}", finished.stderr);
 }
 
-/// A gigabyte of nothing, which takes no room on disk, as rules of each format, as a set and as an include.
+/// A gigabyte of nothing, which takes no room on disk, as rules of each format, as a set and as an
+/// include.
 #[test]
 fn a_gigabyte_is_refused_in_little_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +112,8 @@ fn more_rules_than_there_may_be_are_refused() {
     assert_refused(piped("10.0.0.1,CS1", 20_000_000), 65, said);
 }
 
-/// A rule of more combinations than it may have, and a set that many rules use: the filters of all together have a bound.
+/// A rule of more combinations than it may have, and a set that many rules use: the filters of all
+/// together have a bound.
 #[test]
 fn few_lines_cannot_make_many_filters() {
     let addresses: Vec<String> = (0..1025)
@@ -135,7 +137,8 @@ fn few_lines_cannot_make_many_filters() {
     );
 }
 
-/// Equal rules, and rules of wide ranges of ports, at sizes at which comparing each with each would not end.
+/// Equal rules, and rules of wide ranges of ports, at sizes at which comparing each with each would
+/// not end.
 #[test]
 fn many_rules_for_the_same_flows_are_checked() {
     let mut equal = "source,dscp\n".to_owned();
@@ -156,8 +159,8 @@ fn many_rules_for_the_same_flows_are_checked() {
     }
 }
 
-/// Duplicates and contradictions are no errors, but each is named with the rule that it loses against; two rules of one name are
-/// an error.
+/// Duplicates and contradictions are no errors, but each is named with the rule that it loses
+/// against; two rules of one name are an error.
 #[test]
 fn duplicates_and_contradictions_are_named() {
     let mut csv = "source,destination_port,dscp,priority\n".to_owned();
@@ -176,7 +179,8 @@ fn duplicates_and_contradictions_are_named() {
         .map(|it| format!("{} {} {}", it["rule"], it["cause"], it["by"]).replace('"', ""))
         .collect();
     found.sort();
-    // Line 504 has the greater priority, so lines 9 and 502, which are the same, both lose against it.
+    // Line 504 has the greater priority, so lines 9 and 502, which are the same, both lose against
+    // it.
     let expected = [
         "r.csv:502 contradiction r.csv:504",
         "r.csv:503 duplicate r.csv:504",

@@ -29,8 +29,8 @@ impl Over {
         }
     }
 
-    /// Makes interfaces, both ends of wires, such as a wire and a card without offloads are to XDP. Packet sockets take them as
-    /// they are.
+    /// Makes interfaces, both ends of wires, such as a wire and a card without offloads are to XDP.
+    /// Packet sockets take them as they are.
     pub fn prepare(self, lab: &Lab, host: &str, interfaces: &[&str]) {
         for name in interfaces.iter().filter(|_| self == Over::Xdp) {
             lab.run(

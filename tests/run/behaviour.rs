@@ -1,4 +1,5 @@
-//! Behaviours of flows from real sockets, through to marks, rules and records, with all packets sent up and with the first only.
+//! Behaviours of flows from real sockets, through to marks, rules and records, with all packets
+//! sent up and with the first only.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -128,8 +129,8 @@ fn check_figures(live: &Live) {
     );
 }
 
-/// With all packets and with the first: the bound is crossed within a stream that then stands still, so that nothing but the packet
-/// which crosses it can tell.
+/// With all packets and with the first: the bound is crossed within a stream that then stands
+/// still, so that nothing but the packet which crosses it can tell.
 #[test]
 fn a_rule_for_bulk_acts_though_nothing_follows() {
     for capture in ["all", "first"] {

@@ -18,10 +18,12 @@ pub struct Listening<'a> {
     before: usize,
 }
 
-/// Bytes captured of a frame: all of one on a wire of our MTUs. Merged packets are longer, and nobody reads them to the end.
+/// Bytes captured of a frame: all of one on a wire of our MTUs. Merged packets are longer, and
+/// nobody reads them to the end.
 const FRAME_MAX: usize = 9100;
-/// What the kernel keeps for tcpdump, KiB. It takes room for `FRAME_MAX` whatever a frame has, so these are 14,640 frames:
-/// more than a test sends while it listens, so it does not matter when tcpdump gets its turn.
+/// What the kernel keeps for tcpdump, KiB. It takes room for `FRAME_MAX` whatever a frame has, so
+/// these are 14,640 frames: more than a test sends while it listens, so it does not matter when
+/// tcpdump gets its turn.
 const KEPT_KIB: usize = 128 * 1024;
 
 /// Captures on the right from now on.

@@ -18,7 +18,8 @@ fn labelled(lab: &Lab, live: &Live, mark: u32) -> [std::net::UdpSocket; 2] {
     sockets
 }
 
-/// The mark holds the DSCP in its six low bits and the bit that says so, and the bits of others stay; of DSCP 0, too.
+/// The mark holds the DSCP in its six low bits and the bit that says so, and the bits of others
+/// stay; of DSCP 0, too.
 #[test]
 fn a_mark_holds_the_dscp_of_the_label() {
     let Some(lab) = Lab::routed("ctinfo", true, &[]) else {

@@ -1,4 +1,5 @@
-//! What becomes of devices is no matter to packets: inline they pass before one is open, and while one fails.
+//! What becomes of devices is no matter to packets: inline they pass before one is open, and while
+//! one fails.
 
 use std::time::{Duration, Instant};
 

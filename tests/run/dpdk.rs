@@ -1,4 +1,5 @@
-//! Devices through DPDK, in a build with the feature `dpdk`: `make dpdk-test`. Any other build says that it has none.
+//! Devices through DPDK, in a build with the feature `dpdk`: `make dpdk-test`. Any other build says
+//! that it has none.
 
 #[cfg(not(feature = "dpdk"))]
 mod absent {
@@ -14,7 +15,8 @@ mod absent {
             words.extend(common::SIMULATED);
             let ended = common::run(common::fenxi(words)).expect_code(code);
             let said = ended.stdout + &ended.stderr;
-            let line = "0000:03:00.0: this fenxi was built without DPDK; install the package fenxi-dpdk, or build it with \
+            let line = "0000:03:00.0: this fenxi was built without DPDK; install the package \
+                fenxi-dpdk, or build it with \
                         `make dpdk`";
             assert!(said.contains(line), "{said}");
         }
@@ -117,14 +119,16 @@ mod present {
         assert_same_flows(&live_path, &replay_path);
     }
 
-    /// ping, DNS, HTTPS, TCP and UDP in both families through two interfaces, and what leaves has its DSCP.
+    /// ping, DNS, HTTPS, TCP and UDP in both families through two interfaces, and what leaves has
+    /// its DSCP.
     #[test]
     fn programs_talk_through_two_devices() {
         let tools = [&PROGRAMS[..], &["tcpdump", "tshark", "ethtool"]].concat();
         let Some(lab) = Lab::bridged("dpdk", &tools) else {
             return;
         };
-        // A card computes checksums and merges nothing; the driver over an interface of the kernel knows neither.
+        // A card computes checksums and merges nothing; the driver over an interface of the kernel
+        // knows neither.
         for (host, port) in [
             ("left", "eth"),
             ("right", "eth"),
@@ -290,7 +294,8 @@ mod present {
         }
     }
 
-    /// Without huge pages it says how to get some; with some, where the system gives them, it uses them and gives them back.
+    /// Without huge pages it says how to get some; with some, where the system gives them, it uses
+    /// them and gives them back.
     #[test]
     fn huge_pages_are_asked_for_used_and_given_back() {
         let file = Path::new("/proc/sys/vm/nr_hugepages");

@@ -113,7 +113,8 @@ fn goes_down_and_up(over: Over) {
     }
 }
 
-/// Hosts go on talking after one of the wires was replaced, and after all of them took longer frames.
+/// Hosts go on talking after one of the wires was replaced, and after all of them took longer
+/// frames.
 #[test]
 fn a_bridge_survives_its_interfaces() {
     let tools = [&PROGRAMS[..], &["ethtool"]].concat();
@@ -181,7 +182,8 @@ fn a_bridge_survives_its_interfaces() {
     assert_eq!(said(&finished, "sending"), 0, "{}", finished.stderr);
 }
 
-/// One wire's far host goes, then the other's: fenxi goes on with what is left, and ends when nothing is.
+/// One wire's far host goes, then the other's: fenxi goes on with what is left, and ends when
+/// nothing is.
 #[test]
 fn the_run_ends_when_all_interfaces_are_gone() {
     for (mode, over) in [
@@ -232,8 +234,8 @@ fn readiness(live: &Live) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), page.to_owned())
 }
 
-/// One of two: not all is well, but traffic is labelled. None: it is not ready, unless it may be so without. Inline needs
-/// both.
+/// One of two: not all is well, but traffic is labelled. None: it is not ready, unless it may be so
+/// without. Inline needs both.
 #[test]
 fn a_run_whose_interfaces_are_away_is_not_ready() {
     for (mode, without, after_one, after_both) in [
@@ -286,8 +288,8 @@ fn a_run_whose_interfaces_are_away_is_not_ready() {
     }
 }
 
-/// Two runs inline between the same interfaces would send each frame twice: the second is refused, under whatever names and
-/// in whatever order, until the first one is gone, however that ended.
+/// Two runs inline between the same interfaces would send each frame twice: the second is refused,
+/// under whatever names and in whatever order, until the first one is gone, however that ended.
 #[test]
 fn a_second_run_inline_on_the_same_pair_is_refused() {
     let Some(lab) = Lab::new("pair", &["host", "other"], &[]) else {
@@ -346,7 +348,8 @@ fn rename(renaming: &str) {
     live.wait_for("it is told", |live| {
         live.said("lan0: the interface is now called wan7") == 1
     });
-    // Packets come in all the same; or it ends by itself, because this interface is not there any more.
+    // Packets come in all the same; or it ends by itself, because this interface is not there any
+    // more.
     let is_up = !renaming.contains("down");
     let finished = match is_up {
         true => {
@@ -439,7 +442,8 @@ fn a_run_without_traffic_feeds_the_watchdog() {
     assert_eq!(finished.json()["live"]["unsent"], 0);
 }
 
-/// A tunnel's packets that the sender's machine left unsplit cannot be sent on. That is counted, and told with its cure.
+/// A tunnel's packets that the sender's machine left unsplit cannot be sent on. That is counted,
+/// and told with its cure.
 #[test]
 fn merged_packets_of_tunnels_are_told_of() {
     let Some(lab) = Lab::bridged("tunnel", &["ethtool", "ping"]) else {
@@ -450,7 +454,8 @@ fn merged_packets_of_tunnels_are_told_of() {
         lab.run(
             host,
             &format!(
-                "ip link add dev t type vxlan id 7 local 10.78.0.{near} remote 10.78.0.{far} dstport 4789 && \
+                "ip link add dev t type vxlan id 7 local 10.78.0.{near} remote 10.78.0.{far} \
+                 dstport 4789 && \
                  ip addr add 10.99.0.{near}/24 dev t && ip link set dev t up"
             ),
         );

@@ -1,4 +1,5 @@
-//! `io.capture = "first"`: the kernel sends up the first packets of each flow and counts the others.
+//! `io.capture = "first"`: the kernel sends up the first packets of each flow and counts the
+//! others.
 
 use std::path::{Path, PathBuf};
 
@@ -55,13 +56,14 @@ fn is_cut_tag(frame: &[u8]) -> bool {
     frame[ADDRESSES] == 0x81 && frame.len() < ADDRESSES + 6
 }
 
-/// Whether an IPv4 packet has no length, which a host's own has before its card splits it, and none on a wire.
+/// Whether an IPv4 packet has no length, which a host's own has before its card splits it, and none
+/// on a wire.
 fn is_of_open_length(frame: &[u8]) -> bool {
     frame[ADDRESSES..ADDRESSES + 2] == [8, 0] && frame[16..18] == [0, 0]
 }
 
-/// Two runs at the same end of a wire, one that gets all packets and one that gets the first of each flow; `check` sees the latter
-/// before both end. Gives the records of both.
+/// Two runs at the same end of a wire, one that gets all packets and one that gets the first of
+/// each flow; `check` sees the latter before both end. Gives the records of both.
 fn both(
     lab: &Lab,
     dir: &Path,
@@ -97,8 +99,8 @@ fn both(
     paths
 }
 
-/// The shipped capture, by the shipped model: with the series in records, so that they come up whole, and without, so that the
-/// kernel is told of each label.
+/// The shipped capture, by the shipped model: with the series in records, so that they come up
+/// whole, and without, so that the kernel is told of each label.
 #[test]
 fn the_first_packets_give_the_labels_and_records_that_all_give() {
     let Some(lab) = Lab::new("first", &["host"], &[]) else {
@@ -156,8 +158,9 @@ fn all_shared_captures_give_the_same_flows() {
     }
 }
 
-/// Where the kernel refuses the program, all packets come up: one line, a metric, and the run goes on. It is a warning where the
-/// first packets were asked for, and no fault where they are the default of the mode.
+/// Where the kernel refuses the program, all packets come up: one line, a metric, and the run goes
+/// on. It is a warning where the first packets were asked for, and no fault where they are the
+/// default of the mode.
 #[test]
 fn where_the_kernel_refuses_all_packets_come_up() {
     let Some(lab) = Lab::new("first-not", &["host"], &["setpriv"]) else {
@@ -193,7 +196,8 @@ fn where_the_kernel_refuses_all_packets_come_up() {
     }
 }
 
-/// An interface that goes away and comes back is watched again, though most privileges were dropped meanwhile.
+/// An interface that goes away and comes back is watched again, though most privileges were dropped
+/// meanwhile.
 #[test]
 fn an_interface_that_is_back_is_watched_again() {
     let Some(lab) = Lab::new("first-back", &["host"], &[]) else {
@@ -312,7 +316,8 @@ fn of_port(records: &Path, port: u16) -> [u64; 2] {
     })
 }
 
-/// A table that is full of flows gives entries away; what was counted in them is in the records all the same.
+/// A table that is full of flows gives entries away; what was counted in them is in the records all
+/// the same.
 #[test]
 fn a_flow_pushed_out_of_the_kernels_table_keeps_its_counts() {
     let Some(lab) = Lab::new("first-full", &["host"], &[]) else {

@@ -1,4 +1,5 @@
-//! Mode inline: hosts talk through fenxi as if it were a wire, and their flows' packets leave with the DSCP of their label.
+//! Mode inline: hosts talk through fenxi as if it were a wire, and their flows' packets leave with
+//! the DSCP of their label.
 //!
 //! What the far side sees is captured by tcpdump and judged by tshark, not by our own parser.
 
@@ -73,8 +74,9 @@ pub fn tagged_flows(frames: &[Seen]) -> (usize, usize) {
     (tagged, flows.len() - tagged)
 }
 
-/// ping, fragments, DNS, HTTPS, TCP and UDP, both families, with segments that the kernel merges and splits (veth's
-/// offloads), with jumbo frames as they are, and over XDP, which takes packets as a wire carries them.
+/// ping, fragments, DNS, HTTPS, TCP and UDP, both families, with segments that the kernel merges
+/// and splits (veth's offloads), with jumbo frames as they are, and over XDP, which takes packets
+/// as a wire carries them.
 #[test]
 fn programs_talk_through_it() {
     for (test, over) in [
@@ -124,7 +126,8 @@ fn programs_talk_through_it() {
             }
             ask_dns(&lab, "left", address);
             servers.fetch(&lab, "left", address, "page");
-            // Once each has its label, so that all that follows carries the DSCP, however fast it passes.
+            // Once each has its label, so that all that follows carries the DSCP, however fast it
+            // passes.
             let sockets = ask_udp(&lab, ["left", "right"], address, 12);
             let [near, far] = connect(&lab, ["left", "right"], address);
             talk([&near, &far], 12);
@@ -137,7 +140,8 @@ fn programs_talk_through_it() {
         right.finish(&live);
         let frames = seen(&capture);
         let (tagged, untagged) = tagged_flows(&frames);
-        // By each family's UDP and stream, its question to DNS, which the port names, and TLS where it is long enough.
+        // By each family's UDP and stream, its question to DNS, which the port names, and TLS where
+        // it is long enough.
         assert!(tagged >= 6, "{tagged} {untagged}");
 
         let family = usize::from(is_jumbo);
@@ -203,7 +207,8 @@ fn frames_leave_as_they_came() {
         };
         let [mut came, mut left] = [plain(&frames), plain(&seen)];
         if layout != "1:1:1" {
-            // Two flow managers keep the order of each flow only. All frames of a flow here have its number in front.
+            // Two flow managers keep the order of each flow only. All frames of a flow here have
+            // its number in front.
             let by_flow = |frame: &Vec<u8>| flow_number(frame);
             came.sort_by_key(by_flow);
             left.sort_by_key(by_flow);
@@ -217,8 +222,9 @@ fn frames_leave_as_they_came() {
     }
 }
 
-/// Flows with tags of VLANs and without, in both families; fragments, frames of no flow, and the shortest. Frames of a flow
-/// have its number as the last byte of their sender's address, and their own number in their payload.
+/// Flows with tags of VLANs and without, in both families; fragments, frames of no flow, and the
+/// shortest. Frames of a flow have its number as the last byte of their sender's address, and their
+/// own number in their payload.
 fn frames_of_all_kinds() -> Vec<Vec<u8>> {
     let tag = |kind: u16, frame: &[u8]| {
         [

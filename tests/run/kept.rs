@@ -1,5 +1,5 @@
-//! Mode inline: the receive rings outlive the process in the descriptor store of the service manager, so that a restart makes
-//! packets late and loses none.
+//! Mode inline: the receive rings outlive the process in the descriptor store of the service
+//! manager, so that a restart makes packets late and loses none.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -52,7 +52,8 @@ impl Stream {
     fn new(lab: &Lab, hosts: [&str; 2], address: &str) -> Stream {
         let [near, far] = ask_udp(lab, hosts, address, 12);
         set_socket_recv_buffer_size_force(&far, 64 << 20).unwrap();
-        // Without a reader of the ring, what is sent stays in the socket's buffer until that is full.
+        // Without a reader of the ring, what is sent stays in the socket's buffer until that is
+        // full.
         near.set_write_timeout(Some(Duration::from_secs(30)))
             .unwrap();
         Stream {

@@ -1,4 +1,5 @@
-//! Several flow managers on one interface: both directions of each flow meet at one of them, and all have a share.
+//! Several flow managers on one interface: both directions of each flow meet at one of them, and
+//! all have a share.
 
 use std::process::Command;
 
@@ -23,8 +24,8 @@ const LAYOUTS: [(&[&str], usize); 4] = [
     ),
 ];
 
-/// Flows of both families, there and back in turn: plain, with one tag of a VLAN and with two, and with a fragment behind
-/// each packet.
+/// Flows of both families, there and back in turn: plain, with one tag of a VLAN and with two, and
+/// with a fragment behind each packet.
 fn conversations() -> Vec<Vec<u8>> {
     let tag = |kind: u16, frame: &[u8]| {
         [&frame[..12], &kind.to_be_bytes(), &[0x00, 42], &frame[12..]].concat()

@@ -45,7 +45,8 @@ fn own_marks() -> String {
     format!("mark.class={{ {} }}", entries.join(", "))
 }
 
-/// Marks of all connections with ports, as conntrack lists them, by each tuple that somebody may have seen.
+/// Marks of all connections with ports, as conntrack lists them, by each tuple that somebody may
+/// have seen.
 pub fn marks(lab: &Lab) -> BTreeMap<String, u32> {
     let mut marks = BTreeMap::new();
     for family in ["ipv4", "ipv6"] {
@@ -85,7 +86,8 @@ pub fn mark_at(lab: &Lab, near: SocketAddr) -> u32 {
     *found.unwrap().1
 }
 
-/// Each connection has the mark of the label that its flow's record has, wherever fenxi looks, and no other.
+/// Each connection has the mark of the label that its flow's record has, wherever fenxi looks, and
+/// no other.
 #[test]
 fn each_connection_gets_the_mark_of_its_label() {
     let places = [(false, "in"), (false, "out"), (true, "in"), (true, "out")];
@@ -136,7 +138,8 @@ fn each_connection_gets_the_mark_of_its_label() {
             let text = |name: &str| flow[name].to_string().replace('"', "");
             let tuple = ["src", "src_port", "dst", "dst_port", "proto"].map(text);
             let mark = marks.get(&tuple.join(" "));
-            // A name that a flow gets at its end, of its port or of an answer that was not sure, comes too late for a mark.
+            // A name that a flow gets at its end, of its port or of an answer that was not sure,
+            // comes too late for a mark.
             let in_time = !flow["time_to_label_us"].is_null();
             let label = if in_time {
                 &flow["label"]
@@ -184,8 +187,9 @@ fn marks_with(live: &Live, outcome: &str) -> f64 {
     live.samples_with("fenxi_marks_total", &label).iter().sum()
 }
 
-/// Connections that stay open: what fenxi wrote stays when it is killed, started again, or has forgotten the flow for its
-/// silence, also where it then labels them otherwise; `mark.overwrite` gives them the new label.
+/// Connections that stay open: what fenxi wrote stays when it is killed, started again, or has
+/// forgotten the flow for its silence, also where it then labels them otherwise; `mark.overwrite`
+/// gives them the new label.
 #[test]
 fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
     const CONNECTIONS: usize = 4;
@@ -337,8 +341,8 @@ fn with_verdicts(live: &Live, verdicts: &[&str]) -> f64 {
     verdicts.iter().map(of).sum()
 }
 
-/// fenxi watches two interfaces of the router while one host talks to another, there and back by IPv4 and IPv6; what it made of the
-/// flows.
+/// fenxi watches two interfaces of the router while one host talks to another, there and back by
+/// IPv4 and IPv6; what it made of the flows.
 fn watch_two(lab: &Lab, interfaces: [&str; 2], pairs: &[([&str; 2], u8)]) -> (Live, usize) {
     let [one, other] = interfaces;
     let interfaces = format!("io.interfaces=[\"{one}\", \"{other}\"]");
@@ -369,7 +373,8 @@ fn watch_two(lab: &Lab, interfaces: [&str; 2], pairs: &[([&str; 2], u8)]) -> (Li
     (live, flows)
 }
 
-/// Each packet is seen on its way in and on its way out, and counts once; so do flows, series and marks.
+/// Each packet is seen on its way in and on its way out, and counts once; so do flows, series and
+/// marks.
 #[test]
 fn a_flow_on_two_interfaces_counts_once() {
     let Some(lab) = Lab::routed("twice", false, &[]) else {
@@ -397,8 +402,9 @@ fn a_flow_on_two_interfaces_counts_once() {
     assert!((flows..=flows * depths).contains(&emitted), "{emitted}");
 }
 
-/// A router with two inner interfaces, which translates addresses on the outer one: the inner ones see each flow once, those between
-/// them and those to the outside. If the outer one is watched as well, a connection is a second flow there, as documented.
+/// A router with two inner interfaces, which translates addresses on the outer one: the inner ones
+/// see each flow once, those between them and those to the outside. If the outer one is watched as
+/// well, a connection is a second flow there, as documented.
 #[test]
 fn inner_interfaces_count_each_flow_once_behind_nat() {
     let pairs = [

@@ -1,5 +1,5 @@
-//! Packets that offloads merge count as those on the wire: the same traffic with offloads on, with offloads off, and as a capture of
-//! its packets gives the same flows, series and labels.
+//! Packets that offloads merge count as those on the wire: the same traffic with offloads on, with
+//! offloads off, and as a capture of its packets gives the same flows, series and labels.
 
 use serde_json::Value;
 
@@ -115,8 +115,10 @@ fn labels_do_not_depend_on_offloads() {
             };
             lab.run(
                 "router",
-                "ip route add 192.0.2.0/24 via 10.77.1.2 && ip route add 198.51.100.0/24 via 10.77.2.2 && \
-                 ip route add 2001:db8:a::/64 via fd77:1::2 && ip route add 2001:db8:b::/64 via fd77:2::2",
+                "ip route add 192.0.2.0/24 via 10.77.1.2 && ip route add 198.51.100.0/24 via \
+                 10.77.2.2 && \
+                 ip route add 2001:db8:a::/64 via fd77:1::2 && ip route add 2001:db8:b::/64 via \
+                 fd77:2::2",
             );
             if !is_on {
                 for (host, device) in WIRES {

@@ -1,4 +1,5 @@
-//! Copies of packets, as rules ask for them: what another interface gets, and that nothing else is lost where it gets nothing.
+//! Copies of packets, as rules ask for them: what another interface gets, and that nothing else is
+//! lost where it gets nothing.
 
 use std::cell::Cell;
 use std::fs;
@@ -41,8 +42,8 @@ fn frames_of(capture: &Path, source: &str, protocol: u8) -> Vec<(u32, Vec<u8>)> 
         .collect()
 }
 
-/// The other interface gets what leaves of the flows that are meant, both ways, byte for byte, and nothing else; of a flow that is
-/// dropped it gets all.
+/// The other interface gets what leaves of the flows that are meant, both ways, byte for byte, and
+/// nothing else; of a flow that is dropped it gets all.
 #[test]
 fn the_packets_of_a_flow_are_copied_as_they_leave() {
     for over in Over::ALL {
@@ -128,8 +129,8 @@ fn the_packets_of_a_flow_are_copied_as_they_leave() {
     }
 }
 
-/// Copies for a link that is down, cut off, full, too short or gone are lost and counted, and come again with it; what is forwarded
-/// knows nothing of it.
+/// Copies for a link that is down, cut off, full, too short or gone are lost and counted, and come
+/// again with it; what is forwarded knows nothing of it.
 #[test]
 fn a_link_that_is_away_loses_copies_and_nothing_else() {
     let Some(lab) = lab("mirrorless") else {
@@ -147,7 +148,8 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
     let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 10);
     // Questions and answers.
     let packets = Cell::new(20.0);
-    // Copies that were sent, and those that were lost, once each packet has become one or the other.
+    // Copies that were sent, and those that were lost, once each packet has become one or the
+    // other.
     let counts = || {
         let read = |live: &Live| {
             [
@@ -222,7 +224,8 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
     inline::all_was_sent(live);
 }
 
-/// An interface for copies has to be there when a run begins, and to be none of the others; a check says the same.
+/// An interface for copies has to be there when a run begins, and to be none of the others; a check
+/// says the same.
 #[test]
 fn a_run_is_refused_without_the_interface_for_copies() {
     let Some(lab) = Lab::bridged("nomirror", &[]) else {

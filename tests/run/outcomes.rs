@@ -160,7 +160,8 @@ fn a_set_that_does_not_fit_is_refused() {
         })
     };
     let [check, run] = refusals();
-    let missing = "nftset.clients: there is no set inet act clients; add it: nft 'add table inet act; add set inet act clients { type ipv4_addr; flags timeout; size 65536; }'";
+    let missing = "nftset.clients: there is no set inet act clients; add it: nft 'add table inet \
+        act; add set inet act clients { type ipv4_addr; flags timeout; size 65536; }'";
     assert!(
         check.contains(missing) && run.contains(missing),
         "{check}{run}"
@@ -170,6 +171,7 @@ fn a_set_that_does_not_fit_is_refused() {
         "table inet act {\n set clients { type inet_service; flags timeout; }\n}",
     );
     let [check, run] = refusals();
-    let other = "the set inet act clients has type inet_service, and its key in the configuration gives ipv4_addr, or ipv6_addr";
+    let other = "the set inet act clients has type inet_service, and its key in the configuration \
+        gives ipv4_addr, or ipv6_addr";
     assert!(check.contains(other) && run.contains(other), "{check}{run}");
 }

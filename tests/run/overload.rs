@@ -1,5 +1,6 @@
-//! Counts, from nothing to far more than there is room for: each packet that was sent is received or counted as dropped, and
-//! each that was received has a verdict and, inline, was sent on or counted as unsent.
+//! Counts, from nothing to far more than there is room for: each packet that was sent is received
+//! or counted as dropped, and each that was received has a verdict and, inline, was sent on or
+//! counted as unsent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ const FLOWS: u32 = 8000;
 /// Packets per second that nothing here sends.
 const UNTHROTTLED: u32 = 1_000_000_000;
 
-/// Packets taken, and packets that found no room, so far. The interface's own count of drops is another one, in which some
-/// drivers repeat those that XDP found no room for.
+/// Packets taken, and packets that found no room, so far. The interface's own count of drops is
+/// another one, in which some drivers repeat those that XDP found no room for.
 fn arrived(live: &Live) -> [u64; 2] {
     let dropped = live.samples_with("fenxi_port_dropped_packets_total", "ring_full");
     let taken = live.metric_sum("fenxi_port_packets_total");
@@ -66,7 +67,8 @@ fn start(lab: &Lab, over: Over, mode: &str, args: &[&str]) -> Live {
     Live::start(lab, "host", &all)
 }
 
-/// A mix of flows that no other seed gives, so many packets per second; the packets sent, and in what time.
+/// A mix of flows that no other seed gives, so many packets per second; the packets sent, and in
+/// what time.
 fn generate(lab: &Lab, flows: u32, pps: u32, seed: usize) -> (u64, Duration) {
     let mut generate = generate_on(lab, "host");
     generate.args(["--interface", "a", "--json"]);
@@ -95,8 +97,9 @@ fn assert_sums(lab: &Lab, live: Live, sent: u64) -> Value {
     summary
 }
 
-/// One run, at rest, at what this machine carries just now, at half and at twice of that, and again at rest: each packet is
-/// in the sums, at half none is lost, and after too many labels come as before.
+/// One run, at rest, at what this machine carries just now, at half and at twice of that, and again
+/// at rest: each packet is in the sums, at half none is lost, and after too many labels come as
+/// before.
 #[test]
 fn counts_agree_at_rest_at_half_and_at_twice_what_is_carried() {
     for (mode, over) in [
@@ -147,8 +150,8 @@ fn carried(lab: &Lab, live: &Live, seed: usize, all_sent: &mut u64) -> u32 {
     (received as f64 / (wall + ended.elapsed()).as_secs_f64()) as u32
 }
 
-/// Packets without a pause, until as many were dropped as were taken; the packets sent. Where they do not come fast enough for
-/// that, as is the rule, fenxi is stopped until there are that many.
+/// Packets without a pause, until as many were dropped as were taken; the packets sent. Where they
+/// do not come fast enough for that, as is the rule, fenxi is stopped until there are that many.
 fn twice(lab: &Lab, live: &Live) -> u64 {
     let [received_before, dropped_before] = arrived(live);
     flooded(lab, |flood| {
@@ -173,7 +176,8 @@ fn twice(lab: &Lab, live: &Live) -> u64 {
     })
 }
 
-/// Packets without a pause, into rings that hold few: they are dropped there and counted, and all else goes on.
+/// Packets without a pause, into rings that hold few: they are dropped there and counted, and all
+/// else goes on.
 #[test]
 fn overload_is_counted_and_felt_by_nobody_else() {
     for (mode, layout, over) in [
@@ -215,7 +219,8 @@ fn overload_is_counted_and_felt_by_nobody_else() {
     }
 }
 
-/// The log says when packets begin to be lost, and how many were when none has been for a while; not more.
+/// The log says when packets begin to be lost, and how many were when none has been for a while;
+/// not more.
 #[test]
 fn overload_is_told_of_when_it_begins_and_when_it_is_over() {
     let over = Over::Packet;
@@ -223,7 +228,8 @@ fn overload_is_told_of_when_it_begins_and_when_it_is_over() {
         return;
     };
     let live = start(&lab, over, "tap", over.small_rings());
-    let what = "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, xdp.frames";
+    let what = "packets are lost because a receive ring is full; see io.blocks or, with af_xdp, \
+        xdp.frames";
     let begins = format!("WARN fenxi::log::loss: {what}\n");
     let mut sent = 0;
     for _ in 0..3 {
@@ -258,7 +264,8 @@ fn lost_series_are_told_of_when_it_begins_and_when_it_is_over() {
         live.signal(Signal::CONT);
         wait_for_all(&live, sent);
     }
-    let what = "series are lost, and their flows get no label: the ring to analytics is full; see ring.slots";
+    let what = "series are lost, and their flows get no label: the ring to analytics is full; see \
+        ring.slots";
     live.wait_for("it is told", |live| {
         live.said(&format!("WARN fenxi::log::loss: {what}\n")) == 1
     });
@@ -267,7 +274,8 @@ fn lost_series_are_told_of_when_it_begins_and_when_it_is_over() {
     live.terminate(0);
 }
 
-/// What was received before the end is still walked, and an end does not wait for the rest of an overload.
+/// What was received before the end is still walked, and an end does not wait for the rest of an
+/// overload.
 #[test]
 fn it_ends_in_order_at_any_load() {
     for (mode, over) in [
@@ -328,7 +336,8 @@ impl Flood {
     }
 }
 
-/// Does `work` in a flood, which ends with it, even by a panic; the packets that the interface took.
+/// Does `work` in a flood, which ends with it, even by a panic; the packets that the interface
+/// took.
 fn flooded(lab: &Lab, work: impl FnOnce(&Flood)) -> u64 {
     struct End<'a>(&'a Flood);
     impl Drop for End<'_> {

@@ -1,4 +1,5 @@
-//! The rules under `configs/policy`, through to marks and DSCPs: in a home, in an office, at a provider.
+//! The rules under `configs/policy`, through to marks and DSCPs: in a home, in an office, at a
+//! provider.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,8 @@ use crate::run::inline;
 use crate::run::mark;
 use crate::run::traffic::{patient_socket, talk};
 
-/// The simulated device gives flows of one server port whose first packets differ by a byte each all labels in turn.
+/// The simulated device gives flows of one server port whose first packets differ by a byte each
+/// all labels in turn.
 const LABELS: usize = 29;
 
 /// A server's socket.
@@ -68,8 +70,8 @@ fn decisions(records: &Path) -> BTreeMap<u16, (String, String)> {
         .collect()
 }
 
-/// Mode mark: the DSCP of the built-in table as a mark, except for calls, which come first, and a big download, which comes last.
-/// A call that is as big stays a call.
+/// Mode mark: the DSCP of the built-in table as a mark, except for calls, which come first, and a
+/// big download, which comes last. A call that is as big stays a call.
 #[test]
 fn a_home_has_calls_first_and_big_downloads_last() {
     let Some(lab) = Lab::routed("home", false, &["conntrack"]) else {
@@ -163,7 +165,8 @@ fn settle(lab: &Lab, left: &[&str], right: &[&str]) {
     }
 }
 
-/// Mode inline: guests get CS1, no way to servers and no peer-to-peer; servers have their label by rule, printers none.
+/// Mode inline: guests get CS1, no way to servers and no peer-to-peer; servers have their label by
+/// rule, printers none.
 #[test]
 fn an_office_keeps_its_guests_apart() {
     let Some(lab) = Lab::bridged("office", &["tcpdump", "tshark"]) else {
@@ -265,8 +268,9 @@ fn plan(csv: &str, address: &str) -> u8 {
     }
 }
 
-/// Mode inline: each of 100,000 subscribers has the DSCP of the plan, by IPv4 and IPv6, the last of the file as well; nobody
-/// reaches the networks of the blocklist; and a plan that changes does so for a flow that goes on.
+/// Mode inline: each of 100,000 subscribers has the DSCP of the plan, by IPv4 and IPv6, the last of
+/// the file as well; nobody reaches the networks of the blocklist; and a plan that changes does so
+/// for a flow that goes on.
 #[test]
 fn a_provider_has_a_rule_for_each_subscriber() {
     let Some(lab) = Lab::bridged("provider", &["tcpdump", "tshark"]) else {
@@ -321,7 +325,8 @@ fn a_provider_has_a_rule_for_each_subscriber() {
     fs::write(&file, csv.replace(line, &format!("{start},{changed}"))).unwrap();
     live.ctl(&["reload"]).expect_code(0);
     exchange(&flows[1], &internet[0], 100);
-    // One wrong line in 100,001: nothing of the file is taken, and the rules go on that were there before.
+    // One wrong line in 100,001: nothing of the file is taken, and the rules go on that were there
+    // before.
     let wrong = fs::read_to_string(&file)
         .unwrap()
         .replace(",AF11\n", ",AF14\n");

@@ -1,4 +1,5 @@
-//! A live run that is recorded, and the replay of the recording: the same counters, or the word that they differ.
+//! A live run that is recorded, and the replay of the recording: the same counters, or the word
+//! that they differ.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,7 +74,8 @@ fn talk(lab: &Lab, flows: usize) {
     stream(near, far, 20_000);
 }
 
-/// Through reloads, another model, and devices that fail: counters, records and times are those of the run.
+/// Through reloads, another model, and devices that fail: counters, records and times are those of
+/// the run.
 #[test]
 fn a_replay_of_a_recorded_run_gives_the_same_counters() {
     // The first batch fails whatever the load; how many follow depends on it.
@@ -127,7 +129,10 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         talk(&lab, 20);
         fs::write(
             &file,
-            format!("[flow]\nidle_timeout_s = 1\nclosed_timeout_s = 1\n[analytics]\ntimeout_ms = 3\n{model}"),
+            format!(
+                "[flow]\nidle_timeout_s = 1\nclosed_timeout_s = 1\n[analytics]\ntimeout_ms = \
+                3\n{model}"
+            ),
         )
         .unwrap();
         live.ctl(&["reload"]).expect_code(0);
@@ -264,7 +269,8 @@ fn seal(file: &mut [u8], body: &std::ops::Range<usize>) {
     file[body.end..body.end + 4].copy_from_slice(&crc.sum().to_le_bytes());
 }
 
-/// Changes the first byte `pattern` finds in a body of this kind, and makes the checksum fit; the changed file.
+/// Changes the first byte `pattern` finds in a body of this kind, and makes the checksum fit; the
+/// changed file.
 fn changed(
     file: &[u8],
     kind: u8,
@@ -289,7 +295,8 @@ fn position(body: &[u8], pattern: &[u8]) -> Option<usize> {
         .position(|bytes| bytes == pattern)
 }
 
-/// What makes a replay differ is found, and where; a recording that breaks off is replayed up to there.
+/// What makes a replay differ is found, and where; a recording that breaks off is replayed up to
+/// there.
 #[test]
 fn a_replay_that_differs_says_so_and_a_torn_one_goes_as_far_as_it_can() {
     // A model whose every answer is a flow's label.

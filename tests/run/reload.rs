@@ -1,4 +1,5 @@
-//! Another configuration while traffic flows: how packets are tagged and connections marked from then on, as others see it.
+//! Another configuration while traffic flows: how packets are tagged and connections marked from
+//! then on, as others see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,7 +48,8 @@ fn meanwhile<T>(mut talk: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Flows begun before and after each reload have the DSCP that is configured, from their label on and from the reload on.
+/// Flows begun before and after each reload have the DSCP that is configured, from their label on
+/// and from the reload on.
 #[test]
 fn packets_get_the_dscp_that_a_reload_brings() {
     /// EF, AF41, AF11.
@@ -102,8 +104,8 @@ fn packets_get_the_dscp_that_a_reload_brings() {
     }
 }
 
-/// Connections that are labelled after a reload get the bits that it names, within the mask that it names; marks that were
-/// there stay, and so do the bits of others.
+/// Connections that are labelled after a reload get the bits that it names, within the mask that it
+/// names; marks that were there stay, and so do the bits of others.
 #[test]
 fn connections_get_the_marks_that_a_reload_brings() {
     let Some(lab) = Lab::routed("remark", true, &[]) else {

@@ -44,7 +44,8 @@ fn dscps(frames: &[Seen]) -> Vec<Vec<u8>> {
     flows.into_iter().map(|(_, dscps)| dscps).collect()
 }
 
-/// From their first packet on, flows have the DSCP of their rule or do not arrive; and what a reload says instead.
+/// From their first packet on, flows have the DSCP of their rule or do not arrive; and what a
+/// reload says instead.
 #[test]
 fn inline_rules_tag_and_drop_from_the_first_packet_on() {
     let Some(lab) = Lab::bridged("rules", &["tcpdump", "tshark"]) else {
@@ -145,7 +146,8 @@ fn a_rule_with_a_bound_counts_from_there_on() {
     live.terminate(0);
 }
 
-/// Connections get the mark of their rule when their flow begins; a label that a rule gives costs no series.
+/// Connections get the mark of their rule when their flow begins; a label that a rule gives costs
+/// no series.
 #[test]
 fn connections_get_marks_by_rule_without_a_label() {
     let Some(lab) = Lab::routed("rulemark", false, &["conntrack"]) else {
@@ -183,7 +185,8 @@ fn connections_get_marks_by_rule_without_a_label() {
     assert!(by.iter().all(|line| line["decided_by"] == "rule"), "{by:?}");
 }
 
-/// What `fenxi ctl policy` changes counts from a flow's next packet on, and a reload brings the configured rules back.
+/// What `fenxi ctl policy` changes counts from a flow's next packet on, and a reload brings the
+/// configured rules back.
 #[test]
 fn rules_change_while_flows_go_on() {
     let Some(lab) = Lab::bridged("change", &["tcpdump", "tshark"]) else {
@@ -288,7 +291,8 @@ fn rules_change_while_flows_go_on() {
     assert_eq!(rule_of(LEFT[1]), (3.into(), "six".into()), "{lines:?}");
 }
 
-/// With `policy.update = "delayed"` a change counts once it is in the trained index. A large batch is one change.
+/// With `policy.update = "delayed"` a change counts once it is in the trained index. A large batch
+/// is one change.
 #[test]
 fn a_large_batch_is_one_change_and_may_wait_for_its_index() {
     let Some(lab) = Lab::bridged("delayed", &["tcpdump", "tshark"]) else {
@@ -367,15 +371,18 @@ fn rules_that_a_run_cannot_keep_are_refused() {
     assert!(said.contains(expected), "{said}");
     // A DSCP needs bits in the mark, and a mark needs bits of the mask.
     let said = check(&rule("dscp = \"CS1\""), 78);
-    let expected = "rules.toml:1: dscp: in mode mark a DSCP is written into the connection's mark, and mark.as is \"label\"; set mark.as = \"dscp\"";
+    let expected = "rules.toml:1: dscp: in mode mark a DSCP is written into the connection's mark, \
+        and mark.as is \"label\"; set mark.as = \"dscp\"";
     assert!(said.contains(expected), "{said}");
     check(&rule("dscp = \"CS1\"\nmark = 0x1000000"), 0);
     let said = check(&rule("mark = \"0x1000000/0x1000001\""), 65);
-    let expected = "rules.toml:1: mark: the mask of 0x1000000/0x1000001 has bits outside of mark.mask = 0xff000000";
+    let expected = "rules.toml:1: mark: the mask of 0x1000000/0x1000001 has bits outside of \
+        mark.mask = 0xff000000";
     assert!(said.contains(expected), "{said}");
 }
 
-/// A rule counts the packets of a flow that goes on, before any record has them, and the same number once it has ended.
+/// A rule counts the packets of a flow that goes on, before any record has them, and the same
+/// number once it has ended.
 #[test]
 fn rules_count_flows_that_go_on() {
     let Some(lab) = Lab::bridged("rulecount", &[]) else {
@@ -449,7 +456,8 @@ fn a_pipe_in_place_of_the_rules_is_refused() {
     live.terminate(0);
 }
 
-/// In mode mark a rule's DSCP goes into the mark of the connection, where marks hold a DSCP; `explain` names the rule and the mark.
+/// In mode mark a rule's DSCP goes into the mark of the connection, where marks hold a DSCP;
+/// `explain` names the rule and the mark.
 #[test]
 fn a_dscp_of_a_rule_is_in_the_mark() {
     let Some(lab) = Lab::routed("ruledscp", false, &["conntrack"]) else {

@@ -1,4 +1,5 @@
-//! What people see of a router at work: its flows as they are now, and why each has its label and its mark.
+//! What people see of a router at work: its flows as they are now, and why each has its label and
+//! its mark.
 
 use serde_json::Value;
 

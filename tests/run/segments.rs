@@ -1,4 +1,5 @@
-//! Mode inline: what a sender left to the kernel to split (UDP_SEGMENT) arrives as the datagrams that it meant.
+//! Mode inline: what a sender left to the kernel to split (UDP_SEGMENT) arrives as the datagrams
+//! that it meant.
 
 use crate::common::lab::Lab;
 use crate::common::{packets, uninterrupted};
@@ -14,7 +15,8 @@ const SEGMENTS: usize = 16;
 const SEGMENT: usize = 1200;
 const LAST_SEGMENT: usize = 700;
 
-/// Sends numbered datagrams to an address and port, a batch in one sendmsg, and waits for a byte after each.
+/// Sends numbered datagrams to an address and port, a batch in one sendmsg, and waits for a byte
+/// after each.
 const SENDER: &str = r#"
 import socket, sys
 address, port, batches, segments, segment, last = sys.argv[1], *map(int, sys.argv[2:])
@@ -32,8 +34,8 @@ for batch in range(batches):
     sender.recv(1)
 "#;
 
-/// Both where the datagrams come to fenxi as one packet, which it sends on as one or has split, and where they come one by
-/// one.
+/// Both where the datagrams come to fenxi as one packet, which it sends on as one or has split, and
+/// where they come one by one.
 #[test]
 fn datagrams_that_the_kernel_splits_arrive_in_order() {
     for (is_merged, is_split) in [(true, false), (true, true), (false, true)] {

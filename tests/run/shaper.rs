@@ -1,4 +1,5 @@
-//! The shaper of `examples/shaper`, installed as docs/mark.md says: calls on a line of 5 Mbit/s that uploads fill.
+//! The shaper of `examples/shaper`, installed as docs/mark.md says: calls on a line of 5 Mbit/s
+//! that uploads fill.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +22,8 @@ const RATE: &str = "4750kbit";
 /// Of the marks, those of rules.toml.
 const CALL: u32 = 0x1000_0000;
 const BIG: u32 = 0x2000_0000;
-/// Calls by the port of their server: the model names the first, a rule the second, and nobody the third.
+/// Calls by the port of their server: the model names the first, a rule the second, and nobody the
+/// third.
 const NAMED: u16 = 3478;
 const BY_PORT: u16 = 8801;
 const UNNAMED: u16 = 40_000;
@@ -31,9 +33,11 @@ fn narrow(lab: &Lab) {
     lab.run(
         "server",
         &format!(
-            "ip link add line type ifb; ip link set line up; tc qdisc add dev line root tbf rate {LINE} burst 3200 limit 128kb; \
+            "ip link add line type ifb; ip link set line up; tc qdisc add dev line root tbf rate \
+             {LINE} burst 3200 limit 128kb; \
              tc qdisc add dev eth clsact; \
-             tc filter add dev eth ingress protocol ip u32 match u32 0 0 action mirred egress redirect dev line"
+             tc filter add dev eth ingress protocol ip u32 match u32 0 0 action mirred egress \
+             redirect dev line"
         ),
     );
 }
@@ -47,7 +51,8 @@ fn documented(after: &str) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
-/// Installs fenxi's part as the page says, into a folder instead of `/etc/fenxi`; the configuration.
+/// Installs fenxi's part as the page says, into a folder instead of `/etc/fenxi`; the
+/// configuration.
 fn install(folder: &Path) -> PathBuf {
     let root = common::root();
     let etc = folder.join("fenxi");
@@ -149,7 +154,8 @@ fn answer(lab: &Lab, port: u16) -> Program {
         &format!("python3 {} answer {port}", script().display()),
     );
     let listens = format!(
-        "for i in $(seq 300); do ss -Hlun sport = :{port} | grep -q . && exit; sleep 0.1; done; exit 1"
+        "for i in $(seq 300); do ss -Hlun sport = :{port} | grep -q . && exit; sleep 0.1; done; \
+         exit 1"
     );
     lab.run("server", &listens);
     program
@@ -186,9 +192,10 @@ fn mark_of(lab: &Lab, port: u16) -> u32 {
     *mark
 }
 
-/// A call's packets are on their way for at most 5 ms with the shaper, of which two full packets of the line take 4.8, and for at least 50
-/// without. The one test that measures time: delays are the kernel's, and of a modem's buffer or of a few packets, which differ by far
-/// more than a busy machine changes them.
+/// A call's packets are on their way for at most 5 ms with the shaper, of which two full packets of
+/// the line take 4.8, and for at least 50 without. The one test that measures time: delays are the
+/// kernel's, and of a modem's buffer or of a few packets, which differ by far more than a busy
+/// machine changes them.
 #[test]
 fn calls_come_first_and_big_uploads_last() {
     if !common::has_onnxruntime() {

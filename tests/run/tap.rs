@@ -23,7 +23,8 @@ fn replay(capture: &std::path::Path, records: &std::path::Path, args: &[&str]) -
     replay
 }
 
-/// Packets by verdict. When a label is there is a matter of time, so labelled and unlabelled are one.
+/// Packets by verdict. When a label is there is a matter of time, so labelled and unlabelled are
+/// one.
 fn verdicts(summary: &Value) -> BTreeMap<String, u64> {
     let mut verdicts = BTreeMap::new();
     for (verdict, packets) in summary["verdicts"].as_object().unwrap() {
@@ -36,7 +37,8 @@ fn verdicts(summary: &Value) -> BTreeMap<String, u64> {
     verdicts
 }
 
-/// The same interface, seen by fenxi and by tcpdump; a replay of what tcpdump saw gives the records of the live run.
+/// The same interface, seen by fenxi and by tcpdump; a replay of what tcpdump saw gives the records
+/// of the live run.
 #[test]
 fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
     for (mode, interface) in [("tap", "in"), ("mark", "in"), ("mark", "out")] {
@@ -247,8 +249,8 @@ fn cap_net_raw_alone_suffices() {
     live.terminate(0);
 }
 
-/// Merged packets count as those on the wire. Of BIG TCP, where they are longer than an IP header can say, each counts as one: that is
-/// said once, with the cure.
+/// Merged packets count as those on the wire. Of BIG TCP, where they are longer than an IP header
+/// can say, each counts as one: that is said once, with the cure.
 #[test]
 fn merged_packets_of_unknown_segments_are_told_of() {
     let Some(lab) = Lab::bridged("tso", &["ethtool", "ping"]) else {

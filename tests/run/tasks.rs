@@ -1,5 +1,5 @@
-//! Several tasks in a router: marks of two in one connection, and what happens to the others when one of them fails, is swapped
-//! or reloaded.
+//! Several tasks in a router: marks of two in one connection, and what happens to the others when
+//! one of them fails, is swapped or reloaded.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,8 @@ use crate::run::traffic::{PROGRAMS, Servers, ask_udp, connect, device, stream};
 /// Bits of each task, each label its number and one more in them.
 const SHIFTS: [(&str, u32); 2] = [("protocol", 24), ("app", 16)];
 
-/// Two tasks, each with a mark for each of its labels; `more` is added to the second, and `devices` stands below.
+/// Two tasks, each with a mark for each of its labels; `more` is added to the second, and `devices`
+/// stands below.
 fn config(more: &str, devices: &str) -> String {
     let bundles = [common::shipped_bundle(), common::bundle()];
     let tasks = SHIFTS.iter().zip(&bundles).map(|((name, shift), bundle)| {
@@ -30,7 +31,8 @@ fn config(more: &str, devices: &str) -> String {
     });
     let [first, second] = tasks.collect::<Vec<_>>().try_into().unwrap();
     format!(
-        "[io]\nmode = \"mark\"\ninterfaces = [\"in\"]\n[mark]\nmask = 0xff000000\n{first}depths = [3, 10]\n{second}{more}\n{devices}"
+        "[io]\nmode = \"mark\"\ninterfaces = [\"in\"]\n[mark]\nmask = 0xff000000\n{first}depths = \
+         [3, 10]\n{second}{more}\n{devices}"
     )
 }
 
@@ -118,7 +120,8 @@ fn series(live: &Live, task: &str, outcome: &str) -> f64 {
         .sum()
 }
 
-/// A device that fails, a swap and a reload concern one task: the labels of the other go on, and sums close for each.
+/// A device that fails, a swap and a reload concern one task: the labels of the other go on, and
+/// sums close for each.
 #[test]
 fn what_happens_to_one_task_leaves_the_others_alone() {
     let Some(lab) = Lab::routed("onetask", false, &PROGRAMS) else {

@@ -1,5 +1,5 @@
-//! What goes wrong under way is told when it begins and when it is over, and not in between. Single threads of fenxi are held
-//! up, or have what they ask of the kernel refused, by strace.
+//! What goes wrong under way is told when it begins and when it is over, and not in between. Single
+//! threads of fenxi are held up, or have what they ask of the kernel refused, by strace.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::run::traffic::{ask_udp, every_label, send};
 /// System calls of a thread that rests.
 const REST: &str = "ppoll,futex,clock_nanosleep";
 
-/// Far longer than anything here takes: how long a system call is held up, unless strace ends before.
+/// Far longer than anything here takes: how long a system call is held up, unless strace ends
+/// before.
 const HELD: &str = "delay_enter=600000000";
 
 /// From now on, until the program ends, these system calls of a thread meet with `fate`.

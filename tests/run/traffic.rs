@@ -1,4 +1,5 @@
-//! What the hosts of a lab say to each other: real programs, sockets, and captures sent frame by frame.
+//! What the hosts of a lab say to each other: real programs, sockets, and captures sent frame by
+//! frame.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -49,7 +50,8 @@ impl Servers {
         lab.run(
             host,
             &format!(
-                "cd {at}; ip link set lo up; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+                "cd {at}; ip link set lo up; openssl req -x509 -newkey ec -pkeyopt \
+                 ec_paramgen_curve:P-256 -nodes \
                  -keyout key.pem -out cert.pem -days 1 -subj /CN=server 2>/dev/null"
             ),
         );
@@ -61,10 +63,12 @@ impl Servers {
         }
         let https = |family| {
             format!(
-                "sh -c 'cd {at}; exec openssl s_server -{family} -accept 443 -key key.pem -cert cert.pem -WWW -quiet'"
+                "sh -c 'cd {at}; exec openssl s_server -{family} -accept 443 -key key.pem -cert \
+                 cert.pem -WWW -quiet'"
             )
         };
-        let dns = "dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --user=root --pid-file= \
+        let dns = "dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts \
+            --user=root --pid-file= \
                    --address=/test/192.0.2.7";
         let programs = [https(4), https(6), dns.to_owned()].map(|line| lab.spawn(host, &line));
         lab.run(
@@ -141,7 +145,8 @@ pub fn ask([near, far]: &[UdpSocket; 2], rounds: usize) {
     }
 }
 
-/// A UDP socket of this thread's namespace, with a port of its own, that waits long enough and no longer.
+/// A UDP socket of this thread's namespace, with a port of its own, that waits long enough and no
+/// longer.
 pub fn patient_socket(address: &str) -> UdpSocket {
     let address: IpAddr = address.parse().unwrap();
     let socket = UdpSocket::bind((address, 0)).unwrap();
@@ -161,7 +166,8 @@ pub fn connect(lab: &Lab, [near, far]: [&str; 2], address: &str) -> [TcpStream; 
 
 /// Sends a capture out of an interface of this thread's namespace; the packets sent.
 pub fn send(capture: &Path, interface: &str) -> u64 {
-    // veth hands frames over by the queue of the CPU that sends; from two of them they could overtake each other.
+    // veth hands frames over by the queue of the CPU that sends; from two of them they could
+    // overtake each other.
     let mut cpu = CpuSet::new();
     cpu.set(0);
     sched_setaffinity(None, &cpu).unwrap();

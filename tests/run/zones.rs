@@ -1,4 +1,5 @@
-//! Connections in a zone of conntrack: found where `mark.zone` names it; where not, everybody is told that nothing is written.
+//! Connections in a zone of conntrack: found where `mark.zone` names it; where not, everybody is
+//! told that nothing is written.
 
 use crate::common::lab::{FOREIGN, Lab};
 use crate::common::{self};

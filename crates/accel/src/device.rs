@@ -185,7 +185,8 @@ pub enum DeviceError {
     },
     /// The output has another type or shape than the bundle declares.
     #[error(
-        "device {device} gave {found} for a batch of {rows} rows, instead of float32 [{rows}, {classes}]"
+        "device {device} gave {found} for a batch of {rows} rows, instead of float32 [{rows}, \
+         {classes}]"
     )]
     Output {
         /// The device as requested.

@@ -51,7 +51,8 @@ pub struct Faults {
 pub enum FaultsError {
     /// No fault has this name.
     #[error(
-        "{part}: no such fault; there are error, error-every, hang, vanish, nan, shape, slow and until"
+        "{part}: no such fault; there are error, error-every, hang, vanish, nan, shape, slow and \
+         until"
     )]
     Unknown {
         /// The part of the list.

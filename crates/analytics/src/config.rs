@@ -87,7 +87,8 @@ pub enum ConfigError {
     },
     /// δ elements do not fit a cache key.
     #[error(
-        "the cache's prefix is {prefix}, but with these features a key has room for {most} elements: choose 0 (off) to {most}"
+        "the cache's prefix is {prefix}, but with these features a key has room for {most} \
+         elements: choose 0 (off) to {most}"
     )]
     PrefixWords {
         /// As configured.
@@ -125,7 +126,8 @@ pub enum ConfigError {
     },
     /// The bound on waiting is shorter than the timeout that it bounds.
     #[error(
-        "max_wait is {max_wait:?}, shorter than the timeout of {timeout:?}: make it at least that long"
+        "max_wait is {max_wait:?}, shorter than the timeout of {timeout:?}: make it at least that \
+         long"
     )]
     MaxWait {
         /// As configured.
@@ -146,7 +148,8 @@ pub enum ConfigError {
     },
     /// The probe is no row.
     #[error(
-        "the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of the context"
+        "the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of \
+         the context"
     )]
     Probe {
         /// As configured.
@@ -156,7 +159,8 @@ pub enum ConfigError {
     },
     /// A latency goal without a profile.
     #[error(
-        "device {device} has no profile, and the policy slo plans by it: measure one, or choose another policy"
+        "device {device} has no profile, and the policy slo plans by it: measure one, or choose \
+         another policy"
     )]
     NoProfile {
         /// The device as requested.
@@ -164,7 +168,8 @@ pub enum ConfigError {
     },
     /// A profile that is none.
     #[error(
-        "device {device} has the profile T0 = {t0_us} us, T1 = {t1_us} us: times are not negative, nor both 0"
+        "device {device} has the profile T0 = {t0_us} us, T1 = {t1_us} us: times are not negative, \
+         nor both 0"
     )]
     Profile {
         /// The device as requested.
@@ -184,7 +189,8 @@ pub enum ConfigError {
     },
     /// A device holds a model with another input.
     #[error(
-        "device {device} wants {floats} numbers per series, but the task has {channels} of each of k = {k} elements: its \
+        "device {device} wants {floats} numbers per series, but the task has {channels} of each of \
+         k = {k} elements: its \
          model has another k or other features"
     )]
     Row {
@@ -199,7 +205,8 @@ pub enum ConfigError {
     },
     /// The device's second input does not fit the task.
     #[error(
-        "device {device} wants {floats} numbers of context per flow, but the task has {context}: its model has another context"
+        "device {device} wants {floats} numbers of context per flow, but the task has {context}: \
+         its model has another context"
     )]
     Context {
         /// The device as requested.

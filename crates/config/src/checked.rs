@@ -81,8 +81,8 @@ pub struct Config {
     pub policy: Policy,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
-    /// What is asked of flows: 1 to [`MAX_TASKS`] tasks. What the first says also stands in `analytics`, `cache`, `accel`, `model`,
-    /// `tag` and `mark`.
+    /// What is asked of flows: 1 to [`MAX_TASKS`] tasks. What the first says also stands in
+    /// `analytics`, `cache`, `accel`, `model`, `tag` and `mark`.
     pub tasks: Vec<Task>,
     /// Batching.
     pub analytics: Analytics,
@@ -161,7 +161,8 @@ impl Config {
         own.map(|(place, _)| place).collect()
     }
 
-    /// What labels ask for: DSCP where packets are marked, bits of the connection mark where the kernel forwards.
+    /// What labels ask for: DSCP where packets are marked, bits of the connection mark where the
+    /// kernel forwards.
     pub fn rules(&self) -> Vec<LabelRule> {
         let mut rules = self.tag.rules();
         if self.io.mode == IoMode::Mark {
@@ -185,7 +186,8 @@ impl Config {
         rules
     }
 
-    /// This configuration with one of its tasks as the only one, asked about every flow, for what works on one model.
+    /// This configuration with one of its tasks as the only one, asked about every flow, for what
+    /// works on one model.
     pub fn of_task(&self, number: usize) -> Config {
         let mut config = self.clone();
         let Some(task) = self.tasks.get(number) else {

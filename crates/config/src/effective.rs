@@ -11,7 +11,8 @@ use crate::kind::Kind;
 use crate::origin::Origin;
 use crate::settings::{Settings, Table};
 
-/// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was set of devices and tasks.
+/// Every key in the order of the catalogue, maps such as `tag.dscp` entry by entry; then what was
+/// set of devices and tasks.
 #[derive(Debug, Serialize)]
 pub struct Effective {
     /// The keys.
@@ -64,7 +65,8 @@ impl Effective {
         Effective { config }
     }
 
-    /// TOML that sets what is in effect; if `with_origins`, with a comment after each value that says where it was set.
+    /// TOML that sets what is in effect; if `with_origins`, with a comment after each value that
+    /// says where it was set.
     pub fn to_toml(&self, with_origins: bool) -> String {
         let lines = self.config.iter().map(|row| {
             let comment = if row.is_idle { "# " } else { "" };

@@ -239,7 +239,8 @@ fn dscp_complaint(found: &str) -> String {
     let near = nearest(found.trim_matches('"'), Dscp::names());
     let near = near.map_or(String::new(), |name| format!("; did you mean \"{name}\"?"));
     format!(
-        "found {found}, expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer from 0 to 63{near}"
+        "found {found}, expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an \
+         integer from 0 to 63{near}"
     )
 }
 

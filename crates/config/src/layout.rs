@@ -1,14 +1,18 @@
-//! How the parts of a pipeline `F:A:D` are connected: F flow managers, A analytics managers, D devices.
+//! How the parts of a pipeline `F:A:D` are connected: F flow managers, A analytics managers, D
+//! devices.
 //!
 //! Pure arithmetic, so that the configuration, `check` and the builder agree. The rules:
 //!
-//! * Rings. With A ≤ F each flow manager has one ring, and ring f goes to manager f·A/F, so neighbours share a manager.
-//!   With A > F it is the other way round: manager a reads one ring, of flow manager a·F/A, and a flow manager has several
-//!   rings, among which it chooses by flow. So a flow is only ever seen by one flow manager and one analytics manager.
-//! * Devices. With D ≥ A device d belongs to manager d mod A, which balances its batches over all that it has. With D < A
-//!   manager a works on device a mod D, by a session of its own: sessions are never shared between threads.
+//! * Rings. With A ≤ F each flow manager has one ring, and ring f goes to manager f·A/F, so
+//!   neighbours share a manager. With A > F it is the other way round: manager a reads one ring, of
+//!   flow manager a·F/A, and a flow manager has several rings, among which it chooses by flow. So a
+//!   flow is only ever seen by one flow manager and one analytics manager.
+//! * Devices. With D ≥ A device d belongs to manager d mod A, which balances its batches over all
+//!   that it has. With D < A manager a works on device a mod D, by a session of its own: sessions
+//!   are never shared between threads.
 //!
-//! Flow managers are numbered across pipelines: pipeline i has the flow managers i·F to i·F + F − 1.
+//! Flow managers are numbered across pipelines: pipeline i has the flow managers i·F to i·F + F −
+//! 1.
 //!
 //! Source: FENXI §3 and Fig. 3 (1:1:1, 1:1:2, 2:1:1), generalised.
 

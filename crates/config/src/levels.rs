@@ -32,14 +32,16 @@ const LEVELS: [(&str, Level); 6] = [
 pub struct Levels {
     /// The level of the program itself; info where the text names none.
     pub program: Level,
-    /// Targets (paths of Rust, as in `fenxi::sinks::mark`) with levels of their own, in the order of the text.
+    /// Targets (paths of Rust, as in `fenxi::sinks::mark`) with levels of their own, in the order
+    /// of the text.
     pub targets: Vec<(String, Level)>,
 }
 
 /// The part of a text that is no level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in info,fenxi::sinks::mark=debug"
+    "\"{0}\": expected off, error, warn, info, debug or trace, or a target with one of them, as in \
+     info,fenxi::sinks::mark=debug"
 )]
 pub struct LevelError(pub String);
 
@@ -47,7 +49,8 @@ impl Levels {
     /// Reads levels, separated by commas.
     ///
     /// # Errors
-    /// The first part that is neither a level nor a target with one; a second level without a target.
+    /// The first part that is neither a level nor a target with one; a second level without a
+    /// target.
     pub fn parse(text: &str) -> Result<Levels, LevelError> {
         let mut targets = Vec::new();
         let mut program = None;

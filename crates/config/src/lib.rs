@@ -80,7 +80,8 @@ impl Loaded {
         self
     }
 
-    /// As it is for a replay, whose packets wait for no mark: batching by default is the same in all modes.
+    /// As it is for a replay, whose packets wait for no mark: batching by default is the same in
+    /// all modes.
     pub fn replayed(mut self) -> Loaded {
         let config = &mut self.config;
         for task in &mut config.tasks {
@@ -95,8 +96,8 @@ impl Loaded {
         self
     }
 
-    /// This configuration as far as a run that works by `running` can take it over: the keys that only a start can change
-    /// keep their running values.
+    /// This configuration as far as a run that works by `running` can take it over: the keys that
+    /// only a start can change keep their running values.
     ///
     /// # Errors
     /// Live keys that contradict the others of the run.
@@ -113,8 +114,8 @@ impl Loaded {
 }
 
 impl Config {
-    /// Reads the file that is named, if any, the environment and the `--set` arguments over the built-in defaults and
-    /// checks the outcome.
+    /// Reads the file that is named, if any, the environment and the `--set` arguments over the
+    /// built-in defaults and checks the outcome.
     ///
     /// # Errors
     /// As [`Sources::load`].

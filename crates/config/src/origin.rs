@@ -43,8 +43,9 @@ impl Origin {
         }
     }
 
-    /// The file that a path means. A relative one is meant from the folder of the configuration file that it stands in, so
-    /// that it means the same wherever the program is started; elsewhere, from the working directory.
+    /// The file that a path means. A relative one is meant from the folder of the configuration
+    /// file that it stands in, so that it means the same wherever the program is started;
+    /// elsewhere, from the working directory.
     pub fn resolve(&self, path: &str) -> PathBuf {
         match self {
             Origin::File { file, .. } => Path::new(&**file).with_file_name("").join(path),

@@ -16,7 +16,8 @@ use crate::keys::Key;
 use crate::kind::Kind;
 use crate::origin::Origin;
 
-/// The longest path of a Unix socket, in bytes: `sun_path` of `sockaddr_un`, less the NUL at its end.
+/// The longest path of a Unix socket, in bytes: `sun_path` of `sockaddr_un`, less the NUL at its
+/// end.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// A key's value after all layers.

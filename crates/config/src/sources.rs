@@ -1,4 +1,5 @@
-//! Where a configuration comes from: the files, the environment and the flags, which a reload reads again.
+//! Where a configuration comes from: the files, the environment and the flags, which a reload reads
+//! again.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,13 +11,15 @@ use crate::checked::SECTIONS;
 use crate::layers::{FILE_VARIABLE, FileLayer};
 use crate::{Config, ConfigErrors, Loaded, Section};
 
-/// The file that commands about the service read unless `--config` or [`FILE_VARIABLE`] names another one.
+/// The file that commands about the service read unless `--config` or [`FILE_VARIABLE`] names
+/// another one.
 pub const DEFAULT_FILE: &str = "/etc/fenxi/fenxi.toml";
 
 /// The folder next to the configuration file whose files override it, in the order of their names.
 const FOLDER: &str = "conf.d";
 
-/// The most bytes read of a configuration file. `configs/1-1-1.toml`, which has every key, has some 14,000.
+/// The most bytes read of a configuration file. `configs/1-1-1.toml`, which has every key, has some
+/// 14,000.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Where a configuration comes from. The environment is that of the process.
@@ -89,8 +92,9 @@ impl Sources {
         )
     }
 
-    /// The socket on which a service with this configuration listens for `fenxi ctl`. Other problems are ignored, since the
-    /// service reports them, and a file that cannot be read counts as empty.
+    /// The socket on which a service with this configuration listens for `fenxi ctl`. Other
+    /// problems are ignored, since the service reports them, and a file that cannot be read counts
+    /// as empty.
     pub fn socket(&self) -> Option<PathBuf> {
         let files = self.files().unwrap_or_default();
         let mut problems = Vec::new();
@@ -120,7 +124,8 @@ impl Sources {
     }
 }
 
-/// The `*.toml` files in a folder, by name; none if there is no folder. Hidden files are left out: editors leave them.
+/// The `*.toml` files in a folder, by name; none if there is no folder. Hidden files are left out:
+/// editors leave them.
 fn names(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,17 +1,21 @@
 //! `task.when`: which flows a task is asked about.
 //!
-//! The text is a conjunction, such as `protocol = tcp and port = 443, 8000-8100 and app.confidence < 0.9`. All its terms have to
-//! hold; a list means any of its values; no term means every flow.
+//! The text is a conjunction, such as
+//! `protocol = tcp and port = 443, 8000-8100 and app.confidence < 0.9`. All its terms have to hold;
+//! a list means any of its values; no term means every flow.
 //!
-//! * Terms on the flow alone are decided with its first packet: `protocol`, `port` (of the server), `in_port`, `direction`,
-//!   `sample`, and `rule`, the name of the flow's rule of `policy.rules`, as it stands then.
-//! * A task that names other tasks is asked once these have given their labels. If another task was asked and gave none (its
-//!   series was shed, or the device failed), its confidence is 0 and its label equals nothing. If it was not asked, because its
-//!   own `when` did not hold, this one is not asked either.
-//! * `sample` chooses by a hash of the flow's tuple, so that a smaller share of one task lies within the larger of another.
+//! * Terms on the flow alone are decided with its first packet: `protocol`, `port` (of the server),
+//!   `in_port`, `direction`, `sample`, and `rule`, the name of the flow's rule of `policy.rules`,
+//!   as it stands then.
+//! * A task that names other tasks is asked once these have given their labels. If another task was
+//!   asked and gave none (its series was shed, or the device failed), its confidence is 0 and its
+//!   label equals nothing. If it was not asked, because its own `when` did not hold, this one is
+//!   not asked either.
+//! * `sample` chooses by a hash of the flow's tuple, so that a smaller share of one task lies
+//!   within the larger of another.
 //!
-//! [`parse`](When::parse) and `Display` are inverse to each other. Other tasks have their names ([`When<String>`]) until the check
-//! puts their numbers there.
+//! [`parse`](When::parse) and `Display` are inverse to each other. Other tasks have their names
+//! ([`When<String>`]) until the check puts their numbers there.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -31,8 +35,8 @@ pub use parse::WhenError;
 /// The most characters of a term or a value that a message shows.
 const SHOWN: usize = 80;
 
-/// Which flows a task is asked about: those for which all terms hold. `T` stands for another task: its number in
-/// [`Config::tasks`](crate::Config::tasks), or its name as the user writes it.
+/// Which flows a task is asked about: those for which all terms hold. `T` stands for another task:
+/// its number in [`Config::tasks`](crate::Config::tasks), or its name as the user writes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct When<T = usize> {
     /// The terms in the order of the text; empty: every flow.
@@ -100,7 +104,8 @@ impl Protocol {
 }
 
 words! {
-    /// Where the ends of a flow are: in `hosts.networks`, or, where that is empty, at private addresses.
+    /// Where the ends of a flow are: in `hosts.networks`, or, where that is empty, at private
+    /// addresses.
     pub enum Direction {
         /// The originator is in the networks, and the responder is not.
         #[default]
@@ -168,9 +173,10 @@ impl Comparison {
         }
     }
 
-    /// The confidences on the right side of a bound, in steps of 1/65535, as label words hold them. A label word has the step
-    /// that is nearest to the confidence, so the bound is taken to its nearest step, too. The first and the last step stand on
-    /// the right side of every bound but 0 and 1: `< 0.000001` means "not sure at all", and not "never".
+    /// The confidences on the right side of a bound, in steps of 1/65535, as label words hold them.
+    /// A label word has the step that is nearest to the confidence, so the bound is taken to its
+    /// nearest step, too. The first and the last step stand on the right side of every bound but 0
+    /// and 1: `< 0.000001` means "not sure at all", and not "never".
     pub fn steps(self, bound: f32) -> RangeInclusive<u16> {
         const NONE: RangeInclusive<u16> = RangeInclusive::new(1, 0);
         let step = (bound * f32::from(u16::MAX)).round() as u16;

@@ -1,7 +1,7 @@
 //! The threads of all pipelines, and the core on which each runs.
 //!
-//! Only threads of the data path are counted here. The reader of captures, the writer of records and the control thread
-//! are never pinned and use the remaining cores.
+//! Only threads of the data path are counted here. The reader of captures, the writer of records
+//! and the control thread are never pinned and use the remaining cores.
 
 use std::ffi::CString;
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::Error;
 use config::Config;
 use config::layout::Layout;
 
-/// CPUs on which the kernel starts no program (`isolcpus=`). They are not in a process's affinity mask, but a process may ask
-/// for them.
+/// CPUs on which the kernel starts no program (`isolcpus=`). They are not in a process's affinity
+/// mask, but a process may ask for them.
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
 /// A thread of the data path.
@@ -56,8 +56,8 @@ impl fmt::Display for Thread {
     }
 }
 
-/// Every thread: pipeline by pipeline its flow managers, its analytics managers, then the devices that have a thread of
-/// their own. The order in which `pipeline.cores` is dealt out.
+/// Every thread: pipeline by pipeline its flow managers, its analytics managers, then the devices
+/// that have a thread of their own. The order in which `pipeline.cores` is dealt out.
 pub fn threads_of(config: &Config) -> Vec<Thread> {
     let layout = &config.pipeline.layout;
     let flow = (0..layout.flow_managers).map(Role::Flow);
@@ -85,8 +85,9 @@ pub struct Cores {
 impl Cores {
     /// Deals out the cores of the configuration, or the CPUs that this process may use.
     ///
-    /// Automatic: one core each, from the second on, if one is left for the threads that are not pinned. Otherwise no thread
-    /// is pinned, because threads that poll on the same core would starve each other.
+    /// Automatic: one core each, from the second on, if one is left for the threads that are not
+    /// pinned. Otherwise no thread is pinned, because threads that poll on the same core would
+    /// starve each other.
     pub fn of(config: &Config) -> Cores {
         Cores::deal(threads_of(config), &config.pipeline.cores, &usable())
     }
@@ -132,8 +133,9 @@ impl Cores {
         *core
     }
 
-    /// Keeps the calling thread, and those that it starts, off the cores of pinned threads, if other cores are left. A thread
-    /// that loads a model must not hold up the threads that label with the model in use.
+    /// Keeps the calling thread, and those that it starts, off the cores of pinned threads, if
+    /// other cores are left. A thread that loads a model must not hold up the threads that label
+    /// with the model in use.
     pub fn keep_off(&self) {
         let others = self.others(&usable());
         if !others.is_empty() {
@@ -195,8 +197,8 @@ pub fn spawn<T: Send + 'static>(
     started.map_err(|error| Error::unavailable(format!("no thread {thread}: {error}")))
 }
 
-/// Pins the calling thread. A core that [`Cores::check`] found usable can still be taken away; then the system chooses where
-/// the thread runs.
+/// Pins the calling thread. A core that [`Cores::check`] found usable can still be taken away; then
+/// the system chooses where the thread runs.
 pub fn pin(core: Option<usize>) {
     if let Some(core) = core {
         let mut set = rustix::thread::CpuSet::new();
@@ -205,7 +207,8 @@ pub fn pin(core: Option<usize>) {
     }
 }
 
-/// Sets the name of the calling thread that the system shows. If that fails, the thread keeps its old name.
+/// Sets the name of the calling thread that the system shows. If that fails, the thread keeps its
+/// old name.
 pub fn rename(name: &str) {
     if let Ok(name) = CString::new(name) {
         let _ = rustix::thread::set_name(&name);

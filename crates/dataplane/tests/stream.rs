@@ -1,4 +1,5 @@
-//! Raw frames over a Unix socket, through a flow worker and a simulated device, to labels and records.
+//! Raw frames over a Unix socket, through a flow worker and a simulated device, to labels and
+//! records.
 
 #![allow(
     clippy::unwrap_used,

@@ -14,7 +14,8 @@ pub fn is_dash(path: &Path) -> bool {
 /// Checks whether a file can be made at `path`.
 ///
 /// # Errors
-/// The error that creating it would give: the folder is missing, is not a folder, or this process may not write there.
+/// The error that creating it would give: the folder is missing, is not a folder, or this process
+/// may not write there.
 pub fn may_make(path: &Path) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -51,7 +51,8 @@ pub enum Command {
     Run(RunArgs),
     /// Replay captures through the whole pipeline
     Replay(Box<ReplayArgs>),
-    /// Check that `fenxi run` can start with a configuration and draw its pipeline; with --deep, diagnose the machine
+    /// Check that `fenxi run` can start with a configuration and draw its pipeline; with --deep,
+    /// diagnose the machine
     Check(CheckConfigArgs),
     /// Inspect the configuration
     #[command(subcommand)]
@@ -85,8 +86,8 @@ pub enum ConfigCommand {
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Configuration file (TOML); files in the conf.d folder next to it override it [default: $FENXI_CONFIG; if that is not
-    /// set, /etc/fenxi/fenxi.toml if it exists, except for replay]
+    /// Configuration file (TOML); files in the conf.d folder next to it override it [default:
+    /// $FENXI_CONFIG; if that is not set, /etc/fenxi/fenxi.toml if it exists, except for replay]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key, for example flow.k=10; overrides file and environment
@@ -107,10 +108,12 @@ pub struct CheckConfigArgs {
     /// What is to be run.
     #[command(flatten)]
     pub live: LiveArgs,
-    /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and print the fixes
+    /// Diagnose interfaces, cores, memory, permissions, devices and everything a run needs, and
+    /// print the fixes
     #[arg(short, long)]
     pub deep: bool,
-    /// Check only the configuration and the model, not this machine: for replays, or the configuration of another machine
+    /// Check only the configuration and the model, not this machine: for replays, or the
+    /// configuration of another machine
     #[arg(long, conflicts_with = "deep")]
     pub config_only: bool,
     /// Print the findings as one JSON object
@@ -190,7 +193,8 @@ mod tests {
     #[test]
     fn replay_takes_all_its_arguments() {
         let args = replay(
-            "fenxi replay a.pcap - --config f.toml --set flow.k=8 --set tag.mode=off --model m --flows - --series \
+            "fenxi replay a.pcap - --config f.toml --set flow.k=8 --set tag.mode=off --model m \
+             --flows - --series \
              --write t.pcap --label-delay-ms 5 --speed 2.5x --faults loss=0.5,seed=9",
         );
         assert_eq!(args.files, [PathBuf::from("a.pcap"), PathBuf::from("-")]);

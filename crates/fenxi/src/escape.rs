@@ -1,4 +1,5 @@
-//! Escapes text from outside, so that a line of the log or of an error stays one line whatever paths and names it contains.
+//! Escapes text from outside, so that a line of the log or of an error stays one line whatever
+//! paths and names it contains.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -27,7 +27,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of one line; control characters in names are escaped, and long names are shortened.
+    /// A failure of one line; control characters in names are escaped, and long names are
+    /// shortened.
     fn new(code: u8, message: impl Into<String>) -> Failure {
         let message = message.into();
         Failure::of_lines(code, (!message.is_empty()).then_some(message.as_str()))

@@ -1,8 +1,10 @@
-//! fenxi: labels flows with a neural network while their packets pass. The program that an operator runs.
+//! fenxi: labels flows with a neural network while their packets pass. The program that an operator
+//! runs.
 //!
-//! This crate depends on all others; only it knows command lines, terminals, sockets and output formats. `replay` and
-//! `run` choose the parts of the workers, `supervise` is the control thread, `control` serves metrics, health and
-//! `fenxi ctl`, `sinks` holds the sinks of labels and records, `summary` formats the result of a run.
+//! This crate depends on all others; only it knows command lines, terminals, sockets and output
+//! formats. `replay` and `run` choose the parts of the workers, `supervise` is the control thread,
+//! `control` serves metrics, health and `fenxi ctl`, `sinks` holds the sinks of labels and records,
+//! `summary` formats the result of a run.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -59,7 +61,8 @@ pub fn main() -> ExitCode {
     exit::end(code)
 }
 
-/// All is said. What libraries still print while the process ends (QNN's does) would stand behind a JSON object.
+/// All is said. What libraries still print while the process ends (QNN's does) would stand behind a
+/// JSON object.
 fn close_stdout() {
     let flushed = std::io::stdout().flush();
     if let (Ok(()), Ok(null)) = (flushed, File::options().write(true).open("/dev/null")) {

@@ -136,8 +136,9 @@ pub struct AnalyticsThreads {
 }
 
 impl WorkerStart<'_> {
-    /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for each manager, task by task, or is empty.
-    /// `gathers`: a replay at full speed, which waits for larger batches instead of labelling at once.
+    /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for
+    /// each manager, task by task, or is empty. `gathers`: a replay at full speed, which waits for
+    /// larger batches instead of labelling at once.
     ///
     /// # Errors
     /// The system cannot start a thread.

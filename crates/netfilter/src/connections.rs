@@ -1,12 +1,12 @@
 //! Writes the bits of a class into connections.
 //!
 //! A batch needs at most two sends: first each tuple as the flow has it, then those not found,
-//! reversed. What is still not found is tried once more a moment later: conntrack enters a connection
-//! when its first packet has left, and a flow that its port names has its label before. Before
-//! writing, it queries the connections' bits in the same way and leaves
-//! connections that have some: their writer, or fenxi before a restart, saw the connection's
-//! beginning or decides otherwise on purpose. Between query and write, less than a millisecond,
-//! only a rule could set bits.
+//! reversed. What is still not found is tried once more a moment later: conntrack enters a
+//! connection when its first packet has left, and a flow that its port names has its label before.
+//! Before writing, it queries the connections' bits in the same way and leaves connections that
+//! have some: their writer, or fenxi before a restart, saw the connection's beginning or decides
+//! otherwise on purpose. Between query and write, less than a millisecond, only a rule could set
+//! bits.
 //!
 //! Conntrack keeps two tuples per connection, of its first packet as it came in and of an answer as
 //! it will come in, and looks both up at once. So a packet seen on any interface, before or after

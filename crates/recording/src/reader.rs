@@ -18,7 +18,8 @@ pub enum ReadError {
     #[error("its format is version {0}; this fenxi reads version {VERSION}")]
     Version(u32),
     #[error(
-        "damaged: event {number}, at byte {at}: {why}; copy the recording once more from where it was made"
+        "damaged: event {number}, at byte {at}: {why}; copy the recording once more from where it \
+         was made"
     )]
     Damaged { number: u64, at: u64, why: String },
 }

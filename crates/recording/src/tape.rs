@@ -138,7 +138,8 @@ impl Recorder {
             .spawn(move || writer.run(&chunks))
             .map_err(|error| RecordingError::NoThread(error.to_string()))?;
         warn!(
-            "recording to {}, {} MiB at most: threads take turns while it lasts, which slows packets down; the files hold \
+            "recording to {}, {} MiB at most: threads take turns while it lasts, which slows \
+             packets down; the files hold \
              addresses and ports",
             dir.display(),
             max_bytes >> 20
@@ -315,7 +316,8 @@ impl Tape {
         if !chunk.is_empty() && to_writer.send_timeout(chunk, PATIENCE).is_err() {
             if !shared.has_failed() {
                 shared.set_last_words(format!(
-                    "the disk has taken nothing of the recording for {} s; it ends, and the run goes on",
+                    "the disk has taken nothing of the recording for {} s; it ends, and the run \
+                     goes on",
                     PATIENCE.as_secs()
                 ));
             }
@@ -390,7 +392,8 @@ pub fn make(dir: &Path) -> Result<(), RecordingError> {
             match entries.next() {
                 None => Ok(()),
                 Some(_) => Err(RecordingError::CannotCreate(format!(
-                    "{}: a recording needs a new or empty folder, and this one holds files; name another",
+                    "{}: a recording needs a new or empty folder, and this one holds files; name \
+                     another",
                     dir.display()
                 ))),
             }

@@ -10,7 +10,8 @@ use crate::file::ReadError;
 #[derive(Debug, Error)]
 pub enum BundleError {
     /// The folder or one of its files does not exist.
-    #[error("{}: no such {what}; a model bundle is a folder with model.toml, the model, golden/inputs.csv and golden/outputs.csv", path.display())]
+    #[error("{}: no such {what}; a model bundle is a folder with model.toml, the model, \
+        golden/inputs.csv and golden/outputs.csv", path.display())]
     Missing {
         /// Path of the missing folder or file.
         path: PathBuf,
@@ -46,7 +47,8 @@ pub enum BundleError {
         problem: String,
     },
     /// The model's hash is not the one in the manifest.
-    #[error("{}: its SHA-256 is {found}, but model.toml says {expected}; the file was changed or damaged: restore it, or correct the key sha256 if the change is yours", path.display())]
+    #[error("{}: its SHA-256 is {found}, but model.toml says {expected}; the file was changed or \
+        damaged: restore it, or correct the key sha256 if the change is yours", path.display())]
     Hash {
         /// The model's file.
         path: PathBuf,

@@ -119,19 +119,23 @@ enum Found {
     #[error("has messages nested more than {DEPTH_MAX} deep, which ONNX Runtime does not read")]
     Deep,
     #[error(
-        "field {number} of its {} is unknown and may have parts outside of the file; export the model with IR version 14 or \
+        "field {number} of its {} is unknown and may have parts outside of the file; export the \
+         model with IR version 14 or \
          earlier", message.name()
     )]
     Unknown { message: Message, number: u32 },
     #[error(
-        "the tensor {} keeps its data in another file{}, which sha256 does not cover; save the model as one file, \
-         onnx.save(onnx.load(FILE), FILE, save_as_external_data=False), and update sha256 in model.toml",
+        "the tensor {} keeps its data in another file{}, which sha256 does not cover; save the \
+         model as one file, \
+         onnx.save(onnx.load(FILE), FILE, save_as_external_data=False), and update sha256 in \
+         model.toml",
         quoted(name),
         location(at)
     )]
     Tensor { name: Vec<u8>, at: Vec<u8> },
     #[error(
-        "the node {} (EPContext) keeps its compiled model in another file, which sha256 does not cover; compile it with \
+        "the node {} (EPContext) keeps its compiled model in another file, which sha256 does not \
+         cover; compile it with \
          ep.context_embed_mode = 1, and update sha256 in model.toml",
         quoted(name)
     )]

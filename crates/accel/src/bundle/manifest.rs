@@ -331,7 +331,8 @@ fn check_labels(labels: &[LabelInfo], has_unknown: bool) -> Result<(), Problem> 
             return Err((
                 key,
                 format!(
-                    "is \"{UNKNOWN}\", which only the last label may be called: the model's column for flows that are \
+                    "is \"{UNKNOWN}\", which only the last label may be called: the model's column \
+                     for flows that are \
                      none of the others; move it and its column to the end, or rename it"
                 ),
             ));

@@ -25,7 +25,8 @@ pub enum SessionError {
     },
     /// The model's inputs or outputs differ from the manifest.
     #[error(
-        "{model}: {what} {found}, but model.toml asks for {expected}; the two do not belong together"
+        "{model}: {what} {found}, but model.toml asks for {expected}; the two do not belong \
+         together"
     )]
     Disagrees {
         /// The model's file.
@@ -47,7 +48,8 @@ pub enum SessionError {
     },
     /// The loaded library was built without the provider.
     #[error(
-        "device {device}: {} has no provider {provider} (it has {}); load an ONNX Runtime that was built with it",
+        "device {device}: {} has no provider {provider} (it has {}); load an ONNX Runtime that was \
+         built with it",
         library.display(), available.join(", ")
     )]
     NoProvider {

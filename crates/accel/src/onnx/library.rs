@@ -33,7 +33,8 @@ pub(super) const LOAD_S_MAX: u64 = 20;
 const FILE: &str = "libonnxruntime.so";
 
 /// What to do about a missing or wrong library, on an installed system and in a checkout.
-const CURE: &str = "reinstall the package of fenxi, which brings one, name one with accel.library, or build with `make onnxruntime`";
+const CURE: &str = "reinstall the package of fenxi, which brings one, name one with accel.library, \
+    or build with `make onnxruntime`";
 
 /// Environment variables that name a library, in order: fenxi's own, then the one that the crate
 /// `ort` established.
@@ -84,7 +85,8 @@ pub enum LibraryError {
         cause: String,
     },
     /// The library is older than this program can use.
-    #[error("{}: ONNX Runtime {found} is too old, 1.{MINOR_MIN} or later is needed; {CURE}", path.display())]
+    #[error("{}: ONNX Runtime {found} is too old, 1.{MINOR_MIN} or later is needed; \
+        {CURE}", path.display())]
     TooOld {
         /// The file.
         path: PathBuf,
@@ -92,13 +94,15 @@ pub enum LibraryError {
         found: String,
     },
     /// Loading did not return in time.
-    #[error("{}: loading ONNX Runtime took longer than {LOAD_S_MAX} s and was given up; try another build of the library", path.display())]
+    #[error("{}: loading ONNX Runtime took longer than {LOAD_S_MAX} s and was given up; try \
+        another build of the library", path.display())]
     Hangs {
         /// The file.
         path: PathBuf,
     },
     /// Another library is loaded already, and a process can have only one.
-    #[error("{}: cannot be loaded, because this process already uses {}", path.display(), loaded.display())]
+    #[error("{}: cannot be loaded, because this process already uses \
+        {}", path.display(), loaded.display())]
     Another {
         /// The requested file.
         path: PathBuf,

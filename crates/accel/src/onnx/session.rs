@@ -100,7 +100,8 @@ impl Session {
         let nameless = model.batch_dimensions.iter().find(nameless);
         if let (Some(_), Some((input, _))) = (fixed, nameless) {
             let problem = format!(
-                "{}: the batch dimension of its input \"{input}\" has no name, so that it cannot be fixed; name it when \
+                "{}: the batch dimension of its input \"{input}\" has no name, so that it cannot \
+                 be fixed; name it when \
                  exporting",
                 bundle.model_path().display()
             );

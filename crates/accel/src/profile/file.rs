@@ -40,7 +40,8 @@ pub enum ProfileError {
         problem: String,
     },
     /// The profile was measured with another model or provider.
-    #[error("{}: was measured with {what} {found}, but {expected} is asked for; measure again with `fenxi profile`", path.display())]
+    #[error("{}: was measured with {what} {found}, but {expected} is asked for; measure again with \
+        `fenxi profile`", path.display())]
     Disagrees {
         /// The file.
         path: PathBuf,

@@ -134,7 +134,8 @@ pub fn sha256(bytes: &[u8]) -> String {
 pub fn bundle_of(model: &[u8], inputs: &str, outputs: &str) -> tempfile::TempDir {
     let sha256 = sha256(model);
     let mut manifest = format!(
-        "schema_version = 1\nname = \"test\"\nversion = \"1\"\nfile = \"model.onnx\"\nsha256 = \"{sha256}\"\nk = 3\n\
+        "schema_version = 1\nname = \"test\"\nversion = \"1\"\nfile = \"model.onnx\"\nsha256 = \
+         \"{sha256}\"\nk = 3\n\
          features = [\"signed_length\"]\nprecision = \"fp32\"\nmin_confidence = 0.0\n\
          [input]\nname = \"x\"\n[output]\nname = \"y\"\n"
     );

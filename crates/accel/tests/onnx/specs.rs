@@ -154,7 +154,8 @@ fn a_plug_in_that_finds_no_device_is_refused() {
     // The two functions of a plug-in; both return "no error".
     let source = "
         void *CreateEpFactories(const char *name, const void *api, const void *logger,
-                                void **factories, unsigned long room, unsigned long *made) { *made = 0; return 0; }
+                                void **factories, unsigned long room, unsigned long *made) \
+                                { *made = 0; return 0; }
         void *ReleaseEpFactory(void *factory) { return 0; }";
     let Some(file) = compiled(test, dir.path().join("libidle.so"), source) else {
         return;

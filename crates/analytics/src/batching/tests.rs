@@ -363,7 +363,8 @@ proptest! {
                 Sizes::Any { cap } => prop_assert!(size == take && size <= *cap),
                 Sizes::Fixed(sizes) => {
                     prop_assert!(sizes.contains(&size));
-                    prop_assert!(!sizes.iter().any(|b| (take..size).contains(b)), "a smaller one holds them");
+                    prop_assert!(!sizes.iter().any(|b| (take..size).contains(b)), "a smaller one \
+                        holds them");
                 }
             }
             let may_pad = [Trigger::MaxWait, Trigger::RingFull, Trigger::Drain].contains(&trigger);

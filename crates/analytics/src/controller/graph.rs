@@ -57,7 +57,8 @@ pub enum GraphError {
     },
     /// Too many chains of tasks lead to goals.
     #[error(
-        "more than {PATHS_MAX} chains of tasks lead to goals: let tasks follow fewer others, or split the pipeline"
+        "more than {PATHS_MAX} chains of tasks lead to goals: let tasks follow fewer others, or \
+         split the pipeline"
     )]
     TooManyPaths,
     /// A task follows one that there is not, or a device set has no devices.

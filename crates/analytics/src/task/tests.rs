@@ -318,7 +318,8 @@ fn what_cannot_work_is_refused() {
     assert_eq!(refused(inputs(), K, None), ConfigError::NoDevices);
     assert_eq!(
         refused(inputs(), K + 1, any).to_string(),
-        "device fake wants 3 numbers per series, but the task has 1 of each of k = 4 elements: its model has another k or \
+        "device fake wants 3 numbers per series, but the task has 1 of each of k = 4 elements: its \
+         model has another k or \
          other features"
     );
     for sizes in [vec![], vec![0, 8], vec![8, 4], vec![4, 4]] {

@@ -12,7 +12,8 @@ pub(super) fn without_effect(first: &Asked<'_>, mark: &Mark) -> Option<String> {
     let table = first.path("mark");
     (mark.holds == MarkAs::Dscp).then(|| {
         format!(
-            "{table} ({}): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out",
+            "{table} ({}): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; \
+             leave one of the two out",
             entry.origin
         )
     })
@@ -52,13 +53,15 @@ fn beyond_the_mask(
     })
 }
 
-/// Marks that hold a DSCP have the mask of their readers, which `Settings::settle` gives the key unless it is set.
+/// Marks that hold a DSCP have the mask of their readers, which `Settings::settle` gives the key
+/// unless it is set.
 fn mask_of_others(first: &Asked<'_>, mark: &Mark) -> Option<String> {
     let is_set = mark.mask != DSCP_MASK && !first.is_refused(&["mark.mask"]);
     is_set.then(|| {
         let path = first.path("mark_mask");
         format!(
-            "{} with {}: impossible combination: a DSCP takes the bits {DSCP_MASK:#x}; leave {path} out",
+            "{} with {}: impossible combination: a DSCP takes the bits {DSCP_MASK:#x}; leave \
+             {path} out",
             named_mask(first, mark.mask),
             first.settings.named("mark.as")
         )
@@ -91,12 +94,14 @@ pub(super) fn of_tasks(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
 fn mask_without_marks(task: &Asked<'_>) -> Option<String> {
     let (name, mask) = (&task.name, task.own("mark_mask")?);
     Some(format!(
-        "{}: task.{name}.mark_mask: no effect: no label of the task has a mark; add mark = {{ LABEL = BITS }}, or leave mark_mask out",
+        "{}: task.{name}.mark_mask: no effect: no label of the task has a mark; add mark = \
+         {{ LABEL = BITS }}, or leave mark_mask out",
         mask.origin
     ))
 }
 
-/// Bits that two tasks would write. Those of the first are `mark.mask`, which rules of `policy.rules` write as well.
+/// Bits that two tasks would write. Those of the first are `mark.mask`, which rules of
+/// `policy.rules` write as well.
 fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
     let Some((first, others)) = asked.split_first() else {
         return Vec::new();
@@ -126,7 +131,8 @@ fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
                 None => "mark",
             };
             problems.push(format!(
-                "{}: task.{}.{}: bits {:#x} already belong to task {}, {}; give each task bits of its own",
+                "{}: task.{}.{}: bits {:#x} already belong to task {}, {}; give each task bits of \
+                 its own",
                 task.origin(id),
                 task.name,
                 id,

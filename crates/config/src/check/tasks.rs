@@ -60,7 +60,8 @@ fn check_policies(tasks: &[Task], problems: &mut Vec<String>) {
     let on_off = first(|policy| matches!(policy, BatchPolicy::OnOff { .. }));
     if let (Some(slo), Some(on_off)) = (slo, on_off) {
         problems.push(format!(
-            "{}: task.{}: impossible combination: its policy is \"on-off\", and that of task {} is \"slo\"; give both the same",
+            "{}: task.{}: impossible combination: its policy is \"on-off\", and that of task {} is \
+             \"slo\"; give both the same",
             on_off.origin, on_off.name, slo.name
         ));
     }
@@ -277,8 +278,8 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// A goal of the task's own that its policy does not plan for. A later layer may choose another policy for a comparison, as
-    /// `--set analytics.policy=max` does for a file with goals.
+    /// A goal of the task's own that its policy does not plan for. A later layer may choose another
+    /// policy for a comparison, as `--set analytics.policy=max` does for a file with goals.
     fn check_goal(&self, problems: &mut Vec<String>) {
         let policy = self.settings.policy_without_goal(self.table, self.is_first);
         let Some(policy) = policy else {
@@ -291,7 +292,8 @@ impl<'a> Asked<'a> {
             if policy.origin.rank() <= own.origin.rank() {
                 let (origin, name) = (&own.origin, self.name);
                 problems.push(format!(
-                    "{origin}: task.{name}.{key}: no effect: {} plans for no goal; set task.{name}.policy = \"slo\", or leave {key} out",
+                    "{origin}: task.{name}.{key}: no effect: {} plans for no goal; set \
+                     task.{name}.policy = \"slo\", or leave {key} out",
                     self.named("policy")
                 ));
             }
@@ -348,7 +350,8 @@ impl<'a> Asked<'a> {
         let has_layout = Layout::parse(self.settings.word("pipeline.layout")).is_some();
         if names.len() != 1 && names.len() != layout.devices && has_layout && !is_refused {
             let line = format!(
-                "{} with {}: impossible combination: name one device for each of the layout's {}, or one for all",
+                "{} with {}: impossible combination: name one device for each of the layout's {}, \
+                 or one for all",
                 self.named("devices"),
                 self.settings.named("pipeline.layout"),
                 layout.devices

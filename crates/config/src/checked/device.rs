@@ -116,7 +116,8 @@ pub struct Device {
     pub simulated: Profile,
     /// Faults to inject.
     pub faults: Option<Faults>,
-    /// The same for devices of one name, whichever tasks name them: they are one device, which works for one task at a time.
+    /// The same for devices of one name, whichever tasks name them: they are one device, which
+    /// works for one task at a time.
     pub number: u8,
 }
 

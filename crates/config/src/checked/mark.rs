@@ -45,8 +45,8 @@ pub struct DscpMapping {
     pub label: String,
     /// Code point of the packets.
     pub dscp: Dscp,
-    /// Whether a model without this label is an error: the user named it, with another value than the
-    /// built-in one.
+    /// Whether a model without this label is an error: the user named it, with another value than
+    /// the built-in one.
     pub required: bool,
     /// Where the entry was set.
     pub origin: Origin,

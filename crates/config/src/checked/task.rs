@@ -18,7 +18,8 @@ use crate::section;
 use crate::setting::Setting;
 use crate::when::{Needed, When};
 
-/// The most tasks. The answers that a flow manager waits for have numbers below it, and each depth of a model is one.
+/// The most tasks. The answers that a flow manager waits for have numbers below it, and each depth
+/// of a model is one.
 pub const MAX_TASKS: usize = cring::TASKS_MAX;
 
 /// Name of the task of a configuration without `[[task]]`.
@@ -151,8 +152,8 @@ fn depths(setting: &Setting) -> Result<Vec<usize>, String> {
     }
 }
 
-/// What is asked of flows: one model, about which flows, how its series are batched, cached and inferred, and what its labels
-/// lead to.
+/// What is asked of flows: one model, about which flows, how its series are batched, cached and
+/// inferred, and what its labels lead to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Unique among the tasks; [`DEFAULT_TASK`] where the configuration names none.
@@ -179,13 +180,15 @@ pub struct Task {
     pub policy_origin: Origin,
     /// The prefix cache; `None`: off.
     pub cache: Option<Cache>,
-    /// Where devices cannot keep up, series of the task with the lowest number are shed first; 0 to 9.
+    /// Where devices cannot keep up, series of the task with the lowest number are shed first; 0 to
+    /// 9.
     pub priority: u8,
     /// Least confidence of a label; `None`: as the bundle says.
     pub min_confidence: Option<f32>,
     /// Label to DSCP, by label. Those of the first task also stand in `Config::tag`.
     pub dscp: Vec<DscpMapping>,
-    /// Label to bits of the connection mark, by label. Those of the first task also stand in `Config::mark`.
+    /// Label to bits of the connection mark, by label. Those of the first task also stand in
+    /// `Config::mark`.
     pub mark: Vec<MarkMapping>,
     /// The bits that `mark` may write; no other task has them. 0 where `mark` is empty.
     pub mark_mask: u32,
@@ -209,8 +212,8 @@ impl Task {
     }
 }
 
-/// The terms of a task and of all tasks that it needs: where one of them is not asked, this one is not asked either. The tasks
-/// wait for each other in no circle.
+/// The terms of a task and of all tasks that it needs: where one of them is not asked, this one is
+/// not asked either. The tasks wait for each other in no circle.
 pub fn needed(tasks: &[Task], number: usize) -> Vec<Needed<'_>> {
     let mut reached = vec![number];
     let mut at = 0;

@@ -117,7 +117,8 @@ fn what_is_shown_of_a_device_has_origins_and_can_be_read_back() {
 
 #[test]
 fn confidences_and_the_latency_goal() {
-    let file = "[model]\nmin_confidence = 0\n[model.class_confidence]\nTLS = 1\n[analytics]\npolicy = \"slo\"";
+    let file = "[model]\nmin_confidence = 0\n[model.class_confidence]\nTLS = \
+        1\n[analytics]\npolicy = \"slo\"";
     let config = config(file, &["model.class_confidence.DNS=0.25"]);
     assert_eq!(config.model.min_confidence, Some(0.0));
     let entries = config.model.class_confidence.iter();

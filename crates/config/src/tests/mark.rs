@@ -49,8 +49,9 @@ fn the_built_in_marks_name_the_labels_of_the_shipped_model() {
     }
 }
 
-/// What packets and connections get without being asked for must be right, and be there: precision of at least 0.95 and F1 of
-/// at least 0.9 in captures that the model has not seen, as its card says.
+/// What packets and connections get without being asked for must be right, and be there: precision
+/// of at least 0.95 and F1 of at least 0.9 in captures that the model has not seen, as its card
+/// says.
 #[test]
 fn the_built_in_labels_are_precise_and_found() {
     let card = include_str!("../../../../models/protocol/CARD.md");
@@ -130,8 +131,8 @@ fn bits_outside_of_the_mask_are_refused_in_one_line() {
     assert_eq!(load("[mark]\nmask = 0", &[], &[]).unwrap_err().len(), 1);
 }
 
-/// Bits of the connection mark or of the packet mark that other programs of a router write by default; docs/mark.md has the
-/// sources.
+/// Bits of the connection mark or of the packet mark that other programs of a router write by
+/// default; docs/mark.md has the sources.
 const OTHERS: [(&str, u32); 7] = [
     ("mwan3", 0x3f00),
     ("pbr", 0xff_0000),
@@ -192,7 +193,8 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
     assert_eq!(
         load(file, &[], &[]).unwrap_err(),
         [
-            "mark.mask = 0xff00 (c.toml:3) with mark.as = \"dscp\" (c.toml:2): impossible combination: a DSCP takes the bits \
+            "mark.mask = 0xff00 (c.toml:3) with mark.as = \"dscp\" (c.toml:2): impossible \
+             combination: a DSCP takes the bits \
           0xbf; leave mark.mask out"
         ]
     );
@@ -200,12 +202,14 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
     assert_eq!(
         load(file, &[], &[]).unwrap_err(),
         [
-            "mark.class (c.toml:4): no effect, because mark.as = \"dscp\" writes the DSCP of [tag.dscp]; leave one of the two out"
+            "mark.class (c.toml:4): no effect, because mark.as = \"dscp\" writes the DSCP of \
+             [tag.dscp]; leave one of the two out"
         ]
     );
 }
 
-/// A connection gets its mark while its first packets pass, so mode mark has defaults of its own, which any setting outranks.
+/// A connection gets its mark while its first packets pass, so mode mark has defaults of its own,
+/// which any setting outranks.
 #[test]
 fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     const BY_MODE: &str = "default of mode mark";
@@ -260,7 +264,8 @@ fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     assert_eq!(policies[0], carry_over, "goals are kept in one way");
 }
 
-/// A reload cannot change the mode, so it brings no default of another one; a replay, which sets no marks, keeps that of all modes.
+/// A reload cannot change the mode, so it brings no default of another one; a replay, which sets no
+/// marks, keeps that of all modes.
 #[test]
 fn defaults_of_a_mode_are_those_of_the_run() {
     let read = |sets: &[&str]| {

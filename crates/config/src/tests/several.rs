@@ -255,8 +255,10 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "when = 'b.label = x'",
                 "",
             ],
-            "c.toml:3: task.a.when: the tasks a -> c -> b -> a wait for each other, so none would ever be asked; leave one of \
-             these terms out: c.label = x (of task a), b.label = x (of task c), a.label = x (of task b)",
+            "c.toml:3: task.a.when: the tasks a -> c -> b -> a wait for each other, so none would \
+             ever be asked; leave one of \
+             these terms out: c.label = x (of task a), b.label = x (of task c), a.label = x (of \
+             task b)",
         ),
         (
             &[
@@ -272,12 +274,14 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "when = 'a.label = x and a.confidence < 0.5'",
                 "when = 'a.label = x'",
             ],
-            "the tasks a -> b -> a wait for each other, so none would ever be asked; leave one of these terms out: b.label = x (of \
+            "the tasks a -> b -> a wait for each other, so none would ever be asked; leave one of \
+             these terms out: b.label = x (of \
              task a), a.label = x and a.confidence < 0.5 (of task b)",
         ),
         (
             &["when = 'protocol = tcp and protocol = udp'"],
-            "c.toml:3: task.a.when: protocol = tcp and protocol = udp never hold together, so the task could never run; change \
+            "c.toml:3: task.a.when: protocol = tcp and protocol = udp never hold together, so the \
+             task could never run; change \
              the terms, or leave the task out",
         ),
         (
@@ -293,11 +297,13 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "when = 'protocol = tcp'",
                 "when = 'protocol = udp and a.label = x'",
             ],
-            "c.toml:6: task.b.when: protocol = udp and protocol = tcp (of task a) never hold together",
+            "c.toml:6: task.b.when: protocol = udp and protocol = tcp (of task a) never hold \
+             together",
         ),
         (
             &["", "mark = { x = 0x1000000 }"],
-            "c.toml:6: task.b.mark: bits 0x1000000 already belong to task a, mark.mask = 0xff000000 (built-in); give each task \
+            "c.toml:6: task.b.mark: bits 0x1000000 already belong to task a, mark.mask = \
+             0xff000000 (built-in); give each task \
              bits of its own",
         ),
         (
@@ -306,15 +312,18 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "mark = { x = 0x1 }\nmark_mask = 0xf",
                 "mark = { x = 0x18 }\nmark_mask = 0x18",
             ],
-            "c.toml:11: task.c.mark_mask: bits 0x8 already belong to task b, task.b.mark_mask = 0xf (c.toml:7); give",
+            "c.toml:11: task.c.mark_mask: bits 0x8 already belong to task b, task.b.mark_mask = \
+             0xf (c.toml:7); give",
         ),
         (
             &["mark = { x = 0x1 }\nmark_mask = 0xf", "mark = { x = 0x8 }"],
-            "c.toml:7: task.b.mark: bits 0x8 already belong to task a, task.a.mark_mask = 0xf (c.toml:4); give",
+            "c.toml:7: task.b.mark: bits 0x8 already belong to task a, task.a.mark_mask = 0xf \
+             (c.toml:4); give",
         ),
         (
             &["", "mark = { x = 0x11, y = 0x1 }\nmark_mask = 0xf"],
-            "task.b.mark: x = 0x11 (c.toml:6): bits outside of task.b.mark_mask = 0xf (c.toml:7); give the labels values within",
+            "task.b.mark: x = 0x11 (c.toml:6): bits outside of task.b.mark_mask = 0xf (c.toml:7); \
+             give the labels values within",
         ),
         (
             &["mark = { x = 0x11 }\nmark_mask = 0xf"],
@@ -322,7 +331,8 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (
             &["", "mark_mask = 0xf"],
-            "c.toml:6: task.b.mark_mask: no effect: no label of the task has a mark; add mark = { LABEL = BITS }, or leave",
+            "c.toml:6: task.b.mark_mask: no effect: no label of the task has a mark; add mark = \
+             { LABEL = BITS }, or leave",
         ),
         (&[none], "c.toml:3: task.a.mark_mask: no effect"),
         (
@@ -331,7 +341,8 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
                 "when = 'in_port = eth1, ehtO'",
                 "\n[io]\ninterfaces = [\"eth0\", \"eth1\"]",
             ],
-            "c.toml:6: task.b.when: in_port = eth1, ehtO: there is no interface ehtO; io.interfaces has eth0, eth1",
+            "c.toml:6: task.b.when: in_port = eth1, ehtO: there is no interface ehtO; \
+             io.interfaces has eth0, eth1",
         ),
         (
             &["", "priority = 10"],
@@ -339,7 +350,8 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (
             &["", "depths = [5, 3]"],
-            "c.toml:6: task.b.depths: found [5, 3], expected depths that rise, each of them named once",
+            "c.toml:6: task.b.depths: found [5, 3], expected depths that rise, each of them named \
+             once",
         ),
         (
             &["", "dscp = { x = \"AF99\" }"],
@@ -347,11 +359,13 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (
             &["", "batch_sizes = [8, 4]"],
-            "task.b.batch_sizes = [8, 4] (c.toml:6): batch sizes must ascend, each of them named once",
+            "task.b.batch_sizes = [8, 4] (c.toml:6): batch sizes must ascend, each of them named \
+             once",
         ),
         (
             &["", "max_wait_ms = 5"],
-            "task.b.max_wait_ms = 5.0 (c.toml:6) with analytics.timeout_ms = 10.0 (built-in): impossible combination",
+            "task.b.max_wait_ms = 5.0 (c.toml:6) with analytics.timeout_ms = 10.0 (built-in): \
+             impossible combination",
         ),
         (
             &["", "policy = \"onoff\""],
@@ -359,12 +373,14 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (
             &["", "latency_goal_ms = 5"],
-            "c.toml:6: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" (built-in) plans for no goal; set \
+            "c.toml:6: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" \
+             (built-in) plans for no goal; set \
              task.b.policy = \"slo\", or leave latency_goal_ms out",
         ),
         (
             &["", "slo_delta = 0.1\npolicy = \"max\""],
-            "c.toml:6: task.b.slo_delta: no effect: task.b.policy = \"max\" (c.toml:7) plans for no goal; set",
+            "c.toml:6: task.b.slo_delta: no effect: task.b.policy = \"max\" (c.toml:7) plans for \
+             no goal; set",
         ),
         // A slip in a section that all tasks share is one slip.
         (
@@ -473,7 +489,8 @@ fn a_cascade_of_any_order_is_accepted() {
 fn goals_are_kept_in_one_way() {
     let tasks = |second: &str| {
         format!(
-            "[[task]]\nname = \"a\"\npolicy = \"slo\"\n[[task]]\nname = \"b\"\npolicy = \"{second}\"\n"
+            "[[task]]\nname = \"a\"\npolicy = \"slo\"\n[[task]]\nname = \"b\"\npolicy = \
+             \"{second}\"\n"
         )
     };
     load(&tasks("max"), &[], &[]).unwrap();
@@ -481,14 +498,16 @@ fn goals_are_kept_in_one_way() {
     assert_eq!(
         refused,
         [
-            "c.toml:4: task.b: impossible combination: its policy is \"on-off\", and that of task a is \"slo\"; give both the same"
+            "c.toml:4: task.b: impossible combination: its policy is \"on-off\", and that of task \
+             a is \"slo\"; give both the same"
         ]
     );
 }
 
 #[test]
 fn one_name_is_one_device_whichever_tasks_name_it() {
-    let file = "[device.fast]\nprovider = \"cpu\"\n[[task]]\nname = \"a\"\ndevices = [\"cpu\"]\n[[task]]\nname = \"b\"\n\
+    let file = "[device.fast]\nprovider = \"cpu\"\n[[task]]\nname = \"a\"\ndevices = \
+        [\"cpu\"]\n[[task]]\nname = \"b\"\n\
                 devices = [\"fast\"]\n[[task]]\nname = \"c\"\ndevices = [\"cpu\"]\n";
     let (config, _) = load(file, &[], &[]).unwrap();
     let numbers: Vec<u8> = config

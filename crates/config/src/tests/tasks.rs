@@ -213,7 +213,8 @@ fn each_wrong_task_gets_one_clear_line() {
         ),
         (
             "[[task]]\nname = \"none\"",
-            "c.toml:2: task.none.name: task = \"none\" in a rule of policy.rules means that no model is asked; choose another",
+            "c.toml:2: task.none.name: task = \"none\" in a rule of policy.rules means that no \
+             model is asked; choose another",
         ),
         (
             "[[task]]\nname = \"a\"\ncache_prefix = 33",
@@ -221,7 +222,8 @@ fn each_wrong_task_gets_one_clear_line() {
         ),
         (
             "[[task]]\nname = \"a\"\ncache_prefix = 11",
-            "task.a.cache_prefix = 11 (c.toml:3) with flow.k = 10 (built-in): impossible combination",
+            "task.a.cache_prefix = 11 (c.toml:3) with flow.k = 10 (built-in): impossible \
+             combination",
         ),
         (
             "[[task]]\nname = \"a\"\ndevices = [\"simulatd\"]",

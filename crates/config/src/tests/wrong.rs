@@ -64,7 +64,8 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[io]\ncapture = \"first\"\nbackend = \"af_xdp\"",
             &[
-                "io.capture = \"first\" (c.toml:2) with io.backend = \"af_xdp\" (c.toml:3): impossible combination: this \
+                "io.capture = \"first\" (c.toml:2) with io.backend = \"af_xdp\" (c.toml:3): \
+                 impossible combination: this \
                  backend hands out every packet",
                 "set io.backend = \"af_packet\", or io.capture = \"all\"",
             ],
@@ -72,14 +73,16 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[io]\nmode = \"mark\"\nbackend = \"af_xdp\"",
             &[
-                "io.backend = \"af_xdp\" (c.toml:3) with io.mode = \"mark\" (c.toml:2): impossible combination",
+                "io.backend = \"af_xdp\" (c.toml:3) with io.mode = \"mark\" (c.toml:2): impossible \
+                 combination",
                 "set io.backend = \"af_packet\"",
             ],
         ),
         bad(
             "[io]\ninterfaces = [\"a\", \"b\"]\nmode = \"inline\"\n[policy]\nmirror = \"b\"",
             &[
-                "policy.mirror = \"b\" (c.toml:5) with io.interfaces = [\"a\", \"b\"] (c.toml:2): impossible combination",
+                "policy.mirror = \"b\" (c.toml:5) with io.interfaces = [\"a\", \"b\"] (c.toml:2): \
+                 impossible combination",
                 "name another interface",
             ],
         ),
@@ -148,7 +151,8 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[io]\nbackend = \"afpacket\"",
             &[
-                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\", \"af_xdp\", \"dpdk\"",
+                "c.toml:2: io.backend: found \"afpacket\", expected one of \"af_packet\", \
+                 \"af_xdp\", \"dpdk\"",
                 "did you mean \"af_packet\"?",
             ],
         ),
@@ -215,7 +219,8 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[flow]\nbuckets = 64\nmax_flows = 1000",
             &[
-                "flow.buckets = 64 (c.toml:2) with flow.max_flows = 1000 (c.toml:3): impossible combination",
+                "flow.buckets = 64 (c.toml:2) with flow.max_flows = 1000 (c.toml:3): impossible \
+                 combination",
             ],
         ),
         bad(
@@ -277,7 +282,8 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad(
             "[analytics]\ntimeout_ms = 60",
             &[
-                "analytics.max_wait_ms = 50.0 (built-in) with analytics.timeout_ms = 60.0 (c.toml:2)",
+                "analytics.max_wait_ms = 50.0 (built-in) with analytics.timeout_ms = 60.0 \
+                 (c.toml:2)",
             ],
         ),
         bad(

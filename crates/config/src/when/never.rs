@@ -15,9 +15,11 @@ pub struct Needed<'a> {
     pub term: &'a Term,
 }
 
-/// The positions of terms that never hold together, or of one that never holds; `None` where some flow may have them all.
+/// The positions of terms that never hold together, or of one that never holds; `None` where some
+/// flow may have them all.
 ///
-/// Labels are only known to the model, where one may be the taxonomy of another. So two lists of labels are left alone.
+/// Labels are only known to the model, where one may be the taxonomy of another. So two lists of
+/// labels are left alone.
 pub fn contradiction(terms: &[Needed<'_>]) -> Option<Vec<usize>> {
     sample(terms)
         .or_else(|| narrowed(terms, protocols, common))
@@ -34,8 +36,8 @@ fn sample(terms: &[Needed<'_>]) -> Option<Vec<usize>> {
     terms.iter().position(none).map(|at| vec![at])
 }
 
-/// Goes through the terms of one subject, which `of` finds, and keeps what all of them allow. Returns their positions up to the
-/// one that leaves nothing.
+/// Goes through the terms of one subject, which `of` finds, and keeps what all of them allow.
+/// Returns their positions up to the one that leaves nothing.
 fn narrowed<V>(
     terms: &[Needed<'_>],
     of: impl Fn(&Term) -> Option<Vec<V>>,

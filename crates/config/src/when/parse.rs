@@ -139,7 +139,8 @@ fn tokens(text: &str) -> Result<Vec<Spanned<'_>>, String> {
     Ok(tokens)
 }
 
-/// The text in quotes at the start of `rest`, and its length with the quotes. Two quotes in it stand for one.
+/// The text in quotes at the start of `rest`, and its length with the quotes. Two quotes in it
+/// stand for one.
 fn quoted(rest: &str, quote: char) -> Result<(Token<'_>, usize), String> {
     let mut value = String::new();
     let mut at = 1;
@@ -192,7 +193,8 @@ fn values_of<'a>(tokens: &[&'a Token<'_>]) -> Result<Vec<&'a str>, String> {
             (1, None, Token::Comma) => {}
             (1, Some(more), _) => {
                 return Err(format!(
-                    "found {} after a value, expected a comma or \"and\"; put a value with spaces in quotes",
+                    "found {} after a value, expected a comma or \"and\"; put a value with spaces \
+                     in quotes",
                     shortened(more)
                 ));
             }
@@ -237,7 +239,8 @@ impl<'a> Subject<'a> {
                 let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
                 let task = shortened(task);
                 return Err(format!(
-                    "a task has a label and a confidence; write {task}.label or {task}.confidence{near}"
+                    "a task has a label and a confidence; write {task}.label or \
+                     {task}.confidence{near}"
                 ));
             }
             None => match text {
@@ -336,7 +339,8 @@ fn ports(text: &str) -> Result<Ports, String> {
         .filter(|ports| ports.first <= ports.last)
         .ok_or_else(|| {
             format!(
-                "found {}, expected a port from 0 to 65535, or the first and the last as in 8000-8100",
+                "found {}, expected a port from 0 to 65535, or the first and the last as in \
+                 8000-8100",
                 shortened(text)
             )
         })

@@ -12,7 +12,8 @@ fn parsed(text: &str) -> When<String> {
 #[test]
 fn a_text_becomes_its_terms() {
     let when = parsed(
-        "protocol=tcp,udp and port = 443, 8000-8100 and in_port = 'eth0' and direction = out and rule != \"a \"\"b\"\"\", c \
+        "protocol=tcp,udp and port = 443, 8000-8100 and in_port = 'eth0' and direction = out and \
+         rule != \"a \"\"b\"\"\", c \
          and sample = .5 and app.label = \"video\" and other-1.confidence >= 0.9",
     );
     let one = Ports::one(443);
@@ -49,7 +50,8 @@ fn a_text_becomes_its_terms() {
     assert_eq!(when.terms, terms);
     assert_eq!(
         when.to_string(),
-        "protocol = tcp, udp and port = 443, 8000-8100 and in_port = eth0 and direction = out and rule != \"a \"\"b\"\"\", c \
+        "protocol = tcp, udp and port = 443, 8000-8100 and in_port = eth0 and direction = out and \
+         rule != \"a \"\"b\"\"\", c \
          and sample = 0.5 and app.label = video and other-1.confidence >= 0.9"
     );
     assert_eq!(when.tasks().collect::<Vec<_>>(), ["app", "other-1"]);
@@ -77,7 +79,8 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         ("protocol = icmp", "expected tcp or udp"),
         (
             "protocl = tcp",
-            "protocl = tcp: unknown protocl; expected protocol, port, in_port, direction, rule, sample, TASK.label or TASK.confidence; did you mean protocol?",
+            "protocl = tcp: unknown protocl; expected protocol, port, in_port, direction, rule, \
+             sample, TASK.label or TASK.confidence; did you mean protocol?",
         ),
         ("interface = eth0", "did you mean in_port?"),
         ("label = video", "did you mean TASK.label?"),
@@ -127,7 +130,8 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         ),
         (
             "rule = big downloads",
-            "found downloads after a value, expected a comma or \"and\"; put a value with spaces in quotes",
+            "found downloads after a value, expected a comma or \"and\"; put a value with spaces \
+             in quotes",
         ),
         (
             "rule = \"big downloads",
@@ -208,7 +212,8 @@ fn what_can_never_hold_is_found() {
         // No label word has a confidence between the two.
         ("a.confidence > 0.5 and a.confidence < 0.500001", &[0, 1]),
         (
-            "b.confidence <= 0.9 and a.confidence <= 0.5 and a.confidence <= 0.7 and a.confidence > 0.6",
+            "b.confidence <= 0.9 and a.confidence <= 0.5 and a.confidence <= 0.7 and a.confidence \
+             > 0.6",
             &[1, 3],
         ),
     ] {

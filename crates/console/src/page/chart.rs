@@ -43,9 +43,12 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
     let most = history.iter().map(total).max().unwrap_or(0).max(1);
     write!(
         out,
-        "<svg id=\"history\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Flows labelled in each {EVERY_S} seconds\">\
-         <path d=\"M{LEFT} .5H{WIDTH}M{LEFT} {}H{WIDTH}M{LEFT} {HEIGHT}H{WIDTH}\" stroke=\"var(--line)\" fill=\"none\"/>\
-         <text x=\"{}\" y=\"11\" text-anchor=\"end\">{}</text><text x=\"{}\" y=\"{HEIGHT}\" text-anchor=\"end\">0</text>",
+        "<svg id=\"history\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"Flows labelled \
+         in each {EVERY_S} seconds\">\
+         <path d=\"M{LEFT} .5H{WIDTH}M{LEFT} {}H{WIDTH}M{LEFT} {HEIGHT}H{WIDTH}\" \
+         stroke=\"var(--line)\" fill=\"none\"/>\
+         <text x=\"{}\" y=\"11\" text-anchor=\"end\">{}</text><text x=\"{}\" y=\"{HEIGHT}\" \
+         text-anchor=\"end\">0</text>",
         HEIGHT + BELOW,
         HEIGHT / 2.0,
         LEFT - 8.0,
@@ -70,7 +73,8 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
             y -= height;
             write!(
                 out,
-                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" fill=\"{}\"><title>{}: {}</title></rect>",
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{height:.1}\" \
+                 fill=\"{}\"><title>{}: {}</title></rect>",
                 step - 1.0,
                 colour(label),
                 html(label),
@@ -82,7 +86,8 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
     for (label, count) in ranked.iter().take(COLOURS.len()) {
         write!(
             out,
-            "<span><svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\" class=\"key\"><rect width=\"10\" height=\"10\" rx=\"2\" fill=\"{}\"/></svg>{} {}</span>",
+            "<span><svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\" class=\"key\"><rect \
+             width=\"10\" height=\"10\" rx=\"2\" fill=\"{}\"/></svg>{} {}</span>",
             colour(label),
             html(label),
             grouped(*count)
@@ -96,7 +101,8 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
             .sum();
         write!(
             out,
-            "<span><svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\" class=\"key\"><rect width=\"10\" height=\"10\" rx=\"2\" fill=\"{REST}\"/></svg>others {}</span>",
+            "<span><svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\" class=\"key\"><rect \
+             width=\"10\" height=\"10\" rx=\"2\" fill=\"{REST}\"/></svg>others {}</span>",
             grouped(rest)
         )?;
     }

@@ -43,7 +43,8 @@ fn write(out: &mut String, top: &Top) -> std::fmt::Result {
     let state = html(&top.state);
     write!(
         out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{state} - fenxi</title>\
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{state} - \
+         fenxi</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><link rel=\"icon\" href=\"data:,\">\
          <style>{STYLE}</style></head><body><main>"
     )?;
@@ -63,7 +64,8 @@ fn write(out: &mut String, top: &Top) -> std::fmt::Result {
     out.push_str("</div>");
     write!(
         out,
-        "<footer>Figures for programs: <a href=\"/metrics\">/metrics</a>. Health: <a href=\"/readyz?verbose\">/readyz</a>.</footer>\
+        "<footer>Figures for programs: <a href=\"/metrics\">/metrics</a>. Health: <a \
+         href=\"/readyz?verbose\">/readyz</a>.</footer>\
          </main><script>{SCRIPT}</script></body></html>"
     )
 }
@@ -72,7 +74,8 @@ fn header(out: &mut String, top: &Top) -> std::fmt::Result {
     let sign = if top.state == "ready" { "good" } else { "bad" };
     write!(
         out,
-        "<header><h1>fenxi</h1><span class=\"state {sign}\">{}</span><p>version {}, up {}, model {}</p></header>",
+        "<header><h1>fenxi</h1><span class=\"state {sign}\">{}</span><p>version {}, up {}, model \
+         {}</p></header>",
         html(&top.state),
         html(&top.version),
         duration(top.uptime_s),
@@ -116,13 +119,15 @@ fn labels(out: &mut String, top: &Top) -> std::fmt::Result {
         .map(|it| it.bytes_per_s)
         .fold(0.0, f64::max);
     out.push_str(
-        "<section id=\"labels\"><h2>Labels now</h2><table><tr><th>Label<th class=\"n\">Flows<th class=\"n\">Packets/s\
+        "<section id=\"labels\"><h2>Labels now</h2><table><tr><th>Label<th class=\"n\">Flows<th \
+         class=\"n\">Packets/s\
          <th class=\"n\">Bytes/s<th>",
     );
     for row in top.labels.iter().take(ROWS) {
         write!(
             out,
-            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"share\">{}",
+            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td \
+             class=\"share\">{}",
             row.label.as_deref().map_or("(no label)".to_owned(), html),
             grouped(row.flows),
             scaled(row.packets_per_s),
@@ -141,12 +146,14 @@ fn hosts(out: &mut String, top: &Top) -> std::fmt::Result {
         .map(|it| it.bytes_per_s)
         .fold(0.0, f64::max);
     out.push_str(
-        "<section id=\"hosts\"><h2>Hosts now</h2><table><tr><th>Host<th class=\"n\">Flows<th class=\"n\">Bytes/s<th>Most<th>",
+        "<section id=\"hosts\"><h2>Hosts now</h2><table><tr><th>Host<th class=\"n\">Flows<th \
+         class=\"n\">Bytes/s<th>Most<th>",
     );
     for row in top.hosts.iter().take(ROWS) {
         write!(
             out,
-            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}<td class=\"share\">{}",
+            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}<td \
+             class=\"share\">{}",
             html(&row.address),
             grouped(row.flows),
             scaled(row.bytes_per_s),
@@ -166,15 +173,19 @@ fn bar(value: f64, most: f64) -> String {
         0.0
     };
     format!(
-        "<svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" height=\"8\" aria-hidden=\"true\"><rect width=\"100\" height=\"8\" \
-         fill=\"var(--bar-ground)\"/><rect width=\"{width:.1}\" height=\"8\" fill=\"var(--bar)\"/></svg>"
+        "<svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" height=\"8\" \
+         aria-hidden=\"true\"><rect width=\"100\" height=\"8\" \
+         fill=\"var(--bar-ground)\"/><rect width=\"{width:.1}\" height=\"8\" \
+         fill=\"var(--bar)\"/></svg>"
     )
 }
 
 fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
     out.push_str(
-        "<section id=\"flows\" class=\"wide\"><h2>Flows of the highest rate</h2><table><tr><th>Label<th class=\"n\">Confidence\
-         <th>By<th>Protocol<th>From<th>To<th class=\"n\">Bytes/s<th class=\"n\">Bytes<th class=\"n\">Packets<th class=\"n\">Age<th>Does",
+        "<section id=\"flows\" class=\"wide\"><h2>Flows of the highest \
+         rate</h2><table><tr><th>Label<th class=\"n\">Confidence\
+         <th>By<th>Protocol<th>From<th>To<th class=\"n\">Bytes/s<th class=\"n\">Bytes<th \
+         class=\"n\">Packets<th class=\"n\">Age<th>Does",
     );
     for flow in flows.iter().take(2 * ROWS) {
         let class = match &flow.label {
@@ -187,7 +198,8 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
             .map_or(String::new(), |it| format!("{it:.2}"));
         write!(
             out,
-            "<tr><td class=\"{class}\">{label}<td class=\"n\">{confidence}<td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}\
+            "<tr><td class=\"{class}\">{label}<td \
+             class=\"n\">{confidence}<td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}\
              <td class=\"n\">{}<td class=\"n\">{}<td>{}",
             html(flow.decided_by.as_deref().unwrap_or("")),
             html(&flow.transport),
@@ -210,7 +222,8 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
 
 fn devices(out: &mut String, top: &Top) -> std::fmt::Result {
     out.push_str(
-        "<section id=\"devices\"><h2>Devices</h2><table><tr><th>Device<th>State<th class=\"n\">Series<th class=\"n\">Failures",
+        "<section id=\"devices\"><h2>Devices</h2><table><tr><th>Device<th>State<th \
+         class=\"n\">Series<th class=\"n\">Failures",
     );
     for device in &top.devices {
         let sign = if device.state == "up" { "good" } else { "bad" };
@@ -233,13 +246,15 @@ fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
         return Ok(());
     }
     out.push_str(
-        "<section id=\"tasks\"><h2>Tasks</h2><table><tr><th>Task<th>Model<th class=\"n\">Series<th class=\"n\">Labels<th class=\"n\">Not \
+        "<section id=\"tasks\"><h2>Tasks</h2><table><tr><th>Task<th>Model<th class=\"n\">Series<th \
+         class=\"n\">Labels<th class=\"n\">Not \
          asked<th class=\"n\">99 % within, ms",
     );
     for task in &top.tasks {
         write!(
             out,
-            "<tr><td class=\"name\">{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{:.2}",
+            "<tr><td class=\"name\">{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td \
+             class=\"n\">{}<td class=\"n\">{:.2}",
             html(&task.task),
             html(&task.model),
             grouped(task.series),

@@ -24,7 +24,8 @@ pub enum FlowQuery {
 /// The text does not name a flow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{0}\" names no flow; write its number, or its ends as in `10.0.0.5:4000 > 192.0.2.4:443 tcp`; lines of tcpdump, ss and \
+    "\"{0}\" names no flow; write its number, or its ends as in `10.0.0.5:4000 > 192.0.2.4:443 \
+     tcp`; lines of tcpdump, ss and \
      conntrack -L are understood"
 )]
 pub struct NotAFlow(String);
@@ -147,7 +148,8 @@ mod tests {
             "TCP  10.0.0.5:4000  →  192.0.2.4:443   33 74 HTTP",
             "tcp ESTAB 0 0 10.0.0.5:4000 192.0.2.4:443",
             "10.0.0.5:4000->192.0.2.4:443,tcp",
-            "tcp 6 118 TIME_WAIT src=10.0.0.5 dst=192.0.2.4 sport=4000 dport=443 src=192.0.2.4 dst=10.0.0.5 sport=443 dport=4000 \
+            "tcp 6 118 TIME_WAIT src=10.0.0.5 dst=192.0.2.4 sport=4000 dport=443 src=192.0.2.4 \
+             dst=10.0.0.5 sport=443 dport=4000 \
              [ASSURED] mark=256 use=1",
         ] {
             assert_eq!(query(text), ends(Some(TCP)), "{text}");

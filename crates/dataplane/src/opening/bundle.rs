@@ -22,7 +22,8 @@ const K_BUILT_IN: usize = 10;
 /// The folder where a package installs shipped files.
 const INSTALLED: &str = "/usr/share/fenxi";
 
-/// The bundle's folder: `--model`, or else `model.path`, or else the shipped one ([`find_shipped`]).
+/// The bundle's folder: `--model`, or else `model.path`, or else the shipped one
+/// ([`find_shipped`]).
 ///
 /// # Errors
 /// The shipped bundle is at none of the places; the error names them all.
@@ -36,13 +37,14 @@ pub fn find_bundle(config: &Config, option: Option<&Path>) -> Result<PathBuf, Er
 fn find_shipped_bundle() -> Result<PathBuf, Error> {
     find_shipped(SHIPPED).map_err(|looked_at| {
         Error::no_input(format!(
-            "the shipped model is not installed; looked at {looked_at}; name a bundle with --model DIR or model.path"
+            "the shipped model is not installed; looked at {looked_at}; name a bundle with --model \
+             DIR or model.path"
         ))
     })
 }
 
-/// A file or folder that is shipped with the program. The working directory plays no part: whoever can write there must
-/// not choose the model of a program that another user starts.
+/// A file or folder that is shipped with the program. The working directory plays no part: whoever
+/// can write there must not choose the model of a program that another user starts.
 ///
 /// # Errors
 /// It is at none of the places, which the error lists.
@@ -59,8 +61,8 @@ pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// The folders where shipped files can be: the program's folder, `../share/fenxi` from there, the checkout where the program
-/// was built, and the folder of the package.
+/// The folders where shipped files can be: the program's folder, `../share/fenxi` from there, the
+/// checkout where the program was built, and the folder of the package.
 fn places(program: Option<&Path>) -> Vec<PathBuf> {
     let folder = program.and_then(Path::parent);
     let shared = folder
@@ -74,7 +76,8 @@ fn places(program: Option<&Path>) -> Vec<PathBuf> {
     places
 }
 
-/// The checkout of a program that cargo built, as `CHECKOUT/target/PROFILE/fenxi`, or one or two folders deeper.
+/// The checkout of a program that cargo built, as `CHECKOUT/target/PROFILE/fenxi`, or one or two
+/// folders deeper.
 fn checkout(program: &Path) -> Option<PathBuf> {
     const DEPTH: usize = 4;
     let mut above = program.ancestors().skip(2).take(DEPTH - 1);
@@ -85,7 +88,8 @@ fn checkout(program: &Path) -> Option<PathBuf> {
 /// Opens the bundle of the first task and compares it with the configuration.
 ///
 /// # Errors
-/// The bundle is damaged or contradicts itself, or has another K than the user asks for, or lacks depths of the task.
+/// The bundle is damaged or contradicts itself, or has another K than the user asks for, or lacks
+/// depths of the task.
 pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     match config.tasks.first() {
         Some(first) => open_of_task(config, first, dir),
@@ -93,7 +97,8 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     }
 }
 
-/// Opens the bundle that the command line names, with all its depths, or else that of the first task.
+/// Opens the bundle that the command line names, with all its depths, or else that of the first
+/// task.
 ///
 /// # Errors
 /// As [`find_bundle`] and [`open_bundle`].
@@ -160,7 +165,8 @@ fn check_k(config: &Config, task: &Task, bundle: &Bundle) -> Result<(), Error> {
         (_, true) => k == most,
         (_, false) => (deepest..=k).contains(&most),
     };
-    // A configuration that was written out has the built-in value too, and must mean the same when it is read.
+    // A configuration that was written out has the built-in value too, and must mean the same when
+    // it is read.
     if most == K_BUILT_IN || fits {
         return Ok(());
     }
@@ -169,13 +175,14 @@ fn check_k(config: &Config, task: &Task, bundle: &Bundle) -> Result<(), Error> {
         _ => format!("task {} (model {})", task.name, bundle.name()),
     };
     Err(Error::config(format!(
-        "{}: flow.k = {most}: {who} wants k = {deepest} packets; set flow.k = {deepest}, or take another model",
+        "{}: flow.k = {most}: {who} wants k = {deepest} packets; set flow.k = {deepest}, or take \
+         another model",
         config.flow.k_origin
     )))
 }
 
-/// The tasks that make flow managers collect the bundle's series: one for each depth, and one in front of them where ports name
-/// flows with their first packets.
+/// The tasks that make flow managers collect the bundle's series: one for each depth, and one in
+/// front of them where ports name flows with their first packets.
 pub fn series_tasks(bundle: &Bundle) -> Vec<SeriesTask> {
     let of_ports = bundle.is_ports_first().then(|| SeriesTask {
         k: 0,
@@ -231,16 +238,16 @@ fn series_task(bundle: &Bundle) -> SeriesTask {
     }
 }
 
-/// What the model wants of a flow beside its series, in the order of its second input. A bundle names only what is in
-/// [`accel::CONTEXT`], and a test compares that list with [`Context::ALL`].
+/// What the model wants of a flow beside its series, in the order of its second input. A bundle
+/// names only what is in [`accel::CONTEXT`], and a test compares that list with [`Context::ALL`].
 pub fn context(bundle: &Bundle) -> Vec<Context> {
     let names = bundle.context().iter();
     let context = |name: &String| Context::ALL.into_iter().find(|it| it.name() == name);
     names.filter_map(context).collect()
 }
 
-/// The bundle's features, in the order of its model's channels. A bundle names only features that are in
-/// [`accel::FEATURES`], and a test compares that list with [`Feature::ALL`].
+/// The bundle's features, in the order of its model's channels. A bundle names only features that
+/// are in [`accel::FEATURES`], and a test compares that list with [`Feature::ALL`].
 pub fn features(bundle: &Bundle) -> Vec<Feature> {
     let names = bundle.features().iter();
     let feature = |name: &String| Feature::ALL.into_iter().find(|it| it.name() == name);
@@ -266,8 +273,8 @@ pub fn labels(bundle: &Bundle) -> Arc<[Label]> {
     labels.chain([unknown]).collect()
 }
 
-/// DSCP by class, the last for [`UNKNOWN`]. Labels that only the built-in mapping names may be absent from the model; those
-/// that the user named may not.
+/// DSCP by class, the last for [`UNKNOWN`]. Labels that only the built-in mapping names may be
+/// absent from the model; those that the user named may not.
 ///
 /// # Errors
 /// The configuration names a label that the model does not have.
@@ -363,7 +370,8 @@ mod tests {
         let refused = open("[3, 4]").unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "--set: task.a.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some of them"
+            "--set: task.a.depths: the model protocol has the depths [1, 2, 3, 5, 10]; name some \
+             of them"
         );
         assert!(matches!(refused, Error::Config(_)));
     }

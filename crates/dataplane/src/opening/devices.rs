@@ -21,8 +21,8 @@ pub struct Opener<'a> {
     pub bundle: &'a Bundle,
     /// Where device threads run.
     pub cores: &'a Cores,
-    /// Whether each session must give the bundle's golden outputs before it is used. A model that is swapped in needs this,
-    /// because nobody has run `fenxi model check` on it.
+    /// Whether each session must give the bundle's golden outputs before it is used. A model that
+    /// is swapped in needs this, because nobody has run `fenxi model check` on it.
     pub golden_test: bool,
     /// How long batches take.
     pub profiles: &'a Profiles,
@@ -69,8 +69,8 @@ impl Opener<'_> {
         if is_own {
             session = Box::new(on_its_thread(session, thread, self.cores)?);
         }
-        // A device that works inside the analytics thread has returned before the thread could look at a deadline; the control
-        // thread stops such runs where the runtime allows it.
+        // A device that works inside the analytics thread has returned before the thread could look
+        // at a deadline; the control thread stops such runs where the runtime allows it.
         let can_hang = is_own || !device.provider.computes;
         Ok(Accelerator {
             device: session,
@@ -101,8 +101,8 @@ fn check_outputs(bundle: &Bundle, is_exact: bool, session: &mut dyn Device) -> R
     )))
 }
 
-/// Checks the devices of a configuration. Those on the CPU are opened. Others may take minutes to open or may be in use, so
-/// only what can be seen without opening them is checked.
+/// Checks the devices of a configuration. Those on the CPU are opened. Others may take minutes to
+/// open or may be in use, so only what can be seen without opening them is checked.
 ///
 /// # Errors
 /// A library, device or model that cannot be used.

@@ -101,7 +101,8 @@ impl LabelMap {
         self.is_users
     }
 
-    /// Names of the labels for which nothing is done, without [`UNKNOWN`], and how many labels there are besides.
+    /// Names of the labels for which nothing is done, without [`UNKNOWN`], and how many labels
+    /// there are besides.
     pub fn unmapped(&self) -> (Vec<&str>, usize) {
         let labels = self.rows.iter().filter(|(label, _)| label.name != UNKNOWN);
         let without = labels
@@ -128,7 +129,8 @@ impl LabelMap {
             _ => ("mark a connection", ", or set io.mode = \"tap\""),
         };
         Err(Error::config(format!(
-            "{table}: no label of the model {model} has a {}, so fenxi would never {what}; give labels or taxonomies values in \
+            "{table}: no label of the model {model} has a {}, so fenxi would never {what}; give \
+             labels or taxonomies values in \
              [{table}]{instead}; the model has {}",
             effect.noun(),
             policy::listed(&labels)
@@ -150,15 +152,16 @@ impl LabelMap {
     }
 }
 
-/// Checks every label that the configuration names against the model's, and that a live run does something about at least
-/// one of them where its mode promises that. `sinks_act`: sinks do something about labels. Returns what is done about each.
+/// Checks every label that the configuration names against the model's, and that a live run does
+/// something about at least one of them where its mode promises that. `sinks_act`: sinks do
+/// something about labels. Returns what is done about each.
 ///
 /// # Errors
 /// The model has no such label, or nothing would be done.
 pub fn check_labels(config: &Config, bundle: &Bundle, sinks_act: bool) -> Result<LabelMap, Error> {
     let map = LabelMap::of(config, bundle)?;
-    // Labels of connections, sets of nftables, labels of other tasks and marks of behaviours are effects as well; who brings them
-    // about checks that each of their labels exists.
+    // Labels of connections, sets of nftables, labels of other tasks and marks of behaviours are
+    // effects as well; who brings them about checks that each of their labels exists.
     let has_others = (1..config.tasks.len()).any(|task| !config.rules_of(task).is_empty())
         || !config.mark.behaviour.is_empty();
     if !sinks_act && !has_others {
@@ -192,7 +195,8 @@ mod tests {
         let said = |sets: &[&str]| map("iot-family", sets).unwrap_err().to_string();
         let marks = said(&[MARK]);
         for part in [
-            "mark.class: no label of the model iot-family has a mark, so fenxi would never mark a connection; ",
+            "mark.class: no label of the model iot-family has a mark, so fenxi would never mark a \
+             connection; ",
             "Aria (scale), D-LinkCam (camera), ",
         ] {
             assert!(marks.contains(part), "{marks}");

@@ -1,4 +1,5 @@
-//! The pipelines of a run: flow managers, analytics managers and the rings between them, built from a checked configuration.
+//! The pipelines of a run: flow managers, analytics managers and the rings between them, built from
+//! a checked configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +65,8 @@ impl Pipelines {
     }
 }
 
-/// The packets' side of all pipelines. It works without the other side: series that find no room in a ring are shed.
+/// The packets' side of all pipelines. It works without the other side: series that find no room in
+/// a ring are shed.
 pub struct PacketSide {
     /// The flow managers, pipeline by pipeline.
     pub flow_managers: Vec<(Thread, flowmgr::Manager)>,
@@ -113,8 +115,8 @@ impl PacketSide {
         Ok(side)
     }
 
-    /// Adds a pipeline, whose flow managers are like `flow`: with a ring for each task between each two managers that work
-    /// together.
+    /// Adds a pipeline, whose flow managers are like `flow`: with a ring for each task between each
+    /// two managers that work together.
     fn add(
         &mut self,
         flow: &flowmgr::Config,

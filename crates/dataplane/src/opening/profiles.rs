@@ -8,10 +8,11 @@
 //!        └── the profile has drifted (a line of the log) ◄── used, fitted anew with each batch
 //! ```
 //!
-//! Only policies that plan by profiles need one; where one task has such a policy, all are measured. Each task has its own for each of its devices. It is measured once, however
-//! many sessions of the device there are, and all measurements of a start together have a limit. The folder is written to by
-//! helpers and by the control thread's, never by a thread of the data path. What is wrong with it is said once and stops
-//! nothing: the start measures instead.
+//! Only policies that plan by profiles need one; where one task has such a policy, all are
+//! measured. Each task has its own for each of its devices. It is measured once, however many
+//! sessions of the device there are, and all measurements of a start together have a limit. The
+//! folder is written to by helpers and by the control thread's, never by a thread of the data path.
+//! What is wrong with it is said once and stops nothing: the start measures instead.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -35,8 +36,8 @@ use config::checked::{self, DeviceThread};
 /// Where profiles are in the log: a target of the program's, so that its level holds for them.
 const LOG: &str = "fenxi::profiles";
 
-/// What all measurements of a start may take. With the first runs, which do not count, and a batch that is under way at the
-/// end, it stays below 10 s.
+/// What all measurements of a start may take. With the first runs, which do not count, and a batch
+/// that is under way at the end, it stays below 10 s.
 const MEASURE_ALL: Duration = Duration::from_secs(7);
 
 /// What the measurement of one task on one device may take: more hardly makes it better.
@@ -78,7 +79,8 @@ struct State {
 pub enum Stored {
     /// The next start begins with it, from this file.
     At(PathBuf),
-    /// It comes from a file of the user's or from the configuration, which a run does not change; or no folder is known.
+    /// It comes from a file of the user's or from the configuration, which a run does not change;
+    /// or no folder is known.
     Nowhere,
     /// The file cannot be written.
     Failed(String),
@@ -92,9 +94,9 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
     )
 }
 
-/// Makes the folder to which a run of these tasks may write profiles, before its rights are restricted. It is made whatever the policy is,
-/// because a reload may bring one that plans. None where it cannot be made: what that means is said when a profile is to be
-/// stored.
+/// Makes the folder to which a run of these tasks may write profiles, before its rights are
+/// restricted. It is made whatever the policy is, because a reload may bring one that plans. None
+/// where it cannot be made: what that means is said when a profile is to be stored.
 pub fn make_folder(tasks: &[OpenTask]) -> Option<PathBuf> {
     let folder = folder(&tasks.first()?.config)?;
     std::fs::create_dir_all(&folder).ok().map(|()| folder)
@@ -133,8 +135,8 @@ impl Profiles {
         }))
     }
 
-    /// The profile of a session that was just opened: from the device's file, from the folder, or, if the policy needs one,
-    /// from a measurement.
+    /// The profile of a session that was just opened: from the device's file, from the folder, or,
+    /// if the policy needs one, from a measurement.
     ///
     /// # Errors
     /// A file of the user's that cannot be used, or a device that fails.
@@ -179,8 +181,8 @@ impl Profiles {
         Ok(file)
     }
 
-    /// The profile that is known of a device, by its name and the model's hash, has drifted: remembers the new one, and stores
-    /// it for the next start. This writes a file.
+    /// The profile that is known of a device, by its name and the model's hash, has drifted:
+    /// remembers the new one, and stores it for the next start. This writes a file.
     pub fn drifted(&self, device: &str, model_sha256: &str, now: Profile) -> Stored {
         let Some((key, file)) = ({
             let mut state = self.state();
@@ -256,7 +258,8 @@ impl Profiles {
             && let Err(error) = folder.store(key, &file)
         {
             self.warn(format!(
-                "{}: profiles cannot be stored: {error}; each start measures again until accel.profiles names a folder that \
+                "{}: profiles cannot be stored: {error}; each start measures again until \
+                 accel.profiles names a folder that \
                  fenxi may write to",
                 folder.path().display()
             ));
@@ -272,8 +275,10 @@ impl Profiles {
         }
         let device = &device.name;
         self.warn(format!(
-            "device {device}, model {} {}: R² is {r_squared:.2}, below {R_SQUARED_MIN}: batches do not take T0 + T1·b, and a policy \
-             that plans by it does so poorly; run `fenxi profile --device {device} --out FILE` on a quieter machine, and name the \
+            "device {device}, model {} {}: R² is {r_squared:.2}, below {R_SQUARED_MIN}: batches do \
+             not take T0 + T1·b, and a policy \
+             that plans by it does so poorly; run `fenxi profile --device {device} --out FILE` on \
+             a quieter machine, and name the \
              file in device.{device}.profile",
             bundle.name(),
             bundle.version()

@@ -1,7 +1,9 @@
 //! What only the models can tell about the tasks of a configuration.
 //!
-//! The models stand in the order of [`Config::tasks`], as [`open_bundles`](crate::opening::bundle::open_bundles) gives them. What the
-//! first task says of labels is checked with the sections, by [`check_labels`](crate::opening::label_map::check_labels).
+//! The models stand in the order of [`Config::tasks`], as
+//! [`open_bundles`](crate::opening::bundle::open_bundles) gives them. What the first task says of
+//! labels is checked with the sections, by
+//! [`check_labels`](crate::opening::label_map::check_labels).
 
 use accel::Bundle;
 use config::Config;
@@ -18,8 +20,8 @@ mod tests;
 /// Checks the tasks against their models.
 ///
 /// # Errors
-/// The models have too many depths together, or lack a label that some task names, or no flow can have all labels that a task
-/// waits for.
+/// The models have too many depths together, or lack a label that some task names, or no flow can
+/// have all labels that a task waits for.
 pub fn check_tasks(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
     check_depths(config, bundles)?;
     for number in 0..config.tasks.len() {
@@ -52,13 +54,15 @@ fn check_depths(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
         format!("{}: task.{}.depths: ", task.depths_origin, task.name)
     });
     Err(Error::config(format!(
-        "{place}the tasks have {sum} depths together, and at most {MAX_TASKS} are supported: {}; name fewer with task.NAME.depths, or \
+        "{place}the tasks have {sum} depths together, and at most {MAX_TASKS} are supported: {}; \
+         name fewer with task.NAME.depths, or \
          leave a task out",
         each.join(", ")
     )))
 }
 
-/// The labels that a task waits for: each is there, and a flow can have them all, with those that the tasks before it wait for.
+/// The labels that a task waits for: each is there, and a flow can have them all, with those that
+/// the tasks before it wait for.
 fn check_when(config: &Config, number: usize, bundles: &[Bundle]) -> Result<(), Error> {
     let task = &config.tasks[number];
     let needed = needed(&config.tasks, number);
@@ -75,7 +79,8 @@ fn check_when(config: &Config, number: usize, bundles: &[Bundle]) -> Result<(), 
             let unknown = choice.names.iter().find(|name| !is_known(&labels, name));
             if let Some(unknown) = unknown {
                 return Err(Error::config(format!(
-                    "{}: task.{}.when: {}: the model {} of task {} has no label \"{}\", and no taxonomy of that name; it has {}",
+                    "{}: task.{}.when: {}: the model {} of task {} has no label \"{}\", and no \
+                     taxonomy of that name; it has {}",
                     task.when_origin,
                     task.name,
                     shown(config, number, needed),
@@ -111,7 +116,8 @@ fn never(
         .map(|(needed, _)| shown(config, number, needed));
     let shown: Vec<String> = shown.collect();
     format!(
-        "{}: task.{}.when: {} never hold together: no label of the model {} satisfies all of them, so the task could never run; \
+        "{}: task.{}.when: {} never hold together: no label of the model {} satisfies all of them, \
+         so the task could never run; \
          change the terms, or leave the task out",
         task.when_origin,
         task.name,
@@ -136,7 +142,8 @@ fn is_known(labels: &[Label], name: &str) -> bool {
     !name.is_empty() && labels.iter().any(is_it)
 }
 
-/// Whether a choice names a label of the model: by its name, or, where no label of the model has the name, by its taxonomy.
+/// Whether a choice names a label of the model: by its name, or, where no label of the model has
+/// the name, by its taxonomy.
 pub fn names(choice: &Choice, labels: &[Label], label: &Label) -> bool {
     choice.names.iter().any(|name| {
         let is_label = labels.iter().any(|label| label.name == *name);

@@ -1,4 +1,5 @@
-//! The tasks of a run, with their bundles open, and what their `when` means to flow managers and analytics managers.
+//! The tasks of a run, with their bundles open, and what their `when` means to flow managers and
+//! analytics managers.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -29,7 +30,8 @@ const NO_PORT: u8 = u8::MAX;
 pub struct OpenTask {
     /// Its name in the configuration.
     pub name: String,
-    /// The configuration of the run, with this task as the only one: its sections say what the task says.
+    /// The configuration of the run, with this task as the only one: its sections say what the task
+    /// says.
     pub config: Config,
     /// The model.
     pub bundle: Bundle,
@@ -44,15 +46,18 @@ pub struct OpenTask {
 }
 
 impl OpenTask {
-    /// All tasks of a configuration, in its order. `model` is the bundle that the command line names, for the only task.
+    /// All tasks of a configuration, in its order. `model` is the bundle that the command line
+    /// names, for the only task.
     ///
     /// # Errors
-    /// A bundle that is missing, damaged, or contradicts the configuration or another task; several tasks and a `model`.
+    /// A bundle that is missing, damaged, or contradicts the configuration or another task; several
+    /// tasks and a `model`.
     pub fn open_all(config: &Config, model: Option<&Path>) -> Result<Vec<OpenTask>, Error> {
         let bundles = match (model, config.tasks.len()) {
             (Some(_), 2..) => {
                 return Err(Error::config(
-                    "--model names one bundle, and the configuration has several tasks; set task.NAME.model instead",
+                    "--model names one bundle, and the configuration has several tasks; set \
+                     task.NAME.model instead",
                 ));
             }
             (None, 2..) => open_bundles(config)?,
@@ -121,8 +126,8 @@ pub struct TaskNames {
     pub name: Arc<str>,
     /// Names of the classes in the order of the model's outputs, then `unknown`.
     pub classes: Arc<[String]>,
-    /// After how many elements its model is asked; 0 in front of them where ports name flows with their first packets. Each is a
-    /// task to flow managers.
+    /// After how many elements its model is asked; 0 in front of them where ports name flows with
+    /// their first packets. Each is a task to flow managers.
     pub depths: Vec<usize>,
 }
 
@@ -162,7 +167,8 @@ fn words(bundles: &[Bundle]) -> Vec<TaskWords> {
     bundles.iter().map(of).collect()
 }
 
-/// The terms on the flow itself. What other tasks ask for is left to those: [`Asked::after`] names them.
+/// The terms on the flow itself. What other tasks ask for is left to those: [`Asked::after`] names
+/// them.
 fn asked(config: &Config, when: &When) -> Asked {
     let mut asked = Asked::default();
     for term in &when.terms {
@@ -216,7 +222,8 @@ fn direction(direction: &Direction) -> flowmgr::Direction {
     }
 }
 
-/// Keeps of a list, which is everything while it is empty, what is in the other one. The check has refused what leaves nothing.
+/// Keeps of a list, which is everything while it is empty, what is in the other one. The check has
+/// refused what leaves nothing.
 fn narrow<T: PartialEq>(list: &mut Vec<T>, to: Vec<T>) {
     match list.is_empty() {
         true => *list = to,
@@ -245,7 +252,8 @@ fn both(
     common.filter(|range| !range.is_empty()).collect()
 }
 
-/// The terms on labels of other tasks, and those of the tasks that they name: a task is asked only if those were.
+/// The terms on labels of other tasks, and those of the tasks that they name: a task is asked only
+/// if those were.
 fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     for term in &when.terms {

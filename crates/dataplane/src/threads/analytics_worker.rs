@@ -1,14 +1,17 @@
-//! An analytics worker: the thread around an analytics manager. It runs rounds and decides how long to sleep between them.
+//! An analytics worker: the thread around an analytics manager. It runs rounds and decides how long
+//! to sleep between them.
 //!
-//! A busy thread polls. With nothing to do it spins and yields for some microseconds. Then it sleeps: briefly while a device
-//! works on series; until a batch is due or may be full while series wait for their batch; and for `IDLE_SLEEP` while
-//! there are no series. In a live run it parks instead, until a flow worker wakes it ([`crate::threads::waker`]). So an idle thread
-//! costs little, and the first series after a quiet time is seen within that sleep. The system may add its timer slack to each
-//! sleep, 50 µs by default; a thread of a live run asks for less.
+//! A busy thread polls. With nothing to do it spins and yields for some microseconds. Then it
+//! sleeps: briefly while a device works on series; until a batch is due or may be full while series
+//! wait for their batch; and for `IDLE_SLEEP` while there are no series. In a live run it parks
+//! instead, until a flow worker wakes it ([`crate::threads::waker`]). So an idle thread costs
+//! little, and the first series after a quiet time is seen within that sleep. The system may add
+//! its timer slack to each sleep, 50 µs by default; a thread of a live run asks for less.
 //!
-//! In a replay at full speed nobody waits for a single label. There the thread gathers: it sleeps until a batch has come
-//! together instead of looking at every series as it comes. And there a flow worker may hold packets back until a label is
-//! there, so the manager is told not to wait for more series without end ([`Manager::gather`]).
+//! In a replay at full speed nobody waits for a single label. There the thread gathers: it sleeps
+//! until a batch has come together instead of looking at every series as it comes. And there a flow
+//! worker may hold packets back until a label is there, so the manager is told not to wait for more
+//! series without end ([`Manager::gather`]).
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -72,7 +75,8 @@ impl Drop for Alarm {
 }
 
 impl AnalyticsWorker {
-    /// Runs rounds until the rings are closed and every series is decided; gives what each task has counted.
+    /// Runs rounds until the rings are closed and every series is decided; gives what each task has
+    /// counted.
     pub fn run(mut self) -> Vec<Counters> {
         let run = self.run.clone();
         let _alarm = Alarm(run.clone());
@@ -136,7 +140,8 @@ impl AnalyticsWorker {
             Round::Worked => idle.backoff = Backoff::new(),
             Round::Seen if !self.gathers && due.is_zero() => idle.backoff = Backoff::new(),
             _ if self.gathers => std::thread::sleep(GATHER),
-            // While a run is recorded, empty rounds would fill the file and hold the lock that other threads need.
+            // While a run is recorded, empty rounds would fill the file and hold the lock that
+            // other threads need.
             _ if !idle.backoff.is_completed() && !is_recorded => idle.backoff.snooze(),
             _ if undecided => std::thread::sleep(due.max(PAUSE)),
             _ => idle.park(),

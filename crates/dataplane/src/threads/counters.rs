@@ -128,7 +128,8 @@ pub struct TaskSnapshot {
 pub struct GoalState {
     /// How many of its first devices it leaves to tasks with shorter goals.
     pub devices_left: usize,
-    /// Where no plan can keep the goal in the worst case: how long the largest batches of all tasks on a device take.
+    /// Where no plan can keep the goal in the worst case: how long the largest batches of all tasks
+    /// on a device take.
     pub unreachable: Option<Duration>,
 }
 

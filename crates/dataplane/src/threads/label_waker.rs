@@ -1,11 +1,13 @@
 //! How an analytics worker wakes a flow worker that sleeps while somebody wants its labels at once.
 //!
-//! A flow worker sleeps until one of its ports has packets, which may be milliseconds. Its waker adds a descriptor
-//! that ends the sleep. After a round that gave labels, the analytics worker reads a flag of each flow worker, and makes a system call
-//! only if that one sleeps: so labels that come often wake it once for each batch, and none waits for packets.
+//! A flow worker sleeps until one of its ports has packets, which may be milliseconds. Its waker
+//! adds a descriptor that ends the sleep. After a round that gave labels, the analytics worker
+//! reads a flag of each flow worker, and makes a system call only if that one sleeps: so labels
+//! that come often wake it once for each batch, and none waits for packets.
 //!
-//! A worker that wants to sleep raises its flag, looks for labels once more if some were given since it last looked at all
-//! of them, and then sleeps. So a label that comes meanwhile is found by that last look, or the analytics worker sees the flag.
+//! A worker that wants to sleep raises its flag, looks for labels once more if some were given
+//! since it last looked at all of them, and then sleeps. So a label that comes meanwhile is found
+//! by that last look, or the analytics worker sees the flag.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +20,8 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct Prepared<'a> {
     /// Ends the sleep once it can be read; `None`: nothing will.
     pub event: Option<BorrowedFd<'a>>,
-    /// Labels were given since the worker last looked at all: it has to look, and sleeps only if it finds none.
+    /// Labels were given since the worker last looked at all: it has to look, and sleeps only if it
+    /// finds none.
     pub must_look: bool,
 }
 
@@ -30,7 +33,8 @@ pub struct LabelWaker {
     given: AtomicU64,
     /// How often they had been given when the flow worker last looked at all of them.
     looked: AtomicU64,
-    /// Made with the first sleep; `None`: the system has none to give, and the worker sleeps without.
+    /// Made with the first sleep; `None`: the system has none to give, and the worker sleeps
+    /// without.
     event: OnceLock<Option<OwnedFd>>,
 }
 
@@ -54,7 +58,8 @@ impl LabelWaker {
 
     /// The flow worker has slept, or found labels instead.
     pub fn done(&self) {
-        // Whoever has taken the flag down has written to the descriptor, or is about to: that ends a later sleep early.
+        // Whoever has taken the flag down has written to the descriptor, or is about to: that ends
+        // a later sleep early.
         if !self.is_asleep.swap(false, Ordering::Relaxed)
             && let Some(Some(event)) = self.event.get()
         {

@@ -1,8 +1,9 @@
 //! How the control thread looks at the flows of a running flow worker.
 //!
-//! A box with room for rows goes to and fro, as snapshots do. The worker fills it between its bursts, a few flows at a time,
-//! and sends it back once it is full or the table is at its end; the control thread takes the rows and sends the box again
-//! until it has seen all. The worker neither waits nor allocates, and while nobody looks, [`LookPort::go_on`] is one load.
+//! A box with room for rows goes to and fro, as snapshots do. The worker fills it between its
+//! bursts, a few flows at a time, and sends it back once it is full or the table is at its end; the
+//! control thread takes the rows and sends the box again until it has seen all. The worker neither
+//! waits nor allocates, and while nobody looks, [`LookPort::go_on`] is one load.
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use flowmgr::{CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, Manager, Wanted};
@@ -38,7 +39,8 @@ pub struct Look {
     pub now_us: i64,
     /// By how much wall time is ahead of it, µs.
     pub ahead_us: i64,
-    /// For [`Question::All`]: what rules have counted, also of the flows seen so far, what no record has yet.
+    /// For [`Question::All`]: what rules have counted, also of the flows seen so far, what no
+    /// record has yet.
     pub rules: RuleTotals,
 }
 
@@ -110,8 +112,9 @@ impl LookPort {
         self.current.is_some()
     }
 
-    /// Between two bursts: goes on with the look, if there is one. `ahead_us` is how far wall time is ahead of packet
-    /// time. Rows name a rule by its order, which rule to be written it was: its number may be another's later.
+    /// Between two bursts: goes on with the look, if there is one. `ahead_us` is how far wall time
+    /// is ahead of packet time. Rows name a rule by its order, which rule to be written it was: its
+    /// number may be another's later.
     pub fn go_on(
         &mut self,
         manager: &Manager,

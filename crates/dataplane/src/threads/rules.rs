@@ -1,8 +1,10 @@
-//! Rules in a flow worker: questions of the flow manager go to the policy, answers go back, and sinks are told.
+//! Rules in a flow worker: questions of the flow manager go to the policy, answers go back, and
+//! sinks are told.
 //!
-//! The flow manager knows flows and no rule, the policy knows rules and no flow. Between them stands [`FlowRules`], one for each
-//! flow worker, which holds the policy in force. Another one comes as a [`RulesUpdate`] by the way of settings, between two
-//! bursts; the old one goes back and is dropped there, so that freeing a large policy holds up no packet.
+//! The flow manager knows flows and no rule, the policy knows rules and no flow. Between them
+//! stands [`FlowRules`], one for each flow worker, which holds the policy in force. Another one
+//! comes as a [`RulesUpdate`] by the way of settings, between two bursts; the old one goes back and
+//! is dropped there, so that freeing a large policy holds up no packet.
 
 use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +23,8 @@ use crate::Error;
 pub struct RulesInForce {
     /// What is looked up.
     pub policy: Arc<Policy>,
-    /// Rules that have counters of their own, in the order of their numbers; at most [`COUNTED_MAX`]. As long as the numbering
-    /// is the same, some may follow and none goes.
+    /// Rules that have counters of their own, in the order of their numbers; at most
+    /// [`COUNTED_MAX`]. As long as the numbering is the same, some may follow and none goes.
     pub counted: Arc<[RuleNumber]>,
     /// Of the numbering of the rules: as long as it is the same, a number stands for the same rule.
     pub numbering: u64,
@@ -32,7 +34,8 @@ pub struct RulesInForce {
     pub unasked: Arc<Unasked>,
 }
 
-/// Tasks that are asked by the name of a flow's rule, and so not about all flows. Sets of tasks have bit n for task n.
+/// Tasks that are asked by the name of a flow's rule, and so not about all flows. Sets of tasks
+/// have bit n for task n.
 #[derive(Debug, Default)]
 pub struct Unasked {
     /// Tasks that are not asked about flows of other rules, and of none.
@@ -61,8 +64,9 @@ impl RulesInForce {
     }
 }
 
-/// Names of rules, by the order in which the rules were written. As long as the numbering is the same, some may follow and
-/// none goes, so that a record that waits to be written finds its name. No flow worker ever looks into it.
+/// Names of rules, by the order in which the rules were written. As long as the numbering is the
+/// same, some may follow and none goes, so that a record that waits to be written finds its name.
+/// No flow worker ever looks into it.
 #[derive(Debug, Default)]
 pub struct RuleNames(RwLock<Vec<(u32, Arc<str>)>>);
 
@@ -188,7 +192,8 @@ impl RuleCounts {
     }
 }
 
-/// What rules have counted at one moment: by records, and of the flows in a table what no record has yet.
+/// What rules have counted at one moment: by records, and of the flows in a table what no record
+/// has yet.
 #[derive(Clone, Debug, Default)]
 pub struct RuleTotals {
     /// [`RulesInForce::numbering`] of the rules; 0: there are none.
@@ -206,8 +211,8 @@ impl RuleTotals {
         }
     }
 
-    /// Adds flows of a table, whose rules have their numbers. `is_first`: they are the first ones of it, and what records have
-    /// counted so far is to be added.
+    /// Adds flows of a table, whose rules have their numbers. `is_first`: they are the first ones
+    /// of it, and what records have counted so far is to be added.
     pub fn add(&mut self, rules: &FlowRules, is_first: bool, flows: &[FlowLook]) {
         if is_first {
             self.numbering = rules.rules.numbering;
@@ -227,7 +232,8 @@ impl RuleTotals {
         }
     }
 
-    /// Adds what another table has counted. If the tables have different rules, the newer rules stay.
+    /// Adds what another table has counted. If the tables have different rules, the newer rules
+    /// stay.
     pub fn merge(&mut self, other: &RuleTotals) {
         match self.numbering.cmp(&other.numbering) {
             cmp::Ordering::Less => {
@@ -239,7 +245,8 @@ impl RuleTotals {
         }
     }
 
-    /// What was counted once stays, though the flows that go on have got another rule, or a look missed one that ended.
+    /// What was counted once stays, though the flows that go on have got another rule, or a look
+    /// missed one that ended.
     pub fn keep(&mut self, before: &RuleTotals) {
         if self.numbering == before.numbering {
             for (now, before) in self.by_rule.iter_mut().zip(&before.by_rule) {
@@ -250,7 +257,8 @@ impl RuleTotals {
     }
 }
 
-/// The rule of a flow was found, or another one than before; or the flow's label was decided, whatever its rule.
+/// The rule of a flow was found, or another one than before; or the flow's label was decided,
+/// whatever its rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Ruled {
     /// The flow. Its times are of flow time.
@@ -273,7 +281,8 @@ pub struct FlowRules {
 }
 
 impl FlowRules {
-    /// The rules of an update, with which the flow manager has to be told the change that is returned.
+    /// The rules of an update, with which the flow manager has to be told the change that is
+    /// returned.
     pub fn new(update: RulesUpdate) -> (FlowRules, RulesChange) {
         let RulesUpdate {
             rules,
@@ -424,7 +433,8 @@ pub(crate) fn ask(question: &RuleQuestion) -> Ask {
     }
 }
 
-/// What a rule asks for, as the flow manager takes it. About a flow that is dropped no model is asked.
+/// What a rule asks for, as the flow manager takes it. About a flow that is dropped no model is
+/// asked.
 fn answer(rule: Option<RuleNumber>, outcome: &Decision, unasked: u8) -> RuleAnswer {
     let by_rule = match outcome.task {
         _ if outcome.asks_nothing || outcome.drop => u8::MAX,

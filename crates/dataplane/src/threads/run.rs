@@ -35,7 +35,8 @@ impl From<LinkEvent> for Event {
     }
 }
 
-/// Progress of one flow worker, on a cache line of its own because the worker writes it in every round.
+/// Progress of one flow worker, on a cache line of its own because the worker writes it in every
+/// round.
 #[derive(Default)]
 struct Progress {
     rounds: AtomicU64,
@@ -62,8 +63,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// For a run of so many flow workers that begins now, and which can wake so many analytics workers (0 in a replay,
-    /// where they poll). The receiver gets the events.
+    /// For a run of so many flow workers that begins now, and which can wake so many analytics
+    /// workers (0 in a replay, where they poll). The receiver gets the events.
     pub fn new(flow_workers: usize, woken: usize) -> (Run, Receiver<Event>) {
         let (events, received) = bounded(EVENTS);
         let run = Run {
@@ -95,7 +96,8 @@ impl Run {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Reports an event to the control thread. Where it is behind by `EVENTS`, the event is dropped and counted.
+    /// Reports an event to the control thread. Where it is behind by `EVENTS`, the event is dropped
+    /// and counted.
     pub fn report(&self, event: Event) {
         if self.events.try_send(event).is_err() {
             self.events_lost.fetch_add(1, Ordering::Relaxed);

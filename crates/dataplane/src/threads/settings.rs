@@ -1,5 +1,6 @@
-//! How a running flow worker gets other settings and rules: between two bursts it takes a box, swaps its contents with what is
-//! in use and sends the box back, so that the sender drops what is old. The worker neither waits nor allocates.
+//! How a running flow worker gets other settings and rules: between two bursts it takes a box,
+//! swaps its contents with what is in use and sends the box back, so that the sender drops what is
+//! old. The worker neither waits nor allocates.
 
 use std::convert::Infallible;
 
@@ -46,7 +47,8 @@ pub fn settings() -> (SettingsSender, SettingsPort) {
 }
 
 impl SettingsPort {
-    /// Takes an update between two bursts; `apply` leaves in it what was in use. Costs one load if there is none.
+    /// Takes an update between two bursts; `apply` leaves in it what was in use. Costs one load if
+    /// there is none.
     pub fn take(&self, apply: impl FnOnce(&mut Update)) {
         if self.incoming.is_empty() {
             return;

@@ -1,9 +1,10 @@
 //! How the counters of a thread of the data path come to the control thread.
 //!
-//! A buffer goes to and fro. The control thread sends it; the thread finds it between two bursts or two rounds, copies its
-//! counters into it and sends it back. So a snapshot is consistent in itself, nothing is copied that nobody wants, and the
-//! data path neither allocates nor waits: while nobody asks, [`Publisher::publish`] is two loads. Both ways are bounded
-//! channels without a lock on them, on which only the control thread ever waits, and that by looking now and then.
+//! A buffer goes to and fro. The control thread sends it; the thread finds it between two bursts or
+//! two rounds, copies its counters into it and sends it back. So a snapshot is consistent in
+//! itself, nothing is copied that nobody wants, and the data path neither allocates nor waits:
+//! while nobody asks, [`Publisher::publish`] is two loads. Both ways are bounded channels without a
+//! lock on them, on which only the control thread ever waits, and that by looking now and then.
 //!
 //! ```text
 //! control thread:  ask ──────────────► ··· answer ─► latest
@@ -11,7 +12,8 @@
 //! data path:       burst, burst, publish ─┘ burst … finish ─► last
 //! ```
 //!
-//! For its end a thread keeps a second buffer, so that its last counters arrive whether or not somebody asks.
+//! For its end a thread keeps a second buffer, so that its last counters arrive whether or not
+//! somebody asks.
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
@@ -66,7 +68,8 @@ pub fn snapshots<T>(empty: impl Fn() -> T) -> (Publisher<T>, Subscriber<T>) {
 impl<T> Publisher<T> {
     /// Between two bursts or rounds: fills the buffer if there is one.
     pub fn publish(&self, fill: impl FnOnce(&mut T)) {
-        // Looking is cheaper than trying to receive, which orders memory even where there is nothing.
+        // Looking is cheaper than trying to receive, which orders memory even where there is
+        // nothing.
         if self.asked.is_empty() {
             return;
         }
@@ -154,7 +157,8 @@ mod tests {
         assert_eq!(subscriber.look(), Looked::Died);
     }
 
-    /// Whatever the threads' timing, a snapshot is one moment of the publisher: both halves are alike.
+    /// Whatever the threads' timing, a snapshot is one moment of the publisher: both halves are
+    /// alike.
     #[test]
     fn snapshots_are_consistent_between_threads() {
         let (publisher, mut subscriber) = snapshots(|| (0_u64, 0_u64));

@@ -1,5 +1,5 @@
-//! State of a run that is not a counter: the model in use, reloads, and work that is under way or was given up. It serves
-//! metrics, health and `fenxi ctl`; the data path never reads it.
+//! State of a run that is not a counter: the model in use, reloads, and work that is under way or
+//! was given up. It serves metrics, health and `fenxi ctl`; the data path never reads it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,8 @@ pub struct Pending {
     pub since: Instant,
 }
 
-/// A helper thread that missed its deadline, so that nobody waits for it. It keeps its memory until it ends.
+/// A helper thread that missed its deadline, so that nobody waits for it. It keeps its memory until
+/// it ends.
 #[derive(Debug, Clone)]
 pub struct Abandoned {
     /// Number of the helper.
@@ -90,7 +91,8 @@ pub struct TaskState {
     pub name: String,
     /// The model of all its devices; during a swap some may still have the old one.
     pub model: ModelId,
-    /// As [`TaskNames::depths`](crate::opening::tasks::TaskNames::depths); a swap does not change them.
+    /// As [`TaskNames::depths`](crate::opening::tasks::TaskNames::depths); a swap does not change
+    /// them.
     pub depths: Vec<usize>,
     /// Entries of all its prefix caches of one pipeline together; 0 without a cache.
     pub cache_entries: u64,
@@ -136,7 +138,8 @@ pub struct RuntimeState {
 pub struct RulesState {
     /// How many there are; `None`: there were none ever.
     pub rules: Option<u64>,
-    /// See [`RulesInForce::numbering`](crate::threads::rules::RulesInForce::numbering); 0: there are none.
+    /// See [`RulesInForce::numbering`](crate::threads::rules::RulesInForce::numbering); 0: there
+    /// are none.
     pub numbering: u64,
     /// Names of those that have counters of their own, in the order of the counters.
     pub counted: Arc<[String]>,
@@ -274,12 +277,14 @@ impl SharedState {
     }
 
     fn lock(&self) -> MutexGuard<'_, RuntimeState> {
-        // Every field is valid between any two statements, so a panic elsewhere leaves nothing half-written.
+        // Every field is valid between any two statements, so a panic elsewhere leaves nothing
+        // half-written.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Entries of all prefix caches of one pipeline together, as the configuration of a task asks for them.
+/// Entries of all prefix caches of one pipeline together, as the configuration of a task asks for
+/// them.
 pub fn cache_entries(config: &Config) -> u64 {
     let caches = config.pipeline.layout.analytics_managers as u64;
     config.cache.as_ref().map_or(0, |cache| cache.entries) as u64 * caches

@@ -1,11 +1,12 @@
 //! How a flow worker wakes an analytics worker that sleeps because no series comes.
 //!
-//! Otherwise the analytics worker would have to poll every fraction of a millisecond, which costs some percent of a core
-//! where timers are slow (virtual machines). Instead, after each burst that emitted series, the flow worker reads a flag of
-//! each analytics worker, and makes a system call only if that worker sleeps.
+//! Otherwise the analytics worker would have to poll every fraction of a millisecond, which costs
+//! some percent of a core where timers are slow (virtual machines). Instead, after each burst that
+//! emitted series, the flow worker reads a flag of each analytics worker, and makes a system call
+//! only if that worker sleeps.
 //!
-//! A worker that wants to sleep raises its flag, looks at its rings once more, and then parks. So a series that comes
-//! meanwhile is seen by that last look, or the flow worker sees the flag.
+//! A worker that wants to sleep raises its flag, looks at its rings once more, and then parks. So a
+//! series that comes meanwhile is seen by that last look, or the flow worker sees the flag.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -66,8 +67,8 @@ impl Waiter {
         fence(Ordering::SeqCst);
     }
 
-    /// Parks until [`Waker::wake`], for `most` at the longest. If a wake-up has come since [`Waiter::prepare`], maybe for
-    /// another thread, it only prepares again.
+    /// Parks until [`Waker::wake`], for `most` at the longest. If a wake-up has come since
+    /// [`Waiter::prepare`], maybe for another thread, it only prepares again.
     pub fn park(&self, most: Duration) {
         match self.is_parked.load(Ordering::Relaxed) {
             true => std::thread::park_timeout(most),

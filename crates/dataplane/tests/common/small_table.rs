@@ -3,7 +3,8 @@
 use flowmgr::hash::HashKind;
 use flowmgr::{Actions, Config, Effect, SeriesTask, Settings};
 
-/// One task of two classes, K = 10, without timeouts of its own for half-open and established flows.
+/// One task of two classes, K = 10, without timeouts of its own for half-open and established
+/// flows.
 pub fn config(max_flows: usize) -> Config {
     Config {
         tasks: vec![SeriesTask::lengths(10, 2)],

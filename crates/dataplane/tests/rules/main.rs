@@ -1,5 +1,6 @@
-//! A flow worker whose rules change between bursts, against linear search: each packet gets what the rule of its flow says, by
-//! the rules in force or, where flows take turns, by those of before; and records know the rule.
+//! A flow worker whose rules change between bursts, against linear search: each packet gets what
+//! the rule of its flow says, by the rules in force or, where flows take turns, by those of before;
+//! and records know the rule.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +31,8 @@ use policy::{Dscp, Filter, Key, OwnedNames, Ports, RuleNumber, RuleSet, Store, S
 use proptest::prelude::*;
 
 const BURST: usize = 64;
-/// A rule that is written: prefixes of both ends, a port of the source or any, priority and what is done.
+/// A rule that is written: prefixes of both ends, a port of the source or any, priority and what is
+/// done.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     ends: [(u32, u8); 2],
@@ -251,7 +253,8 @@ impl World {
         assert!(put_off == 0 || renewed == most);
     }
 
-    /// As many bursts as it takes for each flow to have its turn; then all have what the rules in force say.
+    /// As many bursts as it takes for each flow to have its turn; then all have what the rules in
+    /// force say.
     fn rest(&mut self) {
         let begun = (0..FLOWS).filter(|&flow| self.flows[flow].is_some());
         let begun: Vec<(usize, bool)> = begun.map(|flow| (flow, false)).collect();

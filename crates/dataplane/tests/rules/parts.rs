@@ -1,4 +1,5 @@
-//! What the worker under test works with: flows, a port that is told what comes, an egress and a sink that say what left.
+//! What the worker under test works with: flows, a port that is told what comes, an egress and a
+//! sink that say what left.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

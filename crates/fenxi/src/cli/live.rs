@@ -1,4 +1,5 @@
-//! What `fenxi run` runs on, and `fenxi check` checks: the configuration, and options for the keys that a first run needs.
+//! What `fenxi run` runs on, and `fenxi check` checks: the configuration, and options for the keys
+//! that a first run needs.
 
 use std::path::PathBuf;
 
@@ -61,7 +62,8 @@ impl LiveArgs {
         Ok(sets)
     }
 
-    /// The files, the environment, these options and what `more` sets; the service's file where none is named.
+    /// The files, the environment, these options and what `more` sets; the service's file where
+    /// none is named.
     ///
     /// # Errors
     /// A path that is not text.

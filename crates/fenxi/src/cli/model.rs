@@ -12,11 +12,13 @@ use super::{ConfigArgs, seconds};
 pub enum ModelCommand {
     /// Print the manifest of a bundle
     Info(InfoArgs),
-    /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with another bundle
+    /// Run a bundle on its golden inputs and compare the outputs; with --against, compare it with
+    /// another bundle
     Check(CheckArgs),
     /// Name labelled flows as a run would, and measure the speed
     Bench(BenchArgs),
-    /// Run a bundle on its golden inputs in this process: what a live run starts for a model that is new
+    /// Run a bundle on its golden inputs in this process: what a live run starts for a model that
+    /// is new
     #[command(hide = true)]
     Try(TryArgs),
 }
@@ -52,10 +54,12 @@ pub struct CheckArgs {
     /// Folder of the bundle
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Bundle that this one was derived from, such as the fp32 model of an int8 one: reports the loss
+    /// Bundle that this one was derived from, such as the fp32 model of an int8 one: reports the
+    /// loss
     #[arg(short, long, value_name = "DIR")]
     pub against: Option<PathBuf>,
-    /// Table of labelled flows (CSV, optionally gzipped) to compare on, in addition to the golden inputs
+    /// Table of labelled flows (CSV, optionally gzipped) to compare on, in addition to the golden
+    /// inputs
     #[arg(long, value_name = "FILE", requires = "against")]
     pub series: Vec<PathBuf>,
     /// Capture whose flows to compare on, in addition to the golden inputs
@@ -116,7 +120,8 @@ pub struct DevicesArgs {
     /// Print one JSON object instead of a table
     #[arg(short, long)]
     pub json: bool,
-    /// Try this device in this process and print the outcome: what the command starts for each device
+    /// Try this device in this process and print the outcome: what the command starts for each
+    /// device
     #[arg(long = "try", value_name = "NAME", hide = true)]
     pub trial: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, also diagnoses the machine.
+//! `fenxi check`: validates a configuration and draws its pipeline; with `--deep`, also diagnoses
+//! the machine.
 
 mod capabilities;
 mod clock;
@@ -44,12 +45,14 @@ use dataplane::tasks::OpenTask;
 use finding::{Finding, Level, Report};
 use machine::Machine;
 
-/// Checks the configuration and the bundle, and that `fenxi run` can start with them on this machine. Then prints the
-/// pipeline and its threads and, with `--deep`, their parameters and the findings about the machine.
+/// Checks the configuration and the bundle, and that `fenxi run` can start with them on this
+/// machine. Then prints the pipeline and its threads and, with `--deep`, their parameters and the
+/// findings about the machine.
 ///
 /// # Errors
-/// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which only `--deep` opens. With
-/// `--config-only`: errors that do not depend on the machine. With `--deep`: any problem of this machine.
+/// Whatever `fenxi run` would refuse before it is ready, except devices other than the CPU, which
+/// only `--deep` opens. With `--config-only`: errors that do not depend on the machine. With
+/// `--deep`: any problem of this machine.
 pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let sources = args.live.sources([])?;
     let config = sources.load()?.config;
@@ -112,7 +115,8 @@ fn idle(rules: &Rules) -> Option<Finding> {
     Some(Finding::warning("rule", "", cause))
 }
 
-/// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not disturbed.
+/// All findings of `--deep`. Nothing is changed, bound or joined, so a running instance is not
+/// disturbed.
 fn deep(
     args: &CheckConfigArgs,
     machine: &Machine,
@@ -160,7 +164,8 @@ fn deep(
     findings
 }
 
-/// Any other reason why a run cannot start. Skipped if there already is a problem, which may be the same.
+/// Any other reason why a run cannot start. Skipped if there already is a problem, which may be the
+/// same.
 fn start(
     config: &Config,
     tasks: &[OpenTask],

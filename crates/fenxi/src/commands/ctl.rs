@@ -25,7 +25,8 @@ const REPLY_WITHIN: Duration = Duration::from_secs(150);
 /// Sends the request and prints the reply.
 ///
 /// # Errors
-/// 69: no instance listens, or it does not support the request. 77: permission denied. 65: a named thing does not exist.
+/// 69: no instance listens, or it does not support the request. 77: permission denied. 65: a named
+/// thing does not exist.
 pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     let socket = match &args.socket {
         Some(socket) => socket.clone(),
@@ -198,7 +199,8 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
     if reloaded.policy_changes_gone > 0 {
         let _ = writeln!(
             page,
-            "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old rules back",
+            "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old \
+             rules back",
             status::changes(reloaded.policy_changes_gone as u64),
             if reloaded.policy_changes_gone == 1 {
                 "is"

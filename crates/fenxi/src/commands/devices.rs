@@ -1,8 +1,9 @@
 //! `fenxi devices`: which devices really work on this machine.
 //!
-//! A library that was built with a provider may still lack its toolkit or hardware, or compute wrong results. So every
-//! device is tried with a real model, in a process of its own (this program with `--try`): a provider that hangs is
-//! abandoned, one that crashes does no further harm, and the libraries of one do not affect the next.
+//! A library that was built with a provider may still lack its toolkit or hardware, or compute
+//! wrong results. So every device is tried with a real model, in a process of its own (this program
+//! with `--try`): a provider that hangs is abandoned, one that crashes does no further harm, and
+//! the libraries of one do not affect the next.
 
 pub(super) mod trial;
 
@@ -24,8 +25,8 @@ use trial::{Outcome, here, in_a_process};
 /// Tries the devices and prints the results.
 ///
 /// # Errors
-/// The configuration, the model or the library cannot be used, or no device runs the model. The simulated one does not
-/// count.
+/// The configuration, the model or the library cannot be used, or no device runs the model. The
+/// simulated one does not count.
 pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let sets = sets(args);
     let config = sinks::known(Sources::of_service(args.config.config.as_deref(), &sets))
@@ -132,7 +133,8 @@ fn sets(args: &DevicesArgs) -> Vec<String> {
     sets
 }
 
-/// All providers (`plugin` only if a library is given), and the devices that the configuration names.
+/// All providers (`plugin` only if a library is given), and the devices that the configuration
+/// names.
 fn every_name(config: &Config, has_plugin: bool) -> Vec<String> {
     let known = Provider::all().filter(|provider| has_plugin || !provider.needs_plugin);
     let mut names: Vec<String> = known.map(|provider| provider.name.to_owned()).collect();
@@ -144,7 +146,8 @@ fn every_name(config: &Config, has_plugin: bool) -> Vec<String> {
     names
 }
 
-/// The configuration with `name` as its one device, so that a `[device.NAME]` table counts here as in a pipeline.
+/// The configuration with `name` as its one device, so that a `[device.NAME]` table counts here as
+/// in a pipeline.
 pub(super) fn config_for(
     args: &ConfigArgs,
     sets: &[String],

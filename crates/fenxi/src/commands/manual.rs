@@ -1,5 +1,5 @@
-//! `fenxi manual`: the man pages and shell completions that packages install. They are made from the declarations of the
-//! command line and of the configuration keys, so there is no second list.
+//! `fenxi manual`: the man pages and shell completions that packages install. They are made from
+//! the declarations of the command line and of the configuration keys, so there is no second list.
 
 use std::fs;
 use std::io;
@@ -53,7 +53,8 @@ pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
         clap_complete::generate_to(shell, &mut command, "fenxi", &completions)
             .map_err(|error| Failure::creating(&completions, &error))?;
     }
-    // A command of its own: that of the completions is built, and has its subcommands `help` already.
+    // A command of its own: that of the completions is built, and has its subcommands `help`
+    // already.
     let mut command = without_help(Cli::command());
     command.build();
     pages(&command, &man)?;
@@ -186,8 +187,10 @@ fn keys(out: &mut Vec<u8>) -> io::Result<()> {
     roff.text([roman("fenxi.toml - configuration of fenxi")]);
     roff.control("SH", ["DESCRIPTION"]);
     roff.text([roman(
-        "A TOML file. A key that is left out has its default. Later sources win: the file, the files of the folder conf.d \
-         beside it, environment variables, options of the command line. A reload changes the keys that are marked live; \
+        "A TOML file. A key that is left out has its default. Later sources win: the file, the \
+         files of the folder conf.d \
+         beside it, environment variables, options of the command line. A reload changes the keys \
+         that are marked live; \
          the others wait for a restart.",
     )]);
     let mut section = "";

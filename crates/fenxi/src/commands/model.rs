@@ -29,8 +29,8 @@ use dataplane::session::cpu_device;
 /// bundle if one is named.
 ///
 /// # Errors
-/// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the other bundle cannot
-/// be compared. A loss of accuracy is not an error.
+/// A bundle or the library is missing or damaged, the outputs differ from the golden ones, or the
+/// other bundle cannot be compared. A loss of accuracy is not an error.
 pub fn check(args: &CheckArgs) -> Result<(), Failure> {
     let config = sinks::known(Sources::named(None, &[])).load()?.config;
     let mut model = load(&config, &args.dir)?;
@@ -112,7 +112,8 @@ fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
         return Ok(report);
     }
     Err(Failure::data(format!(
-        "{}: golden outputs differ by more than {:.0e}: {}; the model, the library and the golden files do not belong together",
+        "{}: golden outputs differ by more than {:.0e}: {}; the model, the library and the golden \
+         files do not belong together",
         dir.display(),
         report.tolerance,
         found(report),

@@ -23,7 +23,8 @@ const TIMEOUT_MS_MIN: f64 = 0.1;
 /// Measures the device, prints the result, and writes the profile to the file of `--out`.
 ///
 /// # Errors
-/// The configuration, the model, the library or the device cannot be used, or the file cannot be written.
+/// The configuration, the model, the library or the device cannot be used, or the file cannot be
+/// written.
 pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
@@ -45,7 +46,8 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     print(&page)?;
     if file.r_squared() < R_SQUARED_MIN {
         remark(&format!(
-            "fenxi: device {}, model {}: R² is {:.2}, below {R_SQUARED_MIN}: a line explains too little of these times; measure on a \
+            "fenxi: device {}, model {}: R² is {:.2}, below {R_SQUARED_MIN}: a line explains too \
+             little of these times; measure on a \
              quieter machine, for longer (--seconds), or at other sizes (--sizes)\n",
             file.device,
             file.model,
@@ -54,7 +56,8 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     }
     if !found.recommendation.meets_goal {
         remark(
-            "fenxi: the device cannot meet the latency goal: two of its smallest batches take at least that long\n",
+            "fenxi: the device cannot meet the latency goal: two of its smallest batches take at \
+             least that long\n",
         )?;
     }
     let Some(path) = &args.out else { return Ok(()) };
@@ -213,7 +216,8 @@ impl Found<'_> {
             });
         let _ = writeln!(
             page,
-            "\nrecommended {goal}:\n  analytics.batch_sizes = {:?}\n  analytics.timeout_ms = {}\n  largest batch {}",
+            "\nrecommended {goal}:\n  analytics.batch_sizes = {:?}\n  analytics.timeout_ms = {}\n  \
+             largest batch {}",
             self.recommendation.batch_sizes,
             self.timeout_ms(),
             self.recommendation.largest

@@ -30,7 +30,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .collect();
     let sources = sinks::known(Sources::named(args.config.config.as_deref(), &sets));
     let mut config = sources.load()?.replayed().config;
-    // A collector of live traffic must not get that of a capture because both have one configuration.
+    // A collector of live traffic must not get that of a capture because both have one
+    // configuration.
     if args.output.ipfix.is_none() {
         config.reset("ipfix.to");
     }
@@ -72,7 +73,8 @@ fn explain(
     let Some((subject, others)) = found else {
         let packets = grouped(outcome.flows.verdicts.total());
         return Err(Failure::data(format!(
-            "no flow {query} among the {} of {packets} packets. Only TCP and UDP make flows, by the addresses of the outer \
+            "no flow {query} among the {} of {packets} packets. Only TCP and UDP make flows, by \
+             the addresses of the outer \
              header; fragments do not",
             grouped(outcome.flows.flows_begun.total())
         )));
@@ -98,7 +100,8 @@ fn tasks_by_in_port(config: &Config) -> String {
             let term = term.named(|task| &config.tasks[task].name).to_string();
             let (origin, name) = (&task.when_origin, &task.name);
             page += &format!(
-                "fenxi: {origin}: task.{name}.when: {}: a capture does not say by which interface packets came in, so task {name} was \
+                "fenxi: {origin}: task.{name}.when: {}: a capture does not say by which interface \
+                 packets came in, so task {name} was \
                  asked about no flow; leave the term out for a replay\n",
                 shortened(&term)
             );
@@ -107,8 +110,8 @@ fn tasks_by_in_port(config: &Config) -> String {
     page
 }
 
-/// The text for stderr: the summary, and what is missing from it. Empty if the reader of our output has closed the pipe;
-/// without the summary if nothing could be replayed.
+/// The text for stderr: the summary, and what is missing from it. Empty if the reader of our output
+/// has closed the pipe; without the summary if nothing could be replayed.
 fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
     let failure = outcome.failure.as_ref();
     let is_quiet = failure.is_some_and(Failure::is_quiet);
@@ -129,7 +132,8 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
             .filter(|output| !is_dash(output));
         let output = output.map_or("stdout".to_owned(), |output| output.display().to_string());
         page += &format!(
-            "fenxi: {output}: {records_dropped} records were dropped because their queue was full; raise records.queue\n"
+            "fenxi: {output}: {records_dropped} records were dropped because their queue was full; \
+             raise records.queue\n"
         );
     }
     page

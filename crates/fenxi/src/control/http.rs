@@ -1,11 +1,13 @@
-//! HTTP/1.1 for those who look: `/` for people, `/metrics`, `/livez`, `/readyz` for programs. Nothing here changes anything.
+//! HTTP/1.1 for those who look: `/` for people, `/metrics`, `/livez`, `/readyz` for programs.
+//! Nothing here changes anything.
 //!
-//! On loopback `/`, which shows addresses, answers to loopback names only: otherwise a page from elsewhere whose name was made
-//! to point here (DNS rebinding) could read it.
+//! On loopback `/`, which shows addresses, answers to loopback names only: otherwise a page from
+//! elsewhere whose name was made to point here (DNS rebinding) could read it.
 //!
-//! Each connection serves one request and has a few seconds for all of it. There is a bounded number at a time, and when
-//! there is no room, one that is slow makes room for one that comes ([`Room`]), so that slow clients, however many, do not
-//! keep a scraper or a probe of health waiting. Bodies are never read.
+//! Each connection serves one request and has a few seconds for all of it. There is a bounded
+//! number at a time, and when there is no room, one that is slow makes room for one that comes
+//! ([`Room`]), so that slow clients, however many, do not keep a scraper or a probe of health
+//! waiting. Bodies are never read.
 //!
 //! Source: RFC 9110 for the codes; the paths and `?verbose` are those of Kubernetes.
 
@@ -235,7 +237,8 @@ fn for_people(page: &Page) -> Answer {
         format!("'sha256-{}'", STANDARD.encode(digest))
     };
     let policy = format!(
-        "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+        "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'",
         digest(page.style),
         digest(page.script)

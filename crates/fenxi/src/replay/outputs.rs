@@ -1,4 +1,5 @@
-//! Checks that no output of a replay is one of its inputs, and that its outputs are different files.
+//! Checks that no output of a replay is one of its inputs, and that its outputs are different
+//! files.
 //!
 //! This is checked before anything is created, since creating an output empties it.
 
@@ -53,8 +54,8 @@ pub fn check(args: &ReplayArgs, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether two paths lead to the same file, through any links; or would create the same file. Devices such as `/dev/null`
-/// do not count, since writing does not destroy them.
+/// Whether two paths lead to the same file, through any links; or would create the same file.
+/// Devices such as `/dev/null` do not count, since writing does not destroy them.
 fn is_same(a: &Path, b: &Path) -> bool {
     let of = |path: &Path| -> Option<Metadata> {
         let path = if is_dash(path) {

@@ -7,14 +7,15 @@
 //! analytics worker:          └─ rounds┘
 //! ```
 //!
-//! The flow workers and the control thread start first: where fenxi forwards, it does so before a device is open and warm,
-//! and signals, health and `fenxi ctl` are served. Until a helper has opened the first model, series are shed. A device
-//! that cannot be used still ends the run, before it is said to be ready.
+//! The flow workers and the control thread start first: where fenxi forwards, it does so before a
+//! device is open and warm, and signals, health and `fenxi ctl` are served. Until a helper has
+//! opened the first model, series are shed. A device that cannot be used still ends the run, before
+//! it is said to be ready.
 //!
 //! The end has a bound for each step, 5 s together: see `docs/operations.md`.
 //!
-//! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`): a new step of the start
-//! belongs there, too.
+//! `fenxi check` goes through the same steps without starting anything (`commands/check/start.rs`):
+//! a new step of the start belongs there, too.
 
 mod kept;
 pub mod pair;
@@ -71,7 +72,8 @@ impl Plan<'_> {
 /// Runs until a signal, `fenxi ctl drain`, or until no interface is left.
 ///
 /// # Errors
-/// The run cannot start. Later failures are in [`Outcome::failure`], with the counters up to that point.
+/// The run cannot start. Later failures are in [`Outcome::failure`], with the counters up to that
+/// point.
 pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let config = plan.config;
     let cores = Cores::of(config);
@@ -180,7 +182,8 @@ fn log_start(config: &Config, tasks: &[OpenTask]) {
     );
 }
 
-/// The labels for which nothing is done. The built-in table leaves some out on purpose, a table of the user's perhaps not.
+/// The labels for which nothing is done. The built-in table leaves some out on purpose, a table of
+/// the user's perhaps not.
 fn log_gap(map: &LabelMap) {
     match map.gap() {
         Some(gap) if map.is_users() => warn!("{gap}"),

@@ -31,7 +31,8 @@ use crate::supervise::reload::Reloader;
 use crate::supervise::{ControlPlane, Live, LiveStart, Supervisor};
 use crate::workers::WorkerStart;
 
-/// How long the start waits for the first round of the flow workers. A worker that is later only forwards later.
+/// How long the start waits for the first round of the flow workers. A worker that is later only
+/// forwards later.
 const MOVING_WITHIN: Duration = Duration::from_secs(1);
 
 /// What needs privileges, open. From then on the sandbox holds.
@@ -174,8 +175,9 @@ fn what(config: &Config) -> String {
     format!("{} on {interfaces}", config.io.mode.name())
 }
 
-/// Waits until each flow worker has finished a round. Only then may a library be loaded: meanwhile glibc holds a lock that
-/// a starting thread needs for its first `__cxa_thread_atexit_impl`, so nothing would be forwarded.
+/// Waits until each flow worker has finished a round. Only then may a library be loaded: meanwhile
+/// glibc holds a lock that a starting thread needs for its first `__cxa_thread_atexit_impl`, so
+/// nothing would be forwarded.
 fn wait_until_moving(run: &Run) {
     let began = Instant::now();
     while run.rounds().any(|rounds| rounds == 0) && began.elapsed() < MOVING_WITHIN {

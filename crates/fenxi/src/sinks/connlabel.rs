@@ -1,7 +1,8 @@
-//! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have their own.
+//! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have
+//! their own.
 //!
-//! Of the labels in `connlabel.class` a connection gets one, by the label of the first task; all other labels of the connection
-//! stay as they are.
+//! Of the labels in `connlabel.class` a connection gets one, by the label of the first task; all
+//! other labels of the connection stay as they are.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -43,11 +44,14 @@ const FIGURES: Figures = Figures {
     unit: "labels",
     total: [
         "fenxi_connlabels_total",
-        "Labels of connections (connlabel.class): written; kept, the connection had one of them already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+        "Labels of connections (connlabel.class): written; kept, the connection had one of them \
+         already; not_found, no connection has the flow's addresses; failed; dropped, the queue \
+         was full.",
     ],
     failed: [
         "fenxi_connlabels_failed_total",
-        "Labels of connections that the kernel refused, by cause; no_labels, the connection began when no rule of nftables used ct label.",
+        "Labels of connections that the kernel refused, by cause; no_labels, the connection began \
+         when no rule of nftables used ct label.",
     ],
     waiting: [
         "fenxi_connlabels_waiting",
@@ -55,7 +59,8 @@ const FIGURES: Figures = Figures {
     ],
     latency: [
         "fenxi_connlabel_latency_seconds",
-        "Time from a label to the kernel's confirmation that the connection has it. Bounds are conservative, within 1 %.",
+        "Time from a label to the kernel's confirmation that the connection has it. Bounds are \
+         conservative, within 1 %.",
     ],
     fates: OF_CONNECTIONS,
     causes: &[
@@ -304,7 +309,8 @@ impl SinkKind for Connlabels {
         let [written, kept, not_found] =
             names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
         Some(format!(
-            "connlabels {written} written, {kept} kept as they were, {not_found} without a connection"
+            "connlabels {written} written, {kept} kept as they were, {not_found} without a \
+             connection"
         ))
     }
 
@@ -321,7 +327,8 @@ fn probe() -> Result<(), StartError> {
     connections::open(NOTHING, WORDING).map(drop)
 }
 
-/// A run that writes no labels of connections: it has neither the right nor the thread, and a reload cannot give them.
+/// A run that writes no labels of connections: it has neither the right nor the thread, and a
+/// reload cannot give them.
 struct Off;
 
 impl SinkControl for Off {
@@ -337,7 +344,9 @@ impl SinkControl for Off {
         match is_wanted(next) {
             false => Ok(None),
             true => Err(Error::Config(
-                "connlabel.class: it was empty at the start; restart fenxi to write labels of connections".to_owned(),
+                "connlabel.class: it was empty at the start; restart fenxi to write labels of \
+                 connections"
+                    .to_owned(),
             )),
         }
     }
@@ -431,11 +440,18 @@ fn report(counts: &Counts, missing: i64) -> Report {
             lost(
                 "connections have no room for labels",
                 no_labels,
-                "they began when no rule of nftables used ct label; add one, and new connections have room".to_owned(),
+                "they began when no rule of nftables used ct label; add one, and new connections \
+                 have room"
+                    .to_owned(),
             ),
-            lost("the kernel refuses labels of connections", others, newest_error(counts)),
             lost(
-                "labels of connections are dropped because their queue is full; see connlabel.queue",
+                "the kernel refuses labels of connections",
+                others,
+                newest_error(counts),
+            ),
+            lost(
+                "labels of connections are dropped because their queue is full; see \
+                 connlabel.queue",
                 counts.dropped,
                 String::new(),
             ),
@@ -443,7 +459,11 @@ fn report(counts: &Counts, missing: i64) -> Report {
         status: [&sums[..4], &[("connlabels_lost", lost_labels)]].concat(),
         live_text: Some(format!(
             "connlabels: {} written, {} kept, {} without a connection, {} refused, {} dropped",
-            counts.written, counts.kept, counts.not_found, counts.failed(), counts.dropped
+            counts.written,
+            counts.kept,
+            counts.not_found,
+            counts.failed(),
+            counts.dropped
         )),
         live_summary: sums,
         ..Report::default()

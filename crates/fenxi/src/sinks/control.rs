@@ -1,8 +1,9 @@
-//! What the control thread has of a sink: how it is started, what it has counted, and how it ends. The other half,
-//! [`Sink`], stands on the data path.
+//! What the control thread has of a sink: how it is started, what it has counted, and how it ends.
+//! The other half, [`Sink`], stands on the data path.
 //!
-//! A kind of sink is a [`SinkKind`], which knows the configuration and starts a [`SinkControl`] where a run wants one.
-//! Everything but the start and the workers' halves has a default, so a sink says only what it has.
+//! A kind of sink is a [`SinkKind`], which knows the configuration and starts a [`SinkControl`]
+//! where a run wants one. Everything but the start and the workers' halves has a default, so a sink
+//! says only what it has.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -90,14 +91,15 @@ pub trait SinkKind: Sync {
     /// It cannot be started.
     fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure>;
 
-    /// The rights that a live run keeps for the sink; all others are given up before it starts. `records` is where records
-    /// go.
+    /// The rights that a live run keeps for the sink; all others are given up before it starts.
+    /// `records` is where records go.
     fn rights(&self, _config: &Config, _records: Option<&Path>) -> Rights {
         Rights::none()
     }
 
-    /// Whether a live run could start the sink, found without starting it and without leaving anything behind. Files that
-    /// are `is_exempt` are not examined: a run writes them now, or the service's unit makes their folder.
+    /// Whether a live run could start the sink, found without starting it and without leaving
+    /// anything behind. Files that are `is_exempt` are not examined: a run writes them now, or the
+    /// service's unit makes their folder.
     ///
     /// # Errors
     /// As [`SinkKind::start`].
@@ -118,12 +120,14 @@ pub trait SinkKind: Sync {
         Report::default()
     }
 
-    /// The sink's line in `fenxi ctl status`, from the sums of [`Report::status`], where there is something to say.
+    /// The sink's line in `fenxi ctl status`, from the sums of [`Report::status`], where there is
+    /// something to say.
     fn status_line(&self, _sums: &Sums) -> Option<String> {
         None
     }
 
-    /// The name in [`Report::status`] of what the sink gave up, and the noun that follows the number on the line of losses.
+    /// The name in [`Report::status`] of what the sink gave up, and the noun that follows the
+    /// number on the line of losses.
     fn losses(&self) -> Option<(&'static str, &'static str)> {
         None
     }
@@ -204,7 +208,8 @@ impl Rights {
     }
 }
 
-/// A sink of this run. It is shared by the control thread, the thread for reloads and the end of the run.
+/// A sink of this run. It is shared by the control thread, the thread for reloads and the end of
+/// the run.
 pub trait SinkControl: Send + Sync {
     /// The half of another flow worker; `None` once [`SinkControl::finish`] was called.
     fn worker_half(&self) -> Option<Box<dyn Sink>>;
@@ -227,13 +232,14 @@ pub trait SinkControl: Send + Sync {
         None
     }
 
-    /// What the sink has written about a flow whose labels are of these classes, by task, for `fenxi ctl explain`; why it has
-    /// not.
+    /// What the sink has written about a flow whose labels are of these classes, by task, for
+    /// `fenxi ctl explain`; why it has not.
     fn explain(&self, _flow: &FlowName, _classes: &[Option<u16>]) -> Vec<Written> {
         Vec::new()
     }
 
-    /// What another configuration makes of the sink, prepared and without effect yet; `None`: it changes nothing here.
+    /// What another configuration makes of the sink, prepared and without effect yet; `None`: it
+    /// changes nothing here.
     ///
     /// # Errors
     /// The configuration does not fit.
@@ -246,8 +252,8 @@ pub trait SinkControl: Send + Sync {
         None
     }
 
-    /// The flow workers have ended and their halves are gone: waits until all is written, but not without a deadline live.
-    /// `ended` is when the last label was given.
+    /// The flow workers have ended and their halves are gone: waits until all is written, but not
+    /// without a deadline live. `ended` is when the last label was given.
     ///
     /// # Errors
     /// Writing broke off, or something was lost since the end began.
@@ -264,12 +270,13 @@ pub type Commit = Box<dyn FnOnce() + Send>;
 pub struct Report {
     /// Its metrics with their samples.
     pub metrics: Vec<Family>,
-    /// What it was asked for less what it accounts for, by name: above 0 is missing, below 0 is too much.
+    /// What it was asked for less what it accounts for, by name: above 0 is missing, below 0 is too
+    /// much.
     pub balance: Option<(&'static str, i64)>,
     /// What people should know of as soon as it begins.
     pub losses: Vec<Lost>,
-    /// Why the sink does not do what it is for, though nothing of it fails: degrades the run, and it is not ready. The name
-    /// of the check, and the reason.
+    /// Why the sink does not do what it is for, though nothing of it fails: degrades the run, and
+    /// it is not ready. The name of the check, and the reason.
     pub fault: Option<(&'static str, String)>,
     /// Sums for `fenxi ctl status`.
     pub status: Vec<(&'static str, u64)>,

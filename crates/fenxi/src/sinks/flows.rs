@@ -1,7 +1,9 @@
-//! What records said of flows lately, for those who look: the control plane adds it to what the flow tables hold.
+//! What records said of flows lately, for those who look: the control plane adds it to what the
+//! flow tables hold.
 //!
-//! The data path offers each record; where the control thread is behind, it is left out. So this is a sample, bounded in
-//! memory and in what it costs, and no account; that is the records' and the metrics' matter.
+//! The data path offers each record; where the control thread is behind, it is left out. So this is
+//! a sample, bounded in memory and in what it costs, and no account; that is the records' and the
+//! metrics' matter.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,8 +56,8 @@ impl SinkControl for FlowControl {
     }
 }
 
-/// The recent flows of a run, shared by the sink and the control plane. Both use them on the control thread only, so nobody
-/// ever waits.
+/// The recent flows of a run, shared by the sink and the control plane. Both use them on the
+/// control thread only, so nobody ever waits.
 #[derive(Clone)]
 pub struct RecentFlows {
     sender: Sender<Record>,
@@ -153,11 +155,13 @@ struct FlowTap {
 impl Sink for FlowTap {
     /// Never waits: where the control thread is behind, the record is left out.
     fn record(&mut self, record: &Record) {
-        // The table has the behaviour of a live flow, and the record the behaviour of a flow that has ended.
+        // The table has the behaviour of a live flow, and the record the behaviour of a flow that
+        // has ended.
         if self.records.is_full() || matches!(record, Record::Behaviour(_)) {
             return;
         }
-        // A series is a copy on the heap, but only where records carry series, which then are on the heap themselves.
+        // A series is a copy on the heap, but only where records carry series, which then are on
+        // the heap themselves.
         let _ = self.records.try_send(record.clone());
     }
 }
@@ -177,7 +181,8 @@ impl Sink for Watch {
 }
 
 impl Recent {
-    /// What the records so far say of a flow that goes on, to be added to what the table counts since.
+    /// What the records so far say of a flow that goes on, to be added to what the table counts
+    /// since.
     pub fn reported(&self, flow_id: u64) -> Counts {
         self.reported.get(&flow_id).copied().unwrap_or_default()
     }

@@ -1,7 +1,9 @@
-//! The sinks of a run. [`KINDS`] is the one place where they are listed: everything outside this folder iterates.
+//! The sinks of a run. [`KINDS`] is the one place where they are listed: everything outside this
+//! folder iterates.
 //!
-//! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls between two bursts; the
-//! control thread has a [`SinkControl`], which knows the thread that writes, the metrics, and the end.
+//! A sink has two halves. Each flow worker has one of [`dataplane::sink::Sink`], which it calls
+//! between two bursts; the control thread has a [`SinkControl`], which knows the thread that
+//! writes, the metrics, and the end.
 
 mod connlabel;
 mod control;
@@ -43,7 +45,8 @@ pub use hosts::{SharedHosts, host_of};
 pub use records::rfc3339;
 pub use reopen::Answer;
 
-/// Every kind of sink, in the order in which a flow worker calls them and in which they are reported.
+/// Every kind of sink, in the order in which a flow worker calls them and in which they are
+/// reported.
 pub static KINDS: &[&dyn SinkKind] = &[
     &records::Records,
     &ipfix::Ipfix,
@@ -209,8 +212,8 @@ impl Sinks {
         reopen::reopen_all(&reopeners.collect::<Vec<_>>(), answer);
     }
 
-    /// The flow workers have ended: waits until everything is written, but not without a deadline live. `ended` is when the
-    /// last label was given.
+    /// The flow workers have ended: waits until everything is written, but not without a deadline
+    /// live. `ended` is when the last label was given.
     ///
     /// # Errors
     /// Writing broke off, or something was lost since the end began.

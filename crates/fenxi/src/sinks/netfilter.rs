@@ -1,4 +1,5 @@
-//! What the sinks share that write into the kernel's netfilter: the flow worker's end, the figures, and the end of a run.
+//! What the sinks share that write into the kernel's netfilter: the flow worker's end, the figures,
+//! and the end of a run.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use crate::sinks::records::rfc3339;
 /// How long after the last label the end of a run waits for what is still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where the words of each task's classes stand among those of a writer: the first, and how many there are.
+/// Where the words of each task's classes stand among those of a writer: the first, and how many
+/// there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places(Vec<(u16, u16)>);
 
@@ -34,8 +36,8 @@ impl Places {
         Places(vec![(0, u16::MAX)])
     }
 
-    /// Of tasks with so many classes each, `unknown` among them. There are fewer classes than numbers:
-    /// [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
+    /// Of tasks with so many classes each, `unknown` among them. There are fewer classes than
+    /// numbers: [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
     pub fn of(classes: impl IntoIterator<Item = usize>) -> Places {
         let mut first = 0;
         let mut place = |classes: usize| {
@@ -65,8 +67,8 @@ pub struct WriterSink {
     pub places: Places,
     /// What rules say about marks.
     pub by_rule: ByRule,
-    /// What the label of a port wrote gives way where an answer contradicts it. Elements of sets stay until their timeout, since
-    /// other flows may have written them too.
+    /// What the label of a port wrote gives way where an answer contradicts it. Elements of sets
+    /// stay until their timeout, since other flows may have written them too.
     pub replaces: bool,
     /// What is written for behaviours, by their numbers; 0: nothing.
     pub behaviours: Arc<BehaviourWords>,
@@ -164,8 +166,8 @@ pub struct Explained<'a> {
 }
 
 impl Explained<'_> {
-    /// What was written about a flow of the class that has this place, or why nothing was. `is_meant` are the words of its
-    /// task.
+    /// What was written about a flow of the class that has this place, or why nothing was.
+    /// `is_meant` are the words of its task.
     pub fn of(
         self,
         writer: &Writer,
@@ -207,7 +209,8 @@ impl Explained<'_> {
             Fate::Written => done.to_owned(),
             Fate::Refreshed => format!("{done}; it was there before, and its timeout began again"),
             Fate::Kept => format!(
-                "the connection had one already and keeps it; {what}.overwrite = true would replace it"
+                "the connection had one already and keeps it; {what}.overwrite = true would \
+                 replace it"
             ),
             Fate::NotFound => self.gone.to_owned(),
             Fate::OtherFamily => "nothing: the set holds addresses of the other family".to_owned(),
@@ -237,7 +240,8 @@ pub fn finish(writers: &[Arc<Writer>], ended: Instant) {
     }
 }
 
-/// Updates that are missing: more wait than the queue, the thread and the hands of so many workers hold.
+/// Updates that are missing: more wait than the queue, the thread and the hands of so many workers
+/// hold.
 pub fn missing(writer: &Writer, counts: &Counts, workers: i64) -> i64 {
     let waiting = counts.waiting();
     waiting - waiting.clamp(0, writer.room() as i64 + workers)

@@ -1,5 +1,5 @@
-//! Sets of nftables: the ends of flows as elements with a timeout, by the label of the first task; each set with a thread of its
-//! own.
+//! Sets of nftables: the ends of flows as elements with a timeout, by the label of the first task;
+//! each set with a thread of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,10 @@ const FIGURES: Figures = Figures {
     unit: "elements",
     total: [
         "fenxi_nftset_elements_total",
-        "Elements for sets of nftables (nftset), by the name of the table in the configuration: written, a new one; refreshed, it was there and its timeout began again; other_family, the set has no such addresses; not_found, the set is gone; failed; dropped, the queue was full.",
+        "Elements for sets of nftables (nftset), by the name of the table in the configuration: \
+         written, a new one; refreshed, it was there and its timeout began again; other_family, \
+         the set has no such addresses; not_found, the set is gone; failed; dropped, the queue was \
+         full.",
     ],
     failed: [
         "fenxi_nftset_failed_total",
@@ -40,7 +43,8 @@ const FIGURES: Figures = Figures {
     waiting: ["fenxi_nftset_waiting", "Elements that wait to be written."],
     latency: [
         "fenxi_nftset_latency_seconds",
-        "Time from a label to the kernel's confirmation that the set has the element. Bounds are conservative, within 1 %.",
+        "Time from a label to the kernel's confirmation that the set has the element. Bounds are \
+         conservative, within 1 %.",
     ],
     fates: &[
         ("written", |counts| counts.written),
@@ -163,7 +167,8 @@ fn named(set: &Named<NftSet>, error: StartError) -> StartError {
     }
 }
 
-/// Whether the set is there and takes the elements that the table asks for, in the network namespace of the calling thread.
+/// Whether the set is there and takes the elements that the table asks for, in the network
+/// namespace of the calling thread.
 ///
 /// # Errors
 /// The capability or the kernel's part is not to be had, or the set does not fit.
@@ -256,7 +261,8 @@ impl SinkKind for NftSets {
         let [written, refreshed, not_found] =
             names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
         Some(format!(
-            "nftset    {written} elements written, {refreshed} refreshed, {not_found} whose set is gone"
+            "nftset    {written} elements written, {refreshed} refreshed, {not_found} whose set is \
+             gone"
         ))
     }
 
@@ -380,7 +386,8 @@ fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
         balance: Some(("nftset", missing)),
         losses: vec![
             lost(
-                "a set of nftables is gone; `fenxi check` says how to add it, and fenxi goes on as soon as it is back",
+                "a set of nftables is gone; `fenxi check` says how to add it, and fenxi goes on as \
+                 soon as it is back",
                 not_found,
                 which(not_found, &nothing),
             ),
@@ -402,7 +409,8 @@ fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
         ],
         status: [&sums[..], &[("nftset_lost", gone)]].concat(),
         live_text: Some(format!(
-            "nftset: {} elements written, {} refreshed, {} of the other family, {} whose set is gone, {} refused, {} dropped",
+            "nftset: {} elements written, {} refreshed, {} of the other family, {} whose set is \
+             gone, {} refused, {} dropped",
             sums[1].1, sums[2].1, sums[3].1, sums[4].1, sums[5].1, sums[6].1
         )),
         live_summary: sums,

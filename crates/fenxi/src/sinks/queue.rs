@@ -1,8 +1,10 @@
-//! The bounded queue between flow workers and a thread that writes records, and the end of that thread.
+//! The bounded queue between flow workers and a thread that writes records, and the end of that
+//! thread.
 //!
-//! The packet path hands over records and never formats or writes one. In a replay as fast as possible a full queue
-//! waits; in a paced one and live the newest record is dropped and counted. At the end of a live run, when no packet is
-//! read any more, a full queue waits as well, until [`Drain`] says that the time for it is over.
+//! The packet path hands over records and never formats or writes one. In a replay as fast as
+//! possible a full queue waits; in a paced one and live the newest record is dropped and counted.
+//! At the end of a live run, when no packet is read any more, a full queue waits as well, until
+//! [`Drain`] says that the time for it is over.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,11 +23,12 @@ use crate::sinks::ReplayStart;
 /// How often a thread with an empty queue looks into it.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Time that the thread has to write what it holds once it is asked to give up, unless a slow reader delays it.
+/// Time that the thread has to write what it holds once it is asked to give up, unless a slow
+/// reader delays it.
 const GIVE_UP_WITHIN: Duration = Duration::from_millis(200);
 
-/// Whether a record leaves the second half of the queue to others: a flood of half-open flows ends as many per second as it
-/// begins.
+/// Whether a record leaves the second half of the queue to others: a flood of half-open flows ends
+/// as many per second as it begins.
 fn gives_way(record: &Record) -> bool {
     matches!(record, Record::Flow(flow) if flow.is_half_open)
 }
@@ -34,8 +37,8 @@ fn is_half_full(queue: &Sender<Queued>) -> bool {
     queue.capacity().is_some_and(|room| queue.len() * 2 >= room)
 }
 
-/// The time that the end of a live run gives its records, in total: to the flow managers, whose last records may have to
-/// wait for room in the queue, and to the thread that writes them.
+/// The time that the end of a live run gives its records, in total: to the flow managers, whose
+/// last records may have to wait for room in the queue, and to the thread that writes them.
 #[derive(Debug)]
 pub struct Drain {
     within: Duration,
@@ -81,7 +84,8 @@ enum WhenFull {
 pub struct Queued {
     /// The record.
     pub record: Record,
-    /// The rule of its flow, as it was known then: meanwhile the record's own number may be that of another.
+    /// The rule of its flow, as it was known then: meanwhile the record's own number may be that of
+    /// another.
     pub rule: Option<KnownRule>,
 }
 
@@ -103,8 +107,8 @@ pub struct RecordSender {
 }
 
 impl RecordSender {
-    /// A queue for so many records, and its end for the thread. `replay` says what a full queue does; `None`: the run is
-    /// live, and `drain` bounds its end.
+    /// A queue for so many records, and its end for the thread. `replay` says what a full queue
+    /// does; `None`: the run is live, and `drain` bounds its end.
     pub fn new(
         length: usize,
         replay: Option<&ReplayStart>,
@@ -137,8 +141,8 @@ impl RecordSender {
         }
     }
 
-    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with the first worker that
-    /// drains.
+    /// From now on a record waits for room, until `records.drain_s` is over. That time begins with
+    /// the first worker that drains.
     pub fn wait_from_now(&mut self) {
         if let Some(drain) = &self.drain {
             self.when_full = WhenFull::WaitUntil(drain.until());
@@ -192,10 +196,12 @@ impl Sink for RecordSender {
     }
 }
 
-/// What became of the records: dropped by a flow worker; or taken by the thread and written, failed or held.
+/// What became of the records: dropped by a flow worker; or taken by the thread and written, failed
+/// or held.
 #[derive(Debug, Default)]
 pub struct RecordCounts {
-    /// Apart from what the thread writes, so that flow workers that drop do not slow it down further.
+    /// Apart from what the thread writes, so that flow workers that drop do not slow it down
+    /// further.
     dropped: CachePadded<AtomicU64>,
     written: AtomicU64,
     failed: AtomicU64,
@@ -235,8 +241,8 @@ impl RecordCounts {
     }
 }
 
-/// Takes a record, or waits for one, but no longer than this. It sleeps and looks again: a thread that waits in the queue
-/// would have to be woken by a flow worker, with a system call.
+/// Takes a record, or waits for one, but no longer than this. It sleeps and looks again: a thread
+/// that waits in the queue would have to be woken by a flow worker, with a system call.
 ///
 /// # Errors
 /// As [`Receiver::recv_timeout`].
@@ -271,7 +277,8 @@ struct LiveEnd {
 }
 
 impl WritingThread {
-    /// Starts a thread called `thread` that does `work` with `records`. What it writes to is called `name`.
+    /// Starts a thread called `thread` that does `work` with `records`. What it writes to is called
+    /// `name`.
     ///
     /// # Errors
     /// The system cannot start a thread.
@@ -299,8 +306,8 @@ impl WritingThread {
         })
     }
 
-    /// Waits until everything is written; all senders must be gone. Live, no longer than until `records.drain_s` is over. What
-    /// is left then is lost and counted as failed.
+    /// Waits until everything is written; all senders must be gone. Live, no longer than until
+    /// `records.drain_s` is over. What is left then is lost and counted as failed.
     ///
     /// # Errors
     /// Writing broke off, or how many records were lost since the end began.
@@ -323,7 +330,8 @@ impl WritingThread {
         }
         let late = (lost > 0).then(|| {
             Failure::io(format!(
-                "{}: {lost} records were not written within {} s of the shutdown and are lost; see records.drain_s",
+                "{}: {lost} records were not written within {} s of the shutdown and are lost; see \
+                 records.drain_s",
                 self.name,
                 drain.within.as_secs()
             ))

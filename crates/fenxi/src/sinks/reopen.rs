@@ -7,8 +7,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 /// Takes the result of reopening; Err: why the old file goes on.
 pub type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
 
-/// Commands to reopen a file that may wait: a reload, a signal and several `fenxi ctl reopen` at the same time. One look at
-/// the file answers all of them.
+/// Commands to reopen a file that may wait: a reload, a signal and several `fenxi ctl reopen` at
+/// the same time. One look at the file answers all of them.
 const COMMANDS: usize = 16;
 
 /// The end of those who ask for a file to be opened again.
@@ -22,20 +22,23 @@ impl Reopener {
         (Reopener(commands), received)
     }
 
-    /// What was taken so far is written to the old file, everything later to the one that has its name from now on, which is
-    /// created where it is not there. `answer` is called once that is done.
+    /// What was taken so far is written to the old file, everything later to the one that has its
+    /// name from now on, which is created where it is not there. `answer` is called once that is
+    /// done.
     pub fn reopen(&self, answer: Answer) {
         if let Err(TrySendError::Full(answer) | TrySendError::Disconnected(answer)) =
             self.0.try_send(answer)
         {
             answer(Err(format!(
-                "{COMMANDS} requests to reopen the file are already waiting: the reader of the records is too slow"
+                "{COMMANDS} requests to reopen the file are already waiting: the reader of the \
+                 records is too slow"
             )));
         }
     }
 }
 
-/// Has all files opened again; `answer` is called once the last is done, with the first refusal if there is one.
+/// Has all files opened again; `answer` is called once the last is done, with the first refusal if
+/// there is one.
 pub fn reopen_all(reopeners: &[Reopener], answer: Answer) {
     if reopeners.is_empty() {
         return answer(Err("this run does not write records".to_owned()));

@@ -1,7 +1,8 @@
-//! The analytics side of a live run: it starts once the first model is open, and stops after the flow workers.
+//! The analytics side of a live run: it starts once the first model is open, and stops after the
+//! flow workers.
 //!
-//! Opening a model may take long or hang, so a helper does it while the control thread serves and the flow workers forward.
-//! Until then, series that find no room in a ring are shed.
+//! Opening a model may take long or hang, so a helper does it while the control thread serves and
+//! the flow workers forward. Until then, series that find no room in a ring are shed.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,8 +28,8 @@ use crate::control::collector::Watched;
 use crate::exit::Failure;
 use crate::workers::{AnalyticsThreads, WorkerStart};
 
-/// Time that analytics workers have to stop after the flow workers. It is longer than a batch takes; a thread whose device
-/// does not answer is left behind.
+/// Time that analytics workers have to stop after the flow workers. It is longer than a batch
+/// takes; a thread whose device does not answer is left behind.
 const THREADS_WITHIN: Duration = Duration::from_millis(750);
 
 /// Interval at which the end of threads is checked.

@@ -77,7 +77,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         .map_or(flowmgr::Pages::Plain, |it| it.pages);
     Ok(Report {
         bench: "headline",
-        title: "An average 100 Gb/s link from memory: one flow worker, one analytics worker, a core each",
+        title: "An average 100 Gb/s link from memory: one flow worker, one analytics worker, a \
+            core each",
         x: "",
         machine: Machine::here(pages),
         figures: figures(&outcomes),

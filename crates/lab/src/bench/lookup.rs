@@ -55,7 +55,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     });
     Ok(Report {
         bench: "lookup",
-        title: "The flow table alone, one core: look-up and update, compared with random line reads",
+        title: "The flow table alone, one core: look-up and update, compared with random line \
+            reads",
         x: "",
         machine: Machine::here(table.pages().min(lines.pages())),
         figures: figures(&rates),

@@ -121,7 +121,8 @@ impl Catalogue {
             }
             if self.data.len() + self.packets as usize * size_of::<Packet>() > BYTES_MAX {
                 return Err(Failure::data(format!(
-                    "{}: its flows take more than {} GiB of memory; take a shorter capture, or --payload zero",
+                    "{}: its flows take more than {} GiB of memory; take a shorter capture, or \
+                     --payload zero",
                     path.display(),
                     BYTES_MAX >> 30
                 )));

@@ -12,7 +12,8 @@ use fenxi::exit::{Failure, print, remark};
 /// standard error.
 ///
 /// # Errors
-/// Generating failed, before the first packet or later; in the second case the summary is printed first.
+/// Generating failed, before the first packet or later; in the second case the summary is printed
+/// first.
 pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
     if let Some(GenerateWhat::Rules(args)) = &args.what {
         return rules::command::run(args);

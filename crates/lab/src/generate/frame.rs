@@ -5,9 +5,11 @@
 //! headers without addresses and ports, so that a frame costs a copy of its bytes and a few
 //! additions.
 //!
-//! * Frames are Ethernet; those of other link types get a header. VLAN tags, options and extension headers stay.
+//! * Frames are Ethernet; those of other link types get a header. VLAN tags, options and extension
+//!   headers stay.
 //! * Frames have the length in the IP header, without padding, even if less was captured.
-//! * A first fragment is made a whole packet, because later fragments belong to no flow and are not copied.
+//! * A first fragment is made a whole packet, because later fragments belong to no flow and are not
+//!   copied.
 //! * Lengths that segmentation offload left open (0) stay open.
 
 use flowmgr::wire::{Headers, UDP};

@@ -153,7 +153,8 @@ pub(super) fn depths(
             return refuse("confidence", problem.to_owned());
         }
         (None, Some(_)) => {
-            let problem = "is given without depths; name the depths that it belongs to, or remove it (min_confidence \
+            let problem = "is given without depths; name the depths that it belongs to, or remove \
+                it (min_confidence \
                            needs no depths)";
             return refuse("confidence", problem.to_owned());
         }
@@ -207,7 +208,8 @@ pub(super) fn context(
         }
         (None, Some(_)) => {
             let problem = format!(
-                "is given without context; name the numbers that the input takes (of {CONTEXT:?}), or remove it"
+                "is given without context; name the numbers that the input takes (of {CONTEXT:?}), \
+                 or remove it"
             );
             return refuse("context_input", problem);
         }

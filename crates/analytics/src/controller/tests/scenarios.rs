@@ -94,7 +94,8 @@ fn the_device_has_less_to_do_and_goals_are_kept() {
             [Kind::Null, Kind::Max, Kind::Slo].map(|kind| settled(&loads, kind, rate));
         let gain = mean_load(&null) / mean_load(&slo);
         println!(
-            "{name}: load {:.2} null, {:.2} max, {:.2} slo, {gain:.1} times less; violated {} {} {} of {PERIODS}",
+            "{name}: load {:.2} null, {:.2} max, {:.2} slo, {gain:.1} times less; violated {} {} \
+             {} of {PERIODS}",
             mean_load(&null),
             mean_load(&max),
             mean_load(&slo),

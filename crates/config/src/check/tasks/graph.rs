@@ -1,4 +1,5 @@
-//! Tasks that need the labels of others: no name without a task, no cycle, and none that could never run.
+//! Tasks that need the labels of others: no name without a task, no cycle, and none that could
+//! never run.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use crate::when::{Needed, Term, When, shortened};
 
 use super::Asked;
 
-/// When each task is asked, with numbers for the tasks that it names. Where a name is unknown, the text has no effect.
+/// When each task is asked, with numbers for the tasks that it names. Where a name is unknown, the
+/// text has no effect.
 pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<When> {
     let names: Vec<&str> = asked.iter().map(|task| task.name).collect();
     let mut whens = Vec::new();
@@ -64,8 +66,9 @@ pub(super) fn check(tasks: &[Task], problems: &mut Vec<String>) {
     }
 }
 
-/// The tasks of a cycle from `start` back to it, if one leads through no task before it. So no cycle is found twice. Of several
-/// with the same first task one is found; once it is gone, the next check finds another.
+/// The tasks of a cycle from `start` back to it, if one leads through no task before it. So no
+/// cycle is found twice. Of several with the same first task one is found; once it is gone, the
+/// next check finds another.
 fn cycle(tasks: &[Task], start: usize) -> Option<Vec<usize>> {
     let mut seen = BTreeSet::from([start]);
     let mut path = vec![start];
@@ -97,7 +100,8 @@ fn cycle_line(tasks: &[Task], cycle: &[usize]) -> String {
     let steps = cycle.iter().zip(back().skip(1));
     let terms = steps.map(|(&task, &needed)| terms_on(tasks, task, needed));
     format!(
-        "{}: task.{}.when: the tasks {} wait for each other, so none would ever be asked; leave one of these terms out: {}",
+        "{}: task.{}.when: the tasks {} wait for each other, so none would ever be asked; leave \
+         one of these terms out: {}",
         first.when_origin,
         first.name,
         names.collect::<Vec<_>>().join(" -> "),
@@ -141,7 +145,8 @@ fn never(tasks: &[Task], problems: &mut Vec<String>) {
             _ => "never hold together",
         };
         problems.push(format!(
-            "{start}: {} {what}, so the task could never run; change the terms, or leave the task out",
+            "{start}: {} {what}, so the task could never run; change the terms, or leave the task \
+             out",
             shown.join(" and ")
         ));
     }

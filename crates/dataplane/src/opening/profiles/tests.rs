@@ -100,7 +100,8 @@ fn after_an_upgrade_or_where_the_file_is_damaged_it_is_measured_again_with_one_w
     let (profiles, second) = stored_start(&scratch, "1.25", 400.0);
     assert_ne!(second, first);
     assert_eq!((scratch.files().len(), &*second.library), (1, "1.25"));
-    // The start that found the file of another library, unless an attempt before it had replaced it.
+    // The start that found the file of another library, unless an attempt before it had replaced
+    // it.
     assert!(profiles.state().said.len() <= 1);
     let file = scratch.files().remove(0);
     fs::write(&file, "schema_version = ").unwrap();
@@ -162,7 +163,8 @@ fn a_profile_that_explains_little_is_said_once() {
     fs::create_dir_all(&scratch.0).unwrap();
     let path = scratch.0.join("p.toml");
     let head = format!(
-        "schema_version = 1\ndevice = \"cpu\"\nprovider = \"cpu\"\neffective = \"\"\nlibrary = \"\"\nmodel = \"\"\n\
+        "schema_version = 1\ndevice = \"cpu\"\nprovider = \"cpu\"\neffective = \"\"\nlibrary = \
+         \"\"\nmodel = \"\"\n\
          model_sha256 = \"{}\"\nmachine = \"\"\nmemory_kib = 0\nt0_us = 10.0\nt1_us = 1.0\n",
         task.bundle.sha256()
     );

@@ -35,7 +35,8 @@ fn labels_and_taxonomies_may_be_named() {
 #[test]
 fn labels_that_the_model_lacks_are_named_with_what_it_has() {
     let when = refused(&[(APP, &[]), (DATA, &["when=a.label != TLS, vidoe"])], &[]);
-    let start = "--set: task.b.when: a.label != TLS, vidoe: the model app-id-k10 of task a has no label \"vidoe\", and no \
+    let start = "--set: task.b.when: a.label != TLS, vidoe: the model app-id-k10 of task a has no \
+        label \"vidoe\", and no \
                  taxonomy of that name; it has ETHEREUM (crypto), ";
     assert!(when.starts_with(start), "{when}");
     let mark = [(DATA, &[][..]), (APP, &["mark={ TSL = 0x1 }"])];
@@ -92,7 +93,8 @@ fn labels_that_a_chain_of_tasks_excludes_are_refused() {
     };
     chain("when=b.confidence <= 1 and a.label = web").unwrap();
     let refused = chain("when=b.confidence <= 1 and a.label = HTTP").unwrap_err();
-    let says = "task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no label of the model app-id-k10";
+    let says = "task.c.when: a.label = HTTP and a.label = TLS (of task b) never hold together: no \
+        label of the model app-id-k10";
     assert!(refused.to_string().contains(says), "{refused}");
 }
 
@@ -110,7 +112,8 @@ fn a_model_that_is_missing_is_that_of_a_task() {
 fn depths_count_as_tasks() {
     let all = [(DEVICE, &[][..]), ("models/protocol", &[]), (APP, &[])];
     let refused = refused(&all, &[]);
-    let says = "--set: task.b.depths: the tasks have 11 depths together, and at most 8 are supported: a (5), b (5), c (1); name fewer \
+    let says = "--set: task.b.depths: the tasks have 11 depths together, and at most 8 are \
+        supported: a (5), b (5), c (1); name fewer \
                 with task.NAME.depths";
     assert!(refused.starts_with(says), "{refused}");
     let fewer = [
@@ -129,7 +132,10 @@ fn of_several_models_none_wants_more_than_flow_k() {
     checked(&two, &["flow.k=12"]).unwrap();
     let refused = refused(&two, &["flow.k=5"]);
     assert!(
-        refused.starts_with("--set: flow.k = 5: task b (model app-id-k10) wants k = 10 packets; set flow.k = 10, or take"),
+        refused.starts_with(
+            "--set: flow.k = 5: task b (model app-id-k10) wants k = 10 packets; \
+            set flow.k = 10, or take"
+        ),
         "{refused}"
     );
     checked(&[(DATA, &[]), (DATA, &[])], &["flow.k=5"]).unwrap();

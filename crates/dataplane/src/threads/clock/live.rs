@@ -1,26 +1,30 @@
 //! The time of a live flow manager: monotonic for flows, wall time for records.
 //!
-//! The kernel stamps packets with the wall clock, which may be set: by an administrator, by NTP at boot, after a battery
-//! ran empty. Flows must age by a clock that cannot be set. So packets and pauses reach the flow manager in *flow time*,
-//! `CLOCK_BOOTTIME` plus the lead of the wall clock at the start, and records leave it in wall time. While nobody
-//! sets the clock, both are the same. `CLOCK_BOOTTIME` is used instead of `CLOCK_MONOTONIC` because it goes on while the
-//! machine is suspended: flows have ended after that, and the two clocks stay together.
+//! The kernel stamps packets with the wall clock, which may be set: by an administrator, by NTP at
+//! boot, after a battery ran empty. Flows must age by a clock that cannot be set. So packets and
+//! pauses reach the flow manager in *flow time*, `CLOCK_BOOTTIME` plus the lead of the wall clock
+//! at the start, and records leave it in wall time. While nobody sets the clock, both are the same.
+//! `CLOCK_BOOTTIME` is used instead of `CLOCK_MONOTONIC` because it goes on while the machine is
+//! suspended: flows have ended after that, and the two clocks stay together.
 //!
-//! NTP slews both clocks alike, so they differ only once the wall clock is set (or a leap second is inserted). Packets
-//! stamped before that may still wait in a ring. Of the two possible times, the one that makes a packet younger is taken.
+//! NTP slews both clocks alike, so they differ only once the wall clock is set (or a leap second is
+//! inserted). Packets stamped before that may still wait in a ring. Of the two possible times, the
+//! one that makes a packet younger is taken.
 //!
-//! No packet costs a system call. A round of the flow worker reads one clock; both are read once a second, and whenever a
-//! stamp does not fit.
+//! No packet costs a system call. A round of the flow worker reads one clock; both are read once a
+//! second, and whenever a stamp does not fit.
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// If wall time and flow time differ by more than this, µs, the wall clock was set.
 const STEP_US: i64 = 100_000;
-/// A packet within this of now, µs, was stamped by the wall clock as it is: frames wait for milliseconds only.
+/// A packet within this of now, µs, was stamped by the wall clock as it is: frames wait for
+/// milliseconds only.
 const NEAR_US: i64 = 1_000_000;
 /// No packet waits longer than this, µs. If one seems to, its stamp is useless.
 const WAIT_MAX_US: i64 = 30_000_000;
-/// Two readings of one clock around a reading of the other are this close, µs, unless the thread was interrupted.
+/// Two readings of one clock around a reading of the other are this close, µs, unless the thread
+/// was interrupted.
 const LOOK_US: i64 = 1000;
 
 /// Both clocks at one moment, µs.
@@ -99,7 +103,8 @@ impl LiveClock {
         boot_us + self.base_us
     }
 
-    /// Compares both clocks. Returns by how much the wall clock was set since the last call, µs, if it was.
+    /// Compares both clocks. Returns by how much the wall clock was set since the last call, µs, if
+    /// it was.
     pub fn look(&mut self, now: Reading) -> Option<i64> {
         let ahead_us = now.wall_us - self.flow_time(now.boot_us);
         let by_us = ahead_us - self.ahead_us;
@@ -111,15 +116,17 @@ impl LiveClock {
         Some(by_us)
     }
 
-    /// Whether the wall clock as it was last seen may have stamped a packet that is here at `now_us` of flow time. If not,
-    /// it may have been set since: then [`LiveClock::look`] before [`LiveClock::flow_time_of`].
+    /// Whether the wall clock as it was last seen may have stamped a packet that is here at
+    /// `now_us` of flow time. If not, it may have been set since: then [`LiveClock::look`] before
+    /// [`LiveClock::flow_time_of`].
     #[inline]
     pub fn fits(&self, stamp_us: i64, now_us: i64) -> bool {
         let age_us = now_us.wrapping_sub(stamp_us.wrapping_sub(self.ahead_us));
         age_us.wrapping_add(NEAR_US) as u64 <= 2 * NEAR_US as u64
     }
 
-    /// Flow time of a packet that is here at `now_us` of flow time, µs; within `WAIT_MAX_US` before it.
+    /// Flow time of a packet that is here at `now_us` of flow time, µs; within `WAIT_MAX_US` before
+    /// it.
     #[inline]
     pub fn flow_time_of(&self, stamp_us: i64, now_us: i64) -> i64 {
         match self.fits(stamp_us, now_us) {
@@ -128,7 +135,8 @@ impl LiveClock {
         }
     }
 
-    /// Flow time by the clock as it is or as it was, whichever makes the packet younger without placing it in the future.
+    /// Flow time by the clock as it is or as it was, whichever makes the packet younger without
+    /// placing it in the future.
     #[cold]
     fn nearest(&self, stamp_us: i64, now_us: i64) -> i64 {
         let of = [self.ahead_us, self.before_us].map(|ahead_us| stamp_us.saturating_sub(ahead_us));

@@ -12,7 +12,8 @@ pub use pace::{Pace, PacedRx};
 
 /// The clock of a flow worker.
 pub enum Clock {
-    /// Live: packets are stamped by the wall clock, which may be set. Flows age by a clock that cannot be set.
+    /// Live: packets are stamped by the wall clock, which may be set. Flows age by a clock that
+    /// cannot be set.
     Live(LiveClock),
     /// A replay: time is that of the packets.
     Packets,
@@ -32,7 +33,8 @@ impl Clock {
         }
     }
 
-    /// Reads both clocks and returns by how much the wall clock was set since the last call, µs, if it was.
+    /// Reads both clocks and returns by how much the wall clock was set since the last call, µs, if
+    /// it was.
     pub fn check(&mut self) -> Option<i64> {
         match self {
             Clock::Live(clock) => clock.look(Reading::take()),
@@ -40,8 +42,8 @@ impl Clock {
         }
     }
 
-    /// Whether the stamps of these frames fit the wall clock as it was last seen. If not, call [`Clock::check`] before
-    /// [`Clock::flow_time_of`].
+    /// Whether the stamps of these frames fit the wall clock as it was last seen. If not, call
+    /// [`Clock::check`] before [`Clock::flow_time_of`].
     #[inline]
     pub fn fits(&self, frames: &[Frame], now_us: i64) -> bool {
         match self {
@@ -81,6 +83,7 @@ pub fn clock_set(by_us: i64) -> String {
     let by = Duration::from_micros(by_us.unsigned_abs()).as_secs_f64();
     let direction = if by_us > 0 { "forward" } else { "back" };
     format!(
-        "the system clock was set {direction} by {by:.1} s; flows age as before, and records have the new time"
+        "the system clock was set {direction} by {by:.1} s; flows age as before, and records have \
+         the new time"
     )
 }

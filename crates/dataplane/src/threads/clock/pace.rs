@@ -1,11 +1,13 @@
-//! Pacing a replay by its timestamps: a port in front of a port, which hands packets out when they are due.
+//! Pacing a replay by its timestamps: a port in front of a port, which hands packets out when they
+//! are due.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use packetio::{FrameBatch, Received, Rx, RxCounts, RxError};
 
-/// The longest wait in one call, so that the worker looks at labels and at the end of the run in between.
+/// The longest wait in one call, so that the worker looks at labels and at the end of the run in
+/// between.
 const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// Says when packets are due. Clones share one clock, so that several workers keep step.
@@ -31,8 +33,8 @@ impl Pace {
         }
     }
 
-    /// How long until a packet of this time is due, `WAIT_MAX` at most; `None` if it is due. The first packet asked about
-    /// is due at once and starts the clock.
+    /// How long until a packet of this time is due, `WAIT_MAX` at most; `None` if it is due. The
+    /// first packet asked about is due at once and starts the clock.
     pub fn wait(&self, time_us: i64) -> Option<Duration> {
         let start = self.start.get_or_init(|| Start {
             at: Instant::now(),

@@ -26,7 +26,8 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Between two ports, in the order of the ports that packets are received from, for the worker of this number.
+    /// Between two ports, in the order of the ports that packets are received from, for the worker
+    /// of this number.
     pub fn new(
         ports: [Box<dyn Tx>; 2],
         mirror: Option<Mirror>,
@@ -76,7 +77,8 @@ impl Egress for Forward {
             false => Selection::All,
         };
         let other = &mut self.ports[(port + 1) % 2];
-        // A port that is down drops and counts, and works again by itself; its receiving side reports that it is down.
+        // A port that is down drops and counts, and works again by itself; its receiving side
+        // reports that it is down.
         if let Err(error) = other.send(burst, which)
             && !error.is_recoverable()
             && self.reports

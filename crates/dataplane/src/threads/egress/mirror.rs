@@ -1,7 +1,7 @@
 //! Copies of packets to one more interface, as rules ask for them.
 //!
-//! They leave through a packet socket of the flow worker's own, whatever the backend, and before the
-//! burst does, because AF_XDP and DPDK give frames away as they send them.
+//! They leave through a packet socket of the flow worker's own, whatever the backend, and before
+//! the burst does, because AF_XDP and DPDK give frames away as they send them.
 
 use std::sync::Arc;
 

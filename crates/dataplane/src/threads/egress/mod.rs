@@ -16,10 +16,11 @@ pub use forward::Forward;
 pub use mirror::Mirror;
 pub use tagged::TaggedWriter;
 
-/// Takes the packets that a flow worker has processed. A worker without an egress drops them: a tap.
+/// Takes the packets that a flow worker has processed. A worker without an egress drops them: a
+/// tap.
 pub trait Egress: Send {
-    /// Takes a burst that was received from port `port`. `packets` and `fates` have one element for each of its frames;
-    /// `flows` is the flow manager that has walked them.
+    /// Takes a burst that was received from port `port`. `packets` and `fates` have one element for
+    /// each of its frames; `flows` is the flow manager that has walked them.
     ///
     /// # Errors
     /// It cannot go on; the worker gives it up and finishes without it.
@@ -40,7 +41,8 @@ pub trait Egress: Send {
         Ok(())
     }
 
-    /// Packets, counted from the first, that need nothing of the flow table any more; `u64::MAX` if none ever does.
+    /// Packets, counted from the first, that need nothing of the flow table any more; `u64::MAX` if
+    /// none ever does.
     fn done(&self) -> u64 {
         u64::MAX
     }

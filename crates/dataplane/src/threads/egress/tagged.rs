@@ -53,8 +53,9 @@ pub struct TaggedWriter {
 }
 
 impl TaggedWriter {
-    /// Creates `output` for the packets that `manager` walks, with these rules in force: pcapng where its name says so, else pcap
-    /// in nanoseconds. Where rules ask for labels, a burst has to be one packet: they are looked up by what is known at its end.
+    /// Creates `output` for the packets that `manager` walks, with these rules in force: pcapng
+    /// where its name says so, else pcap in nanoseconds. Where rules ask for labels, a burst has to
+    /// be one packet: they are looked up by what is known at its end.
     ///
     /// # Errors
     /// The file cannot be created.
@@ -116,8 +117,8 @@ impl TaggedWriter {
         Ok(())
     }
 
-    /// What is done to a packet: as its rule says, and what that leaves out as the label says. Rules that ask for a label are
-    /// looked up here, since it comes later than the walk.
+    /// What is done to a packet: as its rule says, and what that leaves out as the label says.
+    /// Rules that ask for a label are looked up here, since it comes later than the walk.
     fn action(&mut self, held: &Held) -> Action {
         let mut action = held.fate.by_rule();
         let of_others = self.dscp_of_others(&held.fate);

@@ -66,7 +66,8 @@ fn manager() -> Manager {
     manager
 }
 
-/// What is done with the packets of each host: nothing, copied with a DSCP, dropped, dropped and copied.
+/// What is done with the packets of each host: nothing, copied with a DSCP, dropped, dropped and
+/// copied.
 fn action(host: u8) -> Action {
     Action {
         dscp: (host == 2).then_some(46),

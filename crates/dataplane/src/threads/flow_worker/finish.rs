@@ -13,14 +13,15 @@ use crate::threads::counters::PortCounters;
 use crate::threads::recorder::FlowStep;
 use crate::threads::run::PAUSE;
 
-/// Live: how long the worker goes on with packets that were received before it was told to end; under overload the rings are
-/// never empty.
+/// Live: how long the worker goes on with packets that were received before it was told to end;
+/// under overload the rings are never empty.
 const LAST_PACKETS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Live: how long it waits for the last labels.
 const LABELS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Flows settled between two looks at those who ask for counters: some milliseconds' worth of records.
+/// Flows settled between two looks at those who ask for counters: some milliseconds' worth of
+/// records.
 const PORTION: usize = 1024;
 
 /// What a flow worker leaves behind.
@@ -42,8 +43,8 @@ pub struct FlowOutcome {
 }
 
 impl FlowWorker {
-    /// Live: packets that were received before the worker was told to end. Those that wait for the next process stay where they
-    /// are.
+    /// Live: packets that were received before the worker was told to end. Those that wait for the
+    /// next process stay where they are.
     pub(super) fn process_last(&mut self) -> Result<(), Error> {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
@@ -108,7 +109,8 @@ impl FlowWorker {
         Ok(())
     }
 
-    /// Settles all flows. By packet time each may have to wait for its label; live a sink may wait for room.
+    /// Settles all flows. By packet time each may have to wait for its label; live a sink may wait
+    /// for room.
     fn settle_all(&mut self) -> Result<(), Error> {
         let backoff = Backoff::new();
         let mut failed = Ok(());

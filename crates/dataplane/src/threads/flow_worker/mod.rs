@@ -1,5 +1,6 @@
-//! A flow worker: one thread that takes packets from its ports through the flow manager to the egress, and labels and ended
-//! flows to the sinks. Replays and live runs use the same worker with other parts.
+//! A flow worker: one thread that takes packets from its ports through the flow manager to the
+//! egress, and labels and ended flows to the sinks. Replays and live runs use the same worker with
+//! other parts.
 //!
 //! ```text
 //! round: make room (replay) ─ a burst from each port ─ process ─ egress
@@ -7,9 +8,10 @@
 //! idle:  let time pass ─ look at the links ─ sleep until there are packets
 //! ```
 //!
-//! In a live run it waits only for packets, and for `SLEEP_MAX` at most, so that labels, timeouts and snapshots get their
-//! turn. In a replay by packet time nothing may be shed, so before each burst it waits for room: a ring slot for
-//! every series, and an entry for every flow, that the burst may bring.
+//! In a live run it waits only for packets, and for `SLEEP_MAX` at most, so that labels, timeouts
+//! and snapshots get their turn. In a replay by packet time nothing may be shed, so before each
+//! burst it waits for room: a ring slot for every series, and an entry for every flow, that the
+//! burst may bring.
 
 mod finish;
 
@@ -42,8 +44,8 @@ pub use finish::FlowOutcome;
 const ROUNDS_BEFORE_SLEEP: u32 = 1;
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
-/// The clock of an idle flow manager lags flow time by this, µs: packets still in the kernel were stamped earlier, and must
-/// not be older than the manager's clock.
+/// The clock of an idle flow manager lags flow time by this, µs: packets still in the kernel were
+/// stamped earlier, and must not be older than the manager's clock.
 const LAG_US: i64 = 100_000;
 /// Between two looks at links and at the wall clock, µs.
 const LOOK_EVERY_US: i64 = 1_000_000;
@@ -67,8 +69,8 @@ pub struct Hooks {
 /// Bounds on the work that a flow worker does at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Packets in a burst; at most a quarter of a ring's slots, since the analytics side makes room once a ring is three
-    /// quarters full.
+    /// Packets in a burst; at most a quarter of a ring's slots, since the analytics side makes room
+    /// once a ring is three quarters full.
     pub burst: usize,
     /// Live: a received packet reaches the worker within this time.
     pub handover: Duration,
@@ -86,8 +88,8 @@ pub struct Parts {
     pub effect: Effect,
     /// The ports that packets come from.
     pub ports: Vec<Box<dyn Rx>>,
-    /// Whether a flow belongs to the port where it was first seen, because packets of it are seen at others as well: several
-    /// interfaces of one router.
+    /// Whether a flow belongs to the port where it was first seen, because packets of it are seen
+    /// at others as well: several interfaces of one router.
     pub flows_belong_to_ports: bool,
     /// The egress that packets leave by; `None` drops them.
     pub egress: Option<Box<dyn Egress>>,
@@ -119,7 +121,8 @@ pub struct FlowWorker {
     alone_since: Option<Instant>,
 }
 
-/// The parts that work on received packets. They are apart from the ports, whose memory the packets borrow.
+/// The parts that work on received packets. They are apart from the ports, whose memory the packets
+/// borrow.
 struct Processor {
     number: usize,
     manager: Manager,
@@ -190,7 +193,8 @@ impl FlowWorker {
         worker
     }
 
-    /// Works until told to stop, or until the ports have ended or failed; then ends all flows and settles what is left.
+    /// Works until told to stop, or until the ports have ended or failed; then ends all flows and
+    /// settles what is left.
     pub fn run(mut self) -> FlowOutcome {
         let worked = self.work();
         if worked.is_err() {
@@ -269,7 +273,8 @@ impl FlowWorker {
         Ok(round)
     }
 
-    /// After so many rounds without packets. Ports of a replay wait by themselves, and its time stands still meanwhile.
+    /// After so many rounds without packets. Ports of a replay wait by themselves, and its time
+    /// stands still meanwhile.
     fn idle(&mut self, rounds: u32) -> Result<(), Error> {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
@@ -370,7 +375,8 @@ impl FlowWorker {
     }
 }
 
-/// Asks the kernel and the ports for their counts. Only for a snapshot, so that all figures are of one moment.
+/// Asks the kernel and the ports for their counts. Only for a snapshot, so that all figures are of
+/// one moment.
 fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut [PortCounters]) {
     for (port, counters) in ports.iter_mut().zip(&mut *counters) {
         counters.rx = port.counts();
@@ -459,7 +465,8 @@ impl Processor {
             self.give_up_egress_on(&sent);
             sent?;
         }
-        // After the burst was sent: this may be a system call, and the thread that it wakes may get this CPU.
+        // After the burst was sent: this may be a system call, and the thread that it wakes may get
+        // this CPU.
         if self.manager.counters().series_emitted() != emitted {
             self.run.waker.wake();
         }
@@ -518,7 +525,8 @@ impl Processor {
         }
     }
 
-    /// Hands labels and ended flows that are ready to the sinks, at most `most` of the flows; returns how many.
+    /// Hands labels and ended flows that are ready to the sinks, at most `most` of the flows;
+    /// returns how many.
     fn settle(&mut self, most: usize) -> Result<usize, Error> {
         let advanced = self.egress.as_mut().map_or(Ok(()), |it| it.advance());
         self.give_up_egress_on(&advanced);

@@ -1,9 +1,11 @@
 //! Helper threads: work that may never end, with a deadline.
 //!
-//! Opening a model runs foreign code: a library, a driver, the model's graph. Reading a file may wait for a device or a
-//! server. Nothing can stop such a thread from outside. So the caller waits until the deadline at most, and not at all once
-//! the run ends. A thread that is late is abandoned: it goes on and keeps its memory, and [`SharedState`] reports it to
-//! health and metrics until it ends. The thread never holds the caller's state, so the next attempt can start a new one.
+//! Opening a model runs foreign code: a library, a driver, the model's graph. Reading a file may
+//! wait for a device or a server. Nothing can stop such a thread from outside. So the caller waits
+//! until the deadline at most, and not at all once the run ends. A thread that is late is
+//! abandoned: it goes on and keeps its memory, and [`SharedState`] reports it to health and metrics
+//! until it ends. The thread never holds the caller's state, so the next attempt can start a new
+//! one.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -77,8 +79,8 @@ impl Helpers {
         &self.run_ended
     }
 
-    /// Does `work`, called `what`, on a thread of its own, and waits for the outcome: for `limit` at most, of which `cure`
-    /// says how to have more.
+    /// Does `work`, called `what`, on a thread of its own, and waits for the outcome: for `limit`
+    /// at most, of which `cure` says how to have more.
     ///
     /// # Errors
     /// It was late, there is no thread, or it died; or the run ends.
@@ -106,8 +108,8 @@ impl Helpers {
         }
     }
 
-    /// The same for work that opens a model; if it fails or is late, the attempt counts as refused for the one that `opening` then
-    /// says.
+    /// The same for work that opens a model; if it fails or is late, the attempt counts as refused
+    /// for the one that `opening` then says.
     ///
     /// # Errors
     /// As above, or those of the work.
@@ -159,7 +161,8 @@ impl Helpers {
 }
 
 impl Helper {
-    /// Gives the helper up after `limit`. Returns the error, in which `cure` says how to allow more time.
+    /// Gives the helper up after `limit`. Returns the error, in which `cure` says how to allow more
+    /// time.
     pub fn abandon(&self, limit: Duration, cure: &str) -> Error {
         let Helper { id, what, .. } = self;
         leave_threads_behind();
@@ -174,7 +177,8 @@ impl Helper {
             }
         });
         warn!(
-            "{what}: given up after {} s; the thread goes on and keeps its memory until it or fenxi ends",
+            "{what}: given up after {} s; the thread goes on and keeps its memory until it or \
+             fenxi ends",
             limit.as_secs_f64()
         );
         Error::unavailable(format!(

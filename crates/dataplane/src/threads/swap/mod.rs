@@ -1,10 +1,11 @@
 //! Two-phase swap of the analytics workers' model, devices, batching and cache.
 //!
-//! The driver works off the data path. A helper ([`Opening`]) opens the other bundle while the old one is in use, checks
-//! that its labels mean the same, and opens and warms a session for each one that is in use. Then the driver *prepares* every
-//! analytics worker, and only when all have accepted does it *commit*, so either all swap or none. Each worker swaps between
-//! two batches and hands back the old model, which is dropped here. Any failure before the commit *aborts* the swap, and
-//! the old model stays in use.
+//! The driver works off the data path. A helper ([`Opening`]) opens the other bundle while the old
+//! one is in use, checks that its labels mean the same, and opens and warms a session for each one
+//! that is in use. Then the driver *prepares* every analytics worker, and only when all have
+//! accepted does it *commit*, so either all swap or none. Each worker swaps between two batches and
+//! hands back the old model, which is dropped here. Any failure before the commit *aborts* the
+//! swap, and the old model stays in use.
 //!
 //! ```text
 //! driver:            open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
@@ -44,9 +45,9 @@ pub use periodic::{PeriodicSwapper, Plan};
 pub use port::SwapPort;
 pub use prepared::{Prepared, Previous, Refusal};
 
-/// How long an analytics worker may take for a step. It takes one between two rounds, thus within a batch of a device that
-/// works inside it; a commit also waits for the batches of the other devices, which are given up after their deadline, by
-/// default 1 s.
+/// How long an analytics worker may take for a step. It takes one between two rounds, thus within a
+/// batch of a device that works inside it; a commit also waits for the batches of the other
+/// devices, which are given up after their deadline, by default 1 s.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// What all workers have accepted, and what is known of it.
@@ -71,7 +72,8 @@ pub struct Swapper {
 }
 
 impl Swapper {
-    /// For each of these tasks, and for these analytics workers, of which each gets the ports of its tasks.
+    /// For each of these tasks, and for these analytics workers, of which each gets the ports of
+    /// its tasks.
     pub fn for_tasks(
         helpers: &Helpers,
         tasks: &[OpenTask],
@@ -87,8 +89,8 @@ impl Swapper {
         (swappers.collect(), by_worker)
     }
 
-    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in use for the task of this
-    /// number.
+    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in
+    /// use for the task of this number.
     pub fn new(
         helpers: &Helpers,
         task: usize,
@@ -136,8 +138,8 @@ impl Swapper {
         self.second_phase(ready)
     }
 
-    /// The same for several tasks: all of them change, on every worker, or none. A task without anything prepared stays as it
-    /// is.
+    /// The same for several tasks: all of them change, on every worker, or none. A task without
+    /// anything prepared stays as it is.
     ///
     /// # Errors
     /// As above.
@@ -237,9 +239,10 @@ impl Swapper {
         Ok(before.filter(|_| has_model))
     }
 
-    /// The first phase: all workers accept, or none. A worker that does not answer in time is stuck in a device. Then the swap
-    /// is aborted by a second step, so that the worker finds prepare and abort, in this order, whenever it goes on. Nobody
-    /// commits before all have accepted, so no two workers use different models for longer than it takes to send the commit.
+    /// The first phase: all workers accept, or none. A worker that does not answer in time is stuck
+    /// in a device. Then the swap is aborted by a second step, so that the worker finds prepare and
+    /// abort, in this order, whenever it goes on. Nobody commits before all have accepted, so no
+    /// two workers use different models for longer than it takes to send the commit.
     fn prepare(
         &mut self,
         standbys: impl Iterator<Item = Standby>,
@@ -250,7 +253,8 @@ impl Swapper {
             if !target.has_finished_the_last(until, &self.helpers)? {
                 let thread = &target.thread;
                 return Err(Error::unavailable(format!(
-                    "{thread}: still busy with the last swap, a device does not come back; restart fenxi"
+                    "{thread}: still busy with the last swap, a device does not come back; restart \
+                     fenxi"
                 ))
                 .into());
             }
@@ -295,8 +299,8 @@ impl Swapper {
         Ok(())
     }
 
-    /// The second phase: all workers swap and hand back the old sessions; `None` if one is late. That worker swaps before its
-    /// next batch, whenever it goes on, so the swap stands.
+    /// The second phase: all workers swap and hand back the old sessions; `None` if one is late.
+    /// That worker swaps before its next batch, whenever it goes on, so the swap stands.
     fn commit(&mut self) -> Result<Option<Vec<Vec<Accelerator>>>, Refusal> {
         for target in &mut self.targets {
             target.send(Step::Commit)?;

@@ -1,7 +1,7 @@
 //! The first half of a swap: another bundle is opened, checked and warmed.
 //!
-//! Each step may take long, or for ever. So an [`Opening`] shares no state with [`Swapper`](super::Swapper) and works on a
-//! helper thread.
+//! Each step may take long, or for ever. So an [`Opening`] shares no state with
+//! [`Swapper`](super::Swapper) and works on a helper thread.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,8 +69,8 @@ impl Opening {
         open_bundle(config, dir).inspect_err(|why| self.refuse(why))
     }
 
-    /// Opens the configured sessions of each analytics thread. A model that has not run yet is first tried in a process of
-    /// its own.
+    /// Opens the configured sessions of each analytics thread. A model that has not run yet is
+    /// first tried in a process of its own.
     ///
     /// # Errors
     /// A device or a model that cannot be used, or golden outputs that differ; or the run ends.
@@ -149,7 +149,8 @@ impl Opening {
         }
     }
 
-    /// Counts the attempt as refused, once, whoever finds the reason first. The old model stays in use.
+    /// Counts the attempt as refused, once, whoever finds the reason first. The old model stays in
+    /// use.
     pub fn refuse(&self, why: &Error) {
         if self.is_refused.swap(true, Ordering::Relaxed) {
             return;

@@ -1,5 +1,5 @@
-//! Swaps of the model at fixed intervals, for `fenxi replay --swap-model` and `fenxi-lab bench swap`: a thread that drives a
-//! [`Swapper`]. A live run swaps on command instead.
+//! Swaps of the model at fixed intervals, for `fenxi replay --swap-model` and
+//! `fenxi-lab bench swap`: a thread that drives a [`Swapper`]. A live run swaps on command instead.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub struct PeriodicSwapper {
 }
 
 impl PeriodicSwapper {
-    /// Starts the thread for the first task of these analytics threads, each of which gets one of the ports.
+    /// Starts the thread for the first task of these analytics threads, each of which gets one of
+    /// the ports.
     ///
     /// # Errors
     /// No thread.

@@ -41,8 +41,8 @@ pub struct SwapPort {
 }
 
 impl SwapPort {
-    /// Between two rounds: takes the next step, and hands back devices and settings that are no longer in use. Costs two loads
-    /// if there is neither. `recorder` takes the steps.
+    /// Between two rounds: takes the next step, and hands back devices and settings that are no
+    /// longer in use. Costs two loads if there is neither. `recorder` takes the steps.
     pub fn serve(&self, manager: &mut Manager, number: usize, recorder: &mut dyn SeriesRecorder) {
         if let Some(retired) = manager.tasks_mut()[number].take_retired() {
             self.answer(Answer::Retired(retired));
@@ -67,7 +67,8 @@ impl SwapPort {
     }
 
     fn answer(&self, answer: Answer) {
-        // There is room for the answers to all steps of a swap; if the driver is gone, the run is about to end.
+        // There is room for the answers to all steps of a swap; if the driver is gone, the run is
+        // about to end.
         let _ = self.answers.try_send(answer);
     }
 }
@@ -82,7 +83,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Whether the worker has answered all steps of earlier swaps, or does so in time. Late answers are dropped here.
+    /// Whether the worker has answered all steps of earlier swaps, or does so in time. Late answers
+    /// are dropped here.
     pub fn has_finished_the_last(
         &mut self,
         until: Instant,

@@ -121,7 +121,8 @@ fn a_model_for_other_series_is_refused() {
         ),
         (
             "times-k10",
-            "the features are signed_length, inter_arrival_us, but signed_length in the model in use",
+            "the features are signed_length, inter_arrival_us, but signed_length in the model in \
+             use",
         ),
     ] {
         let refused = opening.open(&rig.config, &bundles.join(name));
@@ -229,7 +230,8 @@ fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
     assert_eq!(rig.swapper.swaps().last_refusal, Some(why.to_string()));
 }
 
-/// One of two threads is stuck in a device. The other one is left as it was, and nothing of the exchange is found later.
+/// One of two threads is stuck in a device. The other one is left as it was, and nothing of the
+/// exchange is found later.
 #[test]
 fn where_one_manager_does_not_answer_none_changes() {
     let mut rig = rig();

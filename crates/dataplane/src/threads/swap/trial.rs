@@ -1,9 +1,10 @@
 //! Tries a new model in another process before this process opens it.
 //!
-//! A graph can run for ever, take all memory or crash the runtime. Another process that does so is simply killed. It opens the
-//! model on the device `cpu` and runs the golden inputs. This process checks afterwards whether the outputs are right and
-//! whether the configured devices take the model, because its messages are better. The kernel kills the other process first
-//! when memory is short. It ends with this one, and by itself some time after the deadline if nobody kills it.
+//! A graph can run for ever, take all memory or crash the runtime. Another process that does so is
+//! simply killed. It opens the model on the device `cpu` and runs the golden inputs. This process
+//! checks afterwards whether the outputs are right and whether the configured devices take the
+//! model, because its messages are better. The kernel kills the other process first when memory is
+//! short. It ends with this one, and by itself some time after the deadline if nobody kills it.
 
 use std::convert::Infallible;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -52,12 +53,14 @@ pub fn try_bundle(
         Some(status) => match status.signal() {
             None => Ok(()),
             Some(_) => Err(Error::data(format!(
-                "{name}: the model crashed the process in which it was tried ({status}); it is not opened"
+                "{name}: the model crashed the process in which it was tried ({status}); it is not \
+                 opened"
             ))
             .into()),
         },
         None => Err(Error::data(format!(
-            "{name}: the model did not run to its end within {} s in the process in which it was tried; it is not opened. \
+            "{name}: the model did not run to its end within {} s in the process in which it was \
+             tried; it is not opened. \
              Raise model.open_timeout_s if it needs longer",
             limit.as_secs_f64()
         ))

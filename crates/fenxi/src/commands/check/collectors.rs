@@ -1,4 +1,5 @@
-//! Collectors of records in the network: whether they answer, and whether the service may reach them.
+//! Collectors of records in the network: whether they answer, and whether the service may reach
+//! them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -82,7 +83,8 @@ fn in_reach(machine: &Machine, name: &str, addresses: &[SocketAddr]) -> Option<F
     }
     let away: Vec<String> = away.iter().map(IpAddr::to_string).collect();
     let line = format!("IPAddressAllow={}", away.join(" "));
-    let cause = "the service cannot reach it: its unit allows only addresses of this machine; allow the name servers as well, \
+    let cause = "the service cannot reach it: its unit allows only addresses of this machine; \
+        allow the name servers as well, \
                  unless they are local";
     let cure = service_unit::install(&machine.service, "collectors", &[&line]);
     Some(Finding::warning(CHECK, name, cause).cure(cure))

@@ -1,5 +1,5 @@
-//! The addresses of the control plane: free, or in use by a running instance. Nothing is bound. A connection to a Unix
-//! socket shows who listens, and is closed at once.
+//! The addresses of the control plane: free, or in use by a running instance. Nothing is bound. A
+//! connection to a Unix socket shows who listens, and is closed at once.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt;
@@ -17,7 +17,8 @@ use config::checked::{Control, HttpPlace};
 
 const CHECK: &str = "control";
 
-/// The instance that runs with this configuration, if any: the process that uses its socket or port.
+/// The instance that runs with this configuration, if any: the process that uses its socket or
+/// port.
 pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
     let socket = control.socket.as_deref().map(holder_of_socket);
     let http = control.http.as_ref().map(|place| holder_of(machine, place));
@@ -65,7 +66,8 @@ fn held(machine: &Machine, name: &str, place: &str, pid: Option<u32>, line: Stri
             CHECK,
             name,
             format!(
-                "{place}: in use by a running fenxi, process {pid}; another instance needs another address"
+                "{place}: in use by a running fenxi, process {pid}; another instance needs another \
+                 address"
             ),
         ),
         (Some(pid), Some(program)) => {
@@ -165,9 +167,12 @@ mod tests {
     use super::super::machine::tests::machine;
     use super::*;
 
-    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
-                       0: 0100007F:24FD 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n   \
-                       1: 0100007F:24FE 0100007F:0050 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 100 0 0 10 0\n";
+    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+        retrnsmt   uid  timeout inode\n   \
+                       0: 0100007F:24FD 00000000:0000 0A 00000000:00000000 00:00000000 \
+                       00000000     0        0 4711 1 0 100 0 0 10 0\n   \
+                       1: 0100007F:24FE 0100007F:0050 01 00000000:00000000 00:00000000 \
+                       00000000     0        0 4712 1 0 100 0 0 10 0\n";
 
     #[test]
     #[cfg(target_endian = "little")]

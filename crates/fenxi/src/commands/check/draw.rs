@@ -19,8 +19,8 @@ use dataplane::placement::{Cores, Role, Thread};
 use super::tasks::{self, TaskRow};
 use crate::escape::escape;
 
-/// The drawing of the pipeline, its tasks, the list of its threads, and what is done about each label. `is_deep`: with the
-/// sizes of its parts, and the batching policy by its parameters.
+/// The drawing of the pipeline, its tasks, the list of its threads, and what is done about each
+/// label. `is_deep`: with the sizes of its parts, and the batching policy by its parameters.
 pub fn page(
     config: &Config,
     bundles: &[Bundle],
@@ -205,7 +205,8 @@ fn effect(config: &Config, map: &LabelMap) -> String {
     }
 }
 
-/// A line per value with the labels that have it, in the order of the values; then the labels that have none.
+/// A line per value with the labels that have it, in the order of the values; then the labels that
+/// have none.
 fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
     let mut by_value: BTreeMap<u32, (String, Vec<&str>)> = BTreeMap::new();
     for (label, action) in map.rows() {

@@ -1,4 +1,5 @@
-//! The latency goals of all tasks beside each other: which cannot hold in the worst case, and which tasks leave devices to others.
+//! The latency goals of all tasks beside each other: which cannot hold in the worst case, and which
+//! tasks leave devices to others.
 
 mod reach;
 
@@ -17,8 +18,9 @@ const CHECK: &str = "goal";
 /// What batches of a task take on a device, by the numbers and names of both.
 pub type Measured = Vec<(usize, String, Profile)>;
 
-/// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`: nothing was. Nothing is said where no
-/// task has a goal. Devices without a profile are named only where they should have been measured.
+/// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`:
+/// nothing was. Nothing is said where no task has a goal. Devices without a profile are named only
+/// where they should have been measured.
 pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
     let none = Measured::new();
     let known = measured.unwrap_or(&none);
@@ -89,7 +91,8 @@ fn by_task(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
 fn without_profile(goals: &Goals) -> Option<Finding> {
     let devices: Vec<&str> = goals.without_profile.iter().map(|name| &**name).collect();
     let cause = format!(
-        "could not be fully judged, because device {} has no profile; once it runs, fenxi check --deep measures it",
+        "could not be fully judged, because device {} has no profile; once it runs, fenxi check \
+         --deep measures it",
         devices.join(", ")
     );
     (!devices.is_empty()).then(|| Finding::warning(CHECK, "", cause))
@@ -116,7 +119,8 @@ fn alone(it: &OutOfReach, only: &str, turnaround: f64) -> String {
         Some(before) => format!("the largest batch of {before}, for which it waits,"),
     };
     format!(
-        "{batch} takes {turnaround:.1} ms; use smaller batches (task.{only}.batch_sizes) or a longer goal"
+        "{batch} takes {turnaround:.1} ms; use smaller batches (task.{only}.batch_sizes) or a \
+         longer goal"
     )
 }
 
@@ -137,7 +141,8 @@ fn together(it: &OutOfReach, turnaround: f64) -> String {
         Some(before) => format!("on the {what} of {before}, for which it waits,"),
     };
     format!(
-        "{place} the largest batches of {} take {turnaround:.1} ms together; {cure} or smaller batches (task.NAME.batch_sizes), or this \
+        "{place} the largest batches of {} take {turnaround:.1} ms together; {cure} or smaller \
+         batches (task.NAME.batch_sizes), or this \
          one a longer goal",
         it.with.join(", ")
     )
@@ -164,23 +169,28 @@ mod tests {
         for (cause, says) in [
             (
                 of(&["a"], None, false),
-                "2 ms cannot be promised: its largest batch takes 5.2 ms; use smaller batches (task.a.batch_sizes) or a longer goal",
+                "2 ms cannot be promised: its largest batch takes 5.2 ms; use smaller batches \
+                 (task.a.batch_sizes) or a longer goal",
             ),
             (
                 of(&["b"], Some("b"), false),
-                "the largest batch of b, for which it waits, takes 5.2 ms; use smaller batches (task.b.batch_sizes) or a longer goal",
+                "the largest batch of b, for which it waits, takes 5.2 ms; use smaller batches \
+                 (task.b.batch_sizes) or a longer goal",
             ),
             (
                 of(&["a", "b"], None, false),
-                "on its device the largest batches of a, b take 5.2 ms together; give the slow ones another device (task.NAME.devices) or",
+                "on its device the largest batches of a, b take 5.2 ms together; give the slow \
+                 ones another device (task.NAME.devices) or",
             ),
             (
                 of(&["b", "c"], Some("b"), false),
-                "on the device of b, for which it waits, the largest batches of b, c take 5.2 ms together; give the slow ones",
+                "on the device of b, for which it waits, the largest batches of b, c take 5.2 ms \
+                 together; give the slow ones",
             ),
             (
                 of(&["a", "b"], None, true),
-                "on its thread the largest batches of a, b take 5.2 ms together; give the devices threads of their own \
+                "on its thread the largest batches of a, b take 5.2 ms together; give the devices \
+                 threads of their own \
                  (device.NAME.thread = \"own\") or smaller batches",
             ),
         ] {

@@ -1,4 +1,5 @@
-//! Mode mark: whether the kernel tracks connections, accepts marks, and forwards; and whether rules overwrite marks.
+//! Mode mark: whether the kernel tracks connections, accepts marks, and forwards; and whether rules
+//! overwrite marks.
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -15,7 +16,8 @@ use dataplane::tasks::OpenTask;
 const CHECK: &str = "marks";
 
 /// Rules that only ask for connections to be tracked.
-const TRACK: &str = "nft 'add table inet track; add chain inet track connections { type filter hook prerouting priority -200; }; add \
+const TRACK: &str = "nft 'add table inet track; add chain inet track connections \
+    { type filter hook prerouting priority -200; }; add \
                      rule inet track connections ct state new accept'";
 
 /// Checks marks if the mode is mark.
@@ -75,7 +77,8 @@ fn classes_of_others(config: &Config, bundles: &[Bundle]) -> Vec<Finding> {
     others.filter_map(of).collect()
 }
 
-/// Whether the kernel accepts marks from this process: asks it to change a connection that cannot exist.
+/// Whether the kernel accepts marks from this process: asks it to change a connection that cannot
+/// exist.
 fn written() -> Finding {
     match mark::probe() {
         Ok(()) => Finding::ok(
@@ -93,7 +96,8 @@ fn written() -> Finding {
     }
 }
 
-/// Whether connections are tracked, which needs a rule that asks for it. `asks`: whether there is one; `None`: not known.
+/// Whether connections are tracked, which needs a rule that asks for it. `asks`: whether there is
+/// one; `None`: not known.
 fn tracked(machine: &Machine, asks: Option<bool>) -> Finding {
     const NAME: &str = "conntrack";
     let Some(count) = machine.number("proc/sys/net/netfilter/nf_conntrack_count") else {
@@ -115,7 +119,8 @@ fn tracked(machine: &Machine, asks: Option<bool>) -> Finding {
             Finding::problem(CHECK, NAME, cause).cure(TRACK)
         }
         None => {
-            let cause = "no connection is tracked yet, and it is not known whether a rule asks for tracking";
+            let cause = "no connection is tracked yet, and it is not known whether a rule asks for \
+                tracking";
             Finding::warning(CHECK, NAME, cause).cure("conntrack -C")
         }
     }

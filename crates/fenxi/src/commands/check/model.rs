@@ -1,5 +1,5 @@
-//! The model on its devices: the library loads, every device runs the bundle and gives its golden outputs. Each device is
-//! tried in a process of its own, as `fenxi devices` does it.
+//! The model on its devices: the library loads, every device runs the bundle and gives its golden
+//! outputs. Each device is tried in a process of its own, as `fenxi devices` does it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -97,7 +97,8 @@ fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
     let problem = |cause: String| Finding::problem(CHECK, name, cause);
     match &outcome.golden {
         Some(golden) if golden.agrees => Finding::ok(CHECK, name, line),
-        // A device with other arithmetic than the golden outputs may put a few samples into another class, as in a run.
+        // A device with other arithmetic than the golden outputs may put a few samples into another
+        // class, as in a run.
         Some(golden) if !device.provider.is_cpu && is_near(golden) => {
             Finding::warning(CHECK, name, line).cure(format!(
                 "fenxi devices --device {name} --model {}",

@@ -1,4 +1,5 @@
-//! Mode mark: rules of the kernel that write the bits of `mark.mask`, or no longer match once fenxi writes them.
+//! Mode mark: rules of the kernel that write the bits of `mark.mask`, or no longer match once fenxi
+//! writes them.
 
 use std::process::{Command, Stdio};
 
@@ -125,7 +126,8 @@ pub fn findings(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Findi
     }
     if rules.unread() > 0 {
         let cause = format!(
-            "{} rules of iptables concern marks, and only iptables-save, which is not installed, can show them",
+            "{} rules of iptables concern marks, and only iptables-save, which is not installed, \
+             can show them",
             rules.unread()
         );
         findings.push(Finding::warning(CHECK, NAME, cause).cure("apt-get install iptables"));

@@ -1,5 +1,5 @@
-//! The tasks of a configuration: which model is asked about which flows, and where its labels go. Drawn as a graph, in which a
-//! task stands below the one whose label it waits for.
+//! The tasks of a configuration: which model is asked about which flows, and where its labels go.
+//! Drawn as a graph, in which a task stands below the one whose label it waits for.
 
 use std::fmt::Write as _;
 

@@ -175,7 +175,8 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     let lost = sinks::lost(&overview.sinks).map(|(noun, count)| format!(", {} {noun}", n(count)));
     writeln!(
         page,
-        "lost      {} packets before they were read, {} not forwarded, {} series{}; {} packets found the table full, {} flows \
+        "lost      {} packets before they were read, {} not forwarded, {} series{}; {} packets \
+         found the table full, {} flows \
          were evicted from it",
         n(overview.dropped),
         n(overview.unsent),

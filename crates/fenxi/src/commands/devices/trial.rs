@@ -15,11 +15,12 @@ use crate::exit::Failure;
 use config::Config;
 use dataplane::session::session;
 
-/// Batch size of the trial: large enough to show an accelerator's speed, and supported by all devices.
+/// Batch size of the trial: large enough to show an accelerator's speed, and supported by all
+/// devices.
 const ROWS: usize = 64;
 
-/// Batch sizes for the line, where the device takes any size. Others would have to be opened for each size, which may take
-/// minutes.
+/// Batch sizes for the line, where the device takes any size. Others would have to be opened for
+/// each size, which may take minutes.
 const SIZES: [usize; 4] = [1, 8, ROWS, 256];
 
 /// How long the device is timed.
@@ -224,7 +225,8 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
     match told.recv_timeout(deadline) {
         Ok(Some(outcome)) => outcome,
         Ok(None) | Err(RecvTimeoutError::Disconnected) => {
-            // This has no effect on a process that has ended; one that lives on without output would never be done.
+            // This has no effect on a process that has ended; one that lives on without output
+            // would never be done.
             let _ = child.kill();
             let end = child
                 .wait()

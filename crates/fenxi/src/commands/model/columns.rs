@@ -55,7 +55,8 @@ impl Columns {
             };
             let problem = || {
                 format!(
-                    "no column `{name}`, in which the model's feature {feature} (unit {unit}) would be; see docs/model.md"
+                    "no column `{name}`, in which the model's feature {feature} (unit {unit}) \
+                     would be; see docs/model.md"
                 )
             };
             let at = table.column(&name);
@@ -73,7 +74,8 @@ impl Columns {
             let column = if name == "protocol" { "proto" } else { "dport" };
             if table.column(column).is_none() {
                 return Err(table.refuse_header(&format!(
-                    "no column `{column}`, in which the model's context {name} would be; see docs/model.md"
+                    "no column `{column}`, in which the model's context {name} would be; see \
+                     docs/model.md"
                 )));
             }
         }
@@ -128,7 +130,8 @@ impl Columns {
             if numbers.len() < elements {
                 let found = numbers.len();
                 return Err(row.refuse(&format!(
-                    "{feature}: {found} numbers for {elements} elements; the lists of a flow have the same length"
+                    "{feature}: {found} numbers for {elements} elements; the lists of a flow have \
+                     the same length"
                 )));
             }
             let start = to.len();

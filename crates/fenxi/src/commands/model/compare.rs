@@ -144,7 +144,8 @@ impl Comparison {
     /// One or two lines of text.
     pub fn as_text(&self) -> String {
         let mut text = format!(
-            "  {}: same class for {} of {} series ({:.2} %); probabilities differ by {:.4} on average, {:.4} at most\n",
+            "  {}: same class for {} of {} series ({:.2} %); probabilities differ by {:.4} on \
+             average, {:.4} at most\n",
             self.source,
             self.same_class,
             self.rows,
@@ -154,7 +155,8 @@ impl Comparison {
         );
         if let Some((accuracy, against)) = self.accuracies() {
             text += &format!(
-                "  {}: of {} with a known class {:.2} % right, against {:.2} %: a loss of {:.2} points\n",
+                "  {}: of {} with a known class {:.2} % right, against {:.2} %: a loss of {:.2} \
+                 points\n",
                 self.source,
                 self.labelled,
                 100.0 * accuracy,

@@ -117,7 +117,8 @@ impl Table {
             csv::ErrorKind::UnequalLengths {
                 expected_len, len, ..
             } => Failure::data(format!(
-                "{place}: {len} cells for {expected_len} columns; complete the line, or quote cells that hold commas"
+                "{place}: {len} cells for {expected_len} columns; complete the line, or quote \
+                 cells that hold commas"
             )),
             csv::ErrorKind::Utf8 { .. } => Failure::data(format!(
                 "{place}: not UTF-8 text; convert the file, for example with iconv"
@@ -131,7 +132,8 @@ impl Table {
             }
             csv::ErrorKind::Io(cause) if cause.kind() == ErrorKind::FileTooLarge => {
                 Failure::data(format!(
-                    "{place}: longer than {} KiB; is this a table of flows, and is each quote closed?",
+                    "{place}: longer than {} KiB; is this a table of flows, and is each quote \
+                     closed?",
                     ROW_BYTES_MAX >> 10
                 ))
             }

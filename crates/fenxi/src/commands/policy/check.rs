@@ -21,7 +21,8 @@ use crate::sinks;
 /// Reads the rules and prints what was found.
 ///
 /// # Errors
-/// The file is missing or wrong, or a rule names a label that the model does not have. Rules that never win are no error.
+/// The file is missing or wrong, or a rule names a label that the model does not have. Rules that
+/// never win are no error.
 pub fn check(args: &PolicyCheckArgs) -> Result<(), Failure> {
     let terms = terms(args)?;
     let interfaces = terms.as_ref().map_or(&[][..], |terms| terms.interfaces());
@@ -76,12 +77,14 @@ fn assumed(rules: &RuleSet, has_model: bool) -> &'static str {
             "not checked: mode, mark.mask, tasks and interfaces; --config FILE checks them\n"
         }
         (true, false) => {
-            "not checked: mode, mark.mask, labels, tasks and interfaces; --config FILE checks them\n"
+            "not checked: mode, mark.mask, labels, tasks and interfaces; --config FILE checks \
+             them\n"
         }
     }
 }
 
-/// The labels and taxonomies that rules name are those of the model. Tasks and mirrors are the configuration's matter.
+/// The labels and taxonomies that rules name are those of the model. Tasks and mirrors are the
+/// configuration's matter.
 fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
     let labels = labels(dir)?;
     let task = |task: &Task| match task {
@@ -130,7 +133,8 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
         0 if report.crossings == 0 => line("no conflict".to_owned()),
         0 => line("every rule can win".to_owned()),
         count => line(format!(
-            "{} can never win: {} duplicate, {} contradict an earlier one, {} covered by a wider one, {} of an empty set",
+            "{} can never win: {} duplicate, {} contradict an earlier one, {} covered by a wider \
+             one, {} of an empty set",
             counted(count, "rule", "rules"),
             grouped(report.duplicates as u64),
             grouped(report.contradictions as u64),

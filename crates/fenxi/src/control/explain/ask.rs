@@ -1,5 +1,5 @@
-//! Asks the model about a series again, off the data path, for the probabilities of all classes: the data path keeps that of
-//! one class only.
+//! Asks the model about a series again, off the data path, for the probabilities of all classes:
+//! the data path keeps that of one class only.
 
 use std::path::Path;
 
@@ -19,8 +19,8 @@ pub struct Asked {
     pub device: String,
 }
 
-/// Opens the bundle in `dir` on the first device of the configuration and asks it. May take as long as opening a model does,
-/// so it must not run on the control thread while that serves.
+/// Opens the bundle in `dir` on the first device of the configuration and asks it. May take as long
+/// as opening a model does, so it must not run on the control thread while that serves.
 ///
 /// # Errors
 /// The bundle cannot be opened.

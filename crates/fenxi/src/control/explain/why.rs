@@ -8,7 +8,8 @@ use flowmgr::record::{DecidedBy, Decision, EndReason};
 
 use super::{Asked, Subject, class_name, port_first};
 
-/// Why the flow has its label or none, and what the user can do; the latter may be empty. `config` is the task's.
+/// Why the flow has its label or none, and what the user can do; the latter may be empty. `config`
+/// is the task's.
 pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, String) {
     let bundle = &asked.bundle;
     match (subject.decision, subject.standing) {
@@ -50,7 +51,8 @@ fn labelled(
         DecidedBy::Port if by_port.is_some() => {
             return (
                 format!(
-                    "by port {} ({}), with the flow's first packet: no answer of the model has contradicted it; the confidence is \
+                    "by port {} ({}), with the flow's first packet: no answer of the model has \
+                     contradicted it; the confidence is \
                      how often that port was right in training",
                     subject.name.destination.1, subject.row.transport
                 ),
@@ -60,7 +62,8 @@ fn labelled(
         DecidedBy::Port => {
             return (
                 format!(
-                    "no answer of the model was sure when the flow ended, so the port of its server decided ({} {}); the \
+                    "no answer of the model was sure when the flow ended, so the port of its \
+                     server decided ({} {}); the \
                      confidence is how often that port was right in training",
                     subject.row.transport, subject.name.destination.1
                 ),
@@ -81,7 +84,8 @@ fn labelled(
             format!("after {elements}, {guess}{took}")
         }
         DecidedBy::Cache => format!(
-            "an earlier flow began with the same {elements}, and the prefix cache remembered the model's answer{took}"
+            "an earlier flow began with the same {elements}, and the prefix cache remembered the \
+             model's answer{took}"
         ),
         DecidedBy::Model if is_sure => {
             format!("the model was sure after {elements}{took}")
@@ -100,7 +104,8 @@ fn labelled(
     };
     let advice = match (is_unknown, is_sure) {
         (true, _) => {
-            "`fenxi model bench` says how good the model is on your traffic; docs/train.md how to train your own"
+            "`fenxi model bench` says how good the model is on your traffic; docs/train.md how to \
+             train your own"
         }
         (false, false) => "rules that must not err should ask for a confidence",
         (false, true) => "",
@@ -108,7 +113,8 @@ fn labelled(
     (why, advice.to_owned())
 }
 
-/// Why the model's answer is "unknown". The data path keeps its confidence; what the guess was, the model says again.
+/// Why the model's answer is "unknown". The data path keeps its confidence; what the guess was, the
+/// model says again.
 fn unknown(decision: Decision, confidence: f64, asked: &Asked, config: &Config) -> String {
     let bundle = &asked.bundle;
     let mut depths = bundle.depths().iter();
@@ -153,27 +159,46 @@ fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, S
             "",
         ),
         Standing::Withheld => (
-            "the flow began mid-stream: its SYN was not seen, so the model, which was not trained for that, was not asked".to_owned(),
-            "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi does not see their first packets",
+            "the flow began mid-stream: its SYN was not seen, so the model, which was not trained \
+             for that, was not asked"
+                .to_owned(),
+            "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi \
+             does not see their first packets",
         ),
         Standing::Unasked => (
-            format!("{} says that no model is asked about this flow", rule(subject)),
+            format!(
+                "{} says that no model is asked about this flow",
+                rule(subject)
+            ),
             "",
         ),
         Standing::NotAsked => ("the task is not asked about this flow".to_owned(), ""),
-        Standing::Asked => ("the series is on its way to the model".to_owned(), "ask again in a moment"),
+        Standing::Asked => (
+            "the series is on its way to the \
+            model"
+                .to_owned(),
+            "ask again in a moment",
+        ),
         Standing::Unsure { elements } => {
             let mut deeper = bundle.depths().iter().map(|depth| depth.elements);
             match deeper.find(|depth| *depth > usize::from(elements)) {
                 Some(next) => (
-                    format!("no answer was sure so far; the next one needs {next} {unit}, and {elements} have come"),
+                    format!(
+                        "no answer was sure so far; the next one needs {next} {unit}, and \
+                        {elements} have come"
+                    ),
                     "a flow that ends before is named by its best answer, or by its port",
                 ),
-                None => ("no answer was sure so far, and another one is awaited".to_owned(), ""),
+                None => (
+                    "no answer was sure so far, and another one is awaited".to_owned(),
+                    "",
+                ),
             }
         }
         Standing::Lost => (
-            "the series was shed, or its inference failed: there was no room in the ring, or no device".to_owned(),
+            "the series was shed, or its inference failed: there was no room in the ring, or no \
+             device"
+                .to_owned(),
             "`fenxi ctl devices` shows the devices, `fenxi ctl status` how many series were lost",
         ),
         Standing::Labelled(_) => (String::new(), ""),
@@ -189,11 +214,21 @@ fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
         .map_or(bundle.k(), |depth| depth.elements);
     let seen = subject.series.as_ref().map(|series| series.k());
     let mut why = match (subject.midstream && !bundle.midstream(), seen) {
-        (true, _) => "the flow began mid-stream: its SYN was not seen, so the model, which was not trained for that, was not asked".to_owned(),
-        (false, Some(seen)) if seen < first => format!("the flow ended after {seen} {unit}, and the model needs {first}"),
-        (false, Some(_)) => "the series was shed, its inference failed, or the label came after the flow's end".to_owned(),
+        (true, _) => {
+            "the flow began mid-stream: its SYN was not seen, so the model, which was not \
+            trained for that, was not asked"
+                .to_owned()
+        }
+        (false, Some(seen)) if seen < first => format!(
+            "the flow ended after {seen} {unit}, and \
+            the model needs {first}"
+        ),
+        (false, Some(_)) => "the series was shed, its inference failed, or the label came after \
+            the flow's end"
+            .to_owned(),
         (false, None) => format!(
-            "the flow ended without a label: it had fewer than {first} {unit}, its series was shed, or the label came after its end"
+            "the flow ended without a label: it had fewer than {first} {unit}, its series was \
+             shed, or the label came after its end"
         ),
     };
     if !bundle.ports().is_empty() && !subject.midstream {

@@ -4,10 +4,11 @@ use std::net::IpAddr;
 
 use config::Network;
 
-/// The host of a flow. Where `networks` are configured, its originator if that is in one of them, else its responder if that
-/// is. Where none are, its originator; or its responder, if that has a private address and the originator does not. So a
-/// connection from outside speaks for the host inside. `None`: neither end is in a network, or the originator has no address
-/// of its own, as before DHCP has given it one.
+/// The host of a flow. Where `networks` are configured, its originator if that is in one of them,
+/// else its responder if that is. Where none are, its originator; or its responder, if that has a
+/// private address and the originator does not. So a connection from outside speaks for the host
+/// inside. `None`: neither end is in a network, or the originator has no address of its own, as
+/// before DHCP has given it one.
 pub fn host_of(originator: IpAddr, responder: IpAddr, networks: &[Network]) -> Option<IpAddr> {
     if !is_of_a_host(originator) {
         return None;

@@ -1,5 +1,5 @@
-//! The names of hosts as the control thread has them: `fenxi ctl hosts`, metrics, and the thread that counts labels where no
-//! records are written.
+//! The names of hosts as the control thread has them: `fenxi ctl hosts`, metrics, and the thread
+//! that counts labels where no records are written.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -21,7 +21,8 @@ use crate::protocol::{Body, Code, HOSTS_MAX, HostRow, Reply, Request, Sums};
 use crate::sinks::records::rfc3339;
 use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
 
-/// Host labels, where the bundle asks for them; and their refusal, where it does not and somebody may ask.
+/// Host labels, where the bundle asks for them; and their refusal, where it does not and somebody
+/// may ask.
 pub struct Hosts;
 
 impl SinkKind for Hosts {
@@ -70,7 +71,8 @@ impl SinkControl for NoHosts {
     }
 
     fn answer(&self, request: &Request) -> Option<Reply> {
-        let why = "this model does not name devices: its bundle has no table [hosts]; `fenxi top`, key 3, lists hosts by traffic";
+        let why = "this model does not name devices: its bundle has no table [hosts]; `fenxi top`, \
+            key 3, lists hosts by traffic";
         matches!(request, Request::Hosts { .. }).then(|| Reply::refused(Code::NotHere, why))
     }
 }
@@ -219,7 +221,8 @@ fn report(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Report {
     Report {
         metrics: metrics(sums, dropped, classes),
         losses: vec![Lost {
-            what: "labelled flows do not count for their hosts because the queue is full; see records.queue",
+            what: "labelled flows do not count for their hosts because the queue is full; see \
+                records.queue",
             count: dropped,
             why: String::new(),
         }],
@@ -268,7 +271,8 @@ fn metrics(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Vec<Family
             "fenxi_host_flows_total",
             "flows",
             &["outcome"],
-            "Labelled flows of hosts: counted; beyond, enough flows of the host had counted before; dropped, the queue was full.",
+            "Labelled flows of hosts: counted; beyond, enough flows of the host had counted \
+             before; dropped, the queue was full.",
             [
                 count(&["counted"], sums.counted),
                 count(&["beyond"], sums.beyond),

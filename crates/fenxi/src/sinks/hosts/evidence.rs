@@ -1,9 +1,10 @@
 //! What the label of a flow says about the class of its host.
 //!
-//! A host's class is that with the largest sum of log p over the host's flows. A label comes with the probability p of its
-//! own class only, so the rest, 1 - p, is shared among the other classes: as the bundle says that flows which wrongly get
-//! this label are distributed, and equally among those of which it says nothing. `docs/model.md` says what this costs,
-//! compared with the sum over all of the model's outputs.
+//! A host's class is that with the largest sum of log p over the host's flows. A label comes with
+//! the probability p of its own class only, so the rest, 1 - p, is shared among the other classes:
+//! as the bundle says that flows which wrongly get this label are distributed, and equally among
+//! those of which it says nothing. `docs/model.md` says what this costs, compared with the sum over
+//! all of the model's outputs.
 
 use accel::HostLabels;
 
@@ -66,8 +67,8 @@ impl Evidence {
     }
 }
 
-/// The sums of log p of a host: of each class that some flow has spoken for, above that of all other classes, which is the
-/// same for all of them.
+/// The sums of log p of a host: of each class that some flow has spoken for, above that of all
+/// other classes, which is the same for all of them.
 #[derive(Debug, Default)]
 pub struct Scores(Vec<(u16, f64)>);
 

@@ -1,8 +1,9 @@
 //! Hosts: what a device is, by the labels of its first flows.
 //!
-//! A bundle with a table `[hosts]` asks for this. Whoever takes labels off the data path counts them in the one table of the
-//! run: the thread that writes records, so that a host's record follows the label that brought it about; or, where no
-//! records are written, a thread of its own ([`control`]). The data path only hands over what it hands over anyway.
+//! A bundle with a table `[hosts]` asks for this. Whoever takes labels off the data path counts
+//! them in the one table of the run: the thread that writes records, so that a host's record
+//! follows the label that brought it about; or, where no records are written, a thread of its own
+//! ([`control`]). The data path only hands over what it hands over anyway.
 
 mod address;
 mod control;

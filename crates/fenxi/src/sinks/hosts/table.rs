@@ -24,8 +24,9 @@ pub struct HostFlow {
 }
 
 impl HostFlow {
-    /// What a record says of a host: a label record of the first task, or the last record of a flow that got its label only
-    /// then, or keeps that of its port. `None`: nothing, or nothing that was not said before. `networks` are where the hosts are, if configured.
+    /// What a record says of a host: a label record of the first task, or the last record of a flow
+    /// that got its label only then, or keeps that of its port. `None`: nothing, or nothing that
+    /// was not said before. `networks` are where the hosts are, if configured.
     pub fn of(record: &Record, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
             Record::Label(label)
@@ -172,7 +173,8 @@ impl HostTable {
         })
     }
 
-    /// Whether a label counts: not if it comes from an earlier model. The first one of a later model restarts all sums.
+    /// Whether a label counts: not if it comes from an earlier model. The first one of a later
+    /// model restarts all sums.
     fn is_of_this_model(&mut self, decision: &Decision) -> bool {
         if matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule) {
             return true;

@@ -15,7 +15,8 @@ use crate::access::may_make;
 
 /// How long a connection may take to come about.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// A collector that takes nothing for so long is taken for dead. Shorter than the time that the end of a run has.
+/// A collector that takes nothing for so long is taken for dead. Shorter than the time that the end
+/// of a run has.
 const WRITE_WITHIN: Duration = Duration::from_secs(1);
 /// How long a host may take to say that nobody listens on a port (ICMP).
 const REFUSAL_WITHIN: Duration = Duration::from_millis(50);
@@ -69,7 +70,8 @@ impl Connection {
         }
     }
 
-    /// The templates are sent: waits a moment for a refusal, which a host sends where nobody listens on a UDP port.
+    /// The templates are sent: waits a moment for a refusal, which a host sends where nobody
+    /// listens on a UDP port.
     ///
     /// # Errors
     /// The refusal.
@@ -132,7 +134,8 @@ fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
 fn refuse_fifo(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(found) if found.file_type().is_fifo() => Err(io::Error::other(
-            "it is a FIFO, not a regular file; a collector that reads at once needs tcp:// or udp://",
+            "it is a FIFO, not a regular file; a collector that reads at once needs tcp:// or \
+             udp://",
         )),
         _ => Ok(()),
     }
@@ -151,7 +154,8 @@ fn file(path: &Path, mode: FileMode) -> io::Result<File> {
     options.open(path)
 }
 
-/// A collector that has closed its end takes nothing, though the kernel would take one message more.
+/// A collector that has closed its end takes nothing, though the kernel would take one message
+/// more.
 fn is_open(stream: &TcpStream) -> io::Result<()> {
     let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match rustix::net::recv(stream, &mut [0; 1], peek) {

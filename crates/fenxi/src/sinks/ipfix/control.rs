@@ -228,7 +228,8 @@ fn report(counts: &ExportCounts, is_used: bool) -> Report {
         metrics: metrics(counts),
         losses: vec![
             Lost {
-                what: "records for the collector are dropped because their queue is full; see ipfix.queue",
+                what: "records for the collector are dropped because their queue is full; see \
+                    ipfix.queue",
                 count: dropped,
                 why: String::new(),
             },
@@ -254,7 +255,8 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
             "fenxi_ipfix_records_total",
             "records",
             &["outcome"],
-            "Records of flows for a collector: sent; failed, the connection broke or the file could not be written; dropped, the queue was full.",
+            "Records of flows for a collector: sent; failed, the connection broke or the file \
+             could not be written; dropped, the queue was full.",
             [
                 count(&["sent"], records.written()),
                 count(&["failed"], records.failed()),
@@ -272,7 +274,8 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
             "fenxi_ipfix_sessions_total",
             "sessions",
             &[],
-            "Transport sessions with the collector that were begun: 1, and one for each time that it was lost and found.",
+            "Transport sessions with the collector that were begun: 1, and one for each time that \
+             it was lost and found.",
             [count(&[], counts.sessions.load(Ordering::Relaxed))],
         ),
         Family {
@@ -281,7 +284,8 @@ fn metrics(counts: &ExportCounts) -> Vec<Family> {
                 "fenxi_ipfix_connected",
                 "",
                 &[],
-                "1 while there is a session with the collector. UDP cannot tell a collector that is silent from one that is away.",
+                "1 while there is a session with the collector. UDP cannot tell a collector that \
+                 is silent from one that is away.",
             ),
             samples: vec![number(&[], f64::from(u8::from(connected)))],
         },

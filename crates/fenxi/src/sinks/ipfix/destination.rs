@@ -24,7 +24,8 @@ pub struct Endpoint {
 }
 
 impl Destination {
-    /// Reads `udp://HOST:PORT`, `tcp://HOST:PORT` or `file:PATH`; `resolve` says which file a path means.
+    /// Reads `udp://HOST:PORT`, `tcp://HOST:PORT` or `file:PATH`; `resolve` says which file a path
+    /// means.
     pub fn parse(text: &str, resolve: impl FnOnce(&str) -> PathBuf) -> Option<Destination> {
         if let Some(path) = text.strip_prefix("file:") {
             return (!path.is_empty()).then(|| Destination::File(resolve(path)));

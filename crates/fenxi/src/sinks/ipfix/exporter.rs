@@ -1,7 +1,8 @@
 //! The thread that exports: records from the queue, messages to the collector.
 //!
-//! While there is no session, a live run leaves records in the queue, where they wait for the collector; once it is full, flow
-//! workers drop the newest and count them. So memory is bounded, and the flow workers never wait.
+//! While there is no session, a live run leaves records in the queue, where they wait for the
+//! collector; once it is full, flow workers drop the newest and count them. So memory is bounded,
+//! and the flow workers never wait.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::sinks::queue::{Drain, Queued, RecordCounts, receive};
 
 /// A message is sent at latest so long after its first record.
 const SEND_WITHIN: Duration = Duration::from_millis(250);
-/// Bytes of a message: fits an Ethernet frame with IPv6 and UDP headers, and a VLAN tag or a tunnel.
+/// Bytes of a message: fits an Ethernet frame with IPv6 and UDP headers, and a VLAN tag or a
+/// tunnel.
 const MESSAGE_MAX: usize = 1400;
 /// Between two tries to reach a collector: the first, and the longest after doubling.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -52,7 +54,8 @@ pub struct Exporter {
     counts: Arc<ExportCounts>,
     session: Option<Session>,
     trouble: Option<Trouble>,
-    /// Time of the latest packet in a record, which is the time of export of a replay; `None`: live.
+    /// Time of the latest packet in a record, which is the time of export of a replay; `None`:
+    /// live.
     packet_s: Option<u32>,
     /// When the message that is being made was begun.
     since: Option<Instant>,
@@ -146,7 +149,8 @@ impl Exporter {
         }
     }
 
-    /// Exports until there are no more records, or until the time that the end of the run gives is over.
+    /// Exports until there are no more records, or until the time that the end of the run gives is
+    /// over.
     ///
     /// # Errors
     /// The collector was not there at the end.
@@ -262,7 +266,8 @@ impl Exporter {
         let Err(error) = done else { return };
         let records = &self.counts.records;
         warn!(
-            "{}: cannot send records: {error}; trying again, at latest every {} s; up to ipfix.queue records wait meanwhile",
+            "{}: cannot send records: {error}; trying again, at latest every {} s; up to \
+             ipfix.queue records wait meanwhile",
             self.to,
             RETRY_MAX.as_secs()
         );

@@ -14,8 +14,9 @@ pub struct ClassMarks {
 }
 
 impl ClassMarks {
-    /// The marks of `labels`, those of the first task, in the order of the model's outputs. Labels that only the
-    /// built-in map names may be absent from the model; those that the user named may not.
+    /// The marks of `labels`, those of the first task, in the order of the model's outputs. Labels
+    /// that only the built-in map names may be absent from the model; those that the user named may
+    /// not.
     ///
     /// # Errors
     /// The user named a label that the model does not have.
@@ -52,7 +53,8 @@ impl ClassMarks {
         self.overwrites
     }
 
-    /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its connections stay as they are.
+    /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its
+    /// connections stay as they are.
     pub fn words(&self) -> impl Iterator<Item = u64> {
         self.by_task
             .iter()
@@ -112,7 +114,8 @@ mod tests {
         let error = ClassMarks::new(&config("SSH", true), &labels).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "--set: mark.class: the model has no label \"SSH\", and no taxonomy of that name; it has TLS (web)"
+            "--set: mark.class: the model has no label \"SSH\", and no taxonomy of that name; it \
+             has TLS (web)"
         );
     }
 

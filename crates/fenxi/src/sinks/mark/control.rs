@@ -1,4 +1,5 @@
-//! Marks as the control thread has them: started in mode mark, changed by a reload, flushed at the end.
+//! Marks as the control thread has them: started in mode mark, changed by a reload, flushed at the
+//! end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -88,7 +89,8 @@ impl SinkKind for Marks {
     }
 }
 
-/// The marks that a configuration asks for, of as many tasks as there are labels; `None` in other modes than mark.
+/// The marks that a configuration asks for, of as many tasks as there are labels; `None` in other
+/// modes than mark.
 ///
 /// # Errors
 /// The user named a label that a model does not have.
@@ -193,7 +195,8 @@ impl SinkControl for MarkControl {
             let tuple = tuple(flow, self.zone);
             explained.of(self.writer.shared(), tuple, place, is_meant)
         };
-        // Only the first task has a section for marks, and so something to say where it writes none.
+        // Only the first task has a section for marks, and so something to say where it writes
+        // none.
         let told = tasks.filter(|((number, _), task)| *number == 0 || mask(task) != 0);
         told.map(of).collect()
     }
@@ -273,7 +276,8 @@ const FIGURES: Figures = Figures {
     unit: "marks",
     total: [
         "fenxi_marks_total",
-        "Marks of connections, mode mark: written; kept, the connection had a mark already; not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+        "Marks of connections, mode mark: written; kept, the connection had a mark already; \
+         not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
     ],
     failed: [
         "fenxi_marks_failed_total",
@@ -282,7 +286,8 @@ const FIGURES: Figures = Figures {
     waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
     latency: [
         "fenxi_mark_latency_seconds",
-        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds are conservative, within 1 %.",
+        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds \
+         are conservative, within 1 %.",
     ],
     fates: OF_CONNECTIONS,
     causes: &[

@@ -1,4 +1,5 @@
-//! What people are told of the marks, so that a run that writes none does not look like one that loses none.
+//! What people are told of the marks, so that a run that writes none does not look like one that
+//! loses none.
 
 use crate::figures::grouped;
 use crate::protocol::Sums;
@@ -14,7 +15,9 @@ pub fn line(sums: &Sums) -> Option<String> {
     let asked = *sums.get("marks_asked")?;
     let [written, kept, not_found] = ["marks_written", "marks_kept", "marks_not_found"].map(of);
     Some(match asked {
-        0 => "marks     0 written: no label of a flow has a mark yet; `fenxi check` lists those that have".to_owned(),
+        0 => "marks     0 written: no label of a flow has a mark yet; `fenxi check` lists those \
+            that have"
+            .to_owned(),
         _ if written + kept == 0 && not_found > 0 => format!("marks     {}", nothing(not_found)),
         _ => format!(
             "marks     {} written, {} kept as they were, {} without a connection",
@@ -54,7 +57,8 @@ fn is_nothing(counts: &Counts) -> bool {
 
 fn nothing(not_found: u64) -> String {
     format!(
-        "0 written: no connection was found for {} labels; is connection tracking on (conntrack -C), and is mark.zone right? \
+        "0 written: no connection was found for {} labels; is connection tracking on (conntrack \
+         -C), and is mark.zone right? \
          fenxi check --deep looks",
         grouped(not_found)
     )

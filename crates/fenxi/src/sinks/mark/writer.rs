@@ -46,21 +46,21 @@ impl Writer {
         })
     }
 
-    /// The writer of words, for flow workers. A class without a mark leaves its connections as they are, and so does a mark
-    /// that is there, unless [`ClassMarks::overwrites`].
+    /// The writer of words, for flow workers. A class without a mark leaves its connections as they
+    /// are, and so does a mark that is there, unless [`ClassMarks::overwrites`].
     pub fn shared(&self) -> &Arc<netfilter::writer::Writer> {
         &self.writer
     }
 
-    /// From now on labels get these marks; they are of the same classes. Those that wait keep theirs, and connections that
-    /// have one keep it.
+    /// From now on labels get these marks; they are of the same classes. Those that wait keep
+    /// theirs, and connections that have one keep it.
     pub fn change(&self, marks: &ClassMarks) {
         self.writer.change(marks.words());
         self.overwrites.store(marks.overwrites(), Ordering::Relaxed);
     }
 
-    /// What became of the updates so far. Those asked for a class with a mark are written, kept, not
-    /// found, failed, dropped or waiting.
+    /// What became of the updates so far. Those asked for a class with a mark are written, kept,
+    /// not found, failed, dropped or waiting.
     pub fn counts(&self) -> Counts {
         self.writer.counts()
     }

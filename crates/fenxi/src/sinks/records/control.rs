@@ -34,12 +34,14 @@ impl SinkKind for Records {
         if !start.has_lines() {
             if start.record_series && start.replay.is_none() {
                 return Err(Failure::usage(
-                    "--series includes the series in records, but no records are written; add --flows FILE or set records.path",
+                    "--series includes the series in records, but no records are written; add \
+                     --flows FILE or set records.path",
                 ));
             }
             if start.config.records.series > 0.0 && start.replay.is_none() {
                 return Err(Failure::config(
-                    "records.series includes series in records, but no records are written; set records.path or add --flows FILE",
+                    "records.series includes series in records, but no records are written; set \
+                     records.path or add --flows FILE",
                 ));
             }
             return Ok(None);
@@ -221,7 +223,8 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                 "fenxi_records_dropped_total",
                 "records",
                 &["sink", "reason"],
-                "Records not written: queue_full, the writer or its reader is too slow; write_failed, for example because the disk is full.",
+                "Records not written: queue_full, the writer or its reader is too slow; \
+                 write_failed, for example because the disk is full.",
                 [
                     count(&["json", "queue_full"], dropped),
                     count(&["json", "write_failed"], failed),
@@ -248,7 +251,8 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                 "fenxi_record_lines_total",
                 "lines",
                 &["outcome"],
-                "Lines for readers of records.socket, summed over readers: sent; lost, because the reader was too slow or went away.",
+                "Lines for readers of records.socket, summed over readers: sent; lost, because the \
+                 reader was too slow or went away.",
                 [
                     count(&["sent"], readers.sent),
                     count(&["lost"], readers.lost),

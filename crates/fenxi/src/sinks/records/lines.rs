@@ -36,8 +36,8 @@ impl Lines {
         }
     }
 
-    /// Appends a record, unless it is a label of a task that records leave out, and that of its host if the record gives it a
-    /// name.
+    /// Appends a record, unless it is a label of a task that records leave out, and that of its
+    /// host if the record gives it a name.
     ///
     /// # Errors
     /// It has no form in JSON, which does not happen; then nothing was appended.
@@ -66,7 +66,8 @@ impl Lines {
         Ok(())
     }
 
-    /// Leaves out a record for which there is no room; its host has it all the same. Returns how many lines are missing.
+    /// Leaves out a record for which there is no room; its host has it all the same. Returns how
+    /// many lines are missing.
     pub fn leave_out(&self, record: &Record) -> u64 {
         let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
         u64::from(self.names.has_line(record)) + u64::from(host.is_some())
@@ -147,7 +148,8 @@ mod tests {
         }))
     }
 
-    /// A single line does not wait for more to come; so a program that is killed loses the records of the last moments only.
+    /// A single line does not wait for more to come; so a program that is killed loses the records
+    /// of the last moments only.
     #[test]
     fn lines_are_due_when_they_are_many_or_the_oldest_is_old() {
         let mut lines = Lines::new(Names::default(), None);

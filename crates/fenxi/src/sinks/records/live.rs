@@ -65,8 +65,8 @@ impl Live {
         }
     }
 
-    /// Writes until there will be no more records, and then what is left; or until the time for that is over, and then what
-    /// it holds.
+    /// Writes until there will be no more records, and then what is left; or until the time for
+    /// that is over, and then what it holds.
     pub fn run(
         mut self,
         records: &Receiver<Queued>,
@@ -167,7 +167,8 @@ impl Live {
         }
     }
 
-    /// What was taken so far belongs to the old file; what cannot be written to it goes to the new one.
+    /// What was taken so far belongs to the old file; what cannot be written to it goes to the new
+    /// one.
     fn reopen(&mut self) -> Result<(), String> {
         self.write();
         let Some(output) = &mut self.output else {

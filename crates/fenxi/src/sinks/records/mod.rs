@@ -50,7 +50,8 @@ pub struct Names {
 struct OfTask {
     /// Names of the classes, by their numbers.
     classes: Arc<[String]>,
-    /// Name of the task; `None` where no `[[task]]` is configured, so that there is only one and records need not say it.
+    /// Name of the task; `None` where no `[[task]]` is configured, so that there is only one and
+    /// records need not say it.
     name: Option<String>,
     /// Its labels are left out of records.
     is_left_out: bool,

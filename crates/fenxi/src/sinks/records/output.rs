@@ -1,7 +1,7 @@
 //! Where lines go: a file, a pipe or standard output.
 //!
-//! A regular file of a live run only ever grows by whole lines: what a full disk cut short is taken back, and what an
-//! earlier run left cut short, because it was killed, is removed at the start.
+//! A regular file of a live run only ever grows by whole lines: what a full disk cut short is taken
+//! back, and what an earlier run left cut short, because it was killed, is removed at the start.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -100,8 +100,8 @@ impl Output {
     /// Writes all lines, and removes those that are written.
     ///
     /// # Errors
-    /// Some could not be written. The file ends with the last whole line; of a line in a pipe the rest comes first the next
-    /// time.
+    /// Some could not be written. The file ends with the last whole line; of a line in a pipe the
+    /// rest comes first the next time.
     pub fn write(&mut self, lines: &mut Lines) -> io::Result<()> {
         self.make_room(lines.bytes().len() as u64);
         let bytes = lines.bytes();
@@ -132,7 +132,8 @@ impl Output {
         self.file.set_len(length.saturating_sub(bytes))
     }
 
-    /// Takes the file that has the name now, which is created where there is none. Standard output stays.
+    /// Takes the file that has the name now, which is created where there is none. Standard output
+    /// stays.
     ///
     /// # Errors
     /// It cannot be had; the old one goes on.
@@ -173,7 +174,8 @@ impl Output {
 }
 
 impl Drop for Output {
-    /// A process that another thread forks at this moment has the lock, too, until it runs another program.
+    /// A process that another thread forks at this moment has the lock, too, until it runs another
+    /// program.
     fn drop(&mut self) {
         if self.path.is_some() {
             let _ = self.file.unlock();
@@ -181,8 +183,8 @@ impl Drop for Output {
     }
 }
 
-/// Opens a file behind what is there. A pipe is opened with a reader of our own, so that it does not matter whether there
-/// is another one yet, or still.
+/// Opens a file behind what is there. A pipe is opened with a reader of our own, so that it does
+/// not matter whether there is another one yet, or still.
 fn open(path: &Path) -> io::Result<File> {
     let file = open_locked(path, true)?;
     if file.metadata()?.is_file() {
@@ -213,7 +215,8 @@ fn open_locked(path: &Path, makes: bool) -> io::Result<File> {
         false => options.append(true).create(makes).mode(MODE),
     };
     let file = options.open(path)?;
-    // Of two that write there, each would take back the other's lines. Some network file systems have no locks.
+    // Of two that write there, each would take back the other's lines. Some network file systems
+    // have no locks.
     if file.metadata()?.is_file()
         && let Err(TryLockError::WouldBlock) = file.try_lock()
     {
@@ -222,7 +225,8 @@ fn open_locked(path: &Path, makes: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes the beginning of a line that the file ends in. If that is none of ours, it gets an end instead.
+/// Removes the beginning of a line that the file ends in. If that is none of ours, it gets an end
+/// instead.
 fn repair(path: &Path, file: &File) -> io::Result<()> {
     let length = file.metadata()?.len();
     let from = length.saturating_sub(LINE_MAX);

@@ -1,8 +1,9 @@
 //! The thread that writes records.
 //!
-//! A replay ends where writing breaks off. A live run goes on: what cannot be written is kept, up to a bound, and tried
-//! again every second; what comes beyond the bound is dropped and counted. A reader that takes nothing holds up this
-//! thread, then fills the queue, and is never felt in front of it.
+//! A replay ends where writing breaks off. A live run goes on: what cannot be written is kept, up
+//! to a bound, and tried again every second; what comes beyond the bound is dropped and counted. A
+//! reader that takes nothing holds up this thread, then fills the queue, and is never felt in front
+//! of it.
 
 use std::io;
 use std::path::Path;
@@ -22,8 +23,8 @@ use crate::sinks::queue::{Drain, Queued, RecordCounts, RecordSender, WritingThre
 use crate::sinks::reopen::Reopener;
 use config::checked::Records;
 
-/// A record is written at latest so long after it was taken from the queue, for those who follow the file, and because a
-/// program that is killed loses what it still had.
+/// A record is written at latest so long after it was taken from the queue, for those who follow
+/// the file, and because a program that is killed loses what it still had.
 pub const WRITE_WITHIN: Duration = Duration::from_millis(250);
 
 /// Bytes that are worth a write by themselves.
@@ -48,8 +49,8 @@ pub struct Places<'a> {
 }
 
 impl RecordSink {
-    /// For a replay: creates `output` (`-`: standard output) and starts the thread. `replay` says what a full queue does,
-    /// and what is stopped when writing breaks off.
+    /// For a replay: creates `output` (`-`: standard output) and starts the thread. `replay` says
+    /// what a full queue does, and what is stopped when writing breaks off.
     ///
     /// # Errors
     /// The output cannot be created.
@@ -88,7 +89,8 @@ impl RecordSink {
         Ok((sink, sender))
     }
 
-    /// For a live run: opens the file (`-`: standard output) behind what is there and starts the thread.
+    /// For a live run: opens the file (`-`: standard output) behind what is there and starts the
+    /// thread.
     ///
     /// # Errors
     /// The output cannot be opened.

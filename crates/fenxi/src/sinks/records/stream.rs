@@ -11,7 +11,8 @@ use super::sink::{WRITE_AT, WRITE_WITHIN};
 use crate::exit::Failure;
 use crate::unix_socket::UnixSocket;
 
-/// Mode of the socket: records say who talked to whom, and the group of the service may read them, as it may the file.
+/// Mode of the socket: records say who talked to whom, and the group of the service may read them,
+/// as it may the file.
 pub const SOCKET_MODE: u32 = 0o660;
 
 /// Readers at a time.

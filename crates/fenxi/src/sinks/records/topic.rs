@@ -1,4 +1,5 @@
-//! Lines to a topic of Kafka, in a build with the feature `kafka`; any other build says that it has none.
+//! Lines to a topic of Kafka, in a build with the feature `kafka`; any other build says that it has
+//! none.
 
 #[cfg(feature = "kafka")]
 mod producer;
@@ -38,7 +39,8 @@ pub fn metrics(counts: Counts) -> [Family; 2] {
             "fenxi_kafka_records_total",
             "records",
             &["outcome"],
-            "Records for a topic of Kafka: sent, a broker has confirmed them; failed, none took them in time; dropped, the queue was full.",
+            "Records for a topic of Kafka: sent, a broker has confirmed them; failed, none took \
+             them in time; dropped, the queue was full.",
             [
                 count(&["sent"], counts.sent),
                 count(&["failed"], counts.failed),
@@ -86,7 +88,8 @@ mod none {
         /// 78, always.
         pub fn start(_: &Kafka) -> Result<Topic, Failure> {
             Err(Failure::config(
-                "kafka.brokers: this fenxi was built without Kafka; build it with `cargo build --features kafka`, or use \
+                "kafka.brokers: this fenxi was built without Kafka; build it with `cargo build \
+                 --features kafka`, or use \
                  records.socket and a program that forwards to Kafka (docs/records.md)",
             ))
         }

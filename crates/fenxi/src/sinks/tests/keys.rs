@@ -85,7 +85,8 @@ fn what_is_wrong_is_named() {
         ),
         (
             "[nftset.a]\nset = \"ip t s\"\nlabels = [\"S\"]\nkey = [\"originator_adress\"]",
-            "c.toml:4: nftset.a.key: found \"originator_adress\", expected some of originator_address",
+            "c.toml:4: nftset.a.key: found \"originator_adress\", expected some of \
+             originator_address",
         ),
         (
             "[nftset.a]\nset = \"ip t s\"\nlabels = []",

@@ -1,4 +1,5 @@
-//! Everything that a new configuration changes in a running instance, prepared and ready to be applied.
+//! Everything that a new configuration changes in a running instance, prepared and ready to be
+//! applied.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -86,8 +87,8 @@ impl Base {
 }
 
 impl Change {
-    /// Prepares the change from the configuration in use to `next`. Opens, tests and warms what is new, and applies nothing
-    /// yet.
+    /// Prepares the change from the configuration in use to `next`. Opens, tests and warms what is
+    /// new, and applies nothing yet.
     ///
     /// # Errors
     /// Something cannot be used, or does not fit.
@@ -176,8 +177,8 @@ impl Change {
     }
 }
 
-/// Checks that the model of the task of this number has all labels that the configuration of that task names; of the first task
-/// also that something is done about one of them.
+/// Checks that the model of the task of this number has all labels that the configuration of that
+/// task names; of the first task also that something is done about one of them.
 ///
 /// # Errors
 /// The first label that it does not have, or that nothing is done.
@@ -190,7 +191,8 @@ pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(
     sinks::check_labels(config, &bundle::labels(bundle))
 }
 
-/// What `of` makes of the next configuration, if that differs from what it makes of the current one.
+/// What `of` makes of the next configuration, if that differs from what it makes of the current
+/// one.
 fn changed<T: PartialEq>(
     now: &Config,
     next: &Config,
@@ -206,8 +208,8 @@ pub fn flow(config: &Config, bundles: &[Arc<Bundle>]) -> Result<flowmgr::Setting
     Ok(flow_settings(config, actions))
 }
 
-/// The sessions that `next` asks for. Those in use stay if they match: opening a session can take long, and the cache's
-/// content is lost with the old sessions.
+/// The sessions that `next` asks for. Those in use stay if they match: opening a session can take
+/// long, and the cache's content is lost with the old sessions.
 fn as_configured(
     base: &Base,
     opening: &Opening,

@@ -1,8 +1,9 @@
 //! Reloads of the configuration and swaps of the model. See also `docs/control.md`.
 //!
-//! A thread of its own handles one command after the other. For a reload it reads all layers again and checks the result
-//! twice: on its own, as the next start would use it, and combined with the keys that only a start can change, as this run
-//! will use it. Then it prepares everything that is needed, and applies it only when nothing can fail any more:
+//! A thread of its own handles one command after the other. For a reload it reads all layers again
+//! and checks the result twice: on its own, as the next start would use it, and combined with the
+//! keys that only a start can change, as this run will use it. Then it prepares everything that is
+//! needed, and applies it only when nothing can fail any more:
 //!
 //! ```text
 //! read ─ check ─ mix ─ check ─ open what is new ─┬─ analytics workers: prepare on all, then commit
@@ -10,11 +11,13 @@
 //!                                                └─ sinks:             what each one has prepared
 //! ```
 //!
-//! Reading files or opening models may hang, so helpers with deadlines do it. The thread itself never waits without a
-//! deadline, keeps its state, and is ready for the next command. Once the run ends it waits for nothing.
+//! Reading files or opening models may hang, so helpers with deadlines do it. The thread itself
+//! never waits without a deadline, keeps its state, and is ready for the next command. Once the run
+//! ends it waits for nothing.
 //!
-//! [`Change`] holds everything that live keys affect; a test compares it with the catalogue of keys. A reload that has to
-//! be confirmed keeps what is needed to undo it, including the warm sessions of the old model.
+//! [`Change`] holds everything that live keys affect; a test compares it with the catalogue of
+//! keys. A reload that has to be confirmed keeps what is needed to undo it, including the warm
+//! sessions of the old model.
 
 mod answers;
 mod change;
@@ -46,8 +49,8 @@ use crate::protocol::{Body, Code, Reply};
 use crate::sinks::Sinks;
 use change::{Base, Change, RulesChange, Sessions};
 
-/// Time limit for reading the files of a configuration. They are small, so only a file server that does not answer takes
-/// longer.
+/// Time limit for reading the files of a configuration. They are small, so only a file server that
+/// does not answer takes longer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// The commands of the reload thread.
@@ -203,7 +206,8 @@ impl Reloader {
             CommandKind::Confirm => self.confirm(),
             _ if self.undo.is_some() => Reply::refused(
                 Code::Conflict,
-                "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it is undone",
+                "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait until it \
+                 is undone",
             ),
             CommandKind::Reload { confirm_within } => self.reload(*confirm_within),
             CommandKind::LoadModel { task, dir } => self.load_model(task.as_deref(), dir),
@@ -211,8 +215,8 @@ impl Reloader {
     }
 
     fn reload(&mut self, confirm_within: Option<Duration>) -> Reply {
-        // systemd units of both types accept both messages: for `notify-reload` RELOADING starts the reload, for `notify`
-        // it is informational.
+        // systemd units of both types accept both messages: for `notify-reload` RELOADING starts
+        // the reload, for `notify` it is informational.
         self.notifier.reloading();
         self.reopen_records();
         let outcome = self.take_over(confirm_within);
@@ -309,8 +313,8 @@ impl Reloader {
         self.open_model_in(0, &what, config.model.open_timeout, work)
     }
 
-    /// Runs `work`, called `what`, on a helper's thread. If it fails, the attempt counts as refused for the task that it had come
-    /// to, which is `task` at first.
+    /// Runs `work`, called `what`, on a helper's thread. If it fails, the attempt counts as refused
+    /// for the task that it had come to, which is `task` at first.
     fn open_model_in<T: Send + 'static>(
         &self,
         task: usize,
@@ -447,7 +451,8 @@ impl Reloader {
         self.state.update(|state| state.undone_at = undone_at);
     }
 
-    /// Reopens the record files, even if the configuration is refused: log rotation may have moved them away.
+    /// Reopens the record files, even if the configuration is refused: log rotation may have moved
+    /// them away.
     fn reopen_records(&self) {
         if self.sinks.has_files() {
             self.sinks.reopen(Box::new(|opened| {

@@ -62,7 +62,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let slowest_ms = first_ms.last().copied().unwrap_or_default();
     Ok(Report {
         bench: "idle",
-        title: "An analytics thread without traffic: its CPU time, and its first label after a pause",
+        title: "An analytics thread without traffic: its CPU time, and its first label after a \
+            pause",
         x: "",
         machine: Machine::here(Pages::Plain),
         figures: vec![

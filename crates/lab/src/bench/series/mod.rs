@@ -1,8 +1,9 @@
 //! Experiments on the series' walk: an analytics manager whose ring the bench fills.
 //!
-//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label words as pending and pushes
-//! series. [`live`] runs a manager and its feed on two threads in real time. [`simulation`] runs both in virtual time, where
-//! the results depend only on policies and device profiles, not on the machine.
+//! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label
+//! words as pending and pushes series. [`live`] runs a manager and its feed on two threads in real
+//! time. [`simulation`] runs both in virtual time, where the results depend only on policies and
+//! device profiles, not on the machine.
 
 mod devices;
 mod golden;
@@ -78,7 +79,8 @@ pub fn headline_bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
 fn first_model() -> Result<PathBuf, Failure> {
     find_shipped(MODELS[0]).map_err(|looked_at| {
         Failure::no_input(format!(
-            "the model of this bench is not installed; looked at {looked_at}; name a bundle with --model DIR"
+            "the model of this bench is not installed; looked at {looked_at}; name a bundle with \
+             --model DIR"
         ))
     })
 }
@@ -88,7 +90,8 @@ fn open(config: &Config, dir: &Path) -> Result<Bundle, Failure> {
     let shape = bundle.shape();
     if shape.context > 0 || shape.channels > 1 {
         return Err(Failure::usage(format!(
-            "{}: this bench makes up series of lengths, without context or other features; \"fenxi profile\" measures this model",
+            "{}: this bench makes up series of lengths, without context or other features; \"fenxi \
+             profile\" measures this model",
             dir.display()
         )));
     }

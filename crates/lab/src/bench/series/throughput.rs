@@ -52,7 +52,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     }
     Ok(Report {
         bench: "analytics",
-        title: "Throughput on one core: the whole analytics manager, compared with a bare loop over the device",
+        title: "Throughput on one core: the whole analytics manager, compared with a bare loop \
+            over the device",
         x: "batch",
         machine: Machine::here(Pages::Plain),
         figures,

@@ -80,7 +80,8 @@ pub fn read<A: Written>(path: &Path) -> Result<Vec<Filter<A>>, Failure> {
         filters.push(parse(line, number).ok_or_else(|| {
             let at = format!("{}:{}", path.display(), place + 1);
             Failure::data(format!(
-                "{at}: not a rule of ClassBench, which has the form @10.0.0.0/8 0.0.0.0/0 0 : 65535 80 : 80 0x06/0xFF"
+                "{at}: not a rule of ClassBench, which has the form @10.0.0.0/8 0.0.0.0/0 0 : \
+                 65535 80 : 80 0x06/0xFF"
             ))
         })?);
     }

@@ -12,8 +12,8 @@
 //! training.
 //!
 //! It differs from the papers where that measured better: nets are fitted, not trained by descent
-//! (`fit`); an iSet may be ordered by the first bits of both addresses; a bucket closes at 8 filters,
-//! one vector comparison; gates, guards and least ranks avoid memory accesses in vain.
+//! (`fit`); an iSet may be ordered by the first bits of both addresses; a bucket closes at 8
+//! filters, one vector comparison; gates, guards and least ranks avoid memory accesses in vain.
 
 pub(super) mod block;
 mod fit;

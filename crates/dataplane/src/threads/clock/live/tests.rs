@@ -145,8 +145,8 @@ fn manager() -> Manager {
     Manager::new(config, producer).unwrap()
 }
 
-/// A flow each second through a table of 256, with the wall clock a day ahead for a while: flows end, and the table never
-/// fills up. Records have the wall time of when they were written.
+/// A flow each second through a table of 256, with the wall clock a day ahead for a while: flows
+/// end, and the table never fills up. Records have the wall time of when they were written.
 #[test]
 fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
     let mut machine = Machine::new();

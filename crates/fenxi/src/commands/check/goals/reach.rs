@@ -1,11 +1,12 @@
 //! Which latency goals can hold on the devices of a configuration, before it runs (Batchy, §4).
 //!
-//! In the worst case a series waits until each task that shares its device has run its largest batch. A goal that is not
-//! longer than that cannot be promised, whatever the plan. A manager that has several devices keeps tasks with longer goals
-//! off the first of them, as far as that helps ([`analytics::controller::Graph::homes`]).
+//! In the worst case a series waits until each task that shares its device has run its largest
+//! batch. A goal that is not longer than that cannot be promised, whatever the plan. A manager that
+//! has several devices keeps tasks with longer goals off the first of them, as far as that helps
+//! ([`analytics::controller::Graph::homes`]).
 //!
-//! Tasks share devices here if they have the same ones. Of tasks that share some devices and not others, none is seen to wait
-//! for another; the controller of a run looks at them in the same way.
+//! Tasks share devices here if they have the same ones. Of tasks that share some devices and not
+//! others, none is seen to wait for another; the controller of a run looks at them in the same way.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,8 +39,8 @@ pub struct Goals {
     pub out_of_reach: Vec<OutOfReach>,
     /// Tasks that leave devices to others: their names, and how many of the first devices.
     pub moved: Vec<(String, usize)>,
-    /// Devices without a profile that series with a goal may wait for. Their batches count as if they took no time, so more goals may
-    /// be out of reach.
+    /// Devices without a profile that series with a goal may wait for. Their batches count as if
+    /// they took no time, so more goals may be out of reach.
     pub without_profile: BTreeSet<String>,
 }
 
@@ -60,8 +61,8 @@ pub struct OutOfReach {
     pub goal: Duration,
 }
 
-/// Looks at each analytics manager with its devices. `profile` says what batches of a task take on a device. `None` where no task
-/// has a goal.
+/// Looks at each analytics manager with its devices. `profile` says what batches of a task take on
+/// a device. `None` where no task has a goal.
 ///
 /// # Errors
 /// More chains of tasks than one controller takes.

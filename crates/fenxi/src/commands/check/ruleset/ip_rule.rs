@@ -70,7 +70,8 @@ impl IpRule {
         Some(Conflict {
             place: format!("{ip} rule {priority}: {not}fwmark {old}"),
             cause: format!(
-                "compares bits of the packet's mark that fenxi writes and another rule copies to packets, and {always} matches \
+                "compares bits of the packet's mark that fenxi writes and another rule copies to \
+                 packets, and {always} matches \
                  once a connection has a label; compare under the mask {:#x}",
                 mask & !bits.mask
             ),

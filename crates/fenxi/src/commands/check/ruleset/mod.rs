@@ -134,14 +134,17 @@ impl Rule {
             let set = (written.ones | written.packet & packet) & mask;
             if self.is_first && set != 0 {
                 return Some(format!(
-                    "sets the bits {set:#x} of new connections, within {key} = {mask:#x}: fenxi takes them for a mark that \
+                    "sets the bits {set:#x} of new connections, within {key} = {mask:#x}: fenxi \
+                     takes them for a mark that \
                      is there and leaves it; let the rule set other bits, or choose another {key}"
                 ));
             }
             (!self.is_first && changed != 0).then(|| {
                 format!(
-                    "writes the bits {changed:#x} of connections at any time, within {key} = {mask:#x}, and with them \
-                     the marks of fenxi; let the rule keep them (ct mark set ct mark & {mask:#x} | ...), or match ct state new"
+                    "writes the bits {changed:#x} of connections at any time, within {key} = \
+                     {mask:#x}, and with them \
+                     the marks of fenxi; let the rule keep them (ct mark set ct mark & {mask:#x} | \
+                     ...), or match ct state new"
                 )
             })
         })
@@ -159,7 +162,8 @@ impl Rule {
             None => ("packet", missed(&self.packet, ours)?),
         };
         Some(format!(
-            "compares bits of the {what}'s mark that fenxi writes with {:#x}, which never matches once a connection has a label; \
+            "compares bits of the {what}'s mark that fenxi writes with {:#x}, which never matches \
+             once a connection has a label; \
              compare under the mask {:#x}",
             compared.value,
             compared.mask & !bits.mask

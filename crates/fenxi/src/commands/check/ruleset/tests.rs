@@ -191,7 +191,8 @@ fn ip_rule_sees_what_is_copied_to_packets() {
     );
     assert_eq!(
         conflicts[0].remedy,
-        "ip rule add not fwmark 0xca6c/0xffffff lookup 101 priority 9 && ip rule del not fwmark 0xca6c lookup 101 priority 9"
+        "ip rule add not fwmark 0xca6c/0xffffff lookup 101 priority 9 && ip rule del not fwmark \
+         0xca6c lookup 101 priority 9"
     );
     assert_eq!(conflicts[1].remedy, "ip rule show priority 10");
 

@@ -191,7 +191,8 @@ impl Flows {
         let others: usize = self.other_labels.values().sum();
         if self.flows.is_empty() && others == 0 {
             return refuse(format!(
-                "no flow has a label in `{column}` that counts; label the flows, or see \"Scores\" in docs/model.md"
+                "no flow has a label in `{column}` that counts; label the flows, or see \"Scores\" \
+                 in docs/model.md"
             ));
         }
         if self.flows.is_empty() || others == self.flows.len() {
@@ -199,7 +200,8 @@ impl Flows {
                 names.take(3).cloned().collect::<Vec<_>>().join(", ")
             };
             return refuse(format!(
-                "no label in `{column}` ({}, …) is one of the model's ({}, …); name another column with --column",
+                "no label in `{column}` ({}, …) is one of the model's ({}, …); name another column \
+                 with --column",
                 first(&mut self.other_labels.keys()),
                 first(&mut self.classes.iter())
             ));
@@ -209,7 +211,8 @@ impl Flows {
         let mut scored = self.flows.iter().filter(is_scored);
         let Some(first) = scored.next() else {
             return refuse(format!(
-                "no flow with a label has {first_depth} elements of unit {}, at which the model is first asked; give longer \
+                "no flow with a label has {first_depth} elements of unit {}, at which the model is \
+                 first asked; give longer \
                  flows that do not begin mid-stream",
                 bundle.unit()
             ));
@@ -217,7 +220,8 @@ impl Flows {
         if scored.all(|it| it.class == first.class) {
             let class = &self.classes[usize::from(first.class)];
             return refuse(format!(
-                "all flows have one class in `{column}`, {class}; scores need two or more: add flows of other labels"
+                "all flows have one class in `{column}`, {class}; scores need two or more: add \
+                 flows of other labels"
             ));
         }
         Ok(())

@@ -1,7 +1,9 @@
-//! The producer. librdkafka, which `rdkafka` builds and binds, keeps the queue, finds the brokers and retries.
+//! The producer. librdkafka, which `rdkafka` builds and binds, keeps the queue, finds the brokers
+//! and retries.
 //!
-//! [`Topic::send`] never waits: while the brokers are away, messages stay in the queue of librdkafka, whose size is bounded;
-//! what finds no room is dropped and counted, and what is not delivered within `message.timeout.ms` is counted as failed.
+//! [`Topic::send`] never waits: while the brokers are away, messages stay in the queue of
+//! librdkafka, whose size is bounded; what finds no room is dropped and counted, and what is not
+//! delivered within `message.timeout.ms` is counted as failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +21,8 @@ use super::Counts;
 use crate::exit::Failure;
 use crate::sinks::records::Kafka;
 
-/// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch is sent after 100 ms.
+/// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch
+/// is sent after 100 ms.
 const DEFAULTS: [(&str, &str); 4] = [
     ("client.id", "fenxi"),
     ("queue.buffering.max.kbytes", "16384"),
@@ -95,7 +98,8 @@ impl Topic {
         }
     }
 
-    /// Waits until nothing waits any more, but no longer than `within`. What is left then has failed.
+    /// Waits until nothing waits any more, but no longer than `within`. What is left then has
+    /// failed.
     pub fn finish(&self, within: Duration) -> Counts {
         if self.producer.flush(within).is_err() {
             self.producer

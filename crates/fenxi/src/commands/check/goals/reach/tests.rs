@@ -8,7 +8,8 @@ use super::*;
 
 const S1: &str = "s1";
 
-/// Tasks called a, b and so on with these keys; the devices s1, s2 and s3 have these profiles and threads of their own.
+/// Tasks called a, b and so on with these keys; the devices s1, s2 and s3 have these profiles and
+/// threads of their own.
 fn judged(profiles: &[(&str, Option<f64>)], tasks: &[&[&str]], sets: &[&str]) -> Goals {
     let model = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
