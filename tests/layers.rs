@@ -1,9 +1,13 @@
 //! The house keeps its shape: which crate may know which, what the data plane must not know, and no
-//! two modules of a crate that import each other.
+//! two files of a crate that import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use imports::{edges, module_of};
+
+mod imports;
 
 /// Each crate with the crates of ours that it may know. A crate stands behind all that it knows, so
 /// no arrow runs back up.
@@ -109,8 +113,24 @@ const NOT_IN_THE_DATA_PLANE: [&str; 10] = [
     "mio",
 ];
 
+/// Pairs of files that import each other, with the reason why they stay so.
+const KNOWN_CIRCLES: [(&str, &str); 3] = [
+    (
+        "accel: provider simulated",
+        "the list of providers names each device's file, which declares a provider",
+    ),
+    (
+        "config: keys settings",
+        "a section has a check of its own over all settings, which are those of its keys",
+    ),
+    (
+        "dpdk: port queue",
+        "a port opens its queues, and a queue keeps its port open",
+    ),
+];
+
 /// A crate may hold this share of the product's lines at most.
-const SHARE_MAX: f64 = 0.35;
+const SHARE_MAX: f64 = 0.3;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -193,10 +213,13 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+fn is_of_tests(path: &Path) -> bool {
+    path.to_string_lossy().contains("tests")
+}
+
 /// The product's part of a file: no tests, no comments, no blank lines.
 fn product_lines(path: &Path) -> Vec<String> {
-    let name = path.to_string_lossy();
-    if name.contains("tests") {
+    if is_of_tests(path) {
         return Vec::new();
     }
     let text = fs::read_to_string(path).unwrap();
@@ -204,7 +227,10 @@ fn product_lines(path: &Path) -> Vec<String> {
     let mut all = text.lines().peekable();
     while let Some(line) = all.next() {
         // A module of tests ends the file.
-        if line.starts_with("#[cfg(test)]") && all.peek().is_some_and(|it| it.ends_with('{')) {
+        if line.starts_with("#[cfg(")
+            && line.contains("test")
+            && all.peek().is_some_and(|it| it.ends_with('{'))
+        {
             break;
         }
         let code = line.trim();
@@ -248,59 +274,29 @@ fn no_crate_has_more_than_a_third_of_the_lines() {
     }
 }
 
-/// The module at the top of the crate that a file belongs to.
-fn module_of(source: &Path, file: &Path) -> String {
-    let first = file
-        .strip_prefix(source)
-        .unwrap()
-        .components()
-        .next()
-        .unwrap();
-    let first = first.as_os_str().to_string_lossy();
-    first.trim_end_matches(".rs").to_owned()
-}
-
-/// Names that stand behind `crate::` in a line, also in braces.
-fn imported(line: &str) -> Vec<String> {
-    let word = |text: &str| -> String {
-        let of_name = |c: &char| c.is_alphanumeric() || *c == '_';
-        text.trim_start().chars().take_while(of_name).collect()
-    };
-    let mut names = Vec::new();
-    for (at, _) in line.match_indices("crate::") {
-        let rest = &line[at + "crate::".len()..];
-        match rest.strip_prefix('{') {
-            Some(list) => names.extend(list.split(',').map(word)),
-            None => names.push(word(rest)),
-        }
-    }
-    names
-}
-
-/// Two folders that import each other are one room with two doors.
+/// Two files that import each other are one file in two places. A module and those inside it may.
 #[test]
-fn no_two_folders_of_a_crate_import_each_other() {
+fn no_two_files_import_each_other() {
+    let mut circles = BTreeSet::new();
     for name in crates() {
         let source = folder(&name).join("src");
         let mut files = Vec::new();
         sources(&source, &mut files);
-        let modules: BTreeSet<String> = files.iter().map(|it| module_of(&source, it)).collect();
-        let is_folder = |module: &str| source.join(module).is_dir();
-        let mut edges = BTreeSet::new();
-        for file in &files {
-            let from = module_of(&source, file);
-            for to in product_lines(file).iter().flat_map(|line| imported(line)) {
-                if to != from && modules.contains(&to) && is_folder(&to) && is_folder(&from) {
-                    edges.insert((from.clone(), to));
+        let texts = files.iter().filter(|file| !is_of_tests(file));
+        let texts = texts.map(|file| (module_of(&source, file), product_lines(file).join("\n")));
+        let texts = texts.collect();
+        let edges = edges(&texts);
+        for (from, imported) in &edges {
+            for to in imported
+                .iter()
+                .filter(|to| *from < *to && !to.starts_with(from))
+            {
+                if edges[to].contains(*from) {
+                    circles.insert(format!("{name}: {} {}", from.join("::"), to.join("::")));
                 }
             }
         }
-        for (from, to) in &edges {
-            let back = (to.clone(), from.clone());
-            assert!(
-                !edges.contains(&back),
-                "{name}: {from} and {to} import each other"
-            );
-        }
     }
+    let known = KNOWN_CIRCLES.iter().map(|(circle, _)| (*circle).to_owned());
+    assert_eq!(circles, known.collect());
 }

@@ -8,7 +8,7 @@ use policy::Dscp;
 use toml::Value;
 
 use crate::nearest::nearest;
-use crate::setting::FromValue;
+use crate::value::FromValue;
 
 /// Type and range of a key's value. Bounds are inclusive.
 #[derive(Debug, Clone, Copy)]

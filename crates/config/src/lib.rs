@@ -12,6 +12,7 @@
 
 use std::path::Path;
 
+mod by_mode;
 mod check;
 pub mod checked;
 mod difference;
@@ -29,6 +30,7 @@ pub mod settings;
 pub mod sources;
 #[cfg(test)]
 mod tests;
+mod value;
 pub mod when;
 mod words;
 

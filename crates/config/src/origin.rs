@@ -4,16 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::checked::IoMode;
-
 /// Where a value was set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The default.
     #[default]
     BuiltIn,
-    /// The default of this mode, which is another one than the built-in.
-    Mode(IoMode),
+    /// The default of the mode of this name, which is another one than the built-in.
+    Mode(&'static str),
     /// A line of a configuration file, counted from 1.
     File {
         /// The file as it was named.
@@ -58,7 +56,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::BuiltIn => f.write_str("built-in"),
-            Origin::Mode(mode) => write!(f, "default of mode {}", mode.name()),
+            Origin::Mode(mode) => write!(f, "default of mode {mode}"),
             Origin::File { file, line } => write!(f, "{file}:{line}"),
             Origin::Variable(name) => f.write_str(name),
             Origin::Set => f.write_str("--set"),

@@ -31,7 +31,7 @@ macro_rules! words {
             }
         }
 
-        impl $crate::setting::FromValue for $Name {
+        impl $crate::value::FromValue for $Name {
             fn from_value(value: &toml::Value) -> Option<$Name> {
                 $Name::parse(value.as_str()?)
             }

@@ -3,10 +3,10 @@
 
 use std::io;
 
+use crate::config::BURST_MAX;
 use crate::entry::Entries;
 use crate::hash::{HashKind, Hasher};
 use crate::key::Key;
-use crate::manager::BURST_MAX;
 use crate::memory::Pages;
 use crate::table::Table;
 

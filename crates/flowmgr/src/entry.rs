@@ -26,10 +26,10 @@ use std::sync::Arc;
 
 use cring::{FlowRef, Label, LabelWord, Labels};
 
+use crate::ids::Awaited;
 use crate::ids::DepthId;
 use crate::key::Key;
 use crate::memory::{Array, Pages, Zeroed};
-use crate::outbox::Awaited;
 use crate::prefetch::prefetch;
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{

@@ -13,7 +13,7 @@ use crate::expiry::{ActiveTimeout, Clock, Lifetimes, Step, Sweep};
 use crate::hash::Hasher;
 use crate::ids::DepthId;
 use crate::key::Key;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, SPARE_ENTRIES};
 use crate::record::{EndReason, FlowName};
 use crate::settings::Settings;
 use crate::table::{Occupant, Place, Table};
@@ -21,9 +21,6 @@ use crate::wire::{Headers, TCP_FIN, TCP_RST};
 
 mod effect;
 mod half_open;
-
-/// Entries beyond [`Config::max_flows`], for ended flows that wait for their record.
-pub(crate) const SPARE_ENTRIES: usize = 4096;
 
 /// The flows of a manager.
 pub(crate) struct Flows {

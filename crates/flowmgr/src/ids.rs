@@ -1,6 +1,8 @@
 //! Numbers of tasks and of depths: types of their own, so that the compiler finds one in the place
 //! of the other.
 
+use cring::FlowRef;
+
 /// Number of a task, depths not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(u8);
@@ -55,4 +57,11 @@ impl DepthId {
         debug_assert!(self >= first, "a depth before the first of its task");
         self.0 - first.0
     }
+}
+
+/// A series on its way: whose label is to come, and for which depth.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub flow: FlowRef,
+    pub depth: DepthId,
 }

@@ -42,6 +42,7 @@ mod expiry;
 mod flows;
 pub mod hash;
 mod ids;
+mod kernel_counts;
 mod key;
 mod labels;
 mod look;
@@ -68,19 +69,20 @@ pub use asked::{Asked, Direction, Inside};
 pub use bare_table::BareTable;
 pub use behaviour::{BEHAVIOUR_BYTES, Behaviour, Bounds};
 pub use config::{
-    BUCKETS_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect, MAX_FLOWS_MAX,
-    OTHERS_MAX, PortLabel, SeriesShare, SeriesTask, TIMEOUT_S_MAX,
+    BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect,
+    MAX_FLOWS_MAX, OTHERS_MAX, PortLabel, SeriesShare, TIMEOUT_S_MAX,
 };
 pub use counters::{
     BehaviourCounters, Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume,
 };
-pub use depths::Depths;
+pub use depths::{Depths, SeriesTask};
 pub use entry::Counts;
+pub use kernel_counts::Counted;
 pub use key::Key;
 pub use look::{
     CHAIN_FLOWS_MAX, FlowDetail, FlowLook, Found, OtherLabel, Standing, TaskDetail, Wanted,
 };
-pub use manager::{BURST_MAX, Counted, Fate, Manager, Packet};
+pub use manager::{Fate, Manager, Packet};
 pub use measure::{RandomLines, hash_by};
 pub use memory::Pages;
 pub use outbox::LABELS_LOOKED_AT;

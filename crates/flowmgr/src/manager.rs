@@ -36,10 +36,11 @@ use cring::{FlowRef, Producer, Slot, TaskWords};
 use crate::action::{Action, Actions};
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
-use crate::flows::SPARE_ENTRIES;
 use crate::ids::TaskId;
+use crate::kernel_counts::Counted;
 use crate::look::{FlowLook, Found, View, Wanted};
 use crate::memory::Pages;
+use crate::outbox::SPARE_ENTRIES;
 use crate::part::Part;
 use crate::record::Record;
 use crate::rules::{RuleAnswer, RuleQuestion, RulesChange};
@@ -50,11 +51,7 @@ use rules::Answering;
 use settle::Settling;
 use walk::Walk;
 
-pub use counted::Counted;
 pub(crate) use stages::Staged;
-
-/// Packets in a burst, at most.
-pub const BURST_MAX: usize = 256;
 
 /// A packet of a burst: where its bytes lie and when it came.
 #[derive(Clone, Copy, Debug)]
@@ -252,7 +249,7 @@ impl<P: Part> Manager<P> {
         self.walk.port
     }
 
-    /// Walks a burst of up to [`BURST_MAX`] packets, whose bytes lie in `data`.
+    /// Walks a burst of up to [`crate::BURST_MAX`] packets, whose bytes lie in `data`.
     ///
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
     /// fate per packet. With [`crate::Effect::Arrival`] packets are tagged in place.

@@ -11,14 +11,16 @@ use std::collections::VecDeque;
 use cring::{FlowRef, TASKS_MAX};
 
 use crate::behaviour::Behaviour;
+use crate::config::BURST_MAX;
 use crate::config::{DEPTHS_MAX, Effect};
 use crate::entry::Counts;
-use crate::flows::SPARE_ENTRIES;
-use crate::ids::DepthId;
-use crate::manager::BURST_MAX;
+use crate::ids::Awaited;
 use crate::record::EndReason;
 use crate::series::SeenByUnit;
 use crate::table::Occupant;
+
+/// Entries beyond [`Config::max_flows`], for ended flows that wait for their record.
+pub(crate) const SPARE_ENTRIES: usize = 4096;
 
 /// Packets and bytes that count as labelled by packet time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,13 +31,6 @@ pub(crate) struct InEffect {
 
 /// The same for each depth, if its answer should decide.
 pub(crate) type InEffectByDepth = [InEffect; DEPTHS_MAX];
-
-/// A series on its way: whose label is to come, and for which depth.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Awaited {
-    pub flow: FlowRef,
-    pub depth: DepthId,
-}
 
 /// Something to be said.
 #[derive(Clone, Copy, Debug)]

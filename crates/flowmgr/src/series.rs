@@ -18,7 +18,7 @@ use cring::{Feature, Features, Series, Unit};
 
 use std::io;
 
-use crate::config::SeriesTask;
+use crate::depths::SeriesTask;
 use crate::memory::Array;
 use crate::prefetch::prefetch;
 pub(crate) use part::{Arrival, SeriesPart};

@@ -4,8 +4,9 @@
 use cring::{Label, TaskWords, Unit};
 
 use crate::asked::{Asked, Inside, Subject};
-use crate::config::{Config, SeriesTask};
+use crate::config::Config;
 use crate::depths::Depths;
+use crate::depths::SeriesTask;
 use crate::entry::Entries;
 use crate::ids::{DepthId, TaskId};
 use crate::series::SeenByUnit;

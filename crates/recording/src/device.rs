@@ -7,27 +7,10 @@ use std::time::Instant;
 
 use accel::{Classification, Device, DeviceError, Sizes};
 use analytics::Accelerator;
-use serde::{Deserialize, Serialize};
 
+use crate::event::Call;
 use crate::forms::{DeviceFacts, DeviceFailure};
 use crate::tape::Shared;
-
-/// A call of a device, with its outcome.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Call {
-    /// Polled: no batch was ready.
-    Nothing,
-    /// Polled: class and confidence of each row.
-    Results(Vec<(u16, f32)>),
-    /// Polled: the batch failed.
-    Failed(DeviceFailure),
-    /// A batch of so many rows was submitted; `input` is the hash of its rows.
-    Submitted {
-        rows: usize,
-        input: u32,
-        refused: Option<DeviceFailure>,
-    },
-}
 
 /// FNV-1a of a batch's input: enough to notice that a replay submits other series.
 fn hash_of(input: &[f32]) -> u32 {

@@ -15,8 +15,24 @@ use flate2::Crc;
 use flowmgr::{Action, Counted, Gso, Key, Packet, RuleAnswer};
 use serde::{Deserialize, Serialize};
 
-use crate::device::Call;
-use crate::forms::{ActionForm, FlowSettingsForm, TaskStart, TaskSwap};
+use crate::forms::{ActionForm, DeviceFailure, FlowSettingsForm, TaskStart, TaskSwap};
+
+/// A call of a device, with its outcome.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Call {
+    /// Polled: no batch was ready.
+    Nothing,
+    /// Polled: class and confidence of each row.
+    Results(Vec<(u16, f32)>),
+    /// Polled: the batch failed.
+    Failed(DeviceFailure),
+    /// A batch of so many rows was submitted; `input` is the hash of its rows.
+    Submitted {
+        rows: usize,
+        input: u32,
+        refused: Option<DeviceFailure>,
+    },
+}
 
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";

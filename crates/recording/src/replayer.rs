@@ -9,7 +9,8 @@ use flowmgr::{BURST_MAX, Fate, Manager, Packet, RuleMemory, RulesChange};
 use serde::Serialize;
 
 use super::counts::{Counting, difference};
-use super::device::{Call, Script};
+use super::device::Script;
+use super::event::Call;
 use super::event::{Answer, Counts, Event, Frame, Who};
 use super::forms::{DeviceFacts, TaskConfig, TaskStart, TaskSwap};
 use super::header::Header;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tracing::{info, warn};
 
-use super::device::Call;
+use super::event::Call;
 use super::event::{Event, MAGIC, VERSION, put_event};
 use super::header::Header;
 use super::{EVENTS_FILE, HEADER_FILE};

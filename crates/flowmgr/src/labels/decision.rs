@@ -7,8 +7,9 @@ use super::kept::NOT_IN_EFFECT;
 use crate::config::Effect;
 use crate::entry::{STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
+use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
-use crate::outbox::{Awaited, InEffect, InEffectByDepth};
+use crate::outbox::{InEffect, InEffectByDepth};
 use crate::record::Decision;
 
 /// An answer that decides a label.

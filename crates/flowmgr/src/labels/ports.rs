@@ -16,8 +16,8 @@ use crate::config::{Effect, PortLabel};
 use crate::counters::count_class;
 use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
+use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
-use crate::outbox::Awaited;
 use crate::record::{DecidedBy, Decision};
 use crate::tasks::Tasks;
 

@@ -9,8 +9,9 @@ use super::walk::{Walk, each_part};
 use crate::config::{Effect, OTHERS_MAX};
 use crate::counters::count_class;
 use crate::entry::LABEL_NOT_EMITTED;
+use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
-use crate::outbox::{Awaited, Event, LABELS_LOOKED_AT, Report};
+use crate::outbox::{Event, LABELS_LOOKED_AT, Report};
 use crate::part::Part;
 use crate::record::{
     BehaviourRecord, DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record, SeriesRecord,

@@ -3,7 +3,8 @@
 
 use std::num::NonZeroU32;
 
-use super::{BURST_MAX, Packet};
+use super::Packet;
+use crate::config::BURST_MAX;
 use crate::flows::Flows;
 use crate::prefetch::prefetch;
 use crate::verdict::Verdict;

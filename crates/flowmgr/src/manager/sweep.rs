@@ -1,7 +1,7 @@
 //! Time goes on: the sweep ends flows that were silent for too long, and samples behaviours.
 
-use super::BURST_MAX;
 use super::walk::Walk;
+use crate::config::BURST_MAX;
 use crate::config::Effect;
 use crate::part::Part;
 

@@ -15,6 +15,7 @@ mod rules;
 mod settings;
 mod tasks;
 
+use crate::BURST_MAX;
 use std::collections::HashMap;
 
 use cring::{Consumer, Label, Source, ring};

@@ -6,23 +6,24 @@ use std::io;
 use cring::{Producer, Slot};
 
 use super::stages::{Staged, Staging};
-use super::{BURST_MAX, Fate, Packet};
+use super::{Fate, Packet};
 use crate::arrival::Arrivals;
 use crate::behaviour::{Behaviour, Behaviours};
+use crate::config::BURST_MAX;
 use crate::config::Config;
 use crate::entry::STATE_EMITTED;
-use crate::flows::{Flows, SPARE_ENTRIES};
+use crate::flows::Flows;
 use crate::ids::TaskId;
+use crate::kernel_counts::CountedSoFar;
 use crate::labels::Labels;
 use crate::outbox::Report;
+use crate::outbox::SPARE_ENTRIES;
 use crate::part::{First, Part, Seen};
 use crate::rules::Rules;
 use crate::series::{SeriesPart, SeriesStore};
 use crate::tasks::Tasks;
 use crate::verdict::Verdict;
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_SYN};
-
-use super::counted::CountedSoFar;
 
 /// The list of parts: each of them is called in turn.
 macro_rules! each_part {

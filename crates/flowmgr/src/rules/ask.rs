@@ -7,10 +7,11 @@
 use super::{InForce, RuleQuestion, Rules, renewed_max};
 use crate::action::PolicyStamp;
 use crate::behaviour::Behaviour;
+use crate::config::BURST_MAX;
 use crate::config::Effect;
 use crate::entry::{STATE_COLLECTED, STATE_EMITTED};
 use crate::flows::Flows;
-use crate::manager::{BURST_MAX, Staged};
+use crate::manager::Staged;
 use crate::verdict::Verdict;
 
 /// Questions of a burst, and the packets that wait for the answers.

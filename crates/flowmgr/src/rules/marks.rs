@@ -6,8 +6,8 @@ use super::ask::Asking;
 use super::{RULES_MAX, RulesChange};
 use crate::action::GENERATIONS;
 use crate::entry::Counts;
-use crate::flows::SPARE_ENTRIES;
 use crate::memory::{Array, Zeroed};
+use crate::outbox::SPARE_ENTRIES;
 use crate::prefetch::prefetch;
 
 /// What the table keeps of each flow for rules.

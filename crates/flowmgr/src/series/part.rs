@@ -3,11 +3,12 @@
 use cring::{Label, Producer, Slot};
 
 use super::SeriesStore;
-use crate::config::{Effect, SeriesShare, SeriesTask};
+use crate::config::{Effect, SeriesShare};
+use crate::depths::SeriesTask;
 use crate::entry::Counts;
 use crate::flows::Flows;
+use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
-use crate::outbox::Awaited;
 use crate::part::{First, Part};
 use crate::tasks::Tasks;
 

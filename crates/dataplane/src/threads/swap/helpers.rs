@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use tracing::{info, warn};
 
-use super::opening::Opening;
 use super::prepared::Refusal;
 use crate::placement::Cores;
 use crate::threads::state::{Abandoned, SharedState};
@@ -106,25 +105,6 @@ impl Helpers {
                 Err(_) => Err(helper.abandon(limit, cure).into()),
             },
         }
-    }
-
-    /// The same for work that opens a model; if it fails or is late, the attempt counts as refused
-    /// for the one that `opening` then says.
-    ///
-    /// # Errors
-    /// As above, or those of the work.
-    pub fn open_model<'a, T: Send + 'static>(
-        &self,
-        opening: impl FnOnce() -> &'a Opening,
-        what: &str,
-        limit: Duration,
-        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let opened = self.run(what, limit, MORE_TIME, work);
-        if let Err(Refusal::Because(why)) = &opened {
-            opening().refuse(why);
-        }
-        opened?
     }
 
     /// Starts `work`, called `what`, on a thread of its own.

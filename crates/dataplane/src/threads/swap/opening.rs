@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use accel::Bundle;
 
-use super::helpers::Helpers;
+use super::helpers::{Helpers, MORE_TIME};
 use super::prepared::{Prepared, Previous, Refusal};
 use super::{meaning, trial};
 use crate::Error;
@@ -160,5 +160,26 @@ impl Opening {
             swaps.refused += 1;
             swaps.last_refusal = Some(why.to_string());
         });
+    }
+}
+
+impl Helpers {
+    /// [`Helpers::run`] for work that opens a model. If it fails or is late, the attempt counts as
+    /// refused for what `opening` returns.
+    ///
+    /// # Errors
+    /// As [`Helpers::run`], or those of the work.
+    pub fn open_model<'a, T: Send + 'static>(
+        &self,
+        opening: impl FnOnce() -> &'a Opening,
+        what: &str,
+        limit: Duration,
+        work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let opened = self.run(what, limit, MORE_TIME, work);
+        if let Err(Refusal::Because(why)) = &opened {
+            opening().refuse(why);
+        }
+        opened?
     }
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use flowmgr::record::Record;
 
-use super::sink::{WRITE_AT, WRITE_WITHIN};
 use super::{Names, write_host_line, write_line};
+use super::{WRITE_AT, WRITE_WITHIN};
 use crate::sinks::SharedHosts;
 use crate::sinks::queue::Queued;
 

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tracing::{debug, info, warn};
 
+use super::WRITE_WITHIN;
 use super::lines::Lines;
 use super::output::Output;
-use super::sink::WRITE_WITHIN;
 use super::stream::Stream;
 use super::topic::Topic;
 use crate::exit::Failure;

@@ -10,6 +10,8 @@ mod sink;
 mod stream;
 mod topic;
 
+use std::time::Duration;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -33,6 +35,13 @@ pub use kafka::Kafka;
 pub use lines::Lines;
 pub use sink::RecordSink;
 pub use stream::SOCKET_MODE;
+
+/// A record is written at latest so long after it was taken from the queue, for those who follow
+/// the file, and because a program that is killed loses what it still had.
+const WRITE_WITHIN: Duration = Duration::from_millis(250);
+
+/// Bytes that are worth a write by themselves.
+const WRITE_AT: usize = 64 * 1024;
 
 /// Version of the records' form; it changes when a field changes its meaning or
 /// goes away.

@@ -8,10 +8,10 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
+use super::WRITE_WITHIN;
 use super::lines::Lines;
 use super::live::Live;
 use super::output::Output;
@@ -22,13 +22,6 @@ use crate::sinks::ReplayStart;
 use crate::sinks::queue::{Drain, Queued, RecordCounts, RecordSender, WritingThread};
 use crate::sinks::reopen::Reopener;
 use config::checked::Records;
-
-/// A record is written at latest so long after it was taken from the queue, for those who follow
-/// the file, and because a program that is killed loses what it still had.
-pub const WRITE_WITHIN: Duration = Duration::from_millis(250);
-
-/// Bytes that are worth a write by themselves.
-pub const WRITE_AT: usize = 64 * 1024;
 
 /// The writing thread.
 pub struct RecordSink {

@@ -7,7 +7,7 @@ use config::checked::Records;
 
 use super::SCHEMA_VERSION;
 use super::broadcast::{self, Broadcaster, Limits};
-use super::sink::{WRITE_AT, WRITE_WITHIN};
+use super::{WRITE_AT, WRITE_WITHIN};
 use crate::exit::Failure;
 use crate::unix_socket::UnixSocket;
 

@@ -1,6 +1,7 @@
 //! A merged packet walked as a whole, against its segments made one by one.
 
 use super::*;
+use crate::BURST_MAX;
 use crate::wire::UDP;
 
 /// The IP header of a merged packet.
