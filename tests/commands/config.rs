@@ -321,7 +321,7 @@ fn documented_variables_are_no_errors() {
                 .map(str::to_owned),
         );
     }
-    for name in ["FENXI_TRAIN_VENV", "FENXI_REQUIRE_ALL", "FENXI_LAB"] {
+    for name in ["FENXI_TRAIN_VENV", "FENXI_REQUIRE_ALL"] {
         assert!(named.contains(name), "{named:?}");
     }
     let keys: serde_json::Value =

@@ -16,10 +16,9 @@ use layer::{Layer, Source};
 /// Names the configuration file.
 pub const FILE_VARIABLE: &str = "FENXI_CONFIG";
 
-/// `FENXI_*` variables that are not configuration keys: the library, tests, the trainer,
-/// experiments, the build. They may stand in the environment of any command.
-const OTHER_VARIABLES: [&str; 6] = [
-    "FENXI_LAB",
+/// `FENXI_*` variables that are not configuration keys: of the library, tests, the build and the
+/// trainer. They may stand in the environment of any command.
+const OTHER_VARIABLES: [&str; 5] = [
     "FENXI_ONNXRUNTIME",
     "FENXI_REQUIRE_ALL",
     "FENXI_REVISION",
