@@ -241,10 +241,12 @@ fn product_lines(path: &Path) -> Vec<String> {
     lines
 }
 
-/// A new device is a file in `accel` and a line in its list. `cpu` alone is a default elsewhere.
+/// A new device is a file in `accel` and a line in its list. Elsewhere `cpu` is a default, and
+/// `plugin` a key.
 #[test]
 fn only_accel_names_a_device() {
-    let names = accel::PROVIDERS.iter().filter(|name| **name != "cpu");
+    let names = accel::PROVIDERS.iter();
+    let names = names.filter(|name| !["cpu", "plugin"].contains(name));
     let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
     for krate in crates().iter().filter(|name| *name != "accel") {
         let mut files = Vec::new();
