@@ -116,8 +116,9 @@ systemd-test: fenxi ## the units under a booted systemd, in a container; needs r
 	scripts/systemd-boot-test
 
 .PHONY: lint
-lint: ## format, clippy and docs, warnings as errors; dead links; dependencies where cargo-deny is there
+lint: ## format, words, clippy and docs, warnings as errors; dead links; dependencies where cargo-deny is there
 	@scripts/check-links
+	@scripts/check-words
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo check --locked -p fenxi --no-default-features
