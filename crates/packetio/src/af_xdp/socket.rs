@@ -87,9 +87,12 @@ pub(super) fn open(wanted: &Wanted<'_>) -> Result<Halves, OpenError> {
     let socket = Arc::new(new_socket(name)?);
     register(name, &socket, wanted.area, wanted.settings)?;
     let frames = wanted.settings.xdp.frames;
+    // The kernel hands out a batch of frames before it says that it took them from the fill ring,
+    // so that each may be in there twice for a moment.
+    let fill = 2 * frames;
     let rings = || -> io::Result<(Option<Queue>, Option<Sending>)> {
         let fd = socket.as_fd();
-        set_xdp_umem_fill_ring_size(fd, frames)?;
+        set_xdp_umem_fill_ring_size(fd, fill)?;
         set_xdp_umem_completion_ring_size(fd, SEND_RING)?;
         if wanted.receives {
             set_xdp_rx_ring_size(fd, frames)?;
@@ -100,7 +103,7 @@ pub(super) fn open(wanted: &Wanted<'_>) -> Result<Halves, OpenError> {
         let at = xdp_mmap_offsets(fd)?;
         let queue = || -> io::Result<Queue> {
             Ok(Queue {
-                fill: Producer::map(fd, at.fr, frames, XDP_UMEM_PGOFF_FILL_RING)?,
+                fill: Producer::map(fd, at.fr, fill, XDP_UMEM_PGOFF_FILL_RING)?,
                 received: Consumer::map(fd, at.rx, frames, XDP_PGOFF_RX_RING)?,
                 socket: socket.clone(),
             })

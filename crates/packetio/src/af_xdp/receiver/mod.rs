@@ -233,7 +233,8 @@ fn giver(region: &Region, frame_shift: u32, frames: u32) -> impl Fn(&mut [Queue]
     let (offset, queue_shift) = (region.offset(), frames.trailing_zeros());
     move |queues, frame| {
         if let Some(queue) = queues.get_mut((frame >> queue_shift) as usize) {
-            // A fill ring has room for all frames of its queue.
+            // A fill ring has room for each frame of its queue twice. A frame that found none would
+            // be lost for good.
             let has_room = queue.fill.put(offset + (u64::from(frame) << frame_shift));
             debug_assert!(has_room, "frame {frame}");
         }
