@@ -147,7 +147,8 @@ impl Config {
         tables.collect()
     }
 
-    /// The places in [`Layout::sessions`] of the devices that have a thread of their own.
+    /// The places in [`Layout::sessions`](crate::layout::Layout::sessions) of the devices that have
+    /// a thread of their own.
     pub fn device_threads(&self) -> Vec<usize> {
         let sessions = self.pipeline.layout.sessions();
         let own = sessions.iter().enumerate().filter(|(_, session)| {

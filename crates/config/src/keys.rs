@@ -148,7 +148,7 @@ pub trait Keyed: Default {
 
 /// Declares a section: its struct and, field by field, `live` or `restart` (when another value
 /// takes effect), the key, its kind, default and unit, and the function that makes the field's
-/// value of the [`Setting`](crate::Setting), where it is not [`Setting::get`](crate::Setting::get).
+/// value of the [`Setting`], where it is not [`Setting::get`].
 /// With `impl` in place of `pub struct`, the fields are those of a struct that there is.
 #[macro_export]
 macro_rules! section {

@@ -19,7 +19,8 @@ use crate::record::EndReason;
 use crate::series::SeenByUnit;
 use crate::table::Occupant;
 
-/// Entries beyond [`Config::max_flows`], for ended flows that wait for their record.
+/// Entries beyond [`max_flows`](crate::Config::max_flows), for ended flows that wait for their
+/// record.
 pub(crate) const SPARE_ENTRIES: usize = 4096;
 
 /// Packets and bytes that count as labelled by packet time.
