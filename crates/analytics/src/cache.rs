@@ -77,7 +77,7 @@ impl Answer {
     }
 }
 
-/// What is the same in all series that share an answer. Beyond the prefix all is 0.
+/// What all series that share an answer have in common. Beyond the prefix it is 0.
 ///
 /// Of fixed size, and hashed and compared as a whole, which takes less time than a part whose
 /// length is not known.

@@ -39,9 +39,8 @@ pub struct Config {
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
-    /// One row of input, K numbers for each feature and then those of the context, on which the
-    /// model is known to work, such as a golden input: what a device that failed is probed with.
-    /// Empty for zeros.
+    /// One row of input on which the model is known to work, such as a golden input: K numbers for
+    /// each feature, then the context's. A device that failed is probed with it. Empty for zeros.
     pub probe: Vec<f32>,
     /// Number of the label word of its first depth, by which other tasks name it in `after`.
     pub word: u8,

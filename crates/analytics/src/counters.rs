@@ -121,7 +121,7 @@ counters! {
         pub turned_on: u64,
         /// Whether it is off now, but for trials.
         pub is_off: bool,
-        /// Prefixes that it remembers, those of an earlier model too until they make room.
+        /// Prefixes that it remembers, including an earlier model's until they make room.
         pub entries: u64,
         /// Time that looking up took, with the writing of the labels found.
         pub lookup_time: Duration,
@@ -224,8 +224,8 @@ impl Counters {
         Self::new(&[])
     }
 
-    /// The managers, or some of them, will do no more, of so many series that came down the rings
-    /// altogether: those that were looked at and have met no fate have failed, all others are shed.
+    /// The managers, or some of them, have stopped for good. `came` series came down the rings in
+    /// total: the undecided ones that were looked at have failed, all others are shed.
     pub fn give_up(&mut self, came: u64) {
         self.failed_no_other_device += self.undecided();
         self.shed_no_device += came.saturating_sub(self.series);
@@ -319,8 +319,8 @@ impl Phases {
     }
 }
 
-/// Counts the same time for so many series at once. A histogram takes a value for its extremes even
-/// if it is there 0 times.
+/// Counts the same time for `series` series at once. A histogram would take a value for its
+/// extremes even if it is there 0 times.
 fn record(histogram: &mut Histogram<u64>, time_ns: u64, series: u64) {
     if series > 0 {
         histogram.saturating_record_n(time_ns / 1000, series);

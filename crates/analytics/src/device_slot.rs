@@ -143,8 +143,8 @@ impl DeviceSlot {
         self.forecast.as_ref().map(Forecast::expected)
     }
 
-    /// How long a batch of this size is expected to keep the manager's thread: not at all where the
-    /// device has another, and for ever where nobody has measured it.
+    /// How long a batch of this size is expected to keep the manager's thread: 0 where the device
+    /// has another thread, `u64::MAX` where nobody has measured it.
     pub fn work_ns(&self, size: usize) -> u64 {
         match (self.lane(), self.profile()) {
             (0, Some(profile)) => profile.latency(size).as_nanos() as u64,

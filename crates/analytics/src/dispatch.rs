@@ -88,7 +88,7 @@ impl Dispatch {
         self.device_slots.iter().map(DeviceSlot::lane)
     }
 
-    /// Takes the lanes on which batches are, but for those of hung devices.
+    /// Takes the lanes that batches occupy, except hung devices' lanes.
     pub fn take_lanes(&self, lanes: &mut Lanes) {
         let busy = self.device_slots.iter().filter(|slot| slot.holds_lane());
         busy.for_each(|slot| lanes.take(slot.lane()));

@@ -11,10 +11,9 @@
 //!      │wait│done│wait│done│done│…  │ unseen  │
 //! ```
 //!
-//! Of the seen slots only those that wait are remembered, by their number in the order of the ring
-//! (the first slot ever is number 0). All between is done. So the slots before the oldest that
-//! waits, or before the unseen where none waits, can be released, and there is no flag per slot to
-//! keep.
+//! Only the seen slots that wait are remembered, by their number in the order of the ring (the
+//! first slot ever is number 0); all between are done. So all slots before the oldest that waits,
+//! or before the unseen if none waits, can be released, and no flag per slot is needed.
 
 use crate::cache::Audit;
 use cring::{Consumer, FlowRef, Label, Labels, PostMortem, Slot};
@@ -92,9 +91,8 @@ impl Queue {
         (self.unseen() > 0).then(|| self.slot(self.seen).emitted_ns)
     }
 
-    /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them
-    /// is for has to be said then: [`Queue::keep`], [`Queue::park`], or nothing where it is done
-    /// with.
+    /// Takes `count` unseen slots, which must be there, the oldest first. The caller then calls
+    /// [`Queue::keep`] or [`Queue::park`] for each, or nothing if it is done with.
     pub fn take_unseen(
         &mut self,
         count: usize,

@@ -13,9 +13,9 @@
 //! can be in the batch that is fired next.
 //!
 //! Rings are taken in turn. Each round begins with another ring and looks at no more of its series
-//! than the largest batch holds. Of all that was seen the oldest goes first, whatever its ring; so
-//! a flow manager that floods its ring delays the series of another one only by what it has waiting
-//! there.
+//! than the largest batch holds. Among all series seen, the oldest goes first, whatever its ring;
+//! so a flow manager that floods its ring delays another ring's series only by what was seen of its
+//! own.
 //!
 //! A device that fails loses the series of that batch to another one, and gets no batch until a
 //! probe succeeds: see [`collect`] and [`device_slot`](crate::device_slot). While no device is up,
@@ -239,8 +239,7 @@ impl Task {
         self.dispatch.profiles()
     }
 
-    /// Series on their way through a device: of those undecided, the ones that do not wait for a
-    /// batch.
+    /// Series on their way through a device: undecided, and no longer waiting for a batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
         self.dispatch.rows()

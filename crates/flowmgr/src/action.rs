@@ -17,8 +17,8 @@ pub struct Action {
     pub mirror: bool,
 }
 
-/// Numbers of actions: that of nothing, one for each DSCP, dropped, dropped and copied, copied,
-/// copied with each DSCP.
+/// Numbers of actions: 0 for nothing, then each DSCP, dropped, dropped and copied, copied, copied
+/// with each DSCP.
 const DSCPS: usize = 64;
 const DROP: usize = 1 + DSCPS;
 const MIRROR: usize = DROP + 2;
@@ -85,19 +85,18 @@ impl Action {
     }
 }
 
-/// Which action each class has. Where labels of several tasks have one, that of the last task
-/// counts.
+/// The action of each class. Where labels of several tasks have an action, the last task's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
-    /// Of the first task.
+    /// By class of the first task.
     by_class: Vec<u8>,
-    /// Of other tasks, in ascending order, with their numbers; depths are not counted.
+    /// The other tasks' numbers and actions by class, in ascending order; depths are not counted.
     others: Vec<(u8, Vec<u8>)>,
 }
 
 impl Actions {
-    /// The actions that set a DSCP by class, the last for `unknown`. Of each only the lower six
-    /// bits count.
+    /// The actions that set a DSCP by class, the last for `unknown`. Only a DSCP's lower six bits
+    /// count.
     pub fn of_dscp(by_class: &[Option<u8>]) -> Actions {
         let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
         Actions {
@@ -171,10 +170,10 @@ impl Actions {
 /// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at
 /// all.
 ///
-/// A generation has seven bits, of which the first value stands for other things. A flow would keep
-/// an action of an older policy if it sent no packet for exactly [`GENERATIONS`] changes, so with
-/// rules, which programs may change often, a flow that was silent for so many is looked up again
-/// whatever its stamp.
+/// A generation has seven bits, whose first value has other uses. A flow that sent no packet for
+/// exactly [`GENERATIONS`] changes would keep an action of an older policy. Programs may change
+/// rules often, so with rules a flow that was silent for that many is looked up again whatever its
+/// stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PolicyStamp(u8);
@@ -186,11 +185,11 @@ impl PolicyStamp {
     /// The bit that says that the label was considered.
     const LABELLED: u8 = 1;
 
-    /// Of an entry whose action was not looked up.
+    /// Stamp of an entry whose action was not looked up.
     pub const NONE: PolicyStamp = PolicyStamp(0);
-    /// Of a flow that began with this burst, and about which a question is open.
+    /// Stamp of a flow that began with this burst and has an open question.
     pub const ASKED_FIRST: PolicyStamp = PolicyStamp(1);
-    /// Of another flow about which a question is open.
+    /// Stamp of another flow with an open question.
     pub const ASKED: PolicyStamp = PolicyStamp(2);
     /// The first policy, with the label considered.
     pub const FIRST: PolicyStamp = PolicyStamp(2 << 1 | PolicyStamp::LABELLED);
@@ -199,13 +198,13 @@ impl PolicyStamp {
     #[must_use]
     pub fn next(self) -> PolicyStamp {
         match self.0.wrapping_add(1 << 1) {
-            // Generation 0 is that of an entry whose action was not looked up.
+            // Generation 0 means that the action was not looked up.
             PolicyStamp::LABELLED => PolicyStamp::FIRST,
             next => PolicyStamp(next),
         }
     }
 
-    /// Of the same policy, with the label considered or not.
+    /// The same policy, with the label considered or not.
     #[must_use]
     #[inline]
     pub fn knowing(self, label: bool) -> PolicyStamp {

@@ -8,7 +8,7 @@
 pub(crate) struct Arrivals {
     /// Stamp of the latest packet, µs.
     packet_us: i64,
-    /// Packet time less the clock of bursts, µs: the greatest of all bursts, that of packets that
+    /// Packet time minus the clock of bursts, µs: the greatest of all bursts, from the packets that
     /// waited least.
     lead_us: i64,
 }

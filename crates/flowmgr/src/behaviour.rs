@@ -4,8 +4,8 @@
 //! `bulk` comes with the very packet that crosses the bound, because the hot line's byte counters
 //! run ahead so that they carry there ([`crate::entry`]): the walk has nothing more to do. The
 //! others are judged from *samples*: once a second, between bursts, a flow's counts are compared
-//! with those of its last sample. Only flows that have had packets since are sampled, and a sample
-//! covers the time since the one before. A behaviour that comes from samples must be seen in
+//! with its last sample. Only flows that have had packets since are sampled, and a sample covers
+//! the time since the one before. A behaviour that comes from samples must be seen in
 //! [`Bounds::hold_s`] of them in a row before it is taken.
 //!
 //! By packet time all flows are sampled at each full second, before the first packet that comes
@@ -225,7 +225,7 @@ impl State {
 pub(crate) struct Step {
     pub before: Behaviour,
     pub now: Behaviour,
-    /// Of what came since the last sample: the behaviour that it counts for, packets and bytes.
+    /// The behaviour for which the packets and bytes since the last sample count.
     pub counts_for: Behaviour,
     pub packets: u64,
     pub bytes: u64,

@@ -18,10 +18,10 @@ pub const BURST_MAX: usize = 256;
 pub const TIMEOUT_S_MAX: u16 = 32_000;
 /// Timeouts of a flow that FIN or RST closed, s.
 pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
-/// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip
-/// of the keyboard. Indices have 32 bits.
+/// The most flows of a table. At 172 bytes or more each they take above 11 GB; a larger number is
+/// taken for a typing error. Indices have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
-/// The most depths of a task: six of a model, and that of its ports.
+/// The most depths of a task: six of a model and one of its ports.
 pub const DEPTHS_MAX: usize = 7;
 /// The most tasks after the first.
 pub const OTHERS_MAX: usize = TASKS_MAX - 1;
@@ -78,8 +78,8 @@ pub struct Config {
     pub effect: Effect,
     /// Of which flows the records have the series.
     pub record_series: SeriesShare,
-    /// Names flows by the port of their server: with their first packet where the task says so
-    /// ([`SeriesTask::k`]), else those of the first task that end without a sure answer.
+    /// Names flows by their server's port: with the first packet where the task says so
+    /// ([`SeriesTask::k`]), else flows of the first task that end without a sure answer.
     pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
@@ -103,7 +103,7 @@ impl SeriesShare {
     pub const ALL: SeriesShare = SeriesShare(SeriesShare::WHOLE);
     const WHOLE: u32 = 1 << 16;
 
-    /// Of a share from 0 to 1, in steps of 1/65,536; more than 0 is one step at least.
+    /// A share from 0 to 1, in steps of 1/65,536; more than 0 is one step at least.
     pub fn of(share: f64) -> SeriesShare {
         let steps = (share.clamp(0.0, 1.0) * f64::from(SeriesShare::WHOLE)).ceil();
         SeriesShare(steps as u32)

@@ -80,7 +80,7 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// Those of the first of these tasks.
+    /// The depths of the first of these tasks.
     pub fn of(tasks: &[SeriesTask]) -> Depths {
         let deeper = tasks.iter().skip(1).take_while(|task| task.is_deeper);
         let tasks = || tasks.iter().take(1).chain(deeper.clone());

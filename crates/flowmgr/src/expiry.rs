@@ -25,8 +25,7 @@ const SECOND_US: i64 = 1_000_000;
 /// end and the table would fill. So the clock keeps *flow time*, in which flows
 /// age, apart from packet time: a packet that lies more than [`Clock::BOUND_US`]
 /// behind re-bases the difference, and flow time goes on from where it was.
-/// Packets that are late by less, as those of several interfaces are, leave
-/// time where it is.
+/// Packets that are late by less, as from several interfaces, leave time where it is.
 ///
 /// Packets stamped by several clocks may alternate, as in a merged capture. The
 /// differences of the last few are kept, and a packet that fits one of them does
@@ -62,8 +61,8 @@ impl Clock {
     pub const BOUND_US: i64 = 60 * SECOND_US;
     /// A step forward beyond which stamps are not comparable: 2^15 s.
     const JUMP_US: i64 = SECOND_US << 15;
-    /// The longest step forward of flow time. More changes nothing, since all is over by then, and
-    /// absurd times, of which a file may have any number, must not use up the range.
+    /// The longest step forward of flow time. A longer one changes nothing, since all flows are
+    /// over by then, and the absurd times that a file may have must not use up the range.
     const JUMP_MAX_US: i64 = SECOND_US << 17;
     /// Packet times beyond this, some 36,000 years, are taken for this, so that differences do not
     /// overflow.
@@ -215,18 +214,18 @@ impl Clock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     idle_s: u16,
-    /// Of a flow that was closed by FIN or RST.
+    /// For a flow that FIN or RST closed.
     closed_s: u16,
-    /// Of a flow that is half-open; never longer than `idle_s`.
+    /// For a half-open flow; never longer than `idle_s`.
     half_open_s: u16,
-    /// Of an established connection; never shorter than `idle_s`.
+    /// For an established connection; never shorter than `idle_s`.
     established_s: u16,
     /// The shortest of them that is not 0.
     shortest_s: u16,
 }
 
 impl Lifetimes {
-    /// `lag_s`: a flow's packets may be told of so many seconds late, so it ends as much later.
+    /// `lag_s`: a flow's packets may be reported this many seconds late, so it ends as much later.
     pub fn of(settings: &Settings, lag_s: u16) -> Lifetimes {
         let later = |timeout_s: u16| match timeout_s {
             0 => 0,

@@ -53,8 +53,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Takes the memory of a table for a configuration that was checked, with rings of so many
-    /// slots.
+    /// Allocates the table of a checked configuration, with rings of `slots` slots.
     pub fn new(config: &Config, first_asked: DepthId, slots: usize) -> io::Result<Flows> {
         let entries = config.max_flows + SPARE_ENTRIES;
         let lag_s = config.counts_lag_s();
@@ -226,8 +225,8 @@ impl Flows {
         }
     }
 
-    /// Takes a flow out of the table; its entry waits for the record. `reason`
-    /// is that of a flow that was not closed by FIN or RST.
+    /// Takes a flow out of the table; its entry waits for the record. `reason` applies unless FIN
+    /// or RST closed the flow.
     pub fn end(&mut self, place: Place, reason: EndReason) {
         let occupant = self.table.occupant(place);
         let Occupant {

@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
 
-/// Counts come so many seconds after their packets, at most. Flows live as much longer.
+/// Counts come at most this many seconds after their packets. Flows live as much longer.
 pub(crate) const LAG_S: u16 = 2;
 
 /// What was counted of one flow, from the low end of its key and from the high one.

@@ -107,7 +107,7 @@ impl Labels {
         is_midstream: bool,
     ) -> bool {
         let index = arrival.index;
-        // The states in the hot line are those of the first task.
+        // The hot line holds the first task's states.
         let is_first = depth == self.tasks.task(TaskId::FIRST).first_asked;
         let is_first_asked = self.tasks.is_first_asked(depth);
         let asks = *self.tasks.depth(depth);

@@ -18,7 +18,7 @@
 //! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
 //! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
 //! | [`depths`] | which of a flow's answers is its label |
-//! | `outbox`, `manager::settle`, [`record`] | what is said about flows, and when |
+//! | `outbox`, `manager::settle`, [`record`] | records of flows, and when they are written |
 //! | `look` | the flows of the table, for people |
 //! | [`BareTable`] | the table alone, for measuring |
 //! | `counters` | all that is counted |

@@ -16,7 +16,7 @@
 //! caller's clock with the burst. The walk is in `walk`; it knows the flows ([`crate::flows`]) and
 //! calls the parts ([`crate::part`]). How a packet becomes part of a series is in `collect`,
 //! records are in `settle`. Packets that GRO, LRO or TSO merged are walked segment by segment in
-//! `merged`, where those of flows that belong to another port are told apart as well.
+//! `merged`, which also tells apart packets of flows that belong to another port.
 
 mod behave;
 mod collect;
@@ -95,7 +95,7 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// Of a packet that counts for no flow.
+    /// The fate of a packet that counts for no flow.
     fn without_flow(verdict: Verdict) -> Fate {
         Fate {
             verdict,
@@ -106,8 +106,8 @@ impl Fate {
         }
     }
 
-    /// With rules: what is done to the packet. By packet time that is what the rule says, and a
-    /// DSCP that it leaves out is that of the label.
+    /// With rules: the action on the packet. By packet time it is the rule's action; if that leaves
+    /// out the DSCP, the label's applies.
     #[inline]
     pub fn by_rule(&self) -> Action {
         Action::of_number(self.action)
@@ -143,8 +143,8 @@ impl Manager {
 }
 
 impl<P: Part> Manager<P> {
-    /// Entries of the table, whose indices parts are given, for so many flows: some are those of
-    /// flows that have ended and wait for their record.
+    /// Entries of a table of `max_flows` flows, whose indices parts are given. Some belong to ended
+    /// flows that wait for their record.
     pub const fn entries(max_flows: usize) -> usize {
         max_flows + SPARE_ENTRIES
     }
@@ -207,7 +207,7 @@ impl<P: Part> Manager<P> {
         self.walk.flows.alive()
     }
 
-    /// Of these, half-open flows: nobody has answered them yet.
+    /// Half-open flows in the table, which nobody has answered yet.
     pub fn flows_half_open(&self) -> usize {
         self.walk.flows.table.half_open()
     }
@@ -282,8 +282,8 @@ impl<P: Part> Manager<P> {
     /// Adds packets of a flow that were counted and not walked; `false`: there is no such flow.
     /// Where flows belong to ports, those from another port than the flow's are left out.
     ///
-    /// They have no verdict here: whoever counted them knows all, also those of flows that have
-    /// ended meanwhile. Without [`Config::expects_counts`] nothing is added.
+    /// They have no verdict here: the caller counts every packet, including packets of flows that
+    /// have ended meanwhile. Without [`Config::expects_counts`] nothing is added.
     pub fn count(&mut self, counted: &Counted) -> bool {
         self.walk.count(counted)
     }
@@ -297,7 +297,7 @@ impl<P: Part> Manager<P> {
     /// Takes an answer to each of [`Manager::rule_questions`], in their order, and applies them to
     /// the packets of the burst that was walked last, as [`Manager::burst`] does: with
     /// [`crate::Effect::Arrival`] in place. By packet time the walk then goes on, up to the next
-    /// question. Behind other questions than those of a burst there are no packets.
+    /// question. Questions that did not come from a burst have no packets.
     pub fn answer_rules(
         &mut self,
         answers: &[RuleAnswer],
@@ -316,9 +316,9 @@ impl<P: Part> Manager<P> {
     }
 
     /// From the next packet on other rules are in force: each flow asks for its rule again, at its
-    /// next packet or, where many would, some bursts later ([`crate::renewed_max`]). Rules that
-    /// were once in force stay so until the manager ends; that there are none is said by answers.
-    /// Without memory, which only the first rules need, nothing changes.
+    /// next packet or, where many would, some bursts later ([`crate::renewed_max`]). Once rules
+    /// have been in force, flows are asked about until the manager ends; if there are none left,
+    /// answers say so. Without memory, which only the first rules need, nothing changes.
     pub fn change_rules(&mut self, change: &mut RulesChange) {
         self.walk.rules.change(&mut self.walk.flows, change);
     }
@@ -349,8 +349,8 @@ impl<P: Part> Manager<P> {
         self.settling(now_ns, Some(out)).settle(written, usize::MAX);
     }
 
-    /// The same with [`crate::Effect::Arrival`], for so many events of flows at most; how many
-    /// there were. For a caller whose `out` may wait, and who has to look up in between.
+    /// The same with [`crate::Effect::Arrival`], for at most `most` events of flows; returns their
+    /// number. For a caller whose `out` may wait, and who has other work in between.
     pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
         self.settling(now_ns, Some(out)).settle(u64::MAX, most)
     }
@@ -379,7 +379,7 @@ impl<P: Part> Manager<P> {
         self.walk.flows.outbox.is_empty()
     }
 
-    /// The clock that stamps packets, µs since the epoch: that of the last packet, or of
+    /// The clock that stamps packets, µs since the epoch: the time of the last packet or of
     /// [`Manager::pass`].
     pub fn packet_time_us(&self) -> i64 {
         self.walk.flows.clock.packet_us()

@@ -1,10 +1,9 @@
-//! What waits to be said of flows, in order.
+//! Records that wait to be written, in order.
 //!
 //! Live ([`Effect::Arrival`]) nothing waits for a label: a flow that ends before its label comes is
-//! recorded without, and the label is post-mortem. In a replay ([`Effect::PacketTime`]) everything
-//! is said in the order in which the packets brought it about, and what concerns a flow whose
-//! series is on its way waits for the label. So a replay's records repeat exactly, and no packet
-//! waits.
+//! recorded without, and the label is post-mortem. In a replay ([`Effect::PacketTime`]) records
+//! come in the order of the packets that caused them, and what concerns a flow whose series is on
+//! its way waits for the label. So a replay's records repeat exactly, and no packet waits.
 
 use std::collections::VecDeque;
 
@@ -39,7 +38,7 @@ pub(crate) enum Event {
     Label(Awaited),
     /// A flow goes on after an active timeout.
     Active(Report),
-    /// A flow left the table. Its entry is free once this is said.
+    /// A flow left the table. Its entry is free once its record is written.
     Ended {
         /// As it was in the table.
         occupant: Occupant,
@@ -51,8 +50,8 @@ pub(crate) enum Event {
     },
 }
 
-/// A flow at its active timeout. All is of that moment, because the record must not depend on when
-/// it is written.
+/// A flow at its active timeout. All values are of that moment, because the record must not depend
+/// on when it is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub flow: FlowRef,
@@ -102,7 +101,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An outbox for series that take so many slots of rings.
+    /// An outbox for series that take `slots` slots of rings.
     pub fn new(effect: Effect, slots: usize) -> Outbox {
         // As many again may be with the devices.
         let awaited = match effect {

@@ -11,8 +11,8 @@ pub(crate) fn prefetch<T>(array: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(element) = array.get(at) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program could see, and the
-        // address is that of an element.
+        // SAFETY: a prefetch reads nothing that the program could see, and the address is an
+        // element's.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,5 +1,4 @@
-//! What is said about a flow: its label when it is decided, its counts when it
-//! ends or is reported.
+//! Records of a flow: its label when it is decided, its counts when it ends or is reported.
 
 use std::net::IpAddr;
 
@@ -255,7 +254,7 @@ impl Record {
         }
     }
 
-    /// Moves all times by so many µs, for a caller whose flow time is not that of people.
+    /// Moves all times by `by_us` µs, for a caller whose flow time is not the time of day.
     pub fn shift(&mut self, by_us: i64) {
         let (flow, time_us) = match self {
             Record::Label(label) => (&mut label.flow, &mut label.time_us),

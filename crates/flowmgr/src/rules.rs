@@ -24,10 +24,10 @@ pub use marks::RuleMemory;
 mod ask;
 mod marks;
 
-/// Questions about flows whose rule is only out of date that a burst of so many packets may raise;
-/// the other flows keep their actions until a later one. A look-up costs as much as the walk of a
-/// few packets, so few among many do not slow it down, and where packets are few every flow gets
-/// its turn soon.
+/// How many questions a burst of `packets` packets may raise about flows whose rule is only out of
+/// date; the other flows keep their actions until a later burst. A look-up costs as much as the
+/// walk of a few packets, so few among many do not slow it down, and where packets are few every
+/// flow soon gets its turn.
 pub const fn renewed_max(packets: usize) -> usize {
     1 + packets / 64
 }
@@ -54,7 +54,7 @@ pub struct RuleQuestion {
     pub class: Option<u16>,
     /// What the flow does.
     pub behaviour: Behaviour,
-    /// Bytes in both directions so far, with those of the packets that raised the question.
+    /// Bytes in both directions so far, including the packets that raised the question.
     pub bytes: u64,
     /// Packets in both directions so far.
     pub packets: u64,
@@ -64,7 +64,7 @@ pub struct RuleQuestion {
     pub sample: u16,
     /// The rule of the last answer, unless rules have got other numbers since.
     pub before: Option<u32>,
-    /// The rules are those of the last answer: only what is known of the flow is new.
+    /// The rules have not changed since the last answer: only what is known of the flow is new.
     pub is_by_same_rules: bool,
     /// The flow's label was not known the last time, or is another one.
     pub is_label_new: bool,
@@ -80,7 +80,7 @@ pub struct RuleQuestion {
 pub struct RuleAnswer {
     /// Number of the rule, below [`RULES_MAX`]; `None`: the flow has none.
     pub rule: Option<u32>,
-    /// What is done to the flow's packets. Without a DSCP they get that of the flow's label.
+    /// The action on the flow's packets. Without a DSCP they get their label's.
     pub action: Action,
     /// Tasks that are not asked about the flow, unless they were: bit n for task n, depths not
     /// counted.

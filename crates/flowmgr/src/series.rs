@@ -31,7 +31,7 @@ const HEADER_WORDS: usize = 4;
 const TIME_WORDS: usize = 4;
 /// A flow's part is a multiple of this many words, 32 bytes.
 const STRIDE_WORDS: usize = 16;
-/// Where the flags of a flow stand: those of its first unit.
+/// Where the flags of a flow stand: in its first unit.
 const FLAGS: usize = 3;
 const FLAG_MIDSTREAM: u16 = 1;
 const FLAG_BOTH_WAYS: u16 = 2;
@@ -88,8 +88,7 @@ impl Collected {
     }
 }
 
-/// What is collected for these tasks: one element for each unit in use, that of the first task
-/// first.
+/// What is collected for these tasks: one element for each unit in use, the first task's first.
 fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::with_capacity(Unit::ALL.len());
     for task in tasks.iter().filter(|task| !task.is_of_ports()) {
@@ -199,7 +198,7 @@ impl SeriesStore {
         at.unwrap_or(0)
     }
 
-    /// Whether a packet with so many bytes of payload is an element of the unit.
+    /// Whether a packet with `payload` bytes is an element of the unit.
     #[inline]
     pub fn counts(&self, unit: usize, payload: u32) -> bool {
         payload != 0 || self.units[unit].unit == Unit::Packet

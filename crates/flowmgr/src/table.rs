@@ -24,11 +24,9 @@ mod victims;
 /// Slots in a bucket.
 const SLOTS: usize = 8;
 
-/// Buckets in a chain, at most. So a chain has room for 32 flows, and whoever can make
-/// hashes collide (the paper's hash, or a key that became known) makes a look-up a few
-/// times slower and no more: the next flow of that bucket finds the table full. With
-/// honest hashes and no more than eight flows per bucket, the 33rd in one bucket is as
-/// likely as one in 10^10.
+/// Buckets in a chain, at most. So a chain has room for 32 flows, and someone who can make hashes
+/// collide (the paper's hash, or a key that became known) makes a look-up a few times slower and no
+/// more: the next flow of that bucket finds the table full. With honest likely as one in 10^10.
 const CHAIN_MAX: usize = 4;
 
 /// Flows in a bucket's chain, at most.
@@ -49,8 +47,8 @@ struct Bucket {
     closed: u8,
     /// Bit i: nobody has answered the flow in slot i yet, see [`Occupant::is_half_open`].
     half_open: u8,
-    /// Bit i: of a half-open flow, the hand has passed it since its last packet, see
-    /// [`victims`]; of any other flow, it has the long timeout.
+    /// Bit i: for a half-open flow, the hand has passed it since its last packet, see [`victims`];
+    /// for any other flow, it has the long timeout.
     kept: u8,
 }
 
@@ -436,7 +434,7 @@ impl Table {
         }
     }
 
-    /// A place is that of a flow until it is removed, or another one that was moved.
+    /// A place holds a flow until that flow is removed, or moved by another's removal.
     #[inline]
     fn assert_occupied(&self, place: Place) {
         debug_assert_eq!(

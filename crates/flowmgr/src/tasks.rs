@@ -61,8 +61,8 @@ pub(crate) struct Tasks {
     depths: Vec<SeriesTask>,
     /// By depth, the number of its task.
     of_depth: Vec<TaskId>,
-    /// By depth, the elements of each unit that a flow must have before its series is emitted: its
-    /// own, and those of all depths of the tasks that its task comes after.
+    /// By depth, the elements of each unit that a flow must have before its series is emitted: what
+    /// the depth needs, and what all depths need of the tasks that its task comes after.
     needs: Vec<SeenByUnit>,
     /// Some task is not asked about every flow.
     pub has_conditions: bool,
@@ -71,8 +71,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Those of a configuration that was checked. `number_of` gives units the numbers that series
-    /// have.
+    /// The tasks of a checked configuration. `number_of` gives units the numbers that series have.
     pub fn of(config: &Config, number_of: impl Fn(Unit) -> usize) -> Tasks {
         let mut all: Vec<Task> = Vec::new();
         let mut of_depth = Vec::new();
@@ -174,7 +173,7 @@ impl Tasks {
         was_asked || self.is_first_asked(depth) && self.is_asked(subject, task)
     }
 
-    /// The first depth of a task, or the greatest whose series was complete with so many elements.
+    /// The deepest depth of a task whose series is complete with `seen` elements, else the first.
     pub fn deepest_complete(&self, task: TaskId, seen: SeenByUnit) -> DepthId {
         let task = self.task(task);
         let complete = task.all_depths().rfind(|&depth| self.is_due(depth, &seen));
@@ -228,14 +227,14 @@ impl Tasks {
         self.task(self.of_depth(depth)).first_asked == depth
     }
 
-    /// Whether a depth's series is due with so many elements.
+    /// Whether a depth's series is due with `seen` elements.
     #[inline]
     pub fn is_due(&self, depth: DepthId, seen: &SeenByUnit) -> bool {
         let mut needs = self.needs[depth.index()].iter().zip(seen);
         needs.all(|(need, seen)| seen >= need)
     }
 
-    /// Whether it is due with this element of a unit, which makes so many, and not before.
+    /// Whether this element of a unit completes the depth's series.
     #[inline]
     pub fn becomes_due(&self, depth: DepthId, unit: usize, seen: &SeenByUnit) -> bool {
         self.needs[depth.index()][unit] == seen[unit] && self.is_due(depth, seen)

@@ -124,7 +124,7 @@ impl Verdicts {
         self.packets.iter().sum()
     }
 
-    /// So many packets were counted in the kernel, as who asked it knows.
+    /// Sets how many packets were counted in the kernel.
     pub fn set_counted(&mut self, packets: u64) {
         self.packets[Verdict::Counted as usize] = packets;
     }

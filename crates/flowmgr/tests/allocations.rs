@@ -2,7 +2,7 @@
 //! flows, for series on their way, for labels, for reports of flows that go on, nor for flows that
 //! end and are settled. A manager takes its memory when it is made.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design
+//! Only the test's own thread is counted, because the harness has others. What allocates by design
 //! is not here: `drain`, which sorts what is left, and records that carry their series.
 #![allow(
     clippy::unwrap_used,
@@ -204,8 +204,8 @@ impl World {
             });
     }
 
-    /// Tells of packets of each of these flows that were counted where they passed, so many in all
-    /// by now.
+    /// Reports packets of each of these flows that were counted where they passed, `packets` in
+    /// total by now.
     fn count(&mut self, flows: Range<u16>, packets: u64) -> usize {
         let ends = |flow| {
             let (client, server) = ([192, 0, 2, 1].into(), [198, 51, 100, 1].into());

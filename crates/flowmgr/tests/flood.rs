@@ -45,7 +45,7 @@ enum Flood {
     SynAnswered,
     /// SYNs to a closed port: each is answered by RST.
     SynRefused,
-    /// Flows of so many UDP packets, one way.
+    /// Flows of this many UDP packets, one way.
     Udp(u32),
 }
 
@@ -228,8 +228,8 @@ struct Outcome {
     evicted: u64,
 }
 
-/// A table of so many flows, and analytics that answer so many series per second, for so many
-/// seconds.
+/// A table of `max_flows` flows, and analytics that answer `series_per_s` series per second, for
+/// `seconds` seconds.
 fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Outcome {
     let (producer, mut ring) = ring(4096);
     let config = Config {

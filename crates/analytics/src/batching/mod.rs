@@ -174,7 +174,7 @@ impl Trigger {
 
 /// The longest max_poll_interval under a short timeout.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The longest under any: whoever else wants something of the thread waits for so long.
+/// The longest under any timeout: other users of the thread wait up to this long.
 const POLL_INTERVAL_LONG: Duration = Duration::from_millis(20);
 
 impl Policy {

@@ -5,10 +5,10 @@
 //! waits for, and the *budget*, within what time of its emission a series is to have its label.
 //! Here it is kept to:
 //!
-//! * As many as the trigger says are there: they go, Batchy's fractional buffer (Appendix C). When
-//!   many have gathered behind a device that was busy, or a thread that was held up, the batch is
-//!   larger: as many as still fit the oldest's budget, and at least so many that T₀ is a small part
-//!   of it. To send them off trigger by trigger would only make the backlog last.
+//! * As many wait as the trigger says: they go, which is Batchy's fractional buffer (Appendix C).
+//!   When many have gathered behind a busy device or a held-up thread, the batch is larger: as many
+//!   as still fit the oldest's budget, and at least enough that T₀ is a small part of its time.
+//!   Sending them trigger by trigger would only prolong the backlog.
 //! * *Age*, which the paper does not have: the oldest is fired, whatever the trigger says, while
 //!   its time on the device still fits into the budget. At low rates this alone decides, as long as
 //!   there is a buffer. Where it is short-circuited, the trigger is 1, and what is there goes at
@@ -18,7 +18,7 @@ use super::{Decision, Fire, Situation, Trigger};
 use accel::Profile;
 use std::time::Duration;
 
-/// T₀ is a small part of a batch's time where the rows take so many times as long.
+/// T₀ is a small part of a batch's time once the rows take this many times as long.
 const T0_SMALL: f64 = 8.0;
 
 /// What [`Policy::Slo`](super::Policy::Slo) is to keep to, as of this control period.

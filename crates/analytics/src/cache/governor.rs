@@ -164,7 +164,7 @@ mod tests {
         governor
     }
 
-    /// A window in which so many of a thousand look-ups spare an inference.
+    /// A window in which `per_mille` of a thousand look-ups spare an inference.
     fn window(governor: &mut CacheGovernor, per_mille: u64) -> Option<Transition> {
         governor.looked_up(WINDOW, WINDOW * per_mille / 1000, WINDOW * COST_NS)
     }

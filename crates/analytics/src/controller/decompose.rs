@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use accel::{Profile, Sizes};
 
-    /// On a set of so many devices: a batch takes 1 µs for each unit of its cost, and goals are in
-    /// ms.
+    /// On one set of `devices` devices. `tasks`: ms for a batch, the goal in ms, the tasks it
+    /// follows.
     fn graph(devices: usize, tasks: &[(f64, Option<u64>, &[usize])]) -> Graph {
         let of = |&(ms, goal, follows): &(f64, Option<u64>, &[usize])| Task {
             profile: Profile {

@@ -116,8 +116,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph of these tasks, on device sets that have so many devices each. An inline device and
-    /// all others on its thread are one set of one device.
+    /// A graph of these tasks; `devices` is the number of devices in each device set. An inline
+    /// device and all others on its thread are one set of one device.
     ///
     /// A task that is followed directly and through another one counts as the latter only: the
     /// longer chain takes longer, so the short one says nothing more, and in a row of n tasks that
@@ -152,8 +152,8 @@ impl Graph {
         })
     }
 
-    /// A graph of so many tasks on one device, for benches: cascades of four, each task with a goal
-    /// of its own.
+    /// A graph of `tasks` tasks on one device, for benches: cascades of four, each task with its
+    /// own goal.
     ///
     /// # Errors
     /// When there are more than [`TASKS_MAX`].

@@ -15,8 +15,8 @@ pub struct TaskMeasure {
     pub batch_in: f64,
     /// What the next batches are expected to take.
     pub profile: Profile,
-    /// Of a task that follows others: the share of its series, 0 to 1, that had to wait for a label
-    /// of those.
+    /// For a task that follows others: the share of its series, 0 to 1, that had to wait for their
+    /// labels.
     pub waited: f64,
 }
 

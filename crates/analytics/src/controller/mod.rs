@@ -96,8 +96,8 @@ const BUDGET_MOST: f64 = 1.5;
 /// Only where the plan uses this part of its budget, and the 99th percentile is below the same part
 /// of D(1 − δ), the budget grows beyond that.
 const ROOM: f64 = 0.9;
-/// Of the series of a task that follows others, so many must wait for a label before, or those do
-/// not count.
+/// A task that follows others counts as a source if less than this share of its series had to wait
+/// for their labels.
 const WAITS_LEAST: f64 = 0.05;
 /// Steps along the projected gradient in a period, at most.
 const STEPS: usize = 4;
@@ -220,8 +220,8 @@ impl Controller {
         self.publish();
     }
 
-    /// Within a period: so many of a path's labels since its begin were late. Cuts at once, and
-    /// once per period, when the period is sure to be in violation, and tells so.
+    /// Within a period, `late` of a path's `labels` have been late so far. Cuts the batches at once
+    /// if the period is sure to be in violation, at most once per period; returns whether it did.
     pub fn cut(&mut self, path: usize, late: u64, labels: u64) -> bool {
         let last = &self.model.tasks[self.model.paths[path].last()];
         let expected = (last.rate * PERIOD.as_secs_f64() * 1e6) as u64;

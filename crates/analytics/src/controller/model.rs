@@ -225,7 +225,7 @@ pub(super) struct Model {
     pub device_sets: Vec<u64>,
     /// Devices of each device set.
     pub devices: Vec<f64>,
-    /// Of each device set: what part of its time it is busy, by the plan of the last period.
+    /// What part of its time each device set is busy, by the plan of the last period.
     busy: Vec<f64>,
     /// The tasks that get series at all.
     running: u64,
@@ -296,8 +296,8 @@ impl Model {
     }
 
     /// Which device sets work off a backlog: they were busy all the time, and paths through them
-    /// are late beyond what bursts and hold-ups do. Eager tasks count with what they need, or a
-    /// device that they share would be taken to be in a backlog for ever.
+    /// are late beyond what bursts and hold-ups do. Eager tasks count with what they need;
+    /// otherwise a device that they share would always seem to be in a backlog.
     pub fn find_overloads(&mut self, measures: &[TaskMeasure], paths: &[PathMeasure]) {
         let late = self.paths.iter().zip(paths);
         let late = late.filter(|(path, measure)| measure.p95_us > path.goal.goal_us());

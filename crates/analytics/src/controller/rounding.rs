@@ -11,8 +11,8 @@ use accel::Sizes;
 /// Rounding must not make a whole number one less.
 const ROUNDING: f64 = 1e-6;
 
-/// Rounds each planned batch. Those of `raised` are rounded up, because with less the devices would
-/// not keep up. No trigger goes up by more than a size beyond `before`.
+/// Rounds each planned batch. Batches of `raised` are rounded up, because with less the devices
+/// would not keep up. No trigger goes up by more than a size beyond `before`.
 pub(super) fn round(
     model: &mut Model,
     graph: &Graph,

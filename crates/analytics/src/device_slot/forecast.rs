@@ -13,11 +13,11 @@
 //! every batch is in t₀, so an overhead that small batches show is not taken for a device that is
 //! slow per row.
 //!
-//! The profile that was given stays the *reference*, for the next start will begin with it. While
-//! the line says of the mean batch something that is more than a quarter off the reference, the
-//! lines are averaged, because one of them follows a few batches; once that has lasted, the profile
-//! has *drifted*, and the average is the reference from then on. Whoever reads the counters sees
-//! that, says so and stores it; see [`DeviceProfile`].
+//! The profile that was given stays the *reference*, because the next start will begin with it.
+//! While the line is more than a quarter off the reference for the mean batch, the lines are
+//! averaged, because a single one follows few batches; once that has lasted, the profile has
+//! *drifted*, and the average is the reference from then on. The reader of the counters sees that,
+//! reports it and stores it; see [`DeviceProfile`].
 
 use accel::Profile;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const WEIGHT: f64 = 1.0 / 8.0;
 /// λ by the mean size squared.
 const STIFFNESS: f64 = 0.002;
-/// A batch that took longer than so many times what was expected was held up, and counts as if it
+/// A batch that took longer than this many times the expected time was held up, and counts as if it
 /// had taken just that.
 const HELD_UP: f64 = 2.0;
 

@@ -8,8 +8,8 @@
 
 /// Delays shorter than this are ignored.
 const SHORT_NS: u64 = 500_000;
-/// A device that takes so many times what was expected may be slow. Expectations follow it within
-/// some batches.
+/// A device that takes this many times the expected time may just be slow. Expectations follow it
+/// within some batches.
 const SLOWER: u64 = 2;
 
 /// What the thread had to do since the round before.

@@ -41,7 +41,7 @@ struct Echo {
     input: Vec<f32>,
     answers: Vec<Classification>,
     in_flight: bool,
-    /// Once it has failed it fails for ever.
+    /// Once it has failed it never works again.
     fails: bool,
     /// Nothing comes back while this holds.
     hangs: Arc<AtomicBool>,
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// A series of each task every millisecond, for so many of them; flows are used again when
+    /// Gives each task a series every millisecond, for `ms` milliseconds; flows are used again when
     /// their labels are there.
     fn play(&mut self, ms: u32) {
         for _ in 0..ms {

@@ -28,8 +28,7 @@ pub struct Need {
 /// What is asked of a label.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. That of a task which gave no label
-    /// is 0.
+    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. A task that gave no label has 0.
     Confidence(RangeInclusive<u16>),
     /// The class is one of those that are true here, by their number.
     Class {

@@ -28,8 +28,8 @@ impl Task {
         &mut self.labelling.measure
     }
 
-    /// When the oldest series that waits must be on a device, and since when it waits, on the clock
-    /// of the rounds; none while none waits.
+    /// When the oldest waiting series must be on a device, and since when it waits, on the clock of
+    /// the rounds; `None` if no series waits.
     pub(crate) fn due_ns(&self) -> Option<(u64, u64)> {
         let has_goal = self.labelling.measure.goal().is_some();
         let (since_ns, patience) = match has_goal {

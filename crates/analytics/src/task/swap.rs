@@ -14,8 +14,8 @@
 //! the commit has begun, no answer of an old model is found in the cache or entered. For that the
 //! cache counts swaps, because generations wrap.
 //!
-//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline
-//! never answers.
+//! A swap lasts as long as the longest batch under way; it never ends if a device without a
+//! deadline never answers.
 //!
 //! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one
 //! nor a refused one.

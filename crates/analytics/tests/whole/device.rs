@@ -9,8 +9,8 @@ use crate::events::{K, Reply};
 
 /// Classes of the model.
 pub const CLASSES: usize = 250;
-/// The model looks at so many packets of a series only, which are the prefix of the cache. So a
-/// label from the cache is right, or it was meant for somebody else.
+/// The model looks at only this many packets of a series, the prefix of the cache. So a label from
+/// the cache is right, or it was meant for another flow.
 pub const PREFIX: usize = 2;
 
 /// What the server's port says, where ports name flows with their first packets.

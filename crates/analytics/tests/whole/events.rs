@@ -77,7 +77,7 @@ pub enum Reply {
 /// Something happens.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A handshake, where the protocol has one, and data in turn: so many packets in one burst.
+    /// A handshake, where the protocol has one, and data in turn, `packets` packets in one burst.
     Talk { flow: u8, packets: u8 },
     /// The same, and both sides close it.
     Call { flow: u8, packets: u8 },
@@ -87,9 +87,9 @@ pub enum Event {
     Midstream { flow: u8, packets: u8 },
     /// Single packets of one flow, in a burst.
     Send { flow: u8, kinds: Vec<Kind> },
-    /// SYNs from so many clients that nobody answers.
+    /// SYNs from `flows` clients that nobody answers.
     Scan { from: u8, flows: u8 },
-    /// So many connections that were there before, each with packets both ways.
+    /// `flows` connections that were there before, each with packets both ways.
     Crowd { from: u8, flows: u8 },
     /// Packets that belong to no flow.
     Noise,

@@ -30,11 +30,11 @@ pub struct Sent {
     pub labelled: Option<(u8, u8)>,
 }
 
-/// What was said of a flow so far.
+/// What was recorded of a flow so far.
 #[derive(Debug, Default)]
 struct Told {
     packets: usize,
-    /// Of its first K packets.
+    /// The series of its first K packets.
     series: Vec<i32>,
     is_midstream: bool,
     fins: [bool; 2],
@@ -63,17 +63,17 @@ struct Conversation {
     marked_by: Option<u64>,
     /// The newest flow that is over.
     over: Option<u64>,
-    /// Of the kernel's connection.
+    /// The mark of the kernel's connection.
     mark: Option<u16>,
 }
 
-/// Everything that was sent and said.
+/// Everything that was sent and recorded.
 #[derive(Default)]
 pub struct Model {
     conversations: HashMap<u8, Conversation>,
     /// Label records, by who decided.
     pub labels: [u64; 4],
-    /// Of these, those that contradict a port.
+    /// Label records that contradict a port.
     pub contradicting: u64,
     /// Final records.
     pub finals: u64,
@@ -84,7 +84,7 @@ pub struct Model {
     pub evicted_established: u64,
 }
 
-/// What the model must know of the moment at which a record is said.
+/// What the model must know of the moment at which a record is written.
 #[derive(Clone, Copy)]
 pub struct Moment<'a> {
     /// Records of the label name models that were in use from here on; ns of the caller's clock.

@@ -73,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// Series shed because the ring was full, and those of half-open flows because it was half
+    /// Series shed because the ring was full, and half-open flows' series shed because it was half
     /// full.
     fn shed(&self) -> [u64; 2] {
         let counters = self.flows.counters();

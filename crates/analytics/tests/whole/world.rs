@@ -32,7 +32,7 @@ pub struct World {
     pub flows: flowmgr::Manager,
     pub series: Manager,
     labels: Arc<dyn Labels>,
-    /// Of all devices there were.
+    /// The bays of all devices so far.
     pub bays: Vec<SharedBay>,
     /// The caller's clock, which never goes back, and the one that stamps packets.
     pub now_ns: u64,

@@ -15,7 +15,7 @@ pub(super) const CHANGED_MAX: usize = 2 * crate::table::CHAIN_SLOTS;
 const SWEEP_SLACK_S: u16 = 3;
 
 impl Behaviours {
-    /// A flow's counter of bytes has carried so many times: the flow crosses the bound, or its
+    /// A flow's byte counter has carried `times` times: either the flow crosses the bound, or its
     /// counters are set to carry again where it may.
     pub fn carried(&mut self, flows: &mut Flows, index: u32, times: u64) {
         if times == 0 || self.active(index) == Behaviour::Bulk {
@@ -71,9 +71,8 @@ impl Behaviours {
         sampled
     }
 
-    /// Whether a flow falls silent that has been so for some seconds, of which the last may have
-    /// passed since the last look. One that nobody has answered is never idle: of a flood there are
-    /// many, and they end soon.
+    /// Whether a flow has become idle within the last `since_s` seconds. A half-open flow is never
+    /// idle: a flood brings many of them, and they end soon.
     fn falls_silent(&self, flows: &Flows, occupant: Occupant, since_s: u16) -> bool {
         let slack_s = match flows.effect {
             Effect::Arrival => SWEEP_SLACK_S,

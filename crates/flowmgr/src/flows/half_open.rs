@@ -1,10 +1,10 @@
 //! Half-open flows: when a flow counts as answered, when one is over, and which flow makes
 //! room for another one in a full table.
 //!
-//! Whoever forges source addresses can begin any number of flows, and none of them gets
-//! further than half-open: a forged SYN is answered at most by the host that was addressed,
-//! and no answer comes to that. So half-open flows have a timeout of their own and are the
-//! first to go where there is no room, and a flow that is in use both ways is never evicted.
+//! Anyone who forges source addresses can begin any number of flows, but none gets further than
+//! half-open: a forged SYN is answered at most by the host that was addressed, and nothing answers
+//! that. So half-open flows have a timeout of their own and are evicted first, and a flow that is
+//! in use both ways is never evicted.
 
 use cring::{Label, Source};
 
@@ -14,14 +14,14 @@ use crate::record::EndReason;
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_RST, TCP_SYN};
 
-/// Half-open flows go first while they hold more than one in so many entries of the table.
-/// Below that, flows that were silent for too long go first: else, in a table that they
-/// fill, the few half-open flows would push each other out before an answer can come.
+/// Half-open flows go first while they hold more than one in this many entries of the table. Below
+/// that, flows that were silent for too long go first: otherwise the few half-open flows of a full
+/// table would evict each other before an answer can come.
 const HALF_OPEN_SHARE: usize = 4;
 
-/// A table with room for one in so many of its flows is nearly full. From then on the hand
-/// passes this many chains per new flow, which is all of them in a table of the usual shape:
-/// so it has passed the older half-open flows by the time that it must take one.
+/// A table is nearly full once it has room for only one in this many of its flows. From then on the
+/// hand passes [`CHAINS_PASSED`] chains per new flow, enough for all chains of a table of the usual
+/// shape: so it has passed the older half-open flows before it must take one.
 const NEARLY_FULL_SHARE: usize = 8;
 const CHAINS_PASSED: usize = 2;
 

@@ -14,7 +14,7 @@ use crate::record::Decision;
 
 /// An answer that decides a label.
 pub(crate) struct Deciding {
-    /// The label, as that of its task's first depth.
+    /// The label, under its task's first depth.
     pub awaited: Awaited,
     /// The depth that gave it.
     pub by: DepthId,
@@ -65,9 +65,9 @@ impl Labels {
     /// The task whose label an answer decides, and the task that gave it; none if it decides
     /// nothing.
     ///
-    /// Of several depths that need not be the awaited one: a depth that was asked earlier may be on
-    /// its way still, and its answer then brings the label of both. The label counts as that of the
-    /// first depth.
+    /// Among several depths it need not be the awaited one that decides: an earlier depth's answer
+    /// may still be on its way, and then brings the label of both. The label counts as the first
+    /// depth's.
     pub fn deciding(&mut self, flows: &mut Flows, awaited: Awaited) -> Option<Deciding> {
         let Awaited { flow, depth } = awaited;
         let task = self.tasks.of_depth(depth);
@@ -102,7 +102,7 @@ impl Labels {
             _ => self.kept.set_decided(first, flow.index, rank),
         }
         if let Some(class) = contradicts {
-            // The flow's label is another one from now on, and is said again.
+            // The flow has another label from now on, which is recorded again.
             self.kept.set_contradicts(first, flow.index, class);
             self.kept
                 .set_time_to_label_us(&mut flows.entries, first, flow.index, None);
@@ -241,8 +241,8 @@ impl Labels {
         }
     }
 
-    /// Of the packets promised as labelled, from the first depth on, those behind the depth that
-    /// decided; none where nothing has decided.
+    /// The packets promised as labelled, from the deciding depth on; none where no depth has
+    /// decided.
     pub fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
         let decided = self.kept.decided(DepthId::FIRST, flow.index);
         decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])

@@ -19,7 +19,7 @@ struct OtherDepth {
     emitted_at: i64,
     /// As [`crate::entry::Cold::time_to_label_us`].
     time_to_label_us: u32,
-    /// Of the first depth of a task.
+    /// Set at a task's first depth.
     decided: Decided,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Deeper {
     pub bytes_before: u64,
     /// As [`crate::entry::Cold::packets_before`]; [`NOT_IN_EFFECT`] before that.
     pub packets_before: u32,
-    /// Of the first: what the first task has. The others leave it unused.
+    /// Set at the first, for the first task; unused at the others.
     decided: Decided,
 }
 
 /// Value of [`Deeper::packets_before`] while the depth's answer would not count yet.
 pub(crate) const NOT_IN_EFFECT: u32 = u32::MAX;
 
-/// Bytes that a flow takes for each depth of the first task beyond the first, apart from those of
+/// Bytes that a flow takes for each depth of the first task beyond the first, in addition to
 /// [`OTHER_DEPTH_BYTES`].
 pub(crate) const DEEPER_BYTES: usize = size_of::<Deeper>();
 
@@ -67,12 +67,12 @@ mod zeroed {
 pub(crate) struct Kept {
     others: Array<OtherDepth>,
     deeper: Array<Deeper>,
-    /// Depths beyond the first of all, and those of them that are the first task's.
+    /// Depths beyond the first of all, and how many of them are the first task's.
     counts: [usize; 2],
 }
 
 impl Kept {
-    /// For flows with so many depths, at least one, of which so many are the first task's.
+    /// For flows with `depths` depths, at least one, of which `of_first` are the first task's.
     pub fn new(entries: usize, depths: usize, of_first: usize) -> io::Result<Kept> {
         let counts = [depths - 1, of_first - 1];
         Ok(Kept {
@@ -102,7 +102,7 @@ impl Kept {
         }
     }
 
-    /// Of the first task's depths beyond the first, in their order.
+    /// The first task's depths beyond the first, in order.
     #[inline]
     pub fn deeper(&self, index: u32) -> &[Deeper] {
         let from = index as usize * self.counts[1];

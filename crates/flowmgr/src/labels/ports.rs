@@ -115,15 +115,15 @@ impl Labels {
             self.kept
                 .set_emitted_at(&mut flows.entries, first, index, at);
         }
-        // The states in the hot line are those of the first task.
+        // The hot line holds the first task's states.
         if first == DepthId::FIRST {
             flows.entries.hot_mut(index).set(STATE_EMITTED);
         }
         if first == DepthId::FIRST && is_by_packet_time {
             flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
-            // It counts for the packets that wait for it, and not for those before. The walk has
-            // counted the packets that wait; those of this flow have raised one question, so they
-            // all wait for it.
+            // It counts for the packets that wait for it, not for earlier ones. The walk has
+            // counted the packets that wait; this flow's have raised one question, so they all wait
+            // for it.
             flows.entries.note_before(index);
         }
         flows.outbox.say_given(Awaited { flow, depth: first });

@@ -32,8 +32,8 @@ impl Labels {
         match flows.effect {
             Effect::Arrival => {
                 let (word, hot) = flows.entries.label_and_hot(index);
-                // The action is that of the entry, unless the label is new or the map of actions is
-                // another one.
+                // The entry's action holds, unless the label is new or the map of actions has
+                // changed.
                 let (class, action) = match word.read().1 {
                     Label::Class { class, .. } if hot.policy == flows.policy => {
                         (class, Action::of_number(hot.action))
@@ -77,8 +77,8 @@ impl Labels {
         Verdict::Labelled
     }
 
-    /// Of a packet whose flow has no label of the first task, or of any by packet time: what labels
-    /// of other tasks do to it.
+    /// What labels of other tasks do to a packet whose flow has no label of the first task, or by
+    /// packet time none at all.
     #[inline(always)]
     pub fn no_label<const RULES: bool>(
         &mut self,
@@ -198,8 +198,8 @@ impl Labels {
         Some((class, Action::of_number(action)))
     }
 
-    /// Notes in the entry which action the flow's labels have, of which that of the first task is
-    /// known, or is not there yet.
+    /// Notes in the entry which action the flow's labels have. `first` is the first task's label,
+    /// if it is there.
     pub fn note_action(&mut self, flows: &mut Flows, index: u32, first: Option<u16>) -> u8 {
         let action = self.action_of_labels(flows, index, first);
         // The first task's label is still to be considered where it comes later.
@@ -209,8 +209,7 @@ impl Labels {
         action
     }
 
-    /// The number of the action that a flow's labels have, of which that of the first task is
-    /// known.
+    /// The number of the action that a flow's labels have; `first` is the first task's label.
     pub fn action_of_labels(&self, flows: &Flows, index: u32, first: Option<u16>) -> u8 {
         let actions = &self.actions;
         let mut number = first.map_or(0, |class| actions.number_of(class));

@@ -7,7 +7,7 @@ use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::ids::TaskId;
 use crate::record::{DecidedBy, Decision};
 
-/// The label of a task, in few bytes: each flow of a picture has room for those of all tasks.
+/// The label of a task, in few bytes: each flow that is shown has room for every task's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLabel {
     /// Number of the class in the model of the task.

@@ -15,7 +15,7 @@ impl<P: Part> Walk<P> {
         self.carried(index, carry.bytes.into());
     }
 
-    /// Counts so many packets with so many bytes in all.
+    /// Counts `packets` with `bytes` in total.
     pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) {
         let carried = self
             .flows

@@ -13,8 +13,8 @@ use crate::verdict::Verdict;
 use crate::wire::{Headers, Segments};
 
 impl<P: Part> Walk<P> {
-    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a
-    /// fate for each, for a merged packet that of its last segment.
+    /// Stage three of bursts with merged packets, or where flows belong to ports. Adds a fate for
+    /// each packet; a merged packet has its last segment's.
     #[inline(never)]
     pub fn walk_mixed(
         &mut self,

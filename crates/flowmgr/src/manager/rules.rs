@@ -138,8 +138,8 @@ impl<P: Part> Walk<P> {
             return;
         }
         if self.rules.is_on() {
-            // The answer may be that of the first task's label already, so it is asked for again
-            // whatever the stamp says.
+            // The open answer may be about the first task's label, so ask again whatever the stamp
+            // says.
             let cause = self.rules.cause_between(&self.flows, index);
             return self.ask_now(index, cause);
         }

@@ -1,4 +1,4 @@
-//! From ended flows and arrived labels to records: what waits in the outbox is said, see
+//! Turns the ended flows and arrived labels that wait in the outbox into records, see
 //! [`crate::outbox`].
 
 mod ending;
@@ -64,9 +64,9 @@ impl<P: Part> Settling<'_, P> {
                 }
             }
         }
-        // Only where every flow that has ended is finalized: otherwise the label of a flow could
-        // come before that of an earlier flow with the same addresses and ports, whose mark would
-        // then be the last to be set.
+        // Only where every flow that has ended is finalized: otherwise a flow's label could come
+        // before an earlier flow's with the same addresses and ports, whose mark would then be set
+        // last.
         if self.walk.flows.outbox.events.is_empty() {
             self.emit_given_labels();
             self.emit_labels_in_order();
@@ -160,8 +160,8 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// Says that a flow got its label, once; that of its port, and another one that contradicts it,
-    /// each once.
+    /// Records a flow's label once. A label by port and one that contradicts it are recorded once
+    /// each.
     fn emit_label(&mut self, awaited: Awaited) {
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         if let Some(by_port) = labels.named_by_port(flows, awaited) {

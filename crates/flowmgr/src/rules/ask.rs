@@ -1,8 +1,8 @@
 //! Questions about the rules of flows, and the packets that wait for the answers.
 //!
-//! Packets of a flow about which a question is open wait, in a list, for the answer; they are those
-//! of the same burst. What the first packets of a flow add to its series waits as well, because the
-//! answer may be that the flow gives none. By packet time the walk pauses at each question.
+//! Packets of a flow with an open question wait in a list for the answer; they are all of one
+//! burst. What a flow's first packets add to its series waits as well, because the answer may be
+//! that the flow gives none. By packet time the walk pauses at each question.
 
 use super::{InForce, RuleQuestion, Rules, renewed_max};
 use crate::action::PolicyStamp;
@@ -171,8 +171,8 @@ impl Rules {
         // By packet time rules do not change, and no flow waits for its turn.
         if cause == Cause::Renewed && flows.effect == Effect::Arrival {
             if self.asking.renewals_left == 0 {
-                // By chance the stamp might become that of the rules in force before the flow's
-                // turn comes.
+                // Generations wrap: until the flow's turn comes, its stamp might become valid
+                // again.
                 flows.entries.hot_mut(index).policy = PolicyStamp::NONE;
                 return None;
             }
@@ -330,7 +330,7 @@ impl Rules {
         }
     }
 
-    /// Before a burst of so many packets: questions that nobody has answered are put off.
+    /// Before a burst of `packets` packets: questions that nobody has answered are put off.
     pub fn begin_asking(&mut self, flows: &mut Flows, packets: usize) {
         self.asking.renewals_left = renewed_max(packets);
         self.asking.waiting.clear();
@@ -367,7 +367,7 @@ impl Rules {
             .is_some_and(|rules| rules.is_unasked(index))
     }
 
-    /// Whether a flow's label is that of a rule.
+    /// Whether a rule gave the flow's label.
     pub fn is_labelled(&self, index: u32) -> bool {
         self.in_force
             .as_ref()

@@ -24,8 +24,8 @@ pub struct RuleMemory {
 }
 
 impl RuleMemory {
-    /// For a table of so many flows; 21 bytes each, of which 16 are touched only where flows are
-    /// reported while they go on, and one only where a rule names tasks; and 1 KiB.
+    /// For a table of `max_flows` flows: 1 KiB, and 21 bytes per flow, of which 16 are touched only
+    /// where flows are reported while they go on, and one only where a rule names tasks.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -87,9 +87,9 @@ impl RuleMark {
     }
 }
 
-/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a
-/// flow's whole life. Of a flow without [`RuleMark::REPORTED`] they are 0, whatever is in memory,
-/// which most flows then never touch.
+/// Counts in the flow's records so far. A flow's counters restart from 0 after each record, but
+/// bounds apply to its whole life. Without [`RuleMark::REPORTED`] these count as 0 whatever is in
+/// memory, so most flows never touch them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     bytes: u64,
@@ -234,7 +234,7 @@ impl InForce {
         self.memory.unasked[index as usize] = unasked;
     }
 
-    /// The flow's label is that of a rule.
+    /// A rule gave the flow's label.
     pub fn is_labelled(&self, index: u32) -> bool {
         self.memory.marks[index as usize].0 & RuleMark::LABELLED != 0
     }

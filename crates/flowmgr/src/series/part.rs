@@ -48,7 +48,7 @@ impl Part for SeriesPart {
 }
 
 impl SeriesPart {
-    /// Whether there is a slot for each series that so many packets may complete.
+    /// Whether there is a slot for each series that `packets` packets may complete.
     pub fn has_room(&mut self, packets: usize, tasks: &Tasks) -> bool {
         // Any ring of a task may be the one that all of them want.
         self.rings.iter_mut().enumerate().all(|(task, rings)| {
@@ -64,9 +64,9 @@ impl SeriesPart {
         rings.for_each(Producer::publish);
     }
 
-    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open
-    /// flow where half of the ring is taken, so that a flood of such flows leaves half of it to the
-    /// others. By packet time nothing is shed.
+    /// Writes the series into a ring slot, or sheds it if the ring is full. A half-open flow's
+    /// series is shed once half of the ring is taken, so that a flood of such flows leaves half of
+    /// it to the others. By packet time nothing is shed.
     pub fn send(
         &mut self,
         flows: &mut Flows,

@@ -67,7 +67,7 @@ impl Table {
         young
     }
 
-    /// Moves the hand on by so many chains, and takes no flow.
+    /// Moves the hand past `chains` chains, and takes no flow.
     pub fn pass_half_open(&mut self, chains: usize) {
         for _ in 0..chains {
             let from = self.hands.half_open;

@@ -30,7 +30,7 @@ pub struct Headers {
     /// Length at the IP layer, bytes: the IPv4 total length (where that is 0,
     /// the captured bytes), or the IPv6 payload length + 40.
     pub length: u32,
-    /// Bytes of all headers from the IP header to that of TCP or UDP, both included.
+    /// Bytes of all headers from the IP header to the TCP or UDP header, both included.
     pub header_bytes: u32,
     /// Where the IP header begins in the frame.
     pub ip_at: u32,

@@ -109,7 +109,7 @@ fn a_shorter_goal_is_kept_at_once() {
     world.rounds(2);
     for _ in 0..100 {
         world.play(1);
-        // Series that come now are labelled in time; those of the other task wait for their batch.
+        // Series that come now are labelled in time; the other task's wait for their batch.
         world.rounds(100);
         assert_eq!(world.class(0, world.turn), Some(1));
     }

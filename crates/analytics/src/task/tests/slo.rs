@@ -31,7 +31,7 @@ fn world(slower: f64) -> World {
     plan.start()
 }
 
-/// So many seconds of evenly spaced series.
+/// Plays `seconds` seconds of evenly spaced series.
 fn play(world: &mut World, rate_per_s: f64, seconds: f64) {
     let mut due = 0.0;
     for _ in 0..(seconds * 1e6) as u64 / STEP_US {

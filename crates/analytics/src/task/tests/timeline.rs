@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_micros(300);
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many new flows on a ring input, as far as the ring has room.
+    /// New flows on a ring input, this many or as many as the ring has room for.
     Emit(usize, usize),
     /// The clock goes on.
     Pass { us: u64 },

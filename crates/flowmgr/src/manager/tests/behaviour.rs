@@ -37,7 +37,7 @@ fn larger(effect: Effect) -> Config {
 
 const BY_PACKET_TIME: Effect = Effect::PacketTime { delay_us: 0 };
 
-/// A packet of so many bytes at the IP layer.
+/// A packet of `length` bytes at the IP layer.
 fn sized(time_us: i64, from: u8, to: u8, length: u8) -> Tcp {
     Tcp {
         payload: length - 40,
@@ -129,7 +129,7 @@ fn changes_without_bulk(bench: &Bench) -> bool {
     counted[Behaviour::Interactive as usize].flows > 0
 }
 
-/// Packets both ways of a flow of UDP, so many a second each way.
+/// UDP packets of a flow, `per_s` a second in each direction.
 fn exchange(bench: &mut Bench, hosts: (u8, u8), from_s: i64, seconds: i64, per_s: i64) {
     for at in 0..seconds * per_s {
         let time_us = from_s * SECOND_US + at * SECOND_US / per_s;

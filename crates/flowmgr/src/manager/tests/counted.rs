@@ -19,8 +19,8 @@ fn key(protocol: u8, one: u8, other: u8) -> crate::Key {
     crate::Key::of(protocol, end(one), end(other))
 }
 
-/// So many packets of the flow of TCP between hosts 1 and 2, from each of them, since the counter
-/// began; 100 bytes each from host 1, and 1000 from host 2.
+/// The TCP flow between hosts 1 and 2 with `packets` from each since the counter began; 100 bytes
+/// each from host 1, and 1000 from host 2.
 pub(super) fn counted(last_us: i64, packets: [u64; 2]) -> Counted {
     Counted {
         key: key(wire::TCP, 1, 2),
@@ -181,8 +181,7 @@ fn nothing_is_added_to_a_flow_that_has_ended() {
     assert_eq!(flows[0].reason, EndReason::Rst);
 }
 
-/// The entry of a flow is that of another one later, and what was told of the first is no part of
-/// it.
+/// An entry is reused by a later flow, which must not inherit the first one's counts.
 #[test]
 fn a_new_flow_inherits_no_counts() {
     let mut bench = Bench::new(counting());
@@ -292,7 +291,7 @@ fn a_counted_answer_answers_a_flow_of_udp() {
     assert!(bench.manager.count(&of_udp([3, 1])));
     assert_eq!(bench.manager.flows_half_open(), 0);
     assert_eq!(bench.manager.flows_alive(), 1);
-    // Whoever began it, and whichever end is the low one.
+    // It matters neither who began it nor which end is the low one.
     let mut bench = Bench::new(half_open());
     udp(&mut bench, 0, 2, 1);
     bench.manager.count(&of_udp([0, 1]));

@@ -9,7 +9,7 @@ use crate::rules::{RuleAnswer, RuleMemory, RulesChange};
 const SURE: u16 = 30_000;
 /// From here on an answer contradicts the port, but at the first depth.
 const CONTRADICTS: u16 = 40_000;
-/// That of the port.
+/// The port's class.
 const BY_PORT: u16 = 1;
 const UNKNOWN: u16 = 2;
 
@@ -58,8 +58,8 @@ fn answer(class: u16, confidence: u16) -> Label {
 }
 
 impl Bench {
-    /// A flow's SYN and so many packets behind it, each a burst that is settled; the DSCPs with
-    /// which they left.
+    /// Sends a flow's SYN and `packets` packets behind it, each as a burst that is settled. Returns
+    /// the DSCPs with which they left.
     fn begin(&mut self, packets: usize) -> Vec<u8> {
         let flags = std::iter::once(TCP_SYN).chain(std::iter::repeat_n(TCP_ACK, packets));
         let dscps = flags.map(|flags| {

@@ -383,7 +383,7 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         world.manager.burst(&mut data, &[packet], 0, &mut fates);
         depths.push(fates[0].depths);
     }
-    // The first task's series went at packet 2, that of the third at packet 3; the second one's
+    // The first task's series went at packet 2, the third one's at packet 3; the second one's
     // labels have no actions.
     assert_eq!(depths[..11], [0; 11]);
     assert_eq!(depths[11], 1);
