@@ -3,8 +3,7 @@
 //! A label says what a flow is; an action says what to do about it. The caller, who knows what
 //! labels and rules mean, maps classes to actions and answers which rule is a flow's
 //! ([`crate::RuleAnswer`]). An entry keeps the number of its flow's action and the generation of
-//! the policy by which it was looked up, so the walk looks it up only when the label has come or
-//! the policy is another one.
+//! the policy, so the walk looks the action up only when the label comes or the policy changes.
 
 /// What is done to the packets of a flow. By default: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,8 +25,8 @@ const MIRROR: usize = DROP + 2;
 const ACTIONS: usize = MIRROR + 1 + DSCPS;
 const _: () = assert!(ACTIONS <= 1 << u8::BITS);
 
-/// The actions by number; those beyond the distinct ones do nothing. Of full size, so that no
-/// number is out of bounds.
+/// The actions by number; other numbers do nothing. Of full size, so that no number is out of
+/// bounds.
 static BY_NUMBER: [Action; 1 << u8::BITS] = by_number();
 
 const fn by_number() -> [Action; 1 << u8::BITS] {
@@ -49,7 +48,7 @@ const fn by_number() -> [Action; 1 << u8::BITS] {
 }
 
 impl Action {
-    /// The action that sets a DSCP, if there is one. Of it only the lower six bits count.
+    /// The action that sets a DSCP, if there is one. Only the DSCP's lower six bits count.
     pub const fn of_dscp(dscp: Option<u8>) -> Action {
         Action {
             dscp,
@@ -58,7 +57,7 @@ impl Action {
         }
     }
 
-    /// The number by which an entry keeps it. A dropped packet needs no DSCP.
+    /// The number that an entry keeps. A dropped packet needs no DSCP.
     pub(crate) fn number(self) -> u8 {
         let dscp = self.dscp.map_or(0, |dscp| usize::from(dscp & 63) + 1);
         debug_assert!(dscp <= DSCPS);
@@ -105,8 +104,8 @@ impl Actions {
         }
     }
 
-    /// Adds the DSCP by class of another task, which must follow those added before; changes
-    /// nothing where no class has a DSCP.
+    /// Adds another task's DSCP by class; the task must follow those added before. Changes nothing
+    /// if no class has a DSCP.
     #[must_use]
     pub fn and_dscp_of(mut self, task: u8, by_class: &[Option<u8>]) -> Actions {
         if by_class.iter().any(Option::is_some) {
@@ -121,7 +120,7 @@ impl Actions {
         self.others.iter().map(|&(task, _)| task)
     }
 
-    /// The DSCP of a class of one of them, by its place among [`Actions::other_tasks`].
+    /// The DSCP of a class of another task, by the task's place among [`Actions::other_tasks`].
     pub fn dscp_of_other(&self, place: usize, class: u16) -> Option<u8> {
         Action::of_number(self.number_of_other(place, class)).dscp
     }
@@ -138,12 +137,12 @@ impl Actions {
         number.copied().unwrap_or_default()
     }
 
-    /// Classes that have an action.
+    /// How many classes have an action.
     pub fn classes(&self) -> usize {
         self.by_class.len()
     }
 
-    /// The action of a class; doing nothing where the class is none of them.
+    /// The action of a class; none if there is no such class.
     #[inline]
     #[must_use]
     pub fn of_class(&self, class: u16) -> Action {
@@ -167,8 +166,8 @@ impl Actions {
     }
 }
 
-/// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at
-/// all.
+/// The policy by which an entry's action was looked up, and whether the label was known. 0: not
+/// looked up.
 ///
 /// A generation has seven bits, whose first value has other uses. A flow that sent no packet for
 /// exactly [`GENERATIONS`] changes would keep an action of an older policy. Programs may change
@@ -194,7 +193,7 @@ impl PolicyStamp {
     /// The first policy, with the label considered.
     pub const FIRST: PolicyStamp = PolicyStamp(2 << 1 | PolicyStamp::LABELLED);
 
-    /// The same of the next policy.
+    /// The same for the next policy.
     #[must_use]
     pub fn next(self) -> PolicyStamp {
         match self.0.wrapping_add(1 << 1) {
@@ -211,7 +210,7 @@ impl PolicyStamp {
         PolicyStamp(self.0 & !PolicyStamp::LABELLED | u8::from(label))
     }
 
-    /// A question about the flow is open.
+    /// Whether a question about the flow is open.
     #[inline]
     pub fn is_asked(self) -> bool {
         self == PolicyStamp::ASKED_FIRST || self == PolicyStamp::ASKED

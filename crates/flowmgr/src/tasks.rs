@@ -35,14 +35,14 @@ impl Task {
         (0..self.depths.count()).map(move |rank| first.behind(rank))
     }
 
-    /// Those that ask the model.
+    /// The depths that ask the model.
     pub fn asked_depths(&self) -> impl Iterator<Item = DepthId> + use<> {
         let of_ports = usize::from(self.first_asked.rank(self.first));
         self.all_depths().skip(of_ports)
     }
 
-    /// Series of a flow that a packet completes at most: its depths differ in what they need,
-    /// unless all need what the tasks want that this one comes after.
+    /// Series of a flow that one packet completes at most: one, because depths need different
+    /// numbers of elements, or all if the tasks before this one need more.
     pub fn series_at_once(&self) -> usize {
         match self.asked.after.is_empty() {
             true => 1,
@@ -51,7 +51,7 @@ impl Task {
     }
 }
 
-/// All of them, and what belongs to single depths.
+/// All tasks, and what belongs to single depths.
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     all: Vec<Task>,
@@ -110,7 +110,7 @@ impl Tasks {
         tasks
     }
 
-    /// Raises what is needed to what the tasks want that this one comes after.
+    /// Raises `needs` to what the tasks need that this one comes after.
     fn raise_by(
         &self,
         needs: &mut SeenByUnit,
@@ -158,8 +158,8 @@ impl Tasks {
     }
 
     /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have
-    /// changed since its first depth was, and a flow that was asked about at one depth is asked
-    /// about at the next, and at none otherwise.
+    /// changed since the first depth: a flow that was asked about at one depth is asked about at
+    /// the next, otherwise at none.
     pub fn is_asked_at(
         &self,
         entries: &Entries,
@@ -189,7 +189,7 @@ impl Tasks {
         }
     }
 
-    /// A bit for each.
+    /// A bit for each task.
     pub fn bits(&self) -> u8 {
         u8::MAX >> (8 - self.count().min(8))
     }

@@ -23,8 +23,7 @@ pub(crate) struct Deciding {
 }
 
 impl Labels {
-    /// What the answers of a task come to, of its first `count` depths; of all where that is
-    /// `None`.
+    /// What the answers of a task's first `count` depths resolve to; of all depths if `None`.
     pub fn answers(&self, flows: &Flows, task: TaskId, index: u32, count: Option<u8>) -> Answers {
         let task = self.tasks.task(task);
         let count = count.unwrap_or(task.depths.count());
@@ -37,7 +36,7 @@ impl Labels {
         task.depths.resolve(count, label)
     }
 
-    /// The class of a flow's label for a task, as far as its answers say now.
+    /// The class of a flow's label for a task, by the answers so far.
     pub fn class_of_task(&self, flows: &Flows, task: TaskId, index: u32) -> Option<u16> {
         let Answers::Decided { depth } = self.answers(flows, task, index, None) else {
             return self.class_by_port(flows, task, index);
@@ -62,8 +61,7 @@ impl Labels {
         }
     }
 
-    /// The task whose label an answer decides, and the task that gave it; none if it decides
-    /// nothing.
+    /// The label that an answer decides; `None` if it decides nothing.
     ///
     /// Among several depths it need not be the awaited one that decides: an earlier depth's answer
     /// may still be on its way, and then brings the label of both. The label counts as the first
@@ -84,7 +82,7 @@ impl Labels {
         flows.entries.label_of(awaited)?;
         let count = match flows.effect {
             Effect::Arrival => depths,
-            // Deeper answers may be here already, by chance.
+            // Deeper answers may be here already.
             Effect::PacketTime { .. } => depth.rank(first) + 1,
         };
         let answers = self.answers(flows, task, flow.index, Some(count));
@@ -95,7 +93,7 @@ impl Labels {
             .class_by_port(flows, task, flow.index)
             .filter(|_| rank > 0 && self.kept.contradicts(first, flow.index).is_none());
         match (task, flows.effect) {
-            // The walk looks at the first word alone.
+            // The walk looks only at the first word.
             (TaskId::FIRST, Effect::Arrival) => {
                 self.decide(flows, flow.index);
             }
@@ -142,8 +140,8 @@ impl Labels {
         }
     }
 
-    /// A task's label of a flow of the table as far as its answers say now, whether or not its
-    /// record was made, and the depth that decided.
+    /// A task's label of a flow in the table by the answers so far, whether or not it was recorded,
+    /// and the depth that decided.
     pub fn decision_now(&self, flows: &Flows, task: TaskId, index: u32) -> Option<(u8, Decision)> {
         let depth = match self.answers(flows, task, index, None) {
             Answers::Decided { depth } => depth,
@@ -158,8 +156,8 @@ impl Labels {
         Some((depth, self.answer(flows, awaited, took_us)?))
     }
 
-    /// The label of a flow for a task, by the number of its first depth; of several depths the one
-    /// that they have decided on.
+    /// The label of a flow for a task, by the number of its first depth; with several depths, the
+    /// label that they have decided on.
     pub fn decision(&self, flows: &Flows, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, depth: first } = awaited;
         let time_to_label_us = self
@@ -233,7 +231,8 @@ impl Labels {
         by_depth
     }
 
-    /// At a flow's active timeout: what its record needs later, where there are several depths.
+    /// At a flow's active timeout: keeps what its record needs later, where there are several
+    /// depths.
     pub fn note_in_effect(&self, flows: &mut Flows, index: u32) {
         if self.has_depths {
             let by_depth = self.in_effect_by_depth(flows, index);

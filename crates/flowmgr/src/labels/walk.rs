@@ -110,7 +110,7 @@ impl Labels {
             }
             return;
         }
-        // With rules the answer to the flow's question has what labels say.
+        // With rules the answer to the flow's question includes what labels say.
         if RULES {
             return;
         }
@@ -125,7 +125,7 @@ impl Labels {
         }
     }
 
-    /// With [`Effect::PacketTime`]: of how many depths of the first task the answers count for a
+    /// With [`Effect::PacketTime`]: how many depths of the first task have answers that count for a
     /// packet of this time. Notes the counts up to there for each, as [`Labels::comes_into_effect`]
     /// does for the first.
     #[cold]
@@ -155,8 +155,8 @@ impl Labels {
         depths
     }
 
-    /// The depths of other tasks, of those whose labels have actions, that count for a packet of
-    /// this time.
+    /// The depths of other tasks whose labels have actions, if they count for a packet of this
+    /// time.
     fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
         for number in self.actions.other_tasks() {
@@ -189,7 +189,7 @@ impl Labels {
         true
     }
 
-    /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while
+    /// Looks up a flow's action by the class of its label, and notes it in the entry; `None` while
     /// it has no label.
     #[cold]
     pub fn look_up_action(&mut self, flows: &mut Flows, index: u32) -> Option<(u16, Action)> {
@@ -202,7 +202,7 @@ impl Labels {
     /// if it is there.
     pub fn note_action(&mut self, flows: &mut Flows, index: u32, first: Option<u16>) -> u8 {
         let action = self.action_of_labels(flows, index, first);
-        // The first task's label is still to be considered where it comes later.
+        // The first task's label, if it comes later, is still to be considered.
         let stamp = flows.policy.knowing(first.is_some());
         let hot = flows.entries.hot_mut(index);
         (hot.action, hot.policy) = (action, stamp);

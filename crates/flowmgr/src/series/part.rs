@@ -27,7 +27,7 @@ pub(crate) struct SeriesPart {
     pub store: SeriesStore,
     /// Of which flows the records have the series.
     pub share: SeriesShare,
-    /// By task, at least one each. A flow's series takes the one that its index chooses.
+    /// By task, at least one each. A flow's index chooses the ring of its series.
     pub rings: Vec<Vec<Producer<Slot>>>,
 }
 
@@ -50,7 +50,7 @@ impl Part for SeriesPart {
 impl SeriesPart {
     /// Whether there is a slot for each series that `packets` packets may complete.
     pub fn has_room(&mut self, packets: usize, tasks: &Tasks) -> bool {
-        // Any ring of a task may be the one that all of them want.
+        // All of them may want the same ring of a task.
         self.rings.iter_mut().enumerate().all(|(task, rings)| {
             let series = packets * tasks.task(TaskId::new(task as u8)).series_at_once();
             let mut rings = rings.iter_mut();
@@ -58,7 +58,7 @@ impl SeriesPart {
         })
     }
 
-    /// What was sent becomes visible.
+    /// Makes what was sent visible.
     pub fn publish(&mut self) {
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);
@@ -86,8 +86,8 @@ impl SeriesPart {
         let store = &self.store;
         let key = flows.entries.hot(index).key();
         let (_, (_, port)) = key.ends(flows.entries.hot(index).is_low_forward());
-        // Who began it is not known of a flow that began mid-stream; and a port is not asked to
-        // confirm itself.
+        // If a flow began mid-stream, nobody knows who began it; and a port is not asked to confirm
+        // itself.
         let server_port = match store.is_midstream(index) || is_named_by_port {
             true => 0,
             false => port,
