@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, and far above the
-/// number of series that are worth remembering; more is taken for a slip of the keyboard.
+/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, far more series than
+/// are worth remembering; a larger number is taken for a typing error.
 pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
 
 /// K: elements in a series.

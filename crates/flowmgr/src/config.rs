@@ -59,7 +59,7 @@ pub struct PortLabel {
 /// Configuration of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks, those without a series not counted.
+    /// The tasks, 1 to [`TASKS_MAX`], not counting tasks without a series.
     pub tasks: Vec<SeriesTask>,
     /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks
     /// beyond the list are asked about every flow.
@@ -85,9 +85,9 @@ pub struct Config {
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
     pub flow_id_step: u64,
-    /// Packets of flows may be counted elsewhere and told of later, see [`crate::Manager::count`].
+    /// Packets of flows may be counted elsewhere and reported later, see [`crate::Manager::count`].
     pub expects_counts: bool,
-    /// Where behaviours of flows begin and end; `None`: flows have none, and that costs nothing.
+    /// Where behaviours of flows begin and end; `None`: flows have none, which costs nothing.
     pub behaviour: Option<Bounds>,
 }
 
@@ -123,7 +123,7 @@ impl SeriesShare {
     }
 }
 
-/// Why there is no flow manager.
+/// Why a flow manager is refused.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// A setting is out of its range.
@@ -152,7 +152,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// `rings` says how many there are for each task.
+    /// `rings`: how many rings each task has.
     pub(crate) fn check(&self, rings: &[usize]) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
@@ -205,12 +205,12 @@ impl Config {
         in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")
     }
 
-    /// A task comes after others only, and no cycle leads back to it.
+    /// A task comes only after other tasks, and no cycle leads back to it.
     fn check_asked(&self, tasks: usize) -> Result<(), ConfigError> {
         let after = |number: usize| self.asked.get(number).map_or(&[][..], |it| &it.after);
         for number in 0..tasks {
-            // Whatever is still reached after as many steps as there are tasks is on a cycle, or
-            // before one.
+            // What is still reached after as many steps as there are tasks is on a cycle, or before
+            // one.
             let mut reached = vec![number];
             for _ in 0..tasks {
                 let next = reached.iter().flat_map(|&task| after(task));
@@ -233,7 +233,7 @@ impl Config {
         Ok(())
     }
 
-    /// A deeper task differs from the one before it in its K alone, which is greater, and in what
+    /// A deeper task differs from the one before it only in its K, which is greater, and in when it
     /// is sure.
     fn check_depths(&self) -> Result<(), ConfigError> {
         let pairs = self.tasks.windows(2).map(|pair| (Some(pair[0]), pair[1]));

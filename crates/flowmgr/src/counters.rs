@@ -37,8 +37,7 @@ counters! {
         /// Bytes on the wire that the segments have in addition to the merged packets: the headers
         /// of every segment but one.
         pub header_bytes: u64,
-        /// Packets that are longer than any on the wire, and nobody told which segments they are
-        /// of: each counts as one.
+        /// Packets longer than any on the wire, whose segments nobody reported: each counts as one.
         pub unknown: u64,
     }
 }
@@ -86,7 +85,7 @@ counters! {
         pub flows_unasked: u64,
         /// Ended flows that never reached K packets, though a model would have been asked.
         pub flows_short: u64,
-        /// Ended flows of which all packets went the way of the first.
+        /// Ended flows whose packets all went the way of the first.
         pub flows_one_way: u64,
         /// Packets stamped more than 60 s before the one before them: steps back of the clock,
         /// which do not change how flows age.
@@ -189,8 +188,8 @@ impl Counters {
         self.tasks.first().map_or(&[], |task| &task.flows_labelled)
     }
 
-    /// Becomes what another manager of the same classes has counted, without allocating once there
-    /// was room for them.
+    /// Copies what another manager of the same classes has counted; allocates only until there is
+    /// room for it.
     pub fn copy_from(&mut self, other: &Counters) {
         Counter::copy_from(self, other);
     }

@@ -26,13 +26,13 @@ const NEARLY_FULL_SHARE: usize = 8;
 const CHAINS_PASSED: usize = 2;
 
 impl Flows {
-    /// Notes a packet of a half-open flow in which a packet has come in reverse, be it this
-    /// one: the flow may be established with it.
+    /// Notes a packet of a half-open flow that has had a packet in reverse, perhaps this one: the
+    /// flow may be established with it.
     ///
-    /// UDP is established by a packet in reverse. TCP takes an answer and a forward packet
-    /// after it that does not open or reset, so a SYN to an open port that is answered by
-    /// SYN+ACK does not suffice. Who guesses the right acknowledgement blindly is not told
-    /// apart; the addressed host resets such a connection, and it is closed.
+    /// UDP is established by a packet in reverse. TCP takes an answer and a later forward packet
+    /// that does not open or reset, so a SYN to an open port that is answered by SYN+ACK does not
+    /// suffice. A blind guess of the right acknowledgement is not recognised; the addressed host
+    /// resets such a connection, and it is closed.
     #[inline(never)]
     pub(crate) fn look_at_answer(
         &mut self,
@@ -50,9 +50,9 @@ impl Flows {
         }
     }
 
-    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin
-    /// again. It has lasted for the active timeout, longer than a flood can keep any number of
-    /// flows, so it counts as established.
+    /// A half-open flow was answered and is reported: the counts, which show the answer, restart.
+    /// It has lasted for the active timeout, longer than a flood can keep many flows, so it counts
+    /// as established.
     #[cold]
     pub(crate) fn establish_answered(&mut self, hash: u64, index: u32) {
         if let Some(place) = self.place_of(hash, index) {

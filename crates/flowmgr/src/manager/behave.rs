@@ -45,7 +45,7 @@ impl<P: Part> Walk<P> {
         sampled
     }
 
-    /// Looks up the rules of flows whose behaviour has changed. `in_walk`: a packet of the flow is
+    /// Asks for the rules of flows whose behaviour has changed. `in_walk`: a packet of the flow is
     /// being walked.
     pub fn ask_for_changes(&mut self, in_walk: bool) {
         let Some(behaviours) = &mut self.behaviours else {
