@@ -5,7 +5,7 @@
 pub(crate) struct Lanes {
     /// Bit n: lane n is taken.
     taken: u64,
-    /// Taking one matters to no other task.
+    /// Several tasks share the lanes.
     is_shared: bool,
 }
 

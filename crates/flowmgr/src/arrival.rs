@@ -1,7 +1,7 @@
-//! When a label came, in the time of the packets.
+//! When a label came, in packet time.
 //!
-//! Packets have stamps; a label has none. It comes between two bursts, perhaps long after the last
-//! packet. The run's clock says how long after.
+//! Packets have stamps, labels have none. A label comes between two bursts, perhaps long after the
+//! last packet; the run's clock says how long after.
 
 /// The relation of the clock that stamps packets to the clock of bursts.
 #[derive(Clone, Copy, Debug)]

@@ -211,7 +211,7 @@ impl Projection {
         released.is_some()
     }
 
-    /// Stops tasks that would go beyond a bound, and lets those go that are pushed away from one.
+    /// Stops tasks that would go beyond a bound, and frees tasks that are pushed away from one.
     fn hold_at_bounds(&mut self, model: &Model) -> bool {
         let mut has_changed = false;
         for (number, task) in model.tasks.iter().enumerate() {
@@ -278,7 +278,7 @@ impl Projection {
         0.0
     }
 
-    /// How the load changes when the direction is gone so far.
+    /// How the load changes after a step of this length along the direction.
     fn change(&self, model: &Model, length: f64) -> f64 {
         let tasks = model.tasks.iter().zip(&self.direction);
         let moving = tasks.filter(|(_, d)| **d != 0.0);
@@ -301,7 +301,7 @@ impl Projection {
         self.held.iter().any(|i| self.tight[*i] == path)
     }
 
-    /// How far the direction can be gone until a path has used up its budget.
+    /// How far the direction leads until a path has used up its budget.
     fn path_length(&self, path: usize) -> f64 {
         let growth = self.row(path).iter().zip(&self.direction);
         let growth: f64 = growth.map(|(slope, d)| slope * d).sum();

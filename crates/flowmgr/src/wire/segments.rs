@@ -2,8 +2,8 @@
 //! that they are on the wire.
 //!
 //! The kernel says how long the parts are (`gso_size` of `virtio_net_hdr`) and whether they are TCP
-//! segments or UDP datagrams. How long the headers are that each part has on the wire is read from
-//! the packet: the kernel's `hdr_len` is the length of the linear part of its buffer.
+//! segments or UDP datagrams. The length of the headers that each part has on the wire is read from
+//! the packet, because the kernel's `hdr_len` is the length of the linear part of its buffer.
 
 use super::{Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN, UDP, be16, parse};
 
@@ -15,7 +15,7 @@ const TCP_CWR: u8 = 0x80;
 /// 8926 §3.3). Both headers have 8 bytes; Geneve's is followed by options.
 const VXLAN: [u16; 2] = [4789, 8472];
 const GENEVE: u16 = 6081;
-/// The pcap link type of what is in them.
+/// The pcap link type of their contents.
 const ETHERNET: u16 = 1;
 
 /// What the kernel says of a merged packet: `gso_type` and `gso_size`, in two bytes.
@@ -25,7 +25,7 @@ pub struct Gso(u16);
 impl Gso {
     /// One packet, which nobody has merged.
     pub const NONE: Gso = Gso(0);
-    /// Several packets in one, of lengths that nobody told.
+    /// Several packets in one, of unknown lengths.
     pub const UNKNOWN: Gso = Gso(Gso::SIZE);
 
     /// Bits of the size.
@@ -33,8 +33,8 @@ impl Gso {
     /// The parts are UDP datagrams.
     const UDP: u16 = 0x8000;
 
-    /// From the bits of [`Gso::bits`]: 0 is one packet; else bits 0 to 14 are `gso_size`, all of
-    /// them set if it is not known, and bit 15 is set if the parts are UDP datagrams.
+    /// From the bits of [`Gso::bits`]: 0 is one packet; otherwise bits 0 to 14 are `gso_size`, all
+    /// set if it is not known, and bit 15 is set if the parts are UDP datagrams.
     pub const fn from_bits(bits: u16) -> Gso {
         Gso(bits)
     }

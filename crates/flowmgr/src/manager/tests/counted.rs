@@ -1,4 +1,4 @@
-//! Packets that were counted where they passed: what a flow has of them.
+//! Packets that the kernel counted: what a flow has of them.
 
 use super::*;
 use crate::key::UDP;
@@ -109,7 +109,7 @@ fn what_was_told_before_is_not_added_again() {
     assert_eq!(flow.last_us, 6);
 }
 
-/// Counts that come with a packet were read before it came up, and the table may be read meanwhile.
+/// Counts that come with a packet were read before it, and the table may be read meanwhile.
 #[test]
 fn counts_that_were_read_earlier_add_nothing() {
     let mut bench = Bench::new(counting());
@@ -329,8 +329,8 @@ fn counted_packets_both_ways_answer_a_flow_of_tcp() {
     }
 }
 
-/// As for packets that are walked: a report begins the counts again, but an answer that it counted
-/// was one.
+/// As for packets that are walked: a report restarts the counts, but an answer counted before it
+/// stays one.
 #[test]
 fn an_answer_before_a_report_is_an_answer_to_counted_packets_too() {
     let mut bench = Bench::new(Config {
@@ -391,7 +391,7 @@ fn a_flow_is_idle_from_its_last_counted_packet_on() {
     assert_eq!(flow.counts.packets, [101, 0]);
 }
 
-/// Told again, the same counts are no sign of life.
+/// The same counts, reported again, are no sign of life.
 #[test]
 fn counts_without_new_packets_keep_no_flow_alive() {
     let mut bench = Bench::new(counting());
@@ -471,7 +471,7 @@ fn counts_that_nobody_expects_are_not_added() {
     assert_eq!(bench.manager.counters().flow_bytes, 40);
 }
 
-/// A packet that was walked later is the last one, though counts of earlier ones come after it.
+/// A packet that was walked later is the last one, though counts of earlier ones arrive after it.
 #[test]
 fn late_counts_do_not_turn_time_back() {
     let mut bench = Bench::new(counting());
@@ -482,8 +482,7 @@ fn late_counts_do_not_turn_time_back() {
 }
 
 proptest! {
-    /// However counts are cut into those that are told, a flow has all packets once, and so have
-    /// its reports.
+    /// However counts are cut into reports, a flow has all packets once, and so have its records.
     #[test]
     fn sums_do_not_depend_on_when_counts_are_told(
         steps in prop::collection::vec((0u64..400, 0u64..400, any::<bool>(), any::<bool>()), 1..40),
