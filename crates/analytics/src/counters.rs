@@ -44,8 +44,7 @@ counters! {
         /// The devices, in the order in which the manager was given them.
         pub devices: Vec<DeviceCounters> = devices,
         /// Time from a series' emission to its label, where that came from the prefix cache, in µs,
-        /// saturated at an hour; without labels that found their flow gone. Values are exact to 0.1
-        /// %.
+        /// exact to 0.1 % and saturated at an hour; without labels that found their flow gone.
         pub time_to_cached_label_us: Histogram<u64> = histograms,
         /// The same where it came from a device.
         pub time_to_inferred_label_us: Histogram<u64> = histograms,

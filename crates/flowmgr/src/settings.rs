@@ -11,10 +11,10 @@ pub struct Settings {
     /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
     /// The same for a flow that nobody has answered and that has no series for the first task yet,
-    /// up to 32,000; 0, or more than `idle_timeout_s`: as that.
+    /// up to 32,000; 0, or more than `idle_timeout_s`, means `idle_timeout_s`.
     pub half_open_timeout_s: u16,
-    /// The same for a TCP connection that was seen to be established and that no FIN has
-    /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.
+    /// The same for a TCP connection that was seen to be established and has had no FIN, up to
+    /// 32,000; 0, or less than `idle_timeout_s`, means `idle_timeout_s`.
     pub established_timeout_s: u16,
     /// Seconds after which an ongoing flow is reported; 0 for never.
     pub active_timeout_s: u32,

@@ -1,6 +1,6 @@
 //! Floods from forged addresses, in packet time: 100,000 packets per second beside ordinary
-//! connections. Ordinary ones get their series, of exactly the packets that they sent, whatever the
-//! size of the table.
+//! connections. The ordinary ones get their series, of exactly the packets that they sent, whatever
+//! the size of the table.
 
 #![allow(
     clippy::expect_used,
@@ -217,7 +217,7 @@ fn class_of_series(series: &Series) -> u16 {
     class_of(series.signed_lengths())
 }
 
-/// What became of the ordinary connections.
+/// What happened to the ordinary connections.
 #[derive(Debug, Default)]
 struct Outcome {
     connections: u32,

@@ -1,4 +1,4 @@
-//! What a device that fails or hangs means for the tasks that share its lane.
+//! What a device that fails or hangs does to the tasks that share its lane.
 
 use super::*;
 
