@@ -30,7 +30,7 @@ counters! {
     /// in flows and verdicts.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Merged {
-        /// Merged packets of which the segments are known.
+        /// Merged packets whose segments are known.
         pub packets: u64,
         /// Their segments.
         pub segments: u64,

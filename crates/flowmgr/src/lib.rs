@@ -13,7 +13,7 @@
 //! | `table` | buckets of one cache line that point to entries |
 //! | `entry` | the data array: hot line, cold line, label words |
 //! | `expiry` | time, timeouts and the sweep |
-//! | [`part`] | what is kept of a flow beside its entry, and when it is told |
+//! | [`part`] | what is kept of a flow in addition to its entry, and when it is called |
 //! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
 //! | [`Actions`], [`tag`] | what happens to packets; DSCP and checksum |

@@ -38,8 +38,8 @@ impl RandomLines {
         self.words.pages()
     }
 
-    /// Reads `reads` lines at random, each prefetched `depth` reads earlier, a power of two up to
-    /// 64. Returns the sum of what was read.
+    /// Reads `reads` lines at random, each prefetched `depth` reads (a power of two up to 64)
+    /// earlier. Returns the sum of what was read.
     pub fn read(&self, depth: usize, reads: usize) -> u64 {
         let mask = depth.next_power_of_two().min(DEPTH_MAX) - 1;
         let lines = (self.words.len() / WORDS) as u64;

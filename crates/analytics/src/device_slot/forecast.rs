@@ -1,7 +1,7 @@
 //! How long a batch will take: the device's profile, kept true by what its batches took lately.
 //!
 //! A profile was measured at another time, on a quiet machine, and from submission to result; here
-//! a batch also waits until the next round looks at it. So a line is fitted anew with each batch,
+//! a batch also waits until the next round looks at it. So a line is fitted again with each batch,
 //! to running means in which a batch counts 1/8:
 //!
 //! ```text

@@ -177,7 +177,7 @@ impl Batch<'_> {
         labelling.counters.inferred - before
     }
 
-    /// Enters the answers in the cache. After the labels, because somebody waits for those.
+    /// Enters the answers in the cache, after the labels, because somebody waits for the labels.
     fn remember(&self, timed: &mut TimedCache, device_ns: u64, labelling: &mut Labelling) {
         let Some(cache) = &mut timed.cache else {
             return;

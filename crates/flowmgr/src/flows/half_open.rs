@@ -60,7 +60,7 @@ impl Flows {
         }
     }
 
-    /// A connection whose end is told by FIN or RST may be silent for long before that.
+    /// A connection that will end by FIN or RST may be silent for long before that.
     pub(crate) fn establish(&mut self, place: Place, is_tcp: bool) {
         let is_closing = self
             .entries

@@ -1,4 +1,4 @@
-//! Behaviours in the walk and between bursts: who is told of a change.
+//! Behaviours in the walk and between bursts, and who learns of a change.
 
 use super::walk::Walk;
 use crate::config::Effect;
