@@ -17,8 +17,8 @@
 //!
 //! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`],
 //! and the timeout T has expired when [`Situation::timer`] has reached it. T runs from the moment
-//! when something began to wait, and again from each batch that left series behind. A device that is
-//! busy when T expires is given its batch as soon as it is free.
+//! when something began to wait, and again from each batch that left series behind. A device that
+//! is busy when T expires is given its batch as soon as it is free.
 
 mod carry_over;
 mod max;
