@@ -25,14 +25,14 @@ const FLOWS: usize = 1 << 10;
 const PACKETS: usize = 1 << 14;
 const FRAME: usize = 64;
 const BURST: usize = 64;
-/// As many datagrams as fit a merged packet, with so many bytes of payload each.
+/// As many datagrams as fit a merged packet, with [`SEGMENT`] bytes of payload each.
 const SEGMENTS: usize = 45;
 const SEGMENT: usize = 1448;
 const K: usize = 10;
 /// Longer than the idle timeout, so that each round's flows are new ones.
 const ROUND_US: i64 = 40_000_000;
 
-/// A UDP frame of flow `flow` over Ethernet and IPv4, of so many bytes on the wire.
+/// A UDP frame of flow `flow` over Ethernet and IPv4, `wire` bytes long.
 fn frame(flow: usize, wire: usize) -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[12] = 8;
@@ -119,7 +119,7 @@ impl World {
         assert_eq!(label_all(&mut self.ring, &*labels), (FLOWS, FLOWS));
     }
 
-    /// Whole flows: walked, not answered, ended by those of the next round.
+    /// Whole flows: walked, not answered, ended by the next round's packets.
     fn collect(&mut self) {
         self.packets
             .iter_mut()

@@ -10,7 +10,7 @@ use flowmgr::{Fate, Manager, Packet, RuleQuestion, RulesChange};
 use policy::{Dscp, Filter, Names, Policy, RuleNumber, RuleSet};
 use rulefiles::{Format, Options};
 
-/// Of all rules.
+/// The DSCP of all rules.
 const DSCP: u8 = 10;
 
 /// Rules, and what flows have as their tuples: each lies in a rule, as the frames' own would not.

@@ -13,7 +13,7 @@ use hashbrown::{HashMap, HashTable};
 
 use crate::traffic::Traffic;
 
-/// Bytes counted at a look-up, and the second it is said to happen in.
+/// Bytes counted at a look-up, and the second in which it happens.
 const LENGTH: u32 = 64;
 const SECOND: u16 = 1;
 

@@ -152,8 +152,8 @@ impl Bundle {
         &self.manifest.precision
     }
 
-    /// The labels, in the order of the output columns. If the model has a column "unknown", it is
-    /// the one after those of the labels, and not among them.
+    /// The labels, in the order of the output columns. If the model has a column "unknown", it
+    /// comes after the labels and is not among them.
     pub fn labels(&self) -> &[LabelInfo] {
         &self.manifest.labels
     }

@@ -25,8 +25,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Floats in one row of series, the first input: the K values of the first channel, then those
-    /// of the next.
+    /// Floats in one row of series, the first input: K values of each channel, channel by channel.
     pub fn row_len(&self) -> usize {
         self.channels * self.k
     }

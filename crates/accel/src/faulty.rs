@@ -2,9 +2,9 @@
 //! how failures are handled.
 //!
 //! [`Faults`] say what fails and when. They count runs, which are accepted batches, from 1. The
-//! errors are those of a real device, so that code that handles them cannot see a difference. A run
-//! that fails at once does not reach the inner device; for all others the inner device runs the
-//! batch, and its results are delayed or replaced.
+//! errors equal a real device's, so that code that handles them cannot see a difference. A run that
+//! fails at once does not reach the inner device; for all others the inner device runs the batch,
+//! and its results are delayed or replaced.
 
 use std::time::{Duration, Instant};
 

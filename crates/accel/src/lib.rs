@@ -15,11 +15,11 @@
 //! - A number that is not a probability is a failure, never a label.
 //! - A failed batch leaves the device usable, unless the error says that the device is gone.
 //!
-//! [`open`] makes a device of any [`Provider`]: those of ONNX Runtime ([`onnx`], with the Cargo
+//! [`open`] makes a device of any [`Provider`]: ONNX Runtime's providers ([`onnx`], with the Cargo
 //! feature `ort`) run the bundle, [`SimulatedDevice`] takes the time that a profile says and runs
 //! no model. Two more devices wrap another one: [`ThreadedDevice`] runs it on its own thread,
-//! [`FaultyDevice`] injects faults. [`check_golden`] compares a device's outputs with those of its
-//! bundle, and [`profile`] measures how long a device takes.
+//! [`FaultyDevice`] injects faults. [`check_golden`] compares a device's outputs with the outputs
+//! in its bundle, and [`profile`] measures how long a device takes.
 //!
 //! This crate knows nothing of packets, flows, batching policies or configuration files, and
 //! depends on none of the other crates. It knows features by name only.

@@ -158,7 +158,7 @@ pub fn open(spec: &DeviceSpec, bundle: &Bundle) -> Result<Box<dyn Device>, OpenE
 /// device that opens at once is opened.
 ///
 /// # Errors
-/// Those of [`open`] that show without the device.
+/// The errors of [`open`] that show without the device.
 pub fn probe(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), OpenError> {
     match spec.provider.probe {
         Some(probe) => probe(spec, bundle),

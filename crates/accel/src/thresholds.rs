@@ -8,8 +8,8 @@ use crate::golden::argmax;
 /// threshold is "unknown".
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds {
-    /// One per output column: those of the labels, and 0 for the column "unknown" if the model has
-    /// it.
+    /// One per output column: the labels' thresholds, and 0 for the column "unknown" if the model
+    /// has it.
     least: Vec<f32>,
     labels: usize,
 }

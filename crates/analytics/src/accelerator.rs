@@ -1,24 +1,24 @@
-//! A device as the manager is given it, with what is known of its speed and patience.
+//! A device as it is given to the manager, with its speed and its deadline.
 
 use crate::{ConfigError, Policy};
 use accel::{Device, Profile, Sizes};
 use std::fmt;
 use std::time::Duration;
 
-/// A device, and what the manager must know of it beside what it can ask.
+/// A device, and what the manager cannot ask it.
 pub struct Accelerator {
-    /// Where batches go. One that does its work inside [`Device::submit`] works on the manager's
+    /// Where batches go. A device that works inside [`Device::submit`] works on the manager's
     /// thread.
     pub device: Box<dyn Device>,
     /// How long a batch takes. [`Policy::Slo`] and [`Policy::OnOff`] need it, and
     /// [`Policy::CarryOver`] sends several batches in a row by it.
     pub profile: Option<Profile>,
-    /// A batch in flight for longer counts as lost, and the device as hung. Without one the manager
-    /// waits without end.
+    /// A batch in flight for longer counts as lost, and the device as hung. Without a deadline the
+    /// manager waits without end.
     pub deadline: Option<Duration>,
-    /// Devices of one lane work one after another: all that work on the manager's thread are on
-    /// lane 0, and those that share a thread have one of their own. Only tasks of the same manager
-    /// have to know.
+    /// Devices of one lane work one after another: all devices on the manager's thread are on lane
+    /// 0, and devices that share another thread have a lane of their own. This matters only to
+    /// tasks of the same manager.
     pub lane: u8,
 }
 
@@ -95,8 +95,8 @@ impl Accelerator {
     }
 }
 
-/// The profile that [`Policy::Slo`] plans by must be one: times that are finite, not negative, and
-/// not nothing.
+/// Checks the profile that [`Policy::Slo`] plans by: its times must be finite, not negative, and
+/// not all 0.
 fn check_profile(device: String, profile: Option<Profile>) -> Result<(), ConfigError> {
     let Some(Profile { t0_us, t1_us }) = profile else {
         return Err(ConfigError::NoProfile { device });

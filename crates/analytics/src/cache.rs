@@ -1,26 +1,25 @@
 //! The prefix cache (FENXI §5.2, Algorithm 3): series that begin alike get the label that the model
 //! gave to one of them.
 //!
-//! A key is the protocol, the task (a depth of it), the server's port if the model sees it, and of
-//! the first δ elements the directions and all features that the model sees. Where δ = K two series
-//! with the same key make the same model input, and a hit is as good as an inference; where δ < K
-//! it is an approximation, whose error the *audit* measures: a fixed share of the hits, spread
-//! evenly, is inferred as well, and the two classes are compared. An audit only looks on. Its
+//! A key is the protocol, the task (a depth of it), the server's port if the model sees it, and for
+//! the first δ elements the directions and all features that the model sees. With δ = K two series
+//! with the same key make the same model input, and a hit is as good as an inference. With δ < K a
+//! hit is an approximation, whose error the *audit* measures: a fixed share of the hits, spread
+//! evenly, is inferred as well, and the two classes are compared. An audit only looks on: its
 //! result is not entered, so that what is measured does not depend on how much of it is measured.
 //!
 //! A series is looked up once, when it is first seen, and entered when its result comes. Two alike
-//! that are seen in between are both inferred: to make one wait for the other would cost more than
-//! it saves, and delay a label.
+//! that are seen in between are both inferred, because making one wait for the other would cost
+//! more than it saves, and delay a label.
 //!
 //! The least recently used entry makes room for a new one (crate `lru`). Its hash is seeded at
 //! random, so that a sender does not know beforehand which series collide. Keys have a fixed size:
-//! nothing is allocated but a new entry's node until the cache is full, and from then on nothing.
+//! until the cache is full only a new entry's node is allocated, and from then on nothing.
 //!
 //! When the model is swapped its answers become stale at once, without a walk over them: each
-//! carries the number of the swap that its model came with, and one with another number than the
-//! cache's is not found.
+//! carries the number of its model's swap, and is not found under another one.
 //!
-//! Whether all this pays is for [`governor`] to say.
+//! [`governor`] decides whether the cache pays.
 
 mod governor;
 
@@ -54,12 +53,12 @@ impl Answer {
     }
 }
 
-/// What the result of a series that already has its class is to be compared with.
+/// The cached answer with which a series' inference is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Audit(Answer);
 
 impl Audit {
-    /// Whether the model says the same; none where it is another model.
+    /// Whether the model gives the same class; `None` for another model.
     pub fn agrees(self, answer: Answer) -> Option<bool> {
         (self.0.model == answer.model).then_some(self.0.class == answer.class)
     }
@@ -77,7 +76,7 @@ impl Answer {
     }
 }
 
-/// What is the same in all series that share an answer. Beyond the prefix all is 0.
+/// What all series that share an answer have in common. Beyond the prefix it is 0.
 ///
 /// Of fixed size, and hashed and compared as a whole, which takes less time than a part whose
 /// length is not known.
@@ -99,7 +98,7 @@ pub(crate) enum LookUp {
     Miss,
     Hit {
         answer: Answer,
-        /// Given where this hit is one of the share that the model shall see, too.
+        /// Set if this hit is one of the share that the model infers as well.
         audit: Option<Audit>,
     },
 }
@@ -107,24 +106,24 @@ pub(crate) enum LookUp {
 /// One unit of the audit's running sum.
 const ONE_HIT: u64 = 1 << 32;
 
-/// The cache of one analytics manager.
+/// The cache of one task.
 pub(crate) struct Cache {
     prefix: usize,
     features: Features,
     /// The model sees the server's port.
     has_port: bool,
     answers: LruCache<Key, Answer>,
-    /// The swap that the model came with whose answers it holds.
+    /// The swap of the model whose answers it holds.
     swap: u32,
     pub governor: CacheGovernor,
     /// The audit's share of one hit, in parts of [`ONE_HIT`].
     audit_step: u64,
-    /// The sum of these parts, less those hits that were audited.
+    /// The sum of these parts, less the audited hits.
     audit_sum: u64,
 }
 
 impl Cache {
-    /// For series of these features; none where the configuration turns it off.
+    /// For series of these features; `None` where the configuration turns it off.
     pub fn new(config: &CacheConfig, features: &[Feature], context: &[Context]) -> Option<Self> {
         let entries = NonZeroUsize::new(config.entries)?;
         (config.prefix > 0).then(|| Self {
@@ -139,7 +138,7 @@ impl Cache {
         })
     }
 
-    /// From now on this share of the hits is inferred as well.
+    /// Sets the share of the hits that is inferred as well, from now on.
     pub fn set_audit(&mut self, share: f64) {
         self.audit_step = audit_step(share);
     }
@@ -174,12 +173,12 @@ impl Cache {
         key
     }
 
-    /// Prefixes that it remembers, stale ones too.
+    /// Prefixes that it remembers, including stale ones.
     pub fn len(&self) -> usize {
         self.answers.len()
     }
 
-    /// Looks a series up, and makes what it finds the most recently used.
+    /// Looks a series up, and marks what it finds as the most recently used.
     pub fn look_up(&mut self, series: &Series) -> LookUp {
         let key = self.key(series);
         match self.answers.get(&key).copied() {
@@ -191,14 +190,14 @@ impl Cache {
         }
     }
 
-    /// Remembers an answer, unless a model gave it that is on its way out.
+    /// Remembers an answer, unless its model is on its way out.
     pub fn insert(&mut self, series: &Series, answer: Answer) {
         if answer.model.swap == self.swap {
             self.answers.put(self.key(series), answer);
         }
     }
 
-    /// The answers of earlier swaps are not found any more.
+    /// Answers of earlier swaps are no longer found.
     pub fn begin(&mut self, swap: u32) {
         self.swap = swap;
     }

@@ -1,4 +1,4 @@
-//! What an analytics manager is told, and what it refuses.
+//! The configuration of an analytics manager, and its check.
 
 use crate::{After, Policy};
 use accel::Sizes;
@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, and far above the
-/// number of series that are worth remembering; more is taken for a slip of the keyboard.
+/// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, far more series than
+/// are worth remembering; a larger number is taken for a typing error.
 pub const CACHE_ENTRIES_MAX: usize = 1 << 24;
 
 /// K: elements in a series.
@@ -24,24 +24,22 @@ pub const AUDIT: RangeInclusive<f64> = 0.0..=1.0;
 /// length, a payload length and TCP flags take one each, an inter-arrival time two.
 pub const CACHE_KEY_WORDS_MAX: usize = 32;
 
-/// How one task of an analytics manager works.
+/// The configuration of one task of an analytics manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Elements per series, as the model wants them: 1 to [`K_MAX`].
     pub k: usize,
-    /// What the model wants of each element, in the order of its input's channels: at least one,
-    /// none twice.
+    /// The features of each element, in the order of the model's input channels: at least one, none
+    /// twice.
     pub features: Vec<Feature>,
-    /// What the model wants of each flow, in the order of its second input; empty where it has
-    /// none.
+    /// The context of each flow, in the order of the model's second input; empty without one.
     pub context: Vec<Context>,
     /// When batches are fired.
     pub policy: Policy,
     /// The prefix cache.
     pub cache: CacheConfig,
-    /// One row of input, K numbers for each feature and then those of the context, on which the
-    /// model is known to work, such as a golden input: what a device that failed is probed with.
-    /// Empty for zeros.
+    /// One row of input on which the model is known to work, such as a golden input: K numbers for
+    /// each feature, then the context's. A device that failed is probed with it. Empty for zeros.
     pub probe: Vec<f32>,
     /// Number of the label word of its first depth, by which other tasks name it in `after`.
     pub word: u8,
@@ -64,7 +62,7 @@ pub struct CacheConfig {
     pub audit: f64,
 }
 
-/// Why a manager cannot be made.
+/// Why a manager is refused.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum ConfigError {
     /// No ring to read.
@@ -112,7 +110,7 @@ pub enum ConfigError {
         /// As configured.
         entries: usize,
     },
-    /// The share is no share.
+    /// The share is out of range.
     #[error("the cache's audit share is {audit}: it lies between 0 and 1")]
     Audit {
         /// As configured.
@@ -135,7 +133,7 @@ pub enum ConfigError {
         /// As configured.
         timeout: Duration,
     },
-    /// The latency goal is no time.
+    /// The latency goal is 0.
     #[error("the latency goal is 0: it must be longer")]
     LatencyGoal,
     /// δ leaves nothing of the goal.
@@ -146,7 +144,7 @@ pub enum ConfigError {
         /// As configured.
         delta: f64,
     },
-    /// The probe is no row.
+    /// The probe does not fit a row.
     #[error(
         "the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of \
          the context"
@@ -166,7 +164,7 @@ pub enum ConfigError {
         /// The device as requested.
         device: String,
     },
-    /// A profile that is none.
+    /// A profile that is not valid.
     #[error(
         "device {device} has the profile T0 = {t0_us} us, T1 = {t1_us} us: times are not negative, \
          nor both 0"
@@ -225,7 +223,7 @@ impl Config {
         self.k * self.features.len()
     }
 
-    /// What can be told without the devices.
+    /// Checks what can be checked without the devices.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let k = self.k;
         let CacheConfig {

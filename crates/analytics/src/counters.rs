@@ -1,7 +1,7 @@
 //! What an analytics manager counts. Each counter belongs to one thread, the manager's, and only
 //! grows.
 //!
-//! The fates of a series exclude each other, so they add up: see [`Counters::undecided`].
+//! The outcomes of a series exclude each other, so they add up: see [`Counters::undecided`].
 
 mod kinds;
 
@@ -32,10 +32,10 @@ counters! {
         pub failed_no_other_device: u64,
         /// Series whose device failed, and the one after it as well.
         pub failed_after_retry: u64,
-        /// Series that were given to a second device because the first one failed. No fate: each
-        /// meets its own later.
+        /// Series that were given to a second device because the first one failed. Not an outcome:
+        /// each has its own later.
         pub retried: u64,
-        /// Labels, of those cached and inferred, that found their flow gone.
+        /// Labels, cached or inferred, that found their flow gone.
         pub post_mortem: u64,
         /// Batches, by [`Trigger`] as index.
         batches: [BatchCounters; Trigger::ALL.len()],
@@ -44,14 +44,13 @@ counters! {
         /// The devices, in the order in which the manager was given them.
         pub devices: Vec<DeviceCounters> = devices,
         /// Time from a series' emission to its label, where that came from the prefix cache, in µs,
-        /// saturated at an hour; labels that found their flow gone are not in it. Values are exact
-        /// to 0.1 %.
+        /// exact to 0.1 % and saturated at an hour; without labels that found their flow gone.
         pub time_to_cached_label_us: Histogram<u64> = histograms,
         /// The same where it came from a device.
         pub time_to_inferred_label_us: Histogram<u64> = histograms,
         /// Where that time went.
         pub phases: Phases,
-        /// The policy `slo`; nothing else counts here.
+        /// The policy `slo`; only this policy counts here.
         pub slo: SloCounters,
         /// Models swapped on all devices.
         pub swaps: u64,
@@ -62,14 +61,14 @@ counters! {
 
 counters! {
     /// Where the time to a label goes, in µs, exact to 1 %; saturated at an hour. The three add up
-    /// to the time to label, but for a series that is retried: it has the waits of its first batch
-    /// and the device time of its second. A label from the cache has a ring wait only, an audit
-    /// nothing.
+    /// to the time to label, except for a series that is retried: it has the waits of its first
+    /// batch and the device time of its second. A label from the cache has only a ring wait, an
+    /// audit nothing.
     #[derive(Clone, Debug)]
     pub struct Phases {
         /// From a series' emission to the round that saw it.
         pub ring_wait_us: Histogram<u64> = histograms,
-        /// From there to its batch.
+        /// From then to its batch.
         pub batch_wait_us: Histogram<u64> = histograms,
         /// From the batch to its result.
         pub device_us: Histogram<u64> = histograms,
@@ -77,12 +76,12 @@ counters! {
 }
 
 counters! {
-    /// How the policy `slo` fares.
+    /// How well the policy `slo` keeps its goals.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct SloCounters {
         /// Control periods with a label in them.
         pub periods: u64,
-        /// Those in which the 99th percentile of the time to label was above the goal.
+        /// Periods in which the 99th percentile of the time to label was above the goal.
         pub violations: u64,
     }
 }
@@ -91,9 +90,9 @@ counters! {
     /// The batches that one trigger fired.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct BatchCounters {
-        /// Batches fired, also those that failed.
+        /// Batches fired, including failed ones.
         pub batches: u64,
-        /// Rows with a series, audits among them.
+        /// Rows with a series, including audits.
         pub series: u64,
         /// Rows of padding.
         pub padding: u64,
@@ -106,11 +105,11 @@ counters! {
     pub struct CacheCounters {
         /// Series looked up.
         pub lookups: u64,
-        /// Those that were found.
+        /// Series that were found.
         pub hits: u64,
         /// Audited hits where the model said the same class.
         pub audits_agree: u64,
-        /// Audited hits where the model said another class. An audit whose device failed is in
+        /// Audited hits where the model said another class. An audit whose device failed counts as
         /// neither.
         pub audits_differ: u64,
         /// Series not looked up, because the cache had turned itself off.
@@ -119,11 +118,11 @@ counters! {
         pub turned_off: u64,
         /// How often it turned itself on again.
         pub turned_on: u64,
-        /// Whether it is off now, but for trials.
+        /// Whether it is off now, except for trials.
         pub is_off: bool,
-        /// Prefixes that it remembers, those of an earlier model too until they make room.
+        /// Prefixes that it remembers, including an earlier model's until they make room.
         pub entries: u64,
-        /// Time that looking up took, with the writing of the labels found.
+        /// Time that look-ups took, including the writing of the labels found.
         pub lookup_time: Duration,
         /// Time that entering results took.
         pub insert_time: Duration,
@@ -131,22 +130,22 @@ counters! {
 }
 
 counters! {
-    /// One device's work. It goes on when the device is swapped.
+    /// One device's work. Counting goes on when the device is swapped.
     #[derive(Clone, Debug)]
     pub struct DeviceCounters {
-        /// The device as it was asked for.
+        /// The device as it was requested.
         pub requested: String = texts,
-        /// What does the work.
+        /// What actually does the work.
         pub effective: String = texts,
-        /// Batches given to it, probes not among them.
+        /// Batches given to it, without probes.
         pub batches: u64,
-        /// Rows with a series in these.
+        /// Rows with a series in these batches.
         pub series: u64,
-        /// Rows of padding in these.
+        /// Rows of padding in these batches.
         pub padding: u64,
         /// How many series its batches had, exact to 1 %.
         pub batch_series: Histogram<u64> = histograms,
-        /// Time from submission to result, of all batches that came back good.
+        /// Time from submission to result, of all batches that did not fail.
         pub busy: Duration,
         /// Probes given to it.
         pub probes: u64,
@@ -156,14 +155,14 @@ counters! {
         pub went_down: u64,
         /// How often it came up again: brought back by a probe, or swapped for another.
         pub came_back: u64,
-        /// What went wrong the last time.
+        /// The last error.
         pub last_error: Option<String> = texts,
     }
 }
 
-/// The longest time that is told from longer ones.
+/// The longest time that is distinguished from longer ones.
 const TIME_US_MAX: u64 = 3_600_000_000;
-/// The largest batch that is told from larger ones.
+/// The largest batch that is distinguished from larger ones.
 const BATCH_SERIES_MAX: u64 = 1 << 20;
 
 #[expect(
@@ -207,8 +206,8 @@ impl Counters {
         Counter::merge(self, other);
     }
 
-    /// Becomes what the same manager has counted by now. Unlike a clone it allocates nothing, but
-    /// where a device says for the first time, or at greater length, what went wrong.
+    /// Copies what the same manager has counted by now. Unlike a clone it allocates nothing, unless
+    /// a device has its first error or a longer one.
     pub fn copy_from(&mut self, other: &Counters) {
         debug_assert_eq!(
             self.devices.len(),
@@ -224,16 +223,16 @@ impl Counters {
         Self::new(&[])
     }
 
-    /// The managers, or some of them, will do no more, of so many series that came down the rings
-    /// altogether: those that were looked at and have met no fate have failed, all others are shed.
+    /// The managers, or some of them, have stopped for good. `came` series came down the rings in
+    /// total: the undecided ones that were looked at have failed, all others are shed.
     pub fn give_up(&mut self, came: u64) {
         self.failed_no_other_device += self.undecided();
         self.shed_no_device += came.saturating_sub(self.series);
         self.series = self.series.max(came);
     }
 
-    /// Series that the manager gave up unseen by a device; what a flow manager sheds at a full ring
-    /// is counted there.
+    /// Series that the manager gave up before any device saw them; what a flow manager sheds at a
+    /// full ring is counted there.
     #[must_use]
     pub fn shed(&self) -> u64 {
         self.shed_no_device
@@ -245,14 +244,14 @@ impl Counters {
         self.failed_no_other_device + self.failed_after_retry
     }
 
-    /// Series looked at that have met no fate yet: they wait in a ring or for a retry, or are on
+    /// Series looked at that are still undecided: they wait in a ring or for a retry, or are on
     /// their way through a device.
     #[must_use]
     pub fn undecided(&self) -> u64 {
         self.series - self.decided()
     }
 
-    /// Series that have met their fate.
+    /// Series that are decided.
     #[must_use]
     pub fn decided(&self) -> u64 {
         self.cached + self.inferred + self.not_asked + self.shed() + self.failed()
@@ -285,7 +284,7 @@ impl Counters {
         all
     }
 
-    /// The class that `source` knew was offered to the flow that had asked for it so long ago.
+    /// The class that `source` gave was offered to the flow, `time_ns` after it had asked.
     pub(crate) fn labelled(&mut self, source: Source, taken: Result<(), PostMortem>, time_ns: u64) {
         let times = match source {
             Source::Cache => {
@@ -319,8 +318,8 @@ impl Phases {
     }
 }
 
-/// Counts the same time for so many series at once. A histogram takes a value for its extremes even
-/// if it is there 0 times.
+/// Counts the same time for `series` series at once. A histogram would take a value for its
+/// extremes even if it is there 0 times.
 fn record(histogram: &mut Histogram<u64>, time_ns: u64, series: u64) {
     if series > 0 {
         histogram.saturating_record_n(time_ns / 1000, series);

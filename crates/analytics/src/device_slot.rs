@@ -13,15 +13,15 @@
 //!
 //! A device is up until it fails. Then it is left alone for a *back-off* and probed: one batch of
 //! its smallest size, all rows the configured probe. A sane answer brings it back. The back-off
-//! begins at 10 ms, doubles with each failure up to 10 s, and begins anew with a good batch of
-//! series, not with a good probe: a device that is fine on the probe and fails on traffic is not
+//! begins at 10 ms, doubles with each failure up to 10 s, and is reset by a good batch of series,
+//! not by a good probe: otherwise a device that passes the probe and fails on traffic would be
 //! tried every 10 ms without end.
 //!
-//! A device in flight for longer than its deadline is *hung*. Its series are taken back, and
-//! whatever it answers later is thrown away; until then it cannot even be probed. One that does its
-//! work inside `submit` cannot be found hung: its answer is there at the next look. If that is late
-//! but good, it is used, and the device goes down all the same, so that it does not slow the others
-//! that share its thread.
+//! A device in flight for longer than its deadline is *hung*. Its series are taken back, and its
+//! late answer is discarded; until that comes the device cannot even be probed. A device that works
+//! inside `submit` cannot be found hung: its answer is there at the next look. If that is late but
+//! good, it is used, but the device still goes down, so that it does not slow the others that share
+//! its thread.
 
 mod condition;
 mod forecast;
@@ -42,7 +42,7 @@ use std::time::Duration;
 pub(crate) struct Model {
     /// The number that labels carry; it wraps.
     pub generation: u16,
-    /// How many swaps there had been when it came; it does not.
+    /// How many swaps there had been when it came; does not wrap.
     pub swap: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct DeviceSlot {
     /// The series of the batch in flight, without padding; empty while there is none, and in a
     /// probe.
     pub rows: Rows,
-    /// What batches take; none without a profile.
+    /// What batches take; `None` without a profile.
     forecast: Option<Forecast>,
     flight: Option<Flight>,
     /// Rows of a batch that was filled, and is submitted at the end of the round.
@@ -74,7 +74,7 @@ pub(crate) struct DeviceSlot {
 pub(crate) enum Polled<'a> {
     /// No batch has come back, or one that nobody waits for any more.
     Nothing,
-    /// Results of a batch of series: for each row one, and some for the padding.
+    /// Results of a batch of series: one for each row, and some for the padding.
     Results {
         answers: &'a [Classification],
         rows: &'a mut Rows,
@@ -126,10 +126,10 @@ impl DeviceSlot {
         self.accelerator.lane
     }
 
-    /// Whether a batch or a probe is on its way that others on the lane wait for. Nobody waits for
-    /// a hung device: its answer may never come, and then tasks that share the lane would neither
-    /// label nor shed. They try their own sessions, and find out for themselves whether those hang
-    /// as well.
+    /// Whether others on the lane wait for a batch or a probe on its way. Nobody waits for a hung
+    /// device: its answer may never come, and then tasks that share the lane would neither label
+    /// nor shed. They try their own sessions, and find out for themselves whether those hang as
+    /// well.
     pub fn holds_lane(&self) -> bool {
         self.flight.is_some() && self.condition.state != DeviceState::Hung
     }
@@ -143,8 +143,8 @@ impl DeviceSlot {
         self.forecast.as_ref().map(Forecast::expected)
     }
 
-    /// How long a batch of this size is expected to keep the manager's thread: not at all where the
-    /// device has another, and for ever where nobody has measured it.
+    /// How long a batch of this size is expected to keep the manager's thread: 0 where the device
+    /// has another thread, `u64::MAX` where nobody has measured it.
     pub fn work_ns(&self, size: usize) -> u64 {
         match (self.lane(), self.profile()) {
             (0, Some(profile)) => profile.latency(size).as_nanos() as u64,
@@ -153,7 +153,7 @@ impl DeviceSlot {
         }
     }
 
-    /// The profile with which it started, and what has become of it, where it has one.
+    /// The profile with which it started and how it has changed since, if it has one.
     pub fn live_profile(&self) -> Option<DeviceProfile> {
         self.forecast.as_ref().map(Forecast::profile)
     }
@@ -163,8 +163,7 @@ impl DeviceSlot {
         (self.accelerator.device.input(size), &mut self.rows)
     }
 
-    /// Fills the second input of the next batch with what the model wants of the flows whose rows
-    /// are there.
+    /// Writes each row's context into the second input of the next batch.
     pub fn fill_context(&mut self, size: usize, context: &[Context]) {
         if context.is_empty() {
             return;
@@ -189,7 +188,7 @@ impl DeviceSlot {
         self.filled.take()
     }
 
-    /// Sends off what was filled.
+    /// Submits what was filled.
     pub fn submit(&mut self, size: usize, now_ns: u64) -> Result<(), Failure> {
         if let Err(error) = self.accelerator.device.submit(size) {
             self.condition.fail(now_ns);
@@ -202,7 +201,7 @@ impl DeviceSlot {
         Ok(())
     }
 
-    /// Sends a probe off, if it is time for one: a row of series, and one of context.
+    /// Sends a probe, if it is time for one: a row of series, and one of context.
     pub fn probe(
         &mut self,
         (series, context): (&[f32], &[f32]),
@@ -223,7 +222,7 @@ impl DeviceSlot {
         Some(self.submit(size, now_ns))
     }
 
-    /// Looks whether what is in flight has come back, or is overdue.
+    /// Checks whether what is in flight has come back, or is overdue.
     pub fn poll(&mut self, now_ns: u64) -> Polled<'_> {
         let Some(Flight { submitted_ns, size }) = self.flight else {
             return Polled::Nothing;
@@ -277,19 +276,19 @@ impl DeviceSlot {
         }
     }
 
-    /// Whether it is between two batches, or hung and so without any hope for the one it has.
+    /// Whether it is between two batches, or hung, so that its batch is lost anyway.
     pub fn can_be_replaced(&self) -> bool {
         self.flight.is_none() || self.condition.state == DeviceState::Hung
     }
 
-    /// Whether plans that were made with the one here hold for another one: it has the same sizes
-    /// and the same profile.
+    /// Whether plans made with this device hold for another one: it has the same sizes and the same
+    /// profile.
     pub fn plans_as(&self, other: &Accelerator) -> bool {
         let own = &self.accelerator;
         own.device.sizes() == other.device.sizes() && own.profile == other.profile
     }
 
-    /// From now on the new one; the old one is returned.
+    /// Uses the new device from now on; returns the old one.
     pub fn replace(&mut self, new: Accelerator, model: Model, now_ns: u64) -> Accelerator {
         self.rows.reserve(new.device.sizes().largest());
         new.device.requested().clone_into(&mut self.name);

@@ -1,10 +1,10 @@
-//! The devices of one analytics manager in turn, and the series that wait for a second one because
+//! The devices of one task, used in turn, and the series that wait for a second device because
 //! their first failed.
 //!
-//! A series is retried once, on whichever device that is up is free next: that is another one,
-//! unless a probe has brought the first back in the meantime. Retries go before anything new. So
-//! the series in flight for the first time and those that wait for their retry are together never
-//! more than all devices hold, and the queue of retries needs no more room.
+//! A series is retried once, on the next free device that is up, which is another one unless a
+//! probe has brought the first back in the meantime. Retries go before anything new. So the series
+//! in flight for the first time and the series that wait for a retry are together never more than
+//! all devices hold, and the queue of retries needs no more room.
 
 use crate::batching::{Fire, Trigger};
 use crate::device_slot::DeviceSlot;
@@ -15,17 +15,17 @@ use accel::{Profile, Sizes};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// All device slots, with the one whose turn it is.
+/// All device slots, and whose turn it is.
 pub(crate) struct Dispatch {
     pub device_slots: Vec<DeviceSlot>,
     /// Series that wait for their second device, in the order in which they failed.
     pub retries: VecDeque<Retry>,
     next: usize,
-    /// A set of lanes that are left to other tasks, as long as a device on another lane is up.
+    /// Lanes that are left to other tasks, as long as a device on another lane is up.
     left: u64,
     /// How many of the first lanes are left to tasks with shorter goals.
     devices_left: usize,
-    /// How long the largest batches of all tasks take together, where no plan can keep the goal.
+    /// How long the largest batches of all tasks take together, if no plan can keep the goal.
     unreachable: Option<Duration>,
 }
 
@@ -63,7 +63,7 @@ impl Dispatch {
         })
     }
 
-    /// Leaves the first lanes to other tasks, and learns whether the goal is out of reach.
+    /// Leaves the first lanes to other tasks, and notes whether the goal is out of reach.
     pub fn spread(&mut self, devices_left: usize, unreachable: Option<Duration>) {
         (self.devices_left, self.unreachable) = (devices_left, unreachable);
         let own = self.lanes().fold(0, |set, lane| set | bit(lane));
@@ -88,7 +88,7 @@ impl Dispatch {
         self.device_slots.iter().map(DeviceSlot::lane)
     }
 
-    /// Takes the lanes on which batches are, but for those of hung devices.
+    /// Takes the lanes that batches occupy, except hung devices' lanes.
     pub fn take_lanes(&self, lanes: &mut Lanes) {
         let busy = self.device_slots.iter().filter(|slot| slot.holds_lane());
         busy.for_each(|slot| lanes.take(slot.lane()));
@@ -109,7 +109,7 @@ impl Dispatch {
         self.device_slots.iter().map(DeviceSlot::live_profile)
     }
 
-    /// How often a device has left its profile for a new one.
+    /// How often the devices' profiles have drifted.
     pub fn drifts(&self) -> u64 {
         let profiles = self.profiles().flatten();
         profiles.map(|profile| profile.drifts).sum()
@@ -121,7 +121,7 @@ impl Dispatch {
         rows.filter(|(row, _)| row.audit.is_none()).count() as u64
     }
 
-    /// A batch of those whose first device has failed, if there are any and a device is free.
+    /// A batch of retries, if there are any and a device is free.
     pub fn next_retry(&self, lanes: &Lanes) -> Option<(usize, Fire)> {
         if self.retries.is_empty() {
             return None;
@@ -137,7 +137,7 @@ impl Dispatch {
         Some((i, fire))
     }
 
-    /// The lanes that are left to others: none while only devices on them are up.
+    /// The lanes left to others: none while only devices on them are up.
     fn left_now(&self) -> u64 {
         let is_own = |slot: &DeviceSlot| slot.is_up() && self.left & bit(slot.lane()) == 0;
         match self.left != 0 && self.device_slots.iter().any(is_own) {
@@ -146,7 +146,7 @@ impl Dispatch {
         }
     }
 
-    /// The device that says what a batch takes: the first that is up and not left to others.
+    /// The device that stands for all in plans: the first that is up and not left to others.
     fn typical(&self) -> Option<&DeviceSlot> {
         let left = self.left_now();
         let is_used = |slot: &&DeviceSlot| slot.is_up() && left & bit(slot.lane()) == 0;
@@ -162,7 +162,7 @@ impl Dispatch {
             .count()
     }
 
-    /// This device slot is used now.
+    /// The next turn begins after this device slot.
     pub fn turn_after(&mut self, device_slot: usize) {
         self.next = (device_slot + 1) % self.device_slots.len();
     }

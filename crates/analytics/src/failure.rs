@@ -1,11 +1,11 @@
-//! In which ways a device fails.
+//! How devices fail.
 
 use accel::{Classification, DeviceError};
 use cring::CLASSES_MAX;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What kind of failure it was, to count by.
+/// The kind of a failure, for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// The device reported an error.
@@ -39,7 +39,7 @@ impl FailureKind {
     }
 }
 
-/// Why a batch was of no use.
+/// Why a batch failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -92,8 +92,8 @@ impl Failure {
     }
 }
 
-/// What every good batch passes: one answer per row, each a class that a label can have and a
-/// probability. Devices promise it; this stands between one that does not and the label words.
+/// Checks a batch: one answer per row, each a class that a label can have and a probability.
+/// Devices promise this; the check protects the label words from one that breaks the promise.
 pub(crate) fn check_answers<'a>(
     answers: &'a [Classification],
     rows: usize,

@@ -38,13 +38,13 @@ impl DeviceState {
 /// One device, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceHealth<'a> {
-    /// The device as it was asked for.
+    /// The device as it was requested.
     pub requested: &'a str,
-    /// What it is in.
+    /// Its state.
     pub state: DeviceState,
     /// Since when it is up, or not up, in ns on the clock of the rounds; 0 if it was never
     /// otherwise.
     pub since_ns: u64,
-    /// What went wrong the last time, also when it is up again.
+    /// The last error, even if the device is up again.
     pub last_error: Option<&'a str>,
 }

@@ -5,7 +5,7 @@
 pub(crate) struct Lanes {
     /// Bit n: lane n is taken.
     taken: u64,
-    /// Taking one matters to no other task.
+    /// Several tasks share the lanes.
     is_shared: bool,
 }
 
@@ -31,8 +31,8 @@ impl Lanes {
         self.taken |= bit(lane);
     }
 
-    /// Whether a batch of this lane is to be submitted when all others are: it keeps the manager's
-    /// thread, and those that were submitted after it would begin later than the round says.
+    /// Whether a batch of this lane is submitted after all others: it keeps the manager's thread,
+    /// and batches submitted after it would begin later than the round says.
     pub fn comes_last(&self, lane: u8) -> bool {
         self.is_shared && lane == 0
     }

@@ -10,27 +10,27 @@
 //!
 //! Read [`manager`](Manager) first, then [`task`](Task): a round is the whole walk of its series,
 //! in the order of the picture from right to left. The rest are its parts: `ring_input` (what waits
-//! in one ring), `cache` (with the `governor` that turns it off where it does not pay), `batching`
-//! (when to fire and how much; `slo` has a controller), `dispatch` (which device, and who is to be
-//! retried), `device_slot` (one device: its batch, its condition), `counters`. [`controller`] plans
-//! for several tasks that share devices.
+//! in one ring), `cache` (with the `governor` that turns it off if it does not pay), `batching`
+//! (when to fire and how much; `slo` has a controller), `dispatch` (which device is next, and which
+//! series are retried), `device_slot` (one device: its batch, its condition), `counters`.
+//! [`controller`] plans for several tasks that share devices.
 //!
 //! Devices fail, and models change, under traffic: see `task/collect`, `device_slot` and
 //! `task/swap`.
 //!
-//! # What always holds
+//! # Invariants
 //!
-//! 1. Each series that a task took from a ring gets exactly one fate: series = cached + inferred +
-//!    not asked + shed + failed + undecided, after every round ([`Counters::undecided`]).
-//! 2. A label is offered only to the flow and generation that asked; when that flow is gone the
-//!    label is counted post-mortem and dropped. Who will get none is told so.
-//! 3. The series of one ring input are inferred in the order in which they were emitted, but for
-//!    those that are retried.
-//! 4. A label names the generation of the model that its class is from. No answer of a model
-//!    outlives it in the cache.
-//! 5. A round never blocks, reads no clock but to account for the cache's cost, and allocates
+//! 1. Each series that a task took from a ring has exactly one outcome. After every round series
+//!    = cached + inferred + not asked + shed + failed + undecided ([`Counters::undecided`]).
+//! 2. A label is offered only to the flow and generation that asked; if that flow is gone the label
+//!    is counted as post-mortem and dropped. A flow that will get no label is told so.
+//! 3. The series of one ring input are inferred in the order in which they were emitted, except for
+//!    retried ones.
+//! 4. A label names the generation of the model that its class is from. No answer in the cache
+//!    outlives its model.
+//! 5. A round never blocks, reads no clock except to measure the cache's cost, and allocates
 //!    nothing, with three exceptions: the cache allocates its entries until it is full, a device's
-//!    error is kept as text, and a device that is swapped brings its names and room for its rows.
+//!    error is kept as text, and a replaced device brings its names and room for its rows.
 //!
 //! Sources: FENXI, §5 and Algorithms 1 to 3; Batchy, §3 and §4 (`slo`); LiteFlow, §3.4 (swap of the
 //! model).

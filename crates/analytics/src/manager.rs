@@ -7,17 +7,16 @@
 //!                  ▲ asked where another label says so ─────┘
 //! ```
 //!
-//! Each [`Task`] has rings, a cache, a policy and devices of its own, and its own counters. What
-//! they share is the thread, and devices that work on it or share a thread of their own: of these
-//! one works at a time ([`crate::lanes`]). In a round first all tasks take in what has come, then
-//! they fire, the one first whose oldest series is due first. As many batches as there are lanes
-//! are fired in a round, so that the clock is read again between two of them that run on this
-//! thread.
+//! Each [`Task`] has its own rings, cache, policy, devices and counters. Tasks share the thread,
+//! and devices that work on it or share a thread of their own: on each lane one works at a time
+//! ([`crate::lanes`]). In a round all tasks first take in what has come, then they fire, starting
+//! with the one whose oldest series is due first. A round fires one batch per lane, so that the
+//! clock is read again between two batches that run on this thread.
 //!
 //! Where the devices cannot keep up, a ring becomes full, and its flow manager sheds what finds no
-//! room. Then tasks fire by their priority, so that it is the rings of the others that stay full. A
-//! task that another one waits for has at least the priority of that one, which could not be asked
-//! otherwise.
+//! room. Then tasks fire by priority, so that the rings of the others stay full. A task that
+//! another one waits for has at least that one's priority, because the other could not be asked
+//! without it.
 
 mod control;
 mod hold_up;
@@ -31,7 +30,7 @@ use std::time::Duration;
 /// How long priorities count once a ring was full: some rounds of all tasks.
 const CROWDED_FOR: Duration = Duration::from_millis(100);
 
-/// What a round came to, so that the caller knows whether to rest.
+/// The result of a round, so that the caller knows whether to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// A batch was fired, or came back, or was given up.
@@ -53,22 +52,21 @@ impl Round {
     }
 }
 
-/// A task's place among those that fire: its rank, when its oldest series is due, since when that
-/// waits, and its number. Where nothing is due, as with the policy `max` or in a backlog, who has
-/// waited longest goes first; by their numbers, the first tasks would have the device for
-/// themselves.
+/// A task's place in the firing order: its rank, when its oldest series is due, since when that
+/// waits, and its number. Where nothing is due, as with the policy `max` or in a backlog, the
+/// longest wait goes first; by number, the first tasks would keep the device for themselves.
 type Place = ([u8; 2], u64, u64, usize);
 
 /// One analytics manager: its tasks. Belongs to one thread, which calls [`Manager::round`] again
 /// and again.
 pub struct Manager {
     tasks: Vec<Task>,
-    /// The tasks in the order in which they fire: by their rank, and when their oldest series is
-    /// due; made anew in each round.
+    /// The tasks in firing order, by rank and by when their oldest series is due; rebuilt in each
+    /// round.
     order: Vec<Place>,
-    /// By task: its priority, or the greatest of those that wait for its labels.
+    /// By task: its priority, or the greatest of the tasks that wait for its labels.
     priorities: Vec<u8>,
-    /// Until then a ring has been full lately, so that priorities count.
+    /// Priorities count until then, because a ring was full lately.
     crowded_until_ns: u64,
     /// Where a task has a goal.
     control: Option<Control>,
@@ -105,7 +103,7 @@ impl Manager {
         &mut self.tasks
     }
 
-    /// One round, at `now_ns` on the clock that [`cring::Slot::emitted_ns`] is on. Never blocks,
+    /// Runs one round, at `now_ns` on the clock of [`cring::Slot::emitted_ns`]. Never blocks,
     /// though a device without a thread of its own works in here.
     pub fn round(&mut self, now_ns: u64) -> Round {
         self.note_hold_up(now_ns);
@@ -142,8 +140,8 @@ impl Manager {
         }
     }
 
-    /// Lets the controller plan, where a task has a goal. It is made anew, and only then is memory
-    /// taken, where policies, priorities or devices have changed.
+    /// Lets the controller plan, where a task has a goal. The controller is rebuilt when policies,
+    /// priorities or devices have changed, and only then allocates.
     fn control(&mut self, now_ns: u64) {
         let changes = Some(self.tasks.iter().map(Task::changes).sum());
         if self.controlled_at != changes {
@@ -159,7 +157,7 @@ impl Manager {
         }
     }
 
-    /// The most urgent first; one batch for each lane that is free.
+    /// Fires the most urgent tasks first, one batch for each free lane.
     fn fire(&mut self, now_ns: u64) -> bool {
         let mut lanes = Lanes::all_free();
         if self.tasks.iter().any(|task| task.rings().is_crowded()) {
@@ -174,8 +172,8 @@ impl Manager {
         }
         self.order.clear();
         for (number, task) in self.tasks.iter().enumerate() {
-            // Among those that are as important because one waits for the other, that one goes
-            // first: its series have come further, and without the labels of the other it has none
+            // Two tasks may have one rank because one waits for the other. Then the waiting one
+            // goes first: its series have come further, and without the other's labels it has none
             // to fire.
             let rank = match is_crowded {
                 true => [self.priorities[number], task.terms().priority].map(|it| u8::MAX - it),
@@ -219,9 +217,9 @@ impl Manager {
         intervals.min().unwrap_or(Duration::ZERO)
     }
 
-    /// The manager serves a replay at full speed, where nobody waits for a single label soon, but a
+    /// Prepares for a replay at full speed, where nobody waits for a single label soon, but a
     /// producer may wait for one before it sends more. So no policy waits for series without end:
-    /// where nothing new has come for some milliseconds, those that know no other bound fire what
+    /// where nothing new has come for some milliseconds, policies without another bound fire what
     /// is there.
     pub fn gather(&mut self) {
         self.tasks.iter_mut().for_each(Task::expect_stalls);
@@ -238,7 +236,7 @@ impl Manager {
         self.tasks.iter().all(Task::is_done)
     }
 
-    /// Series looked at that have met no fate yet.
+    /// Series looked at that are still undecided.
     #[must_use]
     pub fn undecided(&self) -> u64 {
         let tasks = self.tasks.iter();
@@ -252,20 +250,20 @@ impl Manager {
         counters.map(|it| it.cached + it.inferred).sum()
     }
 
-    /// Series that have met their fate, of all tasks.
+    /// Decided series of all tasks.
     fn decided(&self) -> u64 {
         let tasks = self.tasks.iter();
         tasks.map(|task| task.counters().decided()).sum()
     }
 }
 
-/// Sets for each task its priority, or the greatest of those that wait for its labels, directly or
-/// through others.
+/// Sets each task's priority to its own, or to the greatest of the tasks that wait for its labels,
+/// directly or through others.
 fn set_priorities(priorities: &mut [u8], tasks: &[Task]) {
     for (priority, task) in priorities.iter_mut().zip(tasks) {
         *priority = task.terms().priority;
     }
-    // Each turn reaches one task further back.
+    // Each pass reaches one task further back.
     for _ in tasks {
         for (number, task) in tasks.iter().enumerate() {
             for word in task.rings().waits_for() {

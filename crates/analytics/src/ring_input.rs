@@ -11,10 +11,9 @@
 //!      │wait│done│wait│done│done│…  │ unseen  │
 //! ```
 //!
-//! Of the seen slots only those that wait are remembered, by their number in the order of the ring
-//! (the first slot ever is number 0). All between is done. So the slots before the oldest that
-//! waits, or before the unseen where none waits, can be released, and there is no flag per slot to
-//! keep.
+//! Only the seen slots that wait are remembered, by their number in the order of the ring (the
+//! first slot ever is number 0); all between are done. So all slots before the oldest that waits,
+//! or before the unseen if none waits, can be released, and no flag per slot is needed.
 
 use crate::cache::Audit;
 use cring::{Consumer, FlowRef, Label, Labels, PostMortem, Slot};
@@ -35,7 +34,7 @@ struct Waiting {
     number: u64,
     /// When it was first seen, on the clock of the rounds.
     seen_ns: u64,
-    /// Given where its flow has a label from the cache, and it waits for an audit only.
+    /// Set if the flow has its label from the cache, and the series waits only for an audit.
     audit: Option<Audit>,
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct Queue {
     /// The producer was gone at the last look, so nothing comes after the end.
     closed: bool,
     waiting: VecDeque<Waiting>,
-    /// Those that wait for the labels of other tasks first, by their number.
+    /// Series that wait for the labels of other tasks first, by their number.
     parked: VecDeque<Seen>,
 }
 
@@ -60,7 +59,7 @@ pub(crate) struct Queue {
 pub(crate) struct Seen {
     /// Its slot's number.
     pub number: u64,
-    /// When that was, on the clock of the rounds.
+    /// When it was seen, on the clock of the rounds.
     pub seen_ns: u64,
 }
 
@@ -79,22 +78,21 @@ impl Queue {
         }
     }
 
-    /// Looks at the ring: how many slots are unseen.
+    /// Looks at the ring; returns how many slots are unseen.
     pub fn unseen(&mut self) -> usize {
-        // In this order, or a slot pushed just before the end could be missed.
+        // In this order; otherwise a slot pushed just before the end could be missed.
         self.closed = self.ring_input.series.is_closed();
         self.end = self.released + self.ring_input.series.waiting() as u64;
         (self.end - self.seen) as usize
     }
 
-    /// Looks at the ring: when the oldest of the unseen was emitted.
+    /// Looks at the ring; returns when the oldest unseen series was emitted.
     pub fn oldest_unseen_ns(&mut self) -> Option<u64> {
         (self.unseen() > 0).then(|| self.slot(self.seen).emitted_ns)
     }
 
-    /// Takes so many of the unseen slots, which must be there, the oldest first. What each of them
-    /// is for has to be said then: [`Queue::keep`], [`Queue::park`], or nothing where it is done
-    /// with.
+    /// Takes `count` unseen slots, which must be there, the oldest first. The caller then calls
+    /// [`Queue::keep`] or [`Queue::park`] for each, or nothing if it is done with.
     pub fn take_unseen(
         &mut self,
         count: usize,
@@ -113,7 +111,7 @@ impl Queue {
             seen_ns,
             audit,
         };
-        // One that was parked stands among others; all else comes in order.
+        // A parked series belongs among others; all others come in order.
         match self.waiting.back() {
             Some(back) if back.number > number => {
                 let at = self.waiting.partition_point(|it| it.number < number);
@@ -133,20 +131,20 @@ impl Queue {
         !self.parked.is_empty()
     }
 
-    /// Looks at each of those again; `is_over` says that it waits no more.
+    /// Looks at each of them again; `is_over` tells whether it waits no more.
     pub fn reconsider(&mut self, mut is_over: impl FnMut(&Queue, Seen) -> bool) {
         for _ in 0..self.parked.len() {
             let Some(seen) = self.parked.pop_front() else {
                 return;
             };
             if !is_over(self, seen) {
-                // Once around, so that those that stay are in order again.
+                // Once around, so that the series that stay are in order again.
                 self.parked.push_back(seen);
             }
         }
     }
 
-    /// When the series was seen that has waited longest.
+    /// When the series that has waited longest was seen.
     pub fn oldest_seen_ns(&self) -> Option<u64> {
         self.waiting.front().map(|waiting| waiting.seen_ns)
     }
@@ -156,21 +154,21 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Whether more than three quarters of the ring's slots are seen and not to be released
-    /// before a batch goes. The rest is what a flow manager needs to walk on without shedding,
-    /// or, in a replay, without waiting for the timeout.
+    /// Whether more than three quarters of the ring's slots are seen and cannot be released before
+    /// a batch goes. A flow manager needs the rest to walk on without shedding, or, in a replay,
+    /// without waiting for the timeout.
     pub fn is_full(&self) -> bool {
         (self.seen - self.released) as usize * 4 > self.ring_input.series.capacity() * 3
     }
 
-    /// When the series was emitted that has waited longest.
+    /// When the series that has waited longest was emitted.
     pub fn oldest_emitted_ns(&self) -> Option<u64> {
         let waiting = self.waiting.front()?;
         Some(self.slot(waiting.number).emitted_ns)
     }
 
-    /// Takes the series that has waited longest out of the line: whether it is an audit, and its
-    /// slot, which stays until [`Queue::release`].
+    /// Takes out the series that has waited longest: whether it is an audit, and its slot, which
+    /// stays until [`Queue::release`].
     pub fn take(&mut self) -> Option<(Option<Audit>, &Slot)> {
         let Waiting { number, audit, .. } = self.waiting.pop_front()?;
         Some((audit, self.slot(number)))
@@ -183,7 +181,7 @@ impl Queue {
             .get((number - self.released) as usize)
     }
 
-    /// Gives the slots back that are done and have none waiting before them.
+    /// Gives back the slots that are done and have none waiting before them.
     pub fn release(&mut self) {
         let done = self.waiting.front().map_or(self.seen, |w| w.number);
         let done = self
@@ -203,9 +201,9 @@ impl Queue {
         self.ring_input.labels.as_ref()
     }
 
-    /// The flow gets no label for this task.
+    /// Tells the flow that it gets no label for this task.
     pub fn give_none(&self, slot: &Slot) {
-        // Where the flow is gone there is nobody left to tell.
+        // If the flow is gone, nobody is left to tell.
         let _ = self.decide(slot.series.task, slot.flow, Label::Unlabelled);
     }
 
@@ -223,7 +221,7 @@ impl Queue {
 
 #[cfg(test)]
 impl Queue {
-    /// How many of those that wait do so for a label, not for an audit.
+    /// How many of the waiting series wait for a label, not for an audit.
     pub fn waiting_for_label(&self) -> usize {
         self.waiting.iter().filter(|w| w.audit.is_none()).count()
     }

@@ -9,7 +9,7 @@ pub(crate) struct Row {
     pub ring_input: usize,
     pub flow: FlowRef,
     pub emitted_ns: u64,
-    /// The flow has its label from the cache, and the result is to be compared with it.
+    /// The flow has its label from the cache, with which the result is compared.
     pub audit: Option<Audit>,
     /// A device has failed on it.
     pub is_retry: bool,
@@ -43,8 +43,7 @@ impl Rows {
         }
     }
 
-    /// Adds a row. A batch is never larger than what there is room for; a row beyond that would
-    /// allocate.
+    /// Adds a row. A batch never exceeds the reserved room; a row beyond it would allocate.
     pub fn push(&mut self, row: Row, series: &Series) {
         match self.series.get_mut(self.rows.len()) {
             Some(copy) => copy.copy_from(series),

@@ -13,9 +13,9 @@
 //! can be in the batch that is fired next.
 //!
 //! Rings are taken in turn. Each round begins with another ring and looks at no more of its series
-//! than the largest batch holds. Of all that was seen the oldest goes first, whatever its ring; so
-//! a flow manager that floods its ring delays the series of another one only by what it has waiting
-//! there.
+//! than the largest batch holds. Among all series seen, the oldest goes first, whatever its ring;
+//! so a flow manager that floods its ring delays another ring's series only by what was seen of its
+//! own.
 //!
 //! A device that fails loses the series of that batch to another one, and gets no batch until a
 //! probe succeeds: see [`collect`] and [`device_slot`](crate::device_slot). While no device is up,
@@ -50,8 +50,8 @@ use std::time::{Duration, Instant};
 use swap::Swaps;
 pub use swap::{NewModel, Refused, Retired, Standby, SwapError};
 
-/// The longest rest while series wait for the labels of others. Their labels may come from a ring
-/// that was looked at before, so nothing else says that there is something to do.
+/// The longest sleep while series wait for other tasks' labels. Those may come from a ring that was
+/// looked at before, so nothing else tells that there is work.
 const PARKED_POLL: Duration = Duration::from_micros(100);
 
 /// Takes the series of one task from its inputs, classifies them on its devices, and labels their
@@ -64,18 +64,18 @@ pub struct Task {
     dispatch: Dispatch,
     labelling: Labelling,
     swaps: Swaps,
-    /// What policies with a goal keep to, as of this control period.
+    /// What policies with a goal keep to in this control period.
     plan: Plan,
-    /// When the timer was started that the policies measure the timeout by.
+    /// When the timer started by which policies measure the timeout.
     timer_ns: u64,
     draining: bool,
     /// Expected time of this round's batches on the manager's thread.
     work_ns: u64,
-    /// How often its policy or priority has changed, or its devices' sizes or profiles.
+    /// How often its policy or priority, or its devices' sizes or profiles, have changed.
     changes: u64,
 }
 
-/// What a task's configuration says to its manager.
+/// The part of a task's configuration that its manager uses.
 pub(crate) struct Terms {
     /// When batches fire.
     pub policy: Policy,
@@ -138,8 +138,8 @@ impl Task {
         })
     }
 
-    /// Sets the clock, in ns, that the cache's costs are measured by. With one that stands still
-    /// the cache never turns itself off, so that what it does does not depend on the time.
+    /// Sets the clock, in ns, that measures the cache's costs. With a clock that stands still the
+    /// cache never turns itself off, so that it does not depend on time.
     pub fn set_cost_clock(&mut self, clock: impl Fn() -> u64 + Send + 'static) {
         self.cache.clock = Box::new(clock);
     }
@@ -149,7 +149,7 @@ impl Task {
         self.labelling.observer = Some(observer);
     }
 
-    /// The first part of a round: whether a batch came back, and whether series were seen.
+    /// The first part of a round. Returns whether a batch came back, and whether series were seen.
     /// `decided` counts the labels of all tasks of the manager.
     pub(crate) fn take_in(&mut self, now_ns: u64, decided: u64) -> (bool, bool) {
         let collected = self.collect(now_ns);
@@ -239,8 +239,7 @@ impl Task {
         self.dispatch.profiles()
     }
 
-    /// Series on their way through a device: of those undecided, the ones that do not wait for a
-    /// batch.
+    /// Series on their way through a device: undecided, and no longer waiting for a batch.
     #[must_use]
     pub fn on_devices(&self) -> u64 {
         self.dispatch.rows()
@@ -286,7 +285,7 @@ impl Task {
         fired
     }
 
-    /// Submits batches that work on the manager's thread, after all that do not.
+    /// Submits batches that run on the manager's thread, after all others.
     pub(crate) fn submit_filled(&mut self, now_ns: u64) {
         for i in 0..self.dispatch.device_slots.len() {
             if let Some(size) = self.dispatch.device_slots[i].take_filled() {
@@ -337,7 +336,7 @@ impl Task {
     }
 }
 
-/// What a policy is to keep to, where it has a goal.
+/// The goal of a policy that has one.
 fn goal(policy: Policy) -> Option<Goal> {
     let (latency, delta) = policy.goal()?;
     Some(Goal { latency, delta })

@@ -2,7 +2,7 @@
 //! label, under any policy, with a cache that is full, while series are shed because no device is
 //! up, and with several tasks that share devices and wait for each other.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design
+//! Only the test's own thread is counted, because the harness has others. What allocates by design
 //! is not here: the text of a device's error, and a swap of the model.
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ const K: usize = 10;
 const LARGEST: usize = 64;
 const FLOWS: u32 = 512;
 
-/// Answers at the next poll, until it is told to fail for ever.
+/// Answers at the next poll, until it is told to fail from then on.
 struct Quick {
     sizes: Sizes,
     input: Vec<f32>,
@@ -85,7 +85,7 @@ struct World {
 }
 
 impl World {
-    /// One task with two devices that do so many batches each.
+    /// One task with two devices that do `batches` batches each.
     fn new(policy: Policy, prefix: usize, batches: usize) -> Self {
         Self::of(&[policy], prefix, batches)
     }
@@ -286,7 +286,7 @@ fn shedding_allocates_nothing() {
     assert!(world.manager.tasks()[0].counters().shed_no_device > 9000);
 }
 
-/// What whoever watches copies into memory that it has.
+/// A reader copies the counters into memory that it has.
 #[test]
 fn a_copy_of_the_counters_allocates_nothing() {
     let mut world = World::new(Policy::None, K, usize::MAX);

@@ -8,7 +8,7 @@
 use allocation_counter::measure;
 use analytics::controller::{Controller, Graph, Kind, PathMeasure, TaskMeasure};
 
-/// What was measured of each task, at so many series a second.
+/// What was measured of each task, at `rate_per_s` series a second.
 fn tasks(graph: &Graph, rate_per_s: f64) -> Vec<TaskMeasure> {
     let of = |task: &analytics::controller::Task| TaskMeasure {
         rate_per_s,

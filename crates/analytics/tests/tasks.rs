@@ -111,7 +111,7 @@ fn is_midstream(flow: usize) -> bool {
     flow % 8 == 5
 }
 
-/// What the simulated device answers to the row of a flow's packets; none where there are too few.
+/// What the simulated device answers to the row of a flow's packets; `None` if there are too few.
 fn expected(packets: &[Sent], task: usize) -> Option<u16> {
     let shape = SHAPES[task];
     let elements = packets.iter().filter(|it| task == 1 || it.payload != 0);
@@ -240,7 +240,7 @@ impl World {
         let records = &mut self.records;
         let mut keep = |record| records.push(record);
         self.flows.settle(u64::MAX, self.now_ns, &mut keep);
-        // All that were emitted have a fate, and none waits for the other task.
+        // All that were emitted have an outcome, and none waits for the other task.
         for (task, manager) in self.series.iter().enumerate() {
             let (flows, series) = (
                 &self.flows.counters().tasks[task],
@@ -356,7 +356,7 @@ fn check_records(world: &World, packets: &[Sent]) {
 }
 
 /// Flows that end while one task's label is on its way: by packet time the record waits for all
-/// tasks, live for none.
+/// tasks, live for none of them.
 #[test]
 fn a_record_by_packet_time_waits_for_all_tasks() {
     for (effect, waits) in [
@@ -389,8 +389,8 @@ fn a_record_by_packet_time_waits_for_all_tasks() {
     }
 }
 
-/// The same series again is known to the cache of the task that saw it, whatever the other task's
-/// is.
+/// A repeated series is known to the cache of the task that saw it, whatever the other task's
+/// series is.
 #[test]
 fn caches_are_of_one_task() {
     let mut world = World::new(Effect::PacketTime { delay_us: 0 }, 3);

@@ -3,8 +3,7 @@
 //! A label says what a flow is; an action says what to do about it. The caller, who knows what
 //! labels and rules mean, maps classes to actions and answers which rule is a flow's
 //! ([`crate::RuleAnswer`]). An entry keeps the number of its flow's action and the generation of
-//! the policy by which it was looked up, so the walk looks it up only when the label has come or
-//! the policy is another one.
+//! the policy, so the walk looks the action up only when the label comes or the policy changes.
 
 /// What is done to the packets of a flow. By default: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,8 +16,8 @@ pub struct Action {
     pub mirror: bool,
 }
 
-/// Numbers of actions: that of nothing, one for each DSCP, dropped, dropped and copied, copied,
-/// copied with each DSCP.
+/// Numbers of actions: 0 for nothing, then each DSCP, dropped, dropped and copied, copied, copied
+/// with each DSCP.
 const DSCPS: usize = 64;
 const DROP: usize = 1 + DSCPS;
 const MIRROR: usize = DROP + 2;
@@ -26,8 +25,8 @@ const MIRROR: usize = DROP + 2;
 const ACTIONS: usize = MIRROR + 1 + DSCPS;
 const _: () = assert!(ACTIONS <= 1 << u8::BITS);
 
-/// The actions by number; those beyond the distinct ones do nothing. Of full size, so that no
-/// number is out of bounds.
+/// The actions by number; other numbers do nothing. Of full size, so that no number is out of
+/// bounds.
 static BY_NUMBER: [Action; 1 << u8::BITS] = by_number();
 
 const fn by_number() -> [Action; 1 << u8::BITS] {
@@ -49,7 +48,7 @@ const fn by_number() -> [Action; 1 << u8::BITS] {
 }
 
 impl Action {
-    /// The action that sets a DSCP, if there is one. Of it only the lower six bits count.
+    /// The action that sets a DSCP, if there is one. Only the DSCP's lower six bits count.
     pub const fn of_dscp(dscp: Option<u8>) -> Action {
         Action {
             dscp,
@@ -58,7 +57,7 @@ impl Action {
         }
     }
 
-    /// The number by which an entry keeps it. A dropped packet needs no DSCP.
+    /// The number that an entry keeps. A dropped packet needs no DSCP.
     pub(crate) fn number(self) -> u8 {
         let dscp = self.dscp.map_or(0, |dscp| usize::from(dscp & 63) + 1);
         debug_assert!(dscp <= DSCPS);
@@ -85,19 +84,18 @@ impl Action {
     }
 }
 
-/// Which action each class has. Where labels of several tasks have one, that of the last task
-/// counts.
+/// The action of each class. Where labels of several tasks have an action, the last task's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
-    /// Of the first task.
+    /// By class of the first task.
     by_class: Vec<u8>,
-    /// Of other tasks, in ascending order, with their numbers; depths are not counted.
+    /// The other tasks' numbers and actions by class, in ascending order; depths are not counted.
     others: Vec<(u8, Vec<u8>)>,
 }
 
 impl Actions {
-    /// The actions that set a DSCP by class, the last for `unknown`. Of each only the lower six
-    /// bits count.
+    /// The actions that set a DSCP by class, the last for `unknown`. Only a DSCP's lower six bits
+    /// count.
     pub fn of_dscp(by_class: &[Option<u8>]) -> Actions {
         let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
         Actions {
@@ -106,8 +104,8 @@ impl Actions {
         }
     }
 
-    /// Adds the DSCP by class of another task, which must follow those added before; changes
-    /// nothing where no class has a DSCP.
+    /// Adds another task's DSCP by class; the task must follow those added before. Changes nothing
+    /// if no class has a DSCP.
     #[must_use]
     pub fn and_dscp_of(mut self, task: u8, by_class: &[Option<u8>]) -> Actions {
         if by_class.iter().any(Option::is_some) {
@@ -122,7 +120,7 @@ impl Actions {
         self.others.iter().map(|&(task, _)| task)
     }
 
-    /// The DSCP of a class of one of them, by its place among [`Actions::other_tasks`].
+    /// The DSCP of a class of another task, by the task's place among [`Actions::other_tasks`].
     pub fn dscp_of_other(&self, place: usize, class: u16) -> Option<u8> {
         Action::of_number(self.number_of_other(place, class)).dscp
     }
@@ -139,12 +137,12 @@ impl Actions {
         number.copied().unwrap_or_default()
     }
 
-    /// Classes that have an action.
+    /// How many classes have an action.
     pub fn classes(&self) -> usize {
         self.by_class.len()
     }
 
-    /// The action of a class; doing nothing where the class is none of them.
+    /// The action of a class; none if there is no such class.
     #[inline]
     #[must_use]
     pub fn of_class(&self, class: u16) -> Action {
@@ -168,13 +166,13 @@ impl Actions {
     }
 }
 
-/// By which policy an entry's action was looked up, and with which knowledge of its flow. 0: not at
-/// all.
+/// The policy by which an entry's action was looked up, and whether the label was known. 0: not
+/// looked up.
 ///
-/// A generation has seven bits, of which the first value stands for other things. A flow would keep
-/// an action of an older policy if it sent no packet for exactly [`GENERATIONS`] changes, so with
-/// rules, which programs may change often, a flow that was silent for so many is looked up again
-/// whatever its stamp.
+/// A generation has seven bits, whose first value has other uses. A flow that sent no packet for
+/// exactly [`GENERATIONS`] changes would keep an action of an older policy. Programs may change
+/// rules often, so with rules a flow that was silent for that many is looked up again whatever its
+/// stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct PolicyStamp(u8);
@@ -186,33 +184,33 @@ impl PolicyStamp {
     /// The bit that says that the label was considered.
     const LABELLED: u8 = 1;
 
-    /// Of an entry whose action was not looked up.
+    /// Stamp of an entry whose action was not looked up.
     pub const NONE: PolicyStamp = PolicyStamp(0);
-    /// Of a flow that began with this burst, and about which a question is open.
+    /// Stamp of a flow that began with this burst and has an open question.
     pub const ASKED_FIRST: PolicyStamp = PolicyStamp(1);
-    /// Of another flow about which a question is open.
+    /// Stamp of another flow with an open question.
     pub const ASKED: PolicyStamp = PolicyStamp(2);
     /// The first policy, with the label considered.
     pub const FIRST: PolicyStamp = PolicyStamp(2 << 1 | PolicyStamp::LABELLED);
 
-    /// The same of the next policy.
+    /// The same for the next policy.
     #[must_use]
     pub fn next(self) -> PolicyStamp {
         match self.0.wrapping_add(1 << 1) {
-            // Generation 0 is that of an entry whose action was not looked up.
+            // Generation 0 means that the action was not looked up.
             PolicyStamp::LABELLED => PolicyStamp::FIRST,
             next => PolicyStamp(next),
         }
     }
 
-    /// Of the same policy, with the label considered or not.
+    /// The same policy, with the label considered or not.
     #[must_use]
     #[inline]
     pub fn knowing(self, label: bool) -> PolicyStamp {
         PolicyStamp(self.0 & !PolicyStamp::LABELLED | u8::from(label))
     }
 
-    /// A question about the flow is open.
+    /// Whether a question about the flow is open.
     #[inline]
     pub fn is_asked(self) -> bool {
         self == PolicyStamp::ASKED_FIRST || self == PolicyStamp::ASKED

@@ -1,14 +1,14 @@
-//! When a label came, in the time of the packets.
+//! When a label came, in packet time.
 //!
-//! Packets have stamps; a label has none. It comes between two bursts, perhaps long after the last
-//! packet. The run's clock says how long after.
+//! Packets have stamps, labels have none. A label comes between two bursts, perhaps long after the
+//! last packet; the run's clock says how long after.
 
 /// The relation of the clock that stamps packets to the clock of bursts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrivals {
     /// Stamp of the latest packet, µs.
     packet_us: i64,
-    /// Packet time less the clock of bursts, µs: the greatest of all bursts, that of packets that
+    /// Packet time minus the clock of bursts, µs: the greatest of all bursts, from the packets that
     /// waited least.
     lead_us: i64,
 }

@@ -1,14 +1,14 @@
 //! Which flows a task is asked about, as far as the flow itself tells.
 //!
-//! It is looked up once for each task and flow, when the series is complete. All of it is fixed by
-//! then: the ends, the protocol and the interface by the flow's first packet. Rules are left to
+//! This is looked up once for each task and flow, when the series is complete. By then it is all
+//! fixed: the flow's first packet gives the ends, the protocol and the interface. Rules are left to
 //! [`crate::RuleAnswer`], labels of other tasks to the analytics side, which has them first.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Which flows a task is asked about. All of it has to hold; an empty list, or `None`, means every
-/// flow.
+/// Which flows a task is asked about. All conditions must hold; an empty list, or `None`, means
+/// every flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// IP protocol numbers.
@@ -21,11 +21,10 @@ pub struct Asked {
     pub directions: Vec<Direction>,
     /// A share of the flows by a hash of the tuple, 0 to 65,536 for 0 to 1.
     pub sample: Option<u32>,
-    /// Only flows whose rule says so: while there are no rules, none is.
+    /// Only flows whose rule says so; none while there are no rules.
     pub by_rule: bool,
-    /// Tasks whose labels say, later, whether this one is asked: their numbers among the tasks,
-    /// depths not counted. The flow must be one that they are asked about, and its series must be
-    /// complete for them too.
+    /// Tasks whose labels say, later, whether this one is asked: their numbers, depths not counted.
+    /// These tasks must be asked about the flow too, and its series must be complete for them.
     pub after: Vec<u8>,
 }
 
@@ -89,7 +88,7 @@ fn is_within(address: IpAddr, network: IpAddr, length: u8) -> bool {
         (IpAddr::V6(address), IpAddr::V6(network)) => (128, address.to_bits() ^ network.to_bits()),
         _ => return false,
     };
-    // A shift by all bits leaves nothing.
+    // A shift by all bits clears everything.
     differing
         .checked_shr(u32::from(bits - length.min(bits)))
         .unwrap_or(0)
@@ -109,17 +108,17 @@ pub(crate) struct Subject {
     pub is_midstream: bool,
     /// There are rules.
     pub has_rules: bool,
-    /// Tasks that a rule keeps from being asked, bit n for task n; `None`: no answer is known.
+    /// Tasks that a rule keeps from being asked, bit n for task n; `None` without an answer.
     pub unasked: Option<u8>,
 }
 
 impl Asked {
-    /// Whether every flow is meant, and no label is waited for.
+    /// Whether the task is asked about every flow and waits for no label.
     pub fn is_always(&self) -> bool {
         *self == Asked::default()
     }
 
-    /// Whether the flow is one of those, other tasks apart.
+    /// Whether the flow meets the conditions, except labels of other tasks.
     pub(crate) fn holds(&self, flow: &Subject, inside: &Inside) -> bool {
         let any = |is_empty: bool, holds: &dyn Fn() -> bool| is_empty || holds();
         let (_, port) = flow.destination;

@@ -1,5 +1,5 @@
-//! The table alone: look-up and update of flows by key, through the same code as
-//! the walk. For measuring it beside other tables; the program does not use it.
+//! The table alone: look-up and update of flows by key, through the same code as the walk. For
+//! comparison with other tables; the program does not use it.
 
 use std::io;
 
@@ -33,8 +33,7 @@ impl BareTable {
         })
     }
 
-    /// Begins a flow that is not there yet; false where the table, or the chain of its
-    /// bucket, is full.
+    /// Begins a new flow; false if the table, or the chain of its bucket, is full.
     pub fn insert(&mut self, key: &Key) -> bool {
         let hash = self.hasher.hash(key, None);
         let Some((_, index)) = self.table.insert(hash, 0) else {

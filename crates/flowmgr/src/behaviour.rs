@@ -1,16 +1,15 @@
-//! The behaviour of a flow: what its counts show it to do, whatever its label is. A part of a flow
-//! with an array of its own.
+//! The behaviour of a flow: what its counts show it to do, regardless of its label. A part of a
+//! flow with its own array.
 //!
-//! `bulk` comes with the very packet that crosses the bound, because the hot line's byte counters
-//! run ahead so that they carry there ([`crate::entry`]): the walk has nothing more to do. The
-//! others are judged from *samples*: once a second, between bursts, a flow's counts are compared
-//! with those of its last sample. Only flows that have had packets since are sampled, and a sample
-//! covers the time since the one before. A behaviour that comes from samples must be seen in
-//! [`Bounds::hold_s`] of them in a row before it is taken.
+//! `bulk` is set with the very packet that crosses the bound, because the hot line's byte counters
+//! run ahead so that they carry there ([`crate::entry`]): it costs the walk nothing. The others are
+//! judged from *samples*: once a second, between bursts, a flow's counts are compared with its last
+//! sample. Only flows that have had packets since are sampled, and a sample covers the time since
+//! the one before. A behaviour that comes from samples must be seen in [`Bounds::hold_s`] of them
+//! in a row before it is taken.
 //!
-//! By packet time all flows are sampled at each full second, before the first packet that comes
-//! later, so that bursts and the layout change nothing. Live, the sweep samples each bucket once a
-//! second.
+//! By packet time all flows are sampled at each full second, before the first later packet, so that
+//! bursts and the layout change nothing. Live, the sweep samples each bucket once a second.
 
 use std::io;
 
@@ -39,7 +38,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// How many there are.
+    /// The number of behaviours.
     pub const COUNT: usize = 5;
 
     /// All, in the order of their numbers.
@@ -71,7 +70,7 @@ impl Behaviour {
 /// Bounds between behaviours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// A flow with more bytes is `bulk`; both directions, at the IP layer. At most
+    /// A flow with more bytes, in both directions together at the IP layer, is `bulk`. At most
     /// [`Bounds::BULK_BYTES_MAX`].
     pub bulk_bytes: u32,
     /// Packets are small if their mean length is at most this, in each direction.
@@ -112,7 +111,7 @@ impl Bounds {
     }
 }
 
-/// What came of a flow since its last sample.
+/// What a flow has received since its last sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     packets: [u64; 2],
@@ -126,19 +125,18 @@ struct Sample {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct State {
-    /// Counts at the last sample, since the flow's last record; after a record less than 0,
-    /// wrapping.
+    /// Counts at the last sample, since the flow's last record; after a record negative, wrapping.
     bytes: [u64; 2],
     packets: [u32; 2],
     /// The second at which the next sample begins.
     second: u16,
-    /// The behaviour, and that before it fell silent where it is `Idle`.
+    /// The behaviour, and the one before it fell silent if it is `Idle`.
     now: u8,
     before_idle: u8,
-    /// What the last samples showed in place of the behaviour, and how many.
+    /// What the last samples showed instead of the behaviour, and how many did.
     shown: u8,
     held: u8,
-    /// It was `Bulk` once, and is so again when it is nothing else.
+    /// It has been `Bulk`, and is so again when it is nothing else.
     is_big: u8,
 }
 
@@ -168,9 +166,9 @@ impl State {
         (self.now, self.shown, self.held) = (behaviour as u8, behaviour as u8, 0);
     }
 
-    /// A sample with packets.
+    /// Takes a sample with packets.
     fn see(&mut self, sample: &Sample, bounds: &Bounds) {
-        // A packet contradicts `Idle`, however few come.
+        // Any packet contradicts `Idle`.
         self.now = self.active() as u8;
         let shape = match bounds.shape(sample) {
             Behaviour::None if self.is_big != 0 => Behaviour::Bulk,
@@ -225,7 +223,7 @@ impl State {
 pub(crate) struct Step {
     pub before: Behaviour,
     pub now: Behaviour,
-    /// Of what came since the last sample: the behaviour that it counts for, packets and bytes.
+    /// The behaviour for which the packets and bytes since the last sample count.
     pub counts_for: Behaviour,
     pub packets: u64,
     pub bytes: u64,
@@ -237,7 +235,7 @@ pub(crate) struct Behaviours {
     states: Array<State>,
     /// By packet time, the second up to which flows were sampled.
     sampled: Option<u16>,
-    /// Flows that have taken another behaviour since somebody asked.
+    /// Flows whose behaviour has changed since the last [`Self::take_changed`].
     changed: Vec<u32>,
 }
 
@@ -268,7 +266,7 @@ impl Behaviours {
         self.states[index as usize].active()
     }
 
-    /// Samples a flow up to this second; `None`: nothing came since the last time.
+    /// Samples a flow up to this second; `None` if nothing came since the last sample.
     fn sample(&mut self, index: u32, counts: &Counts, until: u16, is_udp: bool) -> Option<Step> {
         let state = &mut self.states[index as usize];
         let (packets, bytes) = state.since(counts);
@@ -316,7 +314,7 @@ impl Behaviours {
         self.account(index, counts, State::cross)
     }
 
-    /// The flow is silent for as long as `Idle` takes.
+    /// The flow was silent for as long as `Idle` takes.
     fn fall_silent(&mut self, index: u32, counts: &Counts) -> Step {
         self.account(index, counts, State::fall_silent)
     }

@@ -18,10 +18,10 @@ pub const BURST_MAX: usize = 256;
 pub const TIMEOUT_S_MAX: u16 = 32_000;
 /// Timeouts of a flow that FIN or RST closed, s.
 pub const CLOSED_TIMEOUT_S: RangeInclusive<u16> = 1..=300;
-/// The most flows of a table: at 172 bytes a flow and more, above 11 GB; more is taken for a slip
-/// of the keyboard. Indices have 32 bits.
+/// The most flows of a table. At 172 bytes or more each they take above 11 GB; a larger number is
+/// taken for a typing error. Indices have 32 bits.
 pub const MAX_FLOWS_MAX: usize = 1 << 26;
-/// The most depths of a task: six of a model, and that of its ports.
+/// The most depths of a task: six of a model and one of its ports.
 pub const DEPTHS_MAX: usize = 7;
 /// The most tasks after the first.
 pub const OTHERS_MAX: usize = TASKS_MAX - 1;
@@ -59,7 +59,7 @@ pub struct PortLabel {
 /// Configuration of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks, those without a series not counted.
+    /// The tasks, 1 to [`TASKS_MAX`], not counting tasks without a series.
     pub tasks: Vec<SeriesTask>,
     /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks
     /// beyond the list are asked about every flow.
@@ -78,16 +78,16 @@ pub struct Config {
     pub effect: Effect,
     /// Of which flows the records have the series.
     pub record_series: SeriesShare,
-    /// Names flows by the port of their server: with their first packet where the task says so
-    /// ([`SeriesTask::k`]), else those of the first task that end without a sure answer.
+    /// Names flows by their server's port: with the first packet where the task says so
+    /// ([`SeriesTask::k`]), else flows of the first task that end without a sure answer.
     pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
     pub flow_id_step: u64,
-    /// Packets of flows may be counted elsewhere and told of later, see [`crate::Manager::count`].
+    /// Packets of flows may be counted elsewhere and reported later, see [`crate::Manager::count`].
     pub expects_counts: bool,
-    /// Where behaviours of flows begin and end; `None`: flows have none, and that costs nothing.
+    /// Where behaviours of flows begin and end; `None`: flows have none, which costs nothing.
     pub behaviour: Option<Bounds>,
 }
 
@@ -103,7 +103,7 @@ impl SeriesShare {
     pub const ALL: SeriesShare = SeriesShare(SeriesShare::WHOLE);
     const WHOLE: u32 = 1 << 16;
 
-    /// Of a share from 0 to 1, in steps of 1/65,536; more than 0 is one step at least.
+    /// A share from 0 to 1, in steps of 1/65,536; more than 0 is one step at least.
     pub fn of(share: f64) -> SeriesShare {
         let steps = (share.clamp(0.0, 1.0) * f64::from(SeriesShare::WHOLE)).ceil();
         SeriesShare(steps as u32)
@@ -123,7 +123,7 @@ impl SeriesShare {
     }
 }
 
-/// Why there is no flow manager.
+/// Why a flow manager is refused.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// A setting is out of its range.
@@ -152,7 +152,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// `rings` says how many there are for each task.
+    /// `rings`: how many rings each task has.
     pub(crate) fn check(&self, rings: &[usize]) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
@@ -205,12 +205,12 @@ impl Config {
         in_range("bulk_bytes", bulk_bytes.into(), holds, "1 to 2^24 - 1")
     }
 
-    /// A task comes after others only, and no cycle leads back to it.
+    /// A task comes only after other tasks, and no cycle leads back to it.
     fn check_asked(&self, tasks: usize) -> Result<(), ConfigError> {
         let after = |number: usize| self.asked.get(number).map_or(&[][..], |it| &it.after);
         for number in 0..tasks {
-            // Whatever is still reached after as many steps as there are tasks is on a cycle, or
-            // before one.
+            // What is still reached after as many steps as there are tasks is on a cycle, or before
+            // one.
             let mut reached = vec![number];
             for _ in 0..tasks {
                 let next = reached.iter().flat_map(|&task| after(task));
@@ -233,7 +233,7 @@ impl Config {
         Ok(())
     }
 
-    /// A deeper task differs from the one before it in its K alone, which is greater, and in what
+    /// A deeper task differs from the one before it only in its K, which is greater, and in when it
     /// is sure.
     fn check_depths(&self) -> Result<(), ConfigError> {
         let pairs = self.tasks.windows(2).map(|pair| (Some(pair[0]), pair[1]));

@@ -30,15 +30,14 @@ counters! {
     /// in flows and verdicts.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Merged {
-        /// Merged packets of which the segments are known.
+        /// Merged packets whose segments are known.
         pub packets: u64,
         /// Their segments.
         pub segments: u64,
-        /// Bytes on the wire that the segments have beyond those of the merged packets: a copy of
-        /// the headers each.
+        /// Bytes on the wire that the segments have in addition to the merged packets: the headers
+        /// of every segment but one.
         pub header_bytes: u64,
-        /// Packets that are longer than any on the wire, and nobody told which segments they are
-        /// of: each counts as one.
+        /// Packets longer than any on the wire, whose segments nobody reported: each counts as one.
         pub unknown: u64,
     }
 }
@@ -61,21 +60,21 @@ counters! {
         pub merged: Merged,
         /// Bytes at the IP layer of packets of flows.
         pub flow_bytes: u64,
-        /// Of these, bytes of labelled packets.
+        /// Bytes of labelled packets, part of `flow_bytes`.
         pub labelled_bytes: u64,
         /// Labelled packets by class. By packet time a label may still be on its way, and they
         /// count with the flow's record; else at once.
         pub labelled_by_class: Vec<Volume>,
         /// Flows begun.
         pub flows_begun: FlowsBegun,
-        /// Of these, TCP flows of which the first packet seen was not the SYN that opens a
+        /// TCP flows, part of `flows_begun`, whose first packet seen was not the SYN that opens a
         /// connection.
         pub flows_midstream: u64,
         /// Flow records by reason; all but `active` are ends.
         pub flows_ended: [u64; EndReason::COUNT],
         /// Flows that made room for others.
         pub evictions: Evictions,
-        /// Ended flows whose label is that of their server's port.
+        /// Ended flows labelled by their server's port.
         pub flows_by_port: u64,
         /// Ended flows that were named by an answer that was not sure, because they ended before
         /// the next depth.
@@ -86,7 +85,7 @@ counters! {
         pub flows_unasked: u64,
         /// Ended flows that never reached K packets, though a model would have been asked.
         pub flows_short: u64,
-        /// Ended flows of which all packets went the way of the first.
+        /// Ended flows whose packets all went the way of the first.
         pub flows_one_way: u64,
         /// Packets stamped more than 60 s before the one before them: steps back of the clock,
         /// which do not change how flows age.
@@ -106,8 +105,8 @@ counters! {
     pub struct BehaviourCounters {
         /// Flows that took it, each as often as it did; no flow begins with one.
         pub flows: u64,
-        /// Packets of flows while they had it. Those of an idle flow count for what it was before.
-        /// They are counted when a flow is sampled, changes its behaviour or ends.
+        /// Packets of flows while they had it. An idle flow's packets count for its behaviour
+        /// before. They are counted when a flow is sampled, changes its behaviour or ends.
         pub packets: u64,
         /// Their bytes at the IP layer.
         pub bytes: u64,
@@ -124,7 +123,7 @@ counters! {
         pub flows_labelled: Vec<u64>,
         /// Flows whose label is the answer to this task; of several depths the one that decided.
         pub flows_decided: u64,
-        /// Flows whose label was that of their port until an answer contradicted it.
+        /// Flows whose label came from their port until an answer contradicted it.
         pub flows_contradicting: u64,
         /// Flows that reached their K-th element and gave no series, because they began mid-stream.
         pub series_withheld: u64,
@@ -135,13 +134,14 @@ counters! {
         pub series_emitted: u64,
         /// Series shed because the ring was full.
         pub series_shed: u64,
-        /// Of these, series of half-open flows, shed because half of the ring was taken.
+        /// Series of half-open flows, part of `series_shed`, shed because half of the ring was
+        /// taken.
         pub series_shed_half_open: u64,
     }
 }
 
 impl Counters {
-    /// Nothing yet, of tasks with so many classes each.
+    /// Zero counters, for tasks with these numbers of classes.
     pub fn new(classes: impl IntoIterator<Item = usize>) -> Counters {
         let of_task = |classes| TaskCounters {
             labels_given: vec![0; classes],
@@ -167,7 +167,7 @@ impl Counters {
         self.tasks.iter().map(|task| task.series_shed).sum()
     }
 
-    /// Of these, series of half-open flows.
+    /// Series of half-open flows that were shed.
     pub fn series_shed_half_open(&self) -> u64 {
         let shed = self.tasks.iter().map(|task| task.series_shed_half_open);
         shed.sum()
@@ -188,8 +188,8 @@ impl Counters {
         self.tasks.first().map_or(&[], |task| &task.flows_labelled)
     }
 
-    /// Becomes what another manager of the same classes has counted, without allocating once there
-    /// was room for them.
+    /// Copies what another manager of the same classes has counted; allocates only until there is
+    /// room for it.
     pub fn copy_from(&mut self, other: &Counters) {
         Counter::copy_from(self, other);
     }
@@ -200,8 +200,8 @@ impl Counters {
     }
 }
 
-/// One more of a class. A class beyond those of the task, which no device that passed its checks
-/// gives, is not counted.
+/// Counts one more of a class, or nothing if the task has no such class, which no device that
+/// passed its checks gives.
 pub(crate) fn count_class(by_class: &mut [u64], class: u16) {
     if let Some(count) = by_class.get_mut(usize::from(class)) {
         *count += 1;
@@ -219,12 +219,12 @@ counters! {
 const _: () = assert!(KIND_UDP | KIND_V6 == 3);
 
 impl FlowsBegun {
-    /// Of all kinds.
+    /// Flows of all kinds.
     pub fn total(&self) -> u64 {
         self.kinds.iter().sum()
     }
 
-    /// Of each kind, with IP version and transport as metrics name them.
+    /// Flows by kind, with IP version and transport as metrics name them.
     pub fn by_kind(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("4", "tcp", 0),

@@ -11,33 +11,33 @@ use cring::{Answers, Depth, Features, Label, Unit, resolve};
 /// What one task asks of a flow's first packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesTask {
-    /// Elements in a series, 1 to [`cring::K_MAX`]. 0: no series, but the labels that [`Config::ports`](crate::Config::ports)
-    /// give flows with their first packets; the first of a task, before at least one deeper one.
+    /// Elements in a series, 1 to [`cring::K_MAX`]. 0: no series;
+    /// [`Config::ports`](crate::Config::ports) give flows their labels with their first packets.
+    /// Only the first of a task may have 0, before at least one deeper one.
     pub k: usize,
     /// Which packets are elements.
     pub unit: Unit,
     /// What is collected of each element; at least one.
     pub features: Features,
-    /// Flows of TCP that begin mid-stream are asked about too: the model was trained for them.
-    /// Otherwise they give no series, since the first packets seen are not those that the model
-    /// knows.
+    /// TCP flows that begin mid-stream are asked about too: the model was trained for them.
+    /// Otherwise they give no series, because the model does not know their first packets.
     pub midstream: bool,
     /// Classes that labels of this task have, `unknown` as the last; counters have a place for
     /// each.
     pub classes: usize,
     /// An answer is sure if its confidence is at least this, 0 to 65,535 for 0 to 1, and its class
-    /// is not `unknown`. Only asked where a deeper task follows, or this one is deeper itself.
+    /// is not `unknown`. Used only where a deeper task follows, or this one is deeper itself.
     pub sure: u16,
     /// An answer contradicts the port that named the flow if its class is another one and its
-    /// confidence at least this; `None`: none does. Only asked behind a task without a series.
+    /// confidence at least this; `None`: never. Used only behind a task without a series.
     pub contradicts: Option<u16>,
-    /// Asks the same as the task before it, after more elements, about flows of which that one's
+    /// Asks the same as the task before it, after more elements, about flows for which the earlier
     /// answer is not sure: see the module.
     pub is_deeper: bool,
 }
 
 impl SeriesTask {
-    /// When an answer of it is sure.
+    /// When its answers are sure.
     pub fn depth(&self) -> Depth {
         if self.is_of_ports() {
             return Depth::PORT;
@@ -49,7 +49,7 @@ impl SeriesTask {
         }
     }
 
-    /// It has no series: ports give its labels.
+    /// Whether it has no series: ports give its labels.
     pub fn is_of_ports(&self) -> bool {
         self.k == 0
     }
@@ -80,7 +80,7 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// Those of the first of these tasks.
+    /// The depths of the first of these tasks.
     pub fn of(tasks: &[SeriesTask]) -> Depths {
         let deeper = tasks.iter().skip(1).take_while(|task| task.is_deeper);
         let tasks = || tasks.iter().take(1).chain(deeper.clone());

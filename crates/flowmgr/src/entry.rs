@@ -146,7 +146,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Room for `entries` flows with so many depths each, at least one.
+    /// Room for `entries` flows with `depths` depths each, at least one.
     pub fn new(entries: usize, depths: usize, bulk_bytes: Option<u32>) -> io::Result<Entries> {
         debug_assert!(depths > 0, "a flow has a label word in its hot line");
         let other_depths = depths - 1;
@@ -297,7 +297,7 @@ impl Entries {
         }
     }
 
-    /// Counts so many packets with so many bytes in all; how often the counter of bytes carried.
+    /// Counts `packets` with `bytes` in total; returns how often the byte counter carried.
     pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) -> u64 {
         let hot = self.hot_mut(index);
         // As in `Hot::count`, past 255 comes 1.
@@ -342,8 +342,8 @@ impl Entries {
         self.ahead.get(index as usize).copied().unwrap_or_default()
     }
 
-    /// Makes the counter of a direction carry before or when so many more bytes have come in both
-    /// directions, at most 2^24: each gets half of them. Counts stay as they are.
+    /// Makes a direction's counter carry at the latest when `bytes` more have come in both
+    /// directions together, at most 2^24: each direction gets half. Counts stay as they are.
     pub fn arm(&mut self, index: u32, bytes: u32) {
         debug_assert!((1..=1 << 24).contains(&bytes), "more than a counter holds");
         let counts = self.counts(index);
@@ -363,8 +363,8 @@ impl Entries {
         debug_assert_eq!(self.counts(index), counts, "counts stay as they are");
     }
 
-    /// Bytes that are left of those of the last [`Entries::arm`], behind one that made a counter
-    /// carry so many times; below 0 once more have come.
+    /// Bytes left of the last [`Entries::arm`] after a counter carried `times` times; below 0 once
+    /// more have come.
     pub fn left(&self, index: u32, times: u64) -> i64 {
         let hot = self.hot(index);
         let both = i64::from(hot.bytes(0)) + i64::from(hot.bytes(1));

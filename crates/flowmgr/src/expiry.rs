@@ -6,11 +6,10 @@
 //! at a pace set by time alone, so that which flows end, when and in what order
 //! does not depend on bursts or threads.
 //!
-//! Stamps in buckets are seconds in 16 bits. The sweep meets every bucket at
-//! least once in [`Sweep::PERIOD_MAX_S`], so no stamp is older than the longest
-//! timeout and that, far below the 65,536 s at which they repeat; where time
-//! jumps by more than [`Clock::JUMP_US`], everything older is over and no stamp
-//! is asked.
+//! Stamps in buckets are seconds in 16 bits. The sweep meets every bucket at least once in
+//! [`Sweep::PERIOD_MAX_S`], so no stamp is older than the longest timeout plus this period, far
+//! below the 65,536 s at which stamps repeat. After a jump of more than [`Clock::JUMP_US`]
+//! everything older is over, and no stamp is asked.
 
 use crate::settings::Settings;
 use crate::table::Occupant;
@@ -25,12 +24,11 @@ const SECOND_US: i64 = 1_000_000;
 /// end and the table would fill. So the clock keeps *flow time*, in which flows
 /// age, apart from packet time: a packet that lies more than [`Clock::BOUND_US`]
 /// behind re-bases the difference, and flow time goes on from where it was.
-/// Packets that are late by less, as those of several interfaces are, leave
-/// time where it is.
+/// Packets that are late by less, as from several interfaces, leave time where it is.
 ///
 /// Packets stamped by several clocks may alternate, as in a merged capture. The
 /// differences of the last few are kept, and a packet that fits one of them does
-/// not move flow time: else each change of clocks would end all flows.
+/// not move flow time: otherwise each change of clocks would end all flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     /// Flow time, µs.
@@ -41,7 +39,7 @@ pub(crate) struct Clock {
     next_second_us: i64,
     second: u16,
     is_started: bool,
-    /// Flow time less packet time of clocks met before the current one, the newest first.
+    /// Flow time minus packet time of the clocks before the current one, the newest first.
     others: [Option<i64>; 3],
 }
 
@@ -62,10 +60,10 @@ impl Clock {
     pub const BOUND_US: i64 = 60 * SECOND_US;
     /// A step forward beyond which stamps are not comparable: 2^15 s.
     const JUMP_US: i64 = SECOND_US << 15;
-    /// The longest step forward of flow time. More changes nothing, since all is over by then, and
-    /// absurd times, of which a file may have any number, must not use up the range.
+    /// The longest step forward of flow time. A longer one changes nothing, since all flows are
+    /// over by then, and the absurd times that a file may have must not use up the range.
     const JUMP_MAX_US: i64 = SECOND_US << 17;
-    /// Packet times beyond this, some 36,000 years, are taken for this, so that differences do not
+    /// Packet times beyond this, some 36,000 years, are clamped, so that differences do not
     /// overflow.
     const PACKET_MAX_US: i64 = 1 << 60;
 
@@ -81,8 +79,8 @@ impl Clock {
         }
     }
 
-    /// Goes on to the time of a packet, if that is at most the bound after the last one; else
-    /// [`Clock::advance_far`] must.
+    /// Goes on to the time of a packet, if that is at most the bound after the last one; otherwise
+    /// returns `false`, and [`Clock::advance_far`] is needed.
     #[inline]
     pub fn advance_near(&mut self, time_us: i64) -> bool {
         let step_us = time_us.wrapping_sub(self.packet_us);
@@ -94,8 +92,8 @@ impl Clock {
         true
     }
 
-    /// Whether a packet of this time leaves the clock where it is: where many come in a µs, nearly
-    /// all do.
+    /// Whether a packet of this time leaves the clock where it is, as nearly all do where many come
+    /// in a µs.
     #[inline]
     pub fn is_now(&self, time_us: i64) -> bool {
         time_us == self.packet_us
@@ -161,7 +159,7 @@ impl Clock {
         }
     }
 
-    /// Goes on by another clock's difference, if one of those kept makes `time_us` near to now.
+    /// Goes on by an earlier clock's difference, if one of them makes `time_us` near to now.
     fn switch(&mut self, time_us: i64) -> bool {
         let is_near = |other: &Option<i64>| {
             other.is_some_and(|difference_us| {
@@ -215,18 +213,18 @@ impl Clock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     idle_s: u16,
-    /// Of a flow that was closed by FIN or RST.
+    /// For a flow that FIN or RST closed.
     closed_s: u16,
-    /// Of a flow that is half-open; never longer than `idle_s`.
+    /// For a half-open flow; never longer than `idle_s`.
     half_open_s: u16,
-    /// Of an established connection; never shorter than `idle_s`.
+    /// For an established connection; never shorter than `idle_s`.
     established_s: u16,
     /// The shortest of them that is not 0.
     shortest_s: u16,
 }
 
 impl Lifetimes {
-    /// `lag_s`: a flow's packets may be told of so many seconds late, so it ends as much later.
+    /// `lag_s`: a flow's packets may be reported this many seconds late, so it ends as much later.
     pub fn of(settings: &Settings, lag_s: u16) -> Lifetimes {
         let later = |timeout_s: u16| match timeout_s {
             0 => 0,
@@ -258,8 +256,7 @@ impl Lifetimes {
         }
     }
 
-    /// In whole seconds, so a flow ends after a silence of the timeout and up to
-    /// one second.
+    /// In whole seconds, so a flow ends up to one second after its timeout.
     #[inline]
     pub fn is_over(self, occupant: Occupant, now: u16) -> bool {
         self.may_be_over(occupant.stamp, now)
@@ -281,7 +278,7 @@ impl Lifetimes {
         exceeds(self.silence(occupant, now), self.idle_s)
     }
 
-    /// Whether a flow has no right to its place when the table is full.
+    /// Whether a flow may be evicted when the table is full.
     pub fn may_be_evicted(self, occupant: Occupant, now: u16) -> bool {
         occupant.is_half_open || occupant.is_closed || self.is_idle(occupant, now)
     }
@@ -304,7 +301,7 @@ impl Lifetimes {
         }
     }
 
-    /// From when on a flow that was last heard of at `last_us` is over; `None`: never.
+    /// When a flow that was last heard of at `last_us` is over; `None`: never.
     pub fn over_us(self, last_us: i64, occupant: Occupant) -> Option<i64> {
         let timeout_s = self.timeout_s(occupant);
         (timeout_s != 0).then(|| last_us.saturating_add(i64::from(timeout_s) * SECOND_US))
@@ -361,8 +358,8 @@ impl Sweep {
 
     /// Goes on from the same bucket at another pace.
     pub fn set_pace(&mut self, period_us: i64) {
-        // Where nothing changes nothing starts anew, or who changes settings all the time would
-        // stop the sweep.
+        // Without a change nothing restarts; otherwise frequent changes of settings would stop the
+        // sweep.
         if period_us != self.period_us {
             (self.period_us, self.started_us, self.done) = (period_us, i64::MIN, 0);
         }
@@ -419,11 +416,11 @@ impl Sweep {
     }
 }
 
-/// When a flow that goes on is reported.
+/// When an ongoing flow is reported.
 ///
-/// An entry's hot line has room for eight bits only: the tick of its last report,
-/// a tick being a sixteenth of the timeout. Once fifteen ticks have passed, the
-/// exact time in the cold line decides.
+/// An entry's hot line has room for only eight bits: the tick of its last report, where a tick is a
+/// sixteenth of the timeout. Once fifteen ticks have passed, the exact time in the cold line
+/// decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActiveTimeout {
     /// 0: off.
@@ -449,7 +446,7 @@ impl ActiveTimeout {
         time_us.div_euclid(self.tick_us) as u8
     }
 
-    /// Worth looking at the exact time.
+    /// Whether the exact time has to be looked at.
     pub fn may_be_due(self, reported_tick: u8, time_us: i64) -> bool {
         self.tick(time_us).wrapping_sub(reported_tick) >= 15
     }

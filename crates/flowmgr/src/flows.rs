@@ -1,5 +1,5 @@
-//! The flows: their table and data array, the time by which they live, and what waits to be said of
-//! them. How they begin and end; what is kept of a flow beside its entry are its parts
+//! The flows: their table and data array, the time by which they live, their waiting records, and
+//! how they begin and end. Everything else that is kept of a flow is in its parts
 //! ([`crate::part`]).
 
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct Flows {
     pub outbox: Outbox,
     pub counters: Counters,
     pub effect: Effect,
-    /// What an entry's stamp is where its action was looked up by the policy in force.
+    /// The stamp of an entry whose action was looked up by the policy in force.
     pub policy: PolicyStamp,
     /// Packets walked so far.
     pub position: u64,
@@ -41,11 +41,11 @@ pub(crate) struct Flows {
     /// Without the actions, which are the labels'.
     settings: Settings,
     max_flows: usize,
-    /// Flows in the table; those that wait for their record are not.
+    /// Flows in the table, without flows that wait for their record.
     alive: usize,
     flow_id_first: u64,
     flow_id_step: u64,
-    /// Seconds by which flows live longer because packets may be told of later.
+    /// Seconds that flows live longer, because packets may be reported late.
     lag_s: u16,
     samples_live: bool,
     /// The first depth of the first task that asks the model.
@@ -53,8 +53,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Takes the memory of a table for a configuration that was checked, with rings of so many
-    /// slots.
+    /// Allocates the table of a checked configuration, with rings of `slots` slots.
     pub fn new(config: &Config, first_asked: DepthId, slots: usize) -> io::Result<Flows> {
         let entries = config.max_flows + SPARE_ENTRIES;
         let lag_s = config.counts_lag_s();
@@ -91,7 +90,7 @@ impl Flows {
         })
     }
 
-    /// Takes other timeouts; those before are left in their place. Actions stay where they are.
+    /// Takes other timeouts and leaves the old ones in their place. Actions stay where they are.
     pub fn configure(&mut self, settings: &mut Settings) {
         std::mem::swap(&mut self.settings, settings);
         std::mem::swap(&mut self.settings.actions, &mut settings.actions);
@@ -103,7 +102,7 @@ impl Flows {
         self.active = ActiveTimeout::new(self.settings.active_timeout_s);
     }
 
-    /// Seconds by which packets may be told of late.
+    /// Seconds by which packets may be reported late.
     pub fn lag_s(&self) -> u16 {
         self.lag_s
     }
@@ -113,7 +112,7 @@ impl Flows {
         let timed = self.as_timed(occupant);
         let last_us = self.entries.hot(occupant.index).last_us;
         let over_us = self.lifetimes.over_us(last_us, timed);
-        // One that ended before, because the input did or another flow took its place, was not
+        // A flow that ended before, because the input did or another flow took its place, was not
         // late.
         if let Some(lag_us) = over_us.and_then(|over_us| at_us.checked_sub(over_us))
             && lag_us >= 0
@@ -144,12 +143,12 @@ impl Flows {
         self.hasher.hash(key, rss)
     }
 
-    /// A hash of a flow, by which shares of flows are taken.
+    /// A hash of a flow, by which shares of flows are chosen.
     pub fn sample_of(&self, key: &Key) -> u16 {
         (self.hasher.hash(key, None) >> 24) as u16
     }
 
-    /// Where a flow of the table is: looked up again where it is needed, which is rare, so that the
+    /// Where a flow is in the table. It is looked up again, because it is needed rarely and the
     /// usual packet need not keep it.
     pub fn place_of(&self, hash: u64, index: u32) -> Option<Place> {
         self.table.find(hash, |other| other == index)
@@ -216,7 +215,7 @@ impl Flows {
         if tcp_flags & TCP_RST != 0 && !was_closed {
             hot.set(STATE_RST);
         }
-        // Who has said that it ends sends no more keep-alives, and may forget to say the rest.
+        // After a FIN no keep-alives come, and the rest of the closing may never come.
         let closes = hot.is_closed() && !was_closed;
         if let Some(place) = self.place_of(hash, index) {
             self.table.last_no_longer(place);
@@ -226,8 +225,8 @@ impl Flows {
         }
     }
 
-    /// Takes a flow out of the table; its entry waits for the record. `reason`
-    /// is that of a flow that was not closed by FIN or RST.
+    /// Takes a flow out of the table; its entry waits for the record. `reason` applies unless FIN
+    /// or RST closed the flow.
     pub fn end(&mut self, place: Place, reason: EndReason) {
         let occupant = self.table.occupant(place);
         let Occupant {
@@ -246,7 +245,7 @@ impl Flows {
         self.outbox.end(occupant, reason, self.position, now_us);
     }
 
-    /// Why a flow ended that would have ended for `otherwise`.
+    /// Why a flow ended: by FIN or RST, else `otherwise`.
     fn end_reason(&self, index: u32, otherwise: EndReason) -> EndReason {
         match self.entries.hot(index) {
             hot if hot.has(STATE_RST) => EndReason::Rst,
@@ -260,7 +259,7 @@ impl Flows {
     pub fn advance_far(&mut self, time_us: i64) {
         match self.clock.advance_far(time_us) {
             Step::Near => {}
-            // Time jumped so far that stamps say nothing: all that can be over is.
+            // Time jumped so far that stamps say nothing: every flow that can be over is.
             Step::Jump => {
                 self.end_in_buckets(0..self.table.buckets(), Flows::is_over_after_jump);
             }
@@ -325,7 +324,7 @@ impl Flows {
         }
     }
 
-    /// Who the flow at an entry is.
+    /// The name of the flow at an entry.
     pub fn name(&self, index: u32) -> FlowName {
         let (hot, cold) = (self.entries.hot(index), self.entries.cold(index));
         let key = hot.key();
@@ -340,7 +339,7 @@ impl Flows {
     }
 }
 
-/// One round over all buckets. Live, the sweep samples behaviours as well.
+/// The time of one round over all buckets. Live, the sweep samples behaviours as well.
 fn sweep_period_us(samples_live: bool, lifetimes: Lifetimes) -> i64 {
     match samples_live {
         true => 1_000_000,

@@ -1,10 +1,9 @@
 //! Bucket hashes, and the symmetric Toeplitz hash of NICs in software.
 //!
-//! FENXI §4.1 finds buckets with `rss ^ src ^ dst`. With the usual symmetric key
-//! (0x6d5a repeated, Woo and Park 2012) the Toeplitz hash is linear over 16-bit
-//! words that all use the same key bits, so that value depends on `src ^ dst`
-//! and `sport ^ dport` alone and anybody can build collisions. The default is
-//! therefore a keyed hash over the ordered tuple; the paper's stays as `fenxi`
+//! FENXI §4.1 finds buckets with `rss ^ src ^ dst`. With the usual symmetric key (0x6d5a repeated,
+//! Woo and Park 2012) the Toeplitz hash is linear over 16-bit words that all use the same key bits,
+//! so that value depends only on `src ^ dst` and `sport ^ dport`, and anybody can build collisions.
+//! The default is therefore a keyed hash over the ordered tuple; the paper's hash stays as `fenxi`
 //! for the reproduction.
 
 use crate::key::{KIND_V6, Key};

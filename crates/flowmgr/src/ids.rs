@@ -1,5 +1,4 @@
-//! Numbers of tasks and of depths: types of their own, so that the compiler finds one in the place
-//! of the other.
+//! Numbers of tasks and of depths: separate types, so that the compiler finds a mix-up.
 
 use cring::FlowRef;
 
@@ -24,7 +23,8 @@ impl TaskId {
     }
 }
 
-/// Number of a depth among those of all tasks: that of its label word and of its counters.
+/// Number of a depth among the depths of all tasks; its label word and its counters have the same
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DepthId(u8);
 
@@ -46,7 +46,7 @@ impl DepthId {
         usize::from(self.0)
     }
 
-    /// The depth so many behind this one.
+    /// The depth `depths` behind this one.
     #[must_use]
     pub fn behind(self, depths: u8) -> DepthId {
         DepthId(self.0 + depths)

@@ -1,4 +1,4 @@
-//! The part that holds the counters of packets that the kernel counted where they passed.
+//! The part that holds the counters of packets that the kernel counted.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::memory::{Array, Zeroed};
 use crate::part::{First, Part};
 
-/// Counts come so many seconds after their packets, at most. Flows live as much longer.
+/// Counts come at most this many seconds after their packets. Flows live as much longer.
 pub(crate) const LAG_S: u16 = 2;
 
 /// What was counted of one flow, from the low end of its key and from the high one.
@@ -19,20 +19,20 @@ pub struct Counted {
     pub packets: [u64; 2],
     /// Their bytes at the IP layer.
     pub bytes: [u64; 2],
-    /// Which counter it is: another one than before began anew. Not 0.
+    /// Which counter it is: a new number means that counting restarted. Not 0.
     pub generation: u32,
     /// Time of the last packet, µs of flow time.
     pub last_us: i64,
 }
 
-/// The counters of each flow as they were last told.
+/// The counters of each flow as last reported.
 pub(crate) struct CountedSoFar(Array<Told>);
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     pub packets: [u64; 2],
     pub bytes: [u64; 2],
-    /// 0: nothing was told of the flow.
+    /// 0: nothing was reported of the flow.
     generation: u32,
 }
 
@@ -43,7 +43,7 @@ mod zeroed {
 }
 
 impl Config {
-    /// Seconds by which flows live longer because of packets that are told of later.
+    /// Seconds that flows live longer, because packets are reported late.
     pub(crate) fn counts_lag_s(&self) -> u16 {
         match self.expects_counts {
             true => LAG_S,
@@ -70,8 +70,8 @@ impl CountedSoFar {
             *told = now;
             return now;
         }
-        // A counter goes up only. Lower counts were read earlier, and came on a longer way: they
-        // hold nothing new.
+        // A counter only goes up. Lower counts were read earlier and came later: they hold nothing
+        // new.
         let new = |now: [u64; 2], told: &mut [u64; 2]| {
             std::array::from_fn(|end| {
                 let before = told[end];

@@ -1,5 +1,5 @@
-//! Labels of flows: a part of a flow. Which depths are asked about it, what their answers come to,
-//! which action goes with its labels, and what ports of servers say.
+//! Labels of flows, a part of a flow: which depths are asked, what their answers resolve to, which
+//! action goes with a label, and what servers' ports say.
 
 mod decision;
 mod kept;
@@ -33,7 +33,7 @@ pub(crate) struct Labels {
     /// What becomes of packets, by the classes of labels.
     actions: Actions,
     ports: Ports,
-    /// The states in the hot line that say together that no packet can complete a series any more.
+    /// The states in the hot line that together mean that no packet can complete a series any more.
     collected: u16,
 }
 
@@ -48,7 +48,7 @@ impl Part for Labels {
 }
 
 impl Labels {
-    /// For a configuration that was checked. Takes its actions, ports and networks.
+    /// For a checked configuration. Takes its actions, ports and networks.
     pub fn new(config: &mut Config, tasks: Tasks, entries: usize) -> io::Result<Labels> {
         let (depths, of_first) = (
             tasks.depths().len(),
@@ -75,7 +75,7 @@ impl Labels {
         })
     }
 
-    /// Takes other actions; those before are left in their place.
+    /// Takes other actions and leaves the old ones in their place.
     pub fn configure(&mut self, actions: &mut Actions) {
         std::mem::swap(&mut self.actions, actions);
     }
@@ -95,9 +95,9 @@ impl Labels {
         self.actions.has_others()
     }
 
-    /// Whether a depth, which is due, is asked about a flow: its series goes on its way. `subject`:
-    /// where the task may not be asked about every flow. It is withheld where the flow began
-    /// mid-stream and the model was not trained for that, and where the task has its label already.
+    /// Whether a due depth is asked about a flow, so that its series is sent. `subject`: where the
+    /// task may not be asked about every flow. The series is withheld if the flow began mid-stream
+    /// and the model was not trained for that, or if the task already has its label.
     pub fn sends(
         &mut self,
         flows: &mut Flows,
@@ -107,7 +107,7 @@ impl Labels {
         is_midstream: bool,
     ) -> bool {
         let index = arrival.index;
-        // The states in the hot line are those of the first task.
+        // The hot line holds the first task's states.
         let is_first = depth == self.tasks.task(TaskId::FIRST).first_asked;
         let is_first_asked = self.tasks.is_first_asked(depth);
         let asks = *self.tasks.depth(depth);

@@ -13,15 +13,15 @@
 //! | `table` | buckets of one cache line that point to entries |
 //! | `entry` | the data array: hot line, cold line, label words |
 //! | `expiry` | time, timeouts and the sweep |
-//! | [`part`] | what is kept of a flow beside its entry, and when it is told |
+//! | [`part`] | what is kept of a flow in addition to its entry, and when it is called |
 //! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
-//! | `memory`, `prefetch`, `tags` | huge pages, and what the processor does at once |
-//! | [`Actions`], [`tag`] | what becomes of packets; DSCP and checksum |
+//! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
+//! | [`Actions`], [`tag`] | what happens to packets; DSCP and checksum |
 //! | [`depths`] | which of a flow's answers is its label |
-//! | `outbox`, `manager::settle`, [`record`] | what is said about flows, and when |
+//! | `outbox`, `manager::settle`, [`record`] | records of flows, and when they are written |
 //! | `look` | the flows of the table, for people |
 //! | [`BareTable`] | the table alone, for measuring |
-//! | `counters` | all that is counted |
+//! | `counters` | everything that is counted |
 //! | [`verdict`] | one per packet, summing up to the packets received |
 //!
 //! Series leave through a [`cring`] ring; labels come back in the label word of
@@ -92,8 +92,8 @@ pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, re
 pub use settings::Settings;
 pub use wire::Gso;
 
-/// Bytes that a table takes for these tasks and for behaviours, where there are some, without what
-/// `record_series` adds.
+/// Bytes that a table takes for these tasks and for behaviours, if there are any, without the
+/// memory for `record_series`.
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,
@@ -104,8 +104,8 @@ pub fn table_bytes(
     max_flows * (bytes_per_flow(tasks) + behaviours) + buckets * 64
 }
 
-/// Bytes of memory per flow that the table may hold, without its behaviour and its share of the
-/// buckets (64 bytes each) and without what `record_series` adds.
+/// Bytes of memory per flow that the table may hold, without its behaviour, its share of the
+/// buckets (64 bytes each) and the memory for `record_series`.
 pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();

@@ -1,9 +1,9 @@
-//! A look at the flows of the table, for people: who asks sees them as they stand between two
-//! bursts.
+//! Shows the flows of the table to people, as they are between two bursts.
 //!
-//! Looking changes nothing, takes no memory and is done in portions: the caller says how many flows
-//! it has time for, and goes on from the bucket that it gets back. Flows do not move between hashed
-//! buckets, so none is seen twice. One that begins or ends meanwhile may be missed.
+//! Looking changes nothing, allocates nothing and is done in portions: the caller says how many
+//! flows it has time for, and continues from the bucket that it gets back. Flows do not move
+//! between hashed buckets, so none is seen twice. A flow that begins or ends meanwhile may be
+//! missed.
 
 mod tasks;
 
@@ -53,7 +53,7 @@ pub struct FlowLook {
     pub others: [Option<OtherLabel>; OTHERS_MAX],
     /// Number of its rule, by the last answer.
     pub rule: Option<u32>,
-    /// What is done to its packets now.
+    /// The action on its packets now.
     pub action: Action,
     /// What the flow does.
     pub behaviour: Behaviour,
@@ -64,7 +64,7 @@ pub struct FlowLook {
 pub enum Wanted {
     /// The flow of this number.
     Id(u64),
-    /// The flow between two ends, whichever of them began it.
+    /// The flow between two ends, in either order.
     Ends {
         /// IP protocol number; `None`: any.
         protocol: Option<u8>,
@@ -87,7 +87,7 @@ impl Wanted {
     }
 }
 
-/// How far a flow has come on the way to its label.
+/// How far a flow is on the way to its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Fewer elements have come than the first depth needs.
@@ -99,7 +99,7 @@ pub enum Standing {
     Withheld,
     /// A rule asks nothing about it.
     Unasked,
-    /// It is none of the flows that the task is asked about.
+    /// The task is not asked about it.
     NotAsked,
     /// A series is on its way to the model.
     Asked,
@@ -114,19 +114,19 @@ pub enum Standing {
     Labelled(Decision),
 }
 
-/// All that the table knows about one flow.
+/// Everything the table knows about one flow.
 #[derive(Clone, Copy)]
 pub struct FlowDetail {
     /// The flow.
     pub look: FlowLook,
-    /// All that was collected of the first task's unit.
+    /// Everything collected of the first task's unit.
     pub series: Series,
     /// The label word of each depth, with its number of elements. Once a depth has decided, the
     /// first one holds its answer, unless ports name flows with their first packets.
     pub answers: [Option<(u8, Label)>; DEPTHS_MAX],
     /// Which of the depths decided.
     pub decided: Option<u8>,
-    /// The same of each task behind the first.
+    /// The same for each task behind the first.
     pub others: [Option<TaskDetail>; OTHERS_MAX],
 }
 
@@ -137,13 +137,13 @@ pub(crate) struct View<'a> {
     pub rules: &'a Rules,
     pub series: &'a SeriesStore,
     pub behaviours: Option<&'a Behaviours>,
-    /// What a flow is to a task's conditions.
+    /// What tasks' conditions ask about a flow.
     pub subject: &'a dyn Fn(u32) -> Subject,
 }
 
 impl View<'_> {
-    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows`
-    /// has room for. Gives the bucket to go on from; `None` at the table's end.
+    /// Reads flows from hashed bucket `from` on, about `most` of them, at most as many as `rows`
+    /// has room for. Returns the bucket to go on from; `None` at the table's end.
     pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
         let room = rows.capacity().min(rows.len().saturating_add(most));
         let mut heads = from..self.flows.table.buckets();
@@ -248,7 +248,7 @@ impl View<'_> {
 
     fn standing(&self, index: u32) -> Standing {
         if self.labels.has_more_tasks {
-            // The states in the hot line do not say it of one task.
+            // The hot line's states do not say it for a single task.
             return self.standing_of(TaskId::FIRST, index);
         }
         let elements = self.series.seen(index, 0) as u8;

@@ -1,10 +1,10 @@
 //! The packet's walk: read this first.
 //!
-//! A burst goes through three stages, so that its trips to memory overlap. The first
-//! parses and hashes every packet and asks for its bucket; the second compares tags and
-//! asks for the entry that is most likely meant; the third walks the packets through the
-//! table one by one, in order, so that a packet sees what the one before it did, be it the
-//! same new flow twice in one burst or a flow that ended in between.
+//! A burst goes through three stages, so that its trips to memory overlap. The first parses and
+//! hashes every packet and prefetches its bucket; the second compares tags and prefetches the most
+//! likely entry; the third walks the packets through the table one by one, in order, so that each
+//! sees what the one before did, such as the same new flow twice in one burst or a flow that ended
+//! in between.
 //!
 //! ```text
 //! burst ─ parse + hash ─┬─ find or begin ─ count ─┬─ label? ─ tag
@@ -16,7 +16,7 @@
 //! caller's clock with the burst. The walk is in `walk`; it knows the flows ([`crate::flows`]) and
 //! calls the parts ([`crate::part`]). How a packet becomes part of a series is in `collect`,
 //! records are in `settle`. Packets that GRO, LRO or TSO merged are walked segment by segment in
-//! `merged`, where those of flows that belong to another port are told apart as well.
+//! `merged`, which also tells apart packets of flows that belong to another port.
 
 mod behave;
 mod collect;
@@ -60,8 +60,8 @@ pub struct Packet {
     pub at: usize,
     /// Bytes captured.
     pub captured: u32,
-    /// Bytes on the wire. A packet whose IP header claims more belongs to no flow, for no host
-    /// accepts it. `u32::MAX`: whatever the header claims counts, as in captures.
+    /// Bytes on the wire. A packet whose IP header claims more belongs to no flow, because no host
+    /// accepts it. `u32::MAX`: believe the header, as in captures.
     pub wire: u32,
     /// Link type, as pcap numbers them.
     pub link: u16,
@@ -69,11 +69,11 @@ pub struct Packet {
     pub time_us: i64,
     /// The NIC's RSS hash, where it gave one.
     pub rss: Option<NonZeroU32>,
-    /// Where it is several packets merged into one: how to tell them apart.
+    /// For several packets merged into one: how to tell them apart.
     pub gso: Gso,
 }
 
-// A burst of them is written and read twice, so their size counts.
+// A burst of them is written and read twice, so their size matters.
 const _: () = assert!(size_of::<Packet>() == 32);
 
 /// What became of a packet.
@@ -81,12 +81,11 @@ const _: () = assert!(size_of::<Packet>() == 32);
 pub struct Fate {
     /// Its verdict.
     pub verdict: Verdict,
-    /// With [`crate::Effect::PacketTime`], for a packet that carries its flow's label:
-    /// the flow. The label may still be on its way, and until then
-    /// [`Verdict::Labelled`] is a promise.
+    /// With [`crate::Effect::PacketTime`], for a packet that carries its flow's label: the flow.
+    /// The label may still be on its way; until it comes, [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
-    /// With it: the depths whose answers count for the packet, bit n for number n; of tasks after
-    /// the first only where their labels have actions. [`TaskWords::label_of`] takes them.
+    /// With it: bit n if the answer of depth n counts for the packet; for tasks after the first
+    /// only if their labels have actions. [`TaskWords::label_of`] takes them.
     pub depths: u16,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     pub(crate) action: u8,
@@ -95,7 +94,7 @@ pub struct Fate {
 }
 
 impl Fate {
-    /// Of a packet that counts for no flow.
+    /// The fate of a packet that counts for no flow.
     fn without_flow(verdict: Verdict) -> Fate {
         Fate {
             verdict,
@@ -106,22 +105,22 @@ impl Fate {
         }
     }
 
-    /// With rules: what is done to the packet. By packet time that is what the rule says, and a
-    /// DSCP that it leaves out is that of the label.
+    /// With rules: the action on the packet. By packet time it is the rule's action; if that leaves
+    /// out the DSCP, the label's applies.
     #[inline]
     pub fn by_rule(&self) -> Action {
         Action::of_number(self.action)
     }
 }
 
-/// One flow manager: a table of flows, their parts, and the packet's walk through them. `P` is what
-/// is kept of flows beyond the parts that every manager has; see [`Part`].
+/// One flow manager: a table of flows, their parts, and the packet's walk through them. `P` adds
+/// further parts, see [`Part`].
 pub struct Manager<P: Part = ()> {
     walk: Walk<P>,
 }
 
 impl Manager {
-    /// A manager of one task that puts its series on `ring`. Takes all its memory here.
+    /// A manager of one task that puts its series on `ring`. Allocates all its memory here.
     ///
     /// # Errors
     /// A value that is out of its range.
@@ -129,8 +128,8 @@ impl Manager {
         Manager::with_rings(config, vec![vec![ring]])
     }
 
-    /// The same with several rings: for each task, but for deeper ones, one for each analytics
-    /// manager that works for this flow manager. All series of a task and flow take the same one.
+    /// The same with several rings: for each task, except deeper ones, one ring per analytics
+    /// manager that serves this flow manager. All series of a task and flow take the same ring.
     ///
     /// # Errors
     /// A value that is out of its range; a task without a ring.
@@ -143,8 +142,8 @@ impl Manager {
 }
 
 impl<P: Part> Manager<P> {
-    /// Entries of the table, whose indices parts are given, for so many flows: some are those of
-    /// flows that have ended and wait for their record.
+    /// Entries of a table of `max_flows` flows, whose indices parts are given. Some belong to ended
+    /// flows that wait for their record.
     pub const fn entries(max_flows: usize) -> usize {
         max_flows + SPARE_ENTRIES
     }
@@ -170,7 +169,7 @@ impl<P: Part> Manager<P> {
         Ok(Manager { walk })
     }
 
-    /// The pages under the table: the least of its two great arrays.
+    /// The pages under the table: the worse of its two large arrays.
     pub fn pages(&self) -> Pages {
         let flows = &self.walk.flows;
         flows.table.pages().min(flows.entries.pages())
@@ -181,8 +180,8 @@ impl<P: Part> Manager<P> {
         self.walk.flows.entries.labels()
     }
 
-    /// Where the label words of a task are, and when its answers are sure, for a caller that looks
-    /// labels up later than the walk. Its number is that among the tasks, depths not counted.
+    /// Where a task's label words are, and when its answers are sure, for a caller that looks
+    /// labels up later than the walk. `task` does not count depths.
     pub fn words(&self, task: u8) -> TaskWords {
         self.walk.labels.tasks.words(TaskId::new(task))
     }
@@ -192,7 +191,7 @@ impl<P: Part> Manager<P> {
         self.walk.labels.actions()
     }
 
-    /// The sums so far.
+    /// The counters so far.
     pub fn counters(&self) -> &Counters {
         &self.walk.flows.counters
     }
@@ -207,7 +206,7 @@ impl<P: Part> Manager<P> {
         self.walk.flows.alive()
     }
 
-    /// Of these, half-open flows: nobody has answered them yet.
+    /// Half-open flows in the table, which nobody has answered yet.
     pub fn flows_half_open(&self) -> usize {
         self.walk.flows.table.half_open()
     }
@@ -230,16 +229,16 @@ impl<P: Part> Manager<P> {
             && walk.series.has_room(packets, &walk.labels.tasks)
     }
 
-    /// The next bursts come from this port, and a flow belongs to the port where its first packet
-    /// was seen: packets of the flow from others get [`Verdict::SeenElsewhere`] and count for
-    /// nothing. For several interfaces of one router, where a packet comes in by one and leaves by
-    /// another. 0, as at first: flows belong to no port.
+    /// Sets the port of the next bursts. A flow belongs to the port where its first packet was
+    /// seen; its packets from other ports get [`Verdict::SeenElsewhere`] and are not counted. For
+    /// several interfaces of one router, where a packet comes in by one and leaves by another. 0,
+    /// the initial value: flows belong to no port.
     pub fn receive_from(&mut self, port: u8) {
         (self.walk.port, self.walk.in_port) = (port, port);
     }
 
-    /// The next bursts come from this port, for rules that ask by which port a flow came in. Flows
-    /// belong to none.
+    /// Sets the port of the next bursts for rules that ask where a flow came in. Flows belong to no
+    /// port.
     pub fn note_port(&mut self, port: u8) {
         self.walk.in_port = port;
     }
@@ -254,8 +253,7 @@ impl<P: Part> Manager<P> {
     /// `now_ns` is the caller's monotone clock. `fates` is cleared and gets one
     /// fate per packet. With [`crate::Effect::Arrival`] packets are tagged in place.
     ///
-    /// With rules, [`Manager::rule_questions`] have to be answered then, before the next burst, as
-    /// long as there are some.
+    /// With rules, answer [`Manager::rule_questions`] before the next burst, until none are left.
     pub fn burst(
         &mut self,
         data: &mut [u8],
@@ -266,30 +264,30 @@ impl<P: Part> Manager<P> {
         self.walk.burst(data, packets, now_ns, fates);
     }
 
-    /// Lets time pass where no packets come: moves the clock to `time_us`, never back, and ends a
-    /// bounded part of the flows that are over by then.
+    /// Moves the clock to `time_us` while no packets come, never back, and ends a bounded part of
+    /// the flows that are over by then.
     pub fn pass(&mut self, time_us: i64) {
         self.walk.pass(time_us);
     }
 
-    /// Ends every flow, in the order in which they began: the input is at its end.
-    /// A flow that is over, and that the sweep has not come to yet, ends as if it had:
-    /// where a flow lies in the table must not be seen in its record.
+    /// Ends every flow, in the order in which they began: the input is at its end. A flow that is
+    /// over but not swept yet ends as if it were swept: its record must not show its place in the
+    /// table.
     pub fn drain(&mut self) {
         self.walk.flows.drain();
     }
 
-    /// Adds packets of a flow that were counted and not walked; `false`: there is no such flow.
-    /// Where flows belong to ports, those from another port than the flow's are left out.
+    /// Adds packets of a flow that were counted and not walked; `false` if there is no such flow.
+    /// Where flows belong to ports, packets from another port than the flow's are left out.
     ///
-    /// They have no verdict here: whoever counted them knows all, also those of flows that have
-    /// ended meanwhile. Without [`Config::expects_counts`] nothing is added.
+    /// They have no verdict here: the caller counts every packet, including packets of flows that
+    /// have ended meanwhile. Without [`Config::expects_counts`] nothing is added.
     pub fn count(&mut self, counted: &Counted) -> bool {
         self.walk.count(counted)
     }
 
-    /// The flows whose rule is to be looked up, since the last answers; answered by
-    /// [`Manager::answer_rules`].
+    /// Questions about rules of flows since the last answers; [`Manager::answer_rules`] takes the
+    /// answers.
     pub fn rule_questions(&self) -> &[RuleQuestion] {
         self.walk.rules.questions()
     }
@@ -297,7 +295,7 @@ impl<P: Part> Manager<P> {
     /// Takes an answer to each of [`Manager::rule_questions`], in their order, and applies them to
     /// the packets of the burst that was walked last, as [`Manager::burst`] does: with
     /// [`crate::Effect::Arrival`] in place. By packet time the walk then goes on, up to the next
-    /// question. Behind other questions than those of a burst there are no packets.
+    /// question. Questions that did not come from a burst have no packets.
     pub fn answer_rules(
         &mut self,
         answers: &[RuleAnswer],
@@ -316,24 +314,24 @@ impl<P: Part> Manager<P> {
     }
 
     /// From the next packet on other rules are in force: each flow asks for its rule again, at its
-    /// next packet or, where many would, some bursts later ([`crate::renewed_max`]). Rules that
-    /// were once in force stay so until the manager ends; that there are none is said by answers.
-    /// Without memory, which only the first rules need, nothing changes.
+    /// next packet or, where many would, some bursts later ([`crate::renewed_max`]). Once rules
+    /// have been in force, flows are asked about until the manager ends; if there are none left,
+    /// answers say so. Without memory, which only the first rules need, nothing changes.
     pub fn change_rules(&mut self, change: &mut RulesChange) {
         self.walk.rules.change(&mut self.walk.flows, change);
     }
 
-    /// Whether there were rules ever, so that the walk asks for them.
+    /// Whether there have ever been rules, so that the walk asks for them.
     pub fn has_rules(&self) -> bool {
         self.walk.rules.is_on()
     }
 
-    /// From the next packet on these settings hold; the old ones are left in their place, to be
+    /// Applies these settings from the next packet on; the old ones are left in their place, to be
     /// dropped elsewhere. Neither allocates nor looks at a flow: a flow keeps its age, and is over
     /// when the new timeouts say so.
     ///
-    /// Where the active timeout changes, the ticks in the entries are of another length until a
-    /// flow's next report, which may come late by one timeout at most.
+    /// If the active timeout changes, the ticks in the entries have another length until a flow's
+    /// next report, which may come late by at most one timeout.
     pub fn configure(&mut self, settings: &mut Settings) {
         self.walk.labels.configure(&mut settings.actions);
         self.walk.flows.configure(settings);
@@ -341,21 +339,20 @@ impl<P: Part> Manager<P> {
 
     /// Hands over the records that are ready and frees the entries of ended flows.
     ///
-    /// `written` says how many packets the caller is done with: an entry that a
-    /// [`crate::Fate::label_of`] of a later packet names is kept. A caller that
-    /// keeps no fates gives `u64::MAX`. `now_ns` is the clock of
-    /// [`Manager::burst`].
+    /// `written` is the number of packets that the caller is done with: an entry that a
+    /// [`crate::Fate::label_of`] of a later packet names is kept. A caller that keeps no fates
+    /// passes `u64::MAX`. `now_ns` is the clock of [`Manager::burst`].
     pub fn settle(&mut self, written: u64, now_ns: u64, out: &mut dyn FnMut(Record)) {
         self.settling(now_ns, Some(out)).settle(written, usize::MAX);
     }
 
-    /// The same with [`crate::Effect::Arrival`], for so many events of flows at most; how many
-    /// there were. For a caller whose `out` may wait, and who has to look up in between.
+    /// The same with [`crate::Effect::Arrival`], for at most `most` events of flows; returns their
+    /// number. For a caller whose `out` may wait, and who has other work in between.
     pub fn settle_some(&mut self, most: usize, now_ns: u64, out: &mut dyn FnMut(Record)) -> usize {
         self.settling(now_ns, Some(out)).settle(u64::MAX, most)
     }
 
-    /// The same where nobody wants the records: they are counted, not made.
+    /// The same where nobody wants the records: counts them without making them.
     pub fn discard_records(&mut self, written: u64, now_ns: u64) {
         self.settling(now_ns, None).settle(written, usize::MAX);
     }
@@ -374,19 +371,19 @@ impl<P: Part> Manager<P> {
         self.walk.flows.outbox.awaited.len()
     }
 
-    /// Nothing waits to be said.
+    /// Whether no record is waiting.
     pub fn is_settled(&self) -> bool {
         self.walk.flows.outbox.is_empty()
     }
 
-    /// The clock that stamps packets, µs since the epoch: that of the last packet, or of
+    /// The clock that stamps packets, µs since the epoch: the time of the last packet or of
     /// [`Manager::pass`].
     pub fn packet_time_us(&self) -> i64 {
         self.walk.flows.clock.packet_us()
     }
 
-    /// Looks at flows from hashed bucket `from` on, about `most` of them, and no more than `rows`
-    /// has room for. Gives the bucket to go on from; `None` at the table's end.
+    /// Reads flows from hashed bucket `from` on, about `most` of them, at most as many as `rows`
+    /// has room for. Returns the bucket to go on from; `None` at the table's end.
     pub fn look(&self, from: u32, most: usize, rows: &mut Vec<FlowLook>) -> Option<u32> {
         self.view(|view| view.look(from, most, rows))
     }

@@ -1,5 +1,5 @@
-//! For measuring: what memory allows a table, and which bucket a flow falls into. The
-//! program's data path uses neither.
+//! For measurements: what memory allows a table, and which bucket a flow falls into. The data path
+//! uses neither.
 
 use std::io;
 
@@ -14,7 +14,7 @@ const WORDS: usize = 8;
 /// Reads in flight, at most.
 const DEPTH_MAX: usize = 64;
 
-/// Memory like that under the tables, to read random cache lines of.
+/// Memory like the tables', to read random cache lines from.
 pub struct RandomLines {
     words: Array<u64>,
 }
@@ -38,8 +38,8 @@ impl RandomLines {
         self.words.pages()
     }
 
-    /// Reads `reads` lines at random, each asked for `depth` reads before it is read:
-    /// a power of two up to 64. Returns the sum of what was read.
+    /// Reads `reads` lines at random, each prefetched `depth` reads (a power of two up to 64)
+    /// earlier. Returns the sum of what was read.
     pub fn read(&self, depth: usize, reads: usize) -> u64 {
         let mask = depth.next_power_of_two().min(DEPTH_MAX) - 1;
         let lines = (self.words.len() / WORDS) as u64;
@@ -64,8 +64,8 @@ impl RandomLines {
     }
 }
 
-/// The hash of a flow without one from a NIC. Its low bits choose the bucket, its top
-/// byte is the tag.
+/// The hash of a flow that has none from a NIC. Its low bits choose the bucket, its top byte is the
+/// tag.
 pub fn hash_by(kind: HashKind) -> impl Fn(&Key) -> u64 {
     let hasher = Hasher::new(kind);
     move |key| hasher.hash(key, None)

@@ -1,11 +1,10 @@
-//! Arrays taken once, at start, as zeroed memory, on huge pages where they can be
-//! had.
+//! Arrays allocated once, at start, as zeroed memory, on huge pages if possible.
 //!
-//! A random access to a table of a gigabyte misses the TLB nearly always; with pages
-//! of 2 MiB it rarely does. So a large array is asked for in this order: explicit
-//! huge pages, if the system keeps a pool of them; transparent ones, if it gives them
-//! on request; plain pages. The kernel hands pages out when they are first touched: a
-//! table for millions of flows starts at once, and an unused part costs nothing.
+//! A random access to a table of a gigabyte nearly always misses the TLB; with pages of 2 MiB it
+//! rarely does. So a large array is requested in this order: explicit huge pages, if the system
+//! keeps a pool of them; transparent ones, if it gives them on request; plain pages. The kernel
+//! hands pages out when they are first touched: a table for millions of flows starts at once, and
+//! an unused part costs nothing.
 //!
 //! One of the modules of this crate with `unsafe`; the others are `entry`, `prefetch`, `table`
 //! and `tags`.
@@ -42,7 +41,7 @@ unsafe impl Zeroed for i64 {}
 pub enum Pages {
     /// The system's usual pages, or an array too small for a huge one.
     Plain,
-    /// Transparent huge pages, asked for; the kernel gives them as it can.
+    /// Transparent huge pages, requested; the kernel gives them as it can.
     Transparent,
     /// Huge pages out of the system's pool.
     Huge,

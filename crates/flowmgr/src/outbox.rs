@@ -1,10 +1,9 @@
-//! What waits to be said of flows, in order.
+//! Records that wait to be written, in order.
 //!
 //! Live ([`Effect::Arrival`]) nothing waits for a label: a flow that ends before its label comes is
-//! recorded without, and the label is post-mortem. In a replay ([`Effect::PacketTime`]) everything
-//! is said in the order in which the packets brought it about, and what concerns a flow whose
-//! series is on its way waits for the label. So a replay's records repeat exactly, and no packet
-//! waits.
+//! recorded without, and the label is post-mortem. In a replay ([`Effect::PacketTime`]) records
+//! come in the order of the packets that caused them, and what concerns a flow whose series is on
+//! its way waits for the label. So a replay's records repeat exactly, and no packet waits.
 
 use std::collections::VecDeque;
 
@@ -33,14 +32,14 @@ pub(crate) struct InEffect {
 /// The same for each depth, if its answer should decide.
 pub(crate) type InEffectByDepth = [InEffect; DEPTHS_MAX];
 
-/// Something to be said.
+/// An event to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A series went on its way.
     Label(Awaited),
     /// A flow goes on after an active timeout.
     Active(Report),
-    /// A flow left the table. Its entry is free once this is said.
+    /// A flow left the table. Its entry is free once its record is written.
     Ended {
         /// As it was in the table.
         occupant: Occupant,
@@ -52,8 +51,8 @@ pub(crate) enum Event {
     },
 }
 
-/// A flow at its active timeout. All is of that moment, because the record must not depend on when
-/// it is written.
+/// A flow at its active timeout. All values are of that moment, because the record must not depend
+/// on when it is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub flow: FlowRef,
@@ -61,29 +60,29 @@ pub(crate) struct Report {
     pub counts: Counts,
     pub in_effect: InEffect,
     pub last_us: i64,
-    /// Elements in the flow's series: below the K of a task no label had been asked for.
+    /// Elements in the flow's series: with fewer than a task's K, no label had been asked for.
     pub series_seen: SeenByUnit,
 }
 
-/// A flow of the table does something else than before.
+/// A flow in the table has changed its behaviour.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changed {
     pub flow: FlowRef,
     pub behaviour: Behaviour,
-    /// When that was noticed, by the packets' time.
+    /// When that was noticed, in packet time.
     pub at_us: i64,
 }
 
-/// Changes of behaviour that wait to be told, at most: what one burst and one part of the sweep may
-/// bring, and as much again.
+/// Changes of behaviour that wait to be told, at most: twice what one burst and one part of the
+/// sweep may bring.
 const CHANGES_MAX: usize = 4096;
 
-/// Label words out of order that one settling looks at, each a line of memory: half a microsecond's
-/// worth. So of 1,000 series on their way each is looked at within 16 bursts. Few in tests, so that
-/// some are not reached.
+/// Label words out of order that one settling looks at; each is a line of memory, all take half a
+/// microsecond. So of 1,000 series on their way each is looked at within 16 bursts. Few in tests,
+/// so that some are not reached.
 pub const LABELS_LOOKED_AT: usize = if cfg!(test) { 4 } else { 64 };
 
-/// What waits to be said, in order.
+/// What waits to be recorded, in order.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     effect: Effect,
@@ -94,18 +93,18 @@ pub(crate) struct Outbox {
     /// With [`Effect::Arrival`], labels that were there with their flows' first packets, since the
     /// last settling.
     pub given: VecDeque<Awaited>,
-    /// Where among them the next look for labels out of order begins.
+    /// Index in `awaited` at which the next look for labels out of order begins.
     pub awaited_at: usize,
-    /// With several depths, of each report among the events.
+    /// With several depths, for each report among the events.
     pub in_effect: VecDeque<InEffectByDepth>,
     /// Live, changes of behaviour since the last settling.
     pub changes: Vec<Changed>,
 }
 
 impl Outbox {
-    /// An outbox for series that take so many slots of rings.
+    /// An outbox for series that take `slots` slots of rings.
     pub fn new(effect: Effect, slots: usize) -> Outbox {
-        // As many again may be with the devices.
+        // The devices may hold as many again.
         let awaited = match effect {
             Effect::Arrival => SPARE_ENTRIES.max(2 * slots),
             Effect::PacketTime { .. } => 0,
@@ -126,13 +125,13 @@ impl Outbox {
         }
     }
 
-    /// Nothing waits to be said.
+    /// Whether nothing waits to be recorded.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.changes.is_empty()
     }
 
     pub fn change(&mut self, changed: Changed) {
-        // Records still have the behaviour where the caller does not settle for so long.
+        // If the caller does not settle for this long, records still have the behaviour.
         if self.changes.len() < CHANGES_MAX {
             self.changes.push(changed);
         }

@@ -1,9 +1,9 @@
-//! Parts of a flow: what is kept of it beside its entry.
+//! Parts of a flow: what is kept of it in addition to its entry.
 //!
-//! A part has an array of its own by entry index, its own counters and settings, and is called by
-//! the walk when something happens to a flow. It knows the entry's index, the packet and the time,
-//! and no other part: what one needs of another the walk hands it. Parts are known when the program
-//! is compiled, so that one that does nothing costs nothing.
+//! A part has its own array by entry index, its own counters and settings, and is called by the
+//! walk when something happens to a flow. It knows the entry's index, the packet and the time, but
+//! no other part: what it needs of another, the walk passes to it. Parts are known at compile time,
+//! so that one that does nothing costs nothing.
 
 use crate::entry::Counts;
 use crate::wire::Headers;
@@ -23,7 +23,7 @@ pub struct First<'a> {
     pub in_port: u8,
 }
 
-/// A packet of a flow, the first one too.
+/// A packet of a flow, including the first.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Its headers.
@@ -32,27 +32,26 @@ pub struct Seen<'a> {
     pub time_us: i64,
     /// 0 for a forward packet, 1 for one in reverse.
     pub direction: usize,
-    /// How many alike came at once: 1, or segments of a merged packet.
+    /// How many identical packets came at once: 1, or segments of a merged packet.
     pub packets: u32,
 }
 
-/// What is kept of flows by the index of their entries, which lie below
-/// [`crate::Manager::entries`].
+/// What is kept of flows by the index of their entries, which is below [`crate::Manager::entries`].
 pub trait Part {
-    /// A flow begins; whatever is kept of the entry's last owner is void.
+    /// A flow begins; what is kept of the entry's last owner is void.
     fn begin(&mut self, _index: u32, _first: &First<'_>) {}
 
     /// A packet of the flow was counted.
     #[inline(always)]
     fn packet(&mut self, _index: u32, _packet: &Seen<'_>) {}
 
-    /// The flow is reported with these counts, which start again from 0.
+    /// The flow is reported with these counts, which restart from 0.
     fn report(&mut self, _index: u32, _counts: &Counts) {}
 
-    /// Asks for the memory of a flow whose end is soon to be told.
+    /// Prefetches the memory of a flow whose end comes soon.
     fn prefetch(&self, _index: u32) {}
 
-    /// The flow has ended with these counts since its last report. Its entry is free behind this
+    /// The flow has ended with these counts since its last report. Its entry is free after this
     /// call.
     fn end(&mut self, _index: u32, _counts: &Counts) {}
 

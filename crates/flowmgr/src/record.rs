@@ -1,5 +1,4 @@
-//! What is said about a flow: its label when it is decided, its counts when it
-//! ends or is reported.
+//! Records of a flow: its label when it is decided, its counts when it ends or is reported.
 
 use std::net::IpAddr;
 
@@ -54,7 +53,7 @@ impl EndReason {
     }
 }
 
-/// Who a flow is.
+/// Identifies a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowName {
     /// Number of the flow in this run, in order of first packets.
@@ -69,14 +68,14 @@ pub struct FlowName {
     pub first_us: i64,
 }
 
-/// Who decided a flow's label.
+/// What decided a flow's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
     /// The model ran on this flow's series.
     Model,
     /// The model's answer to an earlier flow that began in the same way.
     Cache,
-    /// The port of the flow's server: with the first packet, or at the end since no answer was
+    /// The port of the flow's server: with the first packet, or at the end because no answer was
     /// sure.
     Port,
     /// A rule.
@@ -121,14 +120,13 @@ pub struct Decision {
     pub model: u16,
     /// The flow had a label of this class by its port before.
     pub contradicts: Option<u16>,
-    /// From the K-th packet to the label, µs; in packet time where that decides. `None` where the
-    /// label came with the flow's end only.
+    /// From the K-th packet to the label, µs; in packet time if that decides. `None` if the label
+    /// came only with the flow's end.
     pub time_to_label_us: Option<u32>,
 }
 
 impl Decision {
-    /// Whether the flow's port named it with its first packet, and the model contradicted that or
-    /// not.
+    /// Whether the port named the flow with its first packet, even if the model contradicted it.
     pub fn is_ports_first(&self) -> bool {
         let by_port = self.decided_by == DecidedBy::Port && self.time_to_label_us.is_some();
         by_port || self.contradicts.is_some()
@@ -159,10 +157,10 @@ pub struct FlowRecord {
     pub midstream: bool,
     /// Packets and bytes since the flow's previous record.
     pub counts: Counts,
-    /// Why.
+    /// Why the record was written.
     pub reason: EndReason,
-    /// It ended before the other side was seen to take part. So do all flows of a flood from
-    /// forged addresses: where there is not room for all records, these can go first.
+    /// It ended before the other side was seen to take part, as all flows of a flood from forged
+    /// addresses do: if there is no room for all records, these can go first.
     pub is_half_open: bool,
     /// The first task's label, if the flow has one.
     pub decision: Option<Decision>,
@@ -172,11 +170,11 @@ pub struct FlowRecord {
     pub series: Option<Box<SeriesRecord>>,
     /// Number of the flow's rule, by its last answer.
     pub rule: Option<u32>,
-    /// What the flow does. Of one that ended: what it did before it fell silent.
+    /// What the flow does, or if it has ended, what it did before it fell silent.
     pub behaviour: Behaviour,
 }
 
-/// A flow does something else than before. Told live only.
+/// A flow has changed its behaviour. Live only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BehaviourRecord {
     /// The flow.
@@ -188,12 +186,12 @@ pub struct BehaviourRecord {
 }
 
 impl FlowRecord {
-    /// No further record of this flow follows.
+    /// Whether this is the flow's last record.
     pub fn is_final(&self) -> bool {
         self.reason != EndReason::Active
     }
 
-    /// No packet came in reverse since the previous record.
+    /// Whether no packet came in reverse since the previous record.
     pub fn is_one_way(&self) -> bool {
         self.counts.packets[1] == 0
     }
@@ -218,7 +216,7 @@ pub struct SeriesRecord {
 }
 
 impl SeriesRecord {
-    /// Keeps the first elements only.
+    /// Keeps only the first elements.
     pub(crate) fn truncate(&mut self, elements: usize) {
         self.lengths.truncate(elements);
         self.offsets_us.truncate(elements);
@@ -234,14 +232,14 @@ impl SeriesRecord {
     }
 }
 
-/// Anything said about a flow.
+/// Any record of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// It got its label.
     Label(LabelRecord),
     /// It ended or goes on.
     Flow(FlowRecord),
-    /// It behaves otherwise.
+    /// Its behaviour changed.
     Behaviour(BehaviourRecord),
 }
 
@@ -255,7 +253,7 @@ impl Record {
         }
     }
 
-    /// Moves all times by so many µs, for a caller whose flow time is not that of people.
+    /// Moves all times by `by_us` µs, for a caller whose flow time is not the time of day.
     pub fn shift(&mut self, by_us: i64) {
         let (flow, time_us) = match self {
             Record::Label(label) => (&mut label.flow, &mut label.time_us),

@@ -1,9 +1,9 @@
 //! Receive-side scaling in software: which of several flow managers a packet is for.
 //!
-//! A network card with several queues does this itself. Where frames come from one place, a
-//! capture file or a simple interface, its reader asks here, with the symmetric Toeplitz hash
-//! of [`crate::hash`], so that both directions of a flow meet. As on a card, packets without
-//! ports are spread by their addresses; those without addresses have no hash.
+//! A network card with several queues does this itself. Where frames come from one place, a capture
+//! file or a simple interface, its reader asks here. The symmetric Toeplitz hash of [`crate::hash`]
+//! makes both directions of a flow meet. As on a card, packets without ports are spread by their
+//! addresses; packets without addresses have no hash.
 
 use crate::hash::Toeplitz;
 use crate::verdict::Verdict;
@@ -30,9 +30,9 @@ impl Rss {
         Some(self.0.hash(&key))
     }
 
-    /// For ports whose card spreads what it can read: which of `queues` a frame is for, where a
-    /// card's hash may not see the ends of its flow, such as below PPPoE, MPLS or several VLAN
-    /// tags. `None` where it does, and for frames of no flow.
+    /// For ports whose card spreads what it can read: which of `queues` a frame is for, if a card's
+    /// hash may not see the ends of its flow, such as below PPPoE, MPLS or several VLAN tags.
+    /// `None` if it does, and for frames of no flow.
     pub fn unseen_by_cards(&self, link: u16, frame: &[u8], queues: usize) -> Option<usize> {
         if wire::is_plain(link, frame) {
             return None;
@@ -41,8 +41,8 @@ impl Rss {
         Some(Rss::queue(Some(self.0.hash(&headers.key)), queues))
     }
 
-    /// Which of `queues` a packet of this hash is for; those without one are for the first.
-    /// Equal shares of the hash's range.
+    /// Which of `queues` a packet of this hash is for, in equal shares of the hash's range; packets
+    /// without a hash are for the first.
     pub fn queue(hash: Option<u32>, queues: usize) -> usize {
         let hash = u64::from(hash.unwrap_or(0));
         ((hash * queues as u64) >> 32) as usize

@@ -24,10 +24,10 @@ pub use marks::RuleMemory;
 mod ask;
 mod marks;
 
-/// Questions about flows whose rule is only out of date that a burst of so many packets may raise;
-/// the other flows keep their actions until a later one. A look-up costs as much as the walk of a
-/// few packets, so few among many do not slow it down, and where packets are few every flow gets
-/// its turn soon.
+/// How many questions a burst of `packets` packets may raise about flows whose rule is only out of
+/// date; the other flows keep their actions until a later burst. A look-up costs as much as the
+/// walk of a few packets, so few among many do not slow it down, and where packets are few every
+/// flow soon gets its turn.
 pub const fn renewed_max(packets: usize) -> usize {
     1 + packets / 64
 }
@@ -54,7 +54,7 @@ pub struct RuleQuestion {
     pub class: Option<u16>,
     /// What the flow does.
     pub behaviour: Behaviour,
-    /// Bytes in both directions so far, with those of the packets that raised the question.
+    /// Bytes in both directions so far, including the packets that raised the question.
     pub bytes: u64,
     /// Packets in both directions so far.
     pub packets: u64,
@@ -62,16 +62,16 @@ pub struct RuleQuestion {
     pub age_us: u64,
     /// A hash of the flow.
     pub sample: u16,
-    /// The rule of the last answer, unless rules have got other numbers since.
+    /// The rule of the last answer, unless rules were renumbered since.
     pub before: Option<u32>,
-    /// The rules are those of the last answer: only what is known of the flow is new.
+    /// The rules have not changed since the last answer: only what is known of the flow is new.
     pub is_by_same_rules: bool,
-    /// The flow's label was not known the last time, or is another one.
+    /// The flow's label was not known at the last answer, or has changed.
     pub is_label_new: bool,
     /// The label is the one that its port gives the flow with this answer, unless the answer gives
     /// another or the first task is not asked about it.
     pub is_by_port: bool,
-    /// The class that its port gave the flow before, where an answer contradicts that.
+    /// The class that the port gave the flow before, if an answer contradicts it.
     pub contradicts: Option<u16>,
 }
 
@@ -80,7 +80,7 @@ pub struct RuleQuestion {
 pub struct RuleAnswer {
     /// Number of the rule, below [`RULES_MAX`]; `None`: the flow has none.
     pub rule: Option<u32>,
-    /// What is done to the flow's packets. Without a DSCP they get that of the flow's label.
+    /// The action on the flow's packets. Without a DSCP they get their label's.
     pub action: Action,
     /// Tasks that are not asked about the flow, unless they were: bit n for task n, depths not
     /// counted.
@@ -92,14 +92,14 @@ pub struct RuleAnswer {
 /// Numbers of rules are below this.
 pub const RULES_MAX: u32 = (1 << 24) - 1;
 
-/// Other rules are in force.
+/// A change of the rules in force.
 #[derive(Default)]
 pub struct RulesChange {
-    /// Some rule asks for what flows have done, so flows are looked up again as they go on.
+    /// Some rule bounds what flows have done, so flows are looked up again as they go on.
     pub has_bounds: bool,
     /// Some rule asks for a behaviour.
     pub has_behaviours: bool,
-    /// The numbers of rules stand for other rules than before.
+    /// Rules were renumbered.
     pub is_renumbered: bool,
     /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed
     /// comes back in it.
@@ -151,7 +151,7 @@ impl Rules {
         flows.policy = flows.policy.next();
     }
 
-    /// Whether there were rules ever.
+    /// Whether there have ever been rules.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.in_force.is_some()
@@ -175,7 +175,7 @@ impl Rules {
         )
     }
 
-    /// Gives their room back.
+    /// Gives the vectors back for reuse.
     pub fn put_asking(&mut self, mut questions: Vec<RuleQuestion>, mut waiting: Vec<Waiting>) {
         debug_assert!(self.asking.questions.is_empty(), "a question among answers");
         questions.clear();
@@ -190,14 +190,14 @@ impl Rules {
         rules.map(|it| it.unasked(index))
     }
 
-    /// The flow has another label than the one that a question had.
+    /// The flow's label has changed since a question had it.
     pub fn untell_label(&mut self, index: u32) {
         if let Some(rules) = &mut self.in_force {
             rules.untell_label(index);
         }
     }
 
-    /// Bytes and packets of a flow's whole life, of which these are since its last record.
+    /// Bytes and packets of a flow's whole life, given its `counts` since the last record.
     pub fn since_begin(&self, index: u32, counts: &Counts) -> (u64, u64) {
         match &self.in_force {
             Some(rules) => rules.since_begin(index, counts),

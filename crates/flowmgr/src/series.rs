@@ -1,8 +1,8 @@
-//! Where the series of the flows are collected, in an array beside the entries.
+//! The store of the flows' series, an array beside the entries.
 //!
-//! For each unit in use the store holds the union of the features that tasks of that unit ask for,
-//! and as many elements as the longest of their series. A feature that nobody asks for takes
-//! neither memory nor time.
+//! For each unit in use the store holds all features that tasks of that unit ask for, and as many
+//! elements as the longest of their series. A feature that nobody asks for takes neither memory nor
+//! time.
 //!
 //! A flow's part is a run of 16-bit words, for each unit:
 //!
@@ -25,13 +25,13 @@ pub(crate) use part::{Arrival, SeriesPart};
 
 mod part;
 
-/// Words before the rest of a unit's part: directions (two), elements seen, flags.
+/// Words at the head of a unit's part: directions (two), elements seen, flags.
 const HEADER_WORDS: usize = 4;
-/// Words of the time of the element before, for inter-arrival times.
+/// Words for the time of the element before, for inter-arrival times.
 const TIME_WORDS: usize = 4;
 /// A flow's part is a multiple of this many words, 32 bytes.
 const STRIDE_WORDS: usize = 16;
-/// Where the flags of a flow stand: those of its first unit.
+/// Where the flags of a flow stand: in its first unit.
 const FLAGS: usize = 3;
 const FLAG_MIDSTREAM: u16 = 1;
 const FLAG_BOTH_WAYS: u16 = 2;
@@ -88,8 +88,7 @@ impl Collected {
     }
 }
 
-/// What is collected for these tasks: one element for each unit in use, that of the first task
-/// first.
+/// What is collected for these tasks: one element for each unit in use, the first task's first.
 fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::with_capacity(Unit::ALL.len());
     for task in tasks.iter().filter(|task| !task.is_of_ports()) {
@@ -117,8 +116,8 @@ fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
 /// The series of all flows, by entry index.
 pub(crate) struct SeriesStore {
     units: Vec<Collected>,
-    /// All that is collected is lengths of packets: the usual case, which
-    /// [`SeriesStore::add_length`] serves.
+    /// Only lengths of packets are collected: the usual case, which [`SeriesStore::add_length`]
+    /// serves.
     is_lengths_only: bool,
     stride: usize,
     words: Array<u16>,
@@ -158,7 +157,7 @@ impl SeriesStore {
         place(&mut collected(tasks)) * size_of::<u16>()
     }
 
-    /// Asks for the series of a flow.
+    /// Prefetches the series of a flow.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         prefetch(&self.words, index as usize * self.stride);
@@ -182,7 +181,7 @@ impl SeriesStore {
         (self.flow(index)[FLAGS] >> PORT_SHIFT) as u8
     }
 
-    /// Units in use; they have the numbers below it.
+    /// Number of units in use; they are numbered from 0.
     #[inline]
     pub fn units(&self) -> usize {
         self.units.len()
@@ -199,13 +198,13 @@ impl SeriesStore {
         at.unwrap_or(0)
     }
 
-    /// Whether a packet with so many bytes of payload is an element of the unit.
+    /// Whether a packet with `payload` bytes is an element of the unit.
     #[inline]
     pub fn counts(&self, unit: usize, payload: u32) -> bool {
         payload != 0 || self.units[unit].unit == Unit::Packet
     }
 
-    /// Whether [`SeriesStore::add_length`] is all that is asked for.
+    /// Whether only [`SeriesStore::add_length`] is needed.
     #[inline]
     pub fn is_lengths_only(&self) -> bool {
         self.is_lengths_only
@@ -230,8 +229,8 @@ impl SeriesStore {
         ends >> seen & 1 == 1
     }
 
-    /// Adds an element while fewer than K are there. Whether the series of a task ends with this
-    /// one. Lengths above 65,535 are kept as 65,535.
+    /// Adds an element while fewer than K are there; returns whether a task's series ends with it.
+    /// Lengths above 65,535 are kept as 65,535.
     #[inline]
     pub fn add(&mut self, index: u32, unit: usize, element: &Element) -> bool {
         let it = self.units[unit];
@@ -239,7 +238,7 @@ impl SeriesStore {
         let flow = &mut self.words[at..at + it.words()];
         let seen = usize::from(flow[2]);
         debug_assert!(seen <= it.k && element.direction < 2);
-        // With several tasks packets go on to come here when all series of a unit are complete.
+        // With several tasks packets still come here when all series of a unit are complete.
         if seen >= it.k {
             return false;
         }
@@ -257,7 +256,7 @@ impl SeriesStore {
         it.ends >> seen & 1 == 1
     }
 
-    /// Whether all that is collected of a flow is there, so that no packet adds to it.
+    /// Whether a flow's series are complete, so that no packet adds to them.
     pub fn is_complete(&self, index: u32) -> bool {
         let mut units = (0..self.units.len()).zip(&self.units);
         units.all(|(unit, it)| self.seen(index, unit) >= it.k)
@@ -269,7 +268,7 @@ impl SeriesStore {
         usize::from(self.flow(index)[at + 2])
     }
 
-    /// The same of each unit in use, by its number.
+    /// The same for each unit in use, by its number.
     pub fn seen_by_unit(&self, index: u32) -> SeenByUnit {
         let mut seen = SeenByUnit::default();
         for (unit, seen) in seen.iter_mut().enumerate().take(self.units.len()) {
@@ -302,7 +301,7 @@ impl SeriesStore {
         self.read_unit(index, it, (task.features, task.k), protocol, series);
     }
 
-    /// The same of all that was collected of the first task's unit.
+    /// The same for all that was collected of the first task's unit.
     pub fn read_all(&self, index: u32, protocol: u8, series: &mut Series) {
         let it = self.units[0];
         self.read_unit(index, it, (it.features, it.k), protocol, series);
@@ -346,7 +345,7 @@ impl SeriesStore {
     }
 }
 
-/// Gives each unit its place among the words of a flow; how many words these are.
+/// Gives each unit its place among the words of a flow; returns the number of words.
 fn place(units: &mut [Collected]) -> usize {
     let mut words = 0;
     for unit in units {
@@ -369,7 +368,7 @@ fn write_features(it: Collected, flow: &mut [u16], seen: usize, element: &Elemen
     }
     if it.features.contains(Feature::InterArrival) {
         let since_us = since_before(&mut flow[HEADER_WORDS..HEADER_WORDS + TIME_WORDS], element);
-        // The first element has none before it.
+        // The first element has no predecessor.
         let since_us = if seen == 0 { 0 } else { since_us };
         flow[at + 2 * seen] = since_us as u16;
         flow[at + 2 * seen + 1] = (since_us >> 16) as u16;
@@ -380,8 +379,7 @@ fn write_features(it: Collected, flow: &mut [u16], seen: usize, element: &Elemen
     }
 }
 
-/// µs since the element before, whose time is kept in `before` and replaced; 0 where time steps
-/// back.
+/// µs since the element before, whose time in `before` is replaced; 0 if time steps back.
 fn since_before(before: &mut [u16], element: &Element) -> u32 {
     let words = [before[0], before[1], before[2], before[3]];
     let before_us = words

@@ -2,8 +2,8 @@
 
 use crate::action::Actions;
 
-/// The part of [`crate::Config`] that may change. The rest is fixed by the memory that was taken at
-/// the start.
+/// The part of [`crate::Config`] that may change. The rest is fixed by the memory allocated at the
+/// start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Seconds of silence that end a flow, up to 32,000; 0 for never.
@@ -11,15 +11,15 @@ pub struct Settings {
     /// The same for a flow that FIN or RST closed; 1 to 300.
     pub closed_timeout_s: u16,
     /// The same for a flow that nobody has answered and that has no series for the first task yet,
-    /// up to 32,000; 0, or more than `idle_timeout_s`: as that.
+    /// up to 32,000; 0, or more than `idle_timeout_s`, means `idle_timeout_s`.
     pub half_open_timeout_s: u16,
-    /// The same for a TCP connection that was seen to be established and that no FIN has
-    /// come for, up to 32,000; 0, or less than `idle_timeout_s`: as that.
+    /// The same for a TCP connection that was seen to be established and has had no FIN, up to
+    /// 32,000; 0, or less than `idle_timeout_s`, means `idle_timeout_s`.
     pub established_timeout_s: u16,
-    /// Seconds after which a flow that goes on is reported; 0 for never.
+    /// Seconds after which an ongoing flow is reported; 0 for never.
     pub active_timeout_s: u32,
     /// FIN from both sides or RST closes a flow.
     pub end_on_fin_rst: bool,
-    /// What becomes of packets, by the classes of labels; a change keeps the number of classes.
+    /// What happens to packets, by the classes of labels; a change keeps the number of classes.
     pub actions: Actions,
 }

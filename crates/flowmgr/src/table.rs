@@ -7,8 +7,8 @@
 //! because a removal moves the chain's last slot into the hole; so the pool can
 //! not run out before the entries do, whatever the keys.
 //!
-//! The table knows hashes, indices and times. Whether the flow at an index is
-//! the one looked for is the caller's answer.
+//! The table knows hashes, indices and times. The caller says whether the flow at an index is the
+//! right one.
 
 use std::io;
 
@@ -24,11 +24,10 @@ mod victims;
 /// Slots in a bucket.
 const SLOTS: usize = 8;
 
-/// Buckets in a chain, at most. So a chain has room for 32 flows, and whoever can make
-/// hashes collide (the paper's hash, or a key that became known) makes a look-up a few
-/// times slower and no more: the next flow of that bucket finds the table full. With
-/// honest hashes and no more than eight flows per bucket, the 33rd in one bucket is as
-/// likely as one in 10^10.
+/// Buckets in a chain, at most. So a chain has room for 32 flows, and someone who can make hashes
+/// collide (the paper's hash, or a key that became known) makes a look-up a few times slower and no
+/// more: the next flow of that bucket finds the table full. With honest hashes and no more than
+/// eight flows per bucket, the 33rd in one bucket is as likely as one in 10^10.
 const CHAIN_MAX: usize = 4;
 
 /// Flows in a bucket's chain, at most.
@@ -41,7 +40,7 @@ struct Bucket {
     indices: [u32; SLOTS],
     stamps: [u16; SLOTS],
     tags: [u8; SLOTS],
-    /// The next bucket of the chain; 0 for none, since bucket 0 is no chained one.
+    /// The next bucket of the chain; 0 for none, since bucket 0 is never chained.
     next: u32,
     /// Bit i: slot i is in use.
     occupied: u8,
@@ -49,8 +48,8 @@ struct Bucket {
     closed: u8,
     /// Bit i: nobody has answered the flow in slot i yet, see [`Occupant::is_half_open`].
     half_open: u8,
-    /// Bit i: of a half-open flow, the hand has passed it since its last packet, see
-    /// [`victims`]; of any other flow, it has the long timeout.
+    /// Bit i: for a half-open flow, the hand has passed it since its last packet, see [`victims`];
+    /// for any other flow, it has the long timeout.
     kept: u8,
 }
 
@@ -95,8 +94,8 @@ pub(crate) struct Occupant {
     /// Second of the last access, wrapping.
     pub stamp: u16,
     pub is_closed: bool,
-    /// No packet has shown yet that the other side takes part. Such a flow may be part of
-    /// a flood from forged addresses, so it is the first to make room for another one.
+    /// No packet has shown yet that the other side takes part. Such a flow may be part of a flood
+    /// from forged addresses, so it is evicted first.
     pub is_half_open: bool,
     /// Has the timeout of an established connection.
     pub is_lasting: bool,
@@ -108,8 +107,8 @@ pub(crate) struct Table {
     buckets: Array<Bucket>,
     /// Hashed buckets - 1; their number is a power of two.
     mask: u32,
-    /// One bit per hashed bucket: it is not empty. So the sweep and the end skip
-    /// what is empty without a look at it.
+    /// One bit per hashed bucket: it is not empty. So the sweep and the end skip empty buckets
+    /// without reading them.
     in_use: Array<u64>,
     /// The chains that may hold a half-open flow: all that do, and some longer ones that
     /// the hand has not looked at since.
@@ -120,9 +119,9 @@ pub(crate) struct Table {
     /// Free chained buckets; those never used lie from `pool_fresh` on.
     pool_free: Vec<u32>,
     pool_fresh: u32,
-    /// Free entries; those never used lie from `entries_fresh` on. The one freed last
-    /// is taken first: its lines are still in the cache, where a ring in the paper's
-    /// manner would give the coldest. Its generation keeps old labels off.
+    /// Free entries; those never used lie from `entries_fresh` on. The one freed last is taken
+    /// first: its lines are still in the cache, whereas the paper's ring would give the coldest.
+    /// Its generation keeps old labels off.
     entries_free: Vec<u32>,
     entries_fresh: u32,
     entries: u32,
@@ -167,7 +166,7 @@ impl Table {
         self.entries_free.len() + (self.entries - self.entries_fresh) as usize
     }
 
-    /// Asks for the bucket of a hash.
+    /// Prefetches the bucket of a hash.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         prefetch(&self.buckets, (hash as u32 & self.mask) as usize);
@@ -241,7 +240,7 @@ impl Table {
         self.buckets[place.bucket as usize].occupant(usize::from(place.slot & 7))
     }
 
-    /// Notes an access in second `stamp`; gives the flow's entry.
+    /// Notes an access in second `stamp`; returns the flow's entry.
     #[inline]
     pub fn touch(&mut self, place: Place, stamp: u16) -> u32 {
         let bucket = &mut self.buckets[place.bucket as usize];
@@ -250,8 +249,8 @@ impl Table {
         bucket.indices[slot]
     }
 
-    /// Notes an access as [`Table::touch`] does, if the flow `goes_on`; gives its entry, and
-    /// whether it is half-open, and then the hand must pass it once more before it goes.
+    /// Notes an access as [`Table::touch`] does, if the flow `goes_on`; returns its entry and
+    /// whether it is half-open. The hand must pass a half-open flow once more before it is evicted.
     #[inline(always)]
     pub fn touch_if(
         &mut self,
@@ -271,7 +270,7 @@ impl Table {
         Some((bucket.indices[slot], half_open != 0))
     }
 
-    /// The flow is half-open no longer; `is_lasting` gives it the long timeout.
+    /// Marks the flow as no longer half-open; `is_lasting` gives it the long timeout.
     pub fn establish(&mut self, place: Place, is_lasting: bool) {
         self.assert_occupied(place);
         let bucket = &mut self.buckets[place.bucket as usize];
@@ -282,7 +281,8 @@ impl Table {
         self.note_none_half_open(place.head);
     }
 
-    /// Takes a chain of one bucket, as most are, from those that may hold a half-open flow.
+    /// Removes a chain of one bucket, as most are, from `may_be_half_open` if it holds no half-open
+    /// flow.
     #[inline]
     fn note_none_half_open(&mut self, head: u32) {
         let bucket = &self.buckets[head as usize];
@@ -344,7 +344,7 @@ impl Table {
         })
     }
 
-    /// Whether a flow more with this hash finds no room in its chain.
+    /// Whether the chain of this hash has no room for another flow.
     #[inline]
     pub fn chain_is_full(&self, hash: u64) -> bool {
         let mut bucket = &self.buckets[(hash as u32 & self.mask) as usize];
@@ -436,7 +436,7 @@ impl Table {
         }
     }
 
-    /// A place is that of a flow until it is removed, or another one that was moved.
+    /// A place holds a flow until that flow is removed, or moved by another's removal.
     #[inline]
     fn assert_occupied(&self, place: Place) {
         debug_assert_eq!(

@@ -1,9 +1,8 @@
 //! Tagging: the DSCP of a packet's outermost IP header.
 
-/// Sets the DSCP of the IP header at `ip_at`, which [`crate::wire::parse`] found
-/// there; the two ECN bits stay. An IPv4 header checksum is updated
-/// incrementally (RFC 1624 equation 3), so a right one stays right and a wrong
-/// one is not hidden.
+/// Sets the DSCP of the IP header at `ip_at`, which [`crate::wire::parse`] found there; the two ECN
+/// bits stay. An IPv4 header checksum is updated incrementally (RFC 1624 equation 3), so a correct
+/// one stays correct and a wrong one is not hidden.
 #[inline]
 pub fn set_dscp(frame: &mut [u8], ip_at: u32, dscp: u8) {
     let Some(ip) = frame.get_mut(ip_at as usize..) else {

@@ -35,14 +35,14 @@ impl Task {
         (0..self.depths.count()).map(move |rank| first.behind(rank))
     }
 
-    /// Those that ask the model.
+    /// The depths that ask the model.
     pub fn asked_depths(&self) -> impl Iterator<Item = DepthId> + use<> {
         let of_ports = usize::from(self.first_asked.rank(self.first));
         self.all_depths().skip(of_ports)
     }
 
-    /// Series of a flow that a packet completes at most: its depths differ in what they need,
-    /// unless all need what the tasks want that this one comes after.
+    /// Series of a flow that one packet completes at most: one, because depths need different
+    /// numbers of elements, or all if the tasks before this one need more.
     pub fn series_at_once(&self) -> usize {
         match self.asked.after.is_empty() {
             true => 1,
@@ -51,7 +51,7 @@ impl Task {
     }
 }
 
-/// All of them, and what belongs to single depths.
+/// All tasks, and what belongs to single depths.
 #[derive(Clone, Debug)]
 pub(crate) struct Tasks {
     all: Vec<Task>,
@@ -61,8 +61,8 @@ pub(crate) struct Tasks {
     depths: Vec<SeriesTask>,
     /// By depth, the number of its task.
     of_depth: Vec<TaskId>,
-    /// By depth, the elements of each unit that a flow must have before its series is emitted: its
-    /// own, and those of all depths of the tasks that its task comes after.
+    /// By depth, the elements of each unit that a flow must have before its series is emitted: what
+    /// the depth needs, and what all depths need of the tasks that its task comes after.
     needs: Vec<SeenByUnit>,
     /// Some task is not asked about every flow.
     pub has_conditions: bool,
@@ -71,8 +71,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Those of a configuration that was checked. `number_of` gives units the numbers that series
-    /// have.
+    /// The tasks of a checked configuration. `number_of` gives units the numbers that series have.
     pub fn of(config: &Config, number_of: impl Fn(Unit) -> usize) -> Tasks {
         let mut all: Vec<Task> = Vec::new();
         let mut of_depth = Vec::new();
@@ -111,7 +110,7 @@ impl Tasks {
         tasks
     }
 
-    /// Raises what is needed to what the tasks want that this one comes after.
+    /// Raises `needs` to what the tasks need that this one comes after.
     fn raise_by(
         &self,
         needs: &mut SeenByUnit,
@@ -159,8 +158,8 @@ impl Tasks {
     }
 
     /// Whether a depth's task is asked about the flow now that the depth is due. Rules may have
-    /// changed since its first depth was, and a flow that was asked about at one depth is asked
-    /// about at the next, and at none otherwise.
+    /// changed since the first depth: a flow that was asked about at one depth is asked about at
+    /// the next, otherwise at none.
     pub fn is_asked_at(
         &self,
         entries: &Entries,
@@ -174,7 +173,7 @@ impl Tasks {
         was_asked || self.is_first_asked(depth) && self.is_asked(subject, task)
     }
 
-    /// The first depth of a task, or the greatest whose series was complete with so many elements.
+    /// The deepest depth of a task whose series is complete with `seen` elements, else the first.
     pub fn deepest_complete(&self, task: TaskId, seen: SeenByUnit) -> DepthId {
         let task = self.task(task);
         let complete = task.all_depths().rfind(|&depth| self.is_due(depth, &seen));
@@ -190,7 +189,7 @@ impl Tasks {
         }
     }
 
-    /// A bit for each.
+    /// A bit for each task.
     pub fn bits(&self) -> u8 {
         u8::MAX >> (8 - self.count().min(8))
     }
@@ -228,14 +227,14 @@ impl Tasks {
         self.task(self.of_depth(depth)).first_asked == depth
     }
 
-    /// Whether a depth's series is due with so many elements.
+    /// Whether a depth's series is due with `seen` elements.
     #[inline]
     pub fn is_due(&self, depth: DepthId, seen: &SeenByUnit) -> bool {
         let mut needs = self.needs[depth.index()].iter().zip(seen);
         needs.all(|(need, seen)| seen >= need)
     }
 
-    /// Whether it is due with this element of a unit, which makes so many, and not before.
+    /// Whether this element of a unit completes the depth's series.
     #[inline]
     pub fn becomes_due(&self, depth: DepthId, unit: usize, seen: &SeenByUnit) -> bool {
         self.needs[depth.index()][unit] == seen[unit] && self.is_due(depth, seen)

@@ -1,9 +1,9 @@
-//! What became of a packet: exactly one verdict each.
+//! The verdict of a packet: exactly one each.
 //!
 //! The counters of all verdicts add up to the packets received, always. The
 //! names are the ones that summaries, metrics and documents use.
 
-/// The fate of one packet.
+/// What became of one packet.
 ///
 /// `Labelled`, `Unlabelled`, `Dropped` and `TableFull` are packets of TCP and UDP flows; the
 /// others belong to no flow. The order is the order of the counters.
@@ -124,7 +124,7 @@ impl Verdicts {
         self.packets.iter().sum()
     }
 
-    /// So many packets were counted in the kernel, as who asked it knows.
+    /// Sets how many packets were counted in the kernel.
     pub fn set_counted(&mut self, packets: u64) {
         self.packets[Verdict::Counted as usize] = packets;
     }
@@ -146,8 +146,7 @@ impl Verdicts {
         self.packets[to as usize] += packets;
     }
 
-    /// `packets` that were taken for labelled turn out unlabelled: their label
-    /// never came. The total stays.
+    /// `packets` counted as labelled turn out unlabelled: their label never came. The total stays.
     pub(crate) fn retract_labelled(&mut self, packets: u64) {
         self.packets[Verdict::Labelled as usize] -= packets;
         self.packets[Verdict::Unlabelled as usize] += packets;

@@ -2,7 +2,7 @@
 //! flows, for series on their way, for labels, for reports of flows that go on, nor for flows that
 //! end and are settled. A manager takes its memory when it is made.
 //!
-//! Counted are those of the test's own thread, for the harness has others. What allocates by design
+//! Only the test's own thread is counted, because the harness has others. What allocates by design
 //! is not here: `drain`, which sorts what is left, and records that carry their series.
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
-/// A manager, the far ends of its rings, and how many records it gave.
+/// A manager, the consumers of its rings, and how many records it gave.
 struct World {
     manager: Manager,
     rings: Vec<Consumer<Slot>>,
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The same of two tasks, of which the second has two depths and marks packets, too.
+    /// The same with two tasks, of which the second has two depths and marks packets, too.
     fn of_two_tasks(effect: Effect) -> World {
         let mut world = World::new(effect);
         let task = |k, is_deeper| SeriesTask {
@@ -204,8 +204,8 @@ impl World {
             });
     }
 
-    /// Tells of packets of each of these flows that were counted where they passed, so many in all
-    /// by now.
+    /// Reports packets of each of these flows that were counted where they passed, `packets` in
+    /// total by now.
     fn count(&mut self, flows: Range<u16>, packets: u64) -> usize {
         let ends = |flow| {
             let (client, server) = ([192, 0, 2, 1].into(), [198, 51, 100, 1].into());
@@ -223,7 +223,7 @@ impl World {
         flows.filter(is_known).count()
     }
 
-    /// Some seconds on the wire with one flow that goes on, so that time passes.
+    /// Some seconds of packets of one ongoing flow, so that time passes.
     fn wait(&mut self, seconds: i64) {
         for _ in 0..seconds {
             self.time_us += SECOND_US;
@@ -277,7 +277,7 @@ const LIFE: [Step; 9] = [
 
 fn live(effect: Effect, world: World, tasks: u64) {
     let mut world = world;
-    // What one life leaves behind is part of the next.
+    // What one life leaves behind belongs to the next.
     for (_, step) in LIFE.iter().chain(&LIFE) {
         step(&mut world);
     }
@@ -285,8 +285,8 @@ fn live(effect: Effect, world: World, tasks: u64) {
     for (name, step) in LIFE {
         assert_eq!(allocations(|| step(&mut world)), 0, "{effect:?}, {name}");
     }
-    // Steps that do nothing would allocate nothing, too: each flow got its label, by each task;
-    // each was reported and ended, and half of them began and ended twice.
+    // Steps that do nothing would allocate nothing, too. So each flow must have a label by each
+    // task, a report and an end, and half of them began and ended twice.
     let flows = u64::from(FLOWS);
     assert_eq!(world.label_records, tasks * flows);
     assert!(world.flow_records >= 2 * flows + flows / 2);

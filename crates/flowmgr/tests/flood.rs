@@ -1,6 +1,6 @@
 //! Floods from forged addresses, in packet time: 100,000 packets per second beside ordinary
-//! connections. Ordinary ones get their series, of exactly the packets that they sent, whatever the
-//! size of the table.
+//! connections. The ordinary ones get their series, of exactly the packets that they sent, whatever
+//! the size of the table.
 
 #![allow(
     clippy::expect_used,
@@ -45,7 +45,7 @@ enum Flood {
     SynAnswered,
     /// SYNs to a closed port: each is answered by RST.
     SynRefused,
-    /// Flows of so many UDP packets, one way.
+    /// Flows of this many UDP packets, one way.
     Udp(u32),
 }
 
@@ -217,7 +217,7 @@ fn class_of_series(series: &Series) -> u16 {
     class_of(series.signed_lengths())
 }
 
-/// What became of the ordinary connections.
+/// What happened to the ordinary connections.
 #[derive(Debug, Default)]
 struct Outcome {
     connections: u32,
@@ -228,8 +228,8 @@ struct Outcome {
     evicted: u64,
 }
 
-/// A table of so many flows, and analytics that answer so many series per second, for so many
-/// seconds.
+/// A table of `max_flows` flows, and analytics that answer `series_per_s` series per second, for
+/// `seconds` seconds.
 fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Outcome {
     let (producer, mut ring) = ring(4096);
     let config = Config {

@@ -12,7 +12,7 @@ use super::event::Counts;
 
 /// A manager whose counters are recorded.
 pub trait Counting {
-    /// Its counters by name; `classes` are those of the first task.
+    /// Its counters by name; `classes` are the first task's.
     fn counts(&self, classes: &[String]) -> Counts;
 }
 

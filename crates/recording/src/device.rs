@@ -91,8 +91,8 @@ impl Device for RecordedDevice {
     }
 }
 
-/// What devices answered in a round, and what the cost clock read. Shared by all devices and clocks
-/// of a replay, which runs on one thread.
+/// What devices answered in a round, and what the cost clock read. All devices and clocks of one
+/// replay share it, on one thread.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Mutex<Lines>>);
 

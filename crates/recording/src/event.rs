@@ -26,7 +26,7 @@ pub enum Call {
     Results(Vec<(u16, f32)>),
     /// Polled: the batch failed.
     Failed(DeviceFailure),
-    /// A batch of so many rows was submitted; `input` is the hash of its rows.
+    /// A batch of `rows` rows was submitted; `input` is their hash.
     Submitted {
         rows: usize,
         input: u32,
@@ -36,7 +36,7 @@ pub enum Call {
 
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
-/// Of the format described here.
+/// Version of the format described here.
 pub const VERSION: u32 = 9;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are
 /// kept.

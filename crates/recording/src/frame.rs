@@ -1,9 +1,9 @@
 //! Decides how much of a frame is kept: the bytes that the parser reads, and none behind them.
 //!
 //! The parser compares lengths in the headers with the captured bytes, so a replay gives it a frame
-//! of the same length whose other bytes are zeros. Before anything is written, that frame is
-//! parsed, too, and must give the same result. So the kept bytes are enough by construction, for
-//! any frame. Of a merged packet the headers that its segments repeat are read as well.
+//! of equal length whose other bytes are zeros. Before anything is written, that frame is parsed,
+//! too, and must give the same result. So the kept bytes are enough by construction, for any frame.
+//! For a merged packet, the headers that its segments repeat are read as well.
 
 use flowmgr::verdict::Verdict;
 use flowmgr::wire::{self, Gso, Headers, Segments, TCP, UDP};

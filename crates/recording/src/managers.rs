@@ -54,7 +54,7 @@ impl Managers {
         }
     }
 
-    /// Those of each task, by the manager that has done most.
+    /// Swaps of each task, by the manager that has done most, added up.
     pub fn swaps(&self) -> u64 {
         let mut swaps: Vec<u64> = Vec::new();
         for manager in &self.series {

@@ -24,9 +24,9 @@ const CAPTURED_MAX: u32 = 1 << 20;
 
 /// The result of a replay.
 pub struct Replayed {
-    /// Of all flow managers.
+    /// Counters of all flow managers.
     pub flows: flowmgr::Counters,
-    /// Of all analytics managers, by task.
+    /// Counters of all analytics managers, by task.
     pub tasks: Vec<analytics::Counters>,
     /// Swaps of models, in which all analytics managers take part.
     pub swaps: u64,
@@ -40,7 +40,7 @@ pub struct Replayed {
     pub report: Report,
 }
 
-/// The comparison of the replay's counters with those of the run.
+/// Compares the replay's counters with the run's.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Whether all recorded counters are the same, and there were some.

@@ -7,8 +7,8 @@ use super::*;
 use crate::event::Port;
 use crate::event::tests::{device, event, file};
 
-/// Of a run with two flow managers, one analytics manager and two tasks, of which the second comes
-/// after the first.
+/// The header of a run with two flow managers, one analytics manager and two tasks, of which the
+/// second comes after the first.
 fn header() -> String {
     let settings = json!({
         "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,

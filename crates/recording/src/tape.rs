@@ -66,7 +66,7 @@ pub struct Shared {
     has_failed: Arc<AtomicBool>,
     /// The writer logs this at its end, since the data path does not log.
     last_words: Arc<Mutex<Option<String>>>,
-    /// Those of the first task.
+    /// Classes of the first task.
     pub classes: Vec<String>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -230,7 +230,7 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a call to those of the round.
+    /// Adds a call to the round's calls.
     pub fn note(&self, call: impl FnOnce() -> Call) {
         if self.is_on() {
             self.calls().calls.push(call());
@@ -256,7 +256,7 @@ impl Shared {
 }
 
 impl Tape {
-    /// Whether a step is to be recorded, if its event has about so many bytes.
+    /// Whether a step is to be recorded, if its event has about `bytes` bytes.
     pub fn takes(&mut self, shared: &Shared, bytes: usize) -> bool {
         if shared.has_failed() {
             self.enter_state(shared, State::Over);

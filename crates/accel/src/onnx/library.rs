@@ -23,7 +23,7 @@ use thiserror::Error;
 use super::log::{logger, one_line};
 use crate::provider::OpenError;
 
-/// The oldest library accepted, as the minor version of release 1. It is that of the feature
+/// The oldest library accepted, as the minor version of release 1. It follows from the feature
 /// `api-22` of the crate `ort`, the first with plug-in providers.
 const MINOR_MIN: u32 = ort::MINOR_VERSION;
 

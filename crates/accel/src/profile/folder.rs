@@ -89,7 +89,7 @@ impl ProfileKey {
             true => c,
             false => '_',
         };
-        // A name may be of any length, that of a file may not.
+        // A device's name may be of any length, a file's may not.
         let device: String = self.device.chars().map(plain).take(64).collect();
         format!("{device}-{hash}.toml")
     }
@@ -154,8 +154,8 @@ impl ProfileFolder {
         Ok(Some(file))
     }
 
-    /// Stores a profile for `key`, in one step: whoever reads meanwhile finds the old file or the
-    /// new one. Makes the folder where there is none. Returns the path.
+    /// Stores a profile for `key` atomically: a concurrent reader finds the old file or the new
+    /// one. Makes the folder where there is none. Returns the path.
     ///
     /// # Errors
     /// The folder or the file cannot be made.

@@ -1,8 +1,8 @@
 //! Times a device at several batch sizes and fits a line through the times.
 //!
-//! The sizes take turns, so that a machine that slows down or speeds up does so for all of them.
-//! Every other turn runs in reverse order, so that no size always follows the same one. The median
-//! of a size's times counts, because a preempted core is not a property of the device.
+//! The sizes take turns, so that a machine that slows down or speeds up does so for every size.
+//! Every other turn runs in reverse order, so that no size always follows the same one. A size's
+//! median counts, because a preempted core is not a property of the device.
 
 use std::time::{Duration, Instant};
 
@@ -59,9 +59,9 @@ pub struct Measured {
     pub(super) points: Vec<Point>,
 }
 
-/// Times `device` at those of `sizes` that it takes, on inputs like `rows` (channels × K floats
-/// each) with a context of zeros, for about `budget`. Every size is run at least three times after
-/// a first run that does not count.
+/// Times `device` at the `sizes` that it takes, on inputs like `rows` (channels × K floats each)
+/// with a context of zeros, for about `budget`. Every size is run at least three times after a
+/// first run that does not count.
 ///
 /// # Errors
 /// A batch fails or takes longer than a minute, or the device takes none of the sizes.

@@ -36,7 +36,7 @@ fn of_graph(graph: &[u8]) -> Vec<u8> {
 pub type Weights = [f32; 3];
 
 /// A model of two inputs, `series` of one channel and K elements and `context`. Its output
-/// `probabilities` is the softmax of the absolute numbers of `series` and those of `context`, times
+/// `probabilities` is the softmax of the absolute numbers of `series` and `context`, times
 /// `weights`. The first dimensions are called as `batch` says; "" for no name.
 pub fn with_context(k: usize, weights: &[Weights], batch: [&str; 2]) -> Vec<u8> {
     const INT: u64 = 2;

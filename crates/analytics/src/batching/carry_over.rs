@@ -8,11 +8,10 @@
 //! exceeds Φ under [`Trigger::MaxWait`], [`Trigger::RingFull`] and [`Trigger::Drain`] only, and
 //! only in a batch of the smallest size under the first two.
 //!
-//! Nor does it say how long those wait that are left behind. At most until the next T; but where
-//! they fill a smaller size, and the device's profile says that a batch of it takes less time than
-//! T, they are better off going now. Then the timer runs on, and the device is given batch after
-//! batch, each full and smaller than the one before, until what is left fills none. That costs one
-//! T₀ per batch, and no padding.
+//! Nor does it say how long the series left behind wait: at most until the next T. But where they
+//! fill a smaller size, and by the device's profile a batch of it takes less time than T, they go
+//! now. Then the timer runs on, and the device gets batch after batch, each full and smaller than
+//! the one before, until what is left fills none. That costs one T₀ per batch, and no padding.
 
 use super::{Decision, Fire, Situation, Trigger};
 use std::time::Duration;
@@ -56,8 +55,8 @@ pub(super) fn decide(
     }
 }
 
-/// Whether those left behind by a batch of `taken` fill another one that takes less time than they
-/// would wait.
+/// Whether the series left behind by a batch of `taken` fill another one that takes less time than
+/// they would wait.
 fn is_another_cheap(now: &Situation<'_>, taken: usize, timeout: Duration) -> bool {
     let left = Situation {
         waiting: now.waiting - taken,

@@ -4,10 +4,9 @@
 //! others have filled its batch, however long that takes. Goals and timeouts play no part. A full
 //! ring fires all the same, because nothing could come in to make the batch larger.
 //!
-//! Nor could anything where a replay at full speed has stalled: its flow managers may hold packets
-//! back until one of those that wait has its label, and so send nothing more. There, and nowhere
-//! else, what is there goes once nothing new has come for some milliseconds
-//! ([`Manager::gather`](crate::Manager::gather)).
+//! The same holds where a replay at full speed has stalled: its flow managers may hold packets back
+//! until a waiting series has its label, and so send nothing more. Only there, what is there goes
+//! once nothing new has come for some milliseconds ([`Manager::gather`](crate::Manager::gather)).
 
 use super::{Decision, Situation, Trigger};
 

@@ -7,8 +7,8 @@
 //! * Nothing waits: nothing fires.
 //! * As many series wait as the largest size holds: that size fires at once ([`Trigger::Full`]),
 //!   and the policy is asked again about the rest. The paper leaves this case open.
-//! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), for nothing will
-//!   come to fill it.
+//! * The producers have ended: what is there fires at once ([`Trigger::Drain`]), because nothing
+//!   will come to fill it.
 //! * A device that takes any size needs no padding; its cap is then its largest size.
 //!
 //! The policies `slo` and `on-off` are the only ones with a memory. It is kept apart from the
@@ -17,8 +17,8 @@
 //!
 //! In the terms of the paper (FENXI §5.1), r is [`Situation::waiting`], 𝓑 is [`Situation::sizes`],
 //! and the timeout T has expired when [`Situation::timer`] has reached it. T runs from the moment
-//! when something began to wait, and anew from each batch that left series behind. A device that is
-//! busy when T expires is given its batch as soon as it is free.
+//! when something began to wait, and again from each batch that left series behind. A device that
+//! is busy when T expires is given its batch as soon as it is free.
 
 mod carry_over;
 mod max;
@@ -30,7 +30,7 @@ use accel::{Profile, Sizes};
 pub use slo::Plan;
 use std::time::Duration;
 
-/// What decides when series that wait become a batch.
+/// Decides when waiting series become a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
     /// Fire whatever waits as soon as a device is free.
@@ -68,7 +68,7 @@ pub enum Policy {
     },
 }
 
-/// All that a policy may know.
+/// All that a policy knows.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// r: series that wait, in all rings.
@@ -81,14 +81,14 @@ pub struct Situation<'a> {
     pub timer: Duration,
     /// 𝓑: the sizes of the idle device.
     pub sizes: &'a Sizes,
-    /// What its batches take, where that is known.
+    /// What its batches take, if known.
     pub profile: Option<Profile>,
     /// For [`Policy::Slo`] and [`Policy::OnOff`] only.
     pub plan: Plan,
     /// A ring is nearly full: soon series will be shed behind it, or a replay waits for room.
     pub ring_full: bool,
-    /// The producers may wait for a label before they send more: only where nobody else bounds the
-    /// wait, that is with [`Policy::Max`] and with a plan without a budget, it is a reason to fire.
+    /// The producers may wait for a label before they send more. This is a reason to fire only
+    /// where nothing else bounds the wait: with [`Policy::Max`] and with a plan without a budget.
     pub stalled: bool,
     /// The producers have ended.
     pub draining: bool,
@@ -114,7 +114,7 @@ pub struct Fire {
     pub size: usize,
     /// Why.
     pub trigger: Trigger,
-    /// Those left behind are to be asked about at once, not at the next timeout.
+    /// Whether to ask about the series left behind at once, not at the next timeout.
     pub more: bool,
 }
 
@@ -129,7 +129,7 @@ pub enum Trigger {
     CarryOver,
     /// The oldest had waited as long as it may.
     MaxWait,
-    /// A ring was full of series that wait, or that stand behind one that waits.
+    /// A ring was full of series that wait, or that are behind one that waits.
     RingFull,
     /// The device was idle, and the policy waits for nothing else.
     Idle,
@@ -137,7 +137,7 @@ pub enum Trigger {
     Drain,
     /// As many waited as the latency goal allows.
     Slo,
-    /// Their first device had failed.
+    /// The series' first device had failed.
     Retry,
 }
 
@@ -174,11 +174,11 @@ impl Trigger {
 
 /// The longest max_poll_interval under a short timeout.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The longest under any: whoever else wants something of the thread waits for so long.
+/// The longest under any timeout: other users of the thread wait up to this long.
 const POLL_INTERVAL_LONG: Duration = Duration::from_millis(20);
 
 impl Policy {
-    /// Whether an idle device is given a batch now, and which.
+    /// Whether an idle device gets a batch now, and which.
     #[must_use]
     pub fn decide(&self, now: &Situation<'_>) -> Decision {
         let largest = now.sizes.largest();
@@ -211,7 +211,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// The goal that it plans for, if it does: D and δ.
+    /// The goal that it plans for, if any: D and δ.
     #[must_use]
     pub const fn goal(&self) -> Option<(Duration, f64)> {
         match *self {
@@ -227,8 +227,7 @@ impl Policy {
         }
     }
 
-    /// How long it will want no batch, whatever else comes, unless the largest size or a ring is
-    /// filled.
+    /// How long it will want no batch, unless the largest size or a ring is filled.
     #[must_use]
     pub fn time_until_due(&self, timer: Duration, oldest_waited: Duration) -> Duration {
         match *self {
@@ -244,8 +243,8 @@ impl Policy {
         }
     }
 
-    /// How long a series may wait before it is fired, as far as that can be told without the
-    /// devices: which task goes first.
+    /// How long a series may wait before it is fired, as far as that is known without the devices.
+    /// It decides which task goes first.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match *self {
@@ -255,8 +254,8 @@ impl Policy {
         }
     }
 
-    /// How long it is content not to look at what comes, be it for the cache or for a batch that is
-    /// full before its time.
+    /// The longest interval between looks at what comes, for the cache or for a batch that is full
+    /// early.
     #[must_use]
     pub fn max_poll_interval(&self) -> Duration {
         match *self {
@@ -270,7 +269,7 @@ impl Policy {
 }
 
 impl Situation<'_> {
-    /// Everything that waits, padded to the smallest size that holds it. Fewer wait than the
+    /// Fires everything that waits, padded to the smallest size that holds it. Fewer wait than the
     /// largest size holds.
     fn fire_all(&self, trigger: Trigger) -> Decision {
         Decision::Fire(Fire {
@@ -281,7 +280,7 @@ impl Situation<'_> {
         })
     }
 
-    /// min {b ∈ 𝓑 : b ≥ r}. [`Policy::decide`] has seen to it that there is one.
+    /// min {b ∈ 𝓑 : b ≥ r}. [`Policy::decide`] ensures that there is one.
     fn size_up(&self) -> usize {
         let size = self.sizes.fitting(self.waiting);
         size.unwrap_or(self.sizes.largest())

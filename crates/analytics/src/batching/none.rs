@@ -1,4 +1,4 @@
-//! Policy `none`: the device is idle, so it gets all that waits.
+//! Policy `none`: an idle device gets all that waits.
 //!
 //! The least delay at low load, and the least efficient use of the device: it is always busy, with
 //! small batches or, where sizes are fixed, with padding (FENXI Fig. 8, left). Under high load

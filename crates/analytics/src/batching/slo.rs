@@ -1,14 +1,14 @@
-//! Policies `slo` and `on-off`: batches as large as a goal for the delay allows.
+//! Policies `slo` and `on-off`: batches as large as a latency goal allows.
 //!
-//! How large they are, the controller of the manager's tasks says once per control period
+//! The controller of the manager's tasks decides their size once per control period
 //! ([`crate::controller`]). It gives each task a [`Plan`]: the *trigger*, how many series a batch
-//! waits for, and the *budget*, within what time of its emission a series is to have its label.
-//! Here it is kept to:
+//! waits for, and the *budget*, within what time of its emission a series is to have its label. The
+//! plan is followed in two ways:
 //!
-//! * As many as the trigger says are there: they go, Batchy's fractional buffer (Appendix C). When
-//!   many have gathered behind a device that was busy, or a thread that was held up, the batch is
-//!   larger: as many as still fit the oldest's budget, and at least so many that T₀ is a small part
-//!   of it. To send them off trigger by trigger would only make the backlog last.
+//! * As many wait as the trigger says: they go, which is Batchy's fractional buffer (Appendix C).
+//!   When many have gathered behind a busy device or a held-up thread, the batch is larger: as many
+//!   as still fit the oldest's budget, and at least enough that T₀ is a small part of its time.
+//!   Sending them trigger by trigger would only prolong the backlog.
 //! * *Age*, which the paper does not have: the oldest is fired, whatever the trigger says, while
 //!   its time on the device still fits into the budget. At low rates this alone decides, as long as
 //!   there is a buffer. Where it is short-circuited, the trigger is 1, and what is there goes at
@@ -18,10 +18,10 @@ use super::{Decision, Fire, Situation, Trigger};
 use accel::Profile;
 use std::time::Duration;
 
-/// T₀ is a small part of a batch's time where the rows take so many times as long.
+/// T₀ is a small part of a batch's time once the rows take this many times as long.
 const T0_SMALL: f64 = 8.0;
 
-/// What [`Policy::Slo`](super::Policy::Slo) is to keep to, as of this control period.
+/// What [`Policy::Slo`](super::Policy::Slo) keeps to in this control period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// b: how many to wait for.
@@ -57,8 +57,8 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
             None => now.fire_all(Trigger::Slo),
         };
     }
-    // With such a budget age never fires, and somebody may wait for one of these labels before more
-    // can come.
+    // With such a budget age never fires, and a producer may wait for one of these labels before it
+    // sends more.
     let is_stalled = now.stalled && now.plan.budget == Duration::MAX;
     if is_stalled || left <= profile.latency(now.size_up()) {
         now.fire_all(Trigger::MaxWait)

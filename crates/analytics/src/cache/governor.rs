@@ -1,4 +1,4 @@
-//! Whether the prefix cache earns what it costs, and when it is to step aside.
+//! Whether the prefix cache is worth its cost, and when it turns itself off.
 //!
 //! A look-up costs time on the manager's thread for every series, as entering a result does for
 //! every miss; a hit saves the device the time of one series, unless it is audited. Both are
@@ -18,19 +18,19 @@
 //! [`REST_MIN`] windows to [`REST_MAX`], so that trials cost little in the long run. A trial, like
 //! the start, begins with windows that are not judged, because a cache must fill before it can hit.
 //!
-//! Nothing is judged before the first batch has told what a series costs on the device. Where the
-//! clock that costs are measured by stands still, the cache costs nothing and never steps aside:
-//! for when it must not depend on the time.
+//! Nothing is judged before the first batch has shown what a series costs on the device. If the
+//! clock for costs stands still, the cache costs nothing and never turns itself off, for runs that
+//! must not depend on time.
 
 /// Look-ups that are judged together. Some milliseconds under load.
 const WINDOW: u64 = 4096;
-/// A cache that is to come back saves this many times what it costs.
+/// A cache must save this many times its cost to come back.
 const MARGIN: f64 = 1.25;
 /// How many windows pass by before the first trial.
 const REST_MIN: u64 = 16;
-/// How many windows pass by before a trial at most.
+/// The most windows that pass by before a trial.
 const REST_MAX: u64 = 256;
-/// The share of what one batch tells about the device's time.
+/// The weight of one batch in the device's mean time.
 const DEVICE_WEIGHT: f64 = 1.0 / 16.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ mod tests {
         governor
     }
 
-    /// A window in which so many of a thousand look-ups spare an inference.
+    /// A window in which `per_mille` of a thousand look-ups spare an inference.
     fn window(governor: &mut CacheGovernor, per_mille: u64) -> Option<Transition> {
         governor.looked_up(WINDOW, WINDOW * per_mille / 1000, WINDOW * COST_NS)
     }

@@ -1,4 +1,4 @@
-//! What the controller is held against (Batchy, §4): no batching, all batching, and all or nothing.
+//! The controller's baselines (Batchy, §4): no batching, all batching, and all or nothing.
 
 use super::model::{Model, members};
 use super::recovery::{Recovery, short_circuit};

@@ -1,21 +1,21 @@
-//! Which tasks leave the first devices of their set to others, because not all goals can hold on
-//! devices that all share (Batchy, §4 and Appendix F).
+//! Which tasks leave the first devices of their set to others, because not all goals can hold if
+//! all tasks share all devices (Batchy, §4 and Appendix F).
 //!
 //! A batch cannot be interrupted, so in the worst case a series waits until each task has run its
-//! largest one. Where that is longer than a goal, tasks are taken by their goals, the strictest
-//! first, and packed on the first device while the goals there hold; then on the next one. The last
-//! one takes all that are left. A task that was packed on a later device does not use those before
-//! it; the strict ones use any that is free.
+//! largest one. If that is longer than a goal, tasks are taken by their goals, the strictest first,
+//! and packed on the first device while the goals there hold, then on the next one. The last device
+//! takes all the rest. A task that was packed on a later device does not use the earlier ones; the
+//! strict tasks use any that is free.
 //!
-//! The paper moves what does not fit to a new core each. Here only the devices there are can be
+//! The paper moves what does not fit to a new core each. Here only the existing devices can be
 //! used.
 
 use super::graph::{Graph, turnaround};
 use std::time::Duration;
 
 impl Graph {
-    /// For each task, how many of the first devices of its set it leaves to others: 0 wherever all
-    /// goals can hold, or where there is one device.
+    /// For each task, how many of the first devices of its set it leaves to others: 0 if all goals
+    /// can hold, or if there is one device.
     pub fn homes(&self) -> Vec<usize> {
         let mut homes = vec![0; self.tasks().len()];
         for set in 0..self.devices().len() {
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use accel::{Profile, Sizes};
 
-    /// On a set of so many devices: a batch takes 1 µs for each unit of its cost, and goals are in
-    /// ms.
+    /// On one set of `devices` devices. `tasks`: ms for a batch, the goal in ms, the tasks it
+    /// follows.
     fn graph(devices: usize, tasks: &[(f64, Option<u64>, &[usize])]) -> Graph {
         let of = |&(ms, goal, follows): &(f64, Option<u64>, &[usize])| Task {
             profile: Profile {
@@ -144,7 +144,7 @@ mod tests {
         let tasks: &[(f64, Option<u64>, &[usize])] =
             &[(1.0, None, &[]), (2.0, Some(5), &[0]), (9.0, Some(40), &[])];
         assert_eq!(graph(3, tasks).homes(), [0, 0, 1]);
-        // Nothing helps the one whose own batch is longer than its goal, and it is reported.
+        // Nothing helps the task whose own batch is longer than its goal; it is reported.
         let hopeless: &[(f64, Option<u64>, &[usize])] =
             &[(9.0, Some(5), &[]), (9.0, Some(20), &[])];
         let graph = graph(2, hopeless);

@@ -8,10 +8,10 @@ pub const TASKS_MAX: usize = 64;
 /// The most paths; with these a step takes less than a millisecond.
 pub const PATHS_MAX: usize = 64;
 
-/// What a task with the policy `slo` is to keep to.
+/// The goal of a task with the policy `slo`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// D: so long after its emission 99 in 100 series have their label.
+    /// D: 99 in 100 series have their label within this time of their emission.
     pub latency: Duration,
     /// δ, from 0 to below 1: the plan is for D(1 − δ).
     pub delta: f64,
@@ -29,7 +29,7 @@ impl Goal {
     }
 }
 
-/// One task, as far as the controller has to know it.
+/// One task, as far as the controller knows it.
 #[derive(Clone, Debug)]
 pub struct Task {
     /// What a batch takes.
@@ -41,8 +41,8 @@ pub struct Task {
     pub device_set: usize,
     /// The tasks whose labels must be there before this one is asked.
     pub follows: Vec<usize>,
-    /// None with another policy than `slo`: such a task is not controlled, but it takes its time on
-    /// the devices.
+    /// `None` with another policy than `slo`: the task is not controlled, but takes its time on the
+    /// devices.
     pub goal: Option<Goal>,
 }
 
@@ -116,12 +116,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph of these tasks, on device sets that have so many devices each. An inline device and
-    /// all others on its thread are one set of one device.
+    /// A graph of these tasks; `devices` is the number of devices in each device set. An inline
+    /// device and all others on its thread are one set of one device.
     ///
-    /// A task that is followed directly and through another one counts as the latter only: the
-    /// longer chain takes longer, so the short one says nothing more, and in a row of n tasks that
-    /// all follow all before there would be 2^(n − 2) chains.
+    /// A task that is followed both directly and through another one counts only as the latter: the
+    /// longer chain takes longer, so the short one adds nothing. Otherwise a row of n tasks that
+    /// all follow all before would have 2^(n − 2) chains.
     ///
     /// # Errors
     /// When tasks follow each other in a circle, name what does not exist, or are too many.
@@ -152,8 +152,8 @@ impl Graph {
         })
     }
 
-    /// A graph of so many tasks on one device, for benches: cascades of four, each task with a goal
-    /// of its own.
+    /// A graph of `tasks` tasks on one device, for benches: cascades of four, each task with its
+    /// own goal.
     ///
     /// # Errors
     /// When there are more than [`TASKS_MAX`].
@@ -211,7 +211,7 @@ fn check(number: usize, task: &Task, tasks: usize, devices: &[usize]) -> Result<
     Ok(())
 }
 
-/// Leaves each task only those that it follows through no other.
+/// Keeps for each task only the tasks that it follows through no other.
 fn reduce(tasks: &mut [Task]) -> Result<(), GraphError> {
     let before = ancestors(tasks);
     if let Some(task) = (0..tasks.len()).find(|task| before[*task] >> task & 1 == 1) {
@@ -224,11 +224,11 @@ fn reduce(tasks: &mut [Task]) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// For each task the set of those that it follows, directly or through others; itself is in it
-/// where there is a circle.
+/// For each task the set of tasks that it follows, directly or through others; it contains the task
+/// itself if there is a circle.
 fn ancestors(tasks: &[Task]) -> Vec<u64> {
     let mut before = vec![0_u64; tasks.len()];
-    // Each turn reaches one link further.
+    // Each pass reaches one link further.
     for _ in 0..tasks.len() {
         for (number, task) in tasks.iter().enumerate() {
             let reached = task.follows.iter();

@@ -65,8 +65,8 @@ impl Square {
         }
     }
 
-    /// Solves for the first `n` unknowns: `x` is the right side, and then the solution. The matrix
-    /// is lost.
+    /// Solves for the first `n` unknowns: `x` is first the right side, then the solution. The
+    /// matrix is overwritten.
     pub fn solve(&mut self, n: usize, x: &mut [f64]) {
         self.factor(n);
         for i in 0..n {

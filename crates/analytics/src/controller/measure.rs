@@ -5,18 +5,18 @@ use accel::Profile;
 /// One task's part of a control period.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskMeasure {
-    /// r̃: series that want a device, after the cache, per second.
+    /// r̃: series for the devices, after the cache, per second.
     pub rate_per_s: f64,
     /// x̃: batches per second.
     pub batches_per_s: f64,
-    /// b̃: series per batch, without padding, in the mean; 0 without a batch.
+    /// b̃: mean series per batch, without padding; 0 without a batch.
     pub batch: f64,
-    /// b̃in: how many came per round that brought any, in the mean; 0 where none came.
+    /// b̃in: mean number of series per round that brought any; 0 where none came.
     pub batch_in: f64,
     /// What the next batches are expected to take.
     pub profile: Profile,
-    /// Of a task that follows others: the share of its series, 0 to 1, that had to wait for a label
-    /// of those.
+    /// For a task that follows others: the share of its series, 0 to 1, that had to wait for their
+    /// labels.
     pub waited: f64,
 }
 

@@ -8,9 +8,9 @@
 //!     t = W + Σ (b/r̃ + T₀ + T₁·b)        over its tasks
 //! ```
 //!
-//! with W for the other tasks that are in the way on its devices. The load that a plan can change
-//! is Σ r̃·T₀/b. Once per control period the controller takes what was [measured](TaskMeasure), and
-//! sets for each task with the policy `slo`
+//! where W is what other tasks take on its devices. The load that a plan can change is Σ r̃·T₀/b.
+//! Once per control period the controller takes what was [measured](TaskMeasure), and sets for each
+//! task with the policy `slo`
 //!
 //! * the *trigger*: how many series a batch waits for; 0 where what is there goes at once (the
 //!   buffer is *short-circuited*),
@@ -18,41 +18,40 @@
 //!   The manager fires what is there when the oldest's age and its time on the device reach the
 //!   budget. For a task that others follow this leaves their part of the path's time.
 //!
-//! A period is planned in this order: `recovery` short-circuits buffers of no use, brings paths
-//! back to their budgets and inserts buffers; `projection` follows the gradient of the load;
-//! devices that would not keep up get larger batches, whatever the goals say, because with less
-//! their queues would grow, and every delay; and `rounding` finds sizes that devices take.
+//! A period is planned in this order: `recovery` short-circuits useless buffers, brings paths back
+//! to their budgets and inserts buffers; `projection` follows the gradient of the load; devices
+//! that would not keep up get larger batches, whatever the goals, because otherwise their queues
+//! and every delay would grow; and `rounding` finds sizes that devices take.
 //!
 //! # What differs from the paper, and why
 //!
 //! * *Several steps a period*. The paper takes one step along the projected gradient, because the
 //!   next period measures where it led. A step ends where the first path becomes tight, so n paths
-//!   take n periods. The model costs microseconds, so up to `STEPS` steps are taken; and triggers
-//!   go up by a quarter (`GROWTH`) of the plan per period, so that measuring still comes first.
-//!   Down they go at once. `projection` says what is different in a step.
+//!   take n periods. The model costs microseconds, so up to `STEPS` steps are taken. Triggers go up
+//!   by a quarter (`GROWTH`) of the plan per period, so that measuring still comes first, and go
+//!   down at once. `projection` lists the differences within a step.
 //! * *Feedback*. The paper adds predicted changes to the measured t̃. But t̃ says little here:
-//!   where age fires batches, it is the budget, whatever the trigger is. So each path has a budget,
-//!   which begins at D(1 − δ), is halved as soon as a period is sure to be in violation (more than
-//!   1 % of its labels late), shrinks by a 32nd of D(1 − δ) when more than 1 % took longer than D(1
-//!   − δ), and grows by a 32nd otherwise. Where the 99th percentile stays well below that, it grows
-//!   beyond. That is what the policy does for one task, too. The measured t̃ only says, as in the
-//!   paper, which paths are tight. Below a 16th a budget does not fall. Labels that are late
-//!   because the thread was held up for longer than D are left out, as long as they are exceptions,
-//!   for they are late whatever the batches are.
-//! * *Turnaround*. The paper has W constant, the sum of all tasks' largest batches. That leaves
-//!   nothing for goals of one or two turnarounds, and nobody makes room for the short goal of
-//!   another. Here W is what the plan makes it, and counts in the gradient (`model`). In the
-//!   simulated plant, 16 tasks of which 15 follow one need a fifth less of the device so (tests,
+//!   where age fires batches, it is the budget, whatever the trigger is. So each path has a budget.
+//!   It begins at D(1 − δ), is halved as soon as a period is sure to be in violation (more than 1 %
+//!   of its labels late), shrinks by a 32nd of D(1 − δ) when more than 1 % took longer than D(1 −
+//!   δ), and grows by a 32nd otherwise. It grows beyond D(1 − δ) where the 99th percentile stays
+//!   well below that, and does not fall below a 16th. The measured t̃ only says, as in the paper,
+//!   which paths are tight. Labels that are late because the thread was held up for longer than D
+//!   are left out while they are exceptions, because they are late whatever the batches are.
+//! * *Turnaround*. In the paper W is constant, the sum of all tasks' largest batches. That leaves
+//!   nothing for goals of one or two turnarounds, and no task makes room for another's short goal.
+//!   Here W follows from the plan, and counts in the gradient (`model`). In the simulated plant, 16
+//!   tasks of which 15 follow one then need a fifth less of the device (tests,
 //!   `the_turnaround_is_part_of_the_plan`).
 //! * *Backlogs*. Where devices were busy all the time and labels late, age would fire one small
-//!   batch after the other. Until that is over the largest batches go, whatever the age, and no
-//!   budget is cut. A task with the policy `none` fires whenever a device is idle and may keep it
-//!   busy without end; it counts with what it needs.
+//!   batch after the other. Until the backlog is over the largest batches go, whatever the age, and
+//!   no budget is cut. A task with the policy `none` fires whenever a device is idle and may keep
+//!   it busy without end, so only what it needs counts.
 //!
-//! What a plan may be off: delays are added as if all stages of a path were slow for the same
-//! series, b/r̃ is too long where series come in bursts, as from a task before, and series that
-//! come on several paths are not told apart. All of that errs towards smaller batches, and feedback
-//! has the last word.
+//! Where a plan may be off: delays are added as if all stages of a path were slow for the same
+//! series; b/r̃ is too long where series come in bursts, as from a task before; and series that
+//! come on several paths are not told apart. All of this errs towards smaller batches, and feedback
+//! corrects it.
 //!
 //! Sources: Batchy, §3.2 to §4, Appendices C to E, and its public code for what the paper leaves
 //! open.
@@ -77,9 +76,9 @@ use projection::Projection;
 use recovery::Recovery;
 use std::time::Duration;
 
-/// How long a control period is.
+/// Length of a control period.
 pub const PERIOD: Duration = Duration::from_millis(100);
-/// How many labels a path needs to be judged, because fewer have no 99th percentile.
+/// Labels that a path needs to be judged; fewer have no 99th percentile.
 const LABELS_MIN: u64 = 100;
 /// Periods after which it is judged in any case.
 const PERIODS_MAX: u32 = 10;
@@ -87,23 +86,23 @@ const PERIODS_MAX: u32 = 10;
 const LATE_ONE_IN: u64 = 100;
 /// Steps from nothing to the whole budget of a path.
 const BUDGET_STEPS: f64 = 32.0;
-/// No path has a smaller part of D(1 − δ). What is late all the same is so because the thread is
-/// held up for longer than that, and smaller batches would only cost.
+/// The least part of D(1 − δ) that a budget has. Labels that are still late are late because the
+/// thread is held up for longer, and smaller batches would only cost.
 const BUDGET_LEAST: f64 = 1.0 / 16.0;
-/// And none a larger. The model adds up what is seldom slow at the same time, so what is planned
-/// for longer than D(1 − δ) may well be kept; how much of that there is, only measuring says.
+/// The largest part. The model adds up times that are seldom long together, so a plan for longer
+/// than D(1 − δ) may well be kept; for how much longer, only measuring says.
 const BUDGET_MOST: f64 = 1.5;
-/// Only where the plan uses this part of its budget, and the 99th percentile is below the same part
-/// of D(1 − δ), the budget grows beyond that.
+/// The budget grows beyond D(1 − δ) only where the plan uses this part of it, and the 99th
+/// percentile is below the same part of D(1 − δ).
 const ROOM: f64 = 0.9;
-/// Of the series of a task that follows others, so many must wait for a label before, or those do
-/// not count.
+/// A task that follows others counts as a source if less than this share of its series had to wait
+/// for their labels.
 const WAITS_LEAST: f64 = 0.05;
 /// Steps along the projected gradient in a period, at most.
 const STEPS: usize = 4;
-/// In a backlog a task waits for what comes in this part of a period at most.
+/// In a backlog a task waits at most for what comes in this part of a period.
 const BACKLOG_PART: f64 = 0.25;
-/// A trigger goes up by this part of what is planned in a period.
+/// A trigger goes up by this part of the plan per period.
 const GROWTH: f64 = 0.25;
 
 /// Which controller it is.
@@ -111,7 +110,7 @@ const GROWTH: f64 = 0.25;
 pub enum Kind {
     /// Batchy's full controller.
     Slo,
-    /// No batching: what is there goes at once.
+    /// No batching: everything goes at once.
     Null,
     /// The largest batches, whatever the delay.
     Max,
@@ -153,8 +152,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller of these tasks, which begins without batching. Everything that a step needs is
-    /// allocated here.
+    /// A controller of these tasks, at first without batching. Allocates everything that a step
+    /// needs.
     pub fn new(graph: Graph, kind: Kind) -> Self {
         let (tasks, paths) = (graph.tasks().len(), graph.paths().len());
         let mut controller = Self {
@@ -194,7 +193,7 @@ impl Controller {
         &self.graph
     }
 
-    /// For how many series this task waits; 0 where what is there goes at once.
+    /// How many series this task waits for; 0 where what is there goes at once.
     pub fn trigger(&self, task: usize) -> usize {
         self.outputs[task].trigger
     }
@@ -220,8 +219,8 @@ impl Controller {
         self.publish();
     }
 
-    /// Within a period: so many of a path's labels since its begin were late. Cuts at once, and
-    /// once per period, when the period is sure to be in violation, and tells so.
+    /// Within a period, `late` of a path's `labels` have been late so far. Cuts the batches at once
+    /// if the period is sure to be in violation, at most once per period; returns whether it did.
     pub fn cut(&mut self, path: usize, late: u64, labels: u64) -> bool {
         let last = &self.model.tasks[self.model.paths[path].last()];
         let expected = (last.rate * PERIOD.as_secs_f64() * 1e6) as u64;
@@ -239,9 +238,9 @@ impl Controller {
         true
     }
 
-    /// Goes on from where another controller of the same tasks is, which have other goals, devices
-    /// or sizes by now: with its plan, as far as that is still in time. So a shorter goal is
-    /// planned for at once, and a task where nothing has changed keeps its batches.
+    /// Continues from another controller of the same tasks, which had other goals, devices or
+    /// sizes: takes its plan, as far as that is still in time. So a shorter goal is planned for at
+    /// once, and a task where nothing has changed keeps its batches.
     pub fn go_on_from(&mut self, before: &Controller) {
         if self.kind != before.kind || self.outputs.len() != before.outputs.len() {
             return;
@@ -253,8 +252,8 @@ impl Controller {
             let mut same = same.filter(|(it, _)| (&it.tasks, it.goal) == (&path.tasks, path.goal));
             *seen = match same.next() {
                 Some((_, seen)) => *seen,
-                // What waits already may be late by the new goal. That says nothing about the new
-                // plan.
+                // Series that already wait may be late by the new goal. That says nothing about the
+                // new plan.
                 None => Seen {
                     has_cut: true,
                     ..Seen::default()
@@ -268,9 +267,9 @@ impl Controller {
         self.publish();
     }
 
-    /// Cuts a path by half: its budget, and all that it waits for in batches of its own. Paths that
-    /// end at one task are late together; a task that several of them share is halved once in a
-    /// period all the same, not once for each.
+    /// Halves a path's budget, and what the path waits for in batches of its own. Paths that end at
+    /// one task are late together; a task that several of them share is still halved only once in a
+    /// period.
     fn halve(&mut self, path: usize) {
         let state = &mut self.model.paths[path];
         let least_us = BUDGET_LEAST * state.goal.aim_us();
@@ -285,7 +284,7 @@ impl Controller {
         self.halved |= state.on;
     }
 
-    /// Sets a path's budget by how its goal was met.
+    /// Sets a path's budget by how well its goal was met.
     fn judge(&mut self, path: usize, measure: &PathMeasure) {
         let seen = &mut self.seen[path];
         seen.periods += 1;
@@ -342,7 +341,7 @@ impl Controller {
         self.recovery.keep_up(&mut self.model);
     }
 
-    /// Lets batches grow by a part of the plan only.
+    /// Limits how fast batches grow.
     fn slow_down(&mut self) {
         for (task, before) in self.model.tasks.iter_mut().zip(&self.before) {
             if task.b > *before {
@@ -352,7 +351,7 @@ impl Controller {
         }
     }
 
-    /// Makes the plan what the tasks are to do.
+    /// Turns the plan into what the tasks are to do.
     fn publish(&mut self) {
         for (before, task) in self.before.iter_mut().zip(&self.model.tasks) {
             *before = task.b;
@@ -383,7 +382,7 @@ impl Controller {
                 trigger: 0,
                 budget: Duration::ZERO,
             },
-            // The baselines know no age.
+            // The baselines ignore age.
             Kind::Max => Output {
                 trigger: sizes.largest(),
                 budget: Duration::MAX,
@@ -395,9 +394,9 @@ impl Controller {
         }
     }
 
-    /// A backlog goes in the largest batches, whatever the age, because all are late and smaller
-    /// ones make more late. A task that would not fill one in a quarter of a period does not wait
-    /// for it.
+    /// Works off a backlog in the largest batches, whatever the age, because all series are late
+    /// and smaller batches make more late. A task that would not fill one in a quarter of a period
+    /// does not wait for it.
     fn work_off(&self, task: usize) -> Output {
         let state = &self.model.tasks[task];
         let sizes = &self.graph.tasks()[task].sizes;
@@ -417,7 +416,7 @@ impl Controller {
                 let it = &self.model.tasks[*it];
                 it.wait_us() + it.service_us()
             });
-            // However large the budget is, what is old enough goes: it must be in time where
+            // Whatever the budget, series that are old enough go: they must be in time where
             // nothing is in the way.
             let own_us =
                 (path.budget_us - self.model.turnaround_us(number)).min(path.goal.aim_us());
@@ -426,14 +425,14 @@ impl Controller {
         let state = &self.model.tasks[task];
         let mut budget_us = budgets.fold(f64::INFINITY, f64::min);
         if self.recovery.raised >> task & 1 == 1 {
-            // To fire smaller ones by age would not keep up.
+            // Firing smaller ones by age would not keep up.
             budget_us = budget_us.max(state.wait_us() + state.service_us());
         }
         duration_us(budget_us)
     }
 }
 
-/// Whether more than one in a hundred is among them.
+/// Whether more than one label in a hundred is late.
 fn exceed(late: u64, labels: u64) -> bool {
     late * LATE_ONE_IN > labels
 }

@@ -10,11 +10,11 @@ use accel::Profile;
 
 /// How much of its time a device may be busy.
 pub(super) const BUSY_MAX: f64 = 0.9;
-/// A rate this far from the last one is taken at once, and not by half: it has leapt.
+/// A rate this far from the last one is taken at once, not averaged: it has leapt.
 const LEAP: f64 = 2.0;
 /// Avoids division by zero; in µs.
 const TIME_LEAST: f64 = 1e-9;
-/// Rates below one series in a thousand seconds are as good as none.
+/// Rates below one series in a thousand seconds count as none.
 const RATE_LEAST: f64 = 1e-9;
 
 /// A task, as measured and as planned.
@@ -26,7 +26,7 @@ pub(super) struct TaskState {
     pub smallest: f64,
     pub device_set: usize,
     pub is_controlled: bool,
-    /// It fires whenever a device is idle, so how busy it keeps one says nothing of what it needs.
+    /// It fires whenever a device is idle, so the device's load does not show what it needs.
     pub is_eager: bool,
     /// r̃.
     pub rate: f64,
@@ -39,7 +39,7 @@ pub(super) struct TaskState {
     pub apart_us: f64,
     /// Periods since the last batch.
     quiet_us: f64,
-    /// Too few of its series wait for a label before, so the tasks before do not count in its
+    /// Too few of its series wait for an earlier task's label, so earlier tasks do not count in its
     /// delay.
     pub is_source: bool,
     /// b, as planned.
@@ -89,7 +89,7 @@ impl TaskState {
         series.clamp(1.0, self.largest)
     }
 
-    /// What a batch takes, with padding.
+    /// What a batch takes, including padding.
     pub fn service_us(&self) -> f64 {
         self.profile.t0_us + self.profile.t1_us * self.series().max(self.smallest)
     }
@@ -105,13 +105,13 @@ impl TaskState {
         }
     }
 
-    /// How much of one device's time it takes.
+    /// The share of one device's time that it takes.
     pub fn load(&self) -> f64 {
         self.rate * self.service_us() / self.series()
     }
 
-    /// How much of one device's time it cannot do without. An eager task takes what is left of it,
-    /// in small batches; where others need it, its batches grow by themselves, up to the largest.
+    /// The share of one device's time that it needs. An eager task takes what is left, in small
+    /// batches; where others need the device, its batches grow by themselves, up to the largest.
     pub fn needed_load(&self) -> f64 {
         match self.is_eager {
             true => self.rate * (self.profile.t0_us / self.largest + self.profile.t1_us),
@@ -119,7 +119,7 @@ impl TaskState {
         }
     }
 
-    /// What was measured holds on, and what was planned where it still can be.
+    /// Keeps what was measured, and what was planned where that is still possible.
     fn go_on_from(&mut self, before: &TaskState) {
         self.rate = before.rate;
         self.batch_in = before.batch_in;
@@ -182,8 +182,8 @@ impl PathState {
         }
     }
 
-    /// What was measured holds on. The budget is as much of the new goal as it was of the old one,
-    /// or all of that.
+    /// Keeps what was measured. The budget is the same part of the new goal as of the old one, or
+    /// all of it.
     fn go_on_from(&mut self, before: &PathState) {
         (self.skipped, self.on) = (before.skipped, before.on);
         self.p95_us = before.p95_us;
@@ -208,10 +208,10 @@ impl PathState {
     }
 }
 
-/// How tasks that share the devices of a path, and are not on it, count in its delay.
+/// How tasks that share a path's devices, but are not on it, count in its delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turnaround {
-    /// As they are, whatever the plan: the paper's model.
+    /// Constant, whatever the plan: the paper's model.
     Constant,
     /// With their planned batches: ∂t/∂b is their part of T₁.
     Planned,
@@ -225,7 +225,7 @@ pub(super) struct Model {
     pub device_sets: Vec<u64>,
     /// Devices of each device set.
     pub devices: Vec<f64>,
-    /// Of each device set: what part of its time it is busy, by the plan of the last period.
+    /// What part of its time each device set is busy, by the plan of the last period.
     busy: Vec<f64>,
     /// The tasks that get series at all.
     running: u64,
@@ -271,7 +271,7 @@ impl Model {
         self.find_running();
     }
 
-    /// Goes on from the model of the same tasks on other devices, or with other goals.
+    /// Continues from the model of the same tasks on other devices, or with other goals.
     pub fn go_on_from(&mut self, before: &Model) {
         for (task, before) in self.tasks.iter_mut().zip(&before.tasks) {
             task.go_on_from(before);
@@ -296,8 +296,8 @@ impl Model {
     }
 
     /// Which device sets work off a backlog: they were busy all the time, and paths through them
-    /// are late beyond what bursts and hold-ups do. Eager tasks count with what they need, or a
-    /// device that they share would be taken to be in a backlog for ever.
+    /// are late beyond what bursts and hold-ups do. Eager tasks count with what they need;
+    /// otherwise a device that they share would always seem to be in a backlog.
     pub fn find_overloads(&mut self, measures: &[TaskMeasure], paths: &[PathMeasure]) {
         let late = self.paths.iter().zip(paths);
         let late = late.filter(|(path, measure)| measure.p95_us > path.goal.goal_us());
@@ -335,7 +335,7 @@ impl Model {
         loads.sum::<f64>() / self.devices[device_set]
     }
 
-    /// The same of what its tasks cannot do without.
+    /// The same for what its tasks need.
     pub fn needed_load(&self, device_set: usize) -> f64 {
         let members = members(self.device_sets[device_set]);
         let loads = members.map(|task| self.tasks[task].needed_load());

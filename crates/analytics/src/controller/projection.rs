@@ -11,9 +11,9 @@
 //!   before and in the projection: d = −S(g + Mᵀw), (M·S·Mᵀ)w = −M·S·g. Without it tasks of 100 and
 //!   of 100,000 series a second, or of batches of 2 and of 200, have gradients that differ by 10⁴
 //!   and more, and a step moves only one of them.
-//! * *Line search*. The paper takes the least λ_v for all tasks, so one tight path stops everybody.
-//!   While no task shrinks each can go by its own λ_v, and no path is beyond its budget all the
-//!   same. λ is 1 at most where some shrink, because the optimum along the direction is there.
+//! * *Line search*. The paper takes the least λ_v for all tasks, so one tight path stops every
+//!   task. While no task shrinks, each can go by its own λ_v, and still no path exceeds its budget.
+//!   λ is 1 at most where some shrink, because the optimum along the direction is there.
 //! * *Bounds* of b are planes, too, but those are tasks to leave out, not rows of M.
 
 use super::linear::{Square, dot};
@@ -23,8 +23,8 @@ use super::model::Model;
 const TIGHT: f64 = 1e-4;
 /// A direction smaller than this part of b is none.
 const STILL: f64 = 1e-4;
-/// How often the set of tight paths and bounds is tried anew in one period, so that a step with 64
-/// paths takes less than a millisecond. What is left undone, the next period does.
+/// How often the set of tight paths and bounds is tried again in one period, so that a step with 64
+/// paths takes less than a millisecond. The next period does the rest.
 const TRIES: usize = 8;
 
 /// How often a step is halved until the load falls.
@@ -57,9 +57,9 @@ pub(super) struct Projection {
     factor: Square,
     /// A row of M·S.
     scaled: Vec<f64>,
-    /// How far the direction can be gone until each path has used up its budget.
+    /// How far the direction leads until each path has used up its budget.
     lengths: Vec<f64>,
-    /// How often the set of tight paths and bounds may still be tried anew in this period.
+    /// How often the set of tight paths and bounds may still be tried again in this period.
     tries: usize,
 }
 
@@ -117,7 +117,7 @@ impl Projection {
         self.walk(model)
     }
 
-    /// Gradients, and which paths and tasks take part.
+    /// Computes gradients, and which paths and tasks take part.
     fn look_at(&mut self, model: &Model) {
         for (number, task) in model.tasks.iter().enumerate() {
             let (cost, b) = (task.rate * task.profile.t0_us, task.b);
@@ -211,7 +211,7 @@ impl Projection {
         released.is_some()
     }
 
-    /// Stops tasks that would go beyond a bound, and lets those go that are pushed away from one.
+    /// Stops tasks that would go beyond a bound, and frees tasks that are pushed away from one.
     fn hold_at_bounds(&mut self, model: &Model) -> bool {
         let mut has_changed = false;
         for (number, task) in model.tasks.iter().enumerate() {
@@ -278,7 +278,7 @@ impl Projection {
         0.0
     }
 
-    /// How the load changes when the direction is gone so far.
+    /// How the load changes after a step of this length along the direction.
     fn change(&self, model: &Model, length: f64) -> f64 {
         let tasks = model.tasks.iter().zip(&self.direction);
         let moving = tasks.filter(|(_, d)| **d != 0.0);
@@ -301,7 +301,7 @@ impl Projection {
         self.held.iter().any(|i| self.tight[*i] == path)
     }
 
-    /// How far the direction can be gone until a path has used up its budget.
+    /// How far the direction leads until a path has used up its budget.
     fn path_length(&self, path: usize) -> f64 {
         let growth = self.row(path).iter().zip(&self.direction);
         let growth: f64 = growth.map(|(slope, d)| slope * d).sum();

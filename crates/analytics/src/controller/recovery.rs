@@ -1,18 +1,18 @@
-//! Into the feasible set, and on and off with buffers (Batchy, §4 and Appendix E); and never below
-//! what keeps up.
+//! Brings a plan into the feasible set, switches buffers on and off (Batchy, §4 and Appendix E),
+//! and keeps batches large enough for devices to keep up.
 //!
-//! The paper takes from one task after the other what a path is over its goal. Here all tasks that
+//! The paper takes a path's excess over its goal from one task after the other. Here all tasks that
 //! the path waits for give the same part of what they have above 1, because the gradient then has
-//! less to put right: a plan that has one task at 1 and another at 60 needs many small steps back.
+//! less to correct: a plan that has one task at 1 and another at 60 needs many small steps back.
 
 use super::model::{BUSY_MAX, Model, PathState, TaskState, members};
 
-/// A buffer that gets so much of the largest batch at once is of no use.
+/// A buffer is of no use if this much of the largest batch comes at once.
 const INPUT_LARGE: f64 = 0.7;
 /// Predictions that differ by less than this part are the same.
 const SAME: f64 = 1e-7;
 
-/// Room for the plan as it was, for the gradient of a path, and for what paths have left.
+/// Room for the previous plan, for the gradient of a path, and for what paths have left.
 pub(super) struct Recovery {
     before: Vec<f64>,
     slopes: Vec<f64>,
@@ -47,13 +47,13 @@ impl Recovery {
             return;
         }
         for task in members(model.paths[path].on) {
-            // It would wait longer for a second series than it may.
+            // A second series would come later than the first may wait.
             let is_rare = model.tasks[task].between_us() > model.paths[path].budget_us;
             if is_rare && model.tasks[task].is_buffered() {
                 model.tasks[task].b = 0.0;
             }
         }
-        // Once, but for other tasks of which another one is the longest after each time.
+        // Usually once; more often if another task is the longest after each time.
         for _ in 0..model.tasks.len() {
             let excess_us = model.excess_us(path);
             if excess_us <= model.paths[path].budget_us * SAME {
@@ -87,7 +87,7 @@ impl Recovery {
     }
 
     /// Takes the same part of what is above 1 from all that the path waits for. Returns whether
-    /// there was anything.
+    /// there was anything to take.
     fn shrink(&self, model: &mut Model, excess_us: f64) -> bool {
         let above = |b: f64| (b - 1.0).max(0.0);
         let tasks = model.tasks.iter().zip(&self.slopes);
@@ -122,8 +122,8 @@ impl Recovery {
         self.insert_by(model, |task| (task.batch_in + 1.0).min(task.largest));
     }
 
-    /// Inserts buffers of this size where all paths have room for them. Paths that are over their
-    /// budgets anyway keep nobody but their own tasks from it.
+    /// Inserts buffers of this size where all paths have room for them. A path that is over its
+    /// budget anyway prevents this only for its own tasks.
     pub fn insert_by(&mut self, model: &mut Model, size: impl Fn(&TaskState) -> f64) {
         for (path, slack_us) in self.slack_us.iter_mut().enumerate() {
             *slack_us = -model.excess_us(path);
@@ -182,7 +182,7 @@ impl Recovery {
                 left -= state.needed_load();
             }
         }
-        // Those that cannot be as large as they should leave more to the others.
+        // Tasks that cannot be as large as they should leave more to the others.
         while open != 0 {
             let costs = members(open).map(|task| {
                 let task = &model.tasks[task];
@@ -219,7 +219,7 @@ fn short_circuit_path(model: &mut Model, path: usize) {
 }
 
 /// Whether a buffer is of no use, whatever its trigger: what comes at once is large enough, or
-/// there is nothing that comes within the goal (1/x̃ > D).
+/// nothing comes within the goal (1/x̃ > D).
 fn is_useless(model: &Model, task: usize) -> bool {
     let state = &model.tasks[task];
     let is_apart = |path: usize| state.apart_us > model.paths[path].goal.goal_us();

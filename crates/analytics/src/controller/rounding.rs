@@ -1,8 +1,8 @@
 //! From the plan to sizes that devices take.
 //!
-//! A plan is rounded down, so that no path is beyond its budget. Where sizes are far apart that
+//! A plan is rounded down, so that no path exceeds its budget. Where sizes are far apart that
 //! leaves time unused, so tasks then take the next size where all paths have room for it, beginning
-//! with the one whose load falls most.
+//! with the task whose load falls most.
 
 use super::graph::Graph;
 use super::model::{Model, TaskState};
@@ -11,8 +11,8 @@ use accel::Sizes;
 /// Rounding must not make a whole number one less.
 const ROUNDING: f64 = 1e-6;
 
-/// Rounds each planned batch. Those of `raised` are rounded up, because with less the devices would
-/// not keep up. No trigger goes up by more than a size beyond `before`.
+/// Rounds each planned batch. Batches of `raised` are rounded up, because with less the devices
+/// would not keep up. No trigger goes up by more than a size beyond `before`.
 pub(super) fn round(
     model: &mut Model,
     graph: &Graph,
@@ -24,7 +24,7 @@ pub(super) fn round(
         if state.is_buffered() {
             let is_raised = raised >> number & 1 == 1;
             let size = size_within(&task.sizes, state.b, is_raised);
-            // Below the smallest size age decides; what is planned for stays.
+            // Below the smallest size age decides; the planned value stays.
             state.b = if size > 0 { size as f64 } else { state.b };
         }
     }
@@ -63,9 +63,9 @@ fn has_room(model: &Model, task: usize) -> bool {
     paths.all(|(number, path)| path.on & set == 0 || model.excess_us(number) <= 0.0)
 }
 
-/// What a task with a rounded plan is to wait for: 0 without a buffer.
+/// How many series a task with a rounded plan waits for: 0 without a buffer.
 pub(super) fn trigger(state: &TaskState, sizes: &Sizes) -> usize {
-    // Where not even the smallest fits, it is padded when the oldest must go.
+    // If not even the smallest fits, it is padded when the oldest must go.
     let least = sizes.fitting(1).unwrap_or(1);
     if state.is_buffered() {
         (state.b as usize).max(least)
@@ -74,8 +74,8 @@ pub(super) fn trigger(state: &TaskState, sizes: &Sizes) -> usize {
     }
 }
 
-/// The largest size of a planned batch, or where it is raised the smallest that is no smaller; 0
-/// where there is none.
+/// The largest size within a planned batch, or if that is raised the smallest size that holds it; 0
+/// if there is none.
 fn size_within(sizes: &Sizes, b: f64, is_raised: bool) -> usize {
     if is_raised {
         return sizes.fitting(b.ceil() as usize).unwrap_or(sizes.largest());

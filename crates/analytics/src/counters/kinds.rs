@@ -1,4 +1,4 @@
-//! How counters that are no plain numbers are added, copied and listed.
+//! How counters that are not plain numbers are added, copied and listed.
 
 /// Distributions of the same bounds, which all managers have.
 pub(super) mod histograms {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// How long a device is left alone after its first failure.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// How long it is left alone at most.
+/// The longest time that it is left alone.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// A device's state, as the picture in [`device_slot`](super) has it.
+/// A device's state, as in the diagram in [`device_slot`](super).
 #[derive(Debug)]
 pub(crate) struct Condition {
     pub state: DeviceState,

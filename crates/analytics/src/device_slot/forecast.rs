@@ -1,23 +1,22 @@
 //! How long a batch will take: the device's profile, kept true by what its batches took lately.
 //!
 //! A profile was measured at another time, on a quiet machine, and from submission to result; here
-//! a batch also waits until the next round looks at it. So a line is fitted anew with each batch,
+//! a batch also waits until the next round looks at it. So a line is fitted again with each batch,
 //! to running means in which a batch counts 1/8:
 //!
 //! ```text
 //!     t₁ = (cov(rows, time) + λ·T₁) / (var(rows) + λ)      t₀ = mean(time) − t₁·mean(rows)
 //! ```
 //!
-//! While batches differ in size their slope decides. While they do not, there is none to be seen,
-//! and the profile's T₁ stands in; λ is a 500th of the mean size squared. What is the same for
-//! every batch is in t₀, so an overhead that small batches show is not taken for a device that is
-//! slow per row.
+//! While batches differ in size, their slope decides. While they do not, no slope shows, and the
+//! profile's T₁ stands in; λ is a 500th of the mean size squared. What every batch takes alike is
+//! in t₀, so an overhead that small batches show is not mistaken for a device that is slow per row.
 //!
-//! The profile that was given stays the *reference*, for the next start will begin with it. While
-//! the line says of the mean batch something that is more than a quarter off the reference, the
-//! lines are averaged, because one of them follows a few batches; once that has lasted, the profile
-//! has *drifted*, and the average is the reference from then on. Whoever reads the counters sees
-//! that, says so and stores it; see [`DeviceProfile`].
+//! The profile that was given stays the *reference*, because the next start will begin with it.
+//! While the line is more than a quarter off the reference for the mean batch, the lines are
+//! averaged, because a single one follows few batches; once that has lasted, the profile has
+//! *drifted*, and the average is the reference from then on. The reader of the counters sees that,
+//! reports it and stores it; see [`DeviceProfile`].
 
 use accel::Profile;
 use std::time::Duration;
@@ -26,32 +25,32 @@ use std::time::Duration;
 const WEIGHT: f64 = 1.0 / 8.0;
 /// λ by the mean size squared.
 const STIFFNESS: f64 = 0.002;
-/// A batch that took longer than so many times what was expected was held up, and counts as if it
+/// A batch that took longer than this many times the expected time was held up, and counts as if it
 /// had taken just that.
 const HELD_UP: f64 = 2.0;
 
 /// A line that is off the reference by more than this, as a share, may be a drift.
 const DRIFT: f64 = 0.25;
-/// It is none if the line comes nearer than this again; with a single bound a line at the bound
-/// would never count.
+/// The drift is over if the line comes nearer than this again; with a single bound a line at the
+/// bound would never count.
 const DRIFT_OVER: f64 = 0.15;
-/// So long a drift must last. A neighbour on the core, or a burst, is gone by then.
+/// A drift must last this long. A neighbour on the core, or a burst, is gone by then.
 const DRIFT_NS: u64 = 5_000_000_000;
 /// Minimum batches before drift counts; an idle device proves nothing.
 const DRIFT_BATCHES: u32 = 32;
 
-/// The profile of one device, as its task has it.
+/// The profile of one device, and how it has changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceProfile {
-    /// With what it started.
+    /// The profile with which it started.
     pub started: Profile,
-    /// What counts as known: that with which it started, or what it had drifted to.
+    /// What counts as known: the profile at the start, or what it has drifted to.
     pub reference: Profile,
     /// What is expected of the next batches.
     pub expected: Profile,
     /// Mean size of the last batches; 0 before the first.
     pub rows: f64,
-    /// How often the profile has drifted, with other models, too.
+    /// How often the profile has drifted, other models included.
     pub drifts: u64,
 }
 
@@ -67,7 +66,7 @@ impl DeviceProfile {
 fn drift(from: Profile, to: Profile, rows: f64) -> f64 {
     let at = |line: Profile| line.t0_us + line.t1_us * rows;
     let drift = at(to) / at(from) - 1.0;
-    // Without a batch, and for a device that was said to take no time.
+    // Without a batch, or for a device whose profile takes no time.
     if rows > 0.0 && drift.is_finite() {
         drift
     } else {
@@ -79,7 +78,7 @@ fn drift(from: Profile, to: Profile, rows: f64) -> f64 {
 pub(crate) struct Forecast {
     profile: Profile,
     fitted: Profile,
-    /// Means of rows and time, variance of rows, covariance; none before the first batch.
+    /// Means of rows and time, variance of rows, covariance; `None` before the first batch.
     moments: Option<Moments>,
     reference: Profile,
     /// A drift that has not lasted yet.
@@ -114,7 +113,7 @@ impl Forecast {
         }
     }
 
-    /// For another device in the place of this one: its count of drifts goes on.
+    /// For a device that replaces this one: its count of drifts goes on.
     pub fn replaced_by(&self, profile: Profile) -> Self {
         Self {
             drifts: self.drifts,

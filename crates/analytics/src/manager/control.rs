@@ -8,13 +8,13 @@ use crate::controller::{
 use crate::{Policy, Task, controller};
 use accel::{Profile, Sizes};
 
-/// What a batch is taken to need on a device that nobody has measured, before it has run one.
+/// The assumed time of a batch on a device that nobody has measured, before it has run one.
 const UNMEASURED: Profile = Profile {
     t0_us: 100.0,
     t1_us: 10.0,
 };
 
-/// The controller, and room for what it is told.
+/// The controller, and room for its inputs.
 pub(super) struct Control {
     controller: Controller,
     tasks: Vec<TaskMeasure>,
@@ -27,8 +27,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// `None` unless some task has a goal. Goes on from where the one before is, and gives tasks
-    /// their plans at once, because those that they have may be far too long for a new goal.
+    /// `None` unless some task has a goal. Continues from the controller before, and gives tasks
+    /// their plans at once, because their old ones may be far too long for a new goal.
     pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
         tasks
             .iter_mut()
@@ -38,11 +38,11 @@ impl Control {
             Policy::OnOff { .. } => Some(Kind::OnOff),
             _ => None,
         });
-        // The check of a configuration sees to it that all are of one kind.
+        // The check of a configuration ensures that all are of one kind.
         let kind = kinds.next()?;
         // Always fits: a configuration has `cring::TASKS_MAX` tasks at most, and those have fewer
-        // chains than a controller takes, because chains that others cover are left out. Its check
-        // has seen to sizes, profiles and circles.
+        // chains than a controller takes, because chains that others cover are left out. Sizes,
+        // profiles and circles were checked with it.
         let shared = graph(tasks).ok()?;
         let homes = match kind {
             Kind::Slo => shared.homes(),
@@ -70,7 +70,7 @@ impl Control {
             controller,
             tasks: vec![nothing; tasks.len()],
             paths: vec![PathMeasure::default(); paths],
-            // What tasks have measured since goes on to count.
+            // What tasks have measured since still counts.
             began_ns: before.map_or(now_ns, |it| it.began_ns),
             homes,
             drifts: drifts(tasks),
@@ -79,9 +79,9 @@ impl Control {
         Some(control)
     }
 
-    /// Cuts where that is due, and ends the control period when it is over. Returns whether devices
-    /// take other times than those by which tasks were spread over them, so that this has to be
-    /// decided anew.
+    /// Cuts where that is due, and ends the control period when it is over. Returns whether the
+    /// devices' times have changed since tasks were spread over them, so that this has to be
+    /// decided again.
     pub fn control(&mut self, tasks: &mut [Task], now_ns: u64) -> bool {
         let length_ns = now_ns.saturating_sub(self.began_ns);
         if u128::from(length_ns) < PERIOD.as_nanos() {
@@ -108,8 +108,8 @@ impl Control {
         std::mem::replace(&mut self.drifts, drifts) != drifts && self.is_outdated(tasks)
     }
 
-    /// Whether tasks would be spread over the devices in another way by now. Takes memory, after a
-    /// drift only.
+    /// Whether tasks would be spread over the devices differently by now. Allocates, but only after
+    /// a drift.
     fn is_outdated(&self, tasks: &mut [Task]) -> bool {
         let Ok(shared) = graph(tasks) else {
             return false;
@@ -121,7 +121,7 @@ impl Control {
         false
     }
 
-    /// A goal that is sure to be missed in this period is planned for at once.
+    /// Plans at once for a goal that is sure to be missed in this period.
     fn cut(&mut self, tasks: &mut [Task]) {
         let mut has_cut = false;
         for path in 0..self.paths.len() {
@@ -161,14 +161,14 @@ fn drifts(tasks: &[Task]) -> u64 {
     tasks.iter().map(|task| task.dispatch().drifts()).sum()
 }
 
-/// The tasks as the controller sees them: whose devices exclude each other, and who follows whom.
+/// The tasks as the controller sees them: whose devices exclude each other, and which task follows
+/// which.
 ///
-/// Limit: tasks share devices with those that have exactly the same ones. Where sets of devices
-/// overlap in part, as where one task has a device and another one has that and a second, they
-/// count as apart, and neither plans for the batches of the other: its goal is kept by what is
-/// measured only, and a backlog on the common device may go unnoticed. To count them as one set
-/// would be wrong in another way, because a task does not have the time of devices that it cannot
-/// use.
+/// Limit: tasks share devices only with tasks that have exactly the same ones. Sets that overlap in
+/// part count as separate, as where one task has a device and another one has that and a second.
+/// Neither then plans for the batches of the other: its goal is kept only by what is measured, and
+/// a backlog on the common device may go unnoticed. One common set would be wrong in another way,
+/// because a task cannot use the time of devices that it does not have.
 fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
     let mut device_sets: Vec<Vec<u8>> = Vec::new();
     let of = |task: &Task| {

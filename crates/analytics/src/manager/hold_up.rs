@@ -1,29 +1,29 @@
-//! Whether the thread was held up: something else had its core, so that series waited though
-//! nothing here made them wait.
+//! Whether the thread was held up: something else had its core, so that series waited without a
+//! cause in this program.
 //!
-//! Where that lasts longer than a goal, labels that are late for it say nothing of the plan:
+//! If that lasts longer than a goal, labels that are late because of it say nothing of the plan:
 //! smaller batches would not have been earlier, and the device would have more to do from then on.
-//! The controller is not told of them, and [`crate::SloCounters::violations`] counts them all the
-//! same. For shorter ones smaller batches make room.
+//! The controller does not see them, but [`crate::SloCounters::violations`] counts them. For
+//! shorter hold-ups smaller batches make room.
 
 /// Delays shorter than this are ignored.
 const SHORT_NS: u64 = 500_000;
-/// A device that takes so many times what was expected may be slow. Expectations follow it within
-/// some batches.
+/// A device that takes this many times the expected time may just be slow. Expectations follow it
+/// within some batches.
 const SLOWER: u64 = 2;
 
 /// What the thread had to do since the round before.
 #[derive(Default)]
 pub(super) struct HoldUp {
     last_ns: u64,
-    /// How long batches were expected to take that ran on this thread in that round.
+    /// Expected time of that round's batches on this thread.
     work_ns: u64,
 }
 
 impl HoldUp {
-    /// For how long the thread was held up before this round, if it was: for what the work of the
-    /// last one does not explain. Where there was none, the thread may have rested, but not for
-    /// longer than tasks say.
+    /// How long the thread was held up before this round, if it was: the time that the last round's
+    /// work does not explain. If there was no work, the thread may have slept, but not for longer
+    /// than tasks say.
     pub fn before(&self, now_ns: u64, rests_until_ns: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let passed_ns = now_ns.saturating_sub(self.last_ns);
         let explained_ns = self.work_ns.saturating_mul(SLOWER).saturating_add(SHORT_NS);
@@ -37,7 +37,7 @@ impl HoldUp {
         (length_ns > SHORT_NS).then_some(length_ns)
     }
 
-    /// A round is over, with batches that were expected to take so long on this thread.
+    /// Ends a round whose batches were expected to take `work_ns` on this thread.
     pub fn round_over(&mut self, now_ns: u64, work_ns: u64) {
         (self.last_ns, self.work_ns) = (now_ns, work_ns);
     }
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(hold_up.before(1_900_000_000, || Some(1_899_900_000)), None);
         let held_up = hold_up.before(1_900_000_000, || Some(1_897_000_000));
         assert_eq!(held_up, Some(3_000_000));
-        // Something was to do all the time.
+        // There was work all the time.
         let left = hold_up.before(1_002_000_000, || Some(900_000_000));
         assert_eq!(left, Some(2_000_000));
     }

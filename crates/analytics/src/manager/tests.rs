@@ -1,4 +1,5 @@
-//! Several tasks on one thread: who is asked, who fires first, and that sums close for each.
+//! Several tasks on one thread: which is asked, which fires first, and that the sums of each add
+//! up.
 
 mod failures;
 mod goals;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 const CLASSES: usize = 3;
 const TASKS: usize = 4;
-/// A batch on its way for longer counts as lost.
+/// A batch on its way for longer than this counts as lost.
 const DEADLINE: Duration = Duration::from_millis(5);
 
 /// The label words of all tasks, flow by flow.
@@ -30,7 +31,7 @@ impl Labels for Words {
     }
 }
 
-/// Which device ran a batch of how many, in order: the task's number, and 10 for each lane.
+/// Which device ran a batch of how many rows, in order: the task's number, plus 10 for each lane.
 type Log = Arc<Mutex<Vec<(usize, usize)>>>;
 
 /// Answers at the next poll: the class is the first number of a row, the confidence a hundredth of
@@ -41,7 +42,7 @@ struct Echo {
     input: Vec<f32>,
     answers: Vec<Classification>,
     in_flight: bool,
-    /// Once it has failed it fails for ever.
+    /// Once it has failed it never works again.
     fails: bool,
     /// Nothing comes back while this holds.
     hangs: Arc<AtomicBool>,
@@ -113,7 +114,7 @@ struct World {
     turn: u32,
 }
 
-/// One task: its policy, what it depends on, the lane of its device, or of two devices.
+/// One task: its policy, what it depends on, and the lane of its device or two devices.
 struct Plan {
     policy: Policy,
     after: After,
@@ -249,13 +250,13 @@ impl World {
         }
     }
 
-    /// A flow asks a task, which is to answer so.
+    /// A flow asks a task, with the answer that it is to give.
     fn emit(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
         self.words.word(task, flow).pend(0);
         self.push(task, flow, class, percent);
     }
 
-    /// The same, of a flow that has asked already.
+    /// The same for a flow that has asked already.
     fn push(&mut self, task: u8, flow: u32, class: u16, percent: u16) {
         self.push_of(task, (flow, 0), class, percent);
     }
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// A series of each task every millisecond, for so many of them; flows are used again when
+    /// Gives each task a series every millisecond, for `ms` milliseconds; flows are used again when
     /// their labels are there.
     fn play(&mut self, ms: u32) {
         for _ in 0..ms {
@@ -294,14 +295,14 @@ impl World {
         }
     }
 
-    /// A new flow in the place whose turn it is asks a task.
+    /// A new flow, in the place whose turn it is, asks a task.
     fn ask(&mut self, task: u8) {
         let generation = self.words.word(task, self.turn).retire();
         self.words.word(task, self.turn).pend(generation);
         self.push_of(task, (self.turn, generation), 1, 99);
     }
 
-    /// As many ask a task as its ring has room for.
+    /// As many flows ask a task as its ring has room for.
     fn fill(&mut self, task: u8) {
         while self.producers[usize::from(task)].free() > 0 {
             self.turn = (self.turn + 1) % 64;
@@ -309,7 +310,7 @@ impl World {
         }
     }
 
-    /// From now on this is the policy of a task.
+    /// Sets the policy of a task from now on.
     fn set_policy(&mut self, task: usize, policy: Policy) {
         self.configure(task, &config(policy));
     }
@@ -336,7 +337,7 @@ impl World {
         }
     }
 
-    /// Series by their fate: inferred, not asked, shed or failed.
+    /// Series by their outcome: inferred, not asked, shed or failed.
     fn fates(&self, task: usize) -> [u64; 3] {
         let counters = self.manager.tasks()[task].counters();
         assert_eq!(counters.undecided(), 0);

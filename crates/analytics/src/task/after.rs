@@ -8,7 +8,7 @@
 use cring::{FlowRef, Label, Labels, TaskWords};
 use std::ops::RangeInclusive;
 
-/// What the labels of other tasks must say before a task is asked about a flow. All of it must
+/// What the labels of other tasks must say before a task is asked about a flow. All needs must
 /// hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct After {
@@ -28,10 +28,9 @@ pub struct Need {
 /// What is asked of a label.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
-    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. That of a task which gave no label
-    /// is 0.
+    /// The confidence, 0 to 65,535 for 0 to 1, is one of these. A task that gave no label has 0.
     Confidence(RangeInclusive<u16>),
-    /// The class is one of those that are true here, by their number.
+    /// The class is marked in `is_wanted`, by its number.
     Class {
         /// By class.
         is_wanted: Vec<bool>,
@@ -40,7 +39,7 @@ pub enum Test {
     },
 }
 
-/// What the labels say by now.
+/// What the labels say so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The task is asked.

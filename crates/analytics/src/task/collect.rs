@@ -1,10 +1,10 @@
-//! What becomes of batches that come back, and of those that never will.
+//! What happens to batches that come back, and to batches that never will.
 //!
 //! A batch of a device that fails, or is overdue, is taken apart: each of its series is retried
-//! once on another device that is up, or, where there is none or it was retried before, given up
-//! and counted as failed. Its flow is told that no label will come. With one device there is no
-//! other, so one transient error costs one batch, and what comes until the first probe, 10 ms
-//! later, is shed. Audits are not retried: their flows have their labels.
+//! once on another device that is up. If there is none, or it was retried before, the series is
+//! given up and counted as failed, and its flow is told that no label will come. With one device
+//! there is no other, so one transient error costs one batch, and what comes until the first probe,
+//! 10 ms later, is shed. Audits are not retried: their flows have their labels.
 
 use super::Task;
 use super::labelling::Labelling;
@@ -67,9 +67,9 @@ impl Task {
         true
     }
 
-    /// Sends probes off to devices whose time has come and whose lane is free: like a batch, each
-    /// takes its lane. Before any batch of the round does, or a device whose lane others always
-    /// fill would never be back.
+    /// Sends probes to devices whose time has come and whose lane is free; like a batch, each takes
+    /// its lane. Probes come before the round's batches; otherwise a device whose lane others
+    /// always fill would never be back.
     pub(crate) fn probe(&mut self, now_ns: u64, lanes: &mut Lanes) {
         for i in 0..self.dispatch.device_slots.len() {
             let lane = self.dispatch.device_slots[i].lane();
@@ -88,7 +88,7 @@ impl Task {
         }
     }
 
-    /// A device failed: its series are to be retried, or given up.
+    /// A device failed: its series are retried or given up.
     pub(super) fn on_device_failure(&mut self, i: usize, was_up: bool, failure: &Failure) {
         let counters = &mut self.labelling.counters;
         let device = &mut counters.devices[i];
@@ -115,7 +115,7 @@ impl Task {
                 retries.push_back(Retry { row, series });
                 continue;
             }
-            // Where the flow is gone there is nobody left to tell.
+            // If the flow is gone, nobody is left to tell.
             let queue = &self.rings.queues[row.ring_input];
             let _ = queue.decide(series.task, row.flow, Label::Unlabelled);
             if row.is_retry {
@@ -127,8 +127,8 @@ impl Task {
         device_slots[i].rows.clear();
     }
 
-    /// No device is up: gives up what waits for one, so that the rings have room. Returns whether
-    /// there was anything.
+    /// No device is up: gives up the waiting series, so that the rings have room. Returns whether
+    /// there were any.
     pub(super) fn shed(&mut self) -> bool {
         let counters = &mut self.labelling.counters;
         let before = counters.undecided();
@@ -142,7 +142,7 @@ impl Task {
     }
 }
 
-/// A batch that came back well.
+/// A batch that came back without a failure.
 struct Batch<'a> {
     rows: &'a mut Rows,
     /// One for each row, and more for the padding.
@@ -177,7 +177,7 @@ impl Batch<'_> {
         labelling.counters.inferred - before
     }
 
-    /// Enters the answers in the cache. After the labels, because somebody waits for those.
+    /// Enters the answers in the cache, after the labels, because somebody waits for the labels.
     fn remember(&self, timed: &mut TimedCache, device_ns: u64, labelling: &mut Labelling) {
         let Some(cache) = &mut timed.cache else {
             return;

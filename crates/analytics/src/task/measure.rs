@@ -4,11 +4,11 @@ use crate::SloCounters;
 use crate::controller::{Goal, PathMeasure, TaskMeasure};
 use accel::Profile;
 
-/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many more reach up to twice the
-/// goal, and what takes longer is in the last.
+/// Bins of times to label up to the goal; a bin is 1.6 % of it. As many again reach up to twice the
+/// goal; longer times are in the last.
 const BINS_TO_GOAL: u64 = 64;
 const BINS: usize = 2 * BINS_TO_GOAL as usize;
-/// Fewer labels have no 99th percentile: the period is judged together with the next ones.
+/// Fewer labels have no 99th percentile: their period is judged together with the next ones.
 const LABELS_MIN: u64 = 100;
 /// Control periods after which it is judged in any case.
 const PERIODS_MAX: u32 = 10;
@@ -31,18 +31,18 @@ pub(crate) struct Measure {
     labels: Option<Box<Labels>>,
 }
 
-/// Times to label, by what part of the goal they took.
+/// Times to label, as parts of the goal.
 struct Labels {
     goal: Goal,
     goal_ns: u64,
     aim_ns: u64,
     seen: Group,
-    /// Of series that were on their way while the thread was held up; they are left out of all
-    /// above.
+    /// Labels of series that were on their way while the thread was held up; all above leave them
+    /// out.
     held_up: Group,
-    /// Series emitted before were.
+    /// Series emitted before this time were held up.
     held_up_until_ns: u64,
-    /// Since periods were last judged.
+    /// Counts since periods were last judged.
     unjudged: Unjudged,
 }
 
@@ -110,8 +110,8 @@ impl Measure {
         self.fired += series as u64;
     }
 
-    /// The thread was held up until now, for so long. Only what exceeds the goal counts, because
-    /// batches cannot make room for it.
+    /// The thread was held up for `length_ns` until now. Only a hold-up longer than the goal
+    /// counts, because batches cannot make room for it.
     pub fn note_hold_up(&mut self, now_ns: u64, length_ns: u64) {
         if let Some(labels) = &mut self.labels
             && length_ns > labels.goal_ns
@@ -120,7 +120,7 @@ impl Measure {
         }
     }
 
-    /// A series was labelled so long after its emission.
+    /// A series was labelled `time_ns` after its emission.
     pub fn labelled(&mut self, emitted_ns: u64, time_ns: u64) {
         let Some(labels) = &mut self.labels else {
             return;
@@ -136,7 +136,8 @@ impl Measure {
         group.bins[(bin as usize).min(BINS - 1)] += 1;
     }
 
-    /// Labels of this period that were late though nothing held them up, and all of these.
+    /// Labels of this period that were late, and all of its labels, without series that were held
+    /// up.
     pub fn late(&self) -> (u64, u64) {
         let labels = self.labels.as_ref();
         labels.map_or((0, 0), |it| (it.seen.counts.late, it.seen.counts.labels))
@@ -186,7 +187,7 @@ impl Counts {
 impl Labels {
     fn take(&mut self, slo: &mut SloCounters) -> PathMeasure {
         self.judge(slo);
-        // What holds most of them up is how things are, and no exception.
+        // If most labels were held up, that is the normal state, not an exception.
         if self.held_up.counts.labels > self.seen.counts.labels {
             self.seen.add(&self.held_up);
         }
@@ -203,8 +204,8 @@ impl Labels {
         measure
     }
 
-    /// Counts a period as kept or violated, once there are enough labels. One without any counts
-    /// neither way.
+    /// Counts a period as kept or violated, once there are enough labels. A period without labels
+    /// counts neither way.
     fn judge(&mut self, slo: &mut SloCounters) {
         let seen = &mut self.unjudged;
         seen.periods += 1;
@@ -236,7 +237,7 @@ impl Group {
         }
     }
 
-    /// The upper end of the bin in which the quantile is, as a part of the goal.
+    /// The upper end of the quantile's bin, as a part of the goal.
     fn quantile(&self, quantile: f64) -> f64 {
         let rank = (self.counts.labels as f64 * quantile).ceil() as u64;
         let mut below = 0;

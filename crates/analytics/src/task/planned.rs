@@ -1,4 +1,4 @@
-//! What the manager and its controller ask of a task, and what they tell it.
+//! What the manager and its controller ask a task, and what they tell it.
 
 use super::{Measure, Rings, Task, Terms};
 use crate::batching::Plan;
@@ -28,8 +28,8 @@ impl Task {
         &mut self.labelling.measure
     }
 
-    /// When the oldest series that waits must be on a device, and since when it waits, on the clock
-    /// of the rounds; none while none waits.
+    /// When the oldest waiting series must be on a device, and since when it waits, on the clock of
+    /// the rounds; `None` if no series waits.
     pub(crate) fn due_ns(&self) -> Option<(u64, u64)> {
         let has_goal = self.labelling.measure.goal().is_some();
         let (since_ns, patience) = match has_goal {
@@ -40,8 +40,8 @@ impl Task {
         Some((since_ns.saturating_add(patience_ns), since_ns))
     }
 
-    /// The latest time until which the thread may sleep without harm to this task: 0 while a batch
-    /// is out, else when a series is due or an unseen one was emitted; none without any.
+    /// Until when the thread may sleep without harm to this task: 0 while a batch is out, else when
+    /// a series is due or an unseen one was emitted; `None` without any.
     pub(crate) fn rests_until_ns(&mut self) -> Option<u64> {
         if !self.dispatch.is_empty() {
             return Some(0);
@@ -55,7 +55,7 @@ impl Task {
         std::mem::take(&mut self.work_ns)
     }
 
-    /// How often what a controller plans by has changed.
+    /// How often the inputs of a controller's plan have changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -67,8 +67,8 @@ impl Task {
         self.dispatch.devices_left()
     }
 
-    /// Where no plan can keep its goal in the worst case: how long the largest batches of all tasks
-    /// on a device take together.
+    /// If no plan can keep its goal in the worst case: how long the largest batches of all tasks on
+    /// a device take together.
     #[must_use]
     pub fn unreachable(&self) -> Option<Duration> {
         self.dispatch.unreachable()

@@ -21,7 +21,7 @@ pub(crate) struct Rings {
     pub(super) queues: Vec<Queue>,
     /// What the labels of other tasks must say before this one is asked.
     after: After,
-    /// Series whose other labels are there; empty between two looks.
+    /// Series whose awaited labels have come; empty between two looks.
     ready: Vec<Seen>,
     /// Labels of the manager's tasks decided before the last look at parked series.
     reconsidered_at: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Rings {
     turn: usize,
     /// The most series of one ring that are looked at in one round.
     look_max: usize,
-    /// When a series last came, in a replay whose producers may wait for labels; else none.
+    /// When a series last came, in a replay whose producers may wait for labels; else `None`.
     news_ns: Option<u64>,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct TimedCache {
     pub clock: Box<dyn Fn() -> u64 + Send>,
 }
 
-/// What a look at a ring came to.
+/// The result of a look at a ring.
 #[derive(Default)]
 struct Looked {
-    /// Series that nobody had seen.
+    /// Series seen for the first time.
     seen: usize,
-    /// Series that are for the devices, seen before or not.
+    /// Series for the devices, seen before or not.
     kept: usize,
 }
 
@@ -64,7 +64,7 @@ impl Rings {
         }
     }
 
-    /// A round looks at as many series of a ring as the largest batch holds.
+    /// Lets a round look at as many series of a ring as the largest batch holds.
     pub fn set_largest_batch(&mut self, rows: usize) {
         self.look_max = rows.max(LOOK_MAX_LEAST);
     }
@@ -96,25 +96,25 @@ impl Rings {
         self.queues.iter().map(Queue::waiting).sum()
     }
 
-    /// When the series was seen that has waited longest.
+    /// When the series that has waited longest was seen.
     pub fn oldest_seen_ns(&self) -> Option<u64> {
         self.queues.iter().filter_map(Queue::oldest_seen_ns).min()
     }
 
-    /// When the first of the series that wait was emitted.
+    /// When the oldest waiting series was emitted.
     pub fn oldest_emitted_ns(&self) -> Option<u64> {
         let queues = self.queues.iter();
         queues.filter_map(Queue::oldest_emitted_ns).min()
     }
 
-    /// When the first of the series that nobody has seen was emitted.
+    /// When the oldest unseen series was emitted.
     pub fn oldest_unseen_ns(&mut self) -> Option<u64> {
         let queues = self.queues.iter_mut();
         queues.filter_map(Queue::oldest_unseen_ns).min()
     }
 
-    /// The ring whose front has waited longest, and when that was seen. Of several seen in the same
-    /// round the one that comes first in turn.
+    /// The ring whose front has waited longest, and when that was seen. Among several seen in the
+    /// same round, the first in turn.
     pub fn oldest(&self) -> Option<(usize, u64)> {
         in_turn(self.turn, self.queues.len())
             .filter_map(|i| Some((i, self.queues[i].oldest_seen_ns()?)))
@@ -137,7 +137,7 @@ impl Rings {
         self.after.needs.iter().map(|need| need.words.first)
     }
 
-    /// Gives slots back that are done with.
+    /// Gives back slots that are done with.
     pub fn release(&mut self) {
         self.queues.iter_mut().for_each(Queue::release);
     }
@@ -213,8 +213,8 @@ impl Rings {
         Looked { seen: new, kept }
     }
 
-    /// Asks the labels of other tasks about the series of one ring: those that go on are in `ready`
-    /// afterwards, those without their labels yet are parked, and the others are done with.
+    /// Checks other tasks' labels for the series of one ring: series that go on are in `ready`
+    /// afterwards, series without their labels yet are parked, and the others are done with.
     fn sort_out(&mut self, ring_input: usize, new: usize, now_ns: u64, labelling: &mut Labelling) {
         let (after, queue) = (&self.after, &mut self.queues[ring_input]);
         let (ready, not_asked) = (&mut self.ready, &mut labelling.counters.not_asked);
@@ -242,8 +242,8 @@ impl Rings {
 }
 
 impl TimedCache {
-    /// Looks `new` series up, where the cache is in use; those that it does not know wait for a
-    /// batch. Returns how many series are for the devices.
+    /// Looks `new` series up, where the cache is in use; unknown ones wait for a batch. Returns how
+    /// many series are for the devices.
     fn admit(
         &mut self,
         queue: &mut Queue,
@@ -291,7 +291,7 @@ impl TimedCache {
     }
 }
 
-/// The numbers below `n`, beginning with `first` and around.
+/// The numbers below `n`, from `first` on and around.
 fn in_turn(first: usize, n: usize) -> impl Iterator<Item = usize> {
     (first..n).chain(0..first)
 }

@@ -1,4 +1,4 @@
-//! A model's input, and how series come into it: each is copied once, from where it waits.
+//! A model's input, and how series are copied into it: once each, from where they wait.
 
 use super::rings::Rings;
 use crate::Config;

@@ -1,4 +1,4 @@
-//! What of a task's configuration may change between two rounds.
+//! The part of a task's configuration that may change between two rounds.
 
 use super::{Measure, Task, goal};
 use crate::cache::Cache;
@@ -6,25 +6,25 @@ use crate::{Config, ConfigError, Policy};
 use std::fmt;
 use std::mem;
 
-/// Settings that were checked, with all memory that they need. All else is fixed by the rings and
-/// the model.
+/// Checked settings, with all memory that they need. Everything else is fixed by the rings and the
+/// model.
 pub struct Settings {
     policy: Policy,
     priority: u8,
     cache: CacheChange,
 }
 
-/// What becomes of the cache.
+/// What happens to the cache.
 enum CacheChange {
-    /// It stays, with all that it remembers; only its audit's share may be another.
+    /// It stays, with all entries; only its audit's share may change.
     Audit(f64),
-    /// Another one, empty, or none.
+    /// It is replaced by an empty one, or by none.
     Replace(Box<Option<Cache>>),
 }
 
 impl Settings {
-    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is made anew
-    /// where its prefix or its size is another one.
+    /// Policy, priority and cache of `new`, for a task that works by `old`. The cache is rebuilt if
+    /// its prefix or its size has changed.
     ///
     /// # Errors
     /// When the new configuration is impossible in itself.
@@ -60,7 +60,7 @@ impl fmt::Debug for Settings {
 }
 
 impl Task {
-    /// From now on these settings hold. What they replace is left in their place, to be dropped
+    /// Applies these settings from now on. What they replace is left in their place, to be dropped
     /// elsewhere.
     pub(super) fn configure(&mut self, settings: &mut Settings) {
         let terms = &mut self.terms;

@@ -1,6 +1,6 @@
-//! Swaps the model and the settings in two phases. A task first takes what is new without using it,
-//! and uses it from the commit on. So several managers change together or not at all. After the
-//! commit each device is replaced as soon as it is between two batches.
+//! Swaps the model and the settings in two phases. A task first takes the new ones without using
+//! them, and uses them from the commit on, so that several managers change together or not at all.
+//! After the commit each device is replaced as soon as it is between two batches.
 //!
 //! ```text
 //! prepare ─► commit ─► each device, when its batch has come back ─► all replaced ─► take_retired
@@ -9,13 +9,13 @@
 //!     └─► abort: another task has refused
 //! ```
 //!
-//! What always holds: a batch runs on the device that it was gathered for. A label carries the
-//! generation of the model that its class came from, also when it came by way of the cache. Once
-//! the commit has begun, no answer of an old model is found in the cache or entered. For that the
-//! cache counts swaps, because generations wrap.
+//! Invariants: a batch runs on the device that it was gathered for. A label carries its model's
+//! generation, even if its class came from the cache. Once the commit has begun, no answer of an
+//! old model is found in the cache or entered; for that the cache counts swaps, because generations
+//! wrap.
 //!
-//! A swap lasts as long as the longest batch under way: for ever, if a device without a deadline
-//! never answers.
+//! A swap lasts as long as the longest batch under way; it never ends if a device without a
+//! deadline never answers.
 //!
 //! Dropping a session takes milliseconds, so no accelerator is dropped in here, neither an old one
 //! nor a refused one.
@@ -53,13 +53,13 @@ pub struct NewModel {
 /// What is no longer in use.
 #[derive(Debug)]
 pub struct Retired {
-    /// One for each device, where there was another model. One that is not idle had hung.
+    /// One for each device, if the model was replaced. One that is not idle had hung.
     pub accelerators: Vec<Accelerator>,
-    /// What the settings held before.
+    /// The previous settings.
     pub settings: Option<Settings>,
 }
 
-/// Why the model is not swapped. The one in use goes on.
+/// Why the model is not swapped. The current one stays in use.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum SwapError {
     /// A swap has not ended, or its old accelerators have not been taken.
@@ -103,7 +103,7 @@ impl std::error::Error for Refused {}
 
 /// A swap that has not ended, or whose old accelerators have not been taken.
 pub(super) struct Swap {
-    /// What each device slot will change to; none where it has changed.
+    /// What each device slot will change to; `None` once it has changed.
     incoming: Vec<Option<Accelerator>>,
     generation: u16,
     retired: Retired,
@@ -141,8 +141,8 @@ impl Task {
         self.swaps.standby.take()
     }
 
-    /// From now on the prepared settings hold, and each device is replaced by its counterpart as
-    /// soon as it is between two batches. Allocates, unlike a round.
+    /// Applies the prepared settings, and replaces each device by its counterpart as soon as it is
+    /// between two batches. Allocates, unlike a round.
     pub fn commit(&mut self) {
         let Some(Standby {
             model,
@@ -173,8 +173,8 @@ impl Task {
         });
     }
 
-    /// What is no longer in use, once, when all devices have been replaced. Drop it where it may
-    /// take its time.
+    /// What is no longer in use, once, when all devices have been replaced. Drop it where that may
+    /// take time.
     pub fn take_retired(&mut self) -> Option<Retired> {
         let swap = self.swaps.swap.take_if(|swap| swap.is_over())?;
         Some(swap.retired)
@@ -211,8 +211,8 @@ impl Swaps {
         self.count
     }
 
-    /// Replaces the devices that are between two batches. Returns how many of them a controller
-    /// plans by in another way.
+    /// Replaces the devices that are between two batches. Returns how many of the replacements
+    /// change a controller's plan.
     pub fn replace_devices(
         &mut self,
         dispatch: &mut Dispatch,

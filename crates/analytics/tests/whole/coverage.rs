@@ -1,4 +1,5 @@
-//! What was reached. A property that never meets a full table says nothing about full tables.
+//! What was reached, because a property that never meets a full table says nothing about full
+//! tables.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ impl Coverage {
             .for_each(|(what, times)| self.add(what, times));
     }
 
-    /// Panics where one of these was not seen.
+    /// Panics if one of these was not seen.
     pub fn assert_seen(&self, all: &[&str]) {
         let was_seen = |what: &&&str| self.0.get(**what).is_some_and(|times| *times > 0);
         let missing: Vec<_> = all.iter().filter(|what| !was_seen(what)).collect();

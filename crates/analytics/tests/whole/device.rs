@@ -9,8 +9,8 @@ use crate::events::{K, Reply};
 
 /// Classes of the model.
 pub const CLASSES: usize = 250;
-/// The model looks at so many packets of a series only, which are the prefix of the cache. So a
-/// label from the cache is right, or it was meant for somebody else.
+/// The model looks at only this many packets of a series, the prefix of the cache. So a label from
+/// the cache is right, or it was meant for another flow.
 pub const PREFIX: usize = 2;
 
 /// What the server's port says, where ports name flows with their first packets.
@@ -40,11 +40,11 @@ pub fn model(generation: u16, lengths: [i32; PREFIX]) -> Classification {
 pub struct Bay {
     /// A batch is in flight.
     pub is_busy: bool,
-    /// What the device answers to the batch in flight at the next look.
+    /// What the device answers at the next look to the batch in flight.
     pub reply: Option<Reply>,
     /// It refuses the next batch.
     pub refuses: bool,
-    /// It answers at every look, and well.
+    /// It answers well at every look.
     pub is_willing: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// One that holds the model of this generation.
+    /// A device that holds the model of this generation.
     pub fn new(bay: SharedBay, generation: u16, sizes: Sizes) -> Told {
         Told {
             bay,

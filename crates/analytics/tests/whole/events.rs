@@ -1,5 +1,4 @@
-//! What can happen, and random lists of it. A list that fails is printed, made as short as it gets:
-//! these are its words.
+//! What can happen, and random lists of it. A list that fails is shrunk and printed in these words.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ pub struct Plan {
     pub has_deadline: bool,
     pub policy: Policy,
     pub cache: CacheConfig,
-    /// An active timeout.
+    /// There is an active timeout.
     pub reports: bool,
     /// Flows that begin mid-stream are asked about.
     pub asks_midstream: bool,
@@ -77,9 +76,9 @@ pub enum Reply {
 /// Something happens.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A handshake, where the protocol has one, and data in turn: so many packets in one burst.
+    /// A handshake, where the protocol has one, and data in turn, `packets` packets in one burst.
     Talk { flow: u8, packets: u8 },
-    /// The same, and both sides close it.
+    /// The same, after which both sides close it.
     Call { flow: u8, packets: u8 },
     /// Data of the client that nobody answers.
     OneWay { flow: u8, packets: u8 },
@@ -87,9 +86,9 @@ pub enum Event {
     Midstream { flow: u8, packets: u8 },
     /// Single packets of one flow, in a burst.
     Send { flow: u8, kinds: Vec<Kind> },
-    /// SYNs from so many clients that nobody answers.
+    /// SYNs from `flows` clients that nobody answers.
     Scan { from: u8, flows: u8 },
-    /// So many connections that were there before, each with packets both ways.
+    /// `flows` connections that were there before, each with packets both ways.
     Crowd { from: u8, flows: u8 },
     /// Packets that belong to no flow.
     Noise,
@@ -97,9 +96,9 @@ pub enum Event {
     Pause { ms: u32 },
     /// The wall clock is set.
     Jump { seconds: i64 },
-    /// The thread of the flow manager finds no packets.
+    /// The flow manager's thread finds no packets.
     Idle,
-    /// The analytics thread goes round, so often.
+    /// The analytics thread makes this many rounds.
     Rounds(u8),
     /// A device answers to the batch that it has, if any.
     Answer { device: u8, reply: Reply },
@@ -109,11 +108,11 @@ pub enum Event {
     Will { device: u8, is_willing: bool },
     /// Another model comes in.
     Swap,
-    /// Another model stands by, and goes.
+    /// Another model is prepared and aborted.
     StandDown,
-    /// Other settings, of both managers: a number of one of the sets that there are.
+    /// Other settings of both managers: the number of a set of settings.
     Reload(u8),
-    /// What is ready to be said becomes records and marks.
+    /// Waiting records and marks are written.
     Settle,
 }
 

@@ -1,4 +1,4 @@
-//! How it ends: everything said, nothing left.
+//! How it ends: everything recorded, nothing left.
 
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
@@ -15,8 +15,7 @@ const ROUNDS_MAX: usize = 2000;
 const LONG_ROUND_US: u64 = 20_000;
 
 impl World {
-    /// Stops it in one of the ways there are, and holds the sums against each other. What was
-    /// reached.
+    /// Stops in one of the possible ways, and compares the sums. Returns what was reached.
     pub fn finish(mut self) -> Result<Coverage, String> {
         for bay in &self.bays {
             look(bay, |bay| bay.is_willing = true);
@@ -41,7 +40,7 @@ impl World {
         self.stop_series()
     }
 
-    /// Rounds until it is so.
+    /// Rounds until the condition holds.
     fn until(
         &mut self,
         what: &str,
@@ -63,9 +62,9 @@ impl World {
         })
     }
 
-    /// Flows end by themselves when nothing comes any more, also after the clock was set back: the
-    /// first packet after that says that it was. Set back by less than a minute it could be a late
-    /// packet, and time goes on when it has caught up.
+    /// Flows end by themselves when nothing comes any more, even after the clock was set back: the
+    /// next packet shows that it was. A packet less than a minute back could just be late, and time
+    /// goes on when it has caught up.
     fn fall_silent(&mut self) -> Outcome {
         self.burst(vec![(FLOWS - 1, Kind::Syn)])?;
         for _ in 0..20 {
@@ -83,7 +82,7 @@ impl World {
         Ok(())
     }
 
-    /// What the flow manager has counted is what was recorded.
+    /// The flow manager has counted what was recorded.
     fn check_flows(&mut self) -> Outcome {
         let counters = self.flows.counters();
         let ended: u64 = counters.flows_ended.iter().sum();
@@ -145,7 +144,7 @@ impl World {
         Ok(())
     }
 
-    /// The flow manager's thread ends, and the analytics side does what is left.
+    /// The flow manager's thread ends, and the analytics side finishes the rest.
     fn stop_series(self) -> Result<Coverage, String> {
         let shed = self.flows.counters().series_shed();
         let given = self.flows.counters().series_emitted() - shed;

@@ -1,5 +1,5 @@
 //! Packets of numbered flows. The number is in the addresses and in every length, so that a series
-//! says whose it is.
+//! shows which flow it is of.
 
 use std::net::IpAddr;
 
@@ -69,8 +69,8 @@ pub fn protocol(flow: u8) -> u8 {
     if flow % 4 == 3 { UDP } else { TCP }
 }
 
-/// A length that says whose it is. Every other flow sends the same lengths each time it begins,
-/// which the cache knows again; the others never do.
+/// A length that shows whose it is. Every other flow sends the same lengths each time it begins,
+/// which the cache knows again; the others never repeat.
 pub fn length(flow: u8, packet: u64, serial: u64) -> u16 {
     let rest = match flow % 2 {
         0 => packet % 100,

@@ -2,11 +2,11 @@
 //! records and marks, without threads and with clocks that the test moves.
 //!
 //! A list of [events](events::Event) is packets, pauses, clocks that are set, devices that answer
-//! in any order, fail or say nothing, other models and other settings, and one of the ways to stop.
-//! After each event everything must balance: packets and verdicts, series and fates, flows begun
-//! and recorded; and each record must say what the packets of its flow were, with a label that the
-//! model it names gives to that flow's own series. Tables and rings are small, so that they are
-//! full now and then, and at the end the test looks whether it has been everywhere.
+//! in any order, fail or stay silent, other models and settings, and one of the ways to stop. After
+//! each event everything must balance: packets and verdicts, series and outcomes, flows begun and
+//! recorded. Each record must match the packets of its flow, with a label that the model it names
+//! gives to that flow's own series. Tables and rings are small, so that they are full now and then,
+//! and at the end the test checks what it has reached.
 //!
 //! A list that fails is made shorter and printed. `PROPTEST_CASES=1000000` tries more of them.
 #![allow(
@@ -35,7 +35,7 @@ use world::World;
 /// Lists for each effect; together 10⁵.
 const LISTS: u32 = 50_000;
 
-/// Err: what is wrong.
+/// `Err` says what is wrong.
 type Outcome = Result<(), String>;
 
 /// Ends a check where something is not as it must be.
@@ -77,7 +77,7 @@ fn run_lists(effect: Effect, reached: &[&'static str]) {
     if let Err(error) = result {
         panic!("{error}");
     }
-    // Fewer lists than usual need not have been everywhere.
+    // Fewer lists than usual need not reach everything.
     if cases >= LISTS {
         coverage.into_inner().unwrap().assert_seen(reached);
     }

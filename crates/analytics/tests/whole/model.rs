@@ -1,8 +1,8 @@
-//! What should be said of the packets that were sent: flows as plain lists, and marks as a plain
-//! map.
+//! What should be recorded of the packets that were sent: flows as plain lists, and marks as a
+//! plain map.
 //!
-//! The model does not know when a flow is over. It knows the packets of each pair of ends in their
-//! order; each record takes those that it counts from the front of that list, and must be what they
+//! The model does not know when a flow is over. It knows the packets of each pair of ends in order;
+//! each record takes the packets that it counts from the front of that list, and must be what they
 //! make of a flow.
 
 use std::collections::{HashMap, VecDeque};
@@ -26,15 +26,15 @@ pub fn dscp_of(class: u16, way: u8) -> u8 {
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     pub packet: Packet,
-    /// With the DSCP that it left with and the way by which that should follow from the class.
+    /// With the DSCP that it left with, and the way by which the DSCP should follow from the class.
     pub labelled: Option<(u8, u8)>,
 }
 
-/// What was said of a flow so far.
+/// What was recorded of a flow so far.
 #[derive(Debug, Default)]
 struct Told {
     packets: usize,
-    /// Of its first K packets.
+    /// The series of its first K packets.
     series: Vec<i32>,
     is_midstream: bool,
     fins: [bool; 2],
@@ -54,37 +54,36 @@ struct Told {
 struct Conversation {
     /// Packets that no record has counted yet.
     sent: VecDeque<Sent>,
-    /// The flow that is being told of, since its first record of counts.
+    /// The flow that is being recorded, since its first record of counts.
     told: Option<(u64, Told)>,
-    /// Labels of flows that are not over. Live, a flow's label may be said before the flow before
-    /// it is.
+    /// Labels of flows that are not over. Live, a flow's label may be recorded before the flow
+    /// before it is.
     labelled: Vec<(u64, Decision)>,
     /// The newest flow with a label.
     marked_by: Option<u64>,
     /// The newest flow that is over.
     over: Option<u64>,
-    /// Of the kernel's connection.
+    /// The mark of the kernel's connection.
     mark: Option<u16>,
 }
 
-/// Everything that was sent and said.
+/// Everything that was sent and recorded.
 #[derive(Default)]
 pub struct Model {
     conversations: HashMap<u8, Conversation>,
     /// Label records, by who decided.
     pub labels: [u64; 4],
-    /// Of these, those that contradict a port.
+    /// Label records that contradict a port.
     pub contradicting: u64,
     /// Final records.
     pub finals: u64,
     /// Packets that are labelled for good, and their bytes.
     pub labelled: (u64, u64),
-    /// Flows that made room though they were established: only those that were silent for too long
-    /// may.
+    /// Established flows that were evicted: allowed only if they were silent for too long.
     pub evicted_established: u64,
 }
 
-/// What the model must know of the moment at which a record is said.
+/// What the model must know of the moment at which a record is written.
 #[derive(Clone, Copy)]
 pub struct Moment<'a> {
     /// Records of the label name models that were in use from here on; ns of the caller's clock.

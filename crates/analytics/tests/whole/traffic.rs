@@ -73,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// Series shed because the ring was full, and those of half-open flows because it was half
+    /// Series shed because the ring was full, and half-open flows' series shed because it was half
     /// full.
     fn shed(&self) -> [u64; 2] {
         let counters = self.flows.counters();
@@ -81,7 +81,7 @@ impl World {
         [counters.series_shed() - half_open, half_open]
     }
 
-    /// A burst sheds only where there is no room, and half of the ring is not for half-open flows.
+    /// A burst sheds only if there is no room; half-open flows get only half of the ring.
     fn check_shed(&mut self, before: [u64; 2]) -> Outcome {
         let after = self.shed();
         let is_full = !self.flows.has_room(1);

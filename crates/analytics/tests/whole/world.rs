@@ -32,7 +32,7 @@ pub struct World {
     pub flows: flowmgr::Manager,
     pub series: Manager,
     labels: Arc<dyn Labels>,
-    /// Of all devices there were.
+    /// The bays of all devices so far.
     pub bays: Vec<SharedBay>,
     /// The caller's clock, which never goes back, and the one that stamps packets.
     pub now_ns: u64,
@@ -171,7 +171,7 @@ impl World {
         };
         let (accelerators, bays) = accelerators(&plan, 0);
         let mut series = Task::new(config.clone(), vec![ring_input], accelerators).unwrap();
-        // Whether the cache pays must not depend on the time.
+        // The test must not depend on time, so the cache's costs do not count.
         series.set_cost_clock(|| 0);
         World {
             plan,
@@ -198,7 +198,7 @@ impl World {
         self.effect == Effect::Arrival
     }
 
-    /// Lets it happen; then everything balances.
+    /// Applies an event; then everything balances.
     pub fn step(&mut self, event: &Event) -> Outcome {
         match *event {
             Event::Talk { flow, packets } => self.send(flow, talk(packets))?,
@@ -361,7 +361,7 @@ impl World {
         self.coverage.saw("reload");
     }
 
-    /// The sums close, and nobody waits for a label that nobody works on.
+    /// The sums add up, and nobody waits for a label that nobody works on.
     pub fn check_balances(&self) -> Outcome {
         let (flows, series) = (self.flows.counters(), self.series.tasks()[0].counters());
         let verdicts = flows.verdicts.total();

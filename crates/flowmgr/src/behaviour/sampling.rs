@@ -1,5 +1,4 @@
-//! When behaviours are looked at: where a counter carries in the walk, and in samples between
-//! bursts.
+//! When behaviours are judged: in the walk when a counter carries, and in samples between bursts.
 
 use super::{Behaviour, Behaviours, Step};
 use crate::config::Effect;
@@ -7,15 +6,15 @@ use crate::flows::Flows;
 use crate::outbox::Changed;
 use crate::table::{Occupant, Place};
 
-/// Changes noted before somebody takes them, at most: two of each flow of a bucket's chain.
+/// Changes noted before they are taken, at most: two for each flow of a bucket's chain.
 pub(super) const CHANGED_MAX: usize = 2 * crate::table::CHAIN_SLOTS;
 
-/// Seconds behind the last packet in which a live sweep looks at a flow that has fallen silent. It
-/// comes by once a second.
+/// Seconds behind the last packet within which a live sweep, once a second, finds a flow that has
+/// fallen silent.
 const SWEEP_SLACK_S: u16 = 3;
 
 impl Behaviours {
-    /// A flow's counter of bytes has carried so many times: the flow crosses the bound, or its
+    /// A flow's byte counter has carried `times` times: either the flow crosses the bound, or its
     /// counters are set to carry again where it may.
     pub fn carried(&mut self, flows: &mut Flows, index: u32, times: u64) {
         if times == 0 || self.active(index) == Behaviour::Bulk {
@@ -30,8 +29,8 @@ impl Behaviours {
         self.take_step(flows, index, step);
     }
 
-    /// By packet time: that this second has come, if it has just now. Seconds since the one before
-    /// that came.
+    /// By packet time: notes that this second has come. Returns the seconds since the one before,
+    /// if it is a new one.
     pub fn begin_second(&mut self, second: u16) -> Option<u16> {
         match self.sampled.replace(second) {
             Some(sampled) if sampled == second => None,
@@ -40,11 +39,11 @@ impl Behaviours {
         }
     }
 
-    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for those
-    /// that have fallen silent; how many were sampled.
+    /// Samples the flows of a bucket that had a packet within the last seconds, and looks for flows
+    /// that have fallen silent; returns how many were sampled.
     pub fn sample_bucket(&mut self, flows: &mut Flows, head: u32, since_s: u16) -> usize {
         let mut sampled = 0;
-        // Each flow is three lines of memory; a bucket's are asked for together.
+        // Each flow is three lines of memory; a bucket's flows are prefetched together.
         let mut next: Option<Place> = flows.table.first_in(head);
         while let Some(place) = next {
             let occupant = flows.table.occupant(place);
@@ -71,9 +70,8 @@ impl Behaviours {
         sampled
     }
 
-    /// Whether a flow falls silent that has been so for some seconds, of which the last may have
-    /// passed since the last look. One that nobody has answered is never idle: of a flood there are
-    /// many, and they end soon.
+    /// Whether a flow has become idle within the last `since_s` seconds. A half-open flow is never
+    /// idle: a flood brings many of them, and they end soon.
     fn falls_silent(&self, flows: &Flows, occupant: Occupant, since_s: u16) -> bool {
         let slack_s = match flows.effect {
             Effect::Arrival => SWEEP_SLACK_S,
@@ -105,7 +103,7 @@ impl Behaviours {
         self.take_step(flows, index, step);
     }
 
-    /// The flow has ended: what came since its last sample is counted.
+    /// The flow has ended: counts what came since its last sample.
     pub fn end_flow(&mut self, flows: &mut Flows, index: u32) {
         let step = self.end(index, &flows.entries.counts(index));
         self.take_step(flows, index, step);
@@ -135,12 +133,13 @@ impl Behaviours {
         self.changed.push(index);
     }
 
-    /// Takes the flows whose behaviour has changed, to be told and given back.
+    /// Takes the flows whose behaviour has changed, to be told; [`Self::put_changed`] takes the
+    /// vector back.
     pub fn take_changed(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Gives their room back.
+    /// Gives the vector back for reuse.
     pub fn put_changed(&mut self, mut changed: Vec<u32>) {
         changed.clear();
         self.changed = changed;

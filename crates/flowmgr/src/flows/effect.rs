@@ -55,7 +55,7 @@ impl Flows {
         fate.verdict = Verdict::Dropped;
     }
 
-    /// Packets that were counted as labelled.
+    /// Takes back packets that were counted as labelled.
     pub fn retract(&mut self, index: u32, packets: u32, length: u32) {
         let bytes = u64::from(packets) * u64::from(length);
         debug_assert!(
@@ -71,7 +71,7 @@ impl Flows {
         }
     }
 
-    /// Packets turn out labelled that were not counted so.
+    /// Counts packets as labelled that were not counted so.
     pub fn count_labelled(&mut self, index: u32, packets: u32, length: u32) {
         let bytes = u64::from(packets) * u64::from(length);
         self.counters.labelled_bytes += bytes;
@@ -102,8 +102,9 @@ impl Flows {
         }
     }
 
-    /// Packets promised as labelled are so, and it is known by now with which class: those that the
-    /// label counts for. The others turn out unlabelled, or had the label of their flow's port.
+    /// Packets were promised as labelled, and the class is known by now: counts the packets for
+    /// which the label counts. The others turn out unlabelled, or had the label of their flow's
+    /// port.
     pub fn confirm(
         &mut self,
         index: u32,

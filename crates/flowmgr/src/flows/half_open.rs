@@ -1,10 +1,10 @@
 //! Half-open flows: when a flow counts as answered, when one is over, and which flow makes
 //! room for another one in a full table.
 //!
-//! Whoever forges source addresses can begin any number of flows, and none of them gets
-//! further than half-open: a forged SYN is answered at most by the host that was addressed,
-//! and no answer comes to that. So half-open flows have a timeout of their own and are the
-//! first to go where there is no room, and a flow that is in use both ways is never evicted.
+//! Anyone who forges source addresses can begin any number of flows, but none gets further than
+//! half-open: a forged SYN is answered at most by the host that was addressed, and nothing answers
+//! that. So half-open flows have a timeout of their own and are evicted first, and a flow that is
+//! in use both ways is never evicted.
 
 use cring::{Label, Source};
 
@@ -14,25 +14,25 @@ use crate::record::EndReason;
 use crate::table::{Occupant, Place};
 use crate::wire::{Headers, TCP, TCP_ACK, TCP_RST, TCP_SYN};
 
-/// Half-open flows go first while they hold more than one in so many entries of the table.
-/// Below that, flows that were silent for too long go first: else, in a table that they
-/// fill, the few half-open flows would push each other out before an answer can come.
+/// Half-open flows go first while they hold more than one in this many entries of the table. Below
+/// that, flows that were silent for too long go first: otherwise the few half-open flows of a full
+/// table would evict each other before an answer can come.
 const HALF_OPEN_SHARE: usize = 4;
 
-/// A table with room for one in so many of its flows is nearly full. From then on the hand
-/// passes this many chains per new flow, which is all of them in a table of the usual shape:
-/// so it has passed the older half-open flows by the time that it must take one.
+/// A table is nearly full once it has room for only one in this many of its flows. From then on the
+/// hand passes [`CHAINS_PASSED`] chains per new flow, enough for all chains of a table of the usual
+/// shape: so it has passed the older half-open flows before it must take one.
 const NEARLY_FULL_SHARE: usize = 8;
 const CHAINS_PASSED: usize = 2;
 
 impl Flows {
-    /// Notes a packet of a half-open flow in which a packet has come in reverse, be it this
-    /// one: the flow may be established with it.
+    /// Notes a packet of a half-open flow that has had a packet in reverse, perhaps this one: the
+    /// flow may be established with it.
     ///
-    /// UDP is established by a packet in reverse. TCP takes an answer and a forward packet
-    /// after it that does not open or reset, so a SYN to an open port that is answered by
-    /// SYN+ACK does not suffice. Who guesses the right acknowledgement blindly is not told
-    /// apart; the addressed host resets such a connection, and it is closed.
+    /// UDP is established by a packet in reverse. TCP takes an answer and a later forward packet
+    /// that does not open or reset, so a SYN to an open port that is answered by SYN+ACK does not
+    /// suffice. A blind guess of the right acknowledgement is not recognised; the addressed host
+    /// resets such a connection, and it is closed.
     #[inline(never)]
     pub(crate) fn look_at_answer(
         &mut self,
@@ -50,9 +50,9 @@ impl Flows {
         }
     }
 
-    /// A half-open flow was answered and is reported: the counts, which know of the answer, begin
-    /// again. It has lasted for the active timeout, longer than a flood can keep any number of
-    /// flows, so it counts as established.
+    /// A half-open flow was answered and is reported: the counts, which show the answer, restart.
+    /// It has lasted for the active timeout, longer than a flood can keep many flows, so it counts
+    /// as established.
     #[cold]
     pub(crate) fn establish_answered(&mut self, hash: u64, index: u32) {
         if let Some(place) = self.place_of(hash, index) {
@@ -60,7 +60,7 @@ impl Flows {
         }
     }
 
-    /// A connection whose end is told by FIN or RST may be silent for long before that.
+    /// A connection that will end by FIN or RST may be silent for long before that.
     pub(crate) fn establish(&mut self, place: Place, is_tcp: bool) {
         let is_closing = self
             .entries

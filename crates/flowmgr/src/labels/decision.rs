@@ -14,7 +14,7 @@ use crate::record::Decision;
 
 /// An answer that decides a label.
 pub(crate) struct Deciding {
-    /// The label, as that of its task's first depth.
+    /// The label, under its task's first depth.
     pub awaited: Awaited,
     /// The depth that gave it.
     pub by: DepthId,
@@ -23,8 +23,7 @@ pub(crate) struct Deciding {
 }
 
 impl Labels {
-    /// What the answers of a task come to, of its first `count` depths; of all where that is
-    /// `None`.
+    /// What the answers of a task's first `count` depths resolve to; of all depths if `None`.
     pub fn answers(&self, flows: &Flows, task: TaskId, index: u32, count: Option<u8>) -> Answers {
         let task = self.tasks.task(task);
         let count = count.unwrap_or(task.depths.count());
@@ -37,7 +36,7 @@ impl Labels {
         task.depths.resolve(count, label)
     }
 
-    /// The class of a flow's label for a task, as far as its answers say now.
+    /// The class of a flow's label for a task, by the answers so far.
     pub fn class_of_task(&self, flows: &Flows, task: TaskId, index: u32) -> Option<u16> {
         let Answers::Decided { depth } = self.answers(flows, task, index, None) else {
             return self.class_by_port(flows, task, index);
@@ -62,12 +61,11 @@ impl Labels {
         }
     }
 
-    /// The task whose label an answer decides, and the task that gave it; none if it decides
-    /// nothing.
+    /// The label that an answer decides; `None` if it decides nothing.
     ///
-    /// Of several depths that need not be the awaited one: a depth that was asked earlier may be on
-    /// its way still, and its answer then brings the label of both. The label counts as that of the
-    /// first depth.
+    /// Among several depths it need not be the awaited one that decides: an earlier depth's answer
+    /// may still be on its way, and then brings the label of both. The label counts as the first
+    /// depth's.
     pub fn deciding(&mut self, flows: &mut Flows, awaited: Awaited) -> Option<Deciding> {
         let Awaited { flow, depth } = awaited;
         let task = self.tasks.of_depth(depth);
@@ -84,7 +82,7 @@ impl Labels {
         flows.entries.label_of(awaited)?;
         let count = match flows.effect {
             Effect::Arrival => depths,
-            // Deeper answers may be here already, by chance.
+            // Deeper answers may be here already.
             Effect::PacketTime { .. } => depth.rank(first) + 1,
         };
         let answers = self.answers(flows, task, flow.index, Some(count));
@@ -95,14 +93,14 @@ impl Labels {
             .class_by_port(flows, task, flow.index)
             .filter(|_| rank > 0 && self.kept.contradicts(first, flow.index).is_none());
         match (task, flows.effect) {
-            // The walk looks at the first word alone.
+            // The walk looks only at the first word.
             (TaskId::FIRST, Effect::Arrival) => {
                 self.decide(flows, flow.index);
             }
             _ => self.kept.set_decided(first, flow.index, rank),
         }
         if let Some(class) = contradicts {
-            // The flow's label is another one from now on, and is said again.
+            // The flow has another label from now on, which is recorded again.
             self.kept.set_contradicts(first, flow.index, class);
             self.kept
                 .set_time_to_label_us(&mut flows.entries, first, flow.index, None);
@@ -142,8 +140,8 @@ impl Labels {
         }
     }
 
-    /// A task's label of a flow of the table as far as its answers say now, whether or not its
-    /// record was made, and the depth that decided.
+    /// A task's label of a flow in the table by the answers so far, whether or not it was recorded,
+    /// and the depth that decided.
     pub fn decision_now(&self, flows: &Flows, task: TaskId, index: u32) -> Option<(u8, Decision)> {
         let depth = match self.answers(flows, task, index, None) {
             Answers::Decided { depth } => depth,
@@ -158,8 +156,8 @@ impl Labels {
         Some((depth, self.answer(flows, awaited, took_us)?))
     }
 
-    /// The label of a flow for a task, by the number of its first depth; of several depths the one
-    /// that they have decided on.
+    /// The label of a flow for a task, by the number of its first depth; with several depths, the
+    /// label that they have decided on.
     pub fn decision(&self, flows: &Flows, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, depth: first } = awaited;
         let time_to_label_us = self
@@ -233,7 +231,8 @@ impl Labels {
         by_depth
     }
 
-    /// At a flow's active timeout: what its record needs later, where there are several depths.
+    /// At a flow's active timeout: keeps what its record needs later, where there are several
+    /// depths.
     pub fn note_in_effect(&self, flows: &mut Flows, index: u32) {
         if self.has_depths {
             let by_depth = self.in_effect_by_depth(flows, index);
@@ -241,8 +240,8 @@ impl Labels {
         }
     }
 
-    /// Of the packets promised as labelled, from the first depth on, those behind the depth that
-    /// decided; none where nothing has decided.
+    /// The packets promised as labelled, from the deciding depth on; none where no depth has
+    /// decided.
     pub fn tagged_of(&self, flow: FlowRef, by_depth: &InEffectByDepth) -> InEffect {
         let decided = self.kept.decided(DepthId::FIRST, flow.index);
         decided.map_or_else(InEffect::default, |depth| by_depth[usize::from(depth)])

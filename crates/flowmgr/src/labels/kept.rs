@@ -1,8 +1,7 @@
-//! What is kept of labels beside the label words: when a series was emitted, how long its label
-//! took, which depth decided.
+//! What is kept of labels in addition to the label words: when a series was emitted, how long its
+//! label took, which depth decided.
 //!
-//! What belongs to the first depth of all lies in the flow's cold line, the rest in arrays of its
-//! own.
+//! The values of the first depth of all lie in the flow's cold line, the others in separate arrays.
 
 use std::io;
 
@@ -19,16 +18,16 @@ struct OtherDepth {
     emitted_at: i64,
     /// As [`crate::entry::Cold::time_to_label_us`].
     time_to_label_us: u32,
-    /// Of the first depth of a task.
+    /// Set at a task's first depth.
     decided: Decided,
 }
 
 /// Which depth of a task gave a flow's label for good.
 #[derive(Clone, Copy, Debug, Default)]
 struct Decided {
-    /// The depth, from 0, and one more; 0 while none has.
+    /// The depth, from 0, plus one; 0 while none has.
     depth: u16,
-    /// The class of the port's label that its answer contradicts, and one more; 0: none.
+    /// The class of the port's label that its answer contradicts, plus one; 0: none.
     contradicts: u16,
 }
 
@@ -39,18 +38,18 @@ pub(crate) struct Deeper {
     pub bytes_before: u64,
     /// As [`crate::entry::Cold::packets_before`]; [`NOT_IN_EFFECT`] before that.
     pub packets_before: u32,
-    /// Of the first: what the first task has. The others leave it unused.
+    /// Set at the first, for the first task; unused at the others.
     decided: Decided,
 }
 
 /// Value of [`Deeper::packets_before`] while the depth's answer would not count yet.
 pub(crate) const NOT_IN_EFFECT: u32 = u32::MAX;
 
-/// Bytes that a flow takes for each depth of the first task beyond the first, apart from those of
+/// Bytes that a flow takes for each depth of the first task beyond the first, in addition to
 /// [`OTHER_DEPTH_BYTES`].
 pub(crate) const DEEPER_BYTES: usize = size_of::<Deeper>();
 
-/// Bytes that a flow takes for each depth beyond the first of all, its series apart.
+/// Bytes that a flow takes for each depth beyond the first of all, without its series.
 pub(crate) const OTHER_DEPTH_BYTES: usize = size_of::<LabelWord>() + size_of::<OtherDepth>();
 
 #[expect(unsafe_code, reason = "promises about types of integers")]
@@ -67,12 +66,12 @@ mod zeroed {
 pub(crate) struct Kept {
     others: Array<OtherDepth>,
     deeper: Array<Deeper>,
-    /// Depths beyond the first of all, and those of them that are the first task's.
+    /// Depths beyond the first of all, and how many of them are the first task's.
     counts: [usize; 2],
 }
 
 impl Kept {
-    /// For flows with so many depths, at least one, of which so many are the first task's.
+    /// For flows with `depths` depths, at least one, of which `of_first` are the first task's.
     pub fn new(entries: usize, depths: usize, of_first: usize) -> io::Result<Kept> {
         let counts = [depths - 1, of_first - 1];
         Ok(Kept {
@@ -93,7 +92,7 @@ impl Kept {
         }
     }
 
-    /// The flow was reported: what counts from now on is not in a record yet.
+    /// The flow was reported: what counts from now on belongs to the next record.
     pub fn report(&mut self, index: u32) {
         for depth in self.deeper_mut(index) {
             if depth.packets_before != NOT_IN_EFFECT {
@@ -102,14 +101,14 @@ impl Kept {
         }
     }
 
-    /// Of the first task's depths beyond the first, in their order.
+    /// The first task's depths beyond the first, in order.
     #[inline]
     pub fn deeper(&self, index: u32) -> &[Deeper] {
         let from = index as usize * self.counts[1];
         &self.deeper[from..from + self.counts[1]]
     }
 
-    /// The same to be written.
+    /// The same, mutable.
     #[inline]
     pub fn deeper_mut(&mut self, index: u32) -> &mut [Deeper] {
         let from = index as usize * self.counts[1];
@@ -169,7 +168,7 @@ impl Kept {
         }
     }
 
-    /// The class of the port's label that the answer that decided contradicts.
+    /// The class of the port's label that the deciding answer contradicts.
     pub fn contradicts(&self, first: DepthId, index: u32) -> Option<u16> {
         self.decision(first, index).contradicts.checked_sub(1)
     }
@@ -196,7 +195,7 @@ impl Kept {
         }
     }
 
-    /// The time to the label of a depth, µs; `None` while nothing was said of it.
+    /// The time to the label of a depth, µs; `None` until the label is recorded.
     pub fn time_to_label_us(&self, entries: &Entries, depth: DepthId, index: u32) -> Option<u32> {
         let us = match depth {
             DepthId::FIRST => entries.cold(index).time_to_label_us,

@@ -1,8 +1,8 @@
 //! The label that the port of its server gives a flow.
 //!
-//! Where a task says so ([`crate::SeriesTask::k`] of 0), the flow has it with its first packet, and
+//! Where a task says so ([`crate::SeriesTask::k`] of 0), the flow gets it with its first packet and
 //! keeps it unless an answer of the model contradicts it, once ([`cring::resolve`]). Otherwise it
-//! is for flows that end without a sure answer.
+//! names flows that end without a sure answer.
 //!
 //! A port says nothing of a flow that began mid-stream, since nobody knows which end is the server.
 //! The table of ports is part of a task's model, so it names the flows that the task is asked
@@ -34,8 +34,8 @@ impl Ports {
         self.0.is_empty()
     }
 
-    /// What the port says with a flow's first packet for a task. A task that comes after others
-    /// knows only later whether it is asked, so its ports name nothing.
+    /// What the port says for a task at a flow's first packet. A task that comes after others
+    /// learns only later whether it is asked, so its ports name nothing.
     fn at_first(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
         let it = tasks.task(task);
         match it.is_ports_first() && it.asked.after.is_empty() {
@@ -70,7 +70,7 @@ impl Labels {
     }
 
     /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns
-    /// the class of the first task's.
+    /// the first task's class.
     pub fn name_by_ports(
         &mut self,
         flows: &mut Flows,
@@ -93,8 +93,8 @@ impl Labels {
         self.class_by_port(flows, TaskId::FIRST, index)
     }
 
-    /// Gives a flow its label of a task before any series, which counts from the packet of this
-    /// time on. `first`: the task's first depth.
+    /// Gives a flow a task's label before any series; it counts from the packet at `time_us` on.
+    /// `first`: the task's first depth.
     fn label_at_first(
         &mut self,
         flows: &mut Flows,
@@ -115,22 +115,22 @@ impl Labels {
             self.kept
                 .set_emitted_at(&mut flows.entries, first, index, at);
         }
-        // The states in the hot line are those of the first task.
+        // The hot line holds the first task's states.
         if first == DepthId::FIRST {
             flows.entries.hot_mut(index).set(STATE_EMITTED);
         }
         if first == DepthId::FIRST && is_by_packet_time {
             flows.entries.hot_mut(index).set(STATE_IN_EFFECT);
-            // It counts for the packets that wait for it, and not for those before. The walk has
-            // counted the packets that wait; those of this flow have raised one question, so they
-            // all wait for it.
+            // It counts for the packets that wait for it, not for earlier ones. The walk has
+            // counted the packets that wait; this flow's have raised one question, so they all wait
+            // for it.
             flows.entries.note_before(index);
         }
         flows.outbox.say_given(Awaited { flow, depth: first });
     }
 
-    /// Gives a flow its label by a rule, if it has none and none is on its way; whether it was
-    /// given.
+    /// Gives a flow its label by a rule, if it has none and none is on its way; returns whether it
+    /// did.
     pub fn give_by_rule(
         &mut self,
         flows: &mut Flows,
@@ -182,7 +182,7 @@ impl Labels {
             || self.kept.contradicts(first, index).is_some()
     }
 
-    /// There are ports that name flows.
+    /// Whether there are ports that name flows.
     pub fn has_ports(&self) -> bool {
         !self.ports.is_empty()
     }
@@ -207,8 +207,8 @@ impl Labels {
         })
     }
 
-    /// Where ports name flows with their first packets: this flow, about which its task is asked
-    /// now, has no label by its port.
+    /// Where ports name flows with their first packets: notes that this flow, about which its task
+    /// is asked now, has no label by its port.
     pub fn begin_without_port(
         &mut self,
         flows: &mut Flows,

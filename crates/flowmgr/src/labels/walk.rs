@@ -32,8 +32,8 @@ impl Labels {
         match flows.effect {
             Effect::Arrival => {
                 let (word, hot) = flows.entries.label_and_hot(index);
-                // The action is that of the entry, unless the label is new or the map of actions is
-                // another one.
+                // The entry's action holds, unless the label is new or the map of actions has
+                // changed.
                 let (class, action) = match word.read().1 {
                     Label::Class { class, .. } if hot.policy == flows.policy => {
                         (class, Action::of_number(hot.action))
@@ -77,8 +77,8 @@ impl Labels {
         Verdict::Labelled
     }
 
-    /// Of a packet whose flow has no label of the first task, or of any by packet time: what labels
-    /// of other tasks do to it.
+    /// What labels of other tasks do to a packet whose flow has no label of the first task, or by
+    /// packet time none at all.
     #[inline(always)]
     pub fn no_label<const RULES: bool>(
         &mut self,
@@ -110,7 +110,7 @@ impl Labels {
             }
             return;
         }
-        // With rules the answer to the flow's question has what labels say.
+        // With rules the answer to the flow's question includes what labels say.
         if RULES {
             return;
         }
@@ -125,7 +125,7 @@ impl Labels {
         }
     }
 
-    /// With [`Effect::PacketTime`]: of how many depths of the first task the answers count for a
+    /// With [`Effect::PacketTime`]: how many depths of the first task have answers that count for a
     /// packet of this time. Notes the counts up to there for each, as [`Labels::comes_into_effect`]
     /// does for the first.
     #[cold]
@@ -155,8 +155,8 @@ impl Labels {
         depths
     }
 
-    /// The depths of other tasks, of those whose labels have actions, that count for a packet of
-    /// this time.
+    /// The depths of other tasks whose labels have actions, if they count for a packet of this
+    /// time.
     fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
         for number in self.actions.other_tasks() {
@@ -189,7 +189,7 @@ impl Labels {
         true
     }
 
-    /// Looks a flow's action up by the class of its label, and notes it in the entry; `None` while
+    /// Looks up a flow's action by the class of its label, and notes it in the entry; `None` while
     /// it has no label.
     #[cold]
     pub fn look_up_action(&mut self, flows: &mut Flows, index: u32) -> Option<(u16, Action)> {
@@ -198,19 +198,18 @@ impl Labels {
         Some((class, Action::of_number(action)))
     }
 
-    /// Notes in the entry which action the flow's labels have, of which that of the first task is
-    /// known, or is not there yet.
+    /// Notes in the entry which action the flow's labels have. `first` is the first task's label,
+    /// if it is there.
     pub fn note_action(&mut self, flows: &mut Flows, index: u32, first: Option<u16>) -> u8 {
         let action = self.action_of_labels(flows, index, first);
-        // The first task's label is still to be considered where it comes later.
+        // The first task's label, if it comes later, is still to be considered.
         let stamp = flows.policy.knowing(first.is_some());
         let hot = flows.entries.hot_mut(index);
         (hot.action, hot.policy) = (action, stamp);
         action
     }
 
-    /// The number of the action that a flow's labels have, of which that of the first task is
-    /// known.
+    /// The number of the action that a flow's labels have; `first` is the first task's label.
     pub fn action_of_labels(&self, flows: &Flows, index: u32, first: Option<u16>) -> u8 {
         let actions = &self.actions;
         let mut number = first.map_or(0, |class| actions.number_of(class));

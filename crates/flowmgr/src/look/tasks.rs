@@ -1,4 +1,4 @@
-//! A look at what each task says of a flow, where there are several.
+//! What each task says of a flow, where there are several.
 
 use cring::{Label, Series};
 
@@ -7,7 +7,7 @@ use crate::config::{DEPTHS_MAX, OTHERS_MAX};
 use crate::ids::TaskId;
 use crate::record::{DecidedBy, Decision};
 
-/// The label of a task, in few bytes: each flow of a picture has room for those of all tasks.
+/// The label of a task, in few bytes: each flow that is shown has room for every task's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLabel {
     /// Number of the class in the model of the task.
@@ -31,7 +31,7 @@ impl From<Decision> for OtherLabel {
     }
 }
 
-/// All that the table knows about a flow for a task behind the first.
+/// Everything the table knows about a flow for a task behind the first.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskDetail {
     /// What is known of its label.
@@ -96,8 +96,8 @@ impl View<'_> {
         }
     }
 
-    /// How far a flow has come on the way to the label of a task; also of the first, where there
-    /// are several.
+    /// How far a flow is on the way to a task's label; also for the first task, where there are
+    /// several.
     pub(super) fn standing_of(&self, id: TaskId, index: u32) -> Standing {
         if let Some((_, decision)) = self.labels.decision_now(self.flows, id, index) {
             return Standing::Labelled(decision);

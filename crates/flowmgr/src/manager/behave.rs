@@ -1,4 +1,4 @@
-//! Behaviours in the walk and between bursts: who is told of a change.
+//! Behaviours in the walk and between bursts, and who learns of a change.
 
 use super::walk::Walk;
 use crate::config::Effect;
@@ -6,8 +6,8 @@ use crate::entry::Carry;
 use crate::part::Part;
 
 impl<P: Part> Walk<P> {
-    /// Takes what a counter of the hot line could not hold; once in 255 packets, in 16 MiB, and
-    /// where a flow may have crossed the bound of `bulk`.
+    /// Takes what a counter of the hot line cannot hold: once in 255 packets, in 16 MiB, and where
+    /// a flow may have crossed the bound of `bulk`.
     #[cold]
     #[inline(never)]
     pub fn carry(&mut self, index: u32, direction: usize, carry: Carry) {
@@ -15,7 +15,7 @@ impl<P: Part> Walk<P> {
         self.carried(index, carry.bytes.into());
     }
 
-    /// Counts so many packets with so many bytes in all.
+    /// Counts `packets` with `bytes` in total.
     pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) {
         let carried = self
             .flows
@@ -31,7 +31,7 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// Samples the flows of these buckets, see [`crate::behaviour`]; how many it looked at.
+    /// Samples the flows of these buckets, see [`crate::behaviour`]; returns how many it looked at.
     pub fn sample_buckets(&mut self, mut heads: std::ops::Range<u32>, since_s: u16) -> usize {
         let mut sampled = 0;
         while let (Some(head), Some(behaviours)) = (
@@ -45,8 +45,8 @@ impl<P: Part> Walk<P> {
         sampled
     }
 
-    /// Flows that behave otherwise may have another rule. `in_walk`: a packet of the flow is being
-    /// walked.
+    /// Asks for the rules of flows whose behaviour has changed. `in_walk`: a packet of the flow is
+    /// being walked.
     pub fn ask_for_changes(&mut self, in_walk: bool) {
         let Some(behaviours) = &mut self.behaviours else {
             return;

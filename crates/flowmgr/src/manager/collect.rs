@@ -1,5 +1,5 @@
-//! The way of a series: packet by packet into the store, and on the ring once a depth's elements
-//! are there.
+//! The path of a series: packet by packet into the store, and on the ring once a depth's elements
+//! are complete.
 
 use super::Staged;
 use super::walk::Walk;
@@ -31,7 +31,7 @@ impl<P: Part> Walk<P> {
             time_us,
             now_ns,
         };
-        // We were not here when the flow began. With more tasks another series may still be
+        // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);
         if !self.labels.has_more_tasks && hot.is_withheld() {
@@ -50,7 +50,7 @@ impl<P: Part> Walk<P> {
             }
             return;
         }
-        // Only records ask for offsets, and the first time lies in the cold line.
+        // Only records need offsets, and the first time lies in the cold line.
         let offset_us = match self.series.share.is_none() {
             false => time_us.saturating_sub(self.flows.entries.cold(index).first_us),
             true => 0,
@@ -73,8 +73,8 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// The series of one or several depths end with this packet, which is the last so far of a
-    /// unit. Sends each on its way that is due and not withheld.
+    /// The packet completes the series of one or several depths, as the last so far of a unit.
+    /// Sends each series that is due and not withheld.
     fn complete(&mut self, arrival: Arrival, unit: usize) {
         let index = arrival.index;
         let seen = self.series.store.seen_by_unit(index);
@@ -105,7 +105,7 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// What a flow is to a task's conditions.
+    /// What tasks' conditions ask about a flow.
     pub fn subject(&self, index: u32) -> Subject {
         let hot = self.flows.entries.hot(index);
         let key = hot.key();
@@ -123,7 +123,7 @@ impl<P: Part> Walk<P> {
     }
 
     /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns
-    /// the class of the first task's.
+    /// the first task's class.
     pub fn name_by_ports(&mut self, index: u32, time_us: i64) -> Option<u16> {
         if !self.labels.tasks.has_ports_first || self.rules.is_unasked(index) {
             return None;

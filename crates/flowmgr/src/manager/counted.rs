@@ -1,5 +1,4 @@
-//! Packets that were counted where they passed, in the kernel, and not walked: their counts belong
-//! to their flows.
+//! Adds packets that the kernel counted, and that were not walked, to the counts of their flows.
 
 use super::walk::Walk;
 use crate::entry::STATE_EMITTED;
@@ -49,7 +48,7 @@ impl<P: Part> Walk<P> {
         }
         let (packets, bytes) = (new.packets.iter().sum(), new.bytes.iter().sum());
         self.flows.counters.flow_bytes += bytes;
-        // What is counted is counted live, where a label counts from when it is there.
+        // Packets are counted live only, where a label counts as soon as it is there.
         let class = match self.rules.is_on() {
             // The action waits for the answer.
             true => self.labels.class_of(&mut self.flows, index),
@@ -73,7 +72,7 @@ impl<P: Part> Walk<P> {
     }
 }
 
-/// The flow was last heard of at that time, unless packets came since.
+/// Notes that the flow was last heard of at `last_us`, unless packets came since.
 fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
     let hot = flows.entries.hot_mut(index);
     if last_us <= hot.last_us {
@@ -86,8 +85,8 @@ fn note_last(flows: &mut Flows, place: Place, index: u32, last_us: i64) {
     flows.table.touch_if(place, second, |_| true);
 }
 
-/// As [`crate::flows::Flows::look_at_answer`]: those packets open and reset nothing, for such ones
-/// are walked.
+/// As [`crate::flows::Flows::look_at_answer`]. These packets open and reset nothing, because
+/// packets that do are walked.
 fn note_answer(flows: &mut Flows, place: Place, index: u32, new: &Told) {
     let forward = usize::from(!flows.entries.hot(index).is_low_forward());
     let is_udp = flows.entries.hot(index).key().protocol() == crate::key::UDP;

@@ -13,8 +13,8 @@ use crate::verdict::Verdict;
 use crate::wire::{Headers, Segments};
 
 impl<P: Part> Walk<P> {
-    /// Stage three of packets of which some were merged, or where flows belong to ports. Adds a
-    /// fate for each, for a merged packet that of its last segment.
+    /// Stage three of bursts with merged packets, or where flows belong to ports. Adds a fate for
+    /// each packet; a merged packet has its last segment's.
     #[inline(never)]
     pub fn walk_mixed(
         &mut self,
@@ -68,8 +68,9 @@ impl<P: Part> Walk<P> {
 
     /// Walks the segments of a merged packet in order.
     ///
-    /// Walked one by one are those that can be elements of a series, and the last. In between all
-    /// are alike, so however short the segments are said to be, the work is bounded.
+    /// Only segments that can be elements of a series, and the last one, are walked one by one. All
+    /// between are alike and counted together, so the work is bounded however short the segments
+    /// are.
     fn walk_merged(
         &mut self,
         packet: &Packet,
@@ -91,10 +92,10 @@ impl<P: Part> Walk<P> {
         let last = segments.count - 1;
         let mut number = 0;
         while number < last {
-            // With every segment each series gets an element, for all have payload. When none takes
-            // any more, and the answer to the last one counts as far as it can at this time,
-            // nothing changes from segment to segment. Only the first can find that the flow is
-            // over and begin another.
+            // All segments have payload, so each adds an element to each series. Once no series
+            // takes more, and the answer to the last one counts as far as it can at this time,
+            // nothing changes from segment to segment. Only the first segment can find that the
+            // flow is over and begin another.
             let is_collected = number > 0
                 && self.entry_of(headers, staged).is_some_and(|index| {
                     let hot = self.flows.entries.hot(index);
@@ -135,7 +136,7 @@ impl<P: Part> Walk<P> {
         self.walk(slice::from_ref(packet), &[staged], now_ns, data, fates);
     }
 
-    /// Counts `packets` more that differ in nothing from one that was just walked.
+    /// Counts `packets` more that are identical to the one just walked.
     fn count_alike(&mut self, verdict: Verdict, headers: &Headers, staged: &Staged, packets: u32) {
         let (many, length) = (u64::from(packets), headers.length);
         let bytes = many * u64::from(length);

@@ -1,6 +1,5 @@
-//! Rules in the walk: an action that is known is read from the entry, a question is raised for one
-//! that is not; answers are written into the entries and applied to the packets that waited for
-//! them.
+//! Rules in the walk: a known action is read from the entry, an unknown one raises a question;
+//! answers are written into the entries and applied to the packets that waited for them.
 
 use cring::FlowRef;
 
@@ -16,7 +15,7 @@ use crate::verdict::Verdict;
 use crate::wire::Headers;
 
 impl<P: Part> Walk<P> {
-    /// With rules: what its flow's rule does to a packet. `fate` has the verdict by label.
+    /// With rules: applies its flow's rule to a packet. `fate` has the verdict by label.
     #[inline(always)] // as are the other parts of the walk
     pub fn act(
         &mut self,
@@ -48,8 +47,8 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet
-    /// does not wait.
+    /// Asks about the flow of a packet. Returns whether the packet waits for the answer; it does
+    /// not if the question is put off.
     #[inline(never)]
     fn waits_for_answer(
         &mut self,
@@ -115,7 +114,7 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// The flow has another label than its action is of.
+    /// The flow's label is no longer the one that its action is for.
     pub fn note_other_label(&mut self, index: u32) {
         self.rules.untell_label(index);
         let policy = self.flows.policy;
@@ -123,7 +122,7 @@ impl<P: Part> Walk<P> {
         if hot.policy == policy {
             hot.policy = policy.knowing(false);
         }
-        // A question that is open was asked with the label before.
+        // An open question was asked with the label before.
         if self.flows.entries.hot(index).policy.is_asked()
             && let Some(number) = self.rules.open_question(index)
         {
@@ -131,15 +130,14 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// With [`Effect::Arrival`]: another task than the first has its label, and the action may be
-    /// another one.
+    /// With [`Effect::Arrival`]: a task after the first has its label, so the action may change.
     pub fn note_label_of_other(&mut self, index: u32) {
         if !self.labels.acts_by_others() || self.flows.effect != Effect::Arrival {
             return;
         }
         if self.rules.is_on() {
-            // The answer may be that of the first task's label already, so it is asked for again
-            // whatever the stamp says.
+            // The action may already be by the first task's label, so the stamp does not tell: ask
+            // again.
             let cause = self.rules.cause_between(&self.flows, index);
             return self.ask_now(index, cause);
         }
@@ -205,7 +203,7 @@ impl<P: Part> Answering<'_, P> {
     /// Writes an answer into the flow's entry.
     fn note(&mut self, question: &RuleQuestion, answer: &RuleAnswer, time_us: i64) {
         let index = question.flow.index;
-        // The flow may have ended since, and its label come with its end.
+        // The flow may have ended since, and got its label at its end.
         if self.walk.flows.entries.flow_ref(index) != question.flow {
             return;
         }
@@ -224,7 +222,7 @@ impl<P: Part> Answering<'_, P> {
             None if is_first => self.walk.name_by_ports(index, time_us),
             None => None,
         };
-        // What the port says was part of the first question, and counts if it was given.
+        // The port's class was part of the first question, and counts if it was given.
         let mut class = question.class.filter(|_| !is_first);
         if self.walk.flows.effect == Effect::Arrival {
             class = given.or(class);
@@ -247,7 +245,7 @@ impl<P: Part> Answering<'_, P> {
         (hot.action, hot.policy) = (action.number(), stamp);
     }
 
-    /// Gives a flow its label, if it has none and none is on its way; the class, where it was
+    /// Gives a flow its label, if it has none and none is on its way; returns the class if it was
     /// given.
     fn label_by_rule(&mut self, index: u32, class: u16, time_us: i64) -> Option<u16> {
         if !self.walk.labels.give_by_rule(
@@ -264,7 +262,7 @@ impl<P: Part> Answering<'_, P> {
         Some(class)
     }
 
-    /// What the answer means for a packet.
+    /// Applies the answer to a packet.
     fn treat(&mut self, index: u32, waiting: &mut Waiting, fate: &mut Fate, frame: &mut [u8]) {
         let (packets, length) = (waiting.packets, waiting.length);
         let was = waiting.verdict;

@@ -1,4 +1,4 @@
-//! From ended flows and arrived labels to records: what waits in the outbox is said, see
+//! Turns the ended flows and arrived labels that wait in the outbox into records, see
 //! [`crate::outbox`].
 
 mod ending;
@@ -17,13 +17,13 @@ use crate::record::{
     BehaviourRecord, DecidedBy, Decision, EndReason, FlowRecord, LabelRecord, Record, SeriesRecord,
 };
 
-/// Who takes the records, if anybody does.
+/// The consumer of the records, if there is one.
 pub(super) type Out<'a> = Option<&'a mut dyn FnMut(Record)>;
 
 /// The labels of a flow, by task.
 type Decisions = [Option<Decision>; TASKS_MAX];
 
-/// Events ahead of the one being said whose memory is asked for: most flows that end are out of the
+/// Events ahead of the current one whose memory is prefetched: most flows that end are out of the
 /// cache.
 const AHEAD: usize = 8;
 
@@ -36,10 +36,10 @@ pub(super) struct Settling<'a, P> {
 }
 
 impl<P: Part> Settling<'_, P> {
-    /// Says what is ready, `most` events at most; how many there were. See
+    /// Records what is ready, `most` events at most; returns how many there were. See
     /// [`crate::Manager::settle`].
     pub fn settle(&mut self, written: u64, most: usize) -> usize {
-        // Before ends: a flow that has ended since still has its entry.
+        // Before ends, so that a flow that has ended since still has its entry.
         self.tell_changes();
         self.prefetch_ended(0..AHEAD);
         let mut settled = 0;
@@ -64,9 +64,9 @@ impl<P: Part> Settling<'_, P> {
                 }
             }
         }
-        // Only where every flow that has ended is finalized: otherwise the label of a flow could
-        // come before that of an earlier flow with the same addresses and ports, whose mark would
-        // then be the last to be set.
+        // Only where every flow that has ended is finalized: otherwise a flow's label could come
+        // before an earlier flow's with the same addresses and ports, whose mark would then be set
+        // last.
         if self.walk.flows.outbox.events.is_empty() {
             self.emit_given_labels();
             self.emit_labels_in_order();
@@ -91,7 +91,7 @@ impl<P: Part> Settling<'_, P> {
         self.walk.flows.outbox.changes.clear();
     }
 
-    /// Emits labels that were there at once.
+    /// Emits labels that flows got with their first packets.
     fn emit_given_labels(&mut self) {
         while let Some(given) = self.walk.flows.outbox.given.pop_front() {
             self.emit_label(given);
@@ -109,8 +109,8 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// Emits labels among a few of those that are awaited, in turn: a cache hit or a faster device
-    /// must not wait behind a device that is slow or hangs.
+    /// Emits labels out of order, looking at a few of the awaited ones in turn: a cache hit or a
+    /// faster device must not wait behind a device that is slow or hangs.
     fn emit_labels_out_of_order(&mut self) {
         for _ in 0..self.walk.flows.outbox.awaited.len().min(LABELS_LOOKED_AT) {
             if self.walk.flows.outbox.awaited_at >= self.walk.flows.outbox.awaited.len() {
@@ -138,7 +138,7 @@ impl<P: Part> Settling<'_, P> {
         match event {
             Event::Label(awaited) => !self.walk.flows.entries.is_pending(awaited),
             Event::Active(report) => self.walk.labels.tasks.depth_ids().all(|depth| {
-                // A series that was completed later is not of the report's moment.
+                // A series completed after the report's moment does not belong to it.
                 !self.walk.labels.tasks.is_due(depth, &report.series_seen)
                     || !self.walk.flows.entries.is_pending(Awaited {
                         flow: report.flow,
@@ -160,8 +160,8 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// Says that a flow got its label, once; that of its port, and another one that contradicts it,
-    /// each once.
+    /// Records a flow's label once. A label by port and one that contradicts it are recorded once
+    /// each.
     fn emit_label(&mut self, awaited: Awaited) {
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         if let Some(by_port) = labels.named_by_port(flows, awaited) {
@@ -235,13 +235,13 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// An active timeout's record.
+    /// Writes an active timeout's record.
     fn report(&mut self, report: Report) {
         let Report { flow, .. } = report;
         let mut decisions = Decisions::default();
         for id in self.walk.labels.tasks.ids() {
             let (labels, flows) = (&self.walk.labels, &self.walk.flows);
-            // What the depths say together stands at the first.
+            // The depths' common answer is stored at the first.
             let task = labels.tasks.task(id);
             let (first, first_asked) = (task.first, task.first_asked);
             let awaited = Awaited {
@@ -252,13 +252,11 @@ impl<P: Part> Settling<'_, P> {
             // it since takes its place.
             let is_named = labels.was_named_by_port(flows, id, flow.index);
             let is_complete = labels.tasks.is_due(first_asked, &report.series_seen);
-            // A label that is still on its way is not of this record, though its series is
-            // complete.
+            // A label still on its way is not part of this record, though its series is complete.
             let is_known = labels.class_by_port(flows, id, flow.index).is_some()
                 || !labels.is_on_its_way(flows, awaited);
             if (is_named || is_complete) && is_known {
-                // Live, an earlier label that is still on its way may have kept this one from being
-                // said.
+                // Live, an earlier label that is still on its way may have held this one back.
                 self.emit_label(awaited);
                 let (labels, flows) = (&self.walk.labels, &self.walk.flows);
                 decisions[id.index()] = labels.decision(flows, Awaited { flow, depth: first });
@@ -297,7 +295,7 @@ impl<P: Part> Settling<'_, P> {
         }
     }
 
-    /// A record of the flow as its entry has it, without a label.
+    /// Makes a record of the flow from its entry, without a label.
     fn flow_record(&self, index: u32, reason: EndReason) -> FlowRecord {
         let flow = self.walk.flows.name(index);
         let has_series = self.walk.series.share.has(flow.flow_id);
@@ -338,7 +336,7 @@ impl<P: Part> Settling<'_, P> {
         })
     }
 
-    /// Asks for what parts keep of the flows whose ends are among these events.
+    /// Prefetches what parts keep of the flows whose ends are among these events.
     fn prefetch_ended(&self, events: std::ops::Range<usize>) {
         for number in events {
             if let Some(Event::Ended { occupant, .. }) = self.walk.flows.outbox.events.get(number) {

@@ -1,5 +1,5 @@
-//! The first two stages of a burst: they parse and hash its packets, and ask for the memory that
-//! the third will want.
+//! The first two stages of a burst: they parse and hash its packets, and prefetch the memory that
+//! the third needs.
 
 use std::num::NonZeroU32;
 
@@ -31,7 +31,7 @@ impl Staging {
         }
     }
 
-    /// Stage one: headers and hash of every packet. Whether one of them was merged.
+    /// Stage one: headers and hash of every packet. Returns whether one of them was merged.
     #[inline]
     pub fn parse_and_hash(&mut self, flows: &mut Flows, data: &[u8], packets: &[Packet]) -> bool {
         self.staged.clear();
@@ -57,7 +57,7 @@ impl Staging {
         gso != 0
     }
 
-    /// Stage two: the entry that each packet will most likely want.
+    /// Stage two: prefetches the entry that each packet most likely needs.
     #[inline]
     pub fn prefetch_entries(&mut self, flows: &Flows) {
         for staged in self

@@ -1,13 +1,13 @@
-//! Time goes on: the sweep ends flows that were silent for too long, and samples behaviours.
+//! The sweep: ends flows that were silent for too long, and samples behaviours.
 
 use super::walk::Walk;
 use crate::config::BURST_MAX;
 use crate::config::Effect;
 use crate::part::Part;
 
-/// The most that one burst sweeps where packets must not wait: buckets looked at, and flows ended
-/// or sampled before no further [`PORTION`] is begun. More flows than a burst can begin, so the
-/// sweep does not fall behind for good.
+/// What one burst sweeps at most where packets must not wait: buckets looked at, and flows ended or
+/// sampled, after which no further [`PORTION`] begins. A burst begins fewer flows, so the sweep
+/// does not fall behind for good.
 const OWED_BUCKETS_MAX: u32 = 4096;
 const OWED_ENDS_MAX: usize = 2 * BURST_MAX;
 const OWED_SAMPLES_MAX: usize = 4 * BURST_MAX;
@@ -62,8 +62,8 @@ impl<P: Part> Walk<P> {
         self.sweep_owed();
     }
 
-    /// A bounded part of what was put off: after a pause a whole round is due, which would hold up
-    /// packets for as long.
+    /// Sweeps a bounded part of what was put off: after a pause a whole round is due, which would
+    /// hold up packets.
     #[inline]
     pub fn sweep_owed(&mut self) {
         if self.flows.sweep.owed() != 0 {

@@ -107,7 +107,7 @@ fn tcp(time_us: i64, from: u8, to: u8, flags: u8) -> Tcp {
     }
 }
 
-/// A manager, the far end of its ring, and what it said.
+/// A manager, the consumer of its ring, and its records.
 struct Bench {
     manager: Manager,
     ring: Consumer<Slot>,
@@ -126,7 +126,7 @@ impl Bench {
         }
     }
 
-    /// One burst; returns its bytes as they are after it.
+    /// Walks one burst; returns its bytes as they leave.
     fn burst(&mut self, packets: &[Tcp]) -> Vec<u8> {
         let mut data = Vec::new();
         let mut burst = Vec::new();
@@ -331,7 +331,7 @@ fn live_a_pause_is_swept_in_bounded_portions() {
     }
     let mut alive = bench.manager.flows_alive();
     assert_eq!(alive, 10_000);
-    // All are over at once, and the bursts that follow have a share of the work each.
+    // All are over at once, and each of the bursts that follow does a share of the work.
     for bursts in 1.. {
         bench.burst(&[tcp(3_600 * SECOND_US, 0, 250, 0)]);
         let ended = alive - bench.manager.flows_alive();
@@ -374,12 +374,12 @@ fn flows_that_end_say_how_late_and_whether_anybody_answered() {
         ..config()
     });
     bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 2, 1, 0), tcp(0, 3, 4, 0)]);
-    // The first one's answer lies before its report, and its counts start anew.
+    // The first one's answer comes before its report, after which its counts restart.
     bench.burst(&[tcp(11 * SECOND_US, 1, 2, 0), tcp(12 * SECOND_US, 1, 2, 0)]);
     bench.settle();
     assert_eq!(bench.manager.counters().flows_one_way, 0);
-    // The second is over since 30 s, the first since 42 s; a packet finds the one, the end of the
-    // input the other.
+    // The second is over since 30 s, the first since 42 s; a packet finds one, the end of the input
+    // the other.
     bench.manager.walk.flows.clock.advance(47 * SECOND_US);
     bench.burst(&[tcp(47 * SECOND_US, 3, 4, 0)]);
     bench.finish();
@@ -518,7 +518,7 @@ fn active_timeouts_report_what_was_added() {
     assert!(flows.iter().all(|flow| flow.decision.is_some()));
 }
 
-/// Flows as a plain map: what the manager should say.
+/// Flows as a plain map: what the manager should record.
 #[derive(Default)]
 struct Model {
     flows: HashMap<(u8, u8), (FlowSeen, u64)>,
@@ -607,7 +607,7 @@ fn packet() -> impl Strategy<Value = Tcp> {
         8 => 0i64..3 * SECOND_US,
         2 => 20 * SECOND_US..40 * SECOND_US,
         1 => -2 * SECOND_US..0,
-        // Around where 16 bits of seconds repeat.
+        // Around the wrap of 16 bits of seconds.
         1 => 65_500 * SECOND_US..65_600 * SECOND_US,
         1 => 32_700 * SECOND_US..32_800 * SECOND_US,
     ];

@@ -1,5 +1,5 @@
-//! The packet's walk, packet by packet: which flow it is of, which label and action that has, and
-//! what the parts are told.
+//! The packet's walk, packet by packet: which flow it belongs to, which label and action the flow
+//! has, and what the parts are told.
 
 use std::io;
 
@@ -60,7 +60,7 @@ pub(super) struct Walk<P> {
 }
 
 impl<P: Part> Walk<P> {
-    /// Takes the memory for a configuration that was checked.
+    /// Allocates the memory of a checked configuration.
     pub fn new(
         mut config: Config,
         rings: Vec<Vec<Producer<Slot>>>,
@@ -136,7 +136,7 @@ impl<P: Part> Walk<P> {
             self.walk(packets, left, now_ns, data, fates);
         }
         self.staging.staged = staged;
-        // The rest of what is known of the flows asked about.
+        // Adds what is known of the flows only now.
         for number in 0..self.rules.questions().len() {
             self.complete_question(number);
         }
@@ -157,7 +157,7 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// The same with rules or without: without, they cost nothing.
+    /// The same, compiled with rules and without, so that they cost nothing where there are none.
     #[inline(never)]
     fn walk_by<const RULES: bool>(
         &mut self,
@@ -275,7 +275,7 @@ impl<P: Part> Walk<P> {
     /// Begins a flow with its first packet; `None` where the table is full.
     fn begin(&mut self, time_us: i64, headers: &Headers, hash: u64) -> Option<u32> {
         let index = self.flows.begin(time_us, headers, hash)?;
-        // An answer to a SYN that was not seen is no beginning either: its direction is taken for
+        // An answer to a SYN that was not seen does not open a flow either: its direction counts as
         // forward, and the series lacks the first packet.
         let opens = headers.tcp_flags & (TCP_SYN | TCP_ACK) == TCP_SYN;
         let first = First {
@@ -287,15 +287,15 @@ impl<P: Part> Walk<P> {
         };
         each_part!(self, begin(index, &first));
         self.flows.counters.flows_midstream += u64::from(first.midstream);
-        // With rules, when it is known whether they give a label or ask nothing.
+        // With rules, only once it is known whether they give a label or ask nothing.
         if !self.rules.is_on() {
             self.name_by_ports(index, time_us);
         }
         Some(index)
     }
 
-    /// Reports a flow that has gone on for the active timeout; true if there was a report, of
-    /// packets in reverse among others.
+    /// Reports a flow that has gone on for the active timeout; returns whether the report has
+    /// packets in reverse.
     pub fn report_if_due(&mut self, index: u32, time_us: i64) -> bool {
         let flow_us = self.flows.clock.flow_us(time_us);
         let hot = self.flows.entries.hot(index);
@@ -325,7 +325,7 @@ impl<P: Part> Walk<P> {
         report.counts.packets[1] > 0
     }
 
-    /// The behaviour that a flow has now; `None` of all flows where behaviours are off.
+    /// The behaviour that a flow has now; `None` where behaviours are off.
     pub fn behaviour(&self, index: u32) -> Behaviour {
         let behaviours = self.behaviours.as_ref();
         behaviours.map_or(Behaviour::None, |it| it.now(index))

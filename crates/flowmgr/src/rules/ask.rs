@@ -1,8 +1,8 @@
 //! Questions about the rules of flows, and the packets that wait for the answers.
 //!
-//! Packets of a flow about which a question is open wait, in a list, for the answer; they are those
-//! of the same burst. What the first packets of a flow add to its series waits as well, because the
-//! answer may be that the flow gives none. By packet time the walk pauses at each question.
+//! Packets of a flow with an open question wait in a list for the answer; they are all of one
+//! burst. What a flow's first packets add to its series waits as well, because the answer may be
+//! that the flow gives none. By packet time the walk pauses at each question.
 
 use super::{InForce, RuleQuestion, Rules, renewed_max};
 use crate::action::PolicyStamp;
@@ -19,11 +19,11 @@ use crate::verdict::Verdict;
 pub(crate) struct Asking {
     pub(super) questions: Vec<RuleQuestion>,
     pub(super) waiting: Vec<Waiting>,
-    /// Questions about flows whose rule is only out of date that may still be raised.
+    /// Questions that may still be raised about flows whose rule is only out of date.
     renewals_left: usize,
 }
 
-/// A packet that waits for an answer, or several that are alike.
+/// A packet that waits for an answer, or several identical ones.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting {
     /// Its number in the burst.
@@ -77,7 +77,7 @@ pub(crate) struct Known {
 }
 
 impl Rules {
-    /// Whether the rule of a packet's flow is to be looked up; `verdict` is that by label.
+    /// Whether to look up the rule of a packet's flow; `verdict` is the verdict by label.
     #[inline(always)] // as are the other parts of the walk
     pub fn must_ask(&self, flows: &Flows, index: u32, verdict: Verdict, from_low: bool) -> bool {
         let Some(rules) = &self.in_force else {
@@ -88,14 +88,14 @@ impl Rules {
         let is_known = hot.policy == flows.policy.knowing(knows_label)
             && !rules.may_be_outdated(hot.last_us)
             && !(rules.has_bounds && hot.is_at_mark(hot.direction(from_low)));
-        // A flow that was put off before, and would be again.
+        // A flow that was put off before, and would be put off again.
         let is_put_off =
             self.asking.renewals_left == 0 && hot.policy == PolicyStamp::NONE && hot.has_packets();
         !is_known && !is_put_off
     }
 
-    /// Asks about the flow of a packet, which waits for the answer. If it is put off, the packet
-    /// does not wait.
+    /// Asks about the flow of a packet. Returns whether the packet waits for the answer; it does
+    /// not if the question is put off.
     #[inline(never)]
     pub fn waits_for_answer(
         &mut self,
@@ -123,7 +123,7 @@ impl Rules {
         true
     }
 
-    /// Whether a flow was looked up by the rules in force.
+    /// Whether a flow was looked up under the rules in force.
     fn is_current(&self, flows: &Flows, index: u32) -> bool {
         let hot = flows.entries.hot(index);
         let may_be_outdated = |rules: &InForce| rules.may_be_outdated(hot.last_us);
@@ -136,14 +136,14 @@ impl Rules {
         self.in_force.as_ref().is_some_and(|rules| rules.has_bounds)
     }
 
-    /// The number of the question about a flow, which is raised unless it is open; `None`: it is
+    /// The number of the question about a flow, which is raised unless it is open; `None` if it is
     /// put off.
     fn ask(&mut self, flows: &mut Flows, index: u32, in_port: u8, time_us: i64) -> Option<usize> {
         let hot = flows.entries.hot(index);
         if hot.policy.is_asked() {
             return self.asking.find(index);
         }
-        // A flow that was reported with this packet has none either, but was heard of before.
+        // A flow that was reported with this packet has none either, but was seen before.
         let is_new = !hot.has_packets() && hot.last_us == 0;
         let is_first = is_new && hot.policy == PolicyStamp::NONE;
         let is_current = self.is_current(flows, index);
@@ -155,7 +155,7 @@ impl Rules {
         self.raise(flows, index, in_port, cause, time_us)
     }
 
-    /// Raises a question about a flow that has none; `None`: it is put off.
+    /// Raises a question about a flow that has none; `None` if it is put off.
     pub fn raise(
         &mut self,
         flows: &mut Flows,
@@ -171,8 +171,8 @@ impl Rules {
         // By packet time rules do not change, and no flow waits for its turn.
         if cause == Cause::Renewed && flows.effect == Effect::Arrival {
             if self.asking.renewals_left == 0 {
-                // By chance the stamp might become that of the rules in force before the flow's
-                // turn comes.
+                // Generations wrap: until the flow's turn comes, its stamp might become valid
+                // again.
                 flows.entries.hot_mut(index).policy = PolicyStamp::NONE;
                 return None;
             }
@@ -190,8 +190,8 @@ impl Rules {
         Some(self.asking.questions.len() - 1)
     }
 
-    /// Why to ask about a flow between packets of its own; `None`: it is not asked about, or is
-    /// already.
+    /// Why to ask about a flow while no packet of it is walked; `None` if it is not asked about, or
+    /// already is.
     pub fn cause_between(&self, flows: &Flows, index: u32) -> Option<Cause> {
         let is_asked = flows.entries.hot(index).policy.is_asked();
         if self.in_force.is_none() || flows.effect != Effect::Arrival || is_asked {
@@ -207,14 +207,14 @@ impl Rules {
         }
     }
 
-    /// The same where it has a label, unless it was asked about since.
+    /// The same for a flow with a label, unless it was asked about since.
     pub fn cause_by_label(&self, flows: &Flows, index: u32) -> Option<Cause> {
         let is_new = flows.entries.hot(index).policy != flows.policy;
         is_new.then(|| self.cause_between(flows, index)).flatten()
     }
 
-    /// The same where packets of it were counted elsewhere, which may be beyond a bound. Without
-    /// room for more, the flow's turn comes with its next counts.
+    /// The same for a flow whose packets were counted elsewhere and may exceed a bound. Without
+    /// room for more questions, the flow's turn comes with its next counts.
     pub fn cause_by_counts(&self, flows: &Flows, index: u32) -> Option<Cause> {
         let is_new = self.has_room() && (!self.is_current(flows, index) || self.has_bounds());
         is_new.then(|| self.cause_between(flows, index)).flatten()
@@ -243,7 +243,7 @@ impl Rules {
         self.asking.questions.len() < BURST_MAX
     }
 
-    /// A question without what changes until the end of the burst.
+    /// A question without the values that change until the end of the burst.
     pub fn question(&self, flows: &Flows, index: u32, in_port: u8, time_us: i64) -> RuleQuestion {
         let name = flows.name(index);
         let key = flows.entries.hot(index).key();
@@ -279,7 +279,7 @@ impl Rules {
         self.asking.find(index)
     }
 
-    /// Adds to a question what is known of its flow by now.
+    /// Adds to a question what is known of its flow now.
     pub fn complete(&mut self, flows: &Flows, number: usize, known: Known) {
         let question = &mut self.asking.questions[number];
         let index = question.flow.index;
@@ -297,8 +297,8 @@ impl Rules {
         question.is_label_new |= is_label_new || known.by_port.is_some();
     }
 
-    /// A packet that may be an element of a series waits for the answer about its flow, if the flow
-    /// has just begun.
+    /// Whether a packet that may be an element of a series waits for the answer about its flow,
+    /// because the flow has just begun.
     #[inline]
     pub fn must_wait(&mut self, flows: &Flows, index: u32) -> bool {
         if flows.entries.hot(index).policy != PolicyStamp::ASKED_FIRST {
@@ -310,14 +310,14 @@ impl Rules {
         true
     }
 
-    /// By packet time a burst pauses at a question, so that what comes of it does not depend on
-    /// bursts.
+    /// By packet time a burst pauses at a question, so that its result does not depend on how
+    /// packets are grouped in bursts.
     #[inline]
     pub fn must_stop(&self, flows: &Flows) -> bool {
         flows.effect != Effect::Arrival && !self.asking.questions.is_empty()
     }
 
-    /// Packets that differ in nothing from the last one wait as that one does.
+    /// Packets that are identical to the last one wait as it does.
     pub fn wait_alike(&mut self, flows: &Flows, index: u32, packets: u32) {
         if flows.entries.hot(index).policy.is_asked()
             && let Some(&last) = self.asking.waiting.last()
@@ -330,7 +330,7 @@ impl Rules {
         }
     }
 
-    /// Before a burst of so many packets: questions that nobody has answered are put off.
+    /// Before a burst of `packets` packets: questions that nobody has answered are put off.
     pub fn begin_asking(&mut self, flows: &mut Flows, packets: usize) {
         self.asking.renewals_left = renewed_max(packets);
         self.asking.waiting.clear();
@@ -344,7 +344,7 @@ impl Rules {
         self.asking.questions.clear();
     }
 
-    /// The flow gives no series, unless it has given one.
+    /// The flow gives no series, unless it has already given one.
     pub fn ask_nothing(&mut self, flows: &mut Flows, index: u32) {
         if flows.entries.hot(index).has(STATE_EMITTED) {
             return;
@@ -367,7 +367,7 @@ impl Rules {
             .is_some_and(|rules| rules.is_unasked(index))
     }
 
-    /// Whether a flow's label is that of a rule.
+    /// Whether a rule gave the flow's label.
     pub fn is_labelled(&self, index: u32) -> bool {
         self.in_force
             .as_ref()

@@ -16,16 +16,16 @@ pub struct RuleMemory {
     /// Of flows with [`RuleMark::PARTLY_ASKED`]: [`super::RuleAnswer::unasked`].
     unasked: Array<u8>,
     reported: Array<Reported>,
-    /// When each of the last changes was, by the packets' time; of those that were not yet, as
-    /// early as can be.
+    /// When each of the last changes was, in packet time; the earliest time for changes that have
+    /// not happened.
     changed_us: Box<[i64; GENERATIONS]>,
     /// Room for the questions of a burst.
     pub(super) asking: Asking,
 }
 
 impl RuleMemory {
-    /// For a table of so many flows; 21 bytes each, of which 16 are touched only where flows are
-    /// reported while they go on, and one only where a rule names tasks; and 1 KiB.
+    /// For a table of `max_flows` flows: 1 KiB, and 21 bytes per flow, of which 16 are touched only
+    /// where flows are reported while they go on, and one only where a rule names tasks.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -41,8 +41,7 @@ impl RuleMemory {
     }
 }
 
-/// Number of a flow's rule and one more (24 bits), the numbering that it belongs to (3 bits), and
-/// five flags.
+/// A flow's rule number plus one (24 bits), its numbering (3 bits), and five flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct RuleMark(u32);
@@ -87,9 +86,9 @@ impl RuleMark {
     }
 }
 
-/// Counts in the flow's records so far, which start again from 0 behind each: bounds are on a
-/// flow's whole life. Of a flow without [`RuleMark::REPORTED`] they are 0, whatever is in memory,
-/// which most flows then never touch.
+/// Counts in the flow's records so far. A flow's counters restart from 0 after each record, but
+/// bounds apply to its whole life. Without [`RuleMark::REPORTED`] these count as 0 whatever is in
+/// memory, so most flows never touch them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reported {
     bytes: u64,
@@ -104,8 +103,8 @@ pub(crate) struct InForce {
     numbering: u32,
     /// The next of [`RuleMemory::changed_us`] to be written.
     next_change: usize,
-    /// When the oldest of these changes was: a flow whose last packet came before may have a stamp
-    /// that has come round.
+    /// When the oldest of these changes was: the stamp of a flow whose last packet came before may
+    /// have wrapped around.
     outdated_us: i64,
 }
 
@@ -134,17 +133,17 @@ impl InForce {
         self.outdated_us = changed_us[self.next_change];
     }
 
-    /// Nothing is known of the flow that begins.
+    /// Clears what is known, for a flow that begins.
     pub fn begin(&mut self, index: u32) {
         self.memory.marks[index as usize] = RuleMark::default();
     }
 
-    /// Asks for what is kept of a flow that ends.
+    /// Prefetches what is kept of a flow that ends.
     pub fn prefetch(&self, index: u32) {
         prefetch(&self.memory.marks, index as usize);
     }
 
-    /// Whether generations have come round since a flow's last packet, so that its stamp says
+    /// Whether generations have wrapped around since a flow's last packet, so that its stamp says
     /// nothing.
     #[inline]
     pub fn may_be_outdated(&self, last_us: i64) -> bool {
@@ -163,7 +162,7 @@ impl InForce {
         reported.packets += counts.packets_total();
     }
 
-    /// Bytes and packets of the flow's whole life, of which these are since its last record.
+    /// Bytes and packets of the flow's whole life, given its `counts` since the last record.
     pub fn since_begin(&self, index: u32, counts: &Counts) -> (u64, u64) {
         let is_reported = self.memory.marks[index as usize].0 & RuleMark::REPORTED != 0;
         let reported = match is_reported {
@@ -185,7 +184,7 @@ impl InForce {
         *mark = mark.with_rule(rule, self.numbering);
     }
 
-    /// Notes that a question has the flow's label; whether it is the first.
+    /// Notes that a question has the flow's label; returns whether it is the first.
     pub fn tell_label(&mut self, index: u32) -> bool {
         let mark = &mut self.memory.marks[index as usize];
         let is_new = mark.0 & RuleMark::LABEL_TOLD == 0;
@@ -193,7 +192,7 @@ impl InForce {
         is_new
     }
 
-    /// The flow has another label than the one that a question had.
+    /// The flow's label has changed since a question had it.
     pub fn untell_label(&mut self, index: u32) {
         self.memory.marks[index as usize].0 &= !RuleMark::LABEL_TOLD;
     }
@@ -207,8 +206,8 @@ impl InForce {
         self.memory.marks[index as usize].0 |= RuleMark::UNASKED;
     }
 
-    /// Whether an answer said anything about the flow: it has a rule, or tasks that are not asked
-    /// about it. Not so of a flow that began before the first rules, until its next answer.
+    /// Whether an answer gave the flow a rule, or tasks that are not asked about it. False for a
+    /// flow that began before the first rules, until its next answer.
     pub fn has_answer(&self, index: u32) -> bool {
         let mark = self.memory.marks[index as usize].0;
         mark & !(RuleMark::REPORTED | RuleMark::LABEL_TOLD) != 0
@@ -234,7 +233,7 @@ impl InForce {
         self.memory.unasked[index as usize] = unasked;
     }
 
-    /// The flow's label is that of a rule.
+    /// A rule gave the flow's label.
     pub fn is_labelled(&self, index: u32) -> bool {
         self.memory.marks[index as usize].0 & RuleMark::LABELLED != 0
     }

@@ -27,7 +27,7 @@ pub(crate) struct SeriesPart {
     pub store: SeriesStore,
     /// Of which flows the records have the series.
     pub share: SeriesShare,
-    /// By task, at least one each. A flow's series takes the one that its index chooses.
+    /// By task, at least one each. A flow's index chooses the ring of its series.
     pub rings: Vec<Vec<Producer<Slot>>>,
 }
 
@@ -48,9 +48,9 @@ impl Part for SeriesPart {
 }
 
 impl SeriesPart {
-    /// Whether there is a slot for each series that so many packets may complete.
+    /// Whether there is a slot for each series that `packets` packets may complete.
     pub fn has_room(&mut self, packets: usize, tasks: &Tasks) -> bool {
-        // Any ring of a task may be the one that all of them want.
+        // All of them may want the same ring of a task.
         self.rings.iter_mut().enumerate().all(|(task, rings)| {
             let series = packets * tasks.task(TaskId::new(task as u8)).series_at_once();
             let mut rings = rings.iter_mut();
@@ -58,15 +58,15 @@ impl SeriesPart {
         })
     }
 
-    /// What was sent becomes visible.
+    /// Makes what was sent visible.
     pub fn publish(&mut self) {
         let rings = self.rings.iter_mut().flatten();
         rings.for_each(Producer::publish);
     }
 
-    /// Writes the series into a ring slot, or sheds it where the ring is full; that of a half-open
-    /// flow where half of the ring is taken, so that a flood of such flows leaves half of it to the
-    /// others. By packet time nothing is shed.
+    /// Writes the series into a ring slot, or sheds it if the ring is full. A half-open flow's
+    /// series is shed once half of the ring is taken, so that a flood of such flows leaves half of
+    /// it to the others. By packet time nothing is shed.
     pub fn send(
         &mut self,
         flows: &mut Flows,
@@ -86,8 +86,8 @@ impl SeriesPart {
         let store = &self.store;
         let key = flows.entries.hot(index).key();
         let (_, (_, port)) = key.ends(flows.entries.hot(index).is_low_forward());
-        // Who began it is not known of a flow that began mid-stream; and a port is not asked to
-        // confirm itself.
+        // If a flow began mid-stream, nobody knows who began it; and a port is not asked to confirm
+        // itself.
         let server_port = match store.is_midstream(index) || is_named_by_port {
             true => 0,
             false => port,

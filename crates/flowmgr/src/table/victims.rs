@@ -8,9 +8,9 @@
 //! stamp in seconds could not tell the flows of one second apart, and a choice by chance would
 //! lose many that wait for their answer.
 //!
-//! The second hand looks for flows that only linger or were silent for long. What it may take
-//! changes with the seconds only, so one round per second is enough; beyond that it says that
-//! there is none. So a table full of flows in use costs little to ask.
+//! The second hand looks for flows that only linger or were silent for long. Which flows it may
+//! take changes only with the seconds, so one round per second is enough; after that it reports
+//! none. So asking costs little in a table full of flows in use.
 
 use super::{Occupant, Place, Table};
 
@@ -49,8 +49,8 @@ impl Table {
         }
         let mut young = None;
         let mut chains = 0;
-        // Sets without a half-open flow are taken out as they are met, which happens once
-        // per flow begun, so these do not count.
+        // Chains without a half-open flow are removed as they are met, which happens once per flow
+        // begun, so these do not count.
         while chains < CHAINS_PER_CALL {
             let head = self.may_be_half_open.next_from(self.hands.half_open)?;
             self.hands.half_open = head;
@@ -67,7 +67,7 @@ impl Table {
         young
     }
 
-    /// Moves the hand on by so many chains, and takes no flow.
+    /// Moves the hand past `chains` chains, and takes no flow.
     pub fn pass_half_open(&mut self, chains: usize) {
         for _ in 0..chains {
             let from = self.hands.half_open;
@@ -79,8 +79,8 @@ impl Table {
         }
     }
 
-    /// A half-open flow of a chain, and whether the hand has passed it before or it only
-    /// lingers. If not, the hand passes all of the chain.
+    /// A half-open flow of a chain, and whether it may go because the hand has passed it before or
+    /// it only lingers. If none may, the hand passes the whole chain.
     fn half_open_in(&mut self, head: u32) -> Option<(Place, bool)> {
         let mut young = None;
         let mut at = head;
@@ -147,9 +147,9 @@ impl Table {
         self.hands.settled = (self.hands.settled + buckets) & self.mask;
     }
 
-    /// A flow of the chain of `hash`, which is full: a half-open one of those silent for
-    /// longest, else one that `may_go`. Who fills a chain knows the hash key, and then there
-    /// is no better choice than one that is hard to foresee.
+    /// A flow of the full chain of `hash`: one of the half-open flows silent for longest, else one
+    /// that `may_go`. An attacker who fills a chain knows the hash key, so the best choice is one
+    /// that is hard to predict.
     pub fn victim_in_chain(
         &mut self,
         hash: u64,

@@ -1,9 +1,8 @@
 //! From a frame's bytes to the headers that make a flow.
 //!
-//! Outermost IP header only; tunnels are the outer flow. Every check is made
-//! once, in a fixed order, and each failure has a verdict of its own. Lengths
-//! from the wire are never trusted: a header is read only after the bytes that
-//! hold it were seen to be there.
+//! Only the outermost IP header counts; a tunnel is the outer flow. Every check is made once, in a
+//! fixed order, and each failure has its own verdict. Lengths from the wire are never trusted: a
+//! header is read only after its bytes were seen to be there.
 
 mod ip;
 mod link;
@@ -30,15 +29,15 @@ pub struct Headers {
     /// Length at the IP layer, bytes: the IPv4 total length (where that is 0,
     /// the captured bytes), or the IPv6 payload length + 40.
     pub length: u32,
-    /// Bytes of all headers from the IP header to that of TCP or UDP, both included.
+    /// Bytes of all headers from the IP header to the TCP or UDP header, both included.
     pub header_bytes: u32,
     /// Where the IP header begins in the frame.
     pub ip_at: u32,
 }
 
 impl Headers {
-    /// Layer-4 payload, bytes: the length less all headers, 0 at the least. What the capture cut
-    /// off counts.
+    /// Layer-4 payload, bytes: the length minus all headers, at least 0. Bytes that the capture cut
+    /// off count.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> u32 {
@@ -100,9 +99,9 @@ pub fn transport_at(link: u16, frame: &[u8]) -> Result<usize, Verdict> {
     Ok(ip_at + ip::parse(&frame[ip_at..], announced)?.at)
 }
 
-/// The ends of an IP packet without ports, as the key of a UDP flow between port 0 and
-/// port 0: for packets that belong to no flow because they have none, such as later
-/// fragments. `None` where the addresses are not there.
+/// The ends of an IP packet without ports, as the key of a UDP flow between port 0 and port 0: for
+/// packets that belong to no flow for lack of ports, such as later fragments. `None` without
+/// addresses.
 pub(crate) fn addresses(link: u16, frame: &[u8]) -> Option<Key> {
     let (ip_at, announced) = link::find_ip(link, frame).ok()?;
     let (is_v6, source, destination) = ip::addresses(&frame[ip_at..], announced).ok()?;

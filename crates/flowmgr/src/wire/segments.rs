@@ -2,8 +2,8 @@
 //! that they are on the wire.
 //!
 //! The kernel says how long the parts are (`gso_size` of `virtio_net_hdr`) and whether they are TCP
-//! segments or UDP datagrams. How long the headers are that each part has on the wire is read from
-//! the packet: the kernel's `hdr_len` is the length of the linear part of its buffer.
+//! segments or UDP datagrams. The length of the headers that each part has on the wire is read from
+//! the packet, because the kernel's `hdr_len` is the length of the linear part of its buffer.
 
 use super::{Headers, TCP, TCP_FIN, TCP_RST, TCP_SYN, UDP, be16, parse};
 
@@ -12,10 +12,10 @@ const TCP_PSH: u8 = 0x08;
 /// RFC 3168 §6.1.2.
 const TCP_CWR: u8 = 0x80;
 /// Destination ports of VXLAN (RFC 7348 §5, and the one that Linux used before) and of Geneve (RFC
-/// 8926 §3.3). Both headers have 8 bytes, that of Geneve and options.
+/// 8926 §3.3). Both headers have 8 bytes; Geneve's is followed by options.
 const VXLAN: [u16; 2] = [4789, 8472];
 const GENEVE: u16 = 6081;
-/// The pcap link type of what is in them.
+/// The pcap link type of their contents.
 const ETHERNET: u16 = 1;
 
 /// What the kernel says of a merged packet: `gso_type` and `gso_size`, in two bytes.
@@ -25,7 +25,7 @@ pub struct Gso(u16);
 impl Gso {
     /// One packet, which nobody has merged.
     pub const NONE: Gso = Gso(0);
-    /// Several packets in one, of lengths that nobody told.
+    /// Several packets in one, of unknown lengths.
     pub const UNKNOWN: Gso = Gso(Gso::SIZE);
 
     /// Bits of the size.
@@ -33,8 +33,8 @@ impl Gso {
     /// The parts are UDP datagrams.
     const UDP: u16 = 0x8000;
 
-    /// From the bits of [`Gso::bits`]: 0 is one packet; else bits 0 to 14 are `gso_size`, all of
-    /// them set if it is not known, and bit 15 is set if the parts are UDP datagrams.
+    /// From the bits of [`Gso::bits`]: 0 is one packet; otherwise bits 0 to 14 are `gso_size`, all
+    /// set if it is not known, and bit 15 is set if the parts are UDP datagrams.
     pub const fn from_bits(bits: u16) -> Gso {
         Gso(bits)
     }
@@ -44,7 +44,7 @@ impl Gso {
         self.0
     }
 
-    /// TCP segments with so many bytes of payload each, the last with fewer.
+    /// TCP segments with `size` bytes of payload each, the last with fewer.
     pub const fn tcp(size: u16) -> Gso {
         Gso(if size < Gso::SIZE { size } else { Gso::SIZE })
     }
@@ -77,7 +77,7 @@ pub struct Segments {
     headers: u32,
     /// Bytes of payload of all but the last.
     size: u32,
-    /// Of the last.
+    /// Bytes of payload of the last.
     last: u32,
 }
 
@@ -137,7 +137,7 @@ impl Segments {
         self.headers + payload
     }
 
-    /// Bytes that all of them have on the wire beyond those of the merged packet, whose IP header
+    /// Bytes that all of them have on the wire in addition to the merged packet, whose IP header
     /// begins at `ip_at`.
     pub fn repeated_bytes(&self, ip_at: u32) -> u64 {
         u64::from(self.count - 1) * u64::from(ip_at + self.headers)
@@ -155,7 +155,7 @@ fn payload_in_tunnel(ip: &[u8], headers: &Headers) -> Option<u32> {
         _ => return None,
     };
     let inner = parse(ETHERNET, tunnel.get(inner_at..)?).ok()?;
-    // The headers and the payload of the inner packet fit into those of the outer one.
+    // The inner packet's headers and payload must fit into the outer packet.
     let before = headers.header_bytes + inner_at as u32 + inner.ip_at + inner.header_bytes;
     let payload = inner.payload();
     (inner.key.protocol() == TCP && before + payload == headers.length).then_some(payload)

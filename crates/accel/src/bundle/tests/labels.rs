@@ -1,4 +1,4 @@
-//! Labels, and the column "unknown" after those of the labels.
+//! Labels, and the column "unknown" after them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What becomes of a plan, by hand.
+//! How a plan is followed, by hand.
 
 use super::*;
 use accel::Sizes;
@@ -49,7 +49,7 @@ fn it_waits_for_the_trigger_or_until_the_oldest_must_go() {
         fired(&situation(30, 1820, &ANY)),
         Some((30, 30, Trigger::MaxWait))
     );
-    // Of more than the trigger as many as still fit, but not fewer than the trigger, nor than 8 T0
+    // With more than the trigger, as many as still fit, but no fewer than the trigger or than 8 T0
     // / T1 = 80.
     assert_eq!(
         fired(&situation(500, 1000, &ANY)),

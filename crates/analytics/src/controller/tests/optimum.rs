@@ -134,7 +134,7 @@ fn a_path_over_its_budget_takes_the_same_part_from_all() {
     let b = [0, 1].map(|task| controller.model.tasks[task].b);
     assert!(is_near((b[0] - 1.0) / (b[1] - 1.0), 2.0, 1e-6), "{b:?}");
     assert!(is_near(controller.model.delay_us(1), 4000.0, 1e-6));
-    // No batch fits: all is short-circuited.
+    // No batch fits: every task is short-circuited.
     controller.model.paths[1].budget_us = 40.0;
     controller.recovery.recover(&mut controller.model);
     assert_eq!(
@@ -213,8 +213,8 @@ fn a_task_that_is_followed_through_another_one_makes_no_path_of_its_own() {
 
 #[test]
 fn all_tasks_that_a_configuration_can_have_fit_however_they_follow_each_other() {
-    // Layers of tasks, each after all tasks of all layers before: there is no other way to more
-    // chains. Of so many tasks in front of one, 3^(n/3) chains lead to it at most.
+    // Layers of tasks, each after all tasks of all layers before: no other graph has more chains.
+    // At most 3^(n/3) chains lead to a task behind n others.
     let tasks = cring::TASKS_MAX;
     let mut most = 0;
     for ends in 0..1 << (tasks - 1) {
@@ -286,7 +286,7 @@ prop_compose! {
     }
 }
 
-/// The least overhead of all plans that keep all budgets, on a grid of so many sizes.
+/// The least overhead of all plans that keep all budgets, on a grid of `sizes` sizes.
 fn search(controller: &mut Controller, sizes: usize) -> f64 {
     let tasks = controller.model.tasks.len();
     let largest = controller.model.tasks[0].largest;

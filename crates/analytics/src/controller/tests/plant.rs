@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 /// A round takes so long without a batch.
 const ROUND_US: f64 = 5.0;
-/// T₀ is a small part of a batch's time where the rows take so many times as long.
+/// T₀ is a small part of a batch's time once the rows take this many times as long.
 const T0_SMALL: f64 = 8.0;
 
 /// Which tasks a flow asks: those whose interval its random number is in.
@@ -32,7 +32,7 @@ pub struct Load {
 pub enum Arrivals {
     Even,
     Poisson,
-    /// Poisson bursts of so many.
+    /// Poisson bursts of this many.
     Bursts(usize),
 }
 
@@ -69,9 +69,9 @@ pub struct Plant {
     pub controller: Controller,
     pub rate_per_s: f64,
     pub arrivals: Arrivals,
-    /// Devices are so many times slower than their profiles.
+    /// Devices are this many times slower than their profiles.
     pub slower: f64,
-    /// Every so many µs the thread is held up for so many µs.
+    /// How often the thread is held up, and for how long, µs.
     pub hold_up_us: Option<(f64, f64)>,
     pub now_us: f64,
     next_us: f64,
@@ -118,7 +118,7 @@ impl Plant {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// So many periods, each ended by a step of the controller.
+    /// Plays `periods` periods, each ended by a step of the controller.
     pub fn play(&mut self, periods: usize) -> Vec<Period> {
         (0..periods).map(|_| self.period()).collect()
     }

@@ -10,7 +10,7 @@ const WARM_UP: usize = 15;
 /// Periods that are looked at.
 const PERIODS: usize = 30;
 
-/// Profiles like those of real models: batchiness 0.1 to 0.4 for batches of 32.
+/// Profiles similar to real models: batchiness 0.1 to 0.4 for batches of 32.
 fn profile_of(i: usize) -> (f64, f64) {
     [(5.0, 1.7), (20.0, 2.0), (12.0, 3.0), (8.0, 4.0)][i % 4]
 }
@@ -25,7 +25,7 @@ fn chain(tasks: usize, cap: usize, goal_us: u64, delta: f64) -> Vec<Load> {
     (0..tasks).map(of).collect()
 }
 
-/// One task, and then one of so many by its label.
+/// One task, then one of `branches` tasks by its label.
 fn split(branches: usize, cap: usize, goal_us: u64, delta: f64) -> Vec<Load> {
     let mut loads = chain(1, cap, goal_us / 2, delta);
     for i in 0..branches {

@@ -1,4 +1,4 @@
-//! What a device that fails or hangs means for the tasks that share its lane.
+//! What a device that fails or hangs does to the tasks that share its lane.
 
 use super::*;
 
@@ -83,7 +83,7 @@ fn where_a_shared_device_hangs_all_its_tasks_shed_until_it_answers() {
         world.emit(1, flow, 1, 99);
         world.rounds(100);
     }
-    // Each loses a batch by its own deadline, one after the other; then all is shed.
+    // Each loses a batch by its own deadline, one after the other; then every series is shed.
     for task in 0..2 {
         let counters = world.manager.tasks()[task].counters();
         assert!(counters.failed_no_other_device > 0, "task {task}");

@@ -46,7 +46,7 @@ fn a_slow_task_leaves_a_device_to_one_whose_goal_could_not_hold_otherwise() {
     let left = |world: &World| [0, 1].map(|task| world.manager.tasks()[task].devices_left());
     assert_eq!(left(&world), [0, 0]);
     assert_eq!(lanes_of(&world, 1), [0, 1]);
-    // They do not: the slow one runs on the second device only.
+    // They do not: the slow one runs only on the second device.
     let world = run(urgent_and_slow(10_000.0, false));
     assert_eq!(left(&world), [0, 1]);
     assert_eq!(lanes_of(&world, 1), [1]);
@@ -109,7 +109,7 @@ fn a_shorter_goal_is_kept_at_once() {
     world.rounds(2);
     for _ in 0..100 {
         world.play(1);
-        // Series that come now are labelled in time; those of the other task wait for their batch.
+        // Series that come now are labelled in time; the other task's wait for their batch.
         world.rounds(100);
         assert_eq!(world.class(0, world.turn), Some(1));
     }
@@ -165,6 +165,6 @@ fn a_goal_that_is_shorter_than_a_batch_is_said_to_be_out_of_reach() {
     let mut world = World::new(vec![Plan::at_once(), slow]);
     world.rounds(1);
     let unreachable = [0, 1].map(|task| world.manager.tasks()[task].unreachable());
-    // The task that nobody has measured counts with what is assumed of it.
+    // The task that nobody has measured counts with an assumed profile.
     assert_eq!(unreachable, [None, Some(Duration::from_micros(3_180))]);
 }

@@ -1,4 +1,4 @@
-//! Which task fires first: what is due, and priorities in a crowd.
+//! Which task fires first: by due times, and by priorities when rings are full.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
     world.emit(0, 0, 1, 99);
     world.emit(1, 0, 1, 99);
     world.rounds(1);
-    // Both are overdue: the more urgent one takes the lane, and the other has it in the next round.
+    // Both are overdue: the more urgent one takes the lane, the other has it in the next round.
     world.now_us += 10_000;
     world.rounds(1);
     assert_eq!(*world.log.lock().unwrap(), [(1, 1)]);
@@ -85,7 +85,7 @@ fn in_a_crowd_the_task_with_the_greatest_priority_goes_first() {
     };
     // One batch a round: all are of the second task.
     assert_eq!(play(&mut world, 40), [0, 40, 0]);
-    // What it leaves is for the others, the first of them first.
+    // What it leaves goes to the others, in their order.
     for _ in 0..40 {
         world.fill(0);
         world.fill(2);

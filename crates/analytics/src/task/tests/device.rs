@@ -29,7 +29,7 @@ impl Batch {
 pub enum Deed {
     /// Gives the results at the n-th poll, counted from 0.
     Works(usize),
-    /// Gives the results after so many polls, and more for each row.
+    /// Gives the results after `polls` polls, and `per_row` more for each row.
     Takes {
         polls: f64,
         per_row: f64,

@@ -1,4 +1,4 @@
-//! Several inputs, several devices: who comes when.
+//! Several inputs, several devices: in which order they are served.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn more_than_the_largest_size_goes_out_in_several_batches() {
     let batches = world.batches();
     let devices: Vec<_> = batches.iter().map(|b| (b.device, b.rows.len())).collect();
     assert_eq!(devices, [(0, 16), (1, 5)]);
-    // Nine wait: not enough for device 0, whose turn it is, but for the other.
+    // Nine wait: not enough for device 0, whose turn it is, but enough for the other.
     world.round_at_ms(1);
     assert_eq!(world.batches()[2].device, 1);
     assert_eq!(world.task.counters().batches(Trigger::Full).batches, 3);

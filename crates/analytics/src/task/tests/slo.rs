@@ -1,4 +1,4 @@
-//! The policy `slo` in the round, on a device that is as fast as it says, or is not.
+//! The policy `slo` in the round, on a device that is as fast as its profile, or is not.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn world(slower: f64) -> World {
     plan.start()
 }
 
-/// So many seconds of evenly spaced series.
+/// Plays `seconds` seconds of evenly spaced series.
 fn play(world: &mut World, rate_per_s: f64, seconds: f64) {
     let mut due = 0.0;
     for _ in 0..(seconds * 1e6) as u64 / STEP_US {
@@ -102,8 +102,8 @@ fn a_device_that_is_slower_than_its_profile_has_drifted_after_some_seconds() {
     play(&mut world, 20_000.0, 4.0);
     let found = profile(&world);
     assert_eq!((found.drifts, found.started), (1, PROFILE));
-    // What it really takes, a round more until somebody looks, and the sizes of the time in which
-    // it drifted.
+    // What it really takes, up to one round more until it is polled, and the batch sizes of the
+    // time in which it drifted.
     let real = PROFILE.latency(found.rows as usize) * 2;
     let known = found.reference.latency(found.rows as usize);
     let share = known.as_secs_f64() / real.as_secs_f64();
@@ -124,7 +124,7 @@ fn a_rate_that_falls_or_leaps_is_followed() {
 
 #[test]
 fn poisson_arrivals_and_hold_ups_cost_few_violations() {
-    // Every 37 ms the thread is held up for so long. The budget makes room for it where it can.
+    // Every 37 ms the thread is held up. The budget makes room for it where it can.
     for (hold_up_us, is_beyond_goal) in [(0, false), (300, false), (1200, false), (2500, true)] {
         let mut world = world(1.0);
         let (mut due_us, mut random) = (0.0, 0x9E37_79B9_7F4A_7C15_u64);
@@ -152,7 +152,7 @@ fn poisson_arrivals_and_hold_ups_cost_few_violations() {
             is_beyond_goal || p99_us <= 2000,
             "{p99_us} us at the 99th percentile"
         );
-        // Smaller batches would not help against what is longer than the goal.
+        // Smaller batches would not help against a hold-up longer than the goal.
         let device = &counters.devices[0];
         let mean = device.series / device.batches;
         assert!(!is_beyond_goal || mean >= 20, "batches of {mean}");

@@ -1,4 +1,4 @@
-//! The swap of the model under way.
+//! A swap of the model while series are under way.
 
 use super::*;
 use accel::Device;
@@ -19,7 +19,7 @@ fn standby(world: &World, devices: usize, generation: u16) -> Standby {
     }
 }
 
-/// Stands by and changes over at once.
+/// Prepares and commits at once.
 fn swap(world: &mut World, standby: Standby) {
     world.task.prepare(standby).unwrap();
     world.task.commit();
@@ -30,7 +30,7 @@ fn accelerators(standby: &Standby) -> usize {
     model.map_or(0, |model| model.accelerators.len())
 }
 
-/// The class a flow has is what the model of the generation it names says.
+/// A flow's class is what the model of the generation that its label names says.
 fn check_label(world: &World, flow: usize) -> u16 {
     let row = row_of(&world.sources[0].emitted[flow]);
     let Some(Label::Class { class, model, .. }) = world.label(0, flow) else {
@@ -62,7 +62,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
         assert_eq!(accelerators(&refused.standby), 2);
         for round in 0..20 {
             for i in 0..5 {
-                // Half are old friends of the cache.
+                // The cache already knows half of them.
                 world.emit(
                     0,
                     series([1.0, (i % 2) as f32, if i < 3 { 0.0 } else { round as f32 }]),
@@ -75,7 +75,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
             }
         }
         assert_eq!(retired, 2 * usize::from(generation));
-        // What was asked after the swap had ended is of the new model.
+        // Series asked for after the swap have answers of the new model.
         let model = check_label(&world, first + 50);
         assert_eq!(model, generation);
     }

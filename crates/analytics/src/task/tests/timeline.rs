@@ -14,7 +14,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_micros(100);
 const MAX_WAIT: Duration = Duration::from_micros(400);
 const PHI: f64 = 0.2;
-/// Not what the devices take, but what the policies may reckon with.
+/// What the policies believe that devices take; devices take other times.
 const PROFILE: Option<Profile> = Some(Profile {
     t0_us: 10.0,
     t1_us: 1.0,
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_micros(300);
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// So many new flows on a ring input, as far as the ring has room.
+    /// New flows on a ring input, this many or as many as the ring has room for.
     Emit(usize, usize),
     /// The clock goes on.
     Pass { us: u64 },
@@ -96,8 +96,8 @@ fn world(policy: Policy, devices: Vec<(Sizes, Vec<Deed>)>) -> World {
     world
 }
 
-/// Gives a task with a goal a plan in which series wait, which holds for one control period: longer
-/// than events take. Without one all would go at once.
+/// Gives a task with a goal a plan in which series wait. It holds for one control period, longer
+/// than the events take. Without a plan everything would go at once.
 fn follow_a_plan(world: &mut World, policy: Policy) {
     world.task.round(0);
     let (trigger, budget) = match policy {
@@ -117,7 +117,7 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
         "without a device nothing waits"
     );
 
-    // None waits longer than its policy says, but for a device.
+    // Without a reason in the devices, none waits longer than its policy says.
     let oldest_ns = task.rings.oldest_seen_ns();
     if let (Some(oldest_ns), Some(_)) =
         (oldest_ns, task.dispatch.free(&Lanes::none_shared()).next())
@@ -141,8 +141,8 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each ring input's series went out in the order in which they came in, each once, and those again
-/// that were retried.
+/// Each ring input's series went out in the order in which they came in, once each, and retried
+/// ones twice.
 fn check_order(world: &World) -> Result<(), TestCaseError> {
     let counters = world.task.counters();
     let (mut last, mut first_time, mut again) = ([None; 2], 0, 0);
@@ -209,7 +209,7 @@ fn check_labels(world: &World, ended: Ended) -> Result<(), TestCaseError> {
     let emitted: usize = world.sources.iter().map(|s| s.emitted.len()).sum();
     prop_assert_eq!(counters.series, emitted as u64);
     prop_assert_eq!(counters.undecided(), 0);
-    // No label was written twice: then the second would be post-mortem beyond these.
+    // No label was written twice: the second would be a further post-mortem one.
     prop_assert_eq!(
         ended.waiting,
         counters.post_mortem + counters.failed() + counters.shed() - unlabelled

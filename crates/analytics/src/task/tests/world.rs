@@ -1,4 +1,4 @@
-//! Flow managers, rings and devices as the tests want them, and a clock that the test moves.
+//! Flow managers, rings and devices for the tests, and a clock that the test moves.
 
 use super::device::{Batch, Deed, FakeDevice, PROBE};
 use crate::ring_input::Queue;
@@ -17,7 +17,7 @@ const GENERATION: u32 = 5;
 
 pub type Row = [f32; K];
 
-/// A flow task's end.
+/// The flow manager's end of a task.
 pub struct Source {
     producer: Option<Producer<Slot>>,
     pub words: Arc<Vec<LabelWord>>,
@@ -152,7 +152,7 @@ pub fn row_of(series: &Series) -> Row {
 }
 
 impl World {
-    /// A new flow asks for its label. False when the ring is full.
+    /// A new flow asks for its label. Returns false if the ring is full.
     pub fn emit(&mut self, ring_input: usize, series: Series) -> bool {
         let source = &mut self.sources[ring_input];
         let index = source.emitted.len();
@@ -209,8 +209,8 @@ impl World {
         true
     }
 
-    /// New flows with a series of their own each, which tells ring input and number. Returns how
-    /// many found room.
+    /// New flows, each with its own series, which tells ring input and number. Returns how many
+    /// found room.
     pub fn emit_new(&mut self, ring_input: usize, count: usize) -> usize {
         (0..count)
             .take_while(|_| {
@@ -240,7 +240,7 @@ impl World {
         round != Round::Idle
     }
 
-    /// Every series that was seen has had its fate, or is where it can be found.
+    /// Every series that was seen is decided, or is where it can be found.
     pub fn check_sum(&self) {
         let dispatch = &self.task.dispatch;
         let rows = dispatch
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// Ends a flow, and returns the label it had; none where it had ended before.
+    /// Ends a flow, and returns the label it had; `None` if it had ended before.
     pub fn retire(&mut self, ring_input: usize, flow: usize) -> Option<Label> {
         let label = self.label(ring_input, flow);
         if label.is_some() {

@@ -13,7 +13,7 @@ use crate::record::{DecidedBy, Decision, EndReason, Record};
 use crate::table::Occupant;
 
 impl<P: Part> Settling<'_, P> {
-    /// Counts what can only be said of a flow once it has ended.
+    /// Counts what is known of a flow only once it has ended.
     pub(super) fn count_end(&mut self, occupant: Occupant, reason: EndReason, at_us: i64) {
         let index = occupant.index;
         let is_unasked = self.walk.rules.is_unasked(index);
@@ -35,7 +35,7 @@ impl<P: Part> Settling<'_, P> {
         each_part!(self.walk, end(index, &counts));
     }
 
-    /// The last record of a flow, after which its entry is free.
+    /// Writes the last record of a flow and frees its entry.
     pub(super) fn finalize(&mut self, occupant: Occupant, reason: EndReason) {
         let index = occupant.index;
         let flow = self.walk.flows.entries.flow_ref(index);
@@ -64,10 +64,10 @@ impl<P: Part> Settling<'_, P> {
         self.walk.flows.table.free_entry(index);
     }
 
-    /// The label that an ended flow has for a task, for good: by an answer that is sure, or by the
-    /// last one. One that ended before, and whose answers were not sure, is named by its port, or
-    /// else by the best of them. Where the port has named it with its first packet, that stands
-    /// unless an answer contradicts it.
+    /// The final label of an ended flow for a task: by a sure answer, or by the last depth's. A
+    /// flow that ended earlier, without a sure answer, is named by its port, or else by its best
+    /// answer. A label that the port gave with the first packet stands unless an answer contradicts
+    /// it.
     fn finalize_label(&mut self, task: TaskId, flow: FlowRef) -> Option<Decision> {
         let (first, depths) = self.walk.labels.tasks.span(task);
         let asked = Awaited { flow, depth: first };
@@ -79,8 +79,8 @@ impl<P: Part> Settling<'_, P> {
             return None;
         }
         for depth in self.walk.labels.tasks.task(task).all_depths() {
-            // The analytics side learns from the word that its label is too late; otherwise it
-            // might slip in after the record was made, and count as given.
+            // The word tells the analytics side that its label is too late; otherwise the label
+            // might come after the record was made, and count as given.
             self.walk.flows.entries.give_up(Awaited { flow, depth });
         }
         let last = first.behind(depths - 1);
@@ -124,8 +124,8 @@ impl<P: Part> Settling<'_, P> {
         Some(decision)
     }
 
-    /// The label that an ended flow gets from its port. Only if something was said on it: a SYN
-    /// that nobody answers is not what the port is for.
+    /// The label that an ended flow gets from its port; none without an element of a series,
+    /// because a SYN that nobody answers is not what the port is for.
     fn name_at_end(&mut self, index: u32) -> Option<Decision> {
         if !self.walk.labels.has_ports() || self.walk.series.store.seen(index, 0) == 0 {
             return None;

@@ -37,7 +37,7 @@ fn larger(effect: Effect) -> Config {
 
 const BY_PACKET_TIME: Effect = Effect::PacketTime { delay_us: 0 };
 
-/// A packet of so many bytes at the IP layer.
+/// A packet of `length` bytes at the IP layer.
 fn sized(time_us: i64, from: u8, to: u8, length: u8) -> Tcp {
     Tcp {
         payload: length - 40,
@@ -90,8 +90,8 @@ fn the_packet_that_crosses_the_bound_makes_a_flow_bulk() {
 }
 
 proptest! {
-    /// However packets go and records come in between: the first packet beyond the bound, counts as
-    /// without behaviours.
+    /// However packets go and records come in between: `bulk` starts with the first packet beyond
+    /// the bound, and counts are the same as without behaviours.
     #[test]
     fn bulk_comes_with_exactly_that_packet_and_counts_stay(
         packets in prop::collection::vec((prop::bool::ANY, 40u8..=255), 1..300),
@@ -112,7 +112,7 @@ proptest! {
             plain.burst(&[packet]);
             bytes += u32::from(length);
             let is_bulk = now(&bench, 0) == Behaviour::Bulk;
-            // What is small both ways and slow does not count towards the bound.
+            // Slow flows of small packets both ways do not count towards the bound.
             prop_assert!(is_bulk == (bytes > bulk_bytes) || changes_without_bulk(&bench));
         }
         let clear = |mut flow: FlowRecord| { flow.behaviour = Behaviour::None; flow };
@@ -129,7 +129,7 @@ fn changes_without_bulk(bench: &Bench) -> bool {
     counted[Behaviour::Interactive as usize].flows > 0
 }
 
-/// Packets both ways of a flow of UDP, so many a second each way.
+/// UDP packets of a flow, `per_s` a second in each direction.
 fn exchange(bench: &mut Bench, hosts: (u8, u8), from_s: i64, seconds: i64, per_s: i64) {
     for at in 0..seconds * per_s {
         let time_us = from_s * SECOND_US + at * SECOND_US / per_s;
@@ -174,7 +174,7 @@ fn a_slow_exchange_is_interactive_and_idle_when_it_stops() {
     assert_eq!(counted[Behaviour::Interactive as usize].flows, 2);
 }
 
-/// Packet by packet, in bursts, and in managers that have some of the flows each.
+/// Packet by packet, in bursts, and in several managers that share the flows.
 #[test]
 fn by_packet_time_behaviours_repeat_whatever_bursts_and_layout() {
     let mut packets = Vec::new();
@@ -280,8 +280,8 @@ fn by_behaviour(question: &crate::RuleQuestion) -> RuleAnswer {
 
 #[test]
 fn a_rule_for_bulk_acts_from_the_packet_behind_the_one_that_crosses() {
-    // Live, a question raised by a flow's first packet is answered behind the burst, with what the
-    // flow does by then.
+    // Live, a question raised by a flow's first packet is answered after the burst, by what the
+    // flow does then.
     for (effect, all_bursts) in [
         (BY_PACKET_TIME, &[1, 3, 64][..]),
         (Effect::Arrival, &[1, 3]),

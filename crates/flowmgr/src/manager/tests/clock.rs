@@ -1,4 +1,4 @@
-//! Packets whose clock steps.
+//! Clocks that step.
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn one_absurd_time_fills_no_table_and_repeats() {
     assert_eq!(run(128), flows);
 }
 
-/// A flow goes on over a step back: its label counts, and it is reported when its time has come.
+/// A flow survives a step back: its label counts, and it is reported when its time has come.
 #[test]
 fn a_flow_keeps_its_label_and_its_reports_over_a_step_back() {
     let mut bench = Bench::new(Config {

@@ -1,4 +1,4 @@
-//! Packets that were counted where they passed: what a flow has of them.
+//! Packets that the kernel counted: what a flow has of them.
 
 use super::*;
 use crate::key::UDP;
@@ -19,8 +19,8 @@ fn key(protocol: u8, one: u8, other: u8) -> crate::Key {
     crate::Key::of(protocol, end(one), end(other))
 }
 
-/// So many packets of the flow of TCP between hosts 1 and 2, from each of them, since the counter
-/// began; 100 bytes each from host 1, and 1000 from host 2.
+/// The TCP flow between hosts 1 and 2 with `packets` from each since the counter began; 100 bytes
+/// each from host 1, and 1000 from host 2.
 pub(super) fn counted(last_us: i64, packets: [u64; 2]) -> Counted {
     Counted {
         key: key(wire::TCP, 1, 2),
@@ -109,7 +109,7 @@ fn what_was_told_before_is_not_added_again() {
     assert_eq!(flow.last_us, 6);
 }
 
-/// Counts that come with a packet were read before it came up, and the table may be read meanwhile.
+/// Counts that come with a packet were read before it, and the table may be read meanwhile.
 #[test]
 fn counts_that_were_read_earlier_add_nothing() {
     let mut bench = Bench::new(counting());
@@ -181,8 +181,7 @@ fn nothing_is_added_to_a_flow_that_has_ended() {
     assert_eq!(flows[0].reason, EndReason::Rst);
 }
 
-/// The entry of a flow is that of another one later, and what was told of the first is no part of
-/// it.
+/// An entry is reused by a later flow, which must not inherit the first one's counts.
 #[test]
 fn a_new_flow_inherits_no_counts() {
     let mut bench = Bench::new(counting());
@@ -292,7 +291,7 @@ fn a_counted_answer_answers_a_flow_of_udp() {
     assert!(bench.manager.count(&of_udp([3, 1])));
     assert_eq!(bench.manager.flows_half_open(), 0);
     assert_eq!(bench.manager.flows_alive(), 1);
-    // Whoever began it, and whichever end is the low one.
+    // It matters neither who began it nor which end is the low one.
     let mut bench = Bench::new(half_open());
     udp(&mut bench, 0, 2, 1);
     bench.manager.count(&of_udp([0, 1]));
@@ -330,8 +329,8 @@ fn counted_packets_both_ways_answer_a_flow_of_tcp() {
     }
 }
 
-/// As for packets that are walked: a report begins the counts again, but an answer that it counted
-/// was one.
+/// As for packets that are walked: a report restarts the counts, but an answer counted before it
+/// stays one.
 #[test]
 fn an_answer_before_a_report_is_an_answer_to_counted_packets_too() {
     let mut bench = Bench::new(Config {
@@ -392,7 +391,7 @@ fn a_flow_is_idle_from_its_last_counted_packet_on() {
     assert_eq!(flow.counts.packets, [101, 0]);
 }
 
-/// Told again, the same counts are no sign of life.
+/// The same counts, reported again, are no sign of life.
 #[test]
 fn counts_without_new_packets_keep_no_flow_alive() {
     let mut bench = Bench::new(counting());
@@ -472,7 +471,7 @@ fn counts_that_nobody_expects_are_not_added() {
     assert_eq!(bench.manager.counters().flow_bytes, 40);
 }
 
-/// A packet that was walked later is the last one, though counts of earlier ones come after it.
+/// A packet that was walked later is the last one, though counts of earlier ones arrive after it.
 #[test]
 fn late_counts_do_not_turn_time_back() {
     let mut bench = Bench::new(counting());
@@ -483,8 +482,7 @@ fn late_counts_do_not_turn_time_back() {
 }
 
 proptest! {
-    /// However counts are cut into those that are told, a flow has all packets once, and so have
-    /// its reports.
+    /// However counts are cut into reports, a flow has all packets once, and so have its records.
     #[test]
     fn sums_do_not_depend_on_when_counts_are_told(
         steps in prop::collection::vec((0u64..400, 0u64..400, any::<bool>(), any::<bool>()), 1..40),

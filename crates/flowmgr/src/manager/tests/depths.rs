@@ -37,7 +37,7 @@ const fn class(class: u16, confidence: u16) -> Label {
 }
 
 impl Bench {
-    /// Packets of one flow, as many as are wanted.
+    /// Sends `packets` of one flow.
     fn send(&mut self, packets: usize) {
         for _ in 0..packets {
             let at = self.manager.walk.flows.position as i64;
@@ -192,7 +192,7 @@ fn a_flow_that_ends_before_gets_its_port_or_the_best_it_has() {
     }
 }
 
-/// A port names no flow on which nothing was said, and none whose server is not known.
+/// A port names no flow without an element of a series, and none whose server is not known.
 #[test]
 fn ports_name_flows_with_payload_from_their_beginning() {
     let config = Config {
@@ -222,8 +222,7 @@ fn ports_name_flows_with_payload_from_their_beginning() {
     }
 }
 
-/// By packet time every depth is asked, and packets count as labelled behind the depth that
-/// decided.
+/// By packet time every depth is asked, and packets count as labelled from the deciding depth on.
 #[test]
 fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
     let orders = [[0, 1, 2], [2, 1, 0], [1, 2, 0]];

@@ -52,7 +52,7 @@ fn a_handshake_establishes_and_less_does_not() {
     }
 }
 
-/// A report begins the counts again, but an answer that it counted was one.
+/// A report restarts the counts, but an answer counted before it stays one.
 #[test]
 fn an_answer_before_a_report_is_an_answer() {
     let mut bench = Bench::new(Config {
@@ -71,7 +71,7 @@ fn an_answer_before_a_report_is_an_answer() {
     assert_eq!(bench.manager.flows_half_open(), 0);
 }
 
-/// The flows of these clients with host 99 that are in the table: a further packet does not begin
+/// The flows of these clients with host 99 that are in the table: a further packet begins none of
 /// them.
 fn are_there(bench: &mut Bench, time_us: i64, clients: std::ops::Range<u8>) -> Vec<bool> {
     let begun = |bench: &Bench| bench.manager.counters().flows_begun.total();
@@ -108,9 +108,9 @@ fn an_established_flow_in_use_is_never_evicted_for_a_half_open_one() {
     assert_eq!(half_open, 100);
 }
 
-/// Flows that are silent for longer than the idle timeout go while there are few half-open ones, so
-/// that these do not push each other out; half-open ones go first once they hold a quarter of the
-/// table.
+/// Flows that are silent for longer than the idle timeout are evicted while there are few half-open
+/// ones, so that these do not evict each other; half-open ones go first once they hold a quarter of
+/// the table.
 #[test]
 fn idle_connections_make_room_until_a_quarter_is_half_open() {
     let mut bench = Bench::new(live());
@@ -153,7 +153,7 @@ fn a_full_chain_takes_new_flows_at_the_expense_of_half_open_ones() {
         ..live()
     });
     for client in 0..=254 {
-        // Source and destination the same but for bits that the hash does not see.
+        // Source and destination differ only in bits that the hash does not see.
         bench.burst(&[tcp(0, client, client ^ 1, TCP_SYN)]);
         bench.settle();
     }
@@ -186,7 +186,7 @@ fn each_kind_of_flow_has_its_timeout() {
         // One way, but with a series: on a link that carries one direction all flows are such.
         (&[syn, ack, ack], 30),
         (&[syn, answer, ack], 600),
-        // Who has said that it ends keeps nothing alive.
+        // After a FIN nothing keeps a flow alive.
         (&[syn, answer, ack, fin], 30),
         (&[syn, answer, ack, fin, tcp(0, 2, 1, TCP_FIN)], 5),
         (&[syn, tcp(0, 2, 1, TCP_RST)], 5),
@@ -213,7 +213,7 @@ fn a_connection_keeps_its_label_between_keep_alives_and_a_new_one_does_not_inher
             2 * minute
         );
     }
-    // The client went without a word and uses the port again.
+    // The client left without closing and uses the port again.
     bench.burst(&handshake(1200 * SECOND_US, 1, 2));
     assert_eq!(bench.verdicts(), [Verdict::Unlabelled; 3]);
     assert_eq!(bench.manager.counters().flows_begun.total(), 2);

@@ -1,4 +1,4 @@
-//! Which labels are emitted, live, and when: several are on their way at a time.
+//! Which labels are emitted live, and when, while several are on their way.
 
 use super::*;
 
@@ -64,7 +64,7 @@ fn a_report_names_no_label_that_was_not_said() {
     assert_eq!(bench.labels(), 8, "each once");
 }
 
-/// Live, nothing need come between the last packet of a flow and its label.
+/// Live, nothing need come between a flow's last packet and its label.
 #[test]
 fn the_time_of_a_label_is_not_before_the_label() {
     let mut bench = Bench::new(Config {

@@ -33,7 +33,7 @@ struct Send {
 }
 
 impl Send {
-    /// A frame with so many bytes of payload.
+    /// A frame with `payload` bytes of payload.
     fn frame(&self, payload: usize, flags: u8) -> Vec<u8> {
         let transport = match self.is_udp {
             true => {
@@ -224,7 +224,7 @@ fn outcome(
 }
 
 impl Bench {
-    /// Answers every series, that of the first depth without being sure.
+    /// Answers every series; the first depth's answer is not sure.
     fn answer_tasks(&mut self) {
         let labels = self.manager.labels();
         let waiting = self.ring.waiting();
@@ -244,7 +244,7 @@ impl Bench {
 }
 
 proptest! {
-    /// Counts, verdicts, series, labels and ends are those of the packets on the wire.
+    /// Counts, verdicts, series, labels and ends are the same as for the packets on the wire.
     #[test]
     fn a_merged_packet_is_its_segments(
         mut sends in prop::collection::vec(send(), 1..12),
@@ -397,7 +397,8 @@ fn segments_that_nobody_told_count_as_one_packet() {
     }
 }
 
-/// In a tunnel all headers down to those of TCP are repeated, and the flow is the outer one.
+/// In a tunnel all headers down to the inner TCP header are repeated, and the flow is the outer
+/// one.
 #[test]
 fn segments_of_tunnels_repeat_the_headers_of_both() {
     let inner = SEND.merged().0;

@@ -1,4 +1,4 @@
-//! Flows of which the beginning was not seen.
+//! Flows whose beginning was not seen.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn flows_that_begin_midstream_are_not_asked_about() {
             assert_eq!((flows.len(), bench.labels()), (1, 0));
             assert!(flows[0].midstream && flows[0].decision.is_none());
             assert_eq!(flows[0].counts.packets, [6, 4]);
-            // What was seen of it stands in its record all the same.
+            // What was seen of it is still in its record.
             assert_eq!(flows[0].series.as_ref().unwrap().lengths, [40, -40, 40]);
             let counters = bench.manager.counters();
             assert_eq!(

@@ -1,4 +1,4 @@
-//! A port names a flow with its first packet, and the model is asked all the same: what its answers
+//! A port names a flow with its first packet, and the model is still asked: what its answers
 //! change.
 
 use super::*;
@@ -9,7 +9,7 @@ use crate::rules::{RuleAnswer, RuleMemory, RulesChange};
 const SURE: u16 = 30_000;
 /// From here on an answer contradicts the port, but at the first depth.
 const CONTRADICTS: u16 = 40_000;
-/// That of the port.
+/// The port's class.
 const BY_PORT: u16 = 1;
 const UNKNOWN: u16 = 2;
 
@@ -58,8 +58,8 @@ fn answer(class: u16, confidence: u16) -> Label {
 }
 
 impl Bench {
-    /// A flow's SYN and so many packets behind it, each a burst that is settled; the DSCPs with
-    /// which they left.
+    /// Sends a flow's SYN and `packets` packets behind it, each as a burst that is settled. Returns
+    /// the DSCPs with which they left.
     fn begin(&mut self, packets: usize) -> Vec<u8> {
         let flags = std::iter::once(TCP_SYN).chain(std::iter::repeat_n(TCP_ACK, packets));
         let dscps = flags.map(|flags| {
@@ -78,7 +78,7 @@ impl Bench {
         self.settle();
     }
 
-    /// The labels said: class, who decided, depth, and whether it contradicts the port.
+    /// The labels recorded: class, who decided, depth, and whether it contradicts the port.
     fn said(&self) -> Vec<(u16, DecidedBy, u8, bool)> {
         let label = |record: &Record| match record {
             Record::Label(LabelRecord { decision, .. }) => Some(parts(*decision)),
@@ -224,7 +224,8 @@ fn a_flow_that_began_midstream_has_no_label_by_its_port() {
     assert_eq!(bench.last(), None);
 }
 
-/// A SYN that nobody answers has its label, but no packets of a series: it makes room as any other.
+/// A SYN that nobody answers has its label, but no packets of a series: it can be evicted as any
+/// other.
 #[test]
 fn a_label_by_port_makes_no_flow_live_longer() {
     let mut config = ports_first(Effect::Arrival);
@@ -258,7 +259,7 @@ fn by_packet_time_packets_have_the_ports_label_until_the_contradiction_counts() 
     assert_eq!(counters.verdicts.of(Verdict::Labelled), 8);
 }
 
-/// Questions about flows by the walk, answered by `rule` in terms of the class that each has.
+/// Questions about flows by the walk, answered by `rule` by the class that each has.
 fn ruled(
     bench: &mut Bench,
     packets: &[Tcp],

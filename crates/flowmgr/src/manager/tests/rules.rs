@@ -1,4 +1,4 @@
-//! Rules: questions of the walk, and what answers do.
+//! Rules: the walk's questions, and what answers do.
 
 use super::*;
 use crate::rules::{RuleAnswer, RuleMemory, RulesChange, renewed_max};
@@ -49,8 +49,8 @@ fn drop(rule: u32) -> RuleAnswer {
 }
 
 impl Bench {
-    /// A burst whose questions are answered by `rules`, in terms of the flow's low host; the DSCPs
-    /// as they leave.
+    /// Walks a burst whose questions are answered by `rules`, by the flow's low host; returns the
+    /// DSCPs as packets leave.
     pub(super) fn ruled(
         &mut self,
         packets: &[Tcp],
@@ -113,7 +113,7 @@ fn a_flow_is_asked_about_once_with_all_its_packets_of_the_burst() {
         dscp(7, if question.packets == 2 { 10 } else { 20 })
     });
     assert_eq!(left, [10, 20, 10]);
-    // It has its action now.
+    // It has its action by now.
     assert_eq!(bench.count_asked(&[tcp(3, 1, 2, TCP_ACK)], drop(1)), 0);
     assert_eq!(bench.verdicts(), [Verdict::Unlabelled]);
     bench.balance(4);
@@ -309,7 +309,7 @@ fn a_flow_that_waits_for_its_turn_is_not_taken_for_known_when_stamps_come_round(
     for _ in 0..125 {
         change(&mut bench);
     }
-    // Those that were answered then have a stamp that is as old as it can be; the others have none.
+    // Flows that were answered then have the oldest possible stamp; the others have none.
     let left = renewed_max(40)..40;
     let asked = (1..=40).map(|time_us| {
         let packets: Vec<Tcp> = left

@@ -1,4 +1,4 @@
-//! Several tasks: about which flows each is asked, when its series goes, what its labels do, and
+//! Several tasks: which flows each is asked about, when its series goes, what its labels do, and
 //! what records say.
 
 use cring::Unit;
@@ -65,7 +65,7 @@ struct World {
 }
 
 impl World {
-    /// Packets of the flow from host 1 to host 2, each with so much payload; the DSCP that each has
+    /// Sends a packet from host 1 to host 2 for each of `payloads`; returns the DSCP that each has
     /// then.
     fn send(&mut self, payloads: &[u8]) -> Vec<u8> {
         let dscp = payloads.iter().map(|&payload| {
@@ -115,7 +115,7 @@ impl World {
             .settle(u64::MAX, 0, &mut |record| records.push(record));
     }
 
-    /// The labels said so far: task, class, and the depth that decided.
+    /// The labels recorded so far: task, class, and the depth that decided.
     fn said(&self) -> Vec<(u8, u16, u8)> {
         let label = |record: &Record| match record {
             Record::Label(LabelRecord { task, decision, .. }) => {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Other rules are in force.
+    /// Puts other rules in force.
     fn change_rules(&mut self) {
         self.manager.change_rules(&mut RulesChange {
             memory: Some(RuleMemory::new(config().max_flows).unwrap()),
@@ -146,7 +146,7 @@ impl World {
         });
     }
 
-    /// Answers all questions alike; how many there were.
+    /// Answers all questions alike; returns how many there were.
     fn answer_rules(&mut self, answer: RuleAnswer) -> usize {
         let questions = self.manager.rule_questions().len();
         let answers = vec![answer; questions];
@@ -383,7 +383,7 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         world.manager.burst(&mut data, &[packet], 0, &mut fates);
         depths.push(fates[0].depths);
     }
-    // The first task's series went at packet 2, that of the third at packet 3; the second one's
+    // The first task's series went at packet 2, the third one's at packet 3; the second one's
     // labels have no actions.
     assert_eq!(depths[..11], [0; 11]);
     assert_eq!(depths[11], 1);
