@@ -31,7 +31,7 @@ pub fn columns(text: &str) -> usize {
     escape(text).width()
 }
 
-/// The text, escaped, in exactly so many columns: cut with `…`, or filled with spaces behind it.
+/// The text, escaped, exactly `width` columns wide: cut with `…` or padded with spaces.
 pub fn left(text: &str, width: usize) -> String {
     let text = cut(text, width);
     let fill = width.saturating_sub(text.width());
@@ -45,7 +45,7 @@ pub fn right(text: &str, width: usize) -> String {
     " ".repeat(fill) + &text
 }
 
-/// The text, escaped, in at most so many columns.
+/// The text, escaped, at most `width` columns wide.
 pub fn cut(text: &str, width: usize) -> String {
     let text = escape(text);
     if text.width() <= width {

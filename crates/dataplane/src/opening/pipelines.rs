@@ -76,7 +76,7 @@ pub struct PacketSide {
     pub series: SeriesSide,
 }
 
-/// The consumers of the rings: of each analytics manager, by task.
+/// The consumers of the rings, by analytics manager and task.
 pub struct SeriesSide(Vec<(Thread, Vec<Vec<RingInput>>)>);
 
 impl PacketSide {

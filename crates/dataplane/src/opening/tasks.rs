@@ -252,8 +252,8 @@ fn both(
     common.filter(|range| !range.is_empty()).collect()
 }
 
-/// The terms on labels of other tasks, and those of the tasks that they name: a task is asked only
-/// if those were.
+/// The terms on labels of other tasks, including the terms of the tasks that they name: a task is
+/// asked only if those tasks were.
 fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     for term in &when.terms {

@@ -1,6 +1,6 @@
 //! A flow worker whose rules change between bursts, against linear search: each packet gets what
-//! the rule of its flow says, by the rules in force or, where flows take turns, by those of before;
-//! and records know the rule.
+//! its flow's rule says, by the rules in force or, while flows are being updated in turn, by the
+//! previous rules; and records know the rule.
 
 #![allow(
     clippy::unwrap_used,
@@ -133,7 +133,7 @@ struct World {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     version: usize,
-    /// Of the first packet, in which direction the flow began.
+    /// Direction of the packet that began the flow.
     is_reverse: bool,
     order: Option<u32>,
     does: u8,

@@ -1,8 +1,8 @@
 //! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have
 //! their own.
 //!
-//! Of the labels in `connlabel.class` a connection gets one, by the label of the first task; all
-//! other labels of the connection stay as they are.
+//! A connection gets one of the labels in `connlabel.class`, by the label of the first task; its
+//! other labels stay as they are.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

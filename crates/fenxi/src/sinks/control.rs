@@ -198,7 +198,7 @@ impl fmt::Display for Connects {
 }
 
 impl Rights {
-    /// None but those of every run.
+    /// No rights beyond what every run has.
     pub fn none() -> Rights {
         Rights {
             capabilities: CapabilitySet::empty(),
@@ -252,8 +252,8 @@ pub trait SinkControl: Send + Sync {
         None
     }
 
-    /// The flow workers have ended and their halves are gone: waits until all is written, but not
-    /// without a deadline live. `ended` is when the last label was given.
+    /// The flow workers have ended and their halves are gone: waits until everything is written; a
+    /// live run has a deadline. `ended` is when the last label was given.
     ///
     /// # Errors
     /// Writing broke off, or something was lost since the end began.

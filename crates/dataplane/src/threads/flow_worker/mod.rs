@@ -273,8 +273,8 @@ impl FlowWorker {
         Ok(round)
     }
 
-    /// After so many rounds without packets. Ports of a replay wait by themselves, and its time
-    /// stands still meanwhile.
+    /// Runs after `rounds` rounds without packets. A replay does nothing here: its ports wait by
+    /// themselves, and its time stands still meanwhile.
     fn idle(&mut self, rounds: u32) -> Result<(), Error> {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
@@ -555,7 +555,7 @@ impl Processor {
                 let step = FlowStep::Settle(most, now_ns, &mut out);
                 settled = step.take(&mut self.manager, &mut self.recorder);
             }
-            // An egress that keeps packets is that of a replay, which is not recorded.
+            // Only a replay's egress keeps packets, and a replay is not recorded.
             _ => self.manager.settle(done, now_ns, &mut out),
         }
         // Labels that came are questions.

@@ -193,8 +193,7 @@ impl Columns {
         for name in &self.context {
             to.push(match name.as_str() {
                 "protocol" => f32::from(self.protocol(row)?),
-                // Of a flow that began mid-stream nobody knows which end is the server, and a port
-                // does not confirm itself.
+                // The server of a mid-stream flow is unknown, and a port does not confirm itself.
                 _ if is_midstream || is_named => 0.0,
                 _ => f32::from(number::<u16>(row, "dport", self.server_port)?),
             });

@@ -24,9 +24,9 @@ pub struct HostFlow {
 }
 
 impl HostFlow {
-    /// What a record says of a host: a label record of the first task, or the last record of a flow
-    /// that got its label only then, or keeps that of its port. `None`: nothing, or nothing that
-    /// was not said before. `networks` are where the hosts are, if configured.
+    /// What a record says about a host: a label record of the first task, or the last record of a
+    /// flow that got its label only then or keeps its port's label. `None`: nothing, or nothing
+    /// new. `networks` are where the hosts are, if configured.
     pub fn of(record: &Record, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
             Record::Label(label)
@@ -119,7 +119,7 @@ pub struct HostTable {
 }
 
 impl HostTable {
-    /// No hosts yet, of a model with so many labels, without `unknown`.
+    /// An empty table; `labels` is the number of the model's labels without `unknown`.
     pub fn new(rules: &HostLabels, labels: usize, most: NonZeroUsize) -> HostTable {
         HostTable {
             hosts: LruCache::new(most),

@@ -6,7 +6,7 @@ use crate::protocol::Sums;
 
 use super::Counts;
 
-/// So many labels without a connection, and none with one, are no accident.
+/// Minimum labels without a connection for a warning, if no label had one.
 const SUSPICIOUS: u64 = 64;
 
 /// The line of `fenxi ctl status`; `None`: the run writes no marks.

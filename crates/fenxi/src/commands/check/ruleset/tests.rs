@@ -1,4 +1,4 @@
-//! Rules as the programs print them, by what is said of them.
+//! Rules as the programs print them, and the conflicts reported for them.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn nft(rules: &[&[String]]) -> Ruleset {
     ruleset
 }
 
-/// What is said of the only rule that collides, without its place.
+/// The cause of the only conflict, without its place.
 fn cause(ruleset: &Ruleset) -> Option<String> {
     let mut conflicts = ruleset.conflicts(&OURS);
     assert!(conflicts.len() <= 1, "{conflicts:?}");
