@@ -124,7 +124,7 @@ none = ("", "unknown", "other")
 print(sum(a == b or (a in none and b in none) for a, b in zip(names, shown)), len(names))
 "#;
 
-/// The names are those of the Python package, which scores bundles.
+/// The names equal the Python package's, which scores bundles.
 #[test]
 fn bench_gives_the_names_of_the_python_package() {
     let test = "bench_gives_the_names_of_the_python_package";
@@ -158,7 +158,7 @@ fn bench_gives_the_names_of_the_python_package() {
     }
 }
 
-/// The names that flows end with are those of a replay.
+/// Flows end with the same names as in a replay.
 #[test]
 fn bench_names_flows_as_a_replay_does() {
     if !has_onnxruntime() {

@@ -75,7 +75,7 @@ fn a_gigabyte_is_refused_in_little_memory() {
     }
 }
 
-/// `fenxi policy stats` of a line of CSV, so many times, through a pipe.
+/// `fenxi policy stats` of a line of CSV, repeated `times` times, through a pipe.
 fn piped(line: &str, times: usize) -> Finished {
     let mut command = within(
         4096,

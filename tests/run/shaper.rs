@@ -19,7 +19,7 @@ const TOOLS: [&str; 2] = ["tc", "python3"];
 const LINE: &str = "5mbit";
 /// 5 % below the line.
 const RATE: &str = "4750kbit";
-/// Of the marks, those of rules.toml.
+/// The marks of rules.toml.
 const CALL: u32 = 0x1000_0000;
 const BIG: u32 = 0x2000_0000;
 /// Calls by the port of their server: the model names the first, a rule the second, and nobody the

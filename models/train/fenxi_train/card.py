@@ -213,7 +213,7 @@ def text(flows, scored, options, split, name, version, description, command, abo
     if scored.host_labels:
         made, rows = scored.host_labels
         parts += [f"fenxi adds up labels with their p, of a host's first {made['flows']} flows that get a label, and names a host from"
-                  f" {made['min_flows']} flow and p >= {made['confidence']} on. Confusions are those of the other folds:", "",
+                  f" {made['min_flows']} flow and p >= {made['confidence']} on. Confusions come from the other folds:", "",
                   table(("p of the other classes", "hosts", "named", "right of those named"),
                         [(what, count, f"{named / count:.1%}", f"{right / max(named, 1):.3f}") for what, count, named, right in rows]), ""]
     if scored.left_out:

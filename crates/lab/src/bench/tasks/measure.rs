@@ -73,7 +73,7 @@ pub struct Outcome {
     pub missed: usize,
 }
 
-/// The value in the middle of those of all seeds.
+/// The median over all seeds.
 pub fn median(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     let mut values: Vec<f64> = outcomes.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
@@ -88,7 +88,7 @@ pub fn largest(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
 /// What something comes to with each seed.
 ///
 /// # Errors
-/// Those of the run.
+/// `run` fails.
 pub fn with_seeds<T>(
     case: &Case,
     seeds: u64,

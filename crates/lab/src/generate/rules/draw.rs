@@ -88,7 +88,7 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Of a profile. The ports of a profile are the same whatever is drawn.
+    /// The forms of a profile. Its ports do not depend on the random seed.
     pub fn new(profile: &Profile) -> Result<Forms, Failure> {
         let mut rng = Rng::new(profile.filters as u64);
         let source = Tables::new(&profile.source_ports, &profile.source_ranges, &mut rng)?;
@@ -178,7 +178,7 @@ fn spread(lengths: &[((i32, i32), f64)]) -> Vec<((u8, u8), f64)> {
     all
 }
 
-/// Chance of `heads` in so many throws of a coin.
+/// Chance of `heads` in `throws` throws of a coin.
 fn binomial(throws: i32, heads: i32) -> f64 {
     let ways = (0..heads).map(|i| f64::from(throws - i) / f64::from(i + 1));
     ways.product::<f64>() / f64::from(1 << throws)
