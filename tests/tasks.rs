@@ -407,8 +407,8 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
     }
 }
 
-/// If the cheap model is not sure of a flow, the expensive task gives the label that its model gives
-/// alone. Both need all elements of both.
+/// If the cheap model is not sure of a flow, the expensive task gives its own model's label. Both
+/// need all elements of both.
 #[test]
 fn a_task_is_asked_where_the_label_of_another_says_so() {
     if !can_run("a_task_is_asked_where_the_label_of_another_says_so") {

@@ -62,7 +62,10 @@ fn bench_gives_the_rows_computed_by_hand() {
         .json();
     assert_eq!(
         report["rows"],
-        json!({"rows": 13, "unlabelled": 1, "uncertain": 1, "not_in_bundle": 0, "midstream": 1, "short": 1, "scored": 9})
+        json!({
+            "rows": 13, "unlabelled": 1, "uncertain": 1, "not_in_bundle": 0, "midstream": 1,
+            "short": 1, "scored": 9,
+        })
     );
     assert_eq!(report["others_are"], "unknown");
     assert_eq!(

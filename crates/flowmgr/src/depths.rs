@@ -11,8 +11,9 @@ use cring::{Answers, Depth, Features, Label, Unit, resolve};
 /// What one task asks of a flow's first packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesTask {
-    /// Elements in a series, 1 to [`cring::K_MAX`]. 0: no series, but the labels that [`Config::ports`](crate::Config::ports)
-    /// give flows with their first packets; the first of a task, before at least one deeper one.
+    /// Elements in a series, 1 to [`cring::K_MAX`]. 0: no series, but the labels that
+    /// [`Config::ports`](crate::Config::ports) give flows with their first packets; the first of a
+    /// task, before at least one deeper one.
     pub k: usize,
     /// Which packets are elements.
     pub unit: Unit,

@@ -18,8 +18,8 @@ use crate::section;
 use crate::setting::Setting;
 use crate::when::{Needed, When};
 
-/// The most tasks. Answers that a flow manager waits for are numbered below it, one for each depth
-/// of each model.
+/// The most tasks. Answers that a flow manager waits for, one for each model and depth, are
+/// numbered below it.
 pub const MAX_TASKS: usize = cring::TASKS_MAX;
 
 /// Name of the task of a configuration without `[[task]]`.

@@ -1,5 +1,5 @@
-//! The packet path with rules: packets per second against the same path without, and, as a bench
-//! of its own, while rules are added.
+//! The packet path with rules: packets per second against the same path without, and, as a separate
+//! bench, while rules are added.
 //!
 //! The packets come from [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that lies
 //! in one of them, so that look-ups find what they would find in the set's network.

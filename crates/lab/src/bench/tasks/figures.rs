@@ -100,7 +100,12 @@ fn of_plan(case: &Case, plan: Plan, outcomes: &[Outcome], null: &[Outcome]) -> V
 
 /// Labels relative to full batches, with the seed that gives the fewest.
 fn throughput(case: &Case, plan: Plan, outcomes: &[Outcome], max: &[Outcome]) -> Figure {
-    let mut figure = figure(case, plan, "throughput relative to max, worst seed", "ratio");
+    let mut figure = figure(
+        case,
+        plan,
+        "throughput relative to max, worst seed",
+        "ratio",
+    );
     let [least, _, largest] = ratios(outcomes, max, |it| it.labels_per_s);
     (figure.median, figure.best) = (least, largest);
     match plan {

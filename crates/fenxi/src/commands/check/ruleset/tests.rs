@@ -64,7 +64,10 @@ fn rules_of_nftables_that_write_the_bits() {
         CT,
         r#"{"map": {"key": {"meta": {"key": "iifname"}}, "data": "@m"}}"#
     )]));
-    let states = r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "new"]}}"#;
+    let states = concat!(
+        r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "#,
+        r#""right": ["established", "new"]}}"#
+    );
     assert!(writes(&[states.to_owned(), set(CT, "1")]));
     // Other bits alone.
     assert!(!writes(&[set(
@@ -84,7 +87,10 @@ fn rules_of_nftables_that_write_the_bits() {
         );
         assert!(!writes(&[guard.clone(), set(CT, "1")]));
     }
-    let pairs = r#"{"map": {"key": {"meta": {"key": "iifname"}}, "data": {"set": [["a", 1], ["b", 33554432]]}}}"#;
+    let pairs = concat!(
+        r#"{"map": {"key": {"meta": {"key": "iifname"}}, "#,
+        r#""data": {"set": [["a", 1], ["b", 33554432]]}}}"#
+    );
     assert!(sets(&[new(), set(CT, pairs)]));
     // Packets have the bit by another rule.
     let both = nft(&[&[set(META, "16777216")], &[new(), set(CT, META)]]);
