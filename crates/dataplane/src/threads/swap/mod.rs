@@ -8,9 +8,9 @@
 //! swap, and the old model stays in use.
 //!
 //! ```text
-//! driver:            open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
-//!                                                       ▼ prepare │ (or abort)       retired ┘
-//! analytics worker:                     round, round, accept ─────┴─► round … round, take_retired
+//! driver: open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
+//!                                            ▼ prepare │ (or abort)       retired ┘
+//! analytics worker:          round, round, accept ─────┴─► round … round, take_retired
 //! ```
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.

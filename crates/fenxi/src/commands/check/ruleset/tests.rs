@@ -24,10 +24,11 @@ fn compare(left: &str, operator: &str, right: &str) -> String {
 /// A ruleset of nftables, each rule given by its statements.
 fn nft(rules: &[&[String]]) -> Ruleset {
     let rules = rules.iter().zip(1..).map(|(statements, handle)| {
-        format!(
-            r#"{{"rule": {{"family": "inet", "table": "t", "chain": "c", "handle": {handle}, "expr": [{}]}}}}"#,
-            statements.join(",")
-        )
+        let (expr, chain) = (
+            statements.join(","),
+            r#""family": "inet", "table": "t", "chain": "c""#,
+        );
+        format!(r#"{{"rule": {{{chain}, "handle": {handle}, "expr": [{expr}]}}}}"#)
     });
     let objects: Vec<String> = rules.collect();
     let mut ruleset = Ruleset::default();
