@@ -115,7 +115,7 @@ fn flows_of_the_table_come_with_rate_and_age() {
         assert_eq!(row["label"].is_null(), row["no_label"].is_string(), "{row}");
         assert_eq!(row["label"].is_null(), row["decided_by"].is_null(), "{row}");
     }
-    // Of one host, and of a label in another case.
+    // The flows of one host, and of a label in another case.
     let host = live[0]["host"].as_str().unwrap();
     let of_host = served
         .ctl(&["flows", "--host", host, "--json"])

@@ -372,7 +372,7 @@ fn the_shaper_refuses_what_it_does_not_know() {
     );
     assert_eq!(shaper(&lab, "down out"), (0, String::new()));
     assert!(lab.run("router", "tc qdisc show dev out").contains("tbf"));
-    // Of two devices, each is shaped until it is down.
+    // Each of two devices is shaped until its own `down`.
     for device in ["out", "in"] {
         assert_eq!(
             shaper(&lab, &format!("up {device} 5mbit")),

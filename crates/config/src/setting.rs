@@ -111,7 +111,7 @@ impl Setting {
         }
     }
 
-    /// A number of seconds, of which 0 turns something off.
+    /// A number of seconds; 0 turns something off.
     pub fn seconds_or_off(&self) -> Result<Option<Duration>, String> {
         Ok(Some(self.seconds()?).filter(|seconds| !seconds.is_zero()))
     }

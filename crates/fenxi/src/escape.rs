@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 pub use console::text::escape;
 
-/// Standard error, for events of which each is one line.
+/// Standard error, for events of one line each.
 pub struct Stderr;
 
 impl MakeWriter<'_> for Stderr {

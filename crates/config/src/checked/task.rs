@@ -30,7 +30,7 @@ const TASK_NAME_MAX: usize = 32;
 /// What rules write where no task is asked.
 const NO_TASK: &str = "none";
 
-/// Depths of a model, each of which is a task of flow managers.
+/// Depths of a model. Flow managers have a task for each.
 const DEPTHS: Kind = Kind::IntegerList {
     least: 0,
     min: 1,

@@ -30,7 +30,7 @@ pub struct RulesInForce {
     pub numbering: u64,
     /// Names of rules, for those who write about them.
     pub names: Arc<RuleNames>,
-    /// Which tasks are not asked about flows of which rules.
+    /// For each rule, the tasks that are not asked about its flows.
     pub unasked: Arc<Unasked>,
 }
 
@@ -340,7 +340,7 @@ impl FlowRules {
         &self.rules.policy
     }
 
-    /// An answer to each question. `ruled` is told of flows whose rule or label is new.
+    /// An answer to each question. `ruled` is called for flows whose rule or label is new.
     pub fn answer(
         &mut self,
         questions: &[RuleQuestion],

@@ -226,7 +226,7 @@ impl World {
         assert!(self.store.give_back(old), "somebody holds the old version");
     }
 
-    /// One burst, each packet of which has to leave as its flow's rule says.
+    /// Sends one burst; each packet must leave as its flow's rule says.
     fn packets(&mut self, packets: &[(usize, bool)]) {
         let frames = packets.iter().map(|&packet| frame(packet)).collect();
         self.bursts.send(frames).unwrap();

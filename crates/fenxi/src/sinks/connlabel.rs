@@ -1,5 +1,4 @@
-//! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have
-//! their own.
+//! Labels of the kernel's connections (`ct label`): named bits. Several writers may each own some.
 //!
 //! A connection gets one of the labels in `connlabel.class`, by the label of the first task; its
 //! other labels stay as they are.
@@ -359,7 +358,7 @@ struct Control {
     mask: Arc<Mutex<u128>>,
     overwrites: Arc<AtomicBool>,
     labels: Arc<[Label]>,
-    /// Flow workers, each of which may have one label in its hands.
+    /// Flow workers; each may hold one label.
     workers: AtomicI64,
 }
 

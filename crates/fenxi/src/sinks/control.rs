@@ -115,7 +115,7 @@ pub trait SinkKind: Sync {
         Ok(())
     }
 
-    /// The report of a run without this sink: metrics and sums are there all the same, with 0.
+    /// The report of a run without this sink: the same metrics and sums, all 0.
     fn empty_report(&self) -> Report {
         Report::default()
     }
@@ -247,7 +247,7 @@ pub trait SinkControl: Send + Sync {
         Ok(None)
     }
 
-    /// By which the sink's file is opened again, where it has one.
+    /// Reopens the sink's file, if it has one.
     fn reopener(&self) -> Option<Reopener> {
         None
     }

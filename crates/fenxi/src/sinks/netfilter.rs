@@ -63,7 +63,7 @@ pub struct WriterSink {
     pub writers: Box<[Arc<Writer>]>,
     /// Where conntrack has the connections.
     pub zone: u16,
-    /// Of which tasks labels are written.
+    /// The tasks whose labels are written.
     pub places: Places,
     /// What rules say about marks.
     pub by_rule: ByRule,

@@ -275,7 +275,7 @@ struct Control {
     /// In the order of the configuration, by the names of the tables.
     writers: Vec<(String, Arc<Writer>)>,
     labels: Arc<[Label]>,
-    /// Flow workers, each of which may have one label in its hands.
+    /// Flow workers; each may hold one label.
     workers: AtomicI64,
 }
 

@@ -57,7 +57,7 @@ pub fn reopen_all(reopeners: &[Reopener], answer: Answer) {
     }
 }
 
-/// The results of several files, of which one answer is made.
+/// Collects the results of several files for one answer.
 struct Gathered {
     left: usize,
     result: Result<(), String>,

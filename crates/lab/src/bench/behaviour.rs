@@ -167,7 +167,7 @@ impl Walk {
     }
 }
 
-/// Of this thread.
+/// The CPU time of this thread.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -21,12 +21,12 @@ use super::senders::{Past, Senders};
 use super::templates::{Drawn, Templates};
 use fenxi::exit::Failure;
 
-/// Of an average 100 Gb/s link (FENXI §2).
+/// Rates of an average 100 Gb/s link (FENXI §2).
 pub const PACKETS_PER_S: f64 = 13.4e6;
 pub const FLOWS_PER_S: f64 = 56.6e3;
 /// Entries of the table that the rates are for.
 const ENTRIES: f64 = (1 << 22) as f64;
-/// Of flows.
+/// Idle timeout of flows.
 pub const IDLE_TIMEOUT_S: u16 = 30;
 /// About how many packets are drawn at a time.
 const PIECE: usize = 1 << 20;

@@ -25,7 +25,7 @@ pub struct Columns {
     features: Vec<(String, usize)>,
     /// The column whose numbers are counted as elements.
     counted: usize,
-    /// Whether that column holds lengths, of which none is 0.
+    /// Whether that column holds lengths, which are never 0.
     has_lengths: bool,
     context: Vec<String>,
     protocol: Option<usize>,

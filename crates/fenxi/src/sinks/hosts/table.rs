@@ -68,7 +68,7 @@ pub struct HostRecord {
     pub model: u16,
 }
 
-/// A host of which at least one flow counts.
+/// A host with at least one flow that counts.
 #[derive(Debug, Default)]
 struct Host {
     flows: usize,
@@ -93,7 +93,7 @@ pub struct HostState {
 /// Sums of a table.
 #[derive(Clone, Debug, Default)]
 pub struct HostSums {
-    /// Hosts of which at least one flow counts.
+    /// Hosts with at least one flow that counts.
     pub tracked: u64,
     /// Named hosts, by class.
     pub named: Vec<u64>,
@@ -101,7 +101,7 @@ pub struct HostSums {
     pub evicted: u64,
     /// Labelled flows that counted.
     pub counted: u64,
-    /// Labelled flows of hosts of which enough flows counted before.
+    /// Labelled flows that did not count because their hosts had enough.
     pub beyond: u64,
 }
 

@@ -127,7 +127,7 @@ pub fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] 
     words
 }
 
-/// What is told of a task's marks.
+/// What is reported about a task's marks.
 struct Task {
     name: String,
     /// As [`masks`] says.
@@ -145,7 +145,7 @@ struct MarkControl {
     table: &'static str,
     /// See [`behaviour_words`].
     behaviours: Arc<BehaviourWords>,
-    /// Flow workers, each of which may have one mark in its hands.
+    /// Flow workers; each may hold one mark.
     workers: AtomicI64,
 }
 

@@ -1,5 +1,4 @@
-//! What people are told of the marks, so that a run that writes none does not look like one that
-//! loses none.
+//! The status of marks for people. A run that writes none must not look like a run that loses none.
 
 use crate::figures::grouped;
 use crate::protocol::Sums;

@@ -215,8 +215,7 @@ fn open_locked(path: &Path, makes: bool) -> io::Result<File> {
         false => options.append(true).create(makes).mode(MODE),
     };
     let file = options.open(path)?;
-    // Of two that write there, each would take back the other's lines. Some network file systems
-    // have no locks.
+    // Two writers would remove each other's lines. Some network file systems have no locks.
     if file.metadata()?.is_file()
         && let Err(TryLockError::WouldBlock) = file.try_lock()
     {

@@ -1,4 +1,4 @@
-//! What is told of a graph, and the bars.
+//! The figures of a graph, and the bars.
 
 use super::goals::Goal;
 use super::graphs::Case;

@@ -1,4 +1,4 @@
-//! What a policy comes to on a graph, once it has settled.
+//! Measures a policy on a graph, once it has settled.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ pub fn largest(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     outcomes.iter().map(of).fold(0.0, f64::max)
 }
 
-/// What something comes to with each seed.
+/// Runs `run` with each seed; the results.
 ///
 /// # Errors
 /// `run` fails.

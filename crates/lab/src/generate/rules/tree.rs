@@ -25,9 +25,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of figures for four levels each, %. The tree of a set `growth` times as large as the one
-    /// that they were taken from is balanced from the root on: a level that has become balanced
-    /// makes room for up to twice as many rules.
+    /// Each figure, in %, is for four levels. If the set is `growth` times as large as the one that
+    /// the figures come from, its tree is balanced from the root on: a level that has become
+    /// balanced makes room for up to twice as many rules.
     pub fn new(branching: &[u8; 8], skew: &[u8; 8], nesting: u8, growth: f64) -> Shape {
         let level = |level: usize| {
             let share = |percent: u8| f64::from(percent) / 100.0;

@@ -155,7 +155,7 @@ fn heads(data: &Value) -> Vec<u32> {
     pairs.filter_map(|pair| number(&pair[0])).collect()
 }
 
-/// What an expression comes to.
+/// The value of an expression.
 fn written(value: &Value) -> Written {
     if let Some(number) = number(value) {
         return Written::constant(number);
