@@ -82,8 +82,7 @@ class Capture:
 
     def __init__(self, path):
         self.path = path
-        # Of each packet: its time since the first, no less than that of the one before, and where
-        # it begins.
+        # For each packet: its time since the first, never decreasing, and where it begins.
         self.times, self.offsets = array.array("d"), array.array("Q")
         try:
             with open(path, "rb") as file:
@@ -214,7 +213,7 @@ def device_us(run):
 
 
 def times(rounds, plan):
-    """The device time of a plan by that of a goal for each task."""
+    """The device time of a plan relative to a goal for each task."""
     return ratio(map(device_us, rounds[plan]), map(device_us, rounds[OWN]))
 
 

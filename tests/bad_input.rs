@@ -1,5 +1,5 @@
-//! Whatever is wrong with what the program is given is said in one clear line that names it, with
-//! the exit code of its kind, and nothing is lost silently.
+//! Every problem with the program's input gives one clear line that names it and the exit code of
+//! its kind, and nothing is lost silently.
 //!
 //! One file per kind: captures, packets, models and the ONNX Runtime library, configurations,
 //! outputs, signals.

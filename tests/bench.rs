@@ -291,7 +291,7 @@ fn tasks_keep_goals_with_less_load_on_two_graphs_and_changes_are_followed() {
     }
     values(
         &results,
-        ["chain of 2, batches to 256, saturated, slo 0.2: throughput by that of max, worst seed"],
+        ["chain of 2, batches to 256, saturated, slo 0.2: throughput relative to max, worst seed"],
     );
 }
 

@@ -17,8 +17,7 @@ use std::fs;
 use common::{Finished, fenxi, root, run};
 use serde_json::Value;
 
-/// Every field of a JSON object, with those of objects inside, stands on the page
-/// `docs/devices.md`.
+/// Checks that `docs/devices.md` lists every field of a JSON object and of the objects inside it.
 fn assert_on_the_page(object: &Value) {
     let page = fs::read_to_string(root().join("docs/devices.md")).unwrap();
     match object {

@@ -102,7 +102,7 @@ impl Served {
         let mut stream = UnixStream::connect(self.http_path()).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time");
         let mut answer = Vec::new();
-        // Who is refused may be so before all is sent.
+        // A client may be refused before it has sent everything.
         let _ = stream.write_all(request.as_bytes());
         let _ = stream.read_to_end(&mut answer);
         String::from_utf8(answer).expect("text")

@@ -197,7 +197,7 @@ fn speed_may_cost_labels_but_changes_none() {
         return;
     }
     let captures = [common::demo()];
-    // Of several depths, a paced replay does not ask those behind a sure answer.
+    // A paced replay does not ask depths after a sure answer.
     let once = asking_once();
     let expected = Replay::of(&captures, &[&once]);
     let decided = expected.labels();

@@ -233,7 +233,7 @@ fn the_threshold_of_a_class_makes_it_unknown() {
     let unknown = count(&plain, "unknown") + count(&plain, "TLS") - count(&strict, "TLS");
     assert!(count(&strict, "TLS") < count(&plain, "TLS"), "{strict}");
     assert_eq!(count(&strict, "unknown"), unknown);
-    // The class's own threshold goes over that of all; and unknown can be mapped.
+    // The class's own threshold overrides the general one, and unknown can be mapped.
     let all = labels(&[
         "model.min_confidence=1",
         "model.class_confidence.HTTP=0",

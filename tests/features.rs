@@ -1,6 +1,6 @@
-//! What a bundle asks for is what its model gets: the series in the records are those of the
-//! reference extractor, for both units and all features, and the labels are those of Python's
-//! `onnxruntime` for these series.
+//! A model gets the features that its bundle names: the series in the records equal the reference
+//! extractor's, for both units and all features, and the labels equal what Python's `onnxruntime`
+//! gives for these series.
 //!
 //! Two trained bundles take part (`tests/bundles`): one with `unit = "data"` and K = 3, one with
 //! signed lengths and inter-arrival times. Two more ask for all features of 32 elements; their
@@ -120,7 +120,7 @@ fn recorded(record: &Value) -> Value {
 }
 
 /// Replays a capture with the bundle, on the device that starts quickly, and returns the flows
-/// whose series are not those of the reference.
+/// whose series differ from the reference.
 fn differences(bundle: &Path, asked: &Asked, capture: &Capture) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");

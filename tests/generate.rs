@@ -99,7 +99,7 @@ fn copies_are_flows_like_their_originals_with_the_same_labels() {
         assert_eq!(label, Some(&copy["label"]), "{copy}");
         copied.insert(original);
     }
-    // Of those that can be told apart, most were drawn.
+    // Most flows that can be told apart were drawn.
     assert!(copied.len() * 10 > labels.len() * 8, "{}", copied.len());
     let ends: HashSet<String> = copies
         .iter()

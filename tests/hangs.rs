@@ -63,7 +63,7 @@ impl World {
         let io = "[io]\ninterfaces = [\"b\"]\n";
         let next = self.dir.path().join("next.toml");
         fs::write(&next, format!("{io}{text}")).unwrap();
-        // Whatever is there, and might hang whoever opens it, is replaced.
+        // Replaces the file, which might be one that hangs when opened.
         fs::rename(next, self.config()).unwrap();
     }
 
@@ -96,7 +96,7 @@ impl World {
         path
     }
 
-    /// Flows of packets that have so many bytes and get a label.
+    /// Flows that get a label, with packets of `bytes` bytes.
     fn talk(&self, bytes: usize) {
         self.lab.on("host", || {
             let socket = UdpSocket::bind(("10.81.0.1", 0)).unwrap();
@@ -362,7 +362,7 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
         )
     };
     world.configure(&with(""));
-    // strace holds up whoever opens this file.
+    // strace delays every open of this file.
     let held = world.dir.path().join("profile.json");
     fs::write(&held, "").unwrap();
     let held_up = format!(
@@ -411,7 +411,7 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     live.ctl(&["reload"]).expect_code(0);
     assert_eq!(abandoned(&live), 1.0, "the first one is still there");
     live.wait_for("it ends after all", |live| abandoned(live) == 0.0);
-    live.wait_for("all is well", |live| {
+    live.wait_for("it is ready", |live| {
         live.samples_with("fenxi_state", "ready") == [1.0]
     });
 

@@ -14,7 +14,7 @@ fn iot_bundle() -> PathBuf {
     common::root().join("models/iot-family")
 }
 
-/// Whether there is nothing to label with, which is said.
+/// Whether the test is skipped for want of ONNX Runtime; prints so.
 fn is_skipped(test: &str) -> bool {
     let is_skipped = !common::has_onnxruntime();
     if is_skipped {

@@ -1,4 +1,4 @@
-//! Labels are those of Python's `onnxruntime` for the same series.
+//! Labels equal what Python's `onnxruntime` gives for the same series.
 //!
 //! `scripts/check_labels.py` reads flow records with their series, runs the bundle's
 //! model over them all in one batch, and holds class and confidence against the

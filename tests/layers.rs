@@ -121,7 +121,7 @@ const KNOWN_CIRCLES: [(&str, &str); 3] = [
     ),
     (
         "config: keys settings",
-        "a section has a check of its own over all settings, which are those of its keys",
+        "a section's own check takes all settings, which hold its keys",
     ),
     (
         "dpdk: port queue",

@@ -1,4 +1,4 @@
-//! Layouts: whoever shares the work, each flow gets the label that it gets in a 1:1:1 pipeline.
+//! Layouts: in each, a flow gets the label that it gets in a 1:1:1 pipeline.
 //!
 //! The shipped configurations and further layouts replay the same captures. Records come in another
 //! order from run to run where several flow managers write them, so they are compared as sets. Two

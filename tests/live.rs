@@ -32,7 +32,7 @@ fn generate(lab: &Lab, flows_per_s: u32, flows: u32) {
     command.args(["--interface", "a", "--json"]);
     command.args(["--flows-per-s", &flows_per_s.to_string()]);
     command.args(["--flows", &flows.to_string()]);
-    // Times between a flow's packets are those of a capture; so it is over soon.
+    // The capture's times between a flow's packets do not count, so it is over soon.
     command.args(["--pps", "20000"]);
     common::run(command).expect_code(0);
 }

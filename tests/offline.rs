@@ -215,7 +215,7 @@ impl Seen {
             .lines()
             .filter(|line| line.contains(" open") || line.contains("<... open"));
         let results = opens.filter_map(|line| line.rsplit_once(" = ")?.1.split_once('<'));
-        // Of a call that the end of the process cut off there is `? <unavailable>`.
+        // A call that the end of the process cut off has the result `? <unavailable>`.
         results
             .filter(|(descriptor, _)| descriptor.parse::<u32>().is_ok())
             .map(|(_, path)| path.trim_end_matches('>').into())

@@ -12,7 +12,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(common::root().join(path)).expect(path)
 }
 
-/// Runs `program`; `None` where it is not installed, which is said.
+/// Runs `program`; `None`, and a line that says so, if it is not installed.
 fn tool(test: &str, program: &str, args: &[&str], dir: &Path) -> Option<(bool, String)> {
     let mut command = Command::new(program);
     command.args(args).current_dir(dir);
@@ -167,7 +167,7 @@ struct Package {
 }
 
 impl Package {
-    /// None where a tool or the library is missing, which is said.
+    /// None, and a line that says so, if a tool or the library is missing.
     fn build(test: &str) -> Option<Package> {
         for program in ["dpkg-deb", "strip"] {
             tool(test, program, &["--version"], Path::new("/"))?;

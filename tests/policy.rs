@@ -257,7 +257,9 @@ fn stats_count_rules_by_kind() {
         "priorities": 1,
         "named": 3,
         "actions": 6,
-        "by_action": {"drop": 1, "dscp": 2, "label": 1, "mark": 1, "mirror": 1, "sample": 1, "task": 1},
+        "by_action": {
+            "drop": 1, "dscp": 2, "label": 1, "mark": 1, "mirror": 1, "sample": 1, "task": 1,
+        },
         "conditions": 2,
         "by_condition": {"app": 1, "none": 4, "over.bytes": 1},
         "v4_lengths": {"/0 to \

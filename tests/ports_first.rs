@@ -14,7 +14,7 @@ use packetio::CaptureFormat;
 use serde_json::Value;
 
 const CONTRADICTION: &str = "contradiction = [1.0, 0.9, 0.9, 0.9, 0.9]";
-/// Of a model that is easily believed, so that some flow of the demo contradicts its port.
+/// Lower thresholds, so that some flow of the demo contradicts its port.
 const LIGHTLY: &str = "contradiction = [1.0, 1.0, 1.0, 0.5, 0.5]";
 
 /// A copy of a shipped bundle in `dir`, with this line in its manifest.

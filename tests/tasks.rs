@@ -77,7 +77,7 @@ impl Replay {
         }
     }
 
-    /// What is said of one flow.
+    /// The explanation of one flow.
     fn explained(tasks: &[Task], flow: &str) -> Value {
         let dir = tempfile::tempdir().expect("a folder");
         let mut command = Replay::command(tasks, dir.path());
@@ -117,7 +117,7 @@ impl Replay {
         flows.map(|it| (id(it), it)).collect()
     }
 
-    /// The flows of which the records have so many elements.
+    /// The flows whose records have at least `elements` elements.
     fn complete(&self, elements: usize) -> BTreeSet<u64> {
         let long = |flow: &&Value| {
             flow["series"]
@@ -208,7 +208,7 @@ fn of_task<'a>(flow: &'a Value, task: &str) -> Option<&'a Value> {
     labels.find(|label| label["task"] == task)
 }
 
-/// Only those of these flows.
+/// The labels of these flows only.
 fn only(labels: &BTreeMap<u64, Answer>, flows: impl Fn(u64) -> bool) -> BTreeMap<u64, Answer> {
     let labels = labels.iter().filter(|(id, _)| flows(**id));
     labels.map(|(id, answer)| (*id, answer.clone())).collect()
@@ -259,7 +259,7 @@ fn each_task_says_what_its_model_says_alone() {
         let mut flow = flow.clone();
         let fields = flow.as_object_mut().expect("an object");
         assert!(fields.remove("labels").is_some());
-        // Of the elements that several models take, records have all features.
+        // Records have the features of all models, for elements that several models take.
         fields.retain(|name, _| !name.starts_with("series"));
         let mut same = alone.flows()[&id].clone();
         let fields = same.as_object_mut().expect("an object");
@@ -407,8 +407,8 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
     }
 }
 
-/// The dear task's labels are those of its model alone, for the flows of which the cheap model is
-/// not sure. Both need all elements of both.
+/// If the cheap model is not sure of a flow, the expensive task gives its own model's label. Both
+/// need all elements of both.
 #[test]
 fn a_task_is_asked_where_the_label_of_another_says_so() {
     if !can_run("a_task_is_asked_where_the_label_of_another_says_so") {

@@ -75,7 +75,7 @@ def connect(lab):
 
 
 def connections(lab, seconds, per_s=CONNECTIONS_PER_S):
-    """So many connections a second, evenly; how many were made."""
+    """Makes `per_s` connections a second, evenly; returns how many were made."""
 
     def work():
         made, began = 0, time.monotonic()

@@ -44,7 +44,7 @@ fn hear(bytes: Box<dyn Read + Send>, burst_max: usize) -> Heard {
     }
 }
 
-/// A reader that gives at most so many bytes at a time.
+/// A reader that gives at most this many bytes at a time.
 struct Pieces(Cursor<Vec<u8>>, usize);
 
 impl Read for Pieces {

@@ -76,8 +76,7 @@ fn survives_tagging(link: u16, headers: &Headers, frame: &[u8]) {
 }
 
 /// More bytes behind the frame are padding, or payload that was cut off: the result stays unless
-/// it was that bytes are missing. The length is that of the IP header; where it has none, that of
-/// what is there.
+/// it was that bytes are missing. The IP header gives the length; without one, the frame does.
 fn ignores_what_follows(link: u16, parsed: Result<Headers, Verdict>, frame: &[u8]) {
     let longer = [frame, frame].concat();
     let again = parse(link, &longer);

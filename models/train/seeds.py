@@ -1,9 +1,9 @@
 """How well a model holds with other seeds: what `fenxi-train fit` measures, by seed and source.
 
-usage: seeds.py DEPTH SEED,SEED,... FIT-OPTIONS     those of fit without --out and --seed
+usage: seeds.py DEPTH SEED,SEED,... FIT-OPTIONS     fit's options without --out and --seed
 
-Of the flows that reach DEPTH: the share named by the answer there with p of --min-confidence, and
-right of these; the same by the whole walk; the calibration error, and that of perfectly calibrated
+For the flows that reach DEPTH: the share named by the answer there with p of --min-confidence, and
+right of these; the same by the whole walk; the calibration error, and the error of perfectly calibrated
 models on as many flows (mean and 95% quantile of 500 drawn ones). Last the share of --foreign flows
 that get a name at DEPTH, each source left out of training in turn.
 It needs PYTHONPATH=models/train and the packages of requirements.lock.

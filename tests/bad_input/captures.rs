@@ -249,7 +249,7 @@ fn what_cannot_be_opened() {
 /// Whatever stands in a name, it is part of one line.
 #[test]
 fn a_name_does_not_forge_a_line() {
-    let refused = replay(Path::new("no\nfenxi: all is well\u{1b}[K"), &[]).expect_code(66);
-    let expected = "fenxi: no\\nfenxi: all is well\\u{1b}[K: no such file\n";
+    let refused = replay(Path::new("no\nfenxi: success\u{1b}[K"), &[]).expect_code(66);
+    let expected = "fenxi: no\\nfenxi: success\\u{1b}[K: no such file\n";
     assert_eq!(refused.stderr, expected);
 }

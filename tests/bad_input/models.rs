@@ -242,7 +242,7 @@ fn labels_that_are_not_the_outputs() {
     );
 }
 
-/// Leaves the first so many columns of a golden file.
+/// Keeps the first `count` columns of a golden file.
 fn columns(text: &str, count: usize) -> String {
     let line = |line: &str| line.split(',').take(count).collect::<Vec<_>>().join(",") + "\n";
     text.lines().map(line).collect()

@@ -119,7 +119,7 @@ fn a_full_disk_behind_a_standard_stream() {
         .expect_code(74);
 }
 
-/// Runs with a reader of standard output that takes so many bytes and goes.
+/// Runs with a reader of standard output that takes `bytes` bytes and closes.
 fn with_short_reader(mut command: Command, bytes: usize) -> Finished {
     command
         .stdin(Stdio::null())

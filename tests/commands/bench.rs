@@ -62,7 +62,10 @@ fn bench_gives_the_rows_computed_by_hand() {
         .json();
     assert_eq!(
         report["rows"],
-        json!({"rows": 13, "unlabelled": 1, "uncertain": 1, "not_in_bundle": 0, "midstream": 1, "short": 1, "scored": 9})
+        json!({
+            "rows": 13, "unlabelled": 1, "uncertain": 1, "not_in_bundle": 0, "midstream": 1,
+            "short": 1, "scored": 9,
+        })
     );
     assert_eq!(report["others_are"], "unknown");
     assert_eq!(
@@ -124,7 +127,7 @@ none = ("", "unknown", "other")
 print(sum(a == b or (a in none and b in none) for a, b in zip(names, shown)), len(names))
 "#;
 
-/// The names are those of the Python package, which scores bundles.
+/// The names equal the Python package's, which scores bundles.
 #[test]
 fn bench_gives_the_names_of_the_python_package() {
     let test = "bench_gives_the_names_of_the_python_package";
@@ -158,7 +161,7 @@ fn bench_gives_the_names_of_the_python_package() {
     }
 }
 
-/// The names that flows end with are those of a replay.
+/// Flows end with the same names as in a replay.
 #[test]
 fn bench_names_flows_as_a_replay_does() {
     if !has_onnxruntime() {

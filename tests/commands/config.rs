@@ -93,8 +93,8 @@ fn check_draws_the_pipeline() {
     );
 }
 
-/// The tasks stand below those whose labels they wait for, and what is done about their labels is
-/// said for each.
+/// A task stands below the tasks whose labels it waits for. For each task the graph shows what its
+/// labels do.
 #[test]
 fn check_draws_the_graph_of_the_tasks() {
     let args = [

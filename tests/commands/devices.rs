@@ -184,7 +184,7 @@ fn a_model_that_computes_something_else_is_told() {
     for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
         fs::copy(bundle().join(file), dir.path().join(file)).unwrap();
     }
-    // Probabilities that are those of the row before.
+    // Each row has the probabilities of the row before.
     let text = fs::read_to_string(bundle().join("golden/outputs.csv")).unwrap();
     let mut rows: Vec<&str> = text.lines().collect();
     rows.rotate_right(1);

@@ -126,7 +126,10 @@ fn model_check_says_what_int8_loses() {
     let tls = "60 -60 52 569 -52 -1452 52 -1452 52 -700";
     fs::write(
         &table,
-        format!("lengths,label,confidence\n{tls},TLS.Google,dpi\n{tls},Zabbix,dpi\n{tls},TLS,port\n60 -60,TLS,dpi\n"),
+        format!(
+            "lengths,label,confidence\n{tls},TLS.Google,dpi\n{tls},Zabbix,dpi\n\
+             {tls},TLS,port\n60 -60,TLS,dpi\n"
+        ),
     )
     .unwrap();
     let demo = demo();

@@ -71,7 +71,7 @@ fn a_device_of_the_configuration_is_measured() {
     for key in ["t0_us", "batchiness", "r_squared"] {
         assert_eq!(file[key].as_float(), found[key].as_f64(), "{key}");
     }
-    // All batches take 1 ms, so one of 64 costs a 64th of so many of one.
+    // All batches take 1 ms, so a row in a batch of 64 costs a 64th of a row alone.
     assert!(found["batchiness"].as_f64().unwrap() < 0.1, "{found}");
 }
 

@@ -171,7 +171,7 @@ impl Live {
         super::run(command)
     }
 
-    /// Of its process: whatever launched it became it.
+    /// Its process id: the launcher has become it by `exec`.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
@@ -234,7 +234,7 @@ impl Live {
         }
     }
 
-    /// Waits until it has taken so many packets, and has come to rest.
+    /// Waits until it has taken at least `least` packets and no more arrive.
     pub fn wait_for_packets(&self, least: u64) {
         let seen = |live: &Live| live.metric_sum("fenxi_packets_total");
         self.wait_for("all packets are seen", |live| seen(live) >= least as f64);

@@ -16,7 +16,7 @@ const FLOAT: u64 = 1;
 const INT64: u64 = 7;
 const BOOL: u64 = 9;
 
-/// When the loop of the model goes on for ever.
+/// When the loop of the model does not end.
 #[derive(Clone, Copy)]
 pub enum Endless {
     /// Whatever it is given.

@@ -276,7 +276,7 @@ fn what_is_no_request_is_refused_and_the_next_one_is_answered() {
     served.ctl(&["status"]).expect_code(0);
 }
 
-/// Whoever asks nothing makes room for those that come.
+/// Clients that send no request make room for new ones.
 #[test]
 fn the_slow_and_the_many_are_turned_away_and_others_are_served() {
     let served = Served::start(&["--speed", "real"]);

@@ -203,7 +203,8 @@ fn every_value_of_a_label_is_there_from_the_start() {
         "fenxi_model_swaps_total{result=\"reverted\"} 0",
         "fenxi_marks_failed_total{cause=\"permission\"} 0",
         "fenxi_mark_latency_seconds_bucket{le=\"0.01\"} 0",
-        "fenxi_label_latency_seconds_bucket{pipeline=\"0\",task=\"default\",source=\"cache\",le=\"0.01\"} 0",
+        "fenxi_label_latency_seconds_bucket\
+         {pipeline=\"0\",task=\"default\",source=\"cache\",le=\"0.01\"} 0",
         "fenxi_series_waiting{pipeline=\"0\",task=\"default\",place=\"device\"} ",
         "fenxi_balance{pipeline=\"0\",task=\"all\",of=\"sent\"} 0",
         "fenxi_balance{pipeline=\"all\",task=\"all\",of=\"marks\"} 0",

@@ -115,7 +115,7 @@ fn flows_of_the_table_come_with_rate_and_age() {
         assert_eq!(row["label"].is_null(), row["no_label"].is_string(), "{row}");
         assert_eq!(row["label"].is_null(), row["decided_by"].is_null(), "{row}");
     }
-    // Of one host, and of a label in another case.
+    // The flows of one host, and of a label in another case.
     let host = live[0]["host"].as_str().unwrap();
     let of_host = served
         .ctl(&["flows", "--host", host, "--json"])
@@ -479,7 +479,7 @@ fn an_explanation_says_what_the_model_saw_and_who_decided() {
     ] {
         assert!(page.contains(part), "{part} is not in\n{page}");
     }
-    // The answer of the model that was asked again is that of the data path.
+    // Asked again, the model answers as on the data path.
     let iperf = "198.51.100.87:5201 192.0.2.20:60300 tcp";
     let json = explain(iperf, &["--json"]).expect_code(0).json();
     let decided = json["answers"].as_array().unwrap().iter();

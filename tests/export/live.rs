@@ -56,7 +56,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Reads messages until they have so many flows.
+/// Reads messages until they have `flows` flows.
 fn read_flows(stream: &mut TcpStream, flows: f64) -> Messages {
     let mut messages = Messages::default();
     let mut buffer = [0; 4096];
@@ -133,7 +133,7 @@ fn a_run_ends_in_time_without_its_collector_and_says_what_is_lost() {
 fn a_name_that_does_not_resolve_does_not_stop_a_run() {
     let Some(lab) = lab("unnamed") else { return };
     let live = start(&lab, &[], "udp://collector.invalid:4739", &[]);
-    live.wait_for("it is said", |live| {
+    live.wait_for("the failure is logged", |live| {
         live.said("udp://collector.invalid:4739: cannot send records: ") == 1
     });
     assert!(!is_connected(&live));

@@ -11,7 +11,7 @@ use crate::common::lab::{Lab, skip};
 use crate::common::live::{Live, fenxi_on};
 use crate::live::{WATCH, common, generate};
 
-/// Of a capability in a set of them.
+/// Bits of capabilities in a set.
 const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
 
@@ -122,7 +122,7 @@ if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, filter):
 os.execvp(sys.argv[4], sys.argv[4:])
 ";
 
-/// Why files and TCP are not restricted: a filter of system calls, such as that of a unit, or the
+/// Why files and TCP are not restricted: a filter of system calls, for instance a unit's, or the
 /// kernel.
 #[test]
 fn what_keeps_landlock_away_is_named() {

@@ -1,4 +1,4 @@
-//! The log of a live run: what is said, at which level, where to, and what never stands in it.
+//! The log of a live run: its lines, their levels and destinations, and what it must never contain.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;

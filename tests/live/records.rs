@@ -138,9 +138,9 @@ fn files_are_rotated_and_moved_under_load_and_no_record_is_lost() {
     live.terminate(0);
 }
 
-/// Kills fenxi under traffic, as soon as so many flows were recorded and the records made by then
-/// are written; how many flow records those were. They must be written although traffic goes on, so
-/// at the end of the wait it still does.
+/// Kills fenxi under traffic, as soon as `flows_least` flows were recorded and the records made by
+/// then are written. Returns the number of these flow records. Traffic goes on throughout the wait,
+/// and must not keep them from being written.
 fn kill_under_traffic(lab: &Lab, path: &Path, flows_least: f64) -> usize {
     let live = start(lab, &[], path, &[]);
     let is_killed = AtomicBool::new(false);
@@ -339,7 +339,7 @@ fn a_pipe_that_nobody_reads_fills_the_queue_and_holds_up_nothing_else() {
     );
 }
 
-/// A capture of so many flows of one packet each.
+/// A capture of `flows` flows per network, of one packet each.
 fn many_flows(path: &Path, flows: u16, networks: u8) -> u64 {
     let frames = (0..networks).flat_map(|network| {
         (0..flows).map(move |port| {
@@ -351,7 +351,7 @@ fn many_flows(path: &Path, flows: u16, networks: u8) -> u64 {
     u64::from(flows) * u64::from(networks)
 }
 
-/// A run that holds so many flows, which go on: its end makes a record of each at once.
+/// A run that holds `flows` flows, which go on: at its end it makes a record of each at once.
 fn with_flows(lab: &Lab, path: &Path, flows: [u64; 2], more: &[&str]) -> Live {
     let capture = path.with_file_name("many.pcap");
     let flows = many_flows(&capture, flows[0] as u16, flows[1] as u8);
@@ -359,7 +359,7 @@ fn with_flows(lab: &Lab, path: &Path, flows: [u64; 2], more: &[&str]) -> Live {
     let table = ["--set", "flow.max_flows=262144"];
     // Room in the ring for a machine that is busy.
     let ring = ["--set", "io.block_timeout_ms=20"];
-    // Which does not answer flows as short as these: records are those of flows alone.
+    // This model does not answer flows as short as these, so there are flow records only.
     let model = format!("model.path={}", common::bundle().display());
     let model = ["--set", &model];
     let live = start(
@@ -440,8 +440,7 @@ fn a_reader_that_comes_late_gets_whole_lines() {
     assert!(wrong(&lines.join("\n")).is_empty());
 }
 
-/// What records of a flow count is since the record before: the sums over all of them are the sums
-/// of the run.
+/// Each record of a flow counts from the record before: over all records the sums equal the run's.
 #[test]
 fn records_of_flows_that_last_add_up() {
     let Some(lab) = lab("active") else { return };
@@ -490,8 +489,7 @@ fn two_runs_do_not_write_to_one_file() {
     live.terminate(0);
 }
 
-/// A reload reopens the file, too; whoever asks right after it is answered, not told that it is
-/// held up.
+/// A reload reopens the file, too; a request right after it is answered, not refused as held up.
 #[test]
 fn a_file_is_reopened_right_after_a_reload() {
     let Some(lab) = lab("again") else { return };

@@ -75,7 +75,7 @@ fn a_gigabyte_is_refused_in_little_memory() {
     }
 }
 
-/// `fenxi policy stats` of a line of CSV, so many times, through a pipe.
+/// `fenxi policy stats` of a line of CSV, repeated `times` times, through a pipe.
 fn piped(line: &str, times: usize) -> Finished {
     let mut command = within(
         4096,
@@ -167,7 +167,8 @@ fn duplicates_and_contradictions_are_named() {
     for at in 0..500 {
         let _ = writeln!(csv, "10.1.{}.{},53,AF41,5", at / 256, at % 256);
     }
-    csv += "10.1.0.7,53,AF41,5\n10.1.0.7,53,CS1,5\n10.1.0.7,53,CS1,6\n10.1.0.7,80,CS1,5\n10.1.0.8,53,LE,4\n";
+    csv += "10.1.0.7,53,AF41,5\n10.1.0.7,53,CS1,5\n10.1.0.7,53,CS1,6\n10.1.0.7,80,CS1,5\n\
+            10.1.0.8,53,LE,4\n";
     let files = Files::new(&[("r.csv", &csv)]);
     let told = files.ran("check", &["--json"]).expect_code(0).json();
     let count = |name: &str| told[name].as_u64().unwrap();

@@ -122,7 +122,7 @@ impl Reference {
         }
     }
 
-    /// Of both folders of captures.
+    /// The references of both folders of captures.
     pub fn all(data: &Path) -> [Reference; 2] {
         [
             Reference::load(data, "train", "series/train.csv.gz"),

@@ -19,9 +19,10 @@ const BULK: u32 = 0x0010_0000;
 const INTERACTIVE: u32 = 0x0020_0000;
 const REALTIME: u32 = 0x0030_0000;
 const IDLE: u32 = 0x0040_0000;
-const MARKS: &str = "mark.behaviour={ bulk = 0x100000, interactive = 0x200000, realtime = 0x300000, idle = 0x400000 }";
+const MARKS: &str = "mark.behaviour={ bulk = 0x100000, interactive = 0x200000, \
+                     realtime = 0x300000, idle = 0x400000 }";
 
-/// A question and an answer of so many bytes each 20 ms.
+/// A question and an answer of 172 bytes each, then a pause of 20 ms.
 fn speak([near, far]: &[UdpSocket; 2]) {
     near.send(&[1; 172]).unwrap();
     let (_, from) = common::uninterrupted(|| far.recv_from(&mut [0; 1500])).unwrap();

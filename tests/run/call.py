@@ -3,8 +3,8 @@
 usage: call.py answer PORT | call.py call ADDRESS PORT PACKETS
 
 A caller prints p50 and p95 of the delay there and back, in ms. What counts is the time from send() to the kernel's receipt, both ways
-added up, so it does not matter when the answering program gets its turn; both must have the same clock. A lost packet counts as one
-of a minute. The first packets have the lengths of a STUN client and its server, the others those of 20 ms of G.711 over RTP.
+added up, so it does not matter when the answering program gets its turn; both must have the same clock. A lost packet counts as
+one minute. The first packets have the lengths of a STUN client and its server, the others the length of 20 ms of G.711 over RTP.
 """
 import socket
 import struct

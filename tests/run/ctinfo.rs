@@ -9,7 +9,7 @@ use crate::run::traffic::{ask_udp, every_label};
 /// A flow with a label, whose connection has this mark from then on.
 fn labelled(lab: &Lab, live: &Live, mark: u32) -> [std::net::UdpSocket; 2] {
     let sockets = ask_udp(lab, HOSTS, Lab::server(false), 12);
-    // The socket is bound to no address; conntrack knows it by that of its host.
+    // The socket is bound to no address; conntrack knows it by its host's address.
     let port = sockets[0].local_addr().unwrap().port();
     let client = format!("10.77.1.2:{port}").parse().unwrap();
     live.wait_for("the connection has its mark", |_| {

@@ -29,7 +29,7 @@ fn talk(lab: &Lab) {
     }
 }
 
-/// strace holds up whoever opens the library of the device.
+/// strace delays every open of the device's library.
 #[test]
 fn packets_pass_before_a_device_is_open() {
     if !common::has_onnxruntime() {

@@ -327,7 +327,7 @@ mod present {
         }
     }
 
-    /// Of 2 MiB; more than `-m 128` takes.
+    /// Pages of 2 MiB; more than `-m 128` takes.
     const PAGES: u32 = 96;
 
     fn asks_for_huge_pages(settings: &[String]) {

@@ -234,8 +234,8 @@ fn readiness(live: &Live) -> (String, String) {
     (head.lines().next().unwrap().to_owned(), page.to_owned())
 }
 
-/// One of two: not all is well, but traffic is labelled. None: it is not ready, unless it may be so
-/// without. Inline needs both.
+/// With one of two interfaces it is degraded, but labels traffic. With none it is not ready, unless
+/// the configuration permits that. Inline needs both.
 #[test]
 fn a_run_whose_interfaces_are_away_is_not_ready() {
     for (mode, without, after_one, after_both) in [
@@ -406,7 +406,7 @@ fn what_is_missing_is_named() {
         let refused = run(&["setpriv", &bounding, &inherited], "wan0", mode).expect_code(77);
         assert!(refused.stderr.contains(name), "{}", refused.stderr);
     }
-    // The cure is that of a program, or of the service, which systemd tells of its number.
+    // The proposed cure depends on whether systemd started it, which an environment variable says.
     let without = [
         "setpriv",
         "--bounding-set=-net_admin",

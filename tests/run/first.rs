@@ -268,7 +268,7 @@ fn a_killed_run_leaves_no_program_behind() {
     }
 }
 
-/// A frame of UDP whose IP header claims so many bytes, whatever the frame has.
+/// A frame of UDP whose IP header claims `claims` bytes, whatever the frame has.
 fn udp(from: ([u8; 4], u16), to: ([u8; 4], u16), claims: u16, payload: usize) -> Vec<u8> {
     let length = (20 + 8 + payload) as u16;
     let claims = claims.max(length);

@@ -90,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// Waits until so many more were sent.
+    /// Waits until `more` more were sent.
     fn sends(&self, more: u32) {
         let until = self.sent.load(Ordering::Relaxed) + more;
         while self.sent.load(Ordering::Relaxed) < until {

@@ -396,7 +396,7 @@ fn a_flow_on_two_interfaces_counts_once() {
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     let summary = live.terminate(0).json();
     assert_eq!(summary["flows"]["begun"], flows);
-    // Of each flow one series for each depth of the model, until an answer is sure.
+    // Each flow gives one series for each depth of the model, until an answer is sure.
     let depths = summary["decided"]["by_depth"].as_array().unwrap().len();
     let emitted = summary["series"]["emitted"].as_u64().unwrap() as usize;
     assert!((flows..=flows * depths).contains(&emitted), "{emitted}");

@@ -22,10 +22,10 @@ const TOOLS: [&str; 2] = ["python3", "ethtool"];
 /// One side that sends: its host and device, and the device that its frames go to.
 type Side<'a> = (&'a str, &'a str, (&'a str, &'a str));
 
-/// What a run saw of so many copies of the demo's flows, and a capture of what it should have seen.
+/// What a run saw of copies of the demo's flows, and a capture of what it should have seen.
 struct Seen {
     summary: Value,
-    /// Of these, merged ones, and what was on the wire.
+    /// Merged packets, and packets on the wire.
     several: u64,
     on_wire: u64,
     records: tempfile::TempDir,
@@ -82,7 +82,7 @@ impl Seen {
         }
     }
 
-    /// Its records are those of the packets on the wire; the number of flows.
+    /// Checks that its records match the packets on the wire; returns the number of flows.
     fn assert_is_the_wire(&self) -> usize {
         let path = |name: &str| self.records.path().join(name);
         let mut replay = common::fenxi(["replay", "--series", "--json"]);

@@ -37,7 +37,7 @@ fn lost(live: &Live, mode: &str) -> u64 {
     arrived(live)[1] + unsent as u64
 }
 
-/// Waits until so many have come to light.
+/// Waits until `sent` packets are accounted for.
 fn wait_for_all(live: &Live, sent: u64) {
     live.wait_for("each packet is received or counted as dropped", |live| {
         let [received, dropped] = arrived(live);
@@ -67,8 +67,8 @@ fn start(lab: &Lab, over: Over, mode: &str, args: &[&str]) -> Live {
     Live::start(lab, "host", &all)
 }
 
-/// A mix of flows that no other seed gives, so many packets per second; the packets sent, and in
-/// what time.
+/// Sends a mix of flows that no other seed gives, at `pps` packets per second; returns the packets
+/// sent and the time.
 fn generate(lab: &Lab, flows: u32, pps: u32, seed: usize) -> (u64, Duration) {
     let mut generate = generate_on(lab, "host");
     generate.args(["--interface", "a", "--json"]);
@@ -327,7 +327,7 @@ impl Flood {
         }
     }
 
-    /// Waits until so many more were sent.
+    /// Waits until `packets` more were sent.
     fn wait_for_more(&self, packets: u64) {
         let before = self.sent.load(Ordering::Relaxed);
         while self.sent.load(Ordering::Relaxed) < before + packets {

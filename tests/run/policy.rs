@@ -35,7 +35,7 @@ fn client(lab: &Lab, host: &str, address: &str, server: &UdpSocket) -> UdpSocket
     socket
 }
 
-/// A question of so many bytes, and an answer of as many.
+/// A question and an answer of `bytes` bytes each.
 fn exchange(client: &UdpSocket, server: &UdpSocket, bytes: usize) {
     client.send(&vec![1; bytes]).unwrap();
     let (_, from) = uninterrupted(|| server.recv_from(&mut [0; 1500])).unwrap();
@@ -241,7 +241,7 @@ fn an_office_keeps_its_guests_apart() {
     assert_eq!(labels[&mail_port], ("SMTP".to_owned(), "rule".to_owned()));
 }
 
-/// A folder with the provider's rules, and so many subscribers.
+/// A folder with the provider's rules and `subscribers` subscribers.
 fn provider(subscribers: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let shipped = common::root().join("configs/policy");

@@ -52,7 +52,7 @@ fn replay_well(recording: &Path, args: &[&str]) -> Value {
     summary
 }
 
-/// One that was not: what is said.
+/// The error of a recording that cannot be replayed.
 fn replay_badly(recording: &Path) -> String {
     replay(recording, &["--json"]).expect_code(65).stderr
 }
@@ -74,8 +74,7 @@ fn talk(lab: &Lab, flows: usize) {
     stream(near, far, 20_000);
 }
 
-/// Through reloads, another model, and devices that fail: counters, records and times are those of
-/// the run.
+/// Counters, records and times equal the run's, through reloads, another model and failing devices.
 #[test]
 fn a_replay_of_a_recorded_run_gives_the_same_counters() {
     // The first batch fails whatever the load; how many follow depends on it.
@@ -307,7 +306,7 @@ fn a_replay_that_differs_says_so_and_a_torn_one_goes_as_far_as_it_can() {
     tapped.send();
     tapped.live.wait_for_packets(common::demo_packets() as u64);
     let events = tapped.events();
-    tapped.live.wait_for("all is written", |_| {
+    tapped.live.wait_for("everything is written", |_| {
         // It may break off anywhere, but for the first moments there is something to compare.
         let said = replay(&tapped.recording, &["--json"]);
         said.code == 0 && said.json()["packets"] == common::demo_packets()

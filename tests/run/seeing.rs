@@ -60,7 +60,7 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
     live.terminate(0);
 }
 
-/// Packets, bytes and rate of a flow that goes on are those of now, not those of its last record.
+/// Packets, bytes and rate of a flow that goes on are current, not as in its last record.
 #[test]
 fn a_flow_that_goes_on_is_shown_as_it_is_now() {
     let Some(lab) = Lab::routed("shown", true, &[]) else {

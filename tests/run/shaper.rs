@@ -19,7 +19,7 @@ const TOOLS: [&str; 2] = ["tc", "python3"];
 const LINE: &str = "5mbit";
 /// 5 % below the line.
 const RATE: &str = "4750kbit";
-/// Of the marks, those of rules.toml.
+/// The marks of rules.toml.
 const CALL: u32 = 0x1000_0000;
 const BIG: u32 = 0x2000_0000;
 /// Calls by the port of their server: the model names the first, a rule the second, and nobody the
@@ -372,7 +372,7 @@ fn the_shaper_refuses_what_it_does_not_know() {
     );
     assert_eq!(shaper(&lab, "down out"), (0, String::new()));
     assert!(lab.run("router", "tc qdisc show dev out").contains("tbf"));
-    // Of two devices, each is shaped until it is down.
+    // Each of two devices is shaped until its own `down`.
     for device in ["out", "in"] {
         assert_eq!(
             shaper(&lab, &format!("up {device} 5mbit")),

@@ -37,8 +37,8 @@ fn verdicts(summary: &Value) -> BTreeMap<String, u64> {
     verdicts
 }
 
-/// The same interface, seen by fenxi and by tcpdump; a replay of what tcpdump saw gives the records
-/// of the live run.
+/// The same interface, seen by fenxi and by tcpdump; a replay of what tcpdump saw gives the live
+/// run's records.
 #[test]
 fn a_replay_of_what_tcpdump_saw_gives_the_same_flows() {
     for (mode, interface) in [("tap", "in"), ("mark", "in"), ("mark", "out")] {
@@ -249,8 +249,8 @@ fn cap_net_raw_alone_suffices() {
     live.terminate(0);
 }
 
-/// Merged packets count as those on the wire. Of BIG TCP, where they are longer than an IP header
-/// can say, each counts as one: that is said once, with the cure.
+/// A merged packet counts as the packets that were on the wire. A packet of BIG TCP, longer than an
+/// IP header can say, counts as one: this is logged once, with the cure.
 #[test]
 fn merged_packets_of_unknown_segments_are_told_of() {
     let Some(lab) = Lab::bridged("tso", &["ethtool", "ping"]) else {

@@ -36,7 +36,7 @@ fn config(more: &str, devices: &str) -> String {
     )
 }
 
-/// The bits of a label among those of its task.
+/// The bits of a label under its task's mask.
 fn bits(task: usize, label: &Value) -> u32 {
     let bundles = [common::shipped_bundle(), common::bundle()];
     let labels = common::labels(&bundles[task]);
@@ -55,7 +55,7 @@ fn second(flow: &Value) -> &Value {
     labels.iter().find(of_task).unwrap_or(&Value::Null)
 }
 
-/// Each connection has the bits of both labels, and those of others as they were.
+/// Each connection has the bits of both labels; other programs' bits are unchanged.
 #[test]
 fn a_connection_has_the_marks_of_two_tasks() {
     let Some(lab) = Lab::routed("twomarks", false, &PROGRAMS) else {

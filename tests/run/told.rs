@@ -136,7 +136,7 @@ fn a_thread_that_stalls_is_told_of_until_it_answers_again() {
         assert_eq!((stalls(&live), live.said(&back)), (vec![1.0], 0));
         strace.interrupt();
         live.wait_for("it answers again", |live| live.said(&back) > 0);
-        live.wait_for("all is well", |live| !degraded(live));
+        live.wait_for("it is not degraded", |live| !degraded(live));
         assert_eq!((live.said(&late), live.said(&back)), (1, 1));
     }
     let sent = lab.on("host", || send(&common::demo(), "a"));

@@ -43,7 +43,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// On a host, once they listen; the files that HTTPS serves have so many bytes.
+    /// On a host, once they listen. `files` are the names and sizes of what HTTPS serves.
     pub fn start(lab: &Lab, host: &str, files: &[(&'static str, usize)]) -> Servers {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().display();
@@ -187,7 +187,7 @@ pub fn transmit(interface: &str) -> Box<dyn Tx> {
     packetio::open_tx(Backend::AfPacket, interface).unwrap()
 }
 
-/// Flow records by the flow's ends: what must be the same for whoever saw the same packets.
+/// Flow records by the flow's ends: the fields that depend on the packets only.
 pub fn flows(path: &Path) -> BTreeMap<String, Vec<String>> {
     let mut flows: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for record in common::json_lines(path) {

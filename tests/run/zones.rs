@@ -82,7 +82,7 @@ fn a_run_that_finds_no_connection_says_so_everywhere() {
     live.wait_for("the log says so", |live| {
         live.said("labels change nothing, because no connection is found for any of them") == 1
     });
-    // Others are found, and all is well again.
+    // Others are found, and the run is no longer degraded.
     lab.run("router", "nft flush chain inet zone c");
     let sockets = ask_udp(&lab, HOSTS, Lab::server(false), 12);
     live.wait_for("a mark is written", |_| status().starts_with("ready: "));

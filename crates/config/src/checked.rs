@@ -104,7 +104,7 @@ pub struct Config {
     pub sandbox: bool,
     /// What a live run logs.
     pub log: Log,
-    /// The sections that no field has: those of sinks.
+    /// The sections of sinks, which have no field here.
     pub(crate) others: Vec<Table>,
 }
 
@@ -172,7 +172,7 @@ impl Config {
         rules
     }
 
-    /// What the labels of one task ask for; those of the first as [`Config::rules`] says.
+    /// What the labels of one task ask for; for the first task, [`Config::rules`].
     pub fn rules_of(&self, task: usize) -> Vec<LabelRule> {
         let Some(asked) = self.tasks.get(task).filter(|_| task > 0) else {
             return self.rules();

@@ -20,7 +20,7 @@ pub struct Difference {
     pub origin: Option<String>,
 }
 
-/// The keys of one configuration compared with those of another.
+/// The keys in which two configurations differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Keys that a reload changes.

@@ -53,9 +53,9 @@ pub enum Kind {
         /// How many the list may hold.
         most: usize,
     },
-    /// A list of at least so many texts.
+    /// A list of texts.
     TextList {
-        /// How many the list must hold.
+        /// Minimum length of the list.
         least: usize,
     },
     /// A table from names that the user chooses to values of this kind.

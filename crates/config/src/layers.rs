@@ -16,8 +16,8 @@ use layer::{Layer, Source};
 /// Names the configuration file.
 pub const FILE_VARIABLE: &str = "FENXI_CONFIG";
 
-/// `FENXI_*` variables that are not configuration keys: of the library, tests, the build and the
-/// trainer. They may stand in the environment of any command.
+/// `FENXI_*` variables that are not configuration keys: the library, the tests, the build and the
+/// trainer read them. Any command may find them in its environment.
 const OTHER_VARIABLES: [&str; 5] = [
     "FENXI_ONNXRUNTIME",
     "FENXI_REQUIRE_ALL",

@@ -65,7 +65,7 @@ impl Layout {
         parts.next().is_none().then_some(layout)
     }
 
-    /// All rings. Those of one flow manager stand together, in the order in which it holds them.
+    /// All rings, grouped by flow manager, in the order in which it holds them.
     pub fn rings(&self) -> Vec<RingPlace> {
         let (f, a) = (self.flow_managers, self.analytics_managers);
         let rings = 0..f.max(a);

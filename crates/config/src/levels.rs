@@ -32,8 +32,8 @@ const LEVELS: [(&str, Level); 6] = [
 pub struct Levels {
     /// The level of the program itself; info where the text names none.
     pub program: Level,
-    /// Targets (paths of Rust, as in `fenxi::sinks::mark`) with levels of their own, in the order
-    /// of the text.
+    /// Targets (Rust paths such as `fenxi::sinks::mark`) with levels of their own, as ordered in
+    /// the text.
     pub targets: Vec<(String, Level)>,
 }
 

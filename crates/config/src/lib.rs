@@ -6,8 +6,8 @@
 //! outcome in the structs, makes a [`Config`] of them, and refuses keys that contradict each other.
 //! Every problem found is reported, one line each, not only the first.
 //!
-//! This crate starts no thread and knows neither pipelines nor the log. Of the others it knows the
-//! ranges and types of their settings.
+//! This crate starts no thread and knows neither pipelines nor the log. It uses other crates only
+//! for the ranges and types of their settings.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -31,7 +31,7 @@ impl Origin {
         matches!(self, Origin::BuiltIn | Origin::Mode(_))
     }
 
-    /// Which layer it is: that of a greater number goes over the others.
+    /// Number of the layer; a greater one overrides the others.
     pub fn rank(&self) -> usize {
         match self {
             Origin::BuiltIn | Origin::Mode(_) => 0,

@@ -21,7 +21,8 @@ const SOCKET_PATH_MAX: usize = 107;
 /// A key's value after all layers.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// Of the key's kind. Of a map only that it was set: its content stands in `entries`.
+    /// A value of the key's kind. For a map it only says that the key was set; `entries` has the
+    /// content.
     pub value: Value,
     /// The entries of a map, by name.
     pub entries: BTreeMap<String, EntrySetting>,
@@ -35,7 +36,7 @@ pub struct Setting {
 /// One entry of a map.
 #[derive(Debug, Clone)]
 pub struct EntrySetting {
-    /// Of the map's kind of entry.
+    /// A value of the map's kind of entry.
     pub value: Value,
     /// The layer that set it.
     pub origin: Origin,
@@ -110,7 +111,7 @@ impl Setting {
         }
     }
 
-    /// A number of seconds, of which 0 turns something off.
+    /// A number of seconds; 0 turns something off.
     pub fn seconds_or_off(&self) -> Result<Option<Duration>, String> {
         Ok(Some(self.seconds()?).filter(|seconds| !seconds.is_zero()))
     }

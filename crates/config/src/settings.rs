@@ -20,7 +20,7 @@ static NOTHING: Setting = Setting {
 pub struct Settings {
     /// The sections in the order in which they are shown: those that are one table come first.
     pub(crate) sections: Vec<&'static Section>,
-    /// Those of a section stand in the order in which they were first named.
+    /// Within a section, in the order in which they were first named.
     pub(crate) tables: Vec<Table>,
 }
 
@@ -93,8 +93,8 @@ impl Settings {
         }
     }
 
-    /// These, with those of `running` where a key changes at a start only. A section with such keys
-    /// and other tables than before keeps the tables it had.
+    /// These settings, but with the values of `running` for keys that change only at a start. A
+    /// section that has such keys and whose tables changed keeps the tables of `running`.
     pub(crate) fn live_over(&self, running: &Settings) -> Settings {
         let mut mixture = self.clone();
         mixture.tables.clear();

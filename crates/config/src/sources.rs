@@ -22,7 +22,7 @@ const FOLDER: &str = "conf.d";
 /// 14,000.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Where a configuration comes from. The environment is that of the process.
+/// Where a configuration comes from, in addition to the environment of the process.
 #[derive(Debug, Clone)]
 pub struct Sources {
     file: Option<PathBuf>,

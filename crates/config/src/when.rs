@@ -215,7 +215,7 @@ impl<T> When<T> {
 }
 
 impl When {
-    /// With names, for people; `name` gives those of tasks by their number.
+    /// With names, for people; `name` gives a task's name by its number.
     pub fn named<'a>(&self, name: impl Fn(usize) -> &'a str) -> When<String> {
         let terms = self.terms.iter().map(|term| term.named(&name));
         When {

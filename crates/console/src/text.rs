@@ -23,7 +23,10 @@ pub fn escape(text: &str) -> Cow<'_, str> {
 
 fn is_unsafe(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            character,
+            '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// The columns that the text takes once it is escaped.
@@ -31,7 +34,7 @@ pub fn columns(text: &str) -> usize {
     escape(text).width()
 }
 
-/// The text, escaped, in exactly so many columns: cut with `…`, or filled with spaces behind it.
+/// The text, escaped, exactly `width` columns wide: cut with `…` or padded with spaces.
 pub fn left(text: &str, width: usize) -> String {
     let text = cut(text, width);
     let fill = width.saturating_sub(text.width());
@@ -45,7 +48,7 @@ pub fn right(text: &str, width: usize) -> String {
     " ".repeat(fill) + &text
 }
 
-/// The text, escaped, in at most so many columns.
+/// The text, escaped, at most `width` columns wide.
 pub fn cut(text: &str, width: usize) -> String {
     let text = escape(text);
     if text.width() <= width {

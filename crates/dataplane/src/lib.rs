@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`flow_worker`] | the thread of the packets' walk: read it first |
 //! | [`analytics_worker`] | the thread of the series' walk |
-//! | [`clock`], [`egress`], [`sink`] | the parts of a flow worker that differ between replays and live runs |
+//! | [`clock`], [`egress`], [`sink`] | parts of a flow worker: replays and live runs differ |
 //! | [`rules`] | questions of flow managers to the policy, and its answers |
 //! | [`swap`] | two-phase swap of the model, the devices, batching and cache |
 //! | [`settings`] | other settings for a running flow worker |
@@ -16,9 +16,9 @@
 //! | [`recorder`] | the seam for a recording of a run |
 //! | [`run`], [`state`], [`waker`], `label_waker` | what the threads of a run share |
 //! | [`placement`] | which threads there are and on which core each runs |
-//! | [`bundle`], [`tasks`], [`task_check`], [`label_map`] | the models of a configuration, and what it says of their labels |
+//! | [`bundle`], [`tasks`], [`task_check`], [`label_map`] | a configuration's models and labels |
 //! | [`session`], [`devices`] | devices that run a model |
-//! | [`profiles`] | how long batches take: from files, measured at the start, and what a run has found |
+//! | [`profiles`] | how long batches take: stored, measured at the start, found in a run |
 //! | [`pipelines`] | managers and rings |
 //!
 //! The crate starts no thread of the data path itself, reads and writes no file but models and

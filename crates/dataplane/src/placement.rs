@@ -146,7 +146,7 @@ impl Cores {
         }
     }
 
-    /// Those of `usable` to which no thread is pinned.
+    /// The cores in `usable` to which no thread is pinned.
     fn others(&self, usable: &[usize]) -> Vec<usize> {
         let taken: Vec<usize> = self.placed.iter().filter_map(|(_, core)| *core).collect();
         let usable = usable.iter().copied();
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn whether_a_core_can_be_had_is_tried() {
         assert!(can_pin(usable()[0]));
-        assert!(!can_pin(1000), "no machine of ours has so many");
+        assert!(!can_pin(1000), "no machine of ours has 1000 cores");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 pub use console::text::escape;
 
-/// Standard error, for events of which each is one line.
+/// Standard error, for events of one line each.
 pub struct Stderr;
 
 impl MakeWriter<'_> for Stderr {
@@ -55,7 +55,7 @@ pub fn message(text: &str) -> String {
     shortened(&text, MESSAGE_MAX).into_owned()
 }
 
-/// The beginning and the end of a text that has more than so many characters.
+/// The beginning and the end of a text longer than `most` characters.
 fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= most {

@@ -262,11 +262,8 @@ mod tests {
 
     #[test]
     fn a_name_cannot_make_a_line_of_its_own() {
-        let failure = Failure::no_input("x\nfenxi: all is well\u{1b}[K: not found");
-        assert_eq!(
-            failure.lines,
-            ["x\\nfenxi: all is well\\u{1b}[K: not found"]
-        );
+        let failure = Failure::no_input("x\nfenxi: success\u{1b}[K: not found");
+        assert_eq!(failure.lines, ["x\\nfenxi: success\\u{1b}[K: not found"]);
         let problems = ConfigErrors::Invalid(vec!["a\nb: x".to_owned(), "c: y".to_owned()]);
         assert_eq!(Failure::from(problems).lines, ["a\\nb: x", "c: y"]);
     }

@@ -61,8 +61,8 @@ pub fn main() -> ExitCode {
     exit::end(code)
 }
 
-/// All is said. What libraries still print while the process ends (QNN's does) would stand behind a
-/// JSON object.
+/// Output is complete. Discards what libraries print while the process ends (QNN's does), which
+/// would follow a JSON object.
 fn close_stdout() {
     let flushed = std::io::stdout().flush();
     if let (Ok(()), Ok(null)) = (flushed, File::options().write(true).open("/dev/null")) {

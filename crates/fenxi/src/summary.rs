@@ -67,7 +67,7 @@ type SinkSum = (&'static str, u64);
 struct Merged {
     /// Packets with known segments.
     packets: u64,
-    /// Their segments, each of which counts as a packet.
+    /// Their segments; each counts as a packet.
     segments: u64,
     /// Packets with unknown segments, which count as one packet.
     unknown: u64,

@@ -7,7 +7,7 @@
 //! A flow's part is a run of 16-bit words, for each unit:
 //!
 //! ```text
-//! directions (2) │ elements seen │ flags │ time of the element before (4, if asked for) │ channel │ channel │ …
+//! directions (2) │ elements seen │ flags │ previous time (4, if asked for) │ channel │ channel │ …
 //! ```
 //!
 //! with the channels in the order of [`Feature::ALL`], K elements each. It is rounded up to 32
@@ -545,20 +545,24 @@ mod tests {
                 prop_assert_eq!((series.k(), series.features()), (elements.len(), task.features));
                 let short = |bytes: u32| bytes.min(65_535) as u16;
                 for feature in task.features.iter() {
-                    let expected: Vec<i64> = elements.iter().enumerate().map(|(i, it)| match feature {
+                    let expected = elements.iter().enumerate().map(|(i, it)| match feature {
                         Feature::SignedLength if it.direction == 1 => -i64::from(short(it.length)),
                         Feature::SignedLength => short(it.length).into(),
                         Feature::PayloadLength => short(it.payload).into(),
                         Feature::TcpFlags => it.tcp_flags.into(),
                         Feature::InterArrival if i == 0 => 0,
                         Feature::InterArrival => {
-                            let since = i128::from(it.time_us) - i128::from(elements[i - 1].time_us);
+                            let before_us = i128::from(elements[i - 1].time_us);
+                            let since = i128::from(it.time_us) - before_us;
                             since.clamp(0, u32::MAX.into()) as i64
                         }
-                    }).collect();
+                    });
+                    let expected: Vec<i64> = expected.collect();
                     let found: Vec<i64> = match feature {
                         Feature::SignedLength => series.signed_lengths().map(i64::from).collect(),
-                        Feature::InterArrival => series.inter_arrivals_us().map(i64::from).collect(),
+                        Feature::InterArrival => {
+                            series.inter_arrivals_us().map(i64::from).collect()
+                        }
                         _ => series.channel(feature).iter().map(|&word| word.into()).collect(),
                     };
                     prop_assert_eq!(found, expected, "{:?}", feature);

@@ -55,7 +55,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn v4_checksums_stay_right(mut header in prop::array::uniform20(any::<u8>()), dscp in 0u8..64, at in 0usize..20) {
+        fn v4_checksums_stay_right(
+            mut header in prop::array::uniform20(any::<u8>()),
+            dscp in 0u8..64,
+            at in 0usize..20,
+        ) {
             header[0] = 0x45;
             header[10..12].fill(0);
             let sum = checksum(&header);
@@ -72,7 +76,10 @@ mod tests {
         }
 
         #[test]
-        fn v6_keeps_all_but_the_dscp(mut header in prop::collection::vec(any::<u8>(), 40), dscp in 0u8..64) {
+        fn v6_keeps_all_but_the_dscp(
+            mut header in prop::collection::vec(any::<u8>(), 40),
+            dscp in 0u8..64,
+        ) {
             header[0] = 0x60 | header[0] & 15;
             let mut tagged = header.clone();
             set_dscp(&mut tagged, 0, dscp);

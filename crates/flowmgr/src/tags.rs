@@ -39,7 +39,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_forms_compare_byte_by_byte(tags in prop::array::uniform8(0u8..4), scale in any::<u8>(), tag in 0u8..4) {
+        fn all_forms_compare_byte_by_byte(
+            tags in prop::array::uniform8(0u8..4),
+            scale in any::<u8>(),
+            tag in 0u8..4,
+        ) {
             // Few distinct values, so that many are equal; scaled over all bytes.
             let tags = tags.map(|tag| tag.wrapping_mul(scale));
             let tag = tag.wrapping_mul(scale);

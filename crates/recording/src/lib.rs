@@ -13,9 +13,9 @@
 //! at the same place.
 //!
 //! ```text
-//! flow manager ── burst, pass, settle, configure, drain ─┐ lock   chunk       thread
-//!                                                        ├──────► of events ─► "recording" ─► DIR/events
-//! analytics ───── round, prepare, commit, abort ─────────┘        (bounded queue)
+//! flow manager ─ burst, pass, settle, configure, drain ─┐lock chunk      thread
+//!                                                       ├───► of events ► "recording" ► DIR/events
+//! analytics ──── round, prepare, commit, abort ─────────┘     (bounded queue)
 //! ```
 //!
 //! The workers know no recording. They make their calls through [`dataplane::recorder`], whose

@@ -11,28 +11,34 @@ use crate::event::tests::{device, event, file};
 /// second comes after the first.
 fn header() -> String {
     let settings = json!({
-        "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0, "established_timeout_s": 0,
-        "active_timeout_s": 0, "end_on_fin_rst": true, "dscp": [[null, 46, null], [[1, [46]]]],
+        "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0,
+        "established_timeout_s": 0, "active_timeout_s": 0, "end_on_fin_rst": true,
+        "dscp": [[null, 46, null], [[1, [46]]]],
     });
     let asked = |after: &[u8]| {
         json!({
-            "protocols": [], "ports": [], "in_ports": [], "directions": ["out"], "sample": null, "by_rule": false, "after": after,
+            "protocols": [], "ports": [], "in_ports": [], "directions": ["out"], "sample": null,
+            "by_rule": false, "after": after,
         })
     };
     let names = |name: &str| {
         json!({
-            "name": name, "model": "m", "model_version": "1", "classes": ["one", "other", "unknown"],
+            "name": name, "model": "m", "model_version": "1",
+            "classes": ["one", "other", "unknown"],
         })
     };
     let task = json!({
-        "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3, "sure": 0, "is_deeper": false,
+        "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
+        "sure": 0, "is_deeper": false,
     });
     let header = json!({
         "format": 9, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
         "tasks": [names("first"), names("second")],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
-            "tasks": [task, task], "asked": [asked(&[]), asked(&[0])], "inside": [], "flow_id_step": 2, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64, "buckets": 16,
+            "tasks": [task, task], "asked": [asked(&[]), asked(&[0])], "inside": [],
+            "flow_id_step": 2, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64,
+            "buckets": 16,
             "settings": settings, "ports": [], "expects_counts": false, "behaviour": null,
         },
     });
@@ -143,8 +149,11 @@ fn start() -> Event<'static> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn events_in_any_order_are_replayed_or_refused(events in prop::collection::vec(event(), 0..30)) {
-        let events: Vec<Event<'_>> = [start()].into_iter().chain(events.into_iter().map(within)).collect();
+    fn events_in_any_order_are_replayed_or_refused(
+        events in prop::collection::vec(event(), 0..30),
+    ) {
+        let events = events.into_iter().map(within);
+        let events: Vec<Event<'_>> = [start()].into_iter().chain(events).collect();
         match replay_of(&header(), &file(&events)) {
             Ok(report) => prop_assert_eq!(report.events, events.len() as u64),
             Err(error) => prop_assert!(matches!(error, RecordingError::Damaged(_)), "{error}"),

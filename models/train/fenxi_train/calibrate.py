@@ -1,6 +1,6 @@
 """Probabilities that mean what they say, when an answer is sure, and what a flow is called in the end.
 
-All of it is measured on held-out flows: `scores` are those of networks that have not seen a flow's fold.
+All of it is measured on held-out flows: `scores` come from networks that have not seen a flow's fold.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def temperature(scores, classes):
 
 
 def by_count(depths, temperatures, k):
-    """The temperature for each number of elements, 0 to k: that of the greatest depth reached."""
+    """The temperature for each number of elements, 0 to k: the greatest reached depth's."""
     made = np.full(k + 1, temperatures[0])
     for depth, t in zip(depths, temperatures):
         made[depth:] = t
@@ -80,8 +80,8 @@ def walk(flows, probabilities, depths, confidences, min_confidence, port_guess, 
         sure = asked & (top >= max(level, min_confidence)) & (guess != outlier(flows))
         answer[sure], kind[sure] = guess[sure], f"depth {depth}"
     weak = (kind == "nothing") & (last != outlier(flows)) & (last_top >= min_confidence)
-    # The last answer stands against a port, unless it is unknown; that of a single depth stands whatever it is. A port says nothing of a
-    # flow without an element.
+    # The last answer stands against a port, unless it is unknown; with a single depth even that stands. A port says nothing of a flow
+    # without an element.
     whole = flows.counts >= depths[-1]
     by_port = (kind == "nothing") & (port_guess >= 0) & (flows.counts > 0) & ~(whole & (weak | (len(depths) == 1)))
     answer[weak], kind[weak] = last[weak], "not sure"

@@ -192,8 +192,8 @@ def text(flows, scored, options, split, name, version, description, command, abo
     order = ("The table of ports names a flow at once, and an answer of another class may contradict it; other flows ask at each depth until an"
              " answer is sure." if scored.contradiction else
              "A flow asks at each depth until an answer is sure; then the table of ports and the last answer decide.")
-    parts += ["## Coverage", "", f"Of all flows whose beginning was seen, {named:.1%} get a name, of those of a class other than"
-              f" `{flows.names[-1]}` {known_share(flows, scored):.1%}; {right:.3f} of the names are right. {order}", "",
+    parts += ["## Coverage", "", f"{named:.1%} of the flows whose beginning was seen get a name, and {known_share(flows, scored):.1%}"
+              f" without class `{flows.names[-1]}`; {right:.3f} of the names are right. {order}", "",
               table(("decided by", "flows", "named", "right of those named"),
                     [(k, f"{a:.1%}", f"{b:.1%}", f"{c:.3f}") for k, a, b, c in rows]), ""]
     if scored.contradiction:
@@ -213,7 +213,7 @@ def text(flows, scored, options, split, name, version, description, command, abo
     if scored.host_labels:
         made, rows = scored.host_labels
         parts += [f"fenxi adds up labels with their p, of a host's first {made['flows']} flows that get a label, and names a host from"
-                  f" {made['min_flows']} flow and p >= {made['confidence']} on. Confusions are those of the other folds:", "",
+                  f" {made['min_flows']} flow and p >= {made['confidence']} on. Confusions come from the other folds:", "",
                   table(("p of the other classes", "hosts", "named", "right of those named"),
                         [(what, count, f"{named / count:.1%}", f"{right / max(named, 1):.3f}") for what, count, named, right in rows]), ""]
     if scored.left_out:

@@ -65,7 +65,7 @@ class Step:
 
 @dataclasses.dataclass
 class Single:
-    """A model alone; `time` as that of a step.  `won` flows are correct with it and not with the second, `lost` the other way round."""
+    """A model alone; `time` as in a step.  `won` flows are correct with it and not with the second, `lost` the other way round."""
 
     name: str
     accuracy: float
@@ -114,7 +114,7 @@ def in_order(first, second):
     """The columns of the second bundle in the order of the first one's labels."""
     if set(first.labels) != set(second.labels):
         odd = sorted(set(first.labels) ^ set(second.labels))
-        raise Refusal(f"{second.folder}/model.toml: other labels than those of {first.folder} ({', '.join(odd[:5])} in one only);"
+        raise Refusal(f"{second.folder}/model.toml: labels differ from {first.folder} ({', '.join(odd[:5])} in one only);"
                       " fit both with the same --classes and --outlier")
     return [second.labels.index(n) for n in first.labels]
 
@@ -184,7 +184,7 @@ def alone(answers, names, costs):
 
 
 def cheapest(singles):
-    """The models that take the least time: of those as accurate as the second, and of those no less accurate beyond chance."""
+    """The fastest model as accurate as the second, and the fastest model not less accurate beyond chance."""
     found = {"": lambda s: s.accuracy >= singles[1].accuracy, " within chance": lambda s: s.is_alike}
     return {but: min(filter(is_good, singles), key=lambda s: s.time) for but, is_good in found.items()}
 
@@ -242,7 +242,7 @@ def report(answers, names, found):
 
 
 def saved(answers, best, second):
-    """What the cascade saves, and how its answers differ from those of the second alone."""
+    """What the cascade saves, and how its answers differ from the second's alone."""
     ours, theirs = (p.argmax(axis=1) == answers.truth for p in (answers.mixed(best.level), answers.second))
     return [f"As accurate as {second.name} alone in {1 / best.time:.1f} times less device time: it runs on {best.share:.1%} of flows."
             f" Of {len(ours)} flows, {(ours & ~theirs).sum()} are correct only with the cascade, and {(theirs & ~ours).sum()} only with {second.name} alone."]

@@ -159,7 +159,7 @@ def parser():
     p.add_argument("second", metavar="SECOND")
     answers = p.add_mutually_exclusive_group(required=True)
     answers.add_argument("--labels", action="append", metavar="TABLE", help="labelled flows that none has seen")
-    answers.add_argument("--held-out", nargs="+", metavar="FILE.npz", help="what fit --held-out wrote for the first, the second, and those of --beside")
+    answers.add_argument("--held-out", nargs="+", metavar="FILE.npz", help="what fit --held-out wrote for the first, the second, and the models of --beside")
     p.add_argument("--beside", nargs="+", default=[], metavar="DIR", help="bundles to compare alone, too, at the depth of the second")
     table_options(p)
     p.add_argument("--first-depth", type=positive, default=None, metavar="N", help="elements that the first sees (its greatest depth)")

@@ -134,7 +134,7 @@ def in_one_group(flows):
 
 
 def by_depth(flows, folds, scores, split, methods, say):
-    """Temperatures, probabilities, scores and those of baselines, each by depth."""
+    """Temperatures, probabilities, scores and baselines' scores, each by depth."""
     temperatures, depth_scores, beside, probabilities = [], {}, {}, {}
     for depth in flows.input.depths:
         long = (flows.counts >= depth) & ~flows.midstream

@@ -16,7 +16,7 @@ def community_id(proto, src, sport, dst, dport, seed=0):
 
 
 def of_row(row):
-    """That of a table's row: its column, or from its 5-tuple; None where the addresses are no addresses."""
+    """The Community ID of a table's row: its column, or from its 5-tuple; None if the addresses are invalid."""
     if row.get("community_id"):
         return row["community_id"]
     try:

@@ -31,7 +31,7 @@ class Size:
 
 
 class Forest:
-    """Trees as arrays; `scores` as those of a network."""
+    """Trees as arrays; `scores` as for a network."""
 
     def __init__(self, input, trees, classes):
         self.input, self.trees, self.classes = input, trees, classes

@@ -15,7 +15,7 @@ OPSET, IR_VERSION = 17, 8  # read by ONNX Runtime 1.17 and later
 
 
 class Graph:
-    """Nodes and constants by name; those of one network of an ensemble have a prefix."""
+    """Nodes and constants by name; each network of an ensemble has a prefix."""
 
     def __init__(self):
         self.nodes, self.constants, self.prefix = [], [], ""

@@ -19,7 +19,7 @@ SAME_START = datetime.timedelta(seconds=1)  # the clocks of two captures may dif
 
 
 def of(table, split, labels=()):
-    """Name of the group that each row belongs to; `labels` are those of the rows, for a split by label-day."""
+    """Name of the group that each row belongs to; `labels` are the rows' labels, for a split by label-day."""
     rows = table.rows
     if split == "label-day":
         return label_days(table, labels)

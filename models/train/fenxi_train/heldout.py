@@ -46,5 +46,5 @@ def read(path, made, depth):
     if missing:
         raise Refusal(f"{path}: no {', '.join(missing)}; {cure}")
     if list(found["names"]) != made.labels:
-        raise Refusal(f"{path}: other labels than those of {made.folder}; give the file that its fit wrote")
+        raise Refusal(f"{path}: labels differ from {made.folder}; give the file that its fit wrote")
     return found

@@ -63,7 +63,7 @@ def log_row(named, p, classes, shares):
 
 
 def held_out(flows, folds, given, p, with_confusions):
-    """The logarithms of each flow with a label; confusions are those of the other folds."""
+    """The logarithms of each flow with a label; confusions come from the other folds."""
     classes = [c for c in range(len(flows.names)) if c != calibrate.outlier(flows)]
     rows = np.zeros((len(given), len(classes)))
     for fold in sorted(set(folds)):

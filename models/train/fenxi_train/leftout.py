@@ -10,7 +10,7 @@ from .network import softmax
 
 def measured(flows, options, trained, temperatures, confidences, say, platforms=()):
     """By depth, rows of (label, flows, share named at p >= 0.8, share named at the confidence), each by a model that
-    has never seen the label, nor those of its platform."""
+    has never seen the label, nor the other labels of its platform."""
     found = {d: [] for d in flows.input.depths}
     options = dataclasses.replace(options, nets=1)
     for label, name in enumerate(flows.names):

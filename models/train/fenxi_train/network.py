@@ -113,7 +113,7 @@ class Network:
         return scores, kept
 
     def gradients(self, coded, kept, error):
-        """Gradients of all weights; `error` is that of the scores."""
+        """Gradients of all weights; `error` is the error of the scores."""
         categories, _, flat, ports = coded
         w, g = self.weights, {}
         g["out"], g["out_bias"] = kept["out"].T @ error, error.sum(axis=0)

@@ -75,8 +75,8 @@ def hidden(flows, guess):
 
 
 def contradictions(flows, probabilities, guess, least):
-    """For each depth the least level, from `least` up, at which an answer of another class contradicts the port: so that of all right port labels
-    CONTRADICTED_MAX are contradicted, spread over the depths.  NEVER where no answer speaks against a wrong port."""
+    """For each depth the least level, from `least` up, at which an answer of another class contradicts the port, so that at most
+    a share CONTRADICTED_MAX of the right port labels is contradicted, spread over the depths.  NEVER where no answer speaks against a wrong port."""
     right, open_, levels, spent = guess == flows.classes, guess >= 0, [], 0
     budget = CONTRADICTED_MAX * right.sum() / len(flows.input.depths)
     for place, depth in enumerate(flows.input.depths, 1):

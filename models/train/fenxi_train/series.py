@@ -65,7 +65,7 @@ def run(args):
 
 
 def program_of(given):
-    """The path of the program: the one given, that of a source tree, or an installed one."""
+    """The path of the program: the given one, a source tree's, or an installed one."""
     path = pathlib.Path(given or DEFAULT_PROGRAM)
     if path.is_file():
         return str(path.absolute())

@@ -1,6 +1,6 @@
 """Tables of flows: CSV, gzipped or not, one flow in each row.
 
-The columns are those of docs/model.md.  Two forms are read: offsets since the flow's first packet with flags as decimal
+docs/model.md lists the columns.  Two forms are read: offsets since the flow's first packet with flags as decimal
 numbers (`offsets_us`), and gaps between packets with flags in hexadecimal (`iat_us`).  Everything that is
 wrong in a table is refused with its file and line.
 """

@@ -117,13 +117,13 @@ def test_what_does_not_fit_is_refused_in_one_line(fenxi_train, pair, table, tmp_
     lacking = save(tmp_path / "lacking.csv", rows(), ["capture", "flow", "proto", "dport", "flags", "data_lengths", "label"])
     kept, large = tmp_path / "cheap.npz", tmp_path / "large.npz"
     cases = [
-        ((pair[0], tmp_path / "other", "--labels", table), 65, "other/model.toml: other labels than those of"),
+        ((pair[0], tmp_path / "other", "--labels", table), 65, "other/model.toml: labels differ from"),
         ((*pair, "--labels", short), 65, "no flow has 3 elements for the first and 5 for the second"),
         ((*pair, "--labels", lacking), 65, "no column data_payloads"),
         ((*pair, "--labels", table, "--second-depth", "4"), 64, "has depths 3, 5"),
         ((*pair, "--held-out", kept, tmp_path / "none.npz"), 66, "no such file"),
         ((*pair, "--held-out", kept, tmp_path / "text.npz"), 65, "not readable"),
-        ((*pair, "--held-out", tmp_path / "other.npz", large), 65, "other labels than those of"),
+        ((*pair, "--held-out", tmp_path / "other.npz", large), 65, "labels differ from"),
         ((*pair, "--held-out", large, kept), 65, "no depth_5"),
         ((pair[0], tmp_path / "none", "--labels", table), 66, "model.toml is missing"),
         ((*pair,), 64, "--labels --held-out"),

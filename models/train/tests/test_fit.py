@@ -184,7 +184,7 @@ def test_the_walk_through_the_depths_is_that_of_the_data_path():
     by_depth = {depth: np.array([answer[i] for answer in answers]) for i, depth in enumerate((1, 2))}
     found = calibrate.walk(seen, by_depth, (1, 2), [0.9, 0.9], 0.7, np.array(ports))
     assert (tuple(found[0]), tuple(found[1])) == (classes, kinds)
-    # Of a model with a single depth the answer stands, whatever it is.
+    # With a single depth the model's answer stands, even if it is unknown.
     found = calibrate.walk(seen, by_depth, (2,), [0.9], 0.7, np.array(ports))
     assert tuple(found[0]) == (0, 0, -1, -1, 0, 1, -1, -1, 1, -1)
     # No answer below min_confidence is sure, whatever a depth asks for.

@@ -80,7 +80,7 @@ def test_bounds_of_a_table(fenxi_train, tmp_path, monkeypatch):
             patch.setattr(table, name, limit)
             code, _, err = fit()
             assert code == 65 and text in err and err.count("\n") == 1
-    assert "no column" in fit()[2]  # all is well with the bounds as they are
+    assert "no column" in fit()[2]  # within the default bounds
 
 
 def test_missing_files_and_labels(fenxi_train, tmp_path):

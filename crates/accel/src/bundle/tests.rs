@@ -339,7 +339,12 @@ fn golden_files_of_another_model() {
 proptest! {
     /// Whatever stands in the text files: an answer of one line, and no panic.
     #[test]
-    fn any_text_is_answered(file in 0..3usize, at in any::<prop::sample::Index>(), cut in 0..40usize, text in ".{0,40}") {
+    fn any_text_is_answered(
+        file in 0..3usize,
+        at in any::<prop::sample::Index>(),
+        cut in 0..40usize,
+        text in ".{0,40}",
+    ) {
         let name = ["model.toml", "golden/inputs.csv", "golden/outputs.csv"][file];
         let mut content = [manifest().as_str(), INPUTS, OUTPUTS][file].to_owned();
         let from = at.index(content.len());

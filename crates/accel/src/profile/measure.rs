@@ -356,7 +356,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_line_is_found_again(t0_us in 0.0..1e4_f64, t1_us in 0.001..1e3_f64, first in 0..6_u32, sizes in 2..6_u32) {
+        fn a_line_is_found_again(
+            t0_us in 0.0..1e4_f64,
+            t1_us in 0.001..1e3_f64,
+            first in 0..6_u32,
+            sizes in 2..6_u32,
+        ) {
             let sizes = (first..first + sizes).map(|power| 1_usize << power);
             let points: Vec<_> = sizes.map(|rows| (rows, t0_us + t1_us * rows as f64)).collect();
             let measured = measured(&points);
@@ -368,7 +373,11 @@ mod tests {
         }
 
         #[test]
-        fn a_line_is_found_through_noise(t0_us in 10.0..1e3_f64, t1_us in 1.0..1e2_f64, noise in prop::array::uniform8(-0.03..0.03_f64)) {
+        fn a_line_is_found_through_noise(
+            t0_us in 10.0..1e3_f64,
+            t1_us in 1.0..1e2_f64,
+            noise in prop::array::uniform8(-0.03..0.03_f64),
+        ) {
             let points: Vec<_> = noise.iter().enumerate().map(|(at, noise)| {
                 let rows = 1_usize << at;
                 (rows, (t0_us + t1_us * rows as f64) * (1.0 + noise))
@@ -384,7 +393,9 @@ mod tests {
         }
 
         #[test]
-        fn any_times_give_a_line_that_can_be_used(times in prop::collection::vec(0.001..1e6_f64, 1..12)) {
+        fn any_times_give_a_line_that_can_be_used(
+            times in prop::collection::vec(0.001..1e6_f64, 1..12),
+        ) {
             let points: Vec<_> = times.iter().enumerate().map(|(at, us)| (1 << at, *us)).collect();
             let measured = measured(&points);
             let line = measured.fit();

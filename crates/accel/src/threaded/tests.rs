@@ -150,7 +150,11 @@ fn a_device_that_panics_is_gone_for_good_and_its_memory_stays() {
     device.submit(2).unwrap();
     let error = finished(&mut device).unwrap_err();
     assert!(
-        matches!(&error, DeviceError::Gone { device, cause } if device == "bad" && cause.contains("worn out")),
+        matches!(
+            &error,
+            DeviceError::Gone { device, cause }
+                if device == "bad" && cause.contains("worn out")
+        ),
         "{error}"
     );
     assert_eq!(device.input(2).len(), 6);

@@ -100,8 +100,8 @@ fn mask_without_marks(task: &Asked<'_>) -> Option<String> {
     ))
 }
 
-/// Bits that two tasks would write. Those of the first are `mark.mask`, which rules of
-/// `policy.rules` write as well.
+/// Bits that two tasks would write. The first task writes `mark.mask`, as do rules of
+/// `policy.rules`.
 fn overlaps(asked: &[Asked<'_>], mark: &Mark) -> Vec<String> {
     let Some((first, others)) = asked.split_first() else {
         return Vec::new();

@@ -60,7 +60,7 @@ fn check_policies(tasks: &[Task], problems: &mut Vec<String>) {
     let on_off = first(|policy| matches!(policy, BatchPolicy::OnOff { .. }));
     if let (Some(slo), Some(on_off)) = (slo, on_off) {
         problems.push(format!(
-            "{}: task.{}: impossible combination: its policy is \"on-off\", and that of task {} is \
+            "{}: task.{}: impossible combination: its policy is \"on-off\", and task {} has \
              \"slo\"; give both the same",
             on_off.origin, on_off.name, slo.name
         ));
@@ -140,7 +140,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The key that holds for the task: its own, or that of the section.
+    /// The key that holds for the task: its own or the section's.
     pub(super) fn path(&self, key: &str) -> String {
         self.holds(key).0
     }

@@ -14,8 +14,8 @@ section! {
     /// Devices, for tasks and devices that say nothing else.
     pub struct AccelKeys = One "accel";
 
-    /// where the model runs, one name per device of the layout or one for all: a provider, or NAME
-    /// of a [device.NAME]
+    /// where the model runs, one name per device of the layout or one for all: a provider, or the
+    /// NAME in [device.NAME]
     devices: Vec<String> = live "devices", DEVICES, "[\"cpu\"]", "";
     /// the ONNX Runtime library; empty: searched for next to the program and in the usual places
     library: Option<PathBuf> = restart "library", Kind::Text, "\"\"", "path" => Setting::file;
@@ -36,7 +36,7 @@ section! {
     /// A `[device.NAME]` table; `None` where it leaves a key out whose default depends on others.
     pub struct DeviceKeys = Named "device";
 
-    /// what runs the model; may be left out where NAME is that of a provider
+    /// what runs the model; optional if NAME is a provider
     provider: Option<&'static Provider> = live "provider", Kind::OneOf(&PROVIDERS), "\"cpu\"", "";
     /// library of a plug-in provider; for plugin, and for qnn where it is installed as a plug-in
     plugin: Option<PathBuf> = live "plugin", Kind::Text, "\"\"", "path" => Setting::file;
@@ -87,7 +87,7 @@ pub struct Accel {
     pub devices: Vec<Device>,
     /// The ONNX Runtime library; `None`: search.
     pub library: Option<PathBuf>,
-    /// Folder of profiles that a start measured; `None`: that of systemd's unit, if there is one.
+    /// Folder of profiles that a start measured; `None`: the systemd unit's, if there is one.
     pub profiles: Option<PathBuf>,
 }
 
@@ -108,7 +108,7 @@ pub struct Device {
     pub fixed_sizes: bool,
     /// The thread that runs its batches.
     pub thread: DeviceThread,
-    /// How long a batch may take before it counts as failed; `None`: for ever.
+    /// How long a batch may take before it counts as failed; `None`: no limit.
     pub deadline: Option<Duration>,
     /// File of a measured profile; `None`: measured at the start where the policy needs one.
     pub profile: Option<PathBuf>,

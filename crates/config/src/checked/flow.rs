@@ -126,8 +126,8 @@ section! {
     /// packets; a look at each flow that has packets once a second
     enabled: bool = restart "enabled", Kind::Bool, "true", "";
     /// bulk: a flow with more bytes, both directions, at the IP layer, from the packet that
-    /// crosses the bound; those that it had while it was interactive or realtime do not count. Of
-    /// a campus' flows 1.6 % are larger than 100 kB, and have 97 % of the bytes
+    /// crosses the bound; bytes sent while it was interactive or realtime do not count. At a
+    /// campus, 1.6 % of the flows are larger than 100 kB, and have 97 % of the bytes
     bulk_bytes: u32 = restart "bulk_bytes", integer(1, Bounds::BULK_BYTES_MAX as i64), "100000",
         "bytes";
     /// interactive and realtime: the mean length of a direction's packets is at most this, at the

@@ -1,4 +1,4 @@
-//! Rules by which something is done with flows.
+//! Rules that act on flows.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::setting::Setting;
 use crate::words::words;
 
 section! {
-    /// Rules by which something is done with flows, whatever a model says of them.
+    /// Rules that act on flows, whether or not a model labels them.
     pub struct Policy = One "policy";
 
     /// a file of rules that say by addresses, ports, label and volume what is done with flows

@@ -18,8 +18,8 @@ use crate::section;
 use crate::setting::Setting;
 use crate::when::{Needed, When};
 
-/// The most tasks. The answers that a flow manager waits for have numbers below it, and each depth
-/// of a model is one.
+/// The most tasks. Answers that a flow manager waits for, one for each model and depth, are
+/// numbered below it.
 pub const MAX_TASKS: usize = cring::TASKS_MAX;
 
 /// Name of the task of a configuration without `[[task]]`.
@@ -30,7 +30,7 @@ const TASK_NAME_MAX: usize = 32;
 /// What rules write where no task is asked.
 const NO_TASK: &str = "none";
 
-/// Depths of a model, each of which is a task of flow managers.
+/// Depths of a model. Flow managers have a task for each.
 const DEPTHS: Kind = Kind::IntegerList {
     least: 0,
     min: 1,
@@ -80,8 +80,8 @@ section! {
     cache_entries: usize = live "cache_entries", CACHE_ENTRIES, "65536", "prefixes, 0 = off";
     /// where devices cannot keep up, series of the task with the lowest priority are shed first
     priority: u8 = live "priority", integer(0, 9), "5", "";
-    /// a flow whose likeliest class is less likely than this gets the label unknown; the default
-    /// of the first task is model.min_confidence
+    /// a flow whose likeliest class is less likely than this gets the label unknown; the first
+    /// task's default is model.min_confidence
     min_confidence: Option<f32> = live "min_confidence", MIN_CONFIDENCE, "-1.0",
         "probability, negative = as the bundle says" => min_confidence;
     /// label or taxonomy of this task to DSCP; the default of the first task is tag.dscp
@@ -185,10 +185,9 @@ pub struct Task {
     pub priority: u8,
     /// Least confidence of a label; `None`: as the bundle says.
     pub min_confidence: Option<f32>,
-    /// Label to DSCP, by label. Those of the first task also stand in `Config::tag`.
+    /// Label to DSCP, by label. `Config::tag` repeats the first task's.
     pub dscp: Vec<DscpMapping>,
-    /// Label to bits of the connection mark, by label. Those of the first task also stand in
-    /// `Config::mark`.
+    /// Label to bits of the connection mark, by label. `Config::mark` repeats the first task's.
     pub mark: Vec<MarkMapping>,
     /// The bits that `mark` may write; no other task has them. 0 where `mark` is empty.
     pub mark_mask: u32,

@@ -123,8 +123,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// `[[task]]`, of which each has a name. A file's task goes over that of the same name in the
-    /// files before.
+    /// `[[task]]`. A task overrides the task of the same name in earlier files.
     fn read_list(&mut self, section: &'static Section, tables: &DeArray<'_>) {
         let mut names = BTreeSet::new();
         let of = section.name;
@@ -198,8 +197,8 @@ impl<'a> Layer<'a> {
         })
     }
 
-    /// `SECTION.KEY=VALUE`, or an entry of a map: `SECTION.KEY.ENTRY=VALUE`. Behind the name of a
-    /// section of tables stands that of the table.
+    /// `SECTION.KEY=VALUE`, or an entry of a map: `SECTION.KEY.ENTRY=VALUE`. In a section of
+    /// tables, the table's name follows the section's.
     pub(super) fn read_set(&mut self, set: &str) {
         let Some((path, value)) = set.split_once('=') else {
             self.problem(0..0, &format!("{set}: expected key=value, as in flow.k=10"));

@@ -1,4 +1,4 @@
-//! `[mark]`: what it comes to, and what is said where it does not fit.
+//! `[mark]`: values and error messages.
 
 use std::time::Duration;
 
@@ -264,8 +264,8 @@ fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     assert_eq!(policies[0], carry_over, "goals are kept in one way");
 }
 
-/// A reload cannot change the mode, so it brings no default of another one; a replay, which sets no
-/// marks, keeps that of all modes.
+/// A reload cannot change the mode, so it keeps the running mode's defaults. A replay sets no
+/// marks, so it keeps the default for all modes.
 #[test]
 fn defaults_of_a_mode_are_those_of_the_run() {
     let read = |sets: &[&str]| {

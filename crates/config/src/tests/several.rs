@@ -498,8 +498,8 @@ fn goals_are_kept_in_one_way() {
     assert_eq!(
         refused,
         [
-            "c.toml:4: task.b: impossible combination: its policy is \"on-off\", and that of task \
-             a is \"slo\"; give both the same"
+            "c.toml:4: task.b: impossible combination: its policy is \"on-off\", and task a has \
+             \"slo\"; give both the same"
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! Configurations that are wrong in one way each, and what is said of them.
+//! Configurations with one mistake each, and their error messages.
 
 use super::load;
 

@@ -139,7 +139,7 @@ fn labels(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
     excluded(terms.len(), choice)
 }
 
-/// Two choices of which one takes only names that the other excludes.
+/// Two choices that contradict each other: one takes only names that the other excludes.
 fn excluded<'a>(count: usize, choice: impl Fn(usize) -> Option<&'a Choice>) -> Option<Vec<usize>> {
     let choices: Vec<_> = (0..count)
         .filter_map(|at| Some((at, choice(at)?)))

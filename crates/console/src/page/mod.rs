@@ -16,8 +16,7 @@ const SCRIPT: &str = include_str!("script.js");
 /// Rows of the tables of labels and hosts.
 const ROWS: usize = 12;
 
-/// A page with the digests by which a content security policy allows its style and its script, and
-/// nothing else.
+/// A page, and the digests with which a content security policy allows only its style and script.
 pub struct Page {
     /// The document.
     pub html: String,

@@ -140,7 +140,7 @@ pub enum Outcome {
     Waiting,
     /// The series was shed, or the device failed.
     Lost,
-    /// The flow has not had so many elements.
+    /// The flow has had fewer elements.
     TooShort,
     /// The model was not asked.
     NotAsked,

@@ -100,7 +100,7 @@ fn protocol(word: &str) -> Option<u8> {
     }
 }
 
-/// Of `src=A dst=B sport=P dport=Q`, split at `=`; the first of each, which is the direction of
+/// Parses `src=A dst=B sport=P dport=Q`, split at `=`. The first of each counts: the direction of
 /// the first packet.
 fn ends_of_conntrack(words: &[&str]) -> Option<((IpAddr, u16), (IpAddr, u16))> {
     let value = |name: &str| {

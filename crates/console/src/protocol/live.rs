@@ -86,8 +86,7 @@ pub struct TaskRow {
     pub model: String,
     /// Series sent to it.
     pub series: u64,
-    /// Of these, series about which the model was not asked, because the label of another task
-    /// says so.
+    /// Series among them that skipped the model because of another task's label.
     pub not_asked: u64,
     /// Flows that reached their K-th packet and are none that it is asked about.
     pub flows_not_asked: u64,
@@ -151,7 +150,7 @@ pub struct RuleSums {
     pub rules: u64,
     /// Flows looked up, each as often as it was.
     pub lookups: u64,
-    /// Of these, those that had no rule.
+    /// Lookups that found no rule.
     pub unmatched: u64,
     /// Flows looked up per second over the last interval.
     pub lookups_per_s: f64,
@@ -159,7 +158,7 @@ pub struct RuleSums {
     pub updates: u64,
     /// Changes that were refused.
     pub updates_refused: u64,
-    /// Seconds since the last one was made; `None`: the rules are those of the start.
+    /// Seconds since the last change; `None`: the rules have not changed since the start.
     pub updated_ago_s: Option<f64>,
     /// The last changes wait for the training of an index before they count.
     pub is_pending: bool,
@@ -191,8 +190,8 @@ pub struct HostRate {
     pub packets_per_s: f64,
     /// Their bytes per second.
     pub bytes_per_s: f64,
-    /// Its name, where the model names hosts and this one has a name; else the label of its flow
-    /// of the highest rate.
+    /// Its name, if the model names hosts and this one has a name; otherwise the label of its
+    /// fastest flow.
     pub label: Option<String>,
 }
 

@@ -45,7 +45,7 @@ pub enum Request {
     Threads {},
     /// The devices.
     Devices {},
-    /// The flows of the flow tables, those of the highest rate first, then some that have ended.
+    /// The flows of the flow tables, the fastest first, then some that have ended.
     Flows {
         /// Only flows with this label, in upper or lower case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub enum Request {
         /// name of a rule.
         changes: String,
     },
-    /// Replace all rules by those of a file.
+    /// Replace all rules by the rules of a file.
     PolicyLoad {
         /// The file.
         file: PathBuf,

@@ -1,4 +1,4 @@
-//! One moment of a run as lines of so many columns.
+//! One moment of a run as lines of a given width.
 
 use crate::protocol::{FlowRow, RuleSums, TaskRow, Top};
 use ratatui::style::{Color, Modifier, Style};

@@ -1,4 +1,4 @@
-//! Finds and opens the bundle, and maps its features and classes to those of the data path.
+//! Finds and opens the bundle, and maps its features and classes to the data path's.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn find_shipped_bundle() -> Result<PathBuf, Error> {
     })
 }
 
-/// A file or folder that is shipped with the program. The working directory plays no part: whoever
-/// can write there must not choose the model of a program that another user starts.
+/// A file or folder that is shipped with the program. The working directory is not searched: a user
+/// who can write there must not choose the model of a program that another user starts.
 ///
 /// # Errors
 /// It is at none of the places, which the error lists.
@@ -97,8 +97,7 @@ pub fn open_bundle(config: &Config, dir: &Path) -> Result<Bundle, Error> {
     }
 }
 
-/// Opens the bundle that the command line names, with all its depths, or else that of the first
-/// task.
+/// Opens the bundle that the command line names, with all its depths, or else the first task's.
 ///
 /// # Errors
 /// As [`find_bundle`] and [`open_bundle`].
@@ -285,7 +284,7 @@ pub fn dscp_by_class(config: &Config, bundle: &Bundle) -> Result<Vec<Option<u8>>
     Ok(actions.into_iter().map(code_point).collect())
 }
 
-/// The bundle's minimum confidences, overridden by those of the configuration.
+/// The bundle's minimum confidences, overridden by the configuration's.
 ///
 /// # Errors
 /// The configuration names a label that the model does not have.

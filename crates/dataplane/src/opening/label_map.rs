@@ -114,7 +114,7 @@ impl LabelMap {
         )
     }
 
-    /// Refuses a map by which the run would change nothing, although its mode says that it does.
+    /// Refuses a map that changes no packet or mark, although the run's mode says that it does.
     ///
     /// # Errors
     /// No label has a mark, or a DSCP.

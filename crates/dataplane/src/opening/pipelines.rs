@@ -40,7 +40,7 @@ pub struct Pipelines {
 pub struct FlowOptions {
     /// The time from which on a label counts.
     pub effect: Effect,
-    /// Of which flows the records have the series.
+    /// The flows whose records have the series.
     pub record_series: flowmgr::SeriesShare,
 }
 
@@ -76,7 +76,7 @@ pub struct PacketSide {
     pub series: SeriesSide,
 }
 
-/// The consumers of the rings: of each analytics manager, by task.
+/// The consumers of the rings, by analytics manager and task.
 pub struct SeriesSide(Vec<(Thread, Vec<Vec<RingInput>>)>);
 
 impl PacketSide {
@@ -94,7 +94,7 @@ impl PacketSide {
         PacketSide::of(&flow, &config.pipeline, config.ring.slots, names)
     }
 
-    /// Of flow managers that are like `flow`.
+    /// Builds the packet side; all flow managers are configured like `flow`.
     ///
     /// # Errors
     /// Numbers that are out of range; no memory.

@@ -12,7 +12,7 @@
 //! measured. Each task has its own for each of its devices. It is measured once, however many
 //! sessions of the device there are, and all measurements of a start together have a limit. The
 //! folder is written to by helpers and by the control thread's, never by a thread of the data path.
-//! What is wrong with it is said once and stops nothing: the start measures instead.
+//! A problem with it is logged once and stops nothing: the start measures instead.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -68,7 +68,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those in use, and those of models before, the oldest first.
+    /// Profiles in use and of earlier models, the oldest first.
     known: Vec<(ProfileKey, ProfileFile)>,
     /// Warnings, each of which is given once.
     said: BTreeSet<String>,
@@ -96,7 +96,7 @@ pub fn folder(config: &Config) -> Option<PathBuf> {
 
 /// Makes the folder to which a run of these tasks may write profiles, before its rights are
 /// restricted. It is made whatever the policy is, because a reload may bring one that plans. None
-/// where it cannot be made: what that means is said when a profile is to be stored.
+/// if it cannot be made; storing a profile then gives the warning.
 pub fn make_folder(tasks: &[OpenTask]) -> Option<PathBuf> {
     let folder = folder(&tasks.first()?.config)?;
     std::fs::create_dir_all(&folder).ok().map(|()| folder)
@@ -112,7 +112,7 @@ fn folder_of(configured: Option<&Path>, cache: Option<OsString>) -> Option<PathB
 }
 
 impl Profiles {
-    /// Those of a run of these tasks.
+    /// The profiles of a run of these tasks.
     pub fn new(tasks: &[OpenTask]) -> Profiles {
         let folder = tasks.first().and_then(|task| folder(&task.config));
         Profiles::with(folder, tasks)

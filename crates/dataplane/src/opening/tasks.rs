@@ -22,7 +22,7 @@ use crate::opening::task_check::{check_tasks, names};
 
 /// Shares of flows are in parts of this.
 const WHOLE: f64 = 65_536.0;
-/// An interface by which no flow comes in.
+/// A number that no interface has.
 const NO_PORT: u8 = u8::MAX;
 
 /// A task whose bundle is open.
@@ -231,7 +231,7 @@ fn narrow<T: PartialEq>(list: &mut Vec<T>, to: Vec<T>) {
     }
 }
 
-/// The ports that are in a range of both lists, of which an empty one means all.
+/// The ports that are in a range of both lists; an empty list means all.
 fn both(
     some: &[RangeInclusive<u16>],
     others: Vec<RangeInclusive<u16>>,
@@ -252,8 +252,8 @@ fn both(
     common.filter(|range| !range.is_empty()).collect()
 }
 
-/// The terms on labels of other tasks, and those of the tasks that they name: a task is asked only
-/// if those were.
+/// The terms on labels of other tasks, including the terms of the tasks that they name: a task is
+/// asked only if those tasks were.
 fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) -> Vec<Need> {
     let mut needs: Vec<Need> = Vec::new();
     for term in &when.terms {

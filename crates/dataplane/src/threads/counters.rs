@@ -20,7 +20,7 @@ pub struct PortCounters {
 }
 
 impl PortCounters {
-    /// Adds those of another flow worker, or port.
+    /// Adds the counters of another flow worker or port.
     pub fn merge(&mut self, other: &PortCounters) {
         self.rx.merge(&other.rx);
         self.tx.merge(&other.tx);
@@ -48,7 +48,7 @@ pub struct FlowSnapshot {
     pub forwards: bool,
     /// Flows in the table.
     pub alive: u64,
-    /// Of these, flows that nobody has answered yet.
+    /// Flows in the table that nobody has answered yet.
     pub half_open: u64,
     /// Flows that left it and wait for their record.
     pub unrecorded: u64,
@@ -59,7 +59,7 @@ pub struct FlowSnapshot {
 }
 
 impl FlowSnapshot {
-    /// Of a manager with these counters and so many ports; the rest is 0.
+    /// A snapshot with these counters and `ports` ports; everything else is 0.
     pub fn of(counters: &flowmgr::Counters, ports: usize) -> FlowSnapshot {
         FlowSnapshot {
             counters: counters.clone(),
@@ -119,7 +119,7 @@ pub struct TaskSnapshot {
     pub states: Vec<DeviceState>,
     /// Profile of each device that has one.
     pub profiles: Vec<Option<DeviceProfile>>,
-    /// Its goal, beside those of the other tasks.
+    /// Whether its goal can hold, given the goals of the other tasks.
     pub goal: GoalState,
 }
 

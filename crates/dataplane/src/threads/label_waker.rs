@@ -58,8 +58,8 @@ impl LabelWaker {
 
     /// The flow worker has slept, or found labels instead.
     pub fn done(&self) {
-        // Whoever has taken the flag down has written to the descriptor, or is about to: that ends
-        // a later sleep early.
+        // The thread that cleared the flag has written to the descriptor or is about to. If it
+        // has not yet, its write ends a later sleep early.
         if !self.is_asleep.swap(false, Ordering::Relaxed)
             && let Some(Some(event)) = self.event.get()
         {

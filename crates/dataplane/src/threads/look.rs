@@ -35,7 +35,7 @@ pub struct Look {
     pub rows: Vec<FlowLook>,
     /// The flow, for [`Question::Flow`].
     pub detail: Option<FlowDetail>,
-    /// The worker's clock at the end of this portion, µs: that of packets.
+    /// The worker's clock (packet time) at the end of this portion, µs.
     pub now_us: i64,
     /// By how much wall time is ahead of it, µs.
     pub ahead_us: i64,

@@ -26,11 +26,11 @@ pub struct RulesInForce {
     /// Rules that have counters of their own, in the order of their numbers; at most
     /// [`COUNTED_MAX`]. As long as the numbering is the same, some may follow and none goes.
     pub counted: Arc<[RuleNumber]>,
-    /// Of the numbering of the rules: as long as it is the same, a number stands for the same rule.
+    /// Version of the numbering: while it is the same, a number stands for the same rule.
     pub numbering: u64,
     /// Names of rules, for those who write about them.
     pub names: Arc<RuleNames>,
-    /// Which tasks are not asked about flows of which rules.
+    /// For each rule, the tasks that are not asked about its flows.
     pub unasked: Arc<Unasked>,
 }
 
@@ -122,7 +122,7 @@ pub struct RulesUpdate {
 }
 
 impl RulesUpdate {
-    /// These rules, for the worker of a table of so many flows.
+    /// These rules, for the worker of a table of `max_flows` flows.
     ///
     /// # Errors
     /// There is no memory for what the table keeps of the rules of flows.
@@ -175,15 +175,15 @@ counters! {
     pub struct RuleCounts {
         /// Flows that were looked up, each as often as it was.
         pub lookups: u64,
-        /// Of these, those that have no rule.
+        /// Lookups that found no rule.
         pub unmatched: u64,
-        /// Of all other rules, and then of each in [`RulesInForce::counted`].
+        /// All rules without counters of their own, then each rule in [`RulesInForce::counted`].
         pub by_rule: Vec<RuleVolume>,
     }
 }
 
 impl RuleCounts {
-    /// Of so many rules that have counters of their own.
+    /// Zeros, for `counted` rules that have counters of their own.
     fn of(counted: usize) -> RuleCounts {
         RuleCounts {
             by_rule: vec![RuleVolume::default(); counted + 1],
@@ -340,7 +340,7 @@ impl FlowRules {
         &self.rules.policy
     }
 
-    /// An answer to each question. `ruled` is told of flows whose rule or label is new.
+    /// An answer to each question. `ruled` is called for flows whose rule or label is new.
     pub fn answer(
         &mut self,
         questions: &[RuleQuestion],

@@ -55,7 +55,7 @@ pub struct Run {
     pub stop: Arc<AtomicBool>,
     /// Wakes the analytics workers; used by flow workers that emitted series.
     pub waker: Waker,
-    /// Of each flow worker; used by analytics workers that gave labels.
+    /// Wake each flow worker when an analytics worker has given labels.
     label_wakers: Box<[CachePadded<LabelWaker>]>,
     progress: Box<[CachePadded<Progress>]>,
     events: Sender<Event>,
@@ -63,8 +63,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// For a run of so many flow workers that begins now, and which can wake so many analytics
-    /// workers (0 in a replay, where they poll). The receiver gets the events.
+    /// The state of a run that begins now. `woken` is the number of analytics workers that are
+    /// woken: 0 in a replay, where they poll. The receiver gets the events.
     pub fn new(flow_workers: usize, woken: usize) -> (Run, Receiver<Event>) {
         let (events, received) = bounded(EVENTS);
         let run = Run {
@@ -119,7 +119,7 @@ impl Run {
         label_waker::wake(self.label_wakers.iter().map(|waker| &**waker));
     }
 
-    /// A flow worker has finished a round, in which it processed so many packets.
+    /// A flow worker has finished a round of `packets` packets.
     pub(crate) fn count_round(&self, flow_worker: usize, packets: u64) {
         // Only this worker writes the two, so a load and a store are enough.
         let Progress {

@@ -18,9 +18,9 @@ pub trait Sink: Send {
     /// has the label, too.
     fn ruled(&mut self, _ruled: &Ruled) {}
 
-    /// From now on these rules are in force: [`Sink::ruled`] is told of flows, and the rules of
-    /// flows in records have their numbers. Whoever keeps them lets the ones before go at once,
-    /// since these are on their way back.
+    /// From now on these rules are in force: [`Sink::ruled`] and the rules in records use their
+    /// numbers. A sink that keeps the rules must drop the previous ones at once, since they are on
+    /// their way back.
     fn take_rules(&mut self, _rules: &RulesInForce) {}
 
     /// The worker reads no packet any more: from now on the sink may wait for room.

@@ -27,7 +27,7 @@ pub struct Waiter {
 }
 
 impl Waker {
-    /// For so many threads; 0 if nobody will call [`Waker::wake`].
+    /// A waker for `threads` threads; 0 if nobody will call [`Waker::wake`].
     pub fn new(threads: usize) -> Waker {
         Waker {
             waiters: (0..threads).map(|_| Waiter::default()).collect(),

@@ -1,6 +1,6 @@
 //! A flow worker whose rules change between bursts, against linear search: each packet gets what
-//! the rule of its flow says, by the rules in force or, where flows take turns, by those of before;
-//! and records know the rule.
+//! its flow's rule says, by the rules in force or, while flows are being updated in turn, by the
+//! previous rules; and records know the rule.
 
 #![allow(
     clippy::unwrap_used,
@@ -133,7 +133,7 @@ struct World {
 #[derive(Clone, Copy, Debug)]
 struct Known {
     version: usize,
-    /// Of the first packet, in which direction the flow began.
+    /// Direction of the packet that began the flow.
     is_reverse: bool,
     order: Option<u32>,
     does: u8,
@@ -226,7 +226,7 @@ impl World {
         assert!(self.store.give_back(old), "somebody holds the old version");
     }
 
-    /// One burst, each packet of which has to leave as its flow's rule says.
+    /// Sends one burst; each packet must leave as its flow's rule says.
     fn packets(&mut self, packets: &[(usize, bool)]) {
         let frames = packets.iter().map(|&packet| frame(packet)).collect();
         self.bursts.send(frames).unwrap();

@@ -139,7 +139,8 @@ pub struct ProfileArgs {
     #[arg(short, long, value_name = "NAME", default_value = "cpu")]
     pub device: String,
     /// Batch sizes to measure
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256,512,1024",
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+        default_value = "1,2,4,8,16,32,64,128,256,512,1024",
         value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub sizes: Vec<u32>,
     /// Recommend settings for this latency goal from series to label

@@ -23,7 +23,7 @@ const SECTION: &str = "8";
 /// The shells whose completions are written.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Exit codes, which are those of sysexits(3).
+/// Exit codes, from sysexits(3).
 const EXIT_CODES: [(&str, &str); 9] = [
     ("0", "ended as requested"),
     ("64", "wrong usage"),
@@ -53,8 +53,8 @@ pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
         clap_complete::generate_to(shell, &mut command, "fenxi", &completions)
             .map_err(|error| Failure::creating(&completions, &error))?;
     }
-    // A command of its own: that of the completions is built, and has its subcommands `help`
-    // already.
+    // A new command: generating the completions has built the other one, which added its `help`
+    // subcommands.
     let mut command = without_help(Cli::command());
     command.build();
     pages(&command, &man)?;
@@ -68,7 +68,7 @@ fn without_help(command: Command) -> Command {
         .mut_subcommands(without_help)
 }
 
-/// The page of the command and those of its subcommands.
+/// The pages of the command and its subcommands.
 fn pages(command: &Command, dir: &Path) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or("fenxi").to_owned();
     write(dir, &format!("{name}.{SECTION}"), |out| page(command, out))?;
@@ -171,7 +171,7 @@ fn see_also(out: &mut Vec<u8>, pages: &[(&str, &str)]) -> io::Result<()> {
     roff.to_writer(out)
 }
 
-/// The keys outside of tables with names of the user's choice, and those of devices.
+/// The keys of devices and of all sections without names of the user's choice.
 fn all_keys() -> impl Iterator<Item = &'static Key> {
     let all = SECTIONS.iter().copied().chain(sinks::sections());
     let shown = all.filter(|it| it.shape == Shape::One || it.name == "device");

@@ -37,7 +37,7 @@ struct Page<'a> {
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let header = Header::read(dir)?;
     let names = Names::new(&header.names(), &[]);
-    // A recording has no bundle, by which hosts would be named.
+    // A recording has no bundle to name hosts with.
     let lines = Lines::new(names, None);
     let (sink, mut records) = match output.flows.as_deref() {
         Some(path) => {

@@ -30,8 +30,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .collect();
     let sources = sinks::known(Sources::named(args.config.config.as_deref(), &sets));
     let mut config = sources.load()?.replayed().config;
-    // A collector of live traffic must not get that of a capture because both have one
-    // configuration.
+    // The configuration may be a live run's, whose collector must not get a capture's records.
     if args.output.ipfix.is_none() {
         config.reset("ipfix.to");
     }

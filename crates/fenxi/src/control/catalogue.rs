@@ -77,12 +77,12 @@ const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";
 #[rustfmt::skip] // A table: a metric in three lines reads better than in ten.
 static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_build_info", "", &["version", "revision", "features"],
-        "1; the labels say what runs. The revision is that of the checkout in release builds, or \
+        "1; the labels say what runs. The revision is the checkout's in release builds, or \
         FENXI_REVISION from the environment of the build; otherwise unknown.",
         |_| vec![count(&[version::NUMBER, version::REVISION, FEATURES], 1)]),
     metric(G, "fenxi_model_info", "", &["task", "model", "version", "sha256", "generation"],
-        "1; the labels say which model a task uses. The generation is that of records, and grows \
-        with each swap.",
+        "1; the labels say which model a task uses. Records name the same generation, which \
+        grows with each swap.",
         |view| {
             let tasks = view.run_state.tasks.iter();
             tasks.map(|TaskState { name, model, .. }| {
@@ -157,7 +157,7 @@ static CATALOGUE: &[Row] = &[
         |view| ports(view, |port| port.rx.merged)),
     metric(C, "fenxi_port_stray_packets_total", "packets", &["port", "queue"],
         "Packets that stayed with the flow manager of their queue, because there was no room to \
-        hand them to that of their flow.",
+        hand them to the manager of their flow.",
         |view| ports(view, |port| port.rx.strays)),
     metric(G, "fenxi_port_waiting_packets", "packets", &["port", "queue"],
         "Packets that wait in a receive ring.",
@@ -397,7 +397,7 @@ static CATALOGUE: &[Row] = &[
         |view| sums(view, |_| view.facts.ring_slots)),
 
     metric(G, "fenxi_cache_entries", "prefixes", &["pipeline", "task"],
-        "Prefixes in the task's caches, including those of an earlier model until they are \
+        "Prefixes in the task's caches, including prefixes of an earlier model until they are \
         evicted.",
         |view| task_sums(view, |sums| sums.analytics.cache.entries)),
     metric(G, "fenxi_cache_capacity_entries", "prefixes", &["pipeline", "task"],
@@ -433,7 +433,7 @@ static CATALOGUE: &[Row] = &[
         |view| devices(view, |device, _| Value::Count(device.padding))),
     metric(G, "fenxi_device_up", "", &["pipeline", "task", "device", "session"],
         "1 while a device is given batches, otherwise 0. A session is the number of an analytics \
-        manager and that of its device.",
+        manager and the number of its device.",
         |view| devices(view, |_, state| Value::Count(u64::from(state.is_up())))),
     metric(C, "fenxi_device_busy_seconds_total", "seconds",
         &["pipeline", "task", "device", "session"],

@@ -35,7 +35,7 @@ const KEPT: usize = 65_536;
 const HOSTS: usize = 65_536;
 /// Minimum time that a rate is taken over, µs.
 const RATE_OVER_US: i64 = 200_000;
-/// Rates begin anew if the next picture has been due for this long.
+/// Rates are reset if the next picture is overdue by this much.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// A flow of a picture, with its rates.

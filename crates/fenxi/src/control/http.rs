@@ -9,7 +9,7 @@
 //! ([`Room`]), so that slow clients, however many, do not keep a scraper or a probe of health
 //! waiting. Bodies are never read.
 //!
-//! Source: RFC 9110 for the codes; the paths and `?verbose` are those of Kubernetes.
+//! Source: RFC 9110 for the codes, Kubernetes for the paths and `?verbose`.
 
 use std::convert::Infallible;
 use std::io;

@@ -10,7 +10,7 @@
 //! The flow workers and the control thread start first: where fenxi forwards, it does so before a
 //! device is open and warm, and signals, health and `fenxi ctl` are served. Until a helper has
 //! opened the first model, series are shed. A device that cannot be used still ends the run, before
-//! it is said to be ready.
+//! it reports ready.
 //!
 //! The end has a bound for each step, 5 s together: see `docs/operations.md`.
 //!

@@ -1,8 +1,7 @@
-//! Labels of the kernel's connections (`ct label`): bits by name, of which several writers have
-//! their own.
+//! Labels of the kernel's connections (`ct label`): named bits. Several writers may each own some.
 //!
-//! Of the labels in `connlabel.class` a connection gets one, by the label of the first task; all
-//! other labels of the connection stay as they are.
+//! A connection gets one of the labels in `connlabel.class`, by the label of the first task; its
+//! other labels stay as they are.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -359,7 +358,7 @@ struct Control {
     mask: Arc<Mutex<u128>>,
     overwrites: Arc<AtomicBool>,
     labels: Arc<[Label]>,
-    /// Flow workers, each of which may have one label in its hands.
+    /// Flow workers; each may hold one label.
     workers: AtomicI64,
 }
 

@@ -115,7 +115,7 @@ pub trait SinkKind: Sync {
         Ok(())
     }
 
-    /// The report of a run without this sink: metrics and sums are there all the same, with 0.
+    /// The report of a run without this sink: the same metrics and sums, all 0.
     fn empty_report(&self) -> Report {
         Report::default()
     }
@@ -198,7 +198,7 @@ impl fmt::Display for Connects {
 }
 
 impl Rights {
-    /// None but those of every run.
+    /// No rights beyond what every run has.
     pub fn none() -> Rights {
         Rights {
             capabilities: CapabilitySet::empty(),
@@ -247,13 +247,13 @@ pub trait SinkControl: Send + Sync {
         Ok(None)
     }
 
-    /// By which the sink's file is opened again, where it has one.
+    /// Reopens the sink's file, if it has one.
     fn reopener(&self) -> Option<Reopener> {
         None
     }
 
-    /// The flow workers have ended and their halves are gone: waits until all is written, but not
-    /// without a deadline live. `ended` is when the last label was given.
+    /// The flow workers have ended and their halves are gone: waits until everything is written; a
+    /// live run has a deadline. `ended` is when the last label was given.
     ///
     /// # Errors
     /// Writing broke off, or something was lost since the end began.

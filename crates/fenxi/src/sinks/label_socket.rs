@@ -1,5 +1,5 @@
-//! Labels to a Unix datagram socket, a line each: all that another sink takes. The tests list it
-//! behind those of the program.
+//! Labels to a Unix datagram socket, a line each: everything that another sink takes. The tests
+//! list it after the program's sinks.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;

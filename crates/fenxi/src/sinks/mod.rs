@@ -206,7 +206,7 @@ impl Sinks {
         self.running().any(|sink| sink.reopener().is_some())
     }
 
-    /// Opens all files of sinks again, for whoever moved the old ones away.
+    /// Reopens all files of sinks by name, after the old ones were moved away.
     pub fn reopen(&self, answer: Answer) {
         let reopeners = self.running().filter_map(|sink| sink.reopener());
         reopen::reopen_all(&reopeners.collect::<Vec<_>>(), answer);

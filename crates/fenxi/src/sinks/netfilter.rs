@@ -25,19 +25,19 @@ use crate::sinks::records::rfc3339;
 /// How long after the last label the end of a run waits for what is still to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where the words of each task's classes stand among those of a writer: the first, and how many
-/// there are.
+/// Where the words of each task's classes stand in a writer's list: the first, and how many there
+/// are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places(Vec<(u16, u16)>);
 
 impl Places {
-    /// Of a writer for labels of the first task only.
+    /// For a writer that takes labels of the first task only.
     pub fn of_first_task() -> Places {
         Places(vec![(0, u16::MAX)])
     }
 
-    /// Of tasks with so many classes each, `unknown` among them. There are fewer classes than
-    /// numbers: [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
+    /// For tasks with these numbers of classes, `unknown` included. The numbers suffice:
+    /// [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
     pub fn of(classes: impl IntoIterator<Item = usize>) -> Places {
         let mut first = 0;
         let mut place = |classes: usize| {
@@ -63,7 +63,7 @@ pub struct WriterSink {
     pub writers: Box<[Arc<Writer>]>,
     /// Where conntrack has the connections.
     pub zone: u16,
-    /// Of which tasks labels are written.
+    /// The tasks whose labels are written.
     pub places: Places,
     /// What rules say about marks.
     pub by_rule: ByRule,
@@ -240,8 +240,8 @@ pub fn finish(writers: &[Arc<Writer>], ended: Instant) {
     }
 }
 
-/// Updates that are missing: more wait than the queue, the thread and the hands of so many workers
-/// hold.
+/// Updates that are missing: more wait than the queue, the thread and the hands of `workers`
+/// workers hold.
 pub fn missing(writer: &Writer, counts: &Counts, workers: i64) -> i64 {
     let waiting = counts.waiting();
     waiting - waiting.clamp(0, writer.room() as i64 + workers)
@@ -330,7 +330,7 @@ impl Figures {
     }
 }
 
-/// Values of labels, with that of the last one.
+/// Values of labels, followed by `last`.
 fn with<'a>(labels: &[&'a str], last: &'a str) -> Vec<&'a str> {
     [labels, &[last]].concat()
 }

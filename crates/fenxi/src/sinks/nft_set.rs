@@ -71,7 +71,7 @@ config::section! {
     /// A set of nftables that gets the ends of flows.
     pub struct NftSet = Named "nftset", checked by check;
 
-    /// the set, which must be there with flags timeout; its type must be that of key
+    /// the set, which must exist with flags timeout and the type that key needs
     set: Option<SetName> = restart "set", Kind::Text, "\"inet fw4 ssh\"",
         "family, table and set" => set;
     /// labels, or taxonomies, whose flows are added to the set
@@ -275,7 +275,7 @@ struct Control {
     /// In the order of the configuration, by the names of the tables.
     writers: Vec<(String, Arc<Writer>)>,
     labels: Arc<[Label]>,
-    /// Flow workers, each of which may have one label in its hands.
+    /// Flow workers; each may hold one label.
     workers: AtomicI64,
 }
 

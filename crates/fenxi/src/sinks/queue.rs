@@ -84,8 +84,8 @@ enum WhenFull {
 pub struct Queued {
     /// The record.
     pub record: Record,
-    /// The rule of its flow, as it was known then: meanwhile the record's own number may be that of
-    /// another.
+    /// The rule of its flow when it was queued: the record's own number may have passed to another
+    /// rule since.
     pub rule: Option<KnownRule>,
 }
 
@@ -107,7 +107,7 @@ pub struct RecordSender {
 }
 
 impl RecordSender {
-    /// A queue for so many records, and its end for the thread. `replay` says what a full queue
+    /// A queue for `length` records, and its end for the thread. `replay` says what a full queue
     /// does; `None`: the run is live, and `drain` bounds its end.
     pub fn new(
         length: usize,
@@ -224,18 +224,18 @@ impl RecordCounts {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// So many more were written, and so many are left.
+    /// `written` more records were written, and `held` are left.
     pub fn write(&self, written: u64, held: u64) {
         self.written.fetch_add(written, Ordering::Relaxed);
         self.hold(held);
     }
 
-    /// So many are taken from the queue and not written yet.
+    /// `held` records are taken from the queue and not written yet.
     pub fn hold(&self, held: u64) {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// So many cannot be written.
+    /// `records` records cannot be written.
     pub fn fail(&self, records: u64) {
         self.failed.fetch_add(records, Ordering::Relaxed);
     }
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!((records.len(), sender.counts.dropped()), (8, 97));
     }
 
-    /// So many rules; the last is called so.
+    /// `count` rules; the last is named `name`.
     fn rules(count: u32, name: &str) -> RulesInForce {
         let mut set = RuleSet::default();
         for _ in 0..count {

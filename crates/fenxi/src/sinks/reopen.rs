@@ -1,4 +1,4 @@
-//! Files that are opened again by name, for whoever moved the old ones away.
+//! Files that are reopened by name, after the old ones were moved away.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ const COMMANDS: usize = 16;
 pub struct Reopener(Sender<Answer>);
 
 impl Reopener {
-    /// Both ends; whoever writes the file takes the commands.
+    /// Both ends; the thread that writes the file receives the commands.
     pub fn new() -> (Reopener, Receiver<Answer>) {
         let (commands, received) = bounded(COMMANDS);
         (Reopener(commands), received)
@@ -57,7 +57,7 @@ pub fn reopen_all(reopeners: &[Reopener], answer: Answer) {
     }
 }
 
-/// The results of several files, of which one answer is made.
+/// Collects the results of several files for one answer.
 struct Gathered {
     left: usize,
     result: Result<(), String>,

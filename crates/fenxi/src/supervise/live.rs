@@ -75,7 +75,7 @@ pub struct Live {
     is_to_reload: bool,
     /// When the last status message was sent to the service manager.
     status_at: Instant,
-    /// The deadline by which flow workers must have stopped; `None` before the shutdown.
+    /// Deadline for flow workers to stop; `None` before the shutdown.
     workers_until: Option<Instant>,
 }
 

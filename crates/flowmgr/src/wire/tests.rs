@@ -180,8 +180,10 @@ fn extension_headers_are_skipped_in_any_order() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_get_a_verdict(link in prop::sample::select(vec![0u16, 1, 12, 101, 108, 113, 276, 228, 9]),
-                                     frame in prop::collection::vec(any::<u8>(), 0..120)) {
+    fn arbitrary_bytes_get_a_verdict(
+        link in prop::sample::select(vec![0u16, 1, 12, 101, 108, 113, 276, 228, 9]),
+        frame in prop::collection::vec(any::<u8>(), 0..120),
+    ) {
         if let Ok(headers) = parse(link, &frame) {
             prop_assert!((headers.ip_at as usize) < frame.len());
             prop_assert!(headers.length >= 28);
@@ -191,7 +193,11 @@ proptest! {
     #[test]
     fn damaged_packets_get_a_verdict(at in 0usize..60, value in any::<u8>(), keep in 0usize..70) {
         for ip in [udp_v4(32), tcp_v4(), udp_v6(0, &[UDP, 0, 0, 0, 0, 0, 0, 0])] {
-            let mut frame = ethernet(&[0x81, 0, 0, 1, if ip[0] >> 4 == 4 { 8 } else { 0x86 }, if ip[0] >> 4 == 4 { 0 } else { 0xdd }], &ip);
+            let [high, low] = match ip[0] >> 4 {
+                4 => [8, 0],
+                _ => [0x86, 0xdd],
+            };
+            let mut frame = ethernet(&[0x81, 0, 0, 1, high, low], &ip);
             if let Some(byte) = frame.get_mut(at) {
                 *byte = value;
             }

@@ -1,8 +1,8 @@
 //! Behaviours: what `bulk` catches of a network's flows, how soon it is told, and what behaviours
 //! cost.
 //!
-//! The flows are those of a table of volumes (`--table`), as `fenxi-lab generate --volumes` makes
-//! them, through one flow manager in memory. Time is taken from the burst that has the packet
+//! The flows come from a table of volumes (`--table`), as with `fenxi-lab generate --volumes`, and
+//! pass one flow manager in memory. Time is taken from the burst that has the packet
 //! which crosses the bound to the moment at which sinks are told. The same flows are then walked
 //! with behaviours and without, in turn.
 
@@ -106,7 +106,7 @@ impl Walk {
         })
     }
 
-    /// Walks all flows to their ends; the CPU time without that of making the packets.
+    /// Walks all flows to their ends; the CPU time without making the packets.
     fn walk(&mut self, flows: &[Volume]) -> Duration {
         let mut port = Volumes::new(flows.to_vec(), FLOWS_PER_S, 1);
         let (mut packets, mut fates) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
@@ -167,7 +167,7 @@ impl Walk {
     }
 }
 
-/// Of this thread.
+/// The CPU time of this thread.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -31,7 +31,7 @@ const STEPS: usize = 1000;
 const WARM_UP: usize = 20;
 /// Series a second of all tasks together.
 const RATE: f64 = 60_000.0;
-/// Runs of so many periods, interleaved; of each quantile the median over the runs is shown.
+/// Interleaved runs; for each quantile the median over the runs is shown.
 const RUNS: usize = 5;
 /// The longest that a step of the most tasks may take in the median, µs.
 const MOST_US: f64 = 1000.0;

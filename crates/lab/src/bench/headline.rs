@@ -57,7 +57,7 @@ const GOAL: Policy = Policy::Slo {
 };
 /// The largest batch, the default of the configuration.
 const CAP: usize = 256;
-/// Of the time to a label, ms.
+/// Bar for the time to a label, ms.
 const BAR_MS: f64 = 10.0;
 
 /// Measures it `--seconds` / [`HELD_S`] times, each time from a table in the state after minutes
@@ -100,7 +100,7 @@ struct Outcome {
     flow_busy: f64,
     analytics_busy: f64,
     burst: f64,
-    /// Of a packet until its burst is handed out, and from the series to its label; µs.
+    /// Time of a packet until its burst is handed out, and from the series to its label; µs.
     waited_us: Histogram<u64>,
     labelled_us: Histogram<u64>,
 }

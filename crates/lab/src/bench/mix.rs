@@ -6,7 +6,8 @@
 //! flows, ends and series: a receive ring is filled with frames of their real lengths and
 //! processed; only the processing is timed.
 //!
-//! A smaller table gets a smaller share of the traffic: rates are those of a table of 2^22 entries.
+//! Rates are given for a table of 2^22 entries; a smaller table gets a smaller share of the
+//! traffic.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,17 +21,17 @@ use super::senders::{Past, Senders};
 use super::templates::{Drawn, Templates};
 use fenxi::exit::Failure;
 
-/// Of an average 100 Gb/s link (FENXI §2).
+/// Rates of an average 100 Gb/s link (FENXI §2).
 pub const PACKETS_PER_S: f64 = 13.4e6;
 pub const FLOWS_PER_S: f64 = 56.6e3;
 /// Entries of the table that the rates are for.
 const ENTRIES: f64 = (1 << 22) as f64;
-/// Of flows.
+/// Idle timeout of flows.
 pub const IDLE_TIMEOUT_S: u16 = 30;
 /// About how many packets are drawn at a time.
 const PIECE: usize = 1 << 20;
 /// Frames in memory at a time: first as many as a NIC's receive ring holds, which the NIC writes
-/// into the last-level cache; then so many that no header is in a cache when its packet is
+/// into the last-level cache; then enough that no header is in a cache when its packet is
 /// processed.
 pub const RINGS: [usize; 2] = [1 << 12, 1 << 17];
 /// Time 0 of the process in packet time: later than any past.
@@ -92,8 +93,8 @@ pub fn prepare(rig: &mut Rig, templates: &Templates, share: f64) -> Senders {
     senders
 }
 
-/// Puts the flows of the past into the table: the packets of each up to the K-th, all at the time
-/// of its last packet.
+/// Puts the flows of the past into the table: each flow's packets up to the K-th, all stamped with
+/// the time of its last packet.
 fn relive(rig: &mut Rig, templates: &Templates, past: &[Past], ring: &mut Ring) {
     let mut received = Vec::new();
     for flows in past.chunks(BURST) {

@@ -94,7 +94,7 @@ impl Figure {
         }
     }
 
-    /// A quantile of repeated runs. Each run is a histogram of integers, `per_unit` of which are
+    /// A quantile of repeated runs. Each run is a histogram of integers; `per_unit` of them make
     /// one `unit`.
     pub fn quantile(
         line: impl Into<String>,

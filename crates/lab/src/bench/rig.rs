@@ -176,7 +176,7 @@ impl Rig {
         self.look_up_rules(&mut [], &[]);
     }
 
-    /// From now on flows have rules. A flow finds those of one of `tuples`.
+    /// From now on flows have rules. A flow finds the rules of one of `tuples`.
     pub fn begin_rules(&mut self, update: RulesUpdate, tuples: Vec<policy::Key<u32>>) {
         let (looked_up, mut change) = FlowRules::new(update);
         self.manager.change_rules(&mut change);

@@ -4,8 +4,8 @@
 //! A poll is the smallest burst there is: one packet of a labelled flow. The table has as many
 //! buckets as entries and is half full, so that the sweep has many buckets to visit. One
 //! millisecond between polls is the sweep's own step; polls at shorter intervals do less of it.
-//! After a pause a whole round over the table is due, of which each poll does a bounded part. The
-//! last two results show how long that takes, with live flows and with flows that are all over.
+//! After a pause a whole round over the table is due; each poll does a bounded part. The last two
+//! results show how long that takes, with live flows and with flows that have all ended.
 
 use hdrhistogram::Histogram;
 

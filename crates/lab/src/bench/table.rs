@@ -29,7 +29,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     }
     let pages = rigs[0].0.pages();
 
-    // Of each burst size all loads, then the reference.
+    // For each burst size all loads, then the reference.
     let lines = LOADS.len() + 1;
     let rates = interleave(args.seconds, BURSTS.len() * lines, |point| {
         let burst = BURSTS[point / lines];

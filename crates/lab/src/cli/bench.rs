@@ -19,7 +19,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
     /// scale: numbers of flows; flood: number of flows that collide; behaviour: number of flows
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: Vec<u32>,
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
@@ -34,7 +35,8 @@ pub struct BenchArgs {
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
     /// latency, swap, idle: series per second; padding takes several rates
-    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub rates: Vec<u32>,
     /// tasks: these graphs only, such as "chain of 2"
     #[arg(long = "graph", value_name = "NAME,...", value_delimiter = ',')]
@@ -49,7 +51,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub seeds: Vec<String>,
     /// policy, policy-updates, policy-walk, policy-adding: rules of a set
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub sizes: Vec<u32>,
     /// policy: the rules as rules of IPv6
     #[arg(long)]

@@ -25,7 +25,8 @@ pub struct GenerateArgs {
     pub captures: Vec<PathBuf>,
     /// Make flows of the volumes in this table (CSV with flows, packets and octets) instead of
     /// copies; 10000, unless --flows says otherwise
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["captures", "replay", "payload", "seconds"])]
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["captures", "replay", "payload", "seconds"])]
     pub volumes: Option<PathBuf>,
     /// Write the packets to this capture file (pcap, ns); - is stdout, memory discards them
     #[arg(long, value_name = "OUT.pcap")]
@@ -49,7 +50,8 @@ pub struct GenerateArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "zero")]
     pub payload: Payload,
     /// Replay the captures unchanged, at --pps
-    #[arg(long, requires = "pps", conflicts_with_all = ["flows_per_s", "seconds", "flows", "seed", "payload"])]
+    #[arg(long, requires = "pps",
+        conflicts_with_all = ["flows_per_s", "seconds", "flows", "seed", "payload"])]
     pub replay: bool,
     /// Packets per second, evenly spaced, instead of the packets' own times
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]

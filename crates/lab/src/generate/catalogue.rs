@@ -34,7 +34,7 @@ pub enum Payload {
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// Time after the last whole µs before the flow's first packet, ns. Counted from there, all
-    /// distances in whole µs, the unit of a series, equal those of the original.
+    /// distances in whole µs, the unit of a series, equal the original's.
     pub after_ns: u64,
     /// Where its bytes begin in the catalogue.
     at: usize,

@@ -5,8 +5,8 @@
 //! headers without addresses and ports, so that a frame costs a copy of its bytes and a few
 //! additions.
 //!
-//! * Frames are Ethernet; those of other link types get a header. VLAN tags, options and extension
-//!   headers stay.
+//! * Frames are Ethernet; packets of other link types get a header. VLAN tags, options and
+//!   extension headers stay.
 //! * Frames have the length in the IP header, without padding, even if less was captured.
 //! * A first fragment is made a whole packet, because later fragments belong to no flow and are not
 //!   copied.
@@ -173,7 +173,7 @@ fn make_whole(packet: &mut [u8], transport_at: usize, is_v6: bool) {
     }
 }
 
-/// Authentication header, whose length counts otherwise than that of other extensions.
+/// Authentication header, whose length has another unit than other extensions' lengths.
 const AUTHENTICATION: u8 = 51;
 
 /// The sums that a [`Model`] keeps. Clears the checksums, and cuts a UDP length that says more

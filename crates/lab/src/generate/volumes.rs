@@ -1,15 +1,14 @@
-//! Flows of a network by their volume, from a table of how many flows had so many packets and
-//! bytes.
+//! Flows of a network by their volume, from a table of flows by packets and bytes.
 //!
-//! The table is CSV. Its rows have the columns `flows`, `packets` and `octets`, sums of the flows
-//! of a row; rows follow each other by the size of their flows. Further columns, `lo` and `hi`
-//! apart, say what a row is of: rows that differ in them from the first one are left out, so that
-//! a file may hold several tables.
+//! The table is CSV. Its rows have the columns `flows`, `packets` and `octets`, sums over the
+//! row's flows; rows are sorted by the size of their flows. Further columns except `lo` and `hi`
+//! say what a row is about: rows that differ in them from the first one are left out, so that a
+//! file may hold several tables.
 //!
-//! Of N flows, the i-th stands for the i-th of N equal parts of the table's flows and has their
-//! mean packets and bytes. So the sums are those of the table, whatever N is, where drawn flows
-//! would have the largest ones by chance or not. Flows begin as a Poisson process, in random
-//! order, and have all their packets one way, a millisecond apart.
+//! The i-th of N flows stands for the i-th of N equal parts of the table's flows and has their mean
+//! packets and bytes. So the sums equal the table's for any N; drawing flows at random would
+//! include the largest ones or not by chance. Flows begin as a Poisson process, in random order,
+//! and have all their packets one way, a millisecond apart.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,7 +36,7 @@ pub struct Volume {
     pub bytes: u64,
 }
 
-/// Reads a table and divides its flows into so many parts.
+/// Reads a table and divides its flows into `flows` parts.
 ///
 /// # Errors
 /// The file cannot be read, or is no such table.
@@ -167,7 +166,7 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// These flows, in random order, so many a second.
+    /// These flows, in random order, `flows_per_s` per second.
     pub fn new(mut flows: Vec<Volume>, flows_per_s: f64, seed: u64) -> Volumes {
         let mut rng = Rng::new(seed);
         for at in (1..flows.len()).rev() {

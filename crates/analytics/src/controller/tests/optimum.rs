@@ -320,7 +320,8 @@ proptest! {
             controller.step(&measures(&loads, &rates), &labels);
             for path in 0..labels.len() {
                 let excess_us = controller.model.excess_us(path);
-                prop_assert!(excess_us <= 1e-6 * controller.model.paths[path].budget_us, "{excess_us}");
+                let most_us = 1e-6 * controller.model.paths[path].budget_us;
+                prop_assert!(excess_us <= most_us, "{excess_us}");
             }
         }
         let found = overhead(&controller);
@@ -336,7 +337,8 @@ proptest! {
         is_bound: bool,
     ) {
         let mut controller = controller(&loads, &rates, Turnaround::Planned);
-        let mut plan: Vec<f64> = start[..loads.len()].iter().map(|part| 1.0 + part * 31.0).collect();
+        let parts = start[..loads.len()].iter();
+        let mut plan: Vec<f64> = parts.map(|part| 1.0 + part * 31.0).collect();
         for (task, b) in controller.model.tasks.iter_mut().zip(&plan) {
             task.b = *b;
         }
@@ -345,7 +347,8 @@ proptest! {
             plan = controller.model.tasks.iter().map(|task| task.b).collect();
         }
         let paths = controller.model.paths.len();
-        let held: Vec<bool> = (0..paths).map(|path| controller.model.excess_us(path) <= 0.0).collect();
+        let held = (0..paths).map(|path| controller.model.excess_us(path) <= 0.0);
+        let held: Vec<bool> = held.collect();
         let before = overhead(&controller);
         step_from(&mut controller, &plan);
         prop_assert!(overhead(&controller) <= before * (1.0 + 1e-9));
@@ -353,7 +356,8 @@ proptest! {
         controller.recovery.recover(&mut controller.model);
         for (path, held) in held.iter().enumerate() {
             let excess_us = controller.model.excess_us(path);
-            prop_assert!(!held || excess_us <= 1e-6 * controller.model.paths[path].budget_us, "{excess_us}");
+            let most_us = 1e-6 * controller.model.paths[path].budget_us;
+            prop_assert!(!held || excess_us <= most_us, "{excess_us}");
         }
     }
 
@@ -372,7 +376,8 @@ proptest! {
             for (number, load) in loads.iter().enumerate() {
                 prop_assert!(controller.trigger(number) <= load.task.sizes.largest());
                 let b = controller.model.tasks[number].b;
-                prop_assert!(b == 0.0 || (1.0..=load.task.sizes.largest() as f64).contains(&b), "{b}");
+                let largest = load.task.sizes.largest() as f64;
+                prop_assert!(b == 0.0 || (1.0..=largest).contains(&b), "{b}");
                 let excess_us = controller.model.excess_us(0);
                 prop_assert!(excess_us.is_finite(), "{excess_us}");
             }

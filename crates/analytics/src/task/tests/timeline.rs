@@ -34,7 +34,8 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         4 => (0..2usize, 1..12usize).prop_map(|(ring_input, count)| Event::Emit(ring_input, count)),
-        1 => (0..2usize, 30..80usize).prop_map(|(ring_input, count)| Event::Emit(ring_input, count)),
+        1 => (0..2usize, 30..80usize)
+            .prop_map(|(ring_input, count)| Event::Emit(ring_input, count)),
         5 => (1..60u64).prop_map(|us| Event::Pass { us }),
         1 => (300..500u64).prop_map(|us| Event::Pass { us }),
         1 => (0..2usize, 0..20usize).prop_map(|(ring_input, nth)| Event::Retire(ring_input, nth)),
@@ -329,15 +330,19 @@ proptest! {
         let mut differing = 0;
         for (ring_input, source) in world.sources.iter().enumerate() {
             for (flow, series) in source.emitted.iter().enumerate() {
-                let Some(Label::Class { class, .. }) = world.label(ring_input, flow) else { continue };
+                let Some(Label::Class { class, .. }) = world.label(ring_input, flow) else {
+                    continue;
+                };
                 let alike = (0..12).filter(|number| -series.signed(1) == number % 3 + 1);
-                let mut classes = alike.map(|n| class_of(&[60.0, series.signed(1) as f32, n as f32 + 40.0]));
+                let first = series.signed(1) as f32;
+                let mut classes = alike.map(|n| class_of(&[60.0, first, n as f32 + 40.0]));
                 prop_assert!(classes.any(|c| c == class));
                 differing += u64::from(class != class_of(&row_of(series)));
             }
         }
         let counters = world.task.counters();
-        prop_assert_eq!(counters.cache.audits_agree + counters.cache.audits_differ, counters.cached);
+        let audits = counters.cache.audits_agree + counters.cache.audits_differ;
+        prop_assert_eq!(audits, counters.cached);
         prop_assert!(differing <= counters.cache.audits_differ);
     }
 }

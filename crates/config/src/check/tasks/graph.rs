@@ -117,7 +117,7 @@ fn terms_on(tasks: &[Task], task: usize, needed: usize) -> String {
     format!("{} (of task {})", terms.join(" and "), tasks[task].name)
 }
 
-/// Tasks of which no flow can have all terms, with those of the tasks that they need.
+/// Tasks that can never run: no flow meets all their terms and the terms of the tasks they need.
 fn never(tasks: &[Task], problems: &mut Vec<String>) {
     // A task that needs one of these is not reported by itself.
     let mut reported = BTreeSet::new();

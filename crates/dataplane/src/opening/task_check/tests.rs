@@ -1,4 +1,4 @@
-//! Tasks against the shipped models and those of the tests.
+//! Tasks against the shipped models and the models of the tests.
 
 use std::path::Path;
 

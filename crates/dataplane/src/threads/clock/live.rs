@@ -8,8 +8,8 @@
 //! suspended: flows have ended after that, and the two clocks stay together.
 //!
 //! NTP slews both clocks alike, so they differ only once the wall clock is set (or a leap second is
-//! inserted). Packets stamped before that may still wait in a ring. Of the two possible times, the
-//! one that makes a packet younger is taken.
+//! inserted). Packets stamped before that may still wait in a ring. Two times are then possible;
+//! the one that makes the packet younger is taken.
 //!
 //! No packet costs a system call. A round of the flow worker reads one clock; both are read once a
 //! second, and whenever a stamp does not fit.

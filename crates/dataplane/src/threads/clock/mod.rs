@@ -15,7 +15,7 @@ pub enum Clock {
     /// Live: packets are stamped by the wall clock, which may be set. Flows age by a clock that
     /// cannot be set.
     Live(LiveClock),
-    /// A replay: time is that of the packets.
+    /// A replay: the packets give the time.
     Packets,
 }
 
@@ -78,7 +78,7 @@ impl Clock {
     }
 }
 
-/// The warning that the wall clock was set by so many µs.
+/// The warning that the wall clock was set, by `by_us` µs.
 pub fn clock_set(by_us: i64) -> String {
     let by = Duration::from_micros(by_us.unsigned_abs()).as_secs_f64();
     let direction = if by_us > 0 { "forward" } else { "back" };

@@ -47,7 +47,7 @@ pub trait Egress: Send {
         u64::MAX
     }
 
-    /// Whether it holds so many packets that the worker should wait before it sends more.
+    /// Whether it is so full that the worker should wait before it sends more.
     fn is_full(&self) -> bool {
         false
     }

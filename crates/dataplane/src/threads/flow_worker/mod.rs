@@ -273,8 +273,8 @@ impl FlowWorker {
         Ok(round)
     }
 
-    /// After so many rounds without packets. Ports of a replay wait by themselves, and its time
-    /// stands still meanwhile.
+    /// Runs after `rounds` rounds without packets. A replay does nothing here: its ports wait by
+    /// themselves, and its time stands still meanwhile.
     fn idle(&mut self, rounds: u32) -> Result<(), Error> {
         let Clock::Live(_) = self.processor.clock else {
             return Ok(());
@@ -386,7 +386,7 @@ fn count_ports(ports: &mut [Box<dyn Rx>], processor: &Processor, counters: &mut 
     }
 }
 
-/// The number by which a flow manager knows a port; it keeps 0 for none.
+/// The port's number in the flow manager, where 0 means none.
 fn number_of(port: usize) -> u8 {
     u8::try_from(port + 1).unwrap_or(u8::MAX)
 }
@@ -518,7 +518,7 @@ impl Processor {
         step.take(&mut self.manager, &mut self.recorder);
     }
 
-    /// Gives up an egress that failed, so that records are settled all the same.
+    /// Drops an egress that failed; records are still settled.
     fn give_up_egress_on(&mut self, result: &Result<(), Error>) {
         if result.is_err() {
             self.egress = None;
@@ -555,7 +555,7 @@ impl Processor {
                 let step = FlowStep::Settle(most, now_ns, &mut out);
                 settled = step.take(&mut self.manager, &mut self.recorder);
             }
-            // An egress that keeps packets is that of a replay, which is not recorded.
+            // Only a replay's egress keeps packets, and a replay is not recorded.
             _ => self.manager.settle(done, now_ns, &mut out),
         }
         // Labels that came are questions.

@@ -78,8 +78,8 @@ impl Helpers {
         &self.run_ended
     }
 
-    /// Does `work`, called `what`, on a thread of its own, and waits for the outcome: for `limit`
-    /// at most, of which `cure` says how to have more.
+    /// Does `work`, called `what`, on a separate thread, and waits at most `limit` for the outcome.
+    /// `cure` says how to raise the limit.
     ///
     /// # Errors
     /// It was late, there is no thread, or it died; or the run ends.

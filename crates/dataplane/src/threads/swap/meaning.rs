@@ -47,7 +47,7 @@ fn listed<T>(items: &[T], text: impl Fn(&T) -> String) -> String {
     items.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// With its taxonomy, by which marks may have been given.
+/// A label with its taxonomy, because marks may have been given by taxonomy.
 fn label(label: &LabelInfo) -> String {
     format!("{} ({})", label.name, label.taxonomy)
 }

@@ -8,9 +8,9 @@
 //! swap, and the old model stays in use.
 //!
 //! ```text
-//! driver:            open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
-//!                                                       ▼ prepare │ (or abort)       retired ┘
-//! analytics worker:                     round, round, accept ─────┴─► round … round, take_retired
+//! driver: open ─ check ─ golden test ─ warm ─┐         ┌ commit                   ┌─ drop, or keep
+//!                                            ▼ prepare │ (or abort)       retired ┘
+//! analytics worker:          round, round, accept ─────┴─► round … round, take_retired
 //! ```
 //!
 //! Source: active and standby snapshot, LiteFlow §3.4.
@@ -72,8 +72,8 @@ pub struct Swapper {
 }
 
 impl Swapper {
-    /// For each of these tasks, and for these analytics workers, of which each gets the ports of
-    /// its tasks.
+    /// A swapper for each of these tasks, and for each of these analytics workers the ports of its
+    /// tasks.
     pub fn for_tasks(
         helpers: &Helpers,
         tasks: &[OpenTask],
@@ -89,8 +89,8 @@ impl Swapper {
         (swappers.collect(), by_worker)
     }
 
-    /// For these analytics workers, each of which gets one of the ports. `bundle` is the model in
-    /// use for the task of this number.
+    /// A swapper, and a port for each of these analytics workers. `bundle` is the model in use for
+    /// the task with number `task`.
     pub fn new(
         helpers: &Helpers,
         task: usize,

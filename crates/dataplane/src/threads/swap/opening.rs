@@ -1,6 +1,6 @@
 //! The first half of a swap: another bundle is opened, checked and warmed.
 //!
-//! Each step may take long, or for ever. So an [`Opening`] shares no state with
+//! Each step may take long or never end. So an [`Opening`] shares no state with
 //! [`Swapper`](super::Swapper) and works on a helper thread.
 
 use std::path::Path;
@@ -149,8 +149,7 @@ impl Opening {
         }
     }
 
-    /// Counts the attempt as refused, once, whoever finds the reason first. The old model stays in
-    /// use.
+    /// Counts the attempt as refused; only the first call counts. The old model stays in use.
     pub fn refuse(&self, why: &Error) {
         if self.is_refused.swap(true, Ordering::Relaxed) {
             return;
@@ -168,7 +167,7 @@ impl Helpers {
     /// refused for what `opening` returns.
     ///
     /// # Errors
-    /// As [`Helpers::run`], or those of the work.
+    /// As [`Helpers::run`], or what `work` returns.
     pub fn open_model<'a, T: Send + 'static>(
         &self,
         opening: impl FnOnce() -> &'a Opening,

@@ -81,7 +81,7 @@ impl Prepared {
         &self.bundle
     }
 
-    /// Whether devices are replaced, by those of another model or of the same one.
+    /// Whether devices are replaced, for another model or the same one.
     pub fn has_model(&self) -> bool {
         !self.accelerators.is_empty()
     }

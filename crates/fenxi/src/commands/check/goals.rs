@@ -19,8 +19,8 @@ const CHECK: &str = "goal";
 pub type Measured = Vec<(usize, String, Profile)>;
 
 /// Judges the goals by files of profiles, by simulated devices and by what was measured; `None`:
-/// nothing was. Nothing is said where no task has a goal. Devices without a profile are named only
-/// where they should have been measured.
+/// nothing was. There are no findings if no task has a goal. Devices without a profile are named
+/// only if they should have been measured.
 pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding> {
     let none = Measured::new();
     let known = measured.unwrap_or(&none);

@@ -19,7 +19,7 @@ const SHOWN: usize = 8;
 /// All rules that this process may read.
 ///
 /// # Errors
-/// Those of nftables are not among them, and why.
+/// Why the rules of nftables are missing.
 pub fn read() -> Result<Ruleset, String> {
     let mut rules = Ruleset::default();
     rules.add_nft(&output("nft", &["-j", "list", "ruleset"])?);

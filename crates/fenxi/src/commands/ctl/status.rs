@@ -36,7 +36,7 @@ pub(super) fn page(status: &Status) -> String {
 /// Columns of the terminal that the status fits into.
 const COLUMNS: usize = 80;
 
-/// A line in lines of at most so many columns. Those behind the first are set in.
+/// Folds a line at `columns`. Lines after the first are indented.
 fn folded(line: &str, columns: usize) -> Vec<String> {
     const INDENT: &str = "          ";
     let line = escape(line);

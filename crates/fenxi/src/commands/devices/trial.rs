@@ -40,7 +40,7 @@ pub struct Outcome {
     pub rows: usize,
     /// Median time of a batch, µs.
     pub median_us: Option<f64>,
-    /// What batches of any size take; `None` for a device of fixed sizes, of which one was tried.
+    /// Time of a batch of any size; `None` for a device of fixed sizes, where one size was tried.
     pub line: Option<Line>,
     /// Comparison with the bundle's golden outputs; `None` for a device that computes no outputs.
     pub golden: Option<Golden>,

@@ -59,9 +59,9 @@ struct LabelCount {
 struct Names {
     /// Flows whose beginning was seen, short ones too.
     flows: usize,
-    /// Share with a name other than that of the class for others.
+    /// Share with a name, which the class for others is not.
     named: f64,
-    /// Share right of those.
+    /// Share of the named flows whose name is right.
     right: f64,
 }
 

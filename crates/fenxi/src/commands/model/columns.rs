@@ -25,7 +25,7 @@ pub struct Columns {
     features: Vec<(String, usize)>,
     /// The column whose numbers are counted as elements.
     counted: usize,
-    /// Whether that column holds lengths, of which none is 0.
+    /// Whether that column holds lengths, which are never 0.
     has_lengths: bool,
     context: Vec<String>,
     protocol: Option<usize>,
@@ -193,8 +193,7 @@ impl Columns {
         for name in &self.context {
             to.push(match name.as_str() {
                 "protocol" => f32::from(self.protocol(row)?),
-                // Of a flow that began mid-stream nobody knows which end is the server, and a port
-                // does not confirm itself.
+                // The server of a mid-stream flow is unknown, and a port does not confirm itself.
                 _ if is_midstream || is_named => 0.0,
                 _ => f32::from(number::<u16>(row, "dport", self.server_port)?),
             });

@@ -83,8 +83,8 @@ fn assumed(rules: &RuleSet, has_model: bool) -> &'static str {
     }
 }
 
-/// The labels and taxonomies that rules name are those of the model. Tasks and mirrors are the
-/// configuration's matter.
+/// Checks that the model has the labels and taxonomies that rules name. Tasks and mirrors are
+/// checked with the configuration.
 fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
     let labels = labels(dir)?;
     let task = |task: &Task| match task {

@@ -1,5 +1,5 @@
 //! Asks the model about a series again, off the data path, for the probabilities of all classes:
-//! the data path keeps that of one class only.
+//! the data path keeps the probability of one class only.
 
 use std::path::Path;
 

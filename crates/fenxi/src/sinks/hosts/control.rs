@@ -90,7 +90,7 @@ impl HostControl {
         self.counter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the hosts with this label, or of all: those with the latest labels.
+    /// The most recently labelled hosts, all or with this label.
     fn list(&self, label: Option<&str>, top: usize) -> Reply {
         let classes = self.classes.iter();
         let named = label.map(|label| classes.clone().position(|class| class == label));

@@ -1,9 +1,9 @@
 //! What the label of a flow says about the class of its host.
 //!
-//! A host's class is that with the largest sum of log p over the host's flows. A label comes with
-//! the probability p of its own class only, so the rest, 1 - p, is shared among the other classes:
-//! as the bundle says that flows which wrongly get this label are distributed, and equally among
-//! those of which it says nothing. `docs/model.md` says what this costs, compared with the sum over
+//! A host's class is the class with the largest sum of log p over the host's flows. A label comes
+//! with the probability p of its own class only, so the rest, 1 - p, is divided among the other
+//! classes: in the bundle's shares of flows that wrongly get this label, and equally among classes
+//! that the bundle does not list. `docs/model.md` says what this costs, compared with the sum over
 //! all of the model's outputs.
 
 use accel::HostLabels;
@@ -19,7 +19,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// With the confusions of a bundle that has so many labels, without `unknown`.
+    /// With the confusions of a bundle; `labels` is the number of its labels without `unknown`.
     pub fn new(hosts: &HostLabels, labels: usize) -> Evidence {
         let mut confusions = vec![Vec::new(); labels];
         for it in &hosts.confusions {
@@ -67,8 +67,8 @@ impl Evidence {
     }
 }
 
-/// The sums of log p of a host: of each class that some flow has spoken for, above that of all
-/// other classes, which is the same for all of them.
+/// A host's sums of log p, for each class that some flow has spoken for. All other classes share
+/// one sum, which is subtracted.
 #[derive(Debug, Default)]
 pub struct Scores(Vec<(u16, f64)>);
 

@@ -1,9 +1,8 @@
 //! Hosts: what a device is, by the labels of its first flows.
 //!
-//! A bundle with a table `[hosts]` asks for this. Whoever takes labels off the data path counts
-//! them in the one table of the run: the thread that writes records, so that a host's record
-//! follows the label that brought it about; or, where no records are written, a thread of its own
-//! ([`control`]). The data path only hands over what it hands over anyway.
+//! A bundle with a table `[hosts]` enables this. The run has one table. The thread that writes
+//! records counts labels in it, so that a host's record follows the label that caused it; if no
+//! records are written, a separate thread does ([`control`]). The data path does no extra work.
 
 mod address;
 mod control;

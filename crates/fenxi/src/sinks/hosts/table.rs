@@ -24,9 +24,9 @@ pub struct HostFlow {
 }
 
 impl HostFlow {
-    /// What a record says of a host: a label record of the first task, or the last record of a flow
-    /// that got its label only then, or keeps that of its port. `None`: nothing, or nothing that
-    /// was not said before. `networks` are where the hosts are, if configured.
+    /// What a record says about a host: a label record of the first task, or the last record of a
+    /// flow that got its label only then or keeps its port's label. `None`: nothing, or nothing
+    /// new. `networks` are where the hosts are, if configured.
     pub fn of(record: &Record, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
             Record::Label(label)
@@ -68,7 +68,7 @@ pub struct HostRecord {
     pub model: u16,
 }
 
-/// A host of which at least one flow counts.
+/// A host with at least one flow that counts.
 #[derive(Debug, Default)]
 struct Host {
     flows: usize,
@@ -93,7 +93,7 @@ pub struct HostState {
 /// Sums of a table.
 #[derive(Clone, Debug, Default)]
 pub struct HostSums {
-    /// Hosts of which at least one flow counts.
+    /// Hosts with at least one flow that counts.
     pub tracked: u64,
     /// Named hosts, by class.
     pub named: Vec<u64>,
@@ -101,7 +101,7 @@ pub struct HostSums {
     pub evicted: u64,
     /// Labelled flows that counted.
     pub counted: u64,
-    /// Labelled flows of hosts of which enough flows counted before.
+    /// Labelled flows that did not count because their hosts had enough.
     pub beyond: u64,
 }
 
@@ -119,7 +119,7 @@ pub struct HostTable {
 }
 
 impl HostTable {
-    /// No hosts yet, of a model with so many labels, without `unknown`.
+    /// An empty table; `labels` is the number of the model's labels without `unknown`.
     pub fn new(rules: &HostLabels, labels: usize, most: NonZeroUsize) -> HostTable {
         HostTable {
             hosts: LruCache::new(most),

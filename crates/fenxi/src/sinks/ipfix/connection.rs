@@ -15,8 +15,8 @@ use crate::access::may_make;
 
 /// How long a connection may take to come about.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// A collector that takes nothing for so long is taken for dead. Shorter than the time that the end
-/// of a run has.
+/// A collector that takes nothing for this long is taken for dead. Shorter than the time that a
+/// run has to end.
 const WRITE_WITHIN: Duration = Duration::from_secs(1);
 /// How long a host may take to say that nobody listens on a port (ICMP).
 const REFUSAL_WITHIN: Duration = Duration::from_millis(50);

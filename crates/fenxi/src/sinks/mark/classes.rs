@@ -14,8 +14,8 @@ pub struct ClassMarks {
 }
 
 impl ClassMarks {
-    /// The marks of `labels`, those of the first task, in the order of the model's outputs. Labels
-    /// that only the built-in map names may be absent from the model; those that the user named may
+    /// The marks of `labels`, the first task's, in the order of the model's outputs. Labels that
+    /// only the built-in map names may be absent from the model; labels that the user named may
     /// not.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ impl ClassMarks {
         })
     }
 
-    /// With those of the next task.
+    /// Appends the marks of the next task.
     ///
     /// # Errors
     /// The user named a label that the model does not have.

@@ -116,7 +116,7 @@ fn masks(config: &Config) -> impl Iterator<Item = u32> {
     std::iter::once(config.mark.mask).chain(others.map(|task| task.mark_mask))
 }
 
-/// The mark of each behaviour as a word: one without bits of its own clears those of the others.
+/// The mark of each behaviour as a word: a behaviour without bits clears the bits of the others.
 pub fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] {
     let mask = mark.behaviour_mask();
     let word = |bits| Mark::to_word((mask != 0).then_some(Mark { bits, mask }));
@@ -127,7 +127,7 @@ pub fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] 
     words
 }
 
-/// What is told of a task's marks.
+/// What is reported about a task's marks.
 struct Task {
     name: String,
     /// As [`masks`] says.
@@ -145,7 +145,7 @@ struct MarkControl {
     table: &'static str,
     /// See [`behaviour_words`].
     behaviours: Arc<BehaviourWords>,
-    /// Flow workers, each of which may have one mark in its hands.
+    /// Flow workers; each may hold one mark.
     workers: AtomicI64,
 }
 

@@ -1,12 +1,11 @@
-//! What people are told of the marks, so that a run that writes none does not look like one that
-//! loses none.
+//! The status of marks for people. A run that writes none must not look like a run that loses none.
 
 use crate::figures::grouped;
 use crate::protocol::Sums;
 
 use super::Counts;
 
-/// So many labels without a connection, and none with one, are no accident.
+/// Minimum labels without a connection for a warning, if no label had one.
 const SUSPICIOUS: u64 = 64;
 
 /// The line of `fenxi ctl status`; `None`: the run writes no marks.

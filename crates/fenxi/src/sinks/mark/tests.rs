@@ -327,7 +327,7 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(expected));
 }
 
-/// Bits under the mask stay, whoever set them, as does the label that came first.
+/// Bits under the mask stay, even if another program set them, as does the label that came first.
 #[test]
 fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
     let Some(lab) = Lab::routed("stay", true, &[]) else {

@@ -36,8 +36,8 @@ impl Lines {
         }
     }
 
-    /// Appends a record, unless it is a label of a task that records leave out, and that of its
-    /// host if the record gives it a name.
+    /// Appends a record, unless it is a label of a task that records leave out, and the record of
+    /// its host if the record names it.
     ///
     /// # Errors
     /// It has no form in JSON, which does not happen; then nothing was appended.
@@ -73,7 +73,7 @@ impl Lines {
         u64::from(self.names.has_line(record)) + u64::from(host.is_some())
     }
 
-    /// Removes the last so many bytes again, which are so many whole lines.
+    /// Removes the last `bytes` bytes again, which are `lines` whole lines.
     pub fn take_back(&mut self, bytes: usize, lines: u64) {
         self.bytes.truncate(self.bytes.len() - bytes);
         self.count -= lines;
@@ -102,7 +102,7 @@ impl Lines {
         self.since.map(|since| since.elapsed())
     }
 
-    /// The first so many bytes have been written; so have the lines that end in them.
+    /// The first `bytes` bytes have been written, and so have the lines that end in them.
     pub fn remove(&mut self, bytes: usize) {
         let gone = self.bytes.drain(..bytes);
         let lines = gone.filter(|byte| *byte == b'\n').count() as u64;
@@ -148,8 +148,8 @@ mod tests {
         }))
     }
 
-    /// A single line does not wait for more to come; so a program that is killed loses the records
-    /// of the last moments only.
+    /// A single line does not wait for more to come; so a killed program loses only the last
+    /// moments' records.
     #[test]
     fn lines_are_due_when_they_are_many_or_the_oldest_is_old() {
         let mut lines = Lines::new(Names::default(), None);

@@ -79,7 +79,7 @@ impl Output {
         })
     }
 
-    /// Not by way of [`io::Stdout`], which whoever waits for a reader would keep locked.
+    /// Bypasses [`io::Stdout`]: a thread that waits for a reader would keep it locked.
     fn stdout() -> io::Result<Output> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Output {
@@ -126,7 +126,7 @@ impl Output {
         result
     }
 
-    /// Removes the last so many bytes of the file.
+    /// Removes the last `bytes` bytes of the file.
     fn take_back(&self, bytes: u64) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         self.file.set_len(length.saturating_sub(bytes))
@@ -147,7 +147,7 @@ impl Output {
         Ok(())
     }
 
-    /// Begins a new file where so many bytes more are too much for this one.
+    /// Begins a new file if `bytes` more bytes are too many for this one.
     fn make_room(&mut self, bytes: u64) {
         let (Some(rotate), Some(path), true) = (self.rotate, &self.path, self.is_regular) else {
             return;
@@ -215,8 +215,7 @@ fn open_locked(path: &Path, makes: bool) -> io::Result<File> {
         false => options.append(true).create(makes).mode(MODE),
     };
     let file = options.open(path)?;
-    // Of two that write there, each would take back the other's lines. Some network file systems
-    // have no locks.
+    // Two writers would remove each other's lines. Some network file systems have no locks.
     if file.metadata()?.is_file()
         && let Err(TryLockError::WouldBlock) = file.try_lock()
     {

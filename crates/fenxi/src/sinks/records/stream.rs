@@ -82,7 +82,7 @@ impl Stream {
         self.broadcaster.has_readers()
     }
 
-    /// Takes so many whole lines.
+    /// Takes `text`, `lines` whole lines.
     pub fn push(&mut self, text: &[u8], lines: u64) {
         self.text.extend(text);
         self.lines += lines;

@@ -52,7 +52,7 @@ pub enum Sessions {
 
 /// What a change starts from. It is sent to a helper's thread, because opening a model may hang.
 pub struct Base {
-    /// Of each task.
+    /// One per task.
     pub openings: Vec<Opening>,
     /// The configuration in use.
     pub now: Config,
@@ -137,7 +137,7 @@ impl Change {
         Ok(Change::around(prepared, base, &base.now)?)
     }
 
-    /// Whether devices are replaced, by those of another model or of the same one.
+    /// Whether devices are replaced, for another model or the same one.
     pub fn has_model(&self) -> bool {
         let tasks = self.prepared.iter().flatten();
         tasks.into_iter().any(Prepared::has_model)

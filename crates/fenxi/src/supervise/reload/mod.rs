@@ -84,7 +84,7 @@ pub struct Reloader {
     /// The configuration in use.
     pub running: Loaded,
     pub helpers: Helpers,
-    /// Of each task.
+    /// One per task.
     pub swappers: Vec<Swapper>,
     /// The rules, and the flow workers.
     pub rules: SharedRules,

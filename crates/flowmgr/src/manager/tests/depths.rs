@@ -260,7 +260,10 @@ proptest! {
     #[test]
     fn live_and_replay_agree(
         packets in 0..9usize,
-        answers in prop::array::uniform3((0..3u16, prop::sample::select(vec![0, SURE - 1, SURE, u16::MAX]))),
+        answers in prop::array::uniform3((
+            0..3u16,
+            prop::sample::select(vec![0, SURE - 1, SURE, u16::MAX]),
+        )),
         late in prop::array::uniform3(any::<bool>()),
         reports in any::<bool>(),
     ) {

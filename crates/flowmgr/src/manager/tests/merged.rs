@@ -279,8 +279,14 @@ proptest! {
         }
         let config = Config {
             tasks,
-            effect: if by_packet_time { Effect::PacketTime { delay_us: 0 } } else { Effect::Arrival },
-            record_series: if for_records { crate::SeriesShare::ALL } else { crate::SeriesShare::NONE },
+            effect: match by_packet_time {
+                true => Effect::PacketTime { delay_us: 0 },
+                false => Effect::Arrival,
+            },
+            record_series: match for_records {
+                true => crate::SeriesShare::ALL,
+                false => crate::SeriesShare::NONE,
+            },
             settings: Settings { active_timeout_s, ..config().settings },
             ..config()
         };

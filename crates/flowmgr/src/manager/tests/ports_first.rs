@@ -427,7 +427,10 @@ proptest! {
     fn live_and_replay_agree(
         packets in 1..8usize,
         is_named in any::<bool>(),
-        answers in prop::array::uniform2((0..3u16, prop::sample::select(vec![0, SURE, CONTRADICTS, u16::MAX]))),
+        answers in prop::array::uniform2((
+            0..3u16,
+            prop::sample::select(vec![0, SURE, CONTRADICTS, u16::MAX]),
+        )),
         late in prop::array::uniform2(any::<bool>()),
         reports in any::<bool>(),
         rules in any::<bool>(),
@@ -442,7 +445,10 @@ proptest! {
             let memory = RuleMemory::new(config.max_flows).unwrap();
             let mut bench = Bench::new(config);
             if rules {
-                bench.manager.change_rules(&mut RulesChange { memory: Some(memory), ..RulesChange::default() });
+                bench.manager.change_rules(&mut RulesChange {
+                    memory: Some(memory),
+                    ..RulesChange::default()
+                });
             }
             let mut answered = [false; 2];
             for packet in 0..packets {
@@ -478,9 +484,10 @@ proptest! {
         // The rule itself.
         if is_named {
             let elements = [2, 4].iter().filter(|&&k| packets >= k).count();
-            let contradicts = elements == 2 && answers[1].0 != BY_PORT && answers[1].1 >= CONTRADICTS;
+            let (class, confidence) = answers[1];
+            let contradicts = elements == 2 && class != BY_PORT && confidence >= CONTRADICTS;
             let expected = match contradicts {
-                true => (answers[1].0, DecidedBy::Model, 4, true),
+                true => (class, DecidedBy::Model, 4, true),
                 false => PORT,
             };
             prop_assert_eq!(ends[0], Some(expected));

@@ -64,7 +64,7 @@ pub struct Outcome {
     pub speeds: Vec<Speed>,
 }
 
-/// Measures all classifiers of a set on all traces for so many seconds.
+/// Measures all classifiers of a set on all traces for `seconds`.
 ///
 /// # Errors
 /// A classifier does not find what linear search finds.

@@ -37,7 +37,7 @@ const RULES: u32 = 500_000;
 const SIZES: [usize; 4] = [1, 100, 1_000, 10_000];
 /// Changes a second that are to be sustained.
 const BAR_PER_S: f64 = 60_000.0;
-/// Of the rules, found by models meanwhile.
+/// Share of the rules that models must find meanwhile.
 const BAR_COVERAGE: f64 = 0.9;
 /// Keys that are looked up at a time, and in all.
 const BATCH: usize = 32;
@@ -54,7 +54,7 @@ const QUIET: f64 = 0.25;
 /// How fast changes are made.
 #[derive(Clone, Copy)]
 enum Pace {
-    /// So many a second.
+    /// At this rate per second.
     PerSecond(f64),
     /// As fast as the thread can.
     Unbounded,
@@ -84,7 +84,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         false => args.seeds.clone(),
     };
     let turns = || {
-        // Of a small set, only batches for which there are rules to add.
+        // A small set lacks rules to add for the larger batches.
         let sizes = || {
             SIZES
                 .into_iter()
@@ -241,7 +241,7 @@ fn asks(changer: &Changer<'_>) -> Vec<Ask> {
 /// A version, and when its batch began; `None` behind a training.
 type Made = (Version, Option<Instant>);
 
-/// Phases of a turn: none is changed (0), rules are changed, all is over.
+/// Phases of a turn: no changes (0), changes, the end.
 const CHANGING: u8 = 1;
 const OVER: u8 = 2;
 
@@ -315,7 +315,7 @@ pub struct Changer<'a> {
 }
 
 impl<'a> Changer<'a> {
-    /// So many rules of the pool.
+    /// Starts with `rules` rules of the pool.
     pub fn new(pool: &'a [Filter<u32>], rules: usize) -> Result<Changer<'a>, Failure> {
         let mut rng = Rng::new(2);
         let mut places: Vec<u32> = (0..pool.len() as u32).collect();
@@ -343,7 +343,7 @@ impl<'a> Changer<'a> {
         })
     }
 
-    /// Makes changes for so many seconds.
+    /// Makes changes for `seconds`.
     fn run(&mut self, turn: &Turn, seconds: f64, ways: Ways) -> Result<Changed, StoreError> {
         let mut changed = Changed {
             coverage: self.coverage(),
@@ -405,7 +405,7 @@ impl<'a> Changer<'a> {
         Ok((version, Some(committed)))
     }
 
-    /// A batch that adds and deletes so many rules, drawn at random.
+    /// A batch of additions and deletions, drawn at random.
     pub fn change(&mut self, additions: usize, deletions: usize) -> Result<Version, StoreError> {
         let mut batch = self.store.batch();
         let mut added = Vec::with_capacity(additions);

@@ -1,9 +1,8 @@
-//! The packet path with rules: packets per second against the same path without, and, as a bench
-//! of its own, while rules are added.
+//! The packet path with rules: packets per second against the same path without, and, as a separate
+//! bench, while rules are added.
 //!
-//! The packets are those of [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that
-//! lies in one of them, so that look-ups find what they would find in the network that the set is
-//! of.
+//! The packets come from [`mix`](crate::bench::mix). Each flow finds the rules of a tuple that lies
+//! in one of them, so that look-ups find what they would find in the set's network.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -116,13 +115,12 @@ fn table(entries: usize) -> Table {
     }
 }
 
-/// The rate that belongs to a table of so many entries, against one of 2^22.
+/// The share of the rate that a table of `entries` entries gets; 1 for 2^22.
 fn share(entries: usize) -> f64 {
     entries as f64 / f64::from(1 << 22)
 }
 
-/// So many packets, or fewer for a smaller table, for trying things out; `least` of them all the
-/// same.
+/// `most` packets, or fewer for a smaller table (to try things out), but at least `least`.
 fn piece_of(most: f64, least: f64, entries: usize) -> f64 {
     (most * entries as f64 / ENTRIES as f64).clamp(least, most)
 }

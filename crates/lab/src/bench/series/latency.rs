@@ -1,7 +1,7 @@
 //! Time to label under Poisson arrivals.
 //!
 //! Live with device `cpu`, one thread does the whole series' walk. In virtual time with a device
-//! of a fixed profile, the result depends on the policy alone, whatever else the machine does.
+//! with a fixed profile, the result depends on the policy alone, whatever else the machine does.
 //! Runs of a few seconds are repeated and interleaved; for each quantile the median over the runs
 //! is shown.
 

@@ -80,7 +80,7 @@ pub fn work(manager: Manager, run: Arc<Run>, hooks: Hooks) -> Counters {
     tasks.swap_remove(0)
 }
 
-/// Over after so many seconds.
+/// Ends after `seconds`.
 pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
     move |now_ns| now_ns as f64 >= seconds * 1e9
 }

@@ -12,7 +12,7 @@ use super::world::{World, with_goals};
 use crate::bench::report::Figure;
 use fenxi::exit::Failure;
 
-/// So many periods are looked at after a change, at most, and a plan has so many to settle before.
+/// Periods measured after a change, at most, and periods to settle before it.
 const AFTER: u64 = 20;
 const BEFORE: u64 = 10;
 /// How much the rate changes.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use accel::{Classification, Device, DeviceError, Profile, Sizes};
 
-/// Numbers in a row, of which the first is the flow's class.
+/// Numbers in a row; the first is the flow's class.
 pub const K: usize = 3;
 
 /// The clock of one bench, ns, and how long devices have worked.

@@ -1,4 +1,4 @@
-//! What is told of a graph, and the bars.
+//! The figures of a graph, and the bars.
 
 use super::goals::Goal;
 use super::graphs::Case;
@@ -98,9 +98,14 @@ fn of_plan(case: &Case, plan: Plan, outcomes: &[Outcome], null: &[Outcome]) -> V
     ]
 }
 
-/// Labels by those of full batches, with the seed with which they are fewest.
+/// Labels relative to full batches, with the seed that gives the fewest.
 fn throughput(case: &Case, plan: Plan, outcomes: &[Outcome], max: &[Outcome]) -> Figure {
-    let mut figure = figure(case, plan, "throughput by that of max, worst seed", "ratio");
+    let mut figure = figure(
+        case,
+        plan,
+        "throughput relative to max, worst seed",
+        "ratio",
+    );
     let [least, _, largest] = ratios(outcomes, max, |it| it.labels_per_s);
     (figure.median, figure.best) = (least, largest);
     match plan {

@@ -16,7 +16,7 @@ const SLOTS: usize = 4096;
 /// while it waits for a label.
 const FLOWS_PER_SLOT: usize = 4;
 
-/// The label words of all flows, those of all tasks of a flow side by side.
+/// The label words of all flows; a flow's words for all tasks are adjacent.
 pub struct Words {
     words: Vec<LabelWord>,
     tasks: usize,

@@ -37,7 +37,7 @@ const UNSURE: f64 = 0.6;
 
 /// Flows a second, with which 16 tasks are busy all of the time without batches.
 const BUSY_RATE: f64 = 220_000.0;
-/// Where flows are to be too many: so many times as many as the largest batches keep up with.
+/// Overload, as a multiple of the rate that the largest batches sustain.
 const TOO_MANY: f64 = 1.2;
 
 /// One task of a graph.
@@ -64,7 +64,7 @@ pub struct Case {
     pub cap: usize,
     /// Flows a second.
     pub rate: f64,
-    /// Of the random numbers by which flows come.
+    /// Seed of the random arrival of flows.
     pub seed: u64,
 }
 
@@ -82,7 +82,7 @@ impl Case {
             sizes: Sizes::Any { cap: self.cap },
             device_set: 0,
             follows: Vec::new(),
-            // Shorter than any turnaround, so that it is said.
+            // Shorter than any turnaround, so that it is reported.
             goal: Some(controller::Goal {
                 latency: Duration::from_nanos(1),
                 delta: 0.0,

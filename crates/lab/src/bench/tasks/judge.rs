@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use analytics::Counters;
 
-/// Of so few labels there is no 99th percentile: they are judged with those of the next periods,
-/// as the manager does.
+/// Minimum labels for a 99th percentile. Fewer are judged together with the next periods' labels,
+/// as in the manager.
 const LABELS_MIN: u64 = 100;
-/// After so many periods they are judged anyway.
+/// Periods after which fewer labels are judged anyway.
 const PERIODS_MAX: u32 = 10;
-/// One label in so many may be late.
+/// One label in 100 may be late.
 const LATE_ONE_IN: u64 = 100;
 
 /// Judges period after period.
@@ -24,7 +24,7 @@ pub struct Judge {
 #[derive(Clone, Copy)]
 struct Judged {
     goal_us: u64,
-    /// Labels so far, and those of them that were in time.
+    /// Labels so far, and how many of them were in time.
     before: (u64, u64),
     periods: u32,
     labels: u64,
@@ -68,7 +68,7 @@ impl Judge {
     }
 }
 
-/// Labels, and those of them that were no later than the goal.
+/// Labels, and how many of them met the goal.
 fn in_time(counters: &Counters, goal_us: u64) -> (u64, u64) {
     let times = &counters.time_to_inferred_label_us;
     (times.len(), times.count_between(0, goal_us))

@@ -1,4 +1,4 @@
-//! What a policy comes to on a graph, once it has settled.
+//! Measures a policy on a graph, once it has settled.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub struct Outcome {
     pub missed: usize,
 }
 
-/// The value in the middle of those of all seeds.
+/// The median over all seeds.
 pub fn median(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     let mut values: Vec<f64> = outcomes.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
@@ -85,10 +85,10 @@ pub fn largest(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     outcomes.iter().map(of).fold(0.0, f64::max)
 }
 
-/// What something comes to with each seed.
+/// Runs `run` with each seed; the results.
 ///
 /// # Errors
-/// Those of the run.
+/// `run` fails.
 pub fn with_seeds<T>(
     case: &Case,
     seeds: u64,

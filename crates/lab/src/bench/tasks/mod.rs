@@ -38,7 +38,7 @@ const PERIODS: u64 = 40;
 const WARM_UP: u64 = 20;
 /// At least, for trying things out.
 const PERIODS_MIN: u64 = 3;
-/// Where there are at least so many periods; one will do for trying things out.
+/// Seeds if there are at least [`PERIODS_OF_SEEDS`] periods; one will do for trying things out.
 const SEEDS: u64 = 5;
 const PERIODS_OF_SEEDS: u64 = 10;
 /// Where flows are too many, rings are full soon, and one period is like the next.
@@ -109,7 +109,7 @@ fn of_case(case: &Case, length: Length) -> Result<Vec<Figure>, Failure> {
     Ok(told)
 }
 
-/// Runs so many pieces of work on all cores; their results in order.
+/// Runs `pieces` pieces of work on all cores; their results in order.
 fn in_parallel<T: Send>(
     pieces: usize,
     work: impl Fn(usize) -> Result<T, Failure> + Sync,

@@ -71,7 +71,7 @@ pub fn goals(case: &Case, length: Length) -> Result<Vec<Goal>, Failure> {
     goals::of(case, &measure::manager(case, &policies, &[], length)?)
 }
 
-/// What each plan comes to, with each seed.
+/// The outcomes of each plan, with each seed.
 ///
 /// # Errors
 /// When the manager refuses a policy.

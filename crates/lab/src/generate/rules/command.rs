@@ -15,7 +15,8 @@ pub struct RulesArgs {
     #[arg(long, value_name = "NAME", default_value = "acl1")]
     pub seed: String,
     /// Distinct rules
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub rules: u32,
     /// The same number gives the same rules
     #[arg(long, value_name = "N", default_value_t = 1)]

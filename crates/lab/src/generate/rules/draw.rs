@@ -11,7 +11,7 @@ const BITS: i32 = 32;
 /// By how many bits the lengths of prefixes are spread, source and destination together.
 const SPREAD: i32 = 2;
 
-/// Ports that services have, the first of which are taken first.
+/// Ports of services, used in this order.
 const SERVICES: [u16; 40] = [
     80, 443, 53, 22, 25, 123, 161, 110, 143, 445, 139, 135, 389, 636, 993, 995, 587, 21, 20, 23,
     69, 88, 111, 179, 514, 1433, 1521, 3306, 5432, 3389, 5060, 8080, 8443, 1812, 2049, 5900, 6379,
@@ -88,7 +88,7 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Of a profile. The ports of a profile are the same whatever is drawn.
+    /// The forms of a profile. Its ports do not depend on the random seed.
     pub fn new(profile: &Profile) -> Result<Forms, Failure> {
         let mut rng = Rng::new(profile.filters as u64);
         let source = Tables::new(&profile.source_ports, &profile.source_ranges, &mut rng)?;
@@ -178,7 +178,7 @@ fn spread(lengths: &[((i32, i32), f64)]) -> Vec<((u8, u8), f64)> {
     all
 }
 
-/// Chance of `heads` in so many throws of a coin.
+/// Chance of `heads` in `throws` throws of a coin.
 fn binomial(throws: i32, heads: i32) -> f64 {
     let ways = (0..heads).map(|i| f64::from(throws - i) / f64::from(i + 1));
     ways.product::<f64>() / f64::from(1 << throws)
@@ -243,8 +243,8 @@ impl Tables {
     }
 }
 
-/// As many values as are asked for, of which the n-th is drawn with a chance in proportion to
-/// 1/n^s: s such that the first has the share that it should have.
+/// The requested number of values. The n-th is drawn with a chance in proportion to 1/n^s, with s
+/// such that the first has its given share.
 fn skewed(
     values: &Option<Values>,
     rng: &mut Rng,

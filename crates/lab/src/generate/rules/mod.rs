@@ -42,7 +42,7 @@ pub struct Asked<'a> {
 /// A set: the most specific rules first, each with the number of its line, from 0.
 ///
 /// # Errors
-/// There is no such profile, or it does not give so many distinct rules.
+/// There is no such profile, or it does not give enough distinct rules.
 pub fn generate(asked: &Asked<'_>) -> Result<Vec<Filter<u32>>, Failure> {
     let profile = profile::named(asked.seed)?;
     let forms = Forms::new(&profile)?;
@@ -69,7 +69,7 @@ pub fn generate(asked: &Asked<'_>) -> Result<Vec<Filter<u32>>, Failure> {
     )))
 }
 
-/// The distinct ones of so many rules, for a set of `rules`.
+/// Draws `drawn` rules for a set of `rules`, and returns the distinct ones.
 fn draw(
     profile: &Profile,
     forms: &Forms,

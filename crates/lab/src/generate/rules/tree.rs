@@ -3,8 +3,8 @@
 //!
 //! All rules begin at the root and go down, bit by bit, each until its prefix has its length. A
 //! node has two children or one, by the chance of its level, and shares its rules out to two as
-//! the skew of its level says. Where so many prefixes lie on a path as the profile allows, rules
-//! whose prefixes end one level below go to one child and all others to the other child.
+//! the skew of its level says. Where a path has as many prefixes as the profile allows, rules whose
+//! prefixes end one level below go to one child and all others to the other child.
 //!
 //! A destination first goes where its source goes, with the chance of its level. From where they
 //! part on, it is shared out as above, and nodes give the lighter child what it lacks.
@@ -25,9 +25,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of figures for four levels each, %. The tree of a set `growth` times as large as the one
-    /// that they were taken from is balanced from the root on: a level that has become balanced
-    /// makes room for up to twice as many rules.
+    /// Each figure, in %, is for four levels. If the set is `growth` times as large as the one that
+    /// the figures come from, its tree is balanced from the root on: a level that has become
+    /// balanced makes room for up to twice as many rules.
     pub fn new(branching: &[u8; 8], skew: &[u8; 8], nesting: u8, growth: f64) -> Shape {
         let level = |level: usize| {
             let share = |percent: u8| f64::from(percent) / 100.0;
@@ -213,7 +213,7 @@ impl<'a> Tree<'a> {
         self.prefixes[rule as usize] = prefix | random & above & !below;
     }
 
-    /// The parts of the free rules that go to either child, where so many are bound to go there.
+    /// The parts of the free rules that go to either child; `bound` rules must go there already.
     fn split(
         &mut self,
         level: u8,

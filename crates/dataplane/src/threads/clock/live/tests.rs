@@ -110,7 +110,7 @@ fn a_stamp_that_says_nothing_moves_no_clock() {
     }
 }
 
-/// NTP slews both clocks alike; if it did not, flow time and records would follow all the same.
+/// NTP slews both clocks alike; even if it did not, flow time and records would follow.
 #[test]
 fn a_slow_slew_never_leaves_packets_or_records_behind() {
     let mut machine = Machine::new();

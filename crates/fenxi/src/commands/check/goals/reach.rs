@@ -83,7 +83,7 @@ pub fn goals(
 }
 
 impl Goals {
-    /// Adds those of another analytics manager, of which the worst counts.
+    /// Merges the goals of another analytics manager; the worse result counts.
     fn add(&mut self, other: Goals) {
         for it in other.out_of_reach {
             let mut known = self.out_of_reach.iter_mut();

@@ -3,9 +3,9 @@
 /// A value that is written to a mark. A bit that is in none of these is written as 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Bits that are those of the connection's mark, in their places.
+    /// Bits copied from the connection's mark, in their places.
     pub connection: u32,
-    /// Bits that are those of the packet's mark, in their places.
+    /// Bits copied from the packet's mark, in their places.
     pub packet: u32,
     /// Bits that may be 1 for another reason.
     pub ones: u32,

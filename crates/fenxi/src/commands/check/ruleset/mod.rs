@@ -99,7 +99,7 @@ impl Ruleset {
 
     /// The rules that collide with the bits.
     pub fn conflicts(&self, bits: &Bits<'_>) -> Vec<Conflict> {
-        // Bits that packets may have, and those of ours among them.
+        // Bits that packets may have, and which of our bits may be among them.
         let (mut packet, mut ours) = (0, 0);
         for written in self.rules.iter().flat_map(|rule| &rule.to_packet) {
             packet |= written.ones;

@@ -140,7 +140,7 @@ fn number(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|number| u32::try_from(number).ok())
 }
 
-/// The numbers that a mark is compared with: one, or those of a set.
+/// The numbers that a mark is compared with: one, or all of a set.
 fn numbers(right: &Value) -> Vec<u32> {
     let many = right.as_array().or_else(|| right["set"].as_array());
     match many {
@@ -155,7 +155,7 @@ fn heads(data: &Value) -> Vec<u32> {
     pairs.filter_map(|pair| number(&pair[0])).collect()
 }
 
-/// What an expression comes to.
+/// The value of an expression.
 fn written(value: &Value) -> Written {
     if let Some(number) = number(value) {
         return Written::constant(number);

@@ -1,4 +1,4 @@
-//! Rules as the programs print them, by what is said of them.
+//! Rules as the programs print them, and the conflicts reported for them.
 
 use super::*;
 
@@ -24,10 +24,11 @@ fn compare(left: &str, operator: &str, right: &str) -> String {
 /// A ruleset of nftables, each rule given by its statements.
 fn nft(rules: &[&[String]]) -> Ruleset {
     let rules = rules.iter().zip(1..).map(|(statements, handle)| {
-        format!(
-            r#"{{"rule": {{"family": "inet", "table": "t", "chain": "c", "handle": {handle}, "expr": [{}]}}}}"#,
-            statements.join(",")
-        )
+        let (expr, chain) = (
+            statements.join(","),
+            r#""family": "inet", "table": "t", "chain": "c""#,
+        );
+        format!(r#"{{"rule": {{{chain}, "handle": {handle}, "expr": [{expr}]}}}}"#)
     });
     let objects: Vec<String> = rules.collect();
     let mut ruleset = Ruleset::default();
@@ -35,7 +36,7 @@ fn nft(rules: &[&[String]]) -> Ruleset {
     ruleset
 }
 
-/// What is said of the only rule that collides, without its place.
+/// The cause of the only conflict, without its place.
 fn cause(ruleset: &Ruleset) -> Option<String> {
     let mut conflicts = ruleset.conflicts(&OURS);
     assert!(conflicts.len() <= 1, "{conflicts:?}");
@@ -64,7 +65,10 @@ fn rules_of_nftables_that_write_the_bits() {
         CT,
         r#"{"map": {"key": {"meta": {"key": "iifname"}}, "data": "@m"}}"#
     )]));
-    let states = r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "new"]}}"#;
+    let states = concat!(
+        r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "#,
+        r#""right": ["established", "new"]}}"#
+    );
     assert!(writes(&[states.to_owned(), set(CT, "1")]));
     // Other bits alone.
     assert!(!writes(&[set(
@@ -84,7 +88,10 @@ fn rules_of_nftables_that_write_the_bits() {
         );
         assert!(!writes(&[guard.clone(), set(CT, "1")]));
     }
-    let pairs = r#"{"map": {"key": {"meta": {"key": "iifname"}}, "data": {"set": [["a", 1], ["b", 33554432]]}}}"#;
+    let pairs = concat!(
+        r#"{"map": {"key": {"meta": {"key": "iifname"}}, "#,
+        r#""data": {"set": [["a", 1], ["b", 33554432]]}}}"#
+    );
     assert!(sets(&[new(), set(CT, pairs)]));
     // Packets have the bit by another rule.
     let both = nft(&[&[set(META, "16777216")], &[new(), set(CT, META)]]);

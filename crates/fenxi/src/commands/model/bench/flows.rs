@@ -173,7 +173,7 @@ impl Flows {
         Ok(())
     }
 
-    /// The class of a label; that of others where the bundle does not have it.
+    /// The class of a label; the class for others if the bundle does not have the label.
     fn class_of(&mut self, name: &str) -> Option<u16> {
         let own = self.classes.iter().position(|class| class == name);
         if own.is_none() {

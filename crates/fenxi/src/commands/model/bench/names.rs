@@ -139,7 +139,7 @@ impl Namer {
     /// The name of a flow by the rule of the data path; `answers` are by depth.
     pub fn name(&self, flow: &Flow, answers: &[Option<Classification>]) -> Name {
         let by_port = self.by_port(flow);
-        // The depth in front of the model's is that of the ports.
+        // The ports are the depth before the model's depths.
         let answer = |task: u8| {
             let at = usize::from(task).checked_sub(usize::from(self.is_ports_first))?;
             answers.get(at).copied().flatten()
@@ -175,7 +175,7 @@ impl Namer {
                 }
                 let last = by_model(task, Decider::LastAnswer);
                 if sure.class == self.unknown {
-                    // Of a model with a single depth the answer stands, whatever it is.
+                    // With a single depth the model's answer stands, even if it is unknown.
                     return by_port.filter(|_| self.depths.count() > 1).unwrap_or(last);
                 }
                 match in_words(sure.confidence.min(1.0)) >= self.sure[usize::from(task)] {
@@ -226,7 +226,8 @@ mod tests {
 
     use super::*;
 
-    /// Of the shipped bundle, whose ports name flows at once, or as if they did not.
+    /// A namer for the shipped bundle, in which ports name flows at once. With
+    /// `is_ports_first = false`, as if they did not.
     fn namer(is_ports_first: bool) -> Namer {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/protocol");
         let bundle = Bundle::open(Path::new(dir)).unwrap();

@@ -1,8 +1,8 @@
 //! Lines to any number of readers of a Unix socket. Each has a bounded backlog of its own: one
 //! that stalls loses lines, and nobody waits for it.
 //!
-//! A [`Broadcaster`] owns the thread that accepts readers and writes to them. Whoever has lines
-//! calls [`Broadcaster::publish`], which never blocks on a reader. What readers send is not read.
+//! A [`Broadcaster`] owns the thread that accepts readers and writes to them.
+//! [`Broadcaster::publish`] never blocks on a reader. What readers send is not read.
 //!
 //! Readers share the memory of what they have not read yet. A reader that has lost lines is told
 //! how many by a line of its own, at the place where they are missing.
@@ -101,7 +101,7 @@ impl Broadcaster {
         !self.shared.readers().is_empty()
     }
 
-    /// Gives so many whole lines to all readers.
+    /// Gives `text`, `lines` whole lines, to all readers.
     pub fn publish(&self, text: &[u8], lines: u64) {
         let mut readers = self.shared.readers();
         if readers.is_empty() || text.is_empty() {
@@ -171,7 +171,7 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // It fails where so many have woken the thread before that it is awake.
+        // Fails only if the counter of wake-ups is full; then the thread is awake.
         let _ = rustix::io::write(self.wake.as_fd(), &1_u64.to_ne_bytes());
     }
 }

@@ -55,8 +55,8 @@ impl Reader {
         self.backlog.iter().map(|chunk| chunk.lines).sum()
     }
 
-    /// Appends a chunk, if it is not beyond the bound; whether that was so. The reader is told of
-    /// lines lost before.
+    /// Appends a chunk if there is room within the bound; returns whether there was. A line before
+    /// it reports earlier losses.
     pub fn push(&mut self, chunk: &Arc<Chunk>, most: usize, lost_line: fn(u64) -> String) -> bool {
         // A reader that has read all takes a chunk of any size.
         if !self.is_idle() && self.bytes + chunk.text.len() > most {

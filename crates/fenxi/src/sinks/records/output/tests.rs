@@ -87,7 +87,7 @@ fn what_a_killed_run_could_not_finish_is_removed() {
         write(&mut Output::append(&path, None).unwrap(), 9..10);
         assert_eq!(flows(&path), [0, 1, 9], "{cut} bytes cut");
     }
-    // Of a file of a single line nothing is left.
+    // Nothing is left of a file with one line.
     fs::write(&path, &whole[..line - 1]).unwrap();
     drop(Output::append(&path, None).unwrap());
     assert!(flows(&path).is_empty());
