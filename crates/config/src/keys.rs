@@ -148,8 +148,8 @@ pub trait Keyed: Default {
 
 /// Declares a section: its struct and, field by field, `live` or `restart` (when another value
 /// takes effect), the key, its kind, default and unit, and the function that makes the field's
-/// value of the [`Setting`], where it is not [`Setting::get`]. With `impl` in place of `pub struct`,
-/// the section fills the fields of an existing struct.
+/// value of the [`Setting`], where it is not [`Setting::get`]. With `impl` in place of
+/// `pub struct`, the section fills the fields of an existing struct.
 #[macro_export]
 macro_rules! section {
     (
