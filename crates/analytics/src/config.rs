@@ -146,7 +146,7 @@ pub enum ConfigError {
     },
     /// The probe does not fit a row.
     #[error(
-        "the probe has {floats} numbers, but a row has {row_len}, k for each feature and those of \
+        "the probe has {floats} numbers, but a row has {row_len}, k for each feature and \
          the context"
     )]
     Probe {

@@ -149,7 +149,7 @@ impl Header {
             return Err("ring_slots is no power of two, or too large");
         }
         if self.tasks.is_empty() || self.depths().count() != self.tasks.len() {
-            return Err("flow.tasks are not those of tasks");
+            return Err("flow.tasks and tasks disagree");
         }
         for (task, depths) in self.tasks.iter().zip(self.depths()) {
             let classes = task.classes.len();

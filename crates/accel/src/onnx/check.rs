@@ -32,7 +32,7 @@ pub(super) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), SessionErr
     } else if spec.options.iter().any(has_nul) {
         "an option holds a NUL character".to_owned()
     } else if !spec.thresholds.fit(bundle) {
-        "its thresholds are those of another bundle".to_owned()
+        "its thresholds belong to another bundle".to_owned()
     } else {
         return Ok(());
     };

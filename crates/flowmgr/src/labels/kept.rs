@@ -161,7 +161,7 @@ impl Kept {
     pub fn set_decided(&mut self, first: DepthId, index: u32, depth: u8) {
         debug_assert!(
             usize::from(depth) <= self.counts[0],
-            "no task has so many depths"
+            "a task has fewer depths"
         );
         if let Some(decided) = self.decision_mut(first, index) {
             decided.depth = u16::from(depth) + 1;
