@@ -10,8 +10,8 @@ use crate::protocol::{FlowRow, Top};
 use crate::figures::{duration, grouped, scaled};
 use crate::text::html;
 
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPT: &str = include_str!("page/script.js");
 
 /// Rows of the tables of labels and hosts.
 const ROWS: usize = 12;

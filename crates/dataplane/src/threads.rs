@@ -13,7 +13,7 @@ pub mod run;
 pub mod settings;
 pub mod sink;
 #[cfg(test)]
-#[path = "../../tests/common/small_table.rs"]
+#[path = "../tests/common/small_table.rs"]
 mod small_table;
 pub mod snapshot;
 pub mod state;
