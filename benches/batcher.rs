@@ -62,11 +62,7 @@ fn sizes() -> Sizes {
 fn decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     let (sizes, timeout) = (sizes(), Duration::from_millis(10));
-    let carry_over = Policy::CarryOver {
-        timeout,
-        phi: 0.2,
-        max_wait: 5 * timeout,
-    };
+    let carry_over = Policy::CarryOver { timeout, phi: 0.2, max_wait: 5 * timeout };
     for (name, policy) in [
         ("none", Policy::None),
         ("timeout", Policy::Timeout { timeout }),
@@ -105,11 +101,9 @@ fn fill(series: &mut Series, number: u64) {
 fn round(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("round");
     group.throughput(Throughput::Elements(SERIES.into()));
-    for (name, prefix, is_hit) in [
-        ("model", 0, false),
-        ("cache_misses", K, false),
-        ("cache_hits", K, true),
-    ] {
+    for (name, prefix, is_hit) in
+        [("model", 0, false), ("cache_misses", K, false), ("cache_hits", K, true)]
+    {
         let (mut feed, inlet) = Feed::new(Vec::new(), 2 * LARGEST);
         let device = NullDevice {
             sizes: sizes(),
@@ -123,11 +117,7 @@ fn round(criterion: &mut Criterion) {
             k: K,
             features: vec![Feature::SignedLength],
             policy: Policy::None,
-            cache: CacheConfig {
-                prefix,
-                entries: 1 << 16,
-                audit: 0.0,
-            },
+            cache: CacheConfig { prefix, entries: 1 << 16, audit: 0.0 },
             probe: Vec::new(),
             word: 0,
             priority: 0,
@@ -149,10 +139,7 @@ fn round(criterion: &mut Criterion) {
                 while manager.round(0) != Round::Idle {}
             });
         });
-        assert_eq!(
-            (manager.tasks()[0].counters().post_mortem, feed.shed),
-            (0, 0)
-        );
+        assert_eq!((manager.tasks()[0].counters().post_mortem, feed.shed), (0, 0));
         assert_eq!(manager.undecided(), 0);
     }
     group.finish();

@@ -5,12 +5,8 @@ use flowmgr::hash::HashKind;
 use flowmgr::{Actions, Config, Effect, SeriesTask, Settings};
 
 /// The label of every series.
-pub const LABEL: Label = Label::Class {
-    class: 0,
-    confidence: 60_000,
-    source: Source::Model,
-    model: 0,
-};
+pub const LABEL: Label =
+    Label::Class { class: 0, confidence: 60_000, source: Source::Model, model: 0 };
 /// DSCP of the label's class.
 pub const DSCP: u8 = 46;
 
@@ -18,10 +14,7 @@ pub const DSCP: u8 = 46;
 /// a fixed hash key. Flows end after 30 s of silence.
 pub fn config(k: usize, entries: usize) -> Config {
     Config {
-        tasks: vec![SeriesTask {
-            midstream: true,
-            ..SeriesTask::lengths(k, 2)
-        }],
+        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(k, 2) }],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,

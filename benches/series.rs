@@ -31,17 +31,8 @@ impl Feed {
         let words = (WORDS_PER_SLOT * slots).next_power_of_two();
         let words = (0..words).map(|_| LabelWord::new());
         let words: Arc<Vec<LabelWord>> = Arc::new(words.collect());
-        let inlet = RingInput {
-            series,
-            labels: words.clone(),
-        };
-        let feed = Feed {
-            ring,
-            words,
-            samples,
-            offered: 0,
-            shed: 0,
-        };
+        let inlet = RingInput { series, labels: words.clone() };
+        let feed = Feed { ring, words, samples, offered: 0, shed: 0 };
         (feed, inlet)
     }
 
@@ -60,10 +51,7 @@ impl Feed {
         let word = &self.words[index];
         let generation = word.retire();
         word.pend(generation);
-        let flow = FlowRef {
-            index: index as u32,
-            generation,
-        };
+        let flow = FlowRef { index: index as u32, generation };
         let pushed = self.ring.push(|slot| {
             slot.flow = flow;
             slot.emitted_ns = emitted_ns;

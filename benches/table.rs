@@ -18,10 +18,7 @@ const UDP_PACKET: usize = 28;
 /// A manager with room for `flows`, K = 1, and the far end of its ring.
 fn manager(flows: usize, idle_timeout_s: u16) -> (Manager, cring::Consumer<cring::Slot>) {
     let config = Config {
-        settings: Settings {
-            idle_timeout_s,
-            ..config(1, flows).settings
-        },
+        settings: Settings { idle_timeout_s, ..config(1, flows).settings },
         ..config(1, flows)
     };
     let (producer, consumer) = cring::ring(4 * BURST);
@@ -52,10 +49,7 @@ impl Packets {
             rss: None,
             gso: flowmgr::Gso::NONE,
         };
-        Packets {
-            data,
-            packets: (0..count).map(packet).collect(),
-        }
+        Packets { data, packets: (0..count).map(packet).collect() }
     }
 }
 
@@ -95,10 +89,7 @@ fn new_flows(criterion: &mut Criterion) {
     const GAP_US: i64 = 16;
     let (mut manager, ring) = manager(1 << 18, 1);
     drop(ring); // series of one packet are shed
-    let Packets {
-        mut data,
-        mut packets,
-    } = Packets::new(BURST, |_| 0);
+    let Packets { mut data, mut packets } = Packets::new(BURST, |_| 0);
     let mut fates = Vec::with_capacity(BURST);
     let (mut flow, mut records) = (0u32, 0u64);
     let mut group = criterion.benchmark_group("new_flows");

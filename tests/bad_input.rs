@@ -31,10 +31,6 @@ fn assert_refused(finished: Finished, code: i32, parts: &[&str]) {
 #[track_caller]
 fn assert_says(finished: &Finished, parts: &[&str]) {
     for part in parts {
-        assert!(
-            finished.stderr.contains(part),
-            "no \"{part}\" in: {}",
-            finished.stderr
-        );
+        assert!(finished.stderr.contains(part), "no \"{part}\" in: {}", finished.stderr);
     }
 }

@@ -32,10 +32,7 @@ fn bench<S: AsRef<OsStr>>(name: &str, options: &[S]) -> (Vec<Value>, String) {
     assert_eq!(json["bench"], name);
     let machine = json["machine"].as_object().unwrap();
     let told: Vec<&str> = machine.keys().map(String::as_str).collect();
-    assert_eq!(
-        told,
-        ["caches", "cores", "cpu", "kernel", "memory_mib", "pages"]
-    );
+    assert_eq!(told, ["caches", "cores", "cpu", "kernel", "memory_mib", "pages"]);
     assert!(machine["cores"].as_u64().unwrap() >= 1);
     assert!(["plain", "transparent huge", "huge"].contains(&machine["pages"].as_str().unwrap()));
 
@@ -52,10 +49,7 @@ fn bench<S: AsRef<OsStr>>(name: &str, options: &[S]) -> (Vec<Value>, String) {
 fn check_result(result: &Value) -> &str {
     let fields = result.as_object().unwrap();
     let told: Vec<&str> = fields.keys().map(String::as_str).collect();
-    assert_eq!(
-        told,
-        ["bar", "best", "holds", "line", "name", "unit", "value", "x"]
-    );
+    assert_eq!(told, ["bar", "best", "holds", "line", "name", "unit", "value", "x"]);
     assert!(result["best"].as_f64().unwrap().is_finite());
     let value = result["value"].as_f64().unwrap();
     match result["bar"].as_f64() {
@@ -120,10 +114,8 @@ fn walk_names_what_it_skips_and_draws_the_mix_from_a_capture() {
     options.extend([OsStr::new("--capture"), demo.as_os_str()]);
     let (results, stderr) = bench("walk", &options);
     assert_eq!(stderr, "");
-    let [alive_m, begun_k] = values(
-        &results,
-        ["mix, flows in the table", "mix, new flows at 13.4 Mpps"],
-    );
+    let [alive_m, begun_k] =
+        values(&results, ["mix, flows in the table", "mix, new flows at 13.4 Mpps"]);
     // 56.6 k flows/s for 2^22 entries; they stay for 30 s of silence, or for 5 s once closed.
     assert!((0.0002..0.0014).contains(&alive_m), "{alive_m}");
     assert!((20.0..120.0).contains(&begun_k), "{begun_k}");
@@ -132,14 +124,8 @@ fn walk_names_what_it_skips_and_draws_the_mix_from_a_capture() {
 #[test]
 fn lookup_says_what_it_is_a_share_of() {
     let (results, _) = bench("lookup", &SMALL);
-    let [rate, bound, share] = values(
-        &results,
-        [
-            "look-up and update",
-            "bound, two lines each",
-            "share of the bound",
-        ],
-    );
+    let [rate, bound, share] =
+        values(&results, ["look-up and update", "bound, two lines each", "share of the bound"]);
     assert!((share - rate / bound).abs() < 1e-9);
     let reads = [8, 16, 32, 64].map(|depth| {
         let name = format!("random reads, {depth} in flight");
@@ -205,10 +191,9 @@ fn analytics_names_its_best_batch() {
 fn latency_holds_the_99th_percentile_against_a_bar_live_and_in_virtual_time() {
     let (results, _) = bench("latency", &AT_ONCE);
     for device in ["app-id-k10", "virtual time"] {
-        for (case, p99_ms) in [
-            ("carry-over T = 10 ms, batches to 256", 10.0),
-            ("goal 2 ms, batches to 1024", 2.0),
-        ] {
+        for (case, p99_ms) in
+            [("carry-over T = 10 ms, batches to 256", 10.0), ("goal 2 ms, batches to 1024", 2.0)]
+        {
             let names = ["p50", "p99", "largest"].map(|of| format!("{device}, {case}: {of}"));
             let [p50, p99, largest] = values(&results, names.each_ref().map(String::as_str));
             assert!(0.0 < p50 && p50 <= p99 && p99 <= largest, "{names:?}");
@@ -246,11 +231,7 @@ fn padding_is_exact_because_its_time_is_virtual() {
 #[test]
 fn devices_are_compared_live_and_in_virtual_time() {
     let (results, _) = bench("devices", &AT_ONCE);
-    for line in [
-        "polled by the manager",
-        "on threads of their own",
-        "virtual time",
-    ] {
+    for line in ["polled by the manager", "on threads of their own", "virtual time"] {
         let names = ["devices 1", "devices 2"].map(|of| format!("{line}, {of}"));
         let [one, two] = values(&results, names.each_ref().map(String::as_str));
         assert!(one > 0.0 && two > 0.0);
@@ -312,42 +293,26 @@ fn controller_has_a_bar_for_the_most_tasks() {
 fn idle_is_cpu_time_and_the_first_label_after_pauses() {
     let (results, _) = bench("idle", &[&AT_ONCE[..], &["--pause", "0.05"]].concat());
     let beyond = "slowest after idle beyond the median of busy";
-    let names = [
-        "idle: CPU time",
-        "busy: p50",
-        "first after idle: slowest",
-        beyond,
-    ];
+    let names = ["idle: CPU time", "busy: p50", "first after idle: slowest", beyond];
     let [share, busy, slowest, difference] = values(&results, names);
     // Polling would be all of a core.
     assert!((0.0..0.5).contains(&share), "{share}");
     assert!(busy > 0.0 && (slowest - busy - difference).abs() < 1e-9);
-    assert_eq!(
-        (bar(&results, names[0]), bar(&results, beyond)),
-        (0.02, 1.0)
-    );
+    assert_eq!((bar(&results, names[0]), bar(&results, beyond)), (0.02, 1.0));
 }
 
 #[test]
 fn swap_compares_runs_with_exchanges_and_without_and_loses_nothing() {
     let (results, _) = bench("swap", &[&AT_ONCE[..], &["--rate", "2000"]].concat());
     for case in ["carry-over", "none"] {
-        let names = [
-            "swaps",
-            "series without a label",
-            "p99 with swaps",
-            "p99 without",
-            "p99 added",
-        ];
+        let names =
+            ["swaps", "series without a label", "p99 with swaps", "p99 without", "p99 added"];
         let names = names.map(|name| format!("{case}: {name}"));
         let [swaps, lost, with, without, added] =
             values(&results, names.each_ref().map(String::as_str));
         assert!(swaps >= 1.0 && lost == 0.0, "{swaps} swaps, {lost} lost");
         assert!((with - without - added).abs() < 1e-9);
-        assert_eq!(
-            (bar(&results, &names[0]), bar(&results, &names[4])),
-            (100.0, 5.0)
-        );
+        assert_eq!((bar(&results, &names[0]), bar(&results, &names[4])), (100.0, 5.0));
     }
 }
 
@@ -360,10 +325,7 @@ fn help_and_version() {
     let help = run(fenxi_lab(["bench", "--help"])).expect_code(0).stdout;
     assert!(help.contains("Adversarial traffic"), "{help}");
     let version = run(fenxi_lab(["--version"])).expect_code(0).stdout;
-    assert_eq!(
-        version,
-        format!("fenxi-lab {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(version, format!("fenxi-lab {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]

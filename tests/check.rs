@@ -11,14 +11,8 @@ use common::lab::Lab;
 use common::live::{Live, fenxi_on};
 
 /// No control plane, a small table, and a device that every machine has.
-const SETS: [&str; 6] = [
-    "--set",
-    "control.http=",
-    "--set",
-    "control.socket=",
-    "--set",
-    "flow.max_flows=4096",
-];
+const SETS: [&str; 6] =
+    ["--set", "control.http=", "--set", "control.socket=", "--set", "flow.max_flows=4096"];
 
 fn check(lab: &Lab, launcher: &[&str], mode: &str, interfaces: &str, more: &[&str]) -> Finished {
     let mut command = fenxi_on(lab, "host", launcher);
@@ -33,9 +27,7 @@ fn check(lab: &Lab, launcher: &[&str], mode: &str, interfaces: &str, more: &[&st
 /// The findings of a kind that are not ok.
 fn faults(finished: &Finished, check: &str) -> Vec<Value> {
     let findings = finished.json()["findings"].as_array().unwrap().clone();
-    let of_kind = findings
-        .into_iter()
-        .filter(|finding| finding["check"] == check);
+    let of_kind = findings.into_iter().filter(|finding| finding["check"] == check);
     of_kind.filter(|finding| finding["level"] != "ok").collect()
 }
 
@@ -74,11 +66,7 @@ fn what_is_wrong_with_an_interface_is_mended_by_the_line_that_is_printed() {
     assert!(cut.stdout.contains("no carrier"), "{}", cut.stdout);
 
     let missing = check(&lab, &[], "tap", "[\"lan1\"]", &[]).expect_code(69);
-    assert!(
-        missing.stdout.contains("did you mean lan0?"),
-        "{}",
-        missing.stdout
-    );
+    assert!(missing.stdout.contains("did you mean lan0?"), "{}", missing.stdout);
     // What the configuration lacks is found before the machine is looked at.
     check(&lab, &[], "inline", "[\"lan0\"]", &[]).expect_code(78);
 }
@@ -95,11 +83,7 @@ fn an_inline_pair_stands_alone() {
     lab.run("host", "ip link add dev br0 type bridge");
     lab.run("host", "ip link set dev b master br0");
     let bridged = inline().expect_code(69);
-    assert!(
-        bridged.stdout.contains("a port of the bridge br0"),
-        "{}",
-        bridged.stdout
-    );
+    assert!(bridged.stdout.contains("a port of the bridge br0"), "{}", bridged.stdout);
     mend(&lab, &bridged, "interface");
     inline().expect_code(0);
 
@@ -107,11 +91,7 @@ fn an_inline_pair_stands_alone() {
     lab.run("host", "ip addr add 10.2.0.1/24 dev c");
     lab.set("host", "ipv4/ip_forward", "1");
     let routing = inline().expect_code(69);
-    assert!(
-        routing.stdout.contains("net.ipv4.conf.b.forwarding=0"),
-        "{}",
-        routing.stdout
-    );
+    assert!(routing.stdout.contains("net.ipv4.conf.b.forwarding=0"), "{}", routing.stdout);
     lab.set("host", "ipv4/ip_forward", "0");
     assert_eq!(faults(&inline().expect_code(0), "interface").len(), 2);
 }
@@ -125,16 +105,9 @@ fn marks_need_connections_that_are_tracked() {
     lab.run("host", "ethtool -K lan0 tso off tx-udp-segmentation off");
     let mark = || check(&lab, &[], "mark", "[\"lan0\"]", &[]);
     let untracked = mark().expect_code(69);
-    let subjects: Vec<Value> = faults(&untracked, "marks")
-        .iter()
-        .map(|fault| fault["subject"].clone())
-        .collect();
-    assert_eq!(
-        subjects,
-        ["conntrack", "forwarding"],
-        "{}",
-        untracked.stdout
-    );
+    let subjects: Vec<Value> =
+        faults(&untracked, "marks").iter().map(|fault| fault["subject"].clone()).collect();
+    assert_eq!(subjects, ["conntrack", "forwarding"], "{}", untracked.stdout);
     lab.set("host", "ipv4/ip_forward", "1");
     mend(&lab, &mark().expect_code(69), "marks");
     assert_eq!(mark().expect_code(0).json()["problems"], 0);
@@ -147,41 +120,23 @@ fn marks_need_connections_that_are_tracked() {
         "ct state new ct mark set 0x2",
         "meta mark set ct mark",
     ] {
-        lab.run(
-            "host",
-            &format!("nft 'add rule inet track connections {rule}'"),
-        );
+        lab.run("host", &format!("nft 'add rule inet track connections {rule}'"));
     }
-    lab.run(
-        "host",
-        "ip rule add not fwmark 0xca6c lookup 51820 priority 7",
-    );
-    lab.run(
-        "host",
-        "ip rule add fwmark 0x05000000/0xff000000 lookup 100 priority 8",
-    );
+    lab.run("host", "ip rule add not fwmark 0xca6c lookup 51820 priority 7");
+    lab.run("host", "ip rule add fwmark 0x05000000/0xff000000 lookup 100 priority 8");
     let found = mark().expect_code(0);
     let found = faults(&found, "marks");
     let of = |name: &str| -> Vec<&str> {
-        found
-            .iter()
-            .map(|fault| fault[name].as_str().unwrap())
-            .collect()
+        found.iter().map(|fault| fault[name].as_str().unwrap()).collect()
     };
     assert_eq!(
         of("subject"),
-        [
-            "nft inet track connections handle 3",
-            "ip rule 7: not fwmark 0xca6c"
-        ],
+        ["nft inet track connections handle 3", "ip rule 7: not fwmark 0xca6c"],
         "{found:?}"
     );
     assert!(of("cause")[0].contains("writes the bits 0xff000000 of connections at any time"));
     let shown = lab.run("host", of("remedy")[0]);
-    assert!(
-        shown.contains("ct mark set 0x00000001 # handle 3"),
-        "{shown}"
-    );
+    assert!(shown.contains("ct mark set 0x00000001 # handle 3"), "{shown}");
     // The other line mends it.
     lab.run("host", of("remedy")[1]);
     lab.run("host", "nft delete rule inet track connections handle 3");
@@ -200,12 +155,7 @@ fn rules_that_cannot_be_read_are_one_finding() {
     let blind = ["env", "PATH=/nonexistent"];
     let found = check(&lab, &blind, "mark", "[\"lan0\"]", &[]);
     let found: Vec<Value> = faults(&found, "marks");
-    let blind = |fault: &&Value| {
-        fault["cause"]
-            .as_str()
-            .unwrap()
-            .contains("nft cannot be run")
-    };
+    let blind = |fault: &&Value| fault["cause"].as_str().unwrap().contains("nft cannot be run");
     assert_eq!(found.iter().filter(blind).count(), 1, "{found:?}");
 }
 
@@ -215,10 +165,9 @@ fn a_missing_capability_is_named() {
         return;
     };
     lab.wire_within("host", "wan0", "lan0");
-    for (capability, mode, name) in [
-        ("net_raw", "tap", "CAP_NET_RAW"),
-        ("net_admin", "mark", "CAP_NET_ADMIN"),
-    ] {
+    for (capability, mode, name) in
+        [("net_raw", "tap", "CAP_NET_RAW"), ("net_admin", "mark", "CAP_NET_ADMIN")]
+    {
         let without = [
             "setpriv",
             &format!("--bounding-set=-{capability}"),
@@ -226,15 +175,10 @@ fn a_missing_capability_is_named() {
         ];
         let refused = check(&lab, &without, mode, "[\"lan0\"]", &[]).expect_code(77);
         let findings = refused.json()["findings"].as_array().unwrap().clone();
-        let named = findings
-            .iter()
-            .find(|finding| finding["subject"] == name)
-            .expect("the capability");
+        let named =
+            findings.iter().find(|finding| finding["subject"] == name).expect("the capability");
         assert_eq!(named["level"], "problem");
-        assert!(
-            named["remedy"].as_str().unwrap().starts_with("setcap "),
-            "{named}"
-        );
+        assert!(named["remedy"].as_str().unwrap().starts_with("setcap "), "{named}");
     }
 }
 
@@ -278,18 +222,8 @@ done
     };
     lab.wire_within("host", "wan0", "lan0");
     let mut command = lab.command("host", "unshare");
-    command.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-ec",
-        SERVICE,
-        "sh",
-    ]);
-    command
-        .arg(common::fenxi::<&str>([]).get_program())
-        .current_dir(common::root());
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", SERVICE, "sh"]);
+    command.arg(common::fenxi::<&str>([]).get_program()).current_dir(common::root());
     let finished = common::run(command).expect_code(0);
     for unit in ["fenxi.service", "fenxi@lan0.service"] {
         let refused = format!(
@@ -308,35 +242,20 @@ fn a_fenxi_that_runs_is_found_and_not_disturbed() {
         return;
     };
     lab.wire_within("host", "wan0", "lan0");
-    let mut args = vec![
-        "--set",
-        "io.interfaces=[\"lan0\"]",
-        "--set",
-        "pipeline.layout=2:1:1",
-    ];
+    let mut args = vec!["--set", "io.interfaces=[\"lan0\"]", "--set", "pipeline.layout=2:1:1"];
     args.extend(common::SIMULATED);
     let live = Live::start(&lab, "host", &args);
     let socket = live.socket();
     let http = socket.with_file_name("control.http");
     let [socket, http] = [("socket=", socket), ("http=unix:", http)]
         .map(|(key, path)| format!("control.{key}{}", path.display()));
-    let more = [
-        "--set",
-        &socket,
-        "--set",
-        &http,
-        "--set",
-        "pipeline.layout=2:1:1",
-    ];
+    let more = ["--set", &socket, "--set", &http, "--set", "pipeline.layout=2:1:1"];
     for _ in 0..3 {
         let beside = check(&lab, &[], "tap", "[\"lan0\"]", &more).expect_code(0);
         let findings = beside.json()["findings"].as_array().unwrap().clone();
         let found = findings.iter().filter(|finding| {
             finding["check"] == "control"
-                && finding["cause"]
-                    .as_str()
-                    .unwrap()
-                    .contains("in use by a running fenxi")
+                && finding["cause"].as_str().unwrap().contains("in use by a running fenxi")
         });
         assert_eq!(found.count(), 2, "{}", beside.stdout);
     }
@@ -362,27 +281,16 @@ fn send_some(interface: &str) -> u64 {
 #[test]
 fn the_report_has_one_form_for_people_and_one_for_machines() {
     // Without interfaces and without root: something is always found.
-    let args = [
-        "check",
-        "--deep",
-        "--set",
-        "control.http=",
-        "--set",
-        "control.socket=",
-    ];
+    let args = ["check", "--deep", "--set", "control.http=", "--set", "control.socket="];
     let people =
         common::run(common::fenxi(args.into_iter().chain(common::SIMULATED))).expect_code(69);
     assert!(
-        people
-            .stdout
-            .contains("\n\nproblem  interface: io.interfaces is empty"),
+        people.stdout.contains("\n\nproblem  interface: io.interfaces is empty"),
         "{}",
         people.stdout
     );
     assert!(
-        people
-            .stdout
-            .contains("\n         $ fenxi check --deep --set 'io.interfaces="),
+        people.stdout.contains("\n         $ fenxi check --deep --set 'io.interfaces="),
         "{}",
         people.stdout
     );
@@ -390,37 +298,18 @@ fn the_report_has_one_form_for_people_and_one_for_machines() {
     let machines = common::run(common::fenxi(machines));
     let report = machines.json();
     let findings = report["findings"].as_array().unwrap();
-    let count = |level: &str| {
-        findings
-            .iter()
-            .filter(|finding| finding["level"] == level)
-            .count()
-    };
-    for (sum, level) in [
-        ("problems", "problem"),
-        ("warnings", "warning"),
-        ("ok", "ok"),
-    ] {
+    let count = |level: &str| findings.iter().filter(|finding| finding["level"] == level).count();
+    for (sum, level) in [("problems", "problem"), ("warnings", "warning"), ("ok", "ok")] {
         assert_eq!(report[sum], count(level), "{report}");
     }
     let task = &report["tasks"][0];
-    assert_eq!(
-        (&task["name"], &task["when"]),
-        (&"default".into(), &"".into())
-    );
+    assert_eq!((&task["name"], &task["when"]), (&"default".into(), &"".into()));
     assert_eq!(task["depths"], serde_json::json!([1, 2, 3, 5, 10]));
     for finding in findings {
-        let texts = ["check", "subject", "level", "cause"]
-            .iter()
-            .all(|key| finding[key].is_string());
-        assert!(
-            texts && finding.as_object().unwrap().len() == 5,
-            "{finding}"
-        );
-        assert!(
-            finding["level"] != "problem" || finding["remedy"].is_string(),
-            "{finding}"
-        );
+        let texts =
+            ["check", "subject", "level", "cause"].iter().all(|key| finding[key].is_string());
+        assert!(texts && finding.as_object().unwrap().len() == 5, "{finding}");
+        assert!(finding["level"] != "problem" || finding["remedy"].is_string(), "{finding}");
     }
     common::run(common::fenxi(["check", "--json"])).expect_code(64);
 }
@@ -439,9 +328,7 @@ fn records_need_a_folder() {
     let found = faults(&look(), "records");
     assert_eq!(found[0]["level"], "problem", "{found:?}");
     let line = found[0]["remedy"].as_str().unwrap();
-    let done = std::process::Command::new("sh")
-        .args(["-ec", line])
-        .status();
+    let done = std::process::Command::new("sh").args(["-ec", line]).status();
     assert!(done.unwrap().success() && place.is_dir(), "{line}");
     let found = faults(&look(), "records");
     assert!(found.iter().all(|it| it["level"] == "warning"), "{found:?}");

@@ -43,14 +43,8 @@ fn ran<S: AsRef<OsStr>>(args: &[S]) -> Finished {
 #[test]
 fn help_version_and_wrong_usage() {
     let help = ran(&["--help"]).expect_code(0);
-    for command in [
-        "run", "replay", "check", "config", "model", "devices", "profile", "ctl",
-    ] {
-        assert!(
-            help.stdout.contains(&format!("\n  {command} ")),
-            "{}",
-            help.stdout
-        );
+    for command in ["run", "replay", "check", "config", "model", "devices", "profile", "ctl"] {
+        assert!(help.stdout.contains(&format!("\n  {command} ")), "{}", help.stdout);
     }
     let replay = ran(&["replay", "--help"]).expect_code(0).stdout;
     for option in [
@@ -79,47 +73,23 @@ fn help_version_and_wrong_usage() {
     for (args, part) in [
         (&["replay"][..], "FILE"),
         (&["frobnicate"], "frobnicate"),
-        (
-            &["runn"],
-            "a similar subcommand exists: 'run'; see `fenxi --help`",
-        ),
-        (
-            &["run", "--mode", "bridge"],
-            "[possible values: tap, mark, inline]",
-        ),
+        (&["runn"], "a similar subcommand exists: 'run'; see `fenxi --help`"),
+        (&["run", "--mode", "bridge"], "[possible values: tap, mark, inline]"),
         (&["replay", "a.pcap", "--sped", "max"], "--speed"),
-        (
-            &["replay", "a.pcap", "--speed", "fast"],
-            "expected max, real or a multiple such as 10x",
-        ),
+        (&["replay", "a.pcap", "--speed", "fast"], "expected max, real or a multiple such as 10x"),
         (&["replay", "a.pcap", "--loop", "0"], "--loop"),
         (&["replay", "a.pcap", "--series"], "--flows"),
-        (
-            &["replay", "a.pcap", "--faults", "loss=2"],
-            "expected a number from 0 to 1",
-        ),
+        (&["replay", "a.pcap", "--faults", "loss=2"], "expected a number from 0 to 1"),
         (&["replay", "-", "-"], "stdin (-) can be replayed only once"),
-        (
-            &["replay", "-", "--loop", "2"],
-            "--loop cannot repeat stdin",
-        ),
-        (
-            &["replay", "a.pcap", "--flows", "-", "--json"],
-            "both write to stdout",
-        ),
-        (
-            &["replay", "a.pcap", "--write", "-"],
-            "--write needs a file",
-        ),
+        (&["replay", "-", "--loop", "2"], "--loop cannot repeat stdin"),
+        (&["replay", "a.pcap", "--flows", "-", "--json"], "both write to stdout"),
+        (&["replay", "a.pcap", "--write", "-"], "--write needs a file"),
     ] {
         let finished = ran(args).expect_code(64);
         assert_eq!(finished.stdout, "");
         let stderr = &finished.stderr;
         assert!(stderr.contains(part), "{part}: {stderr}");
         // The parser's errors look like all others.
-        assert!(
-            stderr.starts_with("fenxi: ") && stderr.lines().count() == 1,
-            "{stderr}"
-        );
+        assert!(stderr.starts_with("fenxi: ") && stderr.lines().count() == 1, "{stderr}");
     }
 }

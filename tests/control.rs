@@ -56,15 +56,9 @@ impl Served {
         for set in [http, &socket, "flow.max_flows=16384"] {
             command.args(["--set", set]);
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("fenxi starts");
-        let mut served = Served {
-            dir,
-            child: Some(child),
-        };
+        let mut served = Served { dir, child: Some(child) };
         served.wait_for("it serves", |served| served.try_connect());
         served
     }
@@ -112,10 +106,7 @@ impl Served {
     fn get(&self, path: &str) -> (String, String) {
         let answer = self.http(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-        (
-            head.lines().next().expect("a line").to_owned(),
-            body.to_owned(),
-        )
+        (head.lines().next().expect("a line").to_owned(), body.to_owned())
     }
 
     fn scrape(&self) -> Scrape {
@@ -168,17 +159,12 @@ impl Scrape {
             let (name, value) = line.rsplit_once(' ').expect(line);
             (name.to_owned(), value.parse().expect(line))
         });
-        Scrape {
-            samples: samples.collect(),
-        }
+        Scrape { samples: samples.collect() }
     }
 
     #[track_caller]
     fn value(&self, sample: &str) -> f64 {
-        *self
-            .samples
-            .get(sample)
-            .unwrap_or_else(|| panic!("no {sample}"))
+        *self.samples.get(sample).unwrap_or_else(|| panic!("no {sample}"))
     }
 
     /// All samples of a metric that have this label, or of all its labels where it is empty.

@@ -62,9 +62,7 @@ impl Replay {
 
     /// The parts of the summary that say nothing of time and batches.
     fn outcome(&self) -> Vec<&Value> {
-        let parts = [
-            "packets", "bytes", "verdicts", "flows", "labels", "coverage", "series",
-        ];
+        let parts = ["packets", "bytes", "verdicts", "flows", "labels", "coverage", "series"];
         parts.iter().map(|part| &self.summary[part]).collect()
     }
 }
@@ -118,24 +116,11 @@ const VARIANTS: &[&[&str]] = &[
     &["analytics.timeout_ms=50", "analytics.phi=0"],
     &["analytics.phi=0.5", "analytics.batch_sizes=[2, 3, 5, 64]"],
     &["analytics.policy=none"],
-    &[
-        "analytics.policy=none",
-        "analytics.batch_sizes=[1]",
-        "io.burst=2",
-    ],
+    &["analytics.policy=none", "analytics.batch_sizes=[1]", "io.burst=2"],
     &["analytics.policy=timeout", "accel.fixed_sizes=true"],
-    &[
-        "accel.fixed_sizes=true",
-        "analytics.batch_sizes=[4, 32]",
-        "ring.slots=64",
-        "io.burst=4",
-    ],
+    &["accel.fixed_sizes=true", "analytics.batch_sizes=[4, 32]", "ring.slots=64", "io.burst=4"],
     &["ring.slots=16", "io.burst=1"],
-    &[
-        "ring.slots=1024",
-        "io.burst=256",
-        "analytics.batch_sizes=[7]",
-    ],
+    &["ring.slots=1024", "io.burst=256", "analytics.batch_sizes=[7]"],
     &["io.burst=1", "ring.slots=4096", "records.queue=1024"],
 ];
 
@@ -151,10 +136,7 @@ fn batches_ring_and_bursts_change_nothing() {
             let mut lines = replay.records.lines().zip(expected.records.lines());
             let different = lines.find(|(found, expected)| found != expected);
             assert_eq!(different, None, "{at}");
-            assert!(
-                replay.records == expected.records,
-                "{at}: more or fewer records"
-            );
+            assert!(replay.records == expected.records, "{at}: more or fewer records");
         }
     }
 }
@@ -180,10 +162,7 @@ fn the_hash_changes_only_the_order_of_the_records() {
             let at = format!("{variant:?} on {}", named(&captures));
             assert_eq!(replay.outcome(), expected.outcome(), "{at}");
             let (found, expected) = (sorted(&replay), sorted(&expected));
-            let different = found
-                .iter()
-                .zip(&expected)
-                .find(|(found, expected)| found != expected);
+            let different = found.iter().zip(&expected).find(|(found, expected)| found != expected);
             assert_eq!(different, None, "{at}");
             assert_eq!(found.len(), expected.len(), "{at}");
         }
@@ -228,13 +207,7 @@ fn with_the_cache_only_hits_may_differ() {
             let prefix_set = format!("cache.prefix={prefix}");
             let replay = Replay::of(
                 &captures,
-                &[
-                    &once,
-                    &prefix_set,
-                    "cache.audit=0.5",
-                    "ring.slots=16",
-                    "io.burst=1",
-                ],
+                &[&once, &prefix_set, "cache.audit=0.5", "ring.slots=16", "io.burst=1"],
             );
             let labels = replay.labels();
             assert!(labels.keys().eq(expected.keys()), "{prefix_set}: flows");
@@ -250,10 +223,7 @@ fn with_the_cache_only_hits_may_differ() {
                 differ_at_1 += u64::from(differs && prefix == 1);
             }
         }
-        assert!(
-            differ_at_1 > 0,
-            "one length cannot tell all classes; is the cache used?"
-        );
+        assert!(differ_at_1 > 0, "one length cannot tell all classes; is the cache used?");
     }
 }
 
@@ -266,14 +236,8 @@ fn with_an_exact_prefix_the_cache_changes_no_label() {
         let twice = ["--loop 2", "analytics.policy=none"];
         let expected = Replay::of(&captures, &twice);
         let at = named(&captures);
-        let exact = [
-            twice[0],
-            twice[1],
-            "cache.prefix=10",
-            "cache.audit=1",
-            "ring.slots=16",
-            "io.burst=1",
-        ];
+        let exact =
+            [twice[0], twice[1], "cache.prefix=10", "cache.audit=1", "ring.slots=16", "io.burst=1"];
         let replay = Replay::of(&captures, &exact);
         assert!(replay.series("cached") > 0, "{at}: no hit");
         assert_eq!(replay.summary["cache"]["audits_differ"], 0);

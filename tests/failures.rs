@@ -54,19 +54,11 @@ fn series(summary: &Value, fate: &str) -> u64 {
 
 #[track_caller]
 fn assert_balanced(summary: &Value, at: &str) {
-    assert_eq!(
-        common::sum(&summary["verdicts"]),
-        summary["packets"],
-        "{at}"
-    );
+    assert_eq!(common::sum(&summary["verdicts"]), summary["packets"], "{at}");
     let ended = common::sum(&summary["flows"]["ended"]);
     assert_eq!(summary["flows"]["begun"], ended, "{at}");
     let fates = ["cached", "inferred", "shed", "failed"].map(|fate| series(summary, fate));
-    assert_eq!(
-        fates.iter().sum::<u64>(),
-        series(summary, "emitted"),
-        "{at}"
-    );
+    assert_eq!(fates.iter().sum::<u64>(), series(summary, "emitted"), "{at}");
     assert_eq!(summary["packets"], common::demo_packets(), "{at}");
 }
 
@@ -119,21 +111,10 @@ fn swapped(model: &Path, other: Option<&Path>) -> (Vec<String>, Value) {
     let dir = tempfile::tempdir().expect("a folder");
     let flows = dir.path().join("flows.jsonl");
     let mut command = common::fenxi(["replay", "--json", "--loop", "100", "--flows"]);
-    command
-        .arg(&flows)
-        .arg("--model")
-        .arg(model)
-        .arg(common::demo());
-    command.args([
-        "--set",
-        "flow.max_flows=65536",
-        "--set",
-        "pipeline.layout=1:2:2",
-    ]);
+    command.arg(&flows).arg("--model").arg(model).arg(common::demo());
+    command.args(["--set", "flow.max_flows=65536", "--set", "pipeline.layout=1:2:2"]);
     if let Some(other) = other {
-        command
-            .args(["--swap-every", "1", "--swap-model"])
-            .arg(other);
+        command.args(["--swap-every", "1", "--swap-model"]).arg(other);
     }
     let summary = common::run(command).expect_code(0).json();
     let lines = common::json_lines(&flows).into_iter().map(|mut record| {

@@ -28,12 +28,7 @@ const REFERENCE_LIFETIMES: [&str; 6] = [
     "flow.end_on_fin_rst=false",
 ];
 
-const FEATURES: [&str; 4] = [
-    "signed_length",
-    "payload_length",
-    "inter_arrival_us",
-    "tcp_flags",
-];
+const FEATURES: [&str; 4] = ["signed_length", "payload_length", "inter_arrival_us", "tcp_flags"];
 
 /// A trained bundle.
 fn trained(name: &str) -> PathBuf {
@@ -91,11 +86,7 @@ impl Asked {
         let series = series.first(self.k);
         let with = |feature: &str, numbers: &[i64]| {
             let is_asked = self.features.iter().any(|it| it == feature);
-            if is_asked {
-                json!(numbers)
-            } else {
-                Value::Null
-            }
+            if is_asked { json!(numbers) } else { Value::Null }
         };
         // Records with series always have lengths and times.
         json!([
@@ -137,12 +128,7 @@ fn differences(bundle: &Path, asked: &Asked, capture: &Capture) -> Vec<String> {
     let mut found: Vec<Value> = common::json_lines(&flows);
     found.retain(|record| record["type"] == "flow");
     found.sort_by_key(|record| record["flow_id"].as_u64());
-    assert_eq!(
-        found.len(),
-        capture.flows.len(),
-        "{}",
-        capture.path.display()
-    );
+    assert_eq!(found.len(), capture.flows.len(), "{}", capture.path.display());
     let mut different = Vec::new();
     let mut complete = 0;
     for (number, (record, flow)) in found.iter().zip(&capture.flows).enumerate() {
@@ -150,10 +136,7 @@ fn differences(bundle: &Path, asked: &Asked, capture: &Capture) -> Vec<String> {
         let (expected, found) = (asked.fields(series), recorded(record));
         complete += usize::from(series.lengths.len() >= asked.k);
         if expected != found {
-            eprintln!(
-                "{} {number}: expected {expected}\n  found {found}",
-                capture.path.display()
-            );
+            eprintln!("{} {number}: expected {expected}\n  found {found}", capture.path.display());
             different.push(format!("{}/{number}", capture.path.display()));
         }
     }
@@ -161,12 +144,7 @@ fn differences(bundle: &Path, asked: &Asked, capture: &Capture) -> Vec<String> {
     let series = &finished.json()["series"];
     let emitted = series["emitted"].as_u64().zip(series["withheld"].as_u64());
     let (emitted, withheld) = emitted.expect("counts");
-    assert_eq!(
-        emitted + withheld,
-        complete as u64,
-        "{}: {series}",
-        capture.path.display()
-    );
+    assert_eq!(emitted + withheld, complete as u64, "{}: {series}", capture.path.display());
     different
 }
 
@@ -291,10 +269,7 @@ fn k_follows_the_bundle() {
         common::run(check)
     };
     let drawn = check(&[]).expect_code(0).stdout;
-    assert!(
-        drawn.contains(" labels      after 3 packets with payload\n"),
-        "{drawn}"
-    );
+    assert!(drawn.contains(" labels      after 3 packets with payload\n"), "{drawn}");
     check(&["flow.k=3"]).expect_code(0);
     let refused = check(&["flow.k=5"]).expect_code(78).stderr;
     assert!(

@@ -84,10 +84,8 @@ fn copies_are_flows_like_their_originals_with_the_same_labels() {
         assert!(named.iter().any(|name| page.contains(name)), "{field}");
     }
 
-    let labels: HashMap<String, Value> = flows_of(&demo())
-        .iter()
-        .map(|flow| (lasting(flow), flow["label"].clone()))
-        .collect();
+    let labels: HashMap<String, Value> =
+        flows_of(&demo()).iter().map(|flow| (lasting(flow), flow["label"].clone())).collect();
     let copies = flows_of(&mix);
     assert_eq!(copies.len(), 1000);
     let labelled = copies.iter().filter(|copy| !copy["label"].is_null());
@@ -101,10 +99,8 @@ fn copies_are_flows_like_their_originals_with_the_same_labels() {
     }
     // Most flows that can be told apart were drawn.
     assert!(copied.len() * 10 > labels.len() * 8, "{}", copied.len());
-    let ends: HashSet<String> = copies
-        .iter()
-        .map(|copy| copy["community_id"].to_string())
-        .collect();
+    let ends: HashSet<String> =
+        copies.iter().map(|copy| copy["community_id"].to_string()).collect();
     assert_eq!(ends.len(), 1000);
 }
 
@@ -167,9 +163,7 @@ fn wireshark_takes_it_and_finds_the_checksums_right() {
             tshark.args(["-e", &format!("{field}.checksum.status")]);
         }
         // Stops at TCP and UDP: what the payload would be is not asked.
-        tshark
-            .args(["-T", "fields", "-E", "separator=,", "-r"])
-            .arg(&mix);
+        tshark.args(["-T", "fields", "-E", "separator=,", "-r"]).arg(&mix);
         let Ok(output) = tshark.stderr(Stdio::null()).output() else {
             return skip("wireshark_takes_it_and_finds_the_checksums_right", "tshark");
         };
@@ -200,13 +194,7 @@ fn a_replay_has_another_rate_and_the_same_frames() {
     }
     // Two captures one after the other, into memory.
     let demo = demo();
-    let args = [
-        "--replay",
-        "--pps",
-        "1",
-        demo.to_str().unwrap(),
-        demo.to_str().unwrap(),
-    ];
+    let args = ["--replay", "--pps", "1", demo.to_str().unwrap(), demo.to_str().unwrap()];
     let summary = generated(Path::new("memory"), &args);
     assert_eq!(summary["packets"], 2 * demo_packets());
     assert!(!root().join("memory").exists());
@@ -220,9 +208,7 @@ fn raw_ip_becomes_ethernet() {
     let format = packetio::CaptureFormat::Pcapng;
     fs::write(&raw, capture(format, &timed(RAW_IP, packets))).unwrap();
     generated(&mix, &["--flows", "2", raw.to_str().unwrap()]);
-    let lengths = read_capture(&mix)
-        .into_iter()
-        .map(|(frame, _)| frame.captured);
+    let lengths = read_capture(&mix).into_iter().map(|(frame, _)| frame.captured);
     let mut lengths: Vec<u32> = lengths.collect();
     lengths.sort_unstable();
     assert_eq!(lengths, [42, 42, 43, 43, 44, 44]);
@@ -238,33 +224,18 @@ fn what_cannot_be_generated_is_refused_in_one_line() {
     let (empty, cut) = (empty.to_str().unwrap(), cut.to_str().unwrap());
     let nowhere = dir.path().join("no/out.pcap");
     for (args, code, part) in [
-        (
-            &["--to", "memory", "/nowhere.pcap"][..],
-            66,
-            "/nowhere.pcap",
-        ),
+        (&["--to", "memory", "/nowhere.pcap"][..], 66, "/nowhere.pcap"),
         (&["--to", "memory", empty], 65, "no TCP or UDP flows"),
         (&["--to", "memory", cut], 65, "cut.pcap"),
-        (
-            &["--to", "memory", "--replay", "--pps", "9", cut],
-            65,
-            "cut.pcap",
-        ),
-        (
-            &["--to", nowhere.to_str().unwrap()],
-            73,
-            "cannot be created",
-        ),
+        (&["--to", "memory", "--replay", "--pps", "9", cut], 65, "cut.pcap"),
+        (&["--to", nowhere.to_str().unwrap()], 73, "cannot be created"),
         (&["--to", "/dev/full"], 74, "/dev/full: write failed"),
         (&["--to", "-", "--json"], 64, "both want stdout"),
         (&["--to", "memory", "-", "-"], 64, "read once only"),
     ] {
         let refused = ran(&[&["generate"], args].concat()).expect_code(code);
         assert_eq!(refused.stdout, "", "{args:?}");
-        let told = refused
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("fenxi-lab: "));
+        let told = refused.stderr.lines().filter(|line| line.starts_with("fenxi-lab: "));
         let told: Vec<&str> = told.collect();
         assert_eq!(told.len(), 1, "{args:?}: {}", refused.stderr);
         assert!(told[0].contains(part), "{args:?}: {}", told[0]);
@@ -273,24 +244,14 @@ fn what_cannot_be_generated_is_refused_in_one_line() {
         (&[][..], "--interface"),
         (&["--to", "a", "--interface", "b"], "--interface"),
         (&["--to", "memory", "--replay"], "--pps"),
-        (
-            &["--to", "memory", "--replay", "--pps", "1", "--seed", "2"],
-            "--seed",
-        ),
+        (&["--to", "memory", "--replay", "--pps", "1", "--seed", "2"], "--seed"),
         (&["--to", "memory", "--flows", "0"], "--flows"),
-        (
-            &["--to", "memory", "--flows", "1", "--seconds", "1"],
-            "--seconds",
-        ),
+        (&["--to", "memory", "--flows", "1", "--seconds", "1"], "--seconds"),
         (&["--to", "memory", "--flows-per-s", "0"], "--flows-per-s"),
         (&["--to", "memory", "--pps", "0"], "--pps"),
     ] {
         let refused = ran(&[&["generate"], args].concat()).expect_code(64);
-        assert!(
-            refused.stderr.contains(part),
-            "{args:?}: {}",
-            refused.stderr
-        );
+        assert!(refused.stderr.contains(part), "{args:?}: {}", refused.stderr);
     }
 }
 
@@ -317,20 +278,12 @@ fn rules_are_as_many_as_asked_for_and_the_same_each_time() {
     let nowhere = dir.path().join("no/rules");
     let nowhere = nowhere.to_str().unwrap();
     for (args, code, part) in [
-        (
-            &["--seed", "acl9", "rules.txt"][..],
-            64,
-            "there are acl1, acl2",
-        ),
+        (&["--seed", "acl9", "rules.txt"][..], 64, "there are acl1, acl2"),
         (&["--rules", "0", "rules.txt"], 64, "--rules"),
         (&[nowhere], 73, "cannot be created"),
     ] {
         let refused = ran(&[&["generate", "rules"], args].concat()).expect_code(code);
-        assert!(
-            refused.stderr.contains(part),
-            "{args:?}: {}",
-            refused.stderr
-        );
+        assert!(refused.stderr.contains(part), "{args:?}: {}", refused.stderr);
     }
 }
 
@@ -382,24 +335,12 @@ fn an_interface_sends_what_was_generated() {
     let Some(netns) = Netns::with_pair() else {
         return skip(test, "root and ip");
     };
-    let args = [
-        "generate",
-        "--json",
-        "--interface",
-        "a0",
-        "--pps",
-        "20000",
-        "--flows",
-        "300",
-    ];
+    let args = ["generate", "--json", "--interface", "a0", "--pps", "20000", "--flows", "300"];
     let summary = run(netns.fenxi_lab(&args)).expect_code(0).json();
     let sent = &summary["interface"];
     let count = |name: &str| sent[name].as_u64().unwrap();
     let packets = summary["packets"].as_u64().unwrap();
-    assert_eq!(
-        count("sent") + count("dropped") + count("too_long"),
-        packets
-    );
+    assert_eq!(count("sent") + count("dropped") + count("too_long"), packets);
     let received = netns.shell("cat /sys/class/net/b0/statistics/rx_packets");
     assert_eq!(received.trim(), count("sent").to_string());
     assert!(count("sent") > packets / 2, "{summary}");
@@ -408,13 +349,7 @@ fn an_interface_sends_what_was_generated() {
     assert!(wall_s >= (packets - 1) as f64 / 20_000.0, "{summary}");
 
     let refused = run(netns.fenxi_lab(&["generate", "--interface", "a1"])).expect_code(69);
-    assert!(
-        refused
-            .stderr
-            .contains("a1: no such interface; there are: "),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("a1: no such interface; there are: "), "{}", refused.stderr);
     let mut command = Command::new("setpriv");
     let program = fenxi_lab(["generate", "--interface", "lo"]);
     command.args(["--bounding-set", "-net_raw"]);
@@ -429,9 +364,8 @@ fn an_interface_sends_what_was_generated() {
 
 #[test]
 fn a_signal_ends_it_in_order() {
-    let mut command = fenxi_lab([
-        "generate", "--json", "--replay", "--pps", "1", "--to", "memory", "-",
-    ]);
+    let mut command =
+        fenxi_lab(["generate", "--json", "--replay", "--pps", "1", "--to", "memory", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // Nothing ever comes through this pipe. The file of the capture would be read before the

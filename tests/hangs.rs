@@ -111,11 +111,7 @@ impl World {
 /// Status and body of a page.
 fn get(live: &Live, path: &str) -> Option<(u16, String)> {
     let mut stream = UnixStream::connect(live.http()).ok()?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    )
-    .ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
     let mut page = String::new();
     stream.read_to_string(&mut page).ok()?;
     let (head, body) = page.split_once("\r\n\r\n")?;
@@ -158,11 +154,7 @@ fn terminate(live: Live, code: i32) -> common::Finished {
     assert!(began.elapsed() < PATIENCE, "took {:?}", began.elapsed());
     // For who wants to know: `--nocapture`.
     println!("from SIGTERM to the end: {:?}", began.elapsed());
-    assert!(
-        finished.stderr.contains("ended after"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("ended after"), "{}", finished.stderr);
     finished
 }
 
@@ -187,17 +179,9 @@ fn a_model_that_does_not_end_is_refused_and_the_next_is_taken() {
     live.ctl(&["reload"]).expect_code(0);
     let refused = live.ctl(&["model", "load", endless.to_str().unwrap()]);
     let refused = refused.expect_code(78).stderr;
-    assert!(
-        refused.contains("endless: the model did not run to its end within"),
-        "{refused}"
-    );
-    live.wait_for("the log says so", |live| {
-        live.said("did not run to its end") > 0
-    });
-    assert_eq!(
-        live.samples_with("fenxi_model_swaps_total", "refused"),
-        [1.0]
-    );
+    assert!(refused.contains("endless: the model did not run to its end within"), "{refused}");
+    live.wait_for("the log says so", |live| live.said("did not run to its end") > 0);
+    assert_eq!(live.samples_with("fenxi_model_swaps_total", "refused"), [1.0]);
     // It ran in a process of its own, so nothing of it is left.
     assert_eq!(live.metric_sum("fenxi_helpers_abandoned"), 0.0);
     assert!(children(&live).is_empty());
@@ -205,8 +189,7 @@ fn a_model_that_does_not_end_is_refused_and_the_next_is_taken() {
     world.configure(&within(600.0));
     live.ctl(&["reload"]).expect_code(0);
     let good = common::int8_bundle();
-    live.ctl(&["model", "load", good.to_str().unwrap()])
-        .expect_code(0);
+    live.ctl(&["model", "load", good.to_str().unwrap()]).expect_code(0);
     assert_eq!(live.samples_with("fenxi_model_swaps_total", "done"), [1.0]);
     world.talk(100);
     live.wait_for("the new model labels", |live| {
@@ -219,22 +202,14 @@ fn a_model_that_does_not_end_is_refused_and_the_next_is_taken() {
 #[test]
 fn packets_pass_while_a_model_hangs_and_a_signal_ends_the_run() {
     if !common::has_onnxruntime() {
-        return common::skip(
-            "packets_pass_while_a_model_hangs",
-            "ONNX Runtime (make onnxruntime)",
-        );
+        return common::skip("packets_pass_while_a_model_hangs", "ONNX Runtime (make onnxruntime)");
     }
     let Some(lab) = Lab::bridged("hangs", &["ping"]) else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
     let endless = endless_bundle(dir.path(), Endless::Always);
-    let mut args = vec![
-        "--set",
-        "io.interfaces=[\"l\", \"r\"]",
-        "--set",
-        "io.mode=inline",
-    ];
+    let mut args = vec!["--set", "io.interfaces=[\"l\", \"r\"]", "--set", "io.mode=inline"];
     let model = format!("model.path={}", common::bundle().display());
     args.extend([
         "--set",
@@ -248,11 +223,7 @@ fn packets_pass_while_a_model_hangs_and_a_signal_ends_the_run() {
 
     let mut ctl = common::fenxi(["ctl", "--socket"]);
     ctl.arg(live.socket()).args(["model", "load"]).arg(endless);
-    let mut ctl = ctl
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut ctl = ctl.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     live.wait_for("the model is tried", |live| !children(live).is_empty());
     let tried = children(&live);
     for _ in 0..3 {
@@ -265,10 +236,7 @@ fn packets_pass_while_a_model_hangs_and_a_signal_ends_the_run() {
     let summary = terminate(live, 0).json();
     let of = |name: &str| summary["live"][name].as_u64().unwrap();
     assert_eq!((of("received"), of("unsent")), (of("sent"), 0), "{summary}");
-    assert!(
-        !tried.iter().any(|it| is_there(it)),
-        "the trial goes with fenxi"
-    );
+    assert!(!tried.iter().any(|it| is_there(it)), "the trial goes with fenxi");
     ctl.wait().unwrap();
 }
 
@@ -286,27 +254,18 @@ fn a_first_model_that_does_not_end_is_said_and_a_signal_ends_the_run() {
         code == 503 && page.contains("[-] running: starting: opening the model endless")
     });
     world.talk(100);
-    live.wait_for("packets are counted", |live| {
-        live.metric_sum("fenxi_packets_total") >= 14.0
-    });
+    live.wait_for("packets are counted", |live| live.metric_sum("fenxi_packets_total") >= 14.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     assert_eq!(live.samples_with("fenxi_state", "starting"), [1.0]);
     let status = live.ctl(&["status"]).expect_code(0).stdout;
     assert!(status.starts_with("starting: "), "{status}");
-    assert!(
-        status.contains("starting: opening the model endless"),
-        "{status}"
-    );
+    assert!(status.contains("starting: opening the model endless"), "{status}");
     let early = live.ctl(&["reload"]).expect_code(69);
     assert!(early.stderr.contains("starting"), "{}", early.stderr);
     assert!(!live.is_ready());
     let summary = terminate(live, 0).json();
     let series = &summary["series"];
-    assert_eq!(
-        (&series["emitted"], &series["shed"]),
-        (&1.into(), &1.into()),
-        "{series}"
-    );
+    assert_eq!((&series["emitted"], &series["shed"]), (&1.into(), &1.into()), "{series}");
 
     // The second ends the process at once, whatever the first has begun.
     let live = world.begin(&model);
@@ -314,20 +273,13 @@ fn a_first_model_that_does_not_end_is_said_and_a_signal_ends_the_run() {
     live.signal(Signal::TERM);
     live.signal(Signal::INT);
     let status = live.exit_status();
-    assert!(
-        [Some(130), Some(143)].contains(&status.code()),
-        "{status:?}"
-    );
+    assert!([Some(130), Some(143)].contains(&status.code()), "{status:?}");
 
     // With less patience it ends by itself.
     world.configure(&within(2.0));
     let refused = world.begin(&model).ended(69);
     let line = "opening the model endless 1.0.2 on cpu: not done within 2 s and given up";
-    assert!(
-        refused.stderr.contains(&format!("fenxi: {line}")),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains(&format!("fenxi: {line}")), "{}", refused.stderr);
 }
 
 #[test]
@@ -365,10 +317,7 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     // strace delays every open of this file.
     let held = world.dir.path().join("profile.json");
     fs::write(&held, "").unwrap();
-    let held_up = format!(
-        "inject=?open,openat:delay_enter={}:when=1",
-        HELD_UP.as_micros()
-    );
+    let held_up = format!("inject=?open,openat:delay_enter={}:when=1", HELD_UP.as_micros());
     let held = held.to_str().unwrap();
     let live = world.start_by(&[
         "strace",
@@ -387,22 +336,13 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     ]);
     world.configure(&with(&format!("profile = \"{held}\"\n")));
     let refused = live.ctl(&["reload"]).expect_code(78).stderr;
-    assert!(
-        refused.contains("not done within 2 s and given up"),
-        "{refused}"
-    );
+    assert!(refused.contains("not done within 2 s and given up"), "{refused}");
     let abandoned = |live: &Live| live.metric_sum("fenxi_helpers_abandoned");
     assert_eq!(abandoned(&live), 1.0);
-    assert_eq!(
-        live.samples_with("fenxi_model_swaps_total", "refused"),
-        [1.0]
-    );
+    assert_eq!(live.samples_with("fenxi_model_swaps_total", "refused"), [1.0]);
     assert_eq!(live.samples_with("fenxi_state", "degraded"), [1.0]);
     let (code, page) = get(&live, "/readyz?verbose").unwrap();
-    assert!(
-        code == 200 && page.contains("[+] helpers: opening the model"),
-        "{page}"
-    );
+    assert!(code == 200 && page.contains("[+] helpers: opening the model"), "{page}");
     live.wait_for("the log says so", |live| {
         live.said("given up after 2 s; the thread goes on") == 1
     });
@@ -411,9 +351,7 @@ fn a_helper_that_hangs_is_given_up_and_said_until_it_ends() {
     live.ctl(&["reload"]).expect_code(0);
     assert_eq!(abandoned(&live), 1.0, "the first one is still there");
     live.wait_for("it ends after all", |live| abandoned(live) == 0.0);
-    live.wait_for("it is ready", |live| {
-        live.samples_with("fenxi_state", "ready") == [1.0]
-    });
+    live.wait_for("it is ready", |live| live.samples_with("fenxi_state", "ready") == [1.0]);
 
     // A run that leaves one behind ends as others do.
     world.configure(&with(&format!("profile = \"{held}\"\n")));
@@ -443,9 +381,7 @@ fn a_loop_that_traffic_sets_off_is_stopped() {
     live.wait_for("its series have failed", |live| {
         live.metric_sum("fenxi_series_lost_total") >= 1.0
     });
-    live.wait_for("the runtime says why", |live| {
-        live.said("terminate flag") > 0
-    });
+    live.wait_for("the runtime says why", |live| live.said("terminate flag") > 0);
     wait_for(&live, "/livez", |code, _| code == 200);
     let inferred = |live: &Live| live.samples_with("fenxi_series_total", "inferred")[0];
     live.wait_for("others get labels", |live| {

@@ -29,9 +29,7 @@ fn replay(bundle: &Path, capture: &Path, options: &[&str]) -> (Vec<Value>, Value
     let flows = dir.path().join("flows.jsonl");
     let mut command = common::fenxi(["replay", "--json", "--flows"]);
     command.arg(&flows).arg("--model").arg(bundle).arg(capture);
-    command
-        .args(["--set", "flow.max_flows=16384"])
-        .args(options);
+    command.args(["--set", "flow.max_flows=16384"]).args(options);
     let summary = common::run(command).expect_code(0).json();
     (common::json_lines(&flows), summary)
 }

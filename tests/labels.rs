@@ -54,13 +54,7 @@ fn compare(python: &Path, bundle: &Path, captures: &[PathBuf], sets: &[&str]) ->
     assert!(output.status.success(), "{said}{errors}");
     let compared = said
         .lines()
-        .find_map(|line| {
-            line.strip_prefix("compared ")?
-                .split(',')
-                .next()?
-                .parse()
-                .ok()
-        })
+        .find_map(|line| line.strip_prefix("compared ")?.split(',').next()?.parse().ok())
         .unwrap_or_else(|| panic!("no count in: {said}"));
     assert_eq!(summary["series"]["inferred"], compared, "{said}");
     assert_eq!(summary["series"]["emitted"], compared, "{said}");
@@ -89,10 +83,7 @@ fn every_label_of_the_demo_is_pythons() {
     };
     for bundle in [common::bundle(), common::int8_bundle()] {
         let compared = compare(&python, &bundle, &[common::demo()], &[]);
-        assert!(
-            compared >= 100,
-            "the demo has {compared} flows with a label"
-        );
+        assert!(compared >= 100, "the demo has {compared} flows with a label");
     }
 }
 
@@ -140,9 +131,7 @@ fn int8_labels_do_not_depend_on_the_batch() {
         let flows = dir.path().join("flows.jsonl");
         let mut replay = common::fenxi(["replay", "--series", "--flows"]);
         replay.arg(&flows).arg("--model").arg(common::int8_bundle());
-        replay
-            .arg("--set")
-            .arg(format!("analytics.batch_sizes={sizes}"));
+        replay.arg("--set").arg(format!("analytics.batch_sizes={sizes}"));
         replay.arg(common::demo());
         common::run(replay).expect_code(0);
         std::fs::read_to_string(flows).expect("records are there")

@@ -24,41 +24,9 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("flowmgr", &["cring"]),
     ("analytics", &["cring", "accel"]),
     // The ranges and the types of settings that the leaves own.
-    (
-        "config",
-        &[
-            "packetio",
-            "cring",
-            "accel",
-            "policy",
-            "netfilter",
-            "flowmgr",
-            "analytics",
-        ],
-    ),
-    (
-        "dataplane",
-        &[
-            "packetio",
-            "cring",
-            "accel",
-            "policy",
-            "flowmgr",
-            "analytics",
-            "config",
-        ],
-    ),
-    (
-        "recording",
-        &[
-            "cring",
-            "accel",
-            "flowmgr",
-            "analytics",
-            "config",
-            "dataplane",
-        ],
-    ),
+    ("config", &["packetio", "cring", "accel", "policy", "netfilter", "flowmgr", "analytics"]),
+    ("dataplane", &["packetio", "cring", "accel", "policy", "flowmgr", "analytics", "config"]),
+    ("recording", &["cring", "accel", "flowmgr", "analytics", "config", "dataplane"]),
     (
         "fenxi",
         &[
@@ -77,10 +45,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "ipfix",
         ],
     ),
-    (
-        "benches",
-        &["packetio", "cring", "accel", "flowmgr", "analytics"],
-    ),
+    ("benches", &["packetio", "cring", "accel", "flowmgr", "analytics"]),
     (
         "lab",
         &[
@@ -100,18 +65,8 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
 
 /// What only the program around the data plane may use: runtimes, text formats, terminals, sockets
 /// for people.
-const NOT_IN_THE_DATA_PLANE: [&str; 10] = [
-    "tokio",
-    "serde",
-    "serde_json",
-    "toml",
-    "clap",
-    "hyper",
-    "indicatif",
-    "csv",
-    "jiff",
-    "mio",
-];
+const NOT_IN_THE_DATA_PLANE: [&str; 10] =
+    ["tokio", "serde", "serde_json", "toml", "clap", "hyper", "indicatif", "csv", "jiff", "mio"];
 
 /// Pairs of files that import each other, with the reason why they stay so.
 const KNOWN_CIRCLES: [(&str, &str); 3] = [
@@ -119,14 +74,8 @@ const KNOWN_CIRCLES: [(&str, &str); 3] = [
         "accel: provider simulated",
         "the list of providers names each device's file, which declares a provider",
     ),
-    (
-        "config: keys settings",
-        "a section's own check takes all settings, which hold its keys",
-    ),
-    (
-        "dpdk: port queue",
-        "a port opens its queues, and a queue keeps its port open",
-    ),
+    ("config: keys settings", "a section's own check takes all settings, which hold its keys"),
+    ("dpdk: port queue", "a port opens its queues, and a queue keeps its port open"),
 ];
 
 /// A crate may hold this share of the product's lines at most.
@@ -162,19 +111,13 @@ fn crates() -> Vec<String> {
 fn crates_know_only_those_below_them() {
     let known: BTreeMap<&str, &[&str]> = MAY_KNOW.into_iter().collect();
     for name in crates() {
-        assert!(
-            known.contains_key(name.as_str()),
-            "where does {name} stand?"
-        );
+        assert!(known.contains_key(name.as_str()), "where does {name} stand?");
     }
     let ours: BTreeSet<&str> = known.keys().copied().chain(["fenxi-benches"]).collect();
     for (place, (name, may)) in MAY_KNOW.into_iter().enumerate() {
         for below in may {
             let stands = |(other, _): &(&str, _)| other == below || *below == "fenxi-benches";
-            assert!(
-                MAY_KNOW[..place].iter().any(stands),
-                "{name} before {below}"
-            );
+            assert!(MAY_KNOW[..place].iter().any(stands), "{name} before {below}");
         }
         for dependency in dependencies(name) {
             let is_allowed =
@@ -186,14 +129,7 @@ fn crates_know_only_those_below_them() {
 
 #[test]
 fn the_data_plane_and_the_leaves_know_no_runtime_and_no_text_format() {
-    for name in [
-        "dataplane",
-        "packetio",
-        "cring",
-        "flowmgr",
-        "analytics",
-        "policy",
-    ] {
+    for name in ["dataplane", "packetio", "cring", "flowmgr", "analytics", "policy"] {
         let found = dependencies(name);
         for banned in NOT_IN_THE_DATA_PLANE {
             assert!(!found.contains(banned), "{name} uses {banned}");
@@ -289,10 +225,7 @@ fn no_two_files_import_each_other() {
         let texts = texts.collect();
         let edges = edges(&texts);
         for (from, imported) in &edges {
-            for to in imported
-                .iter()
-                .filter(|to| *from < *to && !to.starts_with(from))
-            {
+            for to in imported.iter().filter(|to| *from < *to && !to.starts_with(from)) {
                 if edges[to].contains(*from) {
                     circles.insert(format!("{name}: {} {}", from.join("::"), to.join("::")));
                 }

@@ -23,12 +23,7 @@ const LAYOUTS: [&[&str]; 9] = [
     &["--set", "pipeline.layout=1:3:2"],
     &["--set", "pipeline.layout=4:3:1"],
     &["--set", "pipeline.instances=2"],
-    &[
-        "--set",
-        "pipeline.instances=3",
-        "--set",
-        "pipeline.layout=2:1:2",
-    ],
+    &["--set", "pipeline.instances=3", "--set", "pipeline.layout=2:1:2"],
 ];
 
 struct Replay {
@@ -71,9 +66,7 @@ fn sorted(replay: &Replay) -> Vec<String> {
 fn flow_ids(replay: &Replay) -> Vec<u64> {
     let flows = replay.records.iter();
     let flows = flows.filter(|record| record["type"] == "flow");
-    flows
-        .map(|record| record["flow_id"].as_u64().expect("a number"))
-        .collect()
+    flows.map(|record| record["flow_id"].as_u64().expect("a number")).collect()
 }
 
 /// The same records, with their labels, from every layout; so both directions of a flow stayed
@@ -85,18 +78,12 @@ fn assert_same(capture: &PathBuf, options: &[&str]) {
     for layout in LAYOUTS {
         let at = format!("{layout:?} on {}", capture.display());
         let found = replay(capture, &[layout, options].concat());
-        for sums in [
-            "packets", "bytes", "verdicts", "labels", "series", "coverage",
-        ] {
+        for sums in ["packets", "bytes", "verdicts", "labels", "series", "coverage"] {
             assert_eq!(found.summary[sums], expected.summary[sums], "{sums}, {at}");
         }
         let lines = sorted(&found);
         let mut pairs = lines.iter().zip(&records);
-        assert_eq!(
-            pairs.find(|(found, expected)| found != expected),
-            None,
-            "{at}"
-        );
+        assert_eq!(pairs.find(|(found, expected)| found != expected), None, "{at}");
         assert_eq!(lines.len(), records.len(), "{at}");
         let ids = flow_ids(&found);
         let distinct: BTreeSet<_> = ids.iter().collect();
@@ -153,10 +140,7 @@ fn a_layout_may_be_paced() {
     let options = [&paced[..], &common::SIMULATED].concat();
     let summary = replay(&common::demo(), &options).summary;
     assert_eq!(summary["packets"], common::demo_packets());
-    assert_eq!(
-        common::sum(&summary["verdicts"]),
-        common::demo_packets() as u64
-    );
+    assert_eq!(common::sum(&summary["verdicts"]), common::demo_packets() as u64);
     let ended = common::sum(&summary["flows"]["ended"]);
     assert_eq!(summary["flows"]["begun"], ended);
 }
@@ -167,24 +151,14 @@ fn written_packets_want_one_flow_manager() {
     let output = dir.path().join("tagged.pcap");
     for set in ["pipeline.layout=2:1:1", "pipeline.instances=2"] {
         let mut command = common::fenxi(["replay", "--set", set, "--write"]);
-        command
-            .arg(&output)
-            .arg(common::demo())
-            .args(common::SIMULATED);
+        command.arg(&output).arg(common::demo()).args(common::SIMULATED);
         let finished = common::run(command).expect_code(64);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
-        assert!(
-            finished.stderr.contains("--write must keep the order"),
-            "{}",
-            finished.stderr
-        );
+        assert!(finished.stderr.contains("--write must keep the order"), "{}", finished.stderr);
         assert!(!output.exists());
     }
     let mut command = common::fenxi(["replay", "--set", "pipeline.layout=1:2:2", "--write"]);
-    command
-        .arg(&output)
-        .arg(common::demo())
-        .args(common::SIMULATED);
+    command.arg(&output).arg(common::demo()).args(common::SIMULATED);
     common::run(command).expect_code(0);
 }
 
@@ -202,9 +176,7 @@ fn cores_are_taken_as_named() {
     command.arg(common::demo()).args(common::SIMULATED);
     let finished = common::run(command).expect_code(78);
     assert!(
-        finished
-            .stderr
-            .contains("pipeline.cores: this process may not use CPU 4095"),
+        finished.stderr.contains("pipeline.cores: this process may not use CPU 4095"),
         "{}",
         finished.stderr
     );

@@ -78,10 +78,7 @@ impl Watch {
     /// would be on: it is off where it finds the variables of a CI.
     fn put(&self, launcher: &mut Command, program: &Command) {
         launcher.args(["-D", "-f", "-y", "-q", "--seccomp-bpf", "-e"]);
-        launcher
-            .arg("trace=%file,%network")
-            .arg("-o")
-            .arg(self.trace());
+        launcher.arg("trace=%file,%network").arg("-o").arg(self.trace());
         launcher.arg(program.get_program()).args(program.get_args());
         launcher.env_clear().current_dir(root());
         for (name, value) in program.get_envs() {
@@ -129,28 +126,22 @@ impl Watch {
         let contacts: Vec<_> = contacts.filter(|(peer, _)| !self.is_told(peer)).collect();
         assert!(contacts.is_empty(), "contacts {contacts:?}");
         for folder in ["home", "cache"] {
-            let found: Vec<_> = fs::read_dir(self.dir.path().join(folder))
-                .unwrap()
-                .collect();
+            let found: Vec<_> = fs::read_dir(self.dir.path().join(folder)).unwrap().collect();
             assert!(found.is_empty(), "{folder}: {found:?}");
         }
         // `/proc/self` holds the names of threads.
         let is_nowhere =
             |path: &Path| path == Path::new("/dev/null") || path.starts_with("/proc/self");
         let written = seen.written().into_iter();
-        let written: Vec<_> = written
-            .filter(|path| !self.is_told(path) && !is_nowhere(path))
-            .collect();
+        let written: Vec<_> =
+            written.filter(|path| !self.is_told(path) && !is_nowhere(path)).collect();
         assert!(written.is_empty(), "writes {written:?}");
     }
 
     /// The same, and that it has opened nothing but these files and folders.
     fn assert_opened_nothing_else(&self, seen: &Seen, read: &[PathBuf]) {
         self.assert_wrote_and_contacted_nothing_else(seen);
-        let read: Vec<_> = read
-            .iter()
-            .map(|path| path.canonicalize().unwrap())
-            .collect();
+        let read: Vec<_> = read.iter().map(|path| path.canonicalize().unwrap()).collect();
         let is_read = |path: &Path| read.iter().any(|it| path.starts_with(it));
         let opened = seen.opened().into_iter();
         let opened: Vec<_> = opened
@@ -166,20 +157,10 @@ impl Watch {
 
 /// Whether the system's loader or C library reads it, or it describes the machine.
 fn is_system(path: &Path) -> bool {
-    let files = [
-        "/etc/ld.so.cache",
-        "/etc/localtime",
-        "/dev/null",
-        "/dev/urandom",
-    ];
-    let is_library = || {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().contains(".so"))
-    };
+    let files = ["/etc/ld.so.cache", "/etc/localtime", "/dev/null", "/dev/urandom"];
+    let is_library = || path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
     files.iter().any(|it| path == Path::new(it))
-        || ["/proc", "/sys", "/usr/share/zoneinfo"]
-            .iter()
-            .any(|it| path.starts_with(it))
+        || ["/proc", "/sys", "/usr/share/zoneinfo"].iter().any(|it| path.starts_with(it))
         || ["/lib", "/usr/lib"].iter().any(|it| path.starts_with(it)) && is_library()
 }
 
@@ -202,18 +183,13 @@ impl Seen {
             CHANGES.contains(name)
                 || name.starts_with("open") && flags.iter().any(|it| arguments.contains(it))
         };
-        self.calls()
-            .filter(writes)
-            .flat_map(|(_, arguments)| paths(arguments))
-            .collect()
+        self.calls().filter(writes).flat_map(|(_, arguments)| paths(arguments)).collect()
     }
 
     /// The files that it opened.
     fn opened(&self) -> Vec<PathBuf> {
-        let opens = self
-            .trace
-            .lines()
-            .filter(|line| line.contains(" open") || line.contains("<... open"));
+        let opens =
+            self.trace.lines().filter(|line| line.contains(" open") || line.contains("<... open"));
         let results = opens.filter_map(|line| line.rsplit_once(" = ")?.1.split_once('<'));
         // A call that the end of the process cut off has the result `? <unavailable>`.
         results
@@ -229,10 +205,7 @@ impl Seen {
             Some((_, rest)) => rest.split('"').next().map(PathBuf::from),
             None => line.contains("sa_family=AF_INET").then(PathBuf::new),
         };
-        self.trace
-            .lines()
-            .filter_map(|line| Some((address(line)?, line)))
-            .collect()
+        self.trace.lines().filter_map(|line| Some((address(line)?, line))).collect()
     }
 }
 
@@ -292,11 +265,7 @@ fn device_keeps_to_its_files(test: &str, provider: &str, options: &[String]) {
     let mut devices = fenxi(["devices", "--json", "--device", &format!("cpu,{provider}")]);
     devices.arg("--model").arg(common::bundle()).args(options);
     let seen = watch.run(&devices);
-    let read = [
-        libraries(""),
-        libraries(&format!("-{provider}")),
-        common::bundle(),
-    ];
+    let read = [libraries(""), libraries(&format!("-{provider}")), common::bundle()];
     watch.assert_opened_nothing_else(&seen, &read);
     let library = libraries(&format!("-{provider}")).canonicalize().unwrap();
     assert!(seen.opened().iter().any(|path| path.starts_with(&library)));
@@ -309,11 +278,7 @@ fn library(provider: &str) -> [String; 2] {
 
 #[test]
 fn openvino_keeps_to_its_files() {
-    device_keeps_to_its_files(
-        "openvino_keeps_to_its_files",
-        "openvino",
-        &library("-openvino"),
-    );
+    device_keeps_to_its_files("openvino_keeps_to_its_files", "openvino", &library("-openvino"));
 }
 
 /// Its provider needs Ascend's libraries; the library is loaded all the same.
@@ -327,14 +292,8 @@ fn qnn_keeps_to_its_files() {
     let file = |name: &str| libraries("-qnn").join(name).display().to_string();
     let sets = [
         "device.qnn.provider=\"qnn\"".to_owned(),
-        format!(
-            "device.qnn.plugin=\"{}\"",
-            file("libonnxruntime_providers_qnn.so")
-        ),
-        format!(
-            "device.qnn.options={{ backend_path = \"{}\" }}",
-            file("libQnnHtp.so")
-        ),
+        format!("device.qnn.plugin=\"{}\"", file("libonnxruntime_providers_qnn.so")),
+        format!("device.qnn.options={{ backend_path = \"{}\" }}", file("libQnnHtp.so")),
     ];
     let options = sets.map(|set| ["--set".to_owned(), set]).concat();
     device_keeps_to_its_files("qnn_keeps_to_its_files", "qnn", &options);
@@ -353,11 +312,7 @@ fn the_script_that_checks_labels_keeps_to_its_files() {
     };
     let flows = watch.out().join("flows.jsonl");
     let mut replay = fenxi(["replay", "--series", "--flows"]);
-    replay
-        .arg(&flows)
-        .arg(demo())
-        .arg("--model")
-        .arg(shipped_bundle());
+    replay.arg(&flows).arg(demo()).arg("--model").arg(shipped_bundle());
     common::run(replay).expect_code(0);
     let mut check = Command::new(python);
     check.arg("-B").arg(root().join("scripts/check_labels.py"));

@@ -22,22 +22,13 @@ fn tool(test: &str, program: &str, args: &[&str], dir: &Path) -> Option<(bool, S
         return None;
     };
     let said = [output.stdout, output.stderr].concat();
-    Some((
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    ))
+    Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
 }
 
 #[test]
 fn units_are_valid_and_hardened_with_each_drop_in() {
     let test = "units_are_valid_and_hardened_with_each_drop_in";
-    for drop_in in [
-        None,
-        Some("mark"),
-        Some("inline"),
-        Some("bypass"),
-        Some("gpu"),
-    ] {
+    for drop_in in [None, Some("mark"), Some("inline"), Some("bypass"), Some("gpu")] {
         let dir = tempfile::tempdir().expect("a folder");
         for unit in ["fenxi.service", "fenxi@.service"] {
             let unit_text = text(&format!("packaging/systemd/{unit}"));
@@ -54,12 +45,7 @@ fn units_are_valid_and_hardened_with_each_drop_in() {
         }
         for unit in ["fenxi.service", "fenxi@.service"] {
             let path = dir.path().join(unit).display().to_string();
-            let verify = tool(
-                test,
-                "systemd-analyze",
-                &["verify", "--man=no", &path],
-                dir.path(),
-            );
+            let verify = tool(test, "systemd-analyze", &["verify", "--man=no", &path], dir.path());
             let Some((valid, said)) = verify else { return };
             assert!(valid && said.is_empty(), "{unit} {drop_in:?}: {said}");
             let args = ["security", "--offline=true", "--threshold=30", &path];
@@ -74,9 +60,7 @@ fn units_are_valid_and_hardened_with_each_drop_in() {
 fn units_permit_landlock() {
     for unit in ["fenxi.service", "fenxi@.service"] {
         let text = text(&format!("packaging/systemd/{unit}"));
-        let filters = text
-            .lines()
-            .filter_map(|it| it.strip_prefix("SystemCallFilter="));
+        let filters = text.lines().filter_map(|it| it.strip_prefix("SystemCallFilter="));
         let permitted: BTreeSet<&str> = filters.flat_map(str::split_whitespace).collect();
         for call in ["create_ruleset", "add_rule", "restrict_self"] {
             let call = format!("landlock_{call}");
@@ -105,14 +89,8 @@ fn the_template_differs_from_the_unit_only_in_its_names() {
 #[test]
 fn the_telemetry_of_onnx_runtime_is_off_wherever_fenxi_starts() {
     for (path, line) in [
-        (
-            "systemd/fenxi.service",
-            "Environment=ORT_DISABLE_TELEMETRY=1",
-        ),
-        (
-            "systemd/fenxi@.service",
-            "Environment=ORT_DISABLE_TELEMETRY=1",
-        ),
+        ("systemd/fenxi.service", "Environment=ORT_DISABLE_TELEMETRY=1"),
+        ("systemd/fenxi@.service", "Environment=ORT_DISABLE_TELEMETRY=1"),
         ("container/Containerfile", "ENV ORT_DISABLE_TELEMETRY=1"),
     ] {
         let file = text(&format!("packaging/{path}"));
@@ -124,12 +102,9 @@ fn the_telemetry_of_onnx_runtime_is_off_wherever_fenxi_starts() {
 fn alerts_fire_when_they_should_and_not_else() {
     let dir = common::root().join("packaging/prometheus");
     let args = ["test", "rules", "alerts_test.yml"];
-    if let Some((passed, said)) = tool(
-        "alerts_fire_when_they_should_and_not_else",
-        "promtool",
-        &args,
-        &dir,
-    ) {
+    if let Some((passed, said)) =
+        tool("alerts_fire_when_they_should_and_not_else", "promtool", &args, &dir)
+    {
         assert!(passed, "{said}");
     }
 }
@@ -137,22 +112,15 @@ fn alerts_fire_when_they_should_and_not_else() {
 #[test]
 fn every_metric_named_is_in_the_catalogue() {
     let page = text("docs/metrics.md");
-    let rows = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let known: BTreeSet<&str> = rows.collect();
-    for path in [
-        "packaging/prometheus/alerts.yml",
-        "packaging/grafana/fenxi.json",
-    ] {
+    for path in ["packaging/prometheus/alerts.yml", "packaging/grafana/fenxi.json"] {
         let file = text(path);
         let words = file.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let named: BTreeSet<&str> = words.filter(|word| word.starts_with("fenxi_")).collect();
         assert!(named.len() > 8, "{path}: {named:?}");
         for name in named {
-            let base = ["_bucket", "_count", "_sum"]
-                .iter()
-                .find_map(|end| name.strip_suffix(end));
+            let base = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
             assert!(
                 known.contains(base.unwrap_or(name)),
                 "{path}: {name} is not in docs/metrics.md"
@@ -193,12 +161,7 @@ impl Package {
         assert!(done, "{said}");
         let deb = said.trim().to_owned();
         let root = dir.path().join("root").display().to_string();
-        let (done, said) = tool(
-            test,
-            "dpkg-deb",
-            &["--raw-extract", &deb, &root],
-            dir.path(),
-        )?;
+        let (done, said) = tool(test, "dpkg-deb", &["--raw-extract", &deb, &root], dir.path())?;
         assert!(done, "{said}");
         Some(Package { dir })
     }
@@ -217,10 +180,7 @@ impl Package {
         command.env_clear().current_dir("/").args(args);
         let output = command.output().expect("the program");
         let said = [output.stdout, output.stderr].concat();
-        (
-            output.status.code().unwrap_or(-1),
-            String::from_utf8_lossy(&said).into_owned(),
-        )
+        (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
     }
 }
 
@@ -234,23 +194,12 @@ fn the_package_works_from_where_it_is_unpacked() {
     // Model and library come from the package, without any configuration.
     let (code, said) = package.fenxi(&["devices", "--device", "cpu"]);
     assert_eq!(code, 0, "{said}");
-    assert!(
-        said.lines()
-            .any(|line| line.starts_with("library") && line.contains(&root)),
-        "{said}"
-    );
-    let demo = package
-        .path("usr/share/fenxi/demo/office.pcap")
-        .display()
-        .to_string();
+    assert!(said.lines().any(|line| line.starts_with("library") && line.contains(&root)), "{said}");
+    let demo = package.path("usr/share/fenxi/demo/office.pcap").display().to_string();
     let (code, said) = package.fenxi(&["replay", &demo]);
     assert!(code == 0 && said.contains("TLS 46"), "{code}: {said}");
     for model in ["protocol", "protocol-int8", "iot-family", "app-id-k10"] {
-        let dir = package
-            .path("usr/share/fenxi/models")
-            .join(model)
-            .display()
-            .to_string();
+        let dir = package.path("usr/share/fenxi/models").join(model).display().to_string();
         let (code, said) = package.fenxi(&["model", "info", &dir]);
         assert_eq!(code, 0, "{said}");
     }
@@ -262,30 +211,21 @@ fn the_package_works_from_where_it_is_unpacked() {
     for example in ["configs/three-tasks.toml", "tasks/tasks.toml"] {
         let text = std::fs::read_to_string(examples.join(example)).expect(example);
         let installed = package.path("usr/share/fenxi/models");
-        let text = text.replace(
-            "/usr/share/fenxi/models",
-            installed.to_str().expect("a path"),
-        );
+        let text = text.replace("/usr/share/fenxi/models", installed.to_str().expect("a path"));
         std::fs::write(examples.join(example), text).expect(example);
         let config = examples.join(example).display().to_string();
         let (code, said) = package.fenxi(&["check", "--config-only", "-c", &config]);
         assert_eq!(code, 0, "{example}: {said}");
     }
-    for script in [
-        "tasks/try",
-        "shaper/shaper",
-        "configs/policy/make-subscribers",
-    ] {
+    for script in ["tasks/try", "shaper/shaper", "configs/policy/make-subscribers"] {
         let mode = std::fs::metadata(examples.join(script)).expect(script);
         assert_eq!(mode.permissions().mode() & 0o777, 0o755, "{script}");
     }
     // What the unit refers to is installed.
     for unit in ["fenxi.service", "fenxi@.service"] {
         let unit = package.text(&format!("usr/lib/systemd/system/{unit}"));
-        let documents = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("Documentation="))
-            .expect("documents");
+        let documents =
+            unit.lines().find_map(|line| line.strip_prefix("Documentation=")).expect("documents");
         for document in documents.split(' ') {
             let file = match document.strip_prefix("file:///") {
                 Some(file) => file.to_owned(),
@@ -303,15 +243,9 @@ fn the_package_works_from_where_it_is_unpacked() {
     assert!(!package.path("etc/logrotate.d").exists());
     assert!(examples.join("logrotate.d/fenxi").is_file());
     let (code, said) = package.fenxi(&["config", "show", "-c", &config]);
-    let rotates = said
-        .lines()
-        .any(|line| line.starts_with("rotate_mib = 256"));
+    let rotates = said.lines().any(|line| line.starts_with("rotate_mib = 256"));
     assert!(code == 0 && rotates, "{said}");
-    assert!(
-        package
-            .text("DEBIAN/control")
-            .contains("\nVersion: 0.1.0-9\n")
-    );
+    assert!(package.text("DEBIAN/control").contains("\nVersion: 0.1.0-9\n"));
     for script in [
         "DEBIAN/postinst",
         "DEBIAN/prerm",
@@ -319,11 +253,7 @@ fn the_package_works_from_where_it_is_unpacked() {
         "usr/share/bash-completion/completions/fenxi",
     ] {
         let path = package.path(script).display().to_string();
-        let shell = if script.starts_with("DEBIAN") {
-            "sh"
-        } else {
-            "bash"
-        };
+        let shell = if script.starts_with("DEBIAN") { "sh" } else { "bash" };
         let (valid, said) = tool(test, shell, &["-n", &path], Path::new("/")).expect("a shell");
         assert!(valid && said.is_empty(), "{script}: {said}");
     }
@@ -340,10 +270,7 @@ fn man_pages_are_well_formed() {
         let path = entry.expect("a page").path().display().to_string();
         let args = ["--warnings=all", "--local-file", "-Tutf8", "-Z", &path];
         let mut command = Command::new("man");
-        command
-            .args(args)
-            .env("LC_ALL", "C.UTF-8")
-            .stdout(std::process::Stdio::null());
+        command.args(args).env("LC_ALL", "C.UTF-8").stdout(std::process::Stdio::null());
         let Ok(output) = command.output() else {
             return common::skip(test, "man (package man-db)");
         };

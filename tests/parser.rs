@@ -68,9 +68,7 @@ fn agrees_with_etherparse_on_the_shared_captures() {
 
 fn compare_folder(folder: &Path) -> Tally {
     let entries = std::fs::read_dir(folder).expect("a folder of captures");
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .collect();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     let mut tally = Tally::new();
     for path in paths {
@@ -98,10 +96,7 @@ fn compare(link: u16, frame: &[u8]) -> Result<String, String> {
     let mut outcome = SAME;
     let ours = ours(link, frame);
     let mut sliced = slice(link, frame);
-    if let (Ok(ours), None) = (
-        &ours,
-        sliced.as_ref().and_then(|sliced| sliced.net.as_ref()),
-    ) {
+    if let (Ok(ours), None) = (&ours, sliced.as_ref().and_then(|sliced| sliced.net.as_ref())) {
         outcome = SAME_FROM_IP;
         sliced = LaxSlicedPacket::from_ip(&frame[ours.ip_at..]).ok();
     }
@@ -142,14 +137,8 @@ fn slice(link: u16, frame: &[u8]) -> Option<LaxSlicedPacket<'_>> {
     let be16 = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
     match link {
         1 => LaxSlicedPacket::from_ethernet(frame).ok(),
-        113 => Some(LaxSlicedPacket::from_ether_type(
-            EtherType(be16(14)?),
-            frame.get(16..)?,
-        )),
-        276 => Some(LaxSlicedPacket::from_ether_type(
-            EtherType(be16(0)?),
-            frame.get(20..)?,
-        )),
+        113 => Some(LaxSlicedPacket::from_ether_type(EtherType(be16(14)?), frame.get(16..)?)),
+        276 => Some(LaxSlicedPacket::from_ether_type(EtherType(be16(0)?), frame.get(20..)?)),
         0 | 108 => {
             let family = u32::from_ne_bytes(*frame.first_chunk()?);
             let announced = match family.min(family.swap_bytes()) {
@@ -176,10 +165,7 @@ fn theirs(sliced: &LaxSlicedPacket<'_>, frame: &[u8]) -> Result<Packet, String> 
         Some(LaxNetSlice::Ipv4(v4)) => {
             let header = v4.header();
             let ip_at = offset(header.slice());
-            let ends = [
-                header.source_addr().into(),
-                header.destination_addr().into(),
-            ];
+            let ends = [header.source_addr().into(), header.destination_addr().into()];
             let length = match header.total_len() {
                 0 => frame.len() - ip_at,
                 length => length.into(),
@@ -188,25 +174,13 @@ fn theirs(sliced: &LaxSlicedPacket<'_>, frame: &[u8]) -> Result<Packet, String> 
         }
         Some(LaxNetSlice::Ipv6(v6)) => {
             let header = v6.header();
-            let ends = [
-                header.source_addr().into(),
-                header.destination_addr().into(),
-            ];
-            let fragments = v6
-                .extensions()
-                .clone()
-                .into_iter()
-                .map(|header| match header {
-                    Ipv6ExtensionSlice::Fragment(header) => header.fragment_offset().value(),
-                    _ => 0,
-                });
+            let ends = [header.source_addr().into(), header.destination_addr().into()];
+            let fragments = v6.extensions().clone().into_iter().map(|header| match header {
+                Ipv6ExtensionSlice::Fragment(header) => header.fragment_offset().value(),
+                _ => 0,
+            });
             let length = usize::from(header.payload_length()) + 40;
-            (
-                offset(header.slice()),
-                ends,
-                length,
-                fragments.max().unwrap_or(0),
-            )
+            (offset(header.slice()), ends, length, fragments.max().unwrap_or(0))
         }
         _ => return Err(NO_IP.to_owned()),
     };
@@ -253,10 +227,7 @@ fn lenience(sliced: &LaxSlicedPacket<'_>) -> Option<&'static str> {
         LaxNetSlice::Ipv4(v4) => (ether_type::IPV4, Some(v4)),
         _ => (ether_type::IPV6, None),
     };
-    if sliced
-        .ether_payload()
-        .is_some_and(|ether| ether.ether_type != version)
-    {
+    if sliced.ether_payload().is_some_and(|ether| ether.ether_type != version) {
         return Some("ip_version");
     }
     if let Some(v4) = v4 {

@@ -31,9 +31,7 @@ impl Files {
     /// Runs `fenxi policy COMMAND FILE ARGS`, and shortens paths in what it said.
     fn ran(&self, command: &str, args: &[&str]) -> Finished {
         let first = self.first.to_str().unwrap();
-        let args = ["policy", command, first]
-            .into_iter()
-            .chain(args.iter().copied());
+        let args = ["policy", command, first].into_iter().chain(args.iter().copied());
         let mut finished = run(fenxi(args));
         let folder = format!("{}/", self.folder.path().display());
         finished.stdout = finished.stdout.replace(&folder, "");
@@ -130,59 +128,37 @@ fn check_with_a_configuration_refuses_what_a_run_refuses() {
     let refused = "fenxi: r.toml:1: dscp: in mode mark a DSCP is written into the connection's \
         mark, and mark.as is \"label\"; set \
                    mark.as = \"dscp\", or give the rule a mark\n";
-    let told = files
-        .ran("check", &["--set", "io.mode=mark"])
-        .expect_code(78);
+    let told = files.ran("check", &["--set", "io.mode=mark"]).expect_code(78);
     assert_eq!(told.stderr, refused);
     let rules = format!("policy.rules={}", files.first.display());
     let folder = format!("{}/", files.folder.path().display());
     let mark = ["--set", "io.mode=mark", "--set", &rules];
     let checked = fenxi([&["check", "--config-only"], &mark[..]].concat());
-    assert_eq!(
-        run(checked).expect_code(78).stderr.replace(&folder, ""),
-        refused
-    );
+    assert_eq!(run(checked).expect_code(78).stderr.replace(&folder, ""), refused);
     let told = files.ran("check", &["--set", "io.mode=mark", "--set", "mark.as=dscp"]);
-    assert_eq!(
-        told.expect_code(0).stdout,
-        "r.toml: 1 rule from 1 file\nno conflict\n"
-    );
-    let told = files
-        .ran("check", &["--set", "io.mode=tap"])
-        .expect_code(0)
-        .stdout;
-    assert!(
-        told.ends_with("\nwarning: r.toml:1: dscp: no effect in mode tap\n"),
-        "{told}"
-    );
+    assert_eq!(told.expect_code(0).stdout, "r.toml: 1 rule from 1 file\nno conflict\n");
+    let told = files.ran("check", &["--set", "io.mode=tap"]).expect_code(0).stdout;
+    assert!(told.ends_with("\nwarning: r.toml:1: dscp: no effect in mode tap\n"), "{told}");
 }
 
 /// Without `--model`, the taxonomy of a label comes from the model that a run would use.
 #[test]
 fn explain_knows_the_taxonomies_of_the_model_of_a_run() {
-    let files = Files::new(&[(
-        "r.toml",
-        "[[rule]]\nname = \"calls\"\napp = \"voip\"\ndscp = \"EF\"\n",
-    )]);
+    let files =
+        Files::new(&[("r.toml", "[[rule]]\nname = \"calls\"\napp = \"voip\"\ndscp = \"EF\"\n")]);
     let flow = "192.168.50.7:4000 > 10.0.0.1:3478 udp";
     let explain = |args: &[&str]| files.ran("explain", &[&[flow], args].concat());
     let told = explain(&["--label", "STUN"]).expect_code(0).stdout;
     assert!(told.contains("\nwins     r.toml:1 (calls): "), "{told}");
     assert!(told.contains(", STUN (voip)\n"), "{told}");
     let told = explain(&["--label", "Napster"]).expect_code(65).stderr;
-    assert!(
-        told.contains("the model has no label \"Napster\"; it has "),
-        "{told}"
-    );
+    assert!(told.contains("the model has no label \"Napster\"; it has "), "{told}");
 }
 
 #[test]
 fn explain_names_the_rule_and_those_it_beat() {
     let files = Files::new(&[("office.toml", OFFICE)]);
-    let told = files
-        .ran("explain", &["192.168.50.7:4000 > 10.0.0.1:53 udp"])
-        .expect_code(0)
-        .stdout;
+    let told = files.ran("explain", &["192.168.50.7:4000 > 10.0.0.1:53 udp"]).expect_code(0).stdout;
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(
         lines,
@@ -202,24 +178,13 @@ fn explain_names_the_rule_and_those_it_beat() {
     );
     let flow = ["192.168.1.2:4000 > 9.9.9.9:443", "tcp"];
     let told = files.ran("explain", &flow).expect_code(0).stdout;
-    assert!(
-        told.contains("needs the label or taxonomy TLS or web\n"),
-        "{told}"
-    );
+    assert!(told.contains("needs the label or taxonomy TLS or web\n"), "{told}");
     assert!(told.contains("may win  office.toml:30: "), "{told}");
-    assert!(
-        told.ends_with("no rule matches; the label decides\n"),
-        "{told}"
-    );
+    assert!(told.ends_with("no rule matches; the label decides\n"), "{told}");
     let labelled = [flow[0], flow[1], "--label", "TLS", "--json"];
     let told = files.ran("explain", &labelled).expect_code(0).json();
     assert_eq!(told["winner"], json!("office.toml:17"));
-    let heavy = [
-        "192.168.50.7:4000 > 9.9.9.9:80 tcp",
-        "--bytes",
-        "10485761",
-        "--json",
-    ];
+    let heavy = ["192.168.50.7:4000 > 9.9.9.9:80 tcp", "--bytes", "10485761", "--json"];
     let told = files.ran("explain", &heavy).expect_code(0).json();
     assert_eq!(told["winner"], json!("office.toml:11 (heavy guests)"));
 }
@@ -227,19 +192,11 @@ fn explain_names_the_rule_and_those_it_beat() {
 #[test]
 fn explain_refuses_what_is_no_flow() {
     let files = Files::new(&[("office.toml", OFFICE)]);
-    for flow in [
-        "nonsense",
-        "#7",
-        "192.168.1.2:4000 > 9.9.9.9:443",
-        "192.168.1.2:4000 > [::1]:443 tcp",
-    ] {
+    for flow in
+        ["nonsense", "#7", "192.168.1.2:4000 > 9.9.9.9:443", "192.168.1.2:4000 > [::1]:443 tcp"]
+    {
         let told = files.ran("explain", &[flow]).expect_code(64);
-        assert_eq!(
-            (told.stdout.as_str(), told.stderr.lines().count()),
-            ("", 1),
-            "{}",
-            told.stderr
-        );
+        assert_eq!((told.stdout.as_str(), told.stderr.lines().count()), ("", 1), "{}", told.stderr);
     }
 }
 
@@ -271,20 +228,14 @@ fn stats_count_rules_by_kind() {
     });
     assert_eq!(told, expected);
     let told = files.ran("stats", &[]).expect_code(0).stdout;
-    assert!(
-        told.starts_with("rules                                   6\n"),
-        "{told}"
-    );
+    assert!(told.starts_with("rules                                   6\n"), "{told}");
 }
 
 #[test]
 fn a_wrong_file_gives_one_line_and_its_code() {
     let csv = Files::new(&[
         ("r.toml", "[[include]]\nfile = \"marks.csv\"\n"),
-        (
-            "marks.csv",
-            "source,mark\n10.0.0.1,0x10/0xff\n10.0.0.1/8,0x20/0xff\n",
-        ),
+        ("marks.csv", "source,mark\n10.0.0.1,0x10/0xff\n10.0.0.1/8,0x20/0xff\n"),
     ]);
     let told = csv.ran("check", &[]).expect_code(65).stderr;
     assert_eq!(
@@ -297,18 +248,12 @@ fn a_wrong_file_gives_one_line_and_its_code() {
     assert!(page.contains(&told), "the page shows the error as it is");
     let missing = Files::new(&[("r.toml", "\n[[include]]\nfile = \"x.csv\"\n")]);
     let told = missing.ran("stats", &[]).expect_code(66).stderr;
-    assert!(
-        told.starts_with("fenxi: r.toml:2: x.csv: cannot be opened: "),
-        "{told}"
-    );
+    assert!(told.starts_with("fenxi: r.toml:2: x.csv: cannot be opened: "), "{told}");
     run(fenxi(["policy", "check", "/nowhere/r.toml"])).expect_code(66);
     run(fenxi(["policy", "check", "/"])).expect_code(74);
     let unknown = Files::new(&[("rules.txt", "allow all\n")]);
     let told = unknown.ran("check", &[]).expect_code(65).stderr;
-    assert!(
-        told.starts_with("fenxi: rules.txt: the format cannot be told; "),
-        "{told}"
-    );
+    assert!(told.starts_with("fenxi: rules.txt: the format cannot be told; "), "{told}");
 }
 
 #[test]

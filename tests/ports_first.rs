@@ -25,9 +25,7 @@ fn ports_first(dir: &Path, model: &str, line: &str) -> PathBuf {
         std::fs::copy(from.join(file), to.join(file)).expect("a file of the bundle");
     }
     let manifest = std::fs::read_to_string(from.join("model.toml")).expect("a manifest");
-    let lines = manifest
-        .lines()
-        .filter(|it| !it.starts_with("contradiction"));
+    let lines = manifest.lines().filter(|it| !it.starts_with("contradiction"));
     let with_line = |it: &str| match it.starts_with("depths = ") {
         true => format!("{it}\n{line}\n"),
         false => format!("{it}\n"),
@@ -80,9 +78,7 @@ impl Replayed {
 
     fn contradicting(&self) -> Vec<&Value> {
         let records = self.records.iter();
-        records
-            .filter(|it| it["type"] == "flow" && it["contradicts"] == true)
-            .collect()
+        records.filter(|it| it["type"] == "flow" && it["contradicts"] == true).collect()
     }
 
     fn of_type(&self, name: &str, port: u16) -> Vec<&Value> {
@@ -117,17 +113,11 @@ fn a_port_names_a_flow_with_its_first_packet() {
     for label in ssh {
         let (by, depth) = (&label["decided_by"], &label["depth"]);
         assert_eq!((by.as_str(), depth.as_u64()), (Some("port"), Some(0)));
-        assert_eq!(
-            (&label["time"], &label["label"]),
-            (&label["first"], &"SSH".into())
-        );
+        assert_eq!((&label["time"], &label["label"]), (&label["first"], &"SSH".into()));
         assert_eq!(label["time_to_label_us"], 0);
     }
     for flow in replayed.of_type("flow", 22) {
-        assert_eq!(
-            (&flow["label"], &flow["decided_by"]),
-            (&"SSH".into(), &"port".into())
-        );
+        assert_eq!((&flow["label"], &flow["decided_by"]), (&"SSH".into(), &"port".into()));
         assert!(flow.get("contradicts").is_none(), "{flow}");
     }
     // It leaves with its DSCP from the SYN on.
@@ -139,12 +129,7 @@ fn a_port_names_a_flow_with_its_first_packet() {
     // Without the key the model decides, and nothing is there with the SYN.
     let shipped = ports_first(dir.path(), "protocol", "");
     let replayed = Replayed::of(&shipped, &common::demo(), &flows, &[]);
-    assert!(
-        replayed
-            .of_type("label", 22)
-            .iter()
-            .all(|it| it["decided_by"] != "port")
-    );
+    assert!(replayed.of_type("label", 22).iter().all(|it| it["decided_by"] != "port"));
 }
 
 #[test]
@@ -163,42 +148,23 @@ fn an_answer_contradicts_a_port() {
     for flow in &contradicting {
         let id = &flow["flow_id"];
         let said = replayed.records.iter();
-        let said: Vec<_> = said
-            .filter(|it| it["type"] == "label" && it["flow_id"] == *id)
-            .collect();
+        let said: Vec<_> =
+            said.filter(|it| it["type"] == "label" && it["flow_id"] == *id).collect();
         let [by_port, by_model] = said[..] else {
             panic!("{said:?}");
         };
-        assert_eq!(
-            (&by_port["decided_by"], &by_port["depth"]),
-            (&"port".into(), &0.into())
-        );
+        assert_eq!((&by_port["decided_by"], &by_port["depth"]), (&"port".into(), &0.into()));
         assert_ne!(by_port["label"], by_model["label"]);
-        assert_eq!(
-            (&by_model["label"], &by_model["contradicts"]),
-            (&flow["label"], &true.into())
-        );
+        assert_eq!((&by_model["label"], &by_model["contradicts"]), (&flow["label"], &true.into()));
         assert_eq!(flow["decided_by"], "model");
     }
-    assert_eq!(
-        replayed.summary["decided"]["contradicting"],
-        contradicting.len()
-    );
+    assert_eq!(replayed.summary["decided"]["contradicting"], contradicting.len());
     // Where no depth may contradict, none does.
-    let never = ports_first(
-        dir.path(),
-        "protocol",
-        "contradiction = [1.0, 1.0, 1.0, 1.0, 1.0]",
-    );
+    let never = ports_first(dir.path(), "protocol", "contradiction = [1.0, 1.0, 1.0, 1.0, 1.0]");
     let replayed = Replayed::of(&never, &input, &flows, &[]);
     assert!(replayed.contradicting().is_empty());
     assert_eq!(replayed.of_type("flow", 21).len(), 11);
-    assert!(
-        replayed
-            .of_type("flow", 21)
-            .iter()
-            .all(|it| it["label"] == "FTP_CONTROL")
-    );
+    assert!(replayed.of_type("flow", 21).iter().all(|it| it["label"] == "FTP_CONTROL"));
 }
 
 /// Batches, rings and bursts are not seen in the records, nor is the prefix cache where it is
@@ -216,12 +182,7 @@ fn ports_first_is_deterministic() {
     let expected = of(&[]);
     for options in [
         &["--set", "analytics.batch_sizes=[1]", "--set", "io.burst=1"][..],
-        &[
-            "--set",
-            "ring.slots=64",
-            "--set",
-            "analytics.batch_sizes=[3, 7]",
-        ],
+        &["--set", "ring.slots=64", "--set", "analytics.batch_sizes=[3, 7]"],
         &["--label-delay-ms", "0"],
     ] {
         let other = of(options);
@@ -237,9 +198,7 @@ fn ports_first_is_deterministic() {
     let labels = |it: &Replayed| {
         let flows = it.records.iter().filter(|it| it["type"] == "flow");
         let parts = ["flow_id", "label", "contradicts"];
-        flows
-            .map(|flow| parts.map(|part| flow[part].clone()))
-            .collect::<Vec<_>>()
+        flows.map(|flow| parts.map(|part| flow[part].clone())).collect::<Vec<_>>()
     };
     let cached = of(&["--set", "cache.prefix=10", "--set", "cache.entries=1000"]);
     assert_eq!(labels(&cached), labels(&expected));
@@ -263,11 +222,7 @@ fn labels_are_those_that_the_script_says() {
         Replayed::of(&bundle, &input, &flows, &[]);
         let mut check = Command::new(&python);
         check.arg(root().join("scripts/check_labels.py"));
-        let output = check
-            .arg(&bundle)
-            .arg(&flows)
-            .output()
-            .expect("Python starts");
+        let output = check.arg(&bundle).arg(&flows).output().expect("Python starts");
         let said = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}{errors}");
@@ -299,8 +254,5 @@ fn explanations_name_the_port_and_the_contradiction() {
     let mut flows = replayed.of_type("flow", 443).into_iter();
     let tls = flows.find(|it| it["decided_by"] == "port");
     let said = explained(tls.expect("one is"));
-    assert!(
-        said.contains("by port 443 (TCP), with the flow's first packet"),
-        "{said}"
-    );
+    assert!(said.contains("by port 443 (TCP), with the flow's first packet"), "{said}");
 }

@@ -138,9 +138,8 @@ impl<'a> Prometheus<'a> {
             std::fs::read_to_string(path).unwrap()
         };
         let config = shipped("prometheus.yml");
-        let ours = config
-            .replace("15s", "1s")
-            .replace("127.0.0.1:9469", &format!("127.0.0.1:{target}"));
+        let ours =
+            config.replace("15s", "1s").replace("127.0.0.1:9469", &format!("127.0.0.1:{target}"));
         assert_ne!(config, ours);
         std::fs::write(dir.path().join("prometheus.yml"), ours).unwrap();
         std::fs::write(dir.path().join("alerts.yml"), shipped("alerts.yml")).unwrap();
@@ -156,16 +155,9 @@ impl<'a> Prometheus<'a> {
         ]);
         let mut service = Service::start(command).expect("prometheus starts, as it did before");
         service.wait_for("Prometheus is ready", || {
-            place
-                .get(port, "/-/ready")
-                .filter(|page| page.contains("is Ready"))
+            place.get(port, "/-/ready").filter(|page| page.contains("is Ready"))
         });
-        Prometheus {
-            place,
-            service,
-            port,
-            _dir: dir,
-        }
+        Prometheus { place, service, port, _dir: dir }
     }
 
     fn api(&self, path: &str) -> Option<Value> {
@@ -178,14 +170,11 @@ impl<'a> Prometheus<'a> {
 
     /// What an expression comes to: values by their labels. Panics where it cannot be read.
     fn query(&self, expression: &str) -> BTreeMap<String, f64> {
-        let data = self
-            .api(&format!("query?query={}", encoded(expression)))
-            .expect("Prometheus answers");
+        let data =
+            self.api(&format!("query?query={}", encoded(expression))).expect("Prometheus answers");
         let samples = data["result"].as_array().unwrap().iter();
         let value = |sample: &Value| sample["value"][1].as_str().unwrap().parse().unwrap();
-        samples
-            .map(|sample| (sample["metric"].to_string(), value(sample)))
-            .collect()
+        samples.map(|sample| (sample["metric"].to_string(), value(sample))).collect()
     }
 
     /// Sum over all samples of the expression.
@@ -247,11 +236,9 @@ fn panels() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut found = Vec::new();
     collect(&dashboard, &mut found);
-    let filled = found.iter().map(|expression| {
-        expression
-            .replace("$instance", ".*")
-            .replace("$__rate_interval", "1m")
-    });
+    let filled = found
+        .iter()
+        .map(|expression| expression.replace("$instance", ".*").replace("$__rate_interval", "1m"));
     filled.collect()
 }
 
@@ -277,11 +264,7 @@ fn assert_rules_and_panels_work(prometheus: &mut Prometheus<'_>) {
 #[track_caller]
 fn assert_same(values: &BTreeMap<String, f64>, summary: &Value) {
     for (path, value) in values {
-        assert_eq!(
-            summary.pointer(path).unwrap().as_f64(),
-            Some(*value),
-            "{path}"
-        );
+        assert_eq!(summary.pointer(path).unwrap().as_f64(), Some(*value), "{path}");
     }
 }
 
@@ -293,16 +276,10 @@ fn of_the_traffic(prometheus: &Prometheus<'_>) -> BTreeMap<String, f64> {
         ("/bytes", "fenxi_port_bytes_total"),
         ("/flows/begun", "fenxi_flows_begun_total"),
         ("/series/emitted", "fenxi_series_emitted_total"),
-        (
-            "/series/inferred",
-            "fenxi_series_total{outcome=\"inferred\"}",
-        ),
+        ("/series/inferred", "fenxi_series_total{outcome=\"inferred\"}"),
         ("/series/cached", "fenxi_series_total{outcome=\"cached\"}"),
         ("/series/shed", "fenxi_series_total{outcome=\"shed\"}"),
-        (
-            "/series/post_mortem",
-            "fenxi_labels_discarded_total{reason=\"post_mortem\"}",
-        ),
+        ("/series/post_mortem", "fenxi_labels_discarded_total{reason=\"post_mortem\"}"),
         ("/devices/0/batches", "fenxi_batch_size_series_count"),
     ]
     .map(|(path, metric)| (path.to_owned(), prometheus.sum(metric)))
@@ -342,23 +319,11 @@ fn prometheus_has_of_a_replay_what_its_summary_says() {
 
     let mut values = of_the_traffic(&prometheus);
     for (path, metric) in [
-        (
-            "/flows/ended/idle",
-            "fenxi_flows_ended_total{reason=\"idle\"}",
-        ),
-        (
-            "/flows/ended/drain",
-            "fenxi_flows_ended_total{reason=\"drain\"}",
-        ),
+        ("/flows/ended/idle", "fenxi_flows_ended_total{reason=\"idle\"}"),
+        ("/flows/ended/drain", "fenxi_flows_ended_total{reason=\"drain\"}"),
         ("/cache/hits", "fenxi_cache_lookups_total{result=\"hit\"}"),
-        (
-            "/cache/audits_agree",
-            "fenxi_cache_audits_total{result=\"agree\"}",
-        ),
-        (
-            "/labels/unknown",
-            "fenxi_label_flows_total{label=\"unknown\"}",
-        ),
+        ("/cache/audits_agree", "fenxi_cache_audits_total{result=\"agree\"}"),
+        ("/labels/unknown", "fenxi_label_flows_total{label=\"unknown\"}"),
     ] {
         values.insert(path.to_owned(), prometheus.sum(metric));
     }
@@ -390,20 +355,14 @@ fn sum(samples: &BTreeMap<String, f64>, metric: &str, label: &str) -> f64 {
 #[track_caller]
 fn assert_closed(samples: &BTreeMap<String, f64>, is_inline: bool) {
     let of = |metric: &str| sum(samples, metric, "");
-    for (name, value) in samples
-        .iter()
-        .filter(|(name, _)| name.starts_with("fenxi_balance"))
-    {
+    for (name, value) in samples.iter().filter(|(name, _)| name.starts_with("fenxi_balance")) {
         assert_eq!(*value, 0.0, "{name}");
     }
     let ring_full = "reason=\"ring_full\"";
     let dropped = sum(samples, "fenxi_port_dropped_packets_total", ring_full);
     let received = of("fenxi_port_packets_total");
     let waiting = of("fenxi_port_waiting_packets");
-    assert_eq!(
-        of("fenxi_port_offered_packets_total"),
-        received + dropped + waiting
-    );
+    assert_eq!(of("fenxi_port_offered_packets_total"), received + dropped + waiting);
     assert_eq!(of("fenxi_packets_total"), received);
     let left = of("fenxi_port_sent_total") + of("fenxi_port_unsent_total");
     assert_eq!(left, if is_inline { received } else { 0.0 });
@@ -412,30 +371,19 @@ fn assert_closed(samples: &BTreeMap<String, f64>, is_inline: bool) {
 /// A live run on `b` and `d` whose other ends are `a` and `c`, looked at while traffic comes in at
 /// `a`; its summary, and the packets that were sent to it.
 fn live(lab: &Lab, mode: &str, look: impl FnOnce(Place<'_>, u16, f64)) -> (Value, f64) {
-    let place = Place {
-        host: Some((lab, "host")),
-    };
+    let place = Place { host: Some((lab, "host")) };
     let dir = tempfile::tempdir().unwrap();
     let port = place.free_port();
     let mut command = place.fenxi();
     command.args(["run", "--json", "--set", "io.interfaces=[\"b\", \"d\"]"]);
-    command.args([
-        "--set",
-        &format!("io.mode={mode}"),
-        "--set",
-        "pipeline.layout=2:1:1",
-    ]);
+    command.args(["--set", &format!("io.mode={mode}"), "--set", "pipeline.layout=2:1:1"]);
     command.args(common::SIMULATED);
     command.args(["--set", "flow.max_flows=16384", "--set", "cache.prefix=10"]);
     command.args(["--set", &format!("control.http=127.0.0.1:{port}")]);
     let socket = dir.path().join("ctl");
     command.args(["--set", &format!("control.socket={}", socket.display())]);
     let mut run = Service::start(command).unwrap();
-    let is_ready = || {
-        place
-            .get(port, "/readyz")
-            .filter(|page| page.starts_with("ok"))
-    };
+    let is_ready = || place.get(port, "/readyz").filter(|page| page.starts_with("ok"));
     run.wait_for("it is ready", is_ready);
 
     let mut generate = place.generate();
@@ -485,14 +433,8 @@ fn prometheus_has_of_a_live_run_what_its_summary_says() {
         for (path, metric) in [
             ("/live/offered", "fenxi_port_offered_packets_total"),
             ("/live/received", "fenxi_port_packets_total"),
-            (
-                "/live/kernel_dropped",
-                "fenxi_port_dropped_packets_total{reason=\"ring_full\"}",
-            ),
-            (
-                "/live/nic_dropped",
-                "fenxi_port_dropped_packets_total{queue=\"all\"}",
-            ),
+            ("/live/kernel_dropped", "fenxi_port_dropped_packets_total{reason=\"ring_full\"}"),
+            ("/live/nic_dropped", "fenxi_port_dropped_packets_total{queue=\"all\"}"),
             ("/live/unread", "fenxi_port_waiting_packets"),
         ] {
             values.insert(path.to_owned(), prometheus.sum(metric));
@@ -500,10 +442,7 @@ fn prometheus_has_of_a_live_run_what_its_summary_says() {
         for queue in [0, 1] {
             let own = format!("fenxi_port_packets_total{{queue=\"{queue}\"}}");
             let packets = prometheus.sum(&own);
-            assert!(
-                packets > 0.0 && packets < sent,
-                "{own}: {packets} of {sent}"
-            );
+            assert!(packets > 0.0 && packets < sent, "{own}: {packets} of {sent}");
             values.insert(format!("/pipeline/threads/{queue}/packets"), packets);
         }
         assert_eq!(prometheus.sum("abs(fenxi_balance)"), 0.0);

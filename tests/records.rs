@@ -43,10 +43,7 @@ fn schema() -> Value {
 
 fn validator() -> Validator {
     let schema = schema();
-    assert!(
-        jsonschema::meta::is_valid(&schema),
-        "the schema is no schema"
-    );
+    assert!(jsonschema::meta::is_valid(&schema), "the schema is no schema");
     jsonschema::validator_for(&schema).expect("a schema of a known draft")
 }
 
@@ -79,12 +76,7 @@ fn records_are_as_the_schema_says() {
         &["--series", "--set", "flow.active_timeout_s=1"],
         &["--label-delay-ms", "20", "--set", "cache.prefix=4"],
         &["--speed", "1000x"],
-        &[
-            "--config",
-            "configs/three-tasks.toml",
-            "--set",
-            "io.mode=tap",
-        ],
+        &["--config", "configs/three-tasks.toml", "--set", "io.mode=tap"],
     ] {
         let Some(Replay { records, .. }) = replay(test, options) else {
             return;
@@ -94,11 +86,8 @@ fn records_are_as_the_schema_says() {
         let has_rules = options.contains(&rules.as_str());
         assert_eq!([1, 2].map(has_rule), [has_rules; 2], "{options:?}");
         let with_series = flow_records(&records).filter(|flow| flow.get("series").is_some());
-        let expected = if options.contains(&"--series") {
-            flow_records(&records).count()
-        } else {
-            0
-        };
+        let expected =
+            if options.contains(&"--series") { flow_records(&records).count() } else { 0 };
         assert_eq!(with_series.count(), expected, "{options:?}");
     }
 }
@@ -108,28 +97,16 @@ fn records_are_as_the_schema_says() {
 #[test]
 fn records_of_a_share_of_the_flows_have_their_series() {
     let test = "records_of_a_share_of_the_flows_have_their_series";
-    let (Some(all), Some(share)) = (
-        replay(test, &["--series"]),
-        replay(test, &["--set", "records.series=0.25"]),
-    ) else {
+    let (Some(all), Some(share)) =
+        (replay(test, &["--series"]), replay(test, &["--set", "records.series=0.25"]))
+    else {
         return;
     };
-    let pairs: Vec<_> = flow_records(&all.records)
-        .zip(flow_records(&share.records))
-        .collect();
-    let (with, without): (Vec<_>, Vec<_>) = pairs
-        .into_iter()
-        .partition(|(_, flow)| flow.get("series").is_some());
-    assert!(
-        with.len() * 3 < without.len() + with.len(),
-        "{}",
-        with.len()
-    );
-    assert!(
-        with.len() * 5 > without.len() + with.len(),
-        "{}",
-        with.len()
-    );
+    let pairs: Vec<_> = flow_records(&all.records).zip(flow_records(&share.records)).collect();
+    let (with, without): (Vec<_>, Vec<_>) =
+        pairs.into_iter().partition(|(_, flow)| flow.get("series").is_some());
+    assert!(with.len() * 3 < without.len() + with.len(), "{}", with.len());
+    assert!(with.len() * 5 > without.len() + with.len(), "{}", with.len());
     assert!(with.iter().all(|(whole, flow)| whole == flow));
 }
 
@@ -141,13 +118,9 @@ fn the_schema_refuses_what_is_wrong() {
         return;
     };
     let validator = validator();
-    let label = records
-        .iter()
-        .find(|record| record["type"] == "label")
-        .expect("a label record");
-    let flow = flow_records(&records)
-        .find(|flow| flow["label"].is_string())
-        .expect("a labelled flow");
+    let label = records.iter().find(|record| record["type"] == "label").expect("a label record");
+    let flow =
+        flow_records(&records).find(|flow| flow["label"].is_string()).expect("a labelled flow");
     for record in [label, flow] {
         let record = record.as_object().expect("an object");
         for field in record.keys() {
@@ -197,10 +170,7 @@ fn end_reasons_are_those_of_the_program() {
     assert_eq!(*listed, json!(reasons));
     let page = doc("records.md");
     for reason in reasons {
-        assert!(
-            page.contains(&format!("| `{reason}` |")),
-            "{reason} is not in records.md"
-        );
+        assert!(page.contains(&format!("| `{reason}` |")), "{reason} is not in records.md");
     }
 }
 
@@ -216,31 +186,20 @@ fn records_of_active_timeouts_add_up() {
     let parts = replay(test, &active).expect("ran before");
     let mut by_flow: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
     for part in flow_records(&parts.records) {
-        by_flow
-            .entry(part["flow_id"].as_u64().expect("a number"))
-            .or_default()
-            .push(part);
+        by_flow.entry(part["flow_id"].as_u64().expect("a number")).or_default().push(part);
     }
-    assert!(
-        by_flow.values().any(|parts| parts.len() > 2),
-        "no flow was reported twice"
-    );
+    assert!(by_flow.values().any(|parts| parts.len() > 2), "no flow was reported twice");
     assert_eq!(by_flow.len(), flow_records(&whole.records).count(), "flows");
     for whole in flow_records(&whole.records) {
         let id = whole["flow_id"].as_u64().expect("a number");
         let parts = &by_flow[&id];
         for count in ["packets_fwd", "packets_rev", "bytes_fwd", "bytes_rev"] {
-            let sum: u64 = parts
-                .iter()
-                .map(|part| part[count].as_u64().expect("a count"))
-                .sum();
+            let sum: u64 = parts.iter().map(|part| part[count].as_u64().expect("a count")).sum();
             assert_eq!(whole[count], sum, "flow {id}: {count}");
         }
         let (last, before) = parts.split_last().expect("a record");
         assert!(
-            before
-                .iter()
-                .all(|part| part["final"] == false && part["end_reason"] == "active"),
+            before.iter().all(|part| part["final"] == false && part["end_reason"] == "active"),
             "flow {id}"
         );
         for field in [
@@ -257,14 +216,10 @@ fn records_of_active_timeouts_add_up() {
             assert_eq!(last[field], whole[field], "flow {id}: {field}");
         }
     }
-    let reported = parts.summary["flows"]["reported"]
-        .as_u64()
-        .expect("a count");
+    let reported = parts.summary["flows"]["reported"].as_u64().expect("a count");
     assert_eq!(
         reported as usize,
-        flow_records(&parts.records)
-            .filter(|part| part["final"] == false)
-            .count()
+        flow_records(&parts.records).filter(|part| part["final"] == false).count()
     );
     for same in ["packets", "verdicts", "labels", "coverage", "series"] {
         assert_eq!(parts.summary[same], whole.summary[same], "{same}");
@@ -303,26 +258,18 @@ fn host_records_follow_the_label_that_brings_them() {
     let plain = common::bundle();
     let plain = plain.to_str().expect("UTF-8");
     let test = "host_records_follow_the_label_that_brings_them";
-    let (Some(named), Some(plain)) = (
-        replay(test, &["--model", bundle]),
-        replay(test, &["--model", plain]),
-    ) else {
+    let (Some(named), Some(plain)) =
+        (replay(test, &["--model", bundle]), replay(test, &["--model", plain]))
+    else {
         return;
     };
     let validator = validator();
     assert_valid(&validator, &named.records);
-    let (hosts, others): (Vec<Value>, Vec<Value>) = named
-        .records
-        .iter()
-        .cloned()
-        .partition(|it| it["type"] == "host");
+    let (hosts, others): (Vec<Value>, Vec<Value>) =
+        named.records.iter().cloned().partition(|it| it["type"] == "host");
     assert!(!hosts.is_empty());
     assert_eq!(others, plain.records, "nothing else changes");
-    for pair in named
-        .records
-        .windows(2)
-        .filter(|it| it[1]["type"] == "host")
-    {
+    for pair in named.records.windows(2).filter(|it| it[1]["type"] == "host") {
         let (label, host) = (&pair[0], &pair[1]);
         assert_eq!(label["type"], "label");
         assert_eq!(host["address"], label["src"], "the originator");
@@ -331,10 +278,8 @@ fn host_records_follow_the_label_that_brings_them() {
         assert!(host["confidence"].as_f64() >= Some(0.5), "{host}");
     }
     assert_eq!(named.summary["hosts_evicted"], 0);
-    let last: BTreeMap<String, &Value> = hosts
-        .iter()
-        .map(|host| (host["address"].to_string(), &host["label"]))
-        .collect();
+    let last: BTreeMap<String, &Value> =
+        hosts.iter().map(|host| (host["address"].to_string(), &host["label"])).collect();
     assert_eq!(named.summary["hosts_named"], last.len());
     assert_eq!(plain.summary["hosts_tracked"], 0);
 
@@ -361,10 +306,7 @@ fn host_records_follow_the_label_that_brings_them() {
 fn first_cells(page: &str) -> BTreeSet<String> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
     let cells = rows.filter_map(|row| row.split(" | ").next());
-    cells
-        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
-        .map(str::to_owned)
-        .collect()
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
 fn assert_same(documented: &BTreeSet<String>, printed: &BTreeSet<String>) {
@@ -409,11 +351,7 @@ fn the_summary_page_names_every_field_and_no_other() {
     };
     let mut expected = BTreeSet::new();
     paths(summary.as_object().expect("an object"), "", &mut expected);
-    let triggers = summary["batches"]
-        .as_object()
-        .expect("an object")
-        .keys()
-        .cloned();
+    let triggers = summary["batches"].as_object().expect("an object").keys().cloned();
     expected.extend(triggers);
     assert_same(&first_cells(&doc("summary.md")), &expected);
 }

@@ -26,11 +26,8 @@ use serde_json::Value;
 /// Flows that differ from the reference, as `capture/flow`, and why they may.
 const EXPLAINED: &[(&str, &str)] = &[];
 
-const REFERENCE_LIFETIMES: &[&str] = &[
-    "flow.idle_timeout_s=0",
-    "flow.active_timeout_s=0",
-    "flow.end_on_fin_rst=false",
-];
+const REFERENCE_LIFETIMES: &[&str] =
+    &["flow.idle_timeout_s=0", "flow.active_timeout_s=0", "flow.end_on_fin_rst=false"];
 
 /// One replay of one capture.
 struct Replay {
@@ -44,10 +41,7 @@ impl Replay {
         let dir = tempfile::tempdir().expect("a folder");
         let flows = dir.path().join("flows.jsonl");
         let mut command = common::fenxi_asking_once(["replay", "--series", "--json", "--flows"]);
-        command
-            .arg(&flows)
-            .arg(capture)
-            .args(["--set", "flow.max_flows=8192"]);
+        command.arg(&flows).arg(capture).args(["--set", "flow.max_flows=8192"]);
         for set in sets {
             command.args(["--set", set]);
         }
@@ -59,30 +53,17 @@ impl Replay {
             finished.code,
             finished.stderr
         );
-        assert!(
-            !finished.stderr.contains("panicked"),
-            "{at}: {}",
-            finished.stderr
-        );
-        Replay {
-            summary: finished.json(),
-            records: common::json_lines(&flows),
-            finished,
-        }
+        assert!(!finished.stderr.contains("panicked"), "{at}: {}", finished.stderr);
+        Replay { summary: finished.json(), records: common::json_lines(&flows), finished }
     }
 
     fn flow_records(&self) -> impl Iterator<Item = &Value> {
-        self.records
-            .iter()
-            .filter(|record| record["type"] == "flow")
+        self.records.iter().filter(|record| record["type"] == "flow")
     }
 
     /// A count of the summary, or the sum of an object of counts.
     fn sum(&self, path: &str) -> u64 {
-        let counts = self
-            .summary
-            .pointer(path)
-            .unwrap_or_else(|| panic!("no {path}"));
+        let counts = self.summary.pointer(path).unwrap_or_else(|| panic!("no {path}"));
         counts.as_u64().unwrap_or_else(|| common::sum(counts))
     }
 
@@ -98,41 +79,16 @@ impl Replay {
         let sum = |paths: &[&str]| paths.iter().map(|path| self.sum(path)).sum::<u64>();
         let of_records = self.flow_records().map(|record| recorded(record).packets);
         let begun = self.sum("/flows/begun");
-        let fates = [
-            "/series/cached",
-            "/series/inferred",
-            "/series/shed",
-            "/series/failed",
-        ];
+        let fates = ["/series/cached", "/series/inferred", "/series/shed", "/series/failed"];
         let in_flows = ["/verdicts/labelled", "/verdicts/unlabelled"];
         for (what, one, other) in [
-            (
-                "packets, verdicts",
-                self.sum("/packets"),
-                self.sum("/verdicts"),
-            ),
+            ("packets, verdicts", self.sum("/packets"), self.sum("/verdicts")),
             ("series, fates", self.sum("/series/emitted"), sum(&fates)),
-            (
-                "flows, last records",
-                begun,
-                self.records_with("final", true),
-            ),
+            ("flows, last records", begun, self.records_with("final", true)),
             ("flows, ends", begun, self.sum("/flows/ended")),
-            (
-                "packets of flows, of records",
-                sum(&in_flows),
-                of_records.sum(),
-            ),
-            (
-                "reports, records",
-                self.sum("/flows/reported"),
-                self.records_with("final", false),
-            ),
-            (
-                "labels, records",
-                self.sum("/labels"),
-                self.records_with("type", "label"),
-            ),
+            ("packets of flows, of records", sum(&in_flows), of_records.sum()),
+            ("reports, records", self.sum("/flows/reported"), self.records_with("final", false)),
+            ("labels, records", self.sum("/labels"), self.records_with("type", "label")),
             ("labels too late, none", self.sum("/series/post_mortem"), 0),
             ("records dropped, none", self.sum("/records_dropped"), 0),
         ] {
@@ -170,11 +126,8 @@ fn data(test: &str) -> Option<PathBuf> {
 
 /// The differences between a capture's flows and the reference's, by name.
 fn differences(capture: &str, replay: &Replay, expected: &[Flow]) -> Vec<String> {
-    let mut found: BTreeMap<u64, Flow> = replay
-        .flow_records()
-        .map(recorded)
-        .map(|flow| (flow.number, flow))
-        .collect();
+    let mut found: BTreeMap<u64, Flow> =
+        replay.flow_records().map(recorded).map(|flow| (flow.number, flow)).collect();
     let mut different = Vec::new();
     for flow in expected {
         let found = found.remove(&flow.number);
@@ -197,65 +150,34 @@ fn count_with_capinfos(reference: &Reference) -> Option<BTreeMap<String, u64>> {
         .map(|counts| counts["capture"].as_str().expect("a name"))
         .collect();
     let mut command = Command::new("capinfos");
-    command
-        .args(["-c", "-M", "-T", "-r", "-m"])
-        .args(&whole)
-        .current_dir(&reference.folder);
+    command.args(["-c", "-M", "-T", "-r", "-m"]).args(&whole).current_dir(&reference.folder);
     let table = String::from_utf8(command.output().ok()?.stdout).expect("UTF-8");
     let counted: BTreeMap<String, u64> = table
         .lines()
         .filter_map(|line| line.rsplit_once(','))
         .map(|(capture, packets)| (capture.to_owned(), packets.parse().expect("a count")))
         .collect();
-    assert_eq!(
-        counted.len(),
-        whole.len(),
-        "captures that capinfos can read"
-    );
+    assert_eq!(counted.len(), whole.len(), "captures that capinfos can read");
     Some(counted)
 }
 
 /// Verdicts, packets and the file's state.
 fn assert_counts(capture: &str, replay: &Replay, counts: &Value) {
     let expected_code = if counts["status"] == "ok" { 0 } else { 65 };
-    assert_eq!(
-        replay.finished.code, expected_code,
-        "{capture}: {}",
-        replay.finished.stderr
-    );
-    assert_eq!(
-        replay.summary["packets"], counts["packets"],
-        "{capture}: packets"
-    );
-    assert_eq!(
-        replay.summary["flows"]["begun"], counts["flows"],
-        "{capture}: flows"
-    );
-    let mut found = replay.summary["verdicts"]
-        .as_object()
-        .expect("an object")
-        .clone();
+    assert_eq!(replay.finished.code, expected_code, "{capture}: {}", replay.finished.stderr);
+    assert_eq!(replay.summary["packets"], counts["packets"], "{capture}: packets");
+    assert_eq!(replay.summary["flows"]["begun"], counts["flows"], "{capture}: flows");
+    let mut found = replay.summary["verdicts"].as_object().expect("an object").clone();
     let mut expected = counts["verdicts"].as_object().expect("an object").clone();
     let take = |names: &[&str], from: &mut serde_json::Map<String, Value>| -> u64 {
-        let count = |name: &&str| {
-            from.remove(*name)
-                .and_then(|count| count.as_u64())
-                .expect("a verdict")
-        };
+        let count =
+            |name: &&str| from.remove(*name).and_then(|count| count.as_u64()).expect("a verdict");
         names.iter().map(count).sum()
     };
     let of_flows = take(&["labelled", "unlabelled", "table_full"], &mut found);
-    assert_eq!(
-        of_flows,
-        take(&["tcp", "udp"], &mut expected),
-        "{capture}: packets of flows"
-    );
+    assert_eq!(of_flows, take(&["tcp", "udp"], &mut expected), "{capture}: packets of flows");
     // A capture has one port, and no kernel that counts; and there are no rules.
-    assert_eq!(
-        take(&["seen_elsewhere", "counted", "dropped"], &mut found),
-        0,
-        "{capture}"
-    );
+    assert_eq!(take(&["seen_elsewhere", "counted", "dropped"], &mut found), 0, "{capture}");
     assert_eq!(found, expected, "{capture}: verdicts");
 }
 
@@ -271,10 +193,7 @@ fn flows_series_and_verdicts_are_those_of_the_reference() {
         flows += reference.flows.values().map(Vec::len).sum::<usize>();
         let counted = count_with_capinfos(&reference);
         if counted.is_none() {
-            common::skip(
-                test,
-                "capinfos, to count packets with (Debian's wireshark-common)",
-            );
+            common::skip(test, "capinfos, to count packets with (Debian's wireshark-common)");
         }
         for_each(&reference.counts, |counts| {
             let capture = counts["capture"].as_str().expect("a name");
@@ -283,31 +202,18 @@ fn flows_series_and_verdicts_are_those_of_the_reference() {
             replay.assert_conserves(&path);
             assert_counts(capture, &replay, counts);
             if let Some(packets) = counted.as_ref().and_then(|counted| counted.get(capture)) {
-                assert_eq!(
-                    replay.summary["packets"], *packets,
-                    "{capture}: capinfos's count"
-                );
+                assert_eq!(replay.summary["packets"], *packets, "{capture}: capinfos's count");
             }
             let expected = reference.flows.get(capture).map_or(&[][..], Vec::as_slice);
-            different
-                .lock()
-                .expect("no panic")
-                .extend(differences(capture, &replay, expected));
+            different.lock().expect("no panic").extend(differences(capture, &replay, expected));
         });
     }
     let mut different = different.into_inner().expect("no panic");
     different.sort();
     let share = different.len() as f64 / flows as f64;
-    assert!(
-        share <= 0.001,
-        "{} of {flows} flows differ: {different:?}",
-        different.len()
-    );
+    assert!(share <= 0.001, "{} of {flows} flows differ: {different:?}", different.len());
     let explained: Vec<&str> = EXPLAINED.iter().map(|(flow, _)| *flow).collect();
-    assert_eq!(
-        different, explained,
-        "flows that differ, and those that may"
-    );
+    assert_eq!(different, explained, "flows that differ, and those that may");
 }
 
 /// With the default lifetimes for some captures, and for all with short ones and

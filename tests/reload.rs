@@ -61,11 +61,7 @@ impl Traffic {
         });
         let thread = std::thread::spawn(run);
         is_ready.recv().unwrap();
-        Traffic {
-            stop,
-            flows,
-            thread: Some(thread),
-        }
+        Traffic { stop, flows, thread: Some(thread) }
     }
 
     fn stop(&mut self) {
@@ -88,27 +84,15 @@ impl World {
         let lab = Lab::new(test, &["host"], &[])?;
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("conf.d")).unwrap();
-        fs::write(
-            dir.path().join("conf.d/10-io.toml"),
-            "[io]\ninterfaces = [\"b\"]",
-        )
-        .unwrap();
+        fs::write(dir.path().join("conf.d/10-io.toml"), "[io]\ninterfaces = [\"b\"]").unwrap();
         let file = dir.path().join("f.toml");
         fs::write(&file, asking_once(config)).unwrap();
         lab.wire_within("host", "a", "b");
         lab.run("host", "ip addr add 10.80.0.1/24 dev a");
-        lab.run(
-            "host",
-            "ip neigh add 10.80.0.2 lladdr 02:00:00:00:00:02 dev a",
-        );
+        lab.run("host", "ip neigh add 10.80.0.2 lladdr 02:00:00:00:00:02 dev a");
         let live = Live::start(&lab, "host", &["--config", file.to_str().unwrap()]);
         let traffic = Traffic::start(&lab);
-        Some(World {
-            live,
-            traffic,
-            dir,
-            _lab: lab,
-        })
+        Some(World { live, traffic, dir, _lab: lab })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -135,12 +119,9 @@ impl World {
 
     fn sum(&self, metric: &str, counts: impl Fn(&str) -> bool) -> f64 {
         let page = self.live.scrape();
-        let samples = page
-            .lines()
-            .filter(|line| line.starts_with(&format!("{metric}{{")) && counts(line));
-        samples
-            .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-            .sum()
+        let samples =
+            page.lines().filter(|line| line.starts_with(&format!("{metric}{{")) && counts(line));
+        samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
     /// Exchanges of the model: done, refused, reverted.
@@ -154,9 +135,7 @@ impl World {
     /// Waits until a metric has grown since now.
     fn wait_for_more(&self, metric: &str, label: &str) {
         let before = self.of(metric, label);
-        self.live.wait_for(&format!("more {metric} {label}"), |_| {
-            self.of(metric, label) > before
-        });
+        self.live.wait_for(&format!("more {metric} {label}"), |_| self.of(metric, label) > before);
     }
 
     /// Ends the traffic, then the run: nothing may be lost.
@@ -232,18 +211,9 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
 
     let wrong = "[flow]\nidle_timeout_s = \"long\"\nidle = 3\n";
     for (config, lines) in [
-        (
-            wrong,
-            ["/f.toml:2: flow.idle_timeout_s", "/f.toml:3: unknown key"],
-        ),
-        (
-            "[model]\npath = \"/nowhere\"\n[flow]\nidle_timeout_s = 600",
-            ["/nowhere", ""],
-        ),
-        (
-            "[tag.dscp]\nNoSuchLabel = 3",
-            ["f.toml:2: tag.dscp: the model", "NoSuchLabel"],
-        ),
+        (wrong, ["/f.toml:2: flow.idle_timeout_s", "/f.toml:3: unknown key"]),
+        ("[model]\npath = \"/nowhere\"\n[flow]\nidle_timeout_s = 600", ["/nowhere", ""]),
+        ("[tag.dscp]\nNoSuchLabel = 3", ["f.toml:2: tag.dscp: the model", "NoSuchLabel"]),
     ] {
         fs::write(world.file("f.toml"), asking_once(config)).unwrap();
         fs::write(world.file("conf.d/20-tag.toml"), "").unwrap();
@@ -260,9 +230,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
     // By signal.
     fs::write(world.file("f.toml"), asking_once(LASTING)).unwrap();
     world.live.signal(Signal::HUP);
-    world
-        .live
-        .wait_for("it is applied", |_| reloads("applied") == 4.0);
+    world.live.wait_for("it is applied", |_| reloads("applied") == 4.0);
     let applied = world.reload(LASTING, &[]);
     assert!(keys(&applied["applied"]).is_empty(), "SIGHUP did it");
     let summary = world.finish();
@@ -274,10 +242,7 @@ fn what_can_be_applied_is_and_what_is_wrong_changes_nothing() {
 fn asking_once(config: &str) -> String {
     match config.contains("[model]") {
         true => config.to_owned(),
-        false => format!(
-            "{config}\n[model]\npath = \"{}\"\n",
-            common::bundle().display()
-        ),
+        false => format!("{config}\n[model]\npath = \"{}\"\n", common::bundle().display()),
     }
 }
 
@@ -308,20 +273,13 @@ fn what_nobody_confirms_is_undone() {
     assert_eq!(world.of("fenxi_model_info", "generation=\"2\""), 1.0);
     assert_eq!(world.swaps(), [1.0, 0.0, 1.0]);
     let late = world.ctl(&["confirm"]).expect_code(69);
-    assert!(
-        late.stderr.contains("there is no reload"),
-        "{}",
-        late.stderr
-    );
+    assert!(late.stderr.contains("there is no reload"), "{}", late.stderr);
 
     // All of it was undone, so all of it is there to be applied.
     let reply = world.reload(&other, &["--confirm-within", "1m"]);
     assert_eq!(keys(&reply["applied"]), keys_of_it);
     world.ctl(&["confirm"]).expect_code(0);
-    assert_eq!(
-        world.live.metric_sum("fenxi_config_unconfirmed_seconds"),
-        0.0
-    );
+    assert_eq!(world.live.metric_sum("fenxi_config_unconfirmed_seconds"), 0.0);
     let reply = world.reload(&other, &[]);
     assert!(keys(&reply["applied"]).is_empty(), "{reply}");
     assert_eq!(world.of("fenxi_model_info", int8), 1.0);
@@ -354,10 +312,7 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
     world.live.wait_for("flows are named", |_| named() > 0.0);
     let reply = world.reload(&config("1.0"), &[]);
     assert_eq!(keys(&reply["applied"]), ["model.min_confidence"]);
-    assert_eq!(
-        (&reply["model_swapped"], &reply["model_generation"]),
-        (&true.into(), &1.into())
-    );
+    assert_eq!((&reply["model_swapped"], &reply["model_generation"]), (&true.into(), &1.into()));
     world.wait_for_more(flows, unknown);
     let before = named();
     world.wait_for_more(flows, unknown);
@@ -365,9 +320,7 @@ fn labels_are_those_of_the_model_and_the_confidence_that_a_reload_brings() {
 
     // A model by hand holds until the next reload, which brings back the configured one.
     let int8 = common::root().join("models/protocol-int8");
-    world
-        .ctl(&["model", "load", int8.to_str().unwrap()])
-        .expect_code(0);
+    world.ctl(&["model", "load", int8.to_str().unwrap()]).expect_code(0);
     let info = |label: &str| world.of("fenxi_model_info", label);
     assert_eq!(info("model=\"protocol-int8\""), 1.0);
     assert_eq!(info("generation=\"2\""), 1.0);
@@ -404,8 +357,5 @@ fn fifty_reloads_and_fifty_models_under_traffic_lose_nothing() {
     }
     let summary = world.finish();
     assert_eq!(summary["swaps"]["refused"], 0);
-    assert!(
-        summary["swaps"]["done"].as_u64().unwrap() >= 100,
-        "{summary}"
-    );
+    assert!(summary["swaps"]["done"].as_u64().unwrap() >= 100, "{summary}");
 }

@@ -23,11 +23,7 @@ use common::live::{Live, fenxi_on};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A bundle with none of the labels of the built-in tables.
-const IOT_FAMILY: &str = concat!(
-    "\"",
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../models/iot-family\""
-);
+const IOT_FAMILY: &str = concat!("\"", env!("CARGO_MANIFEST_DIR"), "/../../models/iot-family\"");
 
 /// A configuration that runs: keys, and their values in TOML.
 const BASE: [(&str, &str); 6] = [
@@ -148,17 +144,12 @@ fn check(lab: &Lab, launcher: &[&str], file: &Path, options: &[&str]) -> Outcome
 fn run(lab: &Lab, launcher: &[&str], file: &Path, options: &[&str]) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
-    manager
-        .set_read_timeout(Some(Duration::from_millis(50)))
-        .unwrap();
+    manager.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let stderr = fs::File::create(dir.path().join("stderr")).unwrap();
     let mut command = fenxi_on(lab, "host", launcher);
     command.args(["run", "--config"]).arg(file).args(options);
     command.env("NOTIFY_SOCKET", dir.path().join("notify"));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(stderr);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     let mut child = command.spawn().unwrap();
     let began = Instant::now();
     let mut is_told_to_end = false;
@@ -180,11 +171,7 @@ fn run(lab: &Lab, launcher: &[&str], file: &Path, options: &[&str]) -> Outcome {
     };
     let stderr = fs::read_to_string(dir.path().join("stderr")).unwrap();
     let code = status.code().unwrap_or(-1);
-    assert!(
-        is_told_to_end || code != 0,
-        "{}: ended by itself: {stderr}",
-        file.display()
-    );
+    assert!(is_told_to_end || code != 0, "{}: ended by itself: {stderr}", file.display());
     outcome(code, &stderr)
 }
 
@@ -211,9 +198,7 @@ fn written(dir: &Path, changes: &[(&str, &str)]) -> String {
         let value = value.replace("LONG", &"x".repeat(100));
         keys.insert(key, value.replace("DIR", dir.to_str().unwrap()));
     }
-    keys.iter()
-        .map(|(key, value)| format!("{key} = {value}\n"))
-        .collect()
+    keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
 fn lab(test: &str) -> Option<Lab> {
@@ -256,15 +241,8 @@ fn an_address_in_use_names_the_process() {
     let socket = UnixListener::bind(dir.path().join("s")).unwrap();
     let file = dir.path().join("case.toml");
     let program = fs::read_to_string("/proc/self/comm").unwrap();
-    let holder = format!(
-        "in use by {}, process {}; ",
-        program.trim(),
-        std::process::id()
-    );
-    for (key, value) in [
-        ("control.http", "\"127.0.0.1:9001\""),
-        ("control.socket", "\"DIR/s\""),
-    ] {
+    let holder = format!("in use by {}, process {}; ", program.trim(), std::process::id());
+    for (key, value) in [("control.http", "\"127.0.0.1:9001\""), ("control.socket", "\"DIR/s\"")] {
         fs::write(&file, written(dir.path(), &[(key, value)])).unwrap();
         let (code, line) = run(&lab, &[], &file, &[]);
         let cure = format!("{holder}set {key} to another ");
@@ -294,24 +272,13 @@ fn few_descriptors_are_refused_and_are_no_reason_to_panic() {
         let limit = format!("--nofile={limit}");
         let launcher = ["prlimit", &limit];
         let mut replay = fenxi_on(&lab, "host", &launcher);
-        replay
-            .arg("replay")
-            .args(common::SIMULATED)
-            .arg(common::demo());
+        replay.arg("replay").args(common::SIMULATED).arg(common::demo());
         let replay = common::run(replay);
         let replay = (replay.code, replay.stderr);
         // One that lacks a descriptor to tell the service manager that it is ready is ended by
         // `timeout`, with 124. In the foreground, `timeout` passes a signal on once: a second one
         // would end the run at once.
-        let launcher = [
-            "timeout",
-            "--foreground",
-            "-s",
-            "TERM",
-            "5",
-            "prlimit",
-            &limit,
-        ];
+        let launcher = ["timeout", "--foreground", "-s", "TERM", "5", "prlimit", &limit];
         for (code, said) in [replay, run(&lab, &launcher, &file, &[])] {
             refused += u32::from(!matches!(code, 0 | 124));
             let is_known = matches!(code, 0 | 65 | 66 | 69 | 73 | 74 | 124);
@@ -328,10 +295,8 @@ struct Group(PathBuf);
 impl Group {
     fn with(mib: u64) -> Option<Group> {
         let name = format!("fenxi-test-{}", std::process::id());
-        let hierarchies = [
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            ("/sys/fs/cgroup", "memory.max"),
-        ];
+        let hierarchies =
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         hierarchies.into_iter().find_map(|(root, limit)| {
             let group = Path::new(root).join(&name);
             fs::create_dir(&group).ok()?;
@@ -365,9 +330,7 @@ fn a_flow_table_that_memory_does_not_hold_is_warned_of() {
         // In the namespace of the network alone: `ip netns exec` would hide the control groups.
         let live = lab.on("host", || {
             let mut command = Command::new("sh");
-            command
-                .args(["-c", &enter, "sh"])
-                .arg(program.get_program());
+            command.args(["-c", &enter, "sh"]).arg(program.get_program());
             command.env("FENXI_CONFIG", "").current_dir(common::root());
             Live::launch(command, &args)
         });
@@ -399,15 +362,8 @@ fn both_take_the_same_options() {
         (66, &["-i", "left", "--model", "/nonesuch"]),
         (65, &["-i", "left", "-m", damaged.to_str().unwrap()]),
     ] {
-        let (checked, ran) = (
-            check(&lab, &[], &file, options),
-            run(&lab, &[], &file, options),
-        );
-        assert_eq!(
-            checked.1.replace("fenxi check", "fenxi run"),
-            ran.1,
-            "{options:?}"
-        );
+        let (checked, ran) = (check(&lab, &[], &file, options), run(&lab, &[], &file, options));
+        assert_eq!(checked.1.replace("fenxi check", "fenxi run"), ran.1, "{options:?}");
         assert_eq!((checked.0, ran.0), (code, code), "{options:?}: {ran:?}");
     }
 }
@@ -417,12 +373,9 @@ fn files_that_cannot_be_read_are_refused_alike() {
     let Some(lab) = lab("unread") else { return };
     let dir = folder();
     fs::write(dir.path().join("torn.toml"), "[io\n").unwrap();
-    for (file, code) in [
-        ("nonesuch.toml", 66),
-        ("damaged", 66),
-        ("fifo/model.onnx", 66),
-        ("torn.toml", 78),
-    ] {
+    for (file, code) in
+        [("nonesuch.toml", 66), ("damaged", 66), ("fifo/model.onnx", 66), ("torn.toml", 78)]
+    {
         let file = dir.path().join(file);
         let (checked, ran) = (check(&lab, &[], &file, &[]), run(&lab, &[], &file, &[]));
         assert_eq!(checked, ran);
@@ -437,24 +390,14 @@ fn what_depends_on_the_machine_is_judged_alike() {
     let Some(lab) = lab("machine") else { return };
     let dir = folder();
     let file = dir.path().join("case.toml");
-    for changes in [
-        &[("io.mode", "\"mark\"")][..],
-        &[("log.to", "\"journald\"")],
-    ] {
+    for changes in [&[("io.mode", "\"mark\"")][..], &[("log.to", "\"journald\"")]] {
         fs::write(&file, written(dir.path(), changes)).unwrap();
-        assert_eq!(
-            check(&lab, &[], &file, &[]),
-            run(&lab, &[], &file, &[]),
-            "{changes:?}"
-        );
+        assert_eq!(check(&lab, &[], &file, &[]), run(&lab, &[], &file, &[]), "{changes:?}");
     }
     // Without a capability.
     fs::write(&file, written(dir.path(), &[])).unwrap();
     let launcher = ["setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"];
-    let (checked, ran) = (
-        check(&lab, &launcher, &file, &[]),
-        run(&lab, &launcher, &file, &[]),
-    );
+    let (checked, ran) = (check(&lab, &launcher, &file, &[]), run(&lab, &launcher, &file, &[]));
     assert_eq!(checked, ran);
     assert!(ran.0 == 77 && ran.1.contains("CAP_NET_RAW"), "{ran:?}");
 }
@@ -485,10 +428,7 @@ fn check_leaves_nothing_behind_and_a_fenxi_that_runs_is_not_in_its_way() {
     let mut command = fenxi_on(&lab, "host", &[]);
     command.args(["run", "--config"]).arg(&file);
     command.env("NOTIFY_SOCKET", dir.path().join("notify"));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut running = command.spawn().unwrap();
     let mut text = [0; 256];
     let told = common::uninterrupted(|| manager.recv(&mut text)).unwrap();
@@ -496,11 +436,6 @@ fn check_leaves_nothing_behind_and_a_fenxi_that_runs_is_not_in_its_way() {
     assert_eq!(check(&lab, &[], &file, &[]), (0, String::new()));
     kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
     let mut said = String::new();
-    running
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
+    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(running.wait().unwrap().success(), "{said}");
 }

@@ -22,23 +22,11 @@ struct Task {
 }
 
 /// Names flows by their port at once, and is asked at several depths, of packets with data.
-const A: Task = Task {
-    name: "a",
-    model: "protocol",
-    keys: "depths = [3, 5, 10]",
-};
+const A: Task = Task { name: "a", model: "protocol", keys: "depths = [3, 5, 10]" };
 /// Asked at several depths, of another model, whose ports name nothing at once.
-const B: Task = Task {
-    name: "b",
-    model: "iot-family",
-    keys: "depths = [3, 10]",
-};
+const B: Task = Task { name: "b", model: "iot-family", keys: "depths = [3, 10]" };
 /// Asked once, of ten packets.
-const C: Task = Task {
-    name: "c",
-    model: "app-id-k10",
-    keys: "",
-};
+const C: Task = Task { name: "c", model: "app-id-k10", keys: "" };
 
 /// The demo's hosts.
 const INSIDE: &str = "192.0.2.";
@@ -93,10 +81,7 @@ impl Replay {
         for task in tasks {
             let model = common::root().join("models").join(task.model);
             let (name, model) = (task.name, model.display());
-            text += &format!(
-                "[[task]]\nname = \"{name}\"\nmodel = \"{model}\"\n{}\n",
-                task.keys
-            );
+            text += &format!("[[task]]\nname = \"{name}\"\nmodel = \"{model}\"\n{}\n", task.keys);
         }
         std::fs::write(&config, text).expect("a file");
         let mut command = common::fenxi(["replay", "--json", "--series", "--config"]);
@@ -119,16 +104,9 @@ impl Replay {
 
     /// The flows whose records have at least `elements` elements.
     fn complete(&self, elements: usize) -> BTreeSet<u64> {
-        let long = |flow: &&Value| {
-            flow["series"]
-                .as_array()
-                .is_some_and(|it| it.len() >= elements)
-        };
+        let long = |flow: &&Value| flow["series"].as_array().is_some_and(|it| it.len() >= elements);
         let flows = self.flows().into_iter();
-        flows
-            .filter(|(_, flow)| long(flow))
-            .map(|(id, _)| id)
-            .collect()
+        flows.filter(|(_, flow)| long(flow)).map(|(id, _)| id).collect()
     }
 
     /// The part of the summary of a task, by its place.
@@ -149,12 +127,8 @@ impl Replay {
             for fate in ["emitted", "cached", "inferred", "shed", "failed"] {
                 *sums.entry(fate).or_default() += of(fate);
             }
-            let decided: u64 = part["decided_by_depth"]
-                .as_array()
-                .expect("a list")
-                .iter()
-                .map(count)
-                .sum();
+            let decided: u64 =
+                part["decided_by_depth"].as_array().expect("a list").iter().map(count).sum();
             let labels = self.records.iter().filter(|it| it["type"] == "label");
             let own = labels.filter(|it| it["task"] == task.name && it["decided_by"] != "port");
             assert_eq!(decided, own.count() as u64, "{part}");
@@ -162,16 +136,11 @@ impl Replay {
         for (fate, sum) in sums {
             assert_eq!(self.summary["series"][fate], sum, "{fate}");
         }
-        let labelled = self
-            .flows()
-            .into_values()
-            .filter(|flow| !flow["label"].is_null());
+        let labelled = self.flows().into_values().filter(|flow| !flow["label"].is_null());
         assert_eq!(sum(&all[0]["labels"]), labelled.count() as u64);
         for (task, part) in tasks.iter().zip(all).skip(1) {
-            let named = self
-                .flows()
-                .into_values()
-                .filter(|flow| of_task(flow, task.name).is_some());
+            let named =
+                self.flows().into_values().filter(|flow| of_task(flow, task.name).is_some());
             assert_eq!(sum(&part["labels"]), named.count() as u64, "{part}");
         }
     }
@@ -186,20 +155,11 @@ fn count(value: &Value) -> u64 {
 }
 
 fn sum(counts: &Value) -> u64 {
-    counts
-        .as_object()
-        .expect("an object")
-        .values()
-        .map(count)
-        .sum()
+    counts.as_object().expect("an object").values().map(count).sum()
 }
 
 fn answer(label: &Value) -> Answer {
-    (
-        label["label"].to_string(),
-        label["confidence"].to_string(),
-        count(&label["depth"]),
-    )
+    (label["label"].to_string(), label["confidence"].to_string(), count(&label["depth"]))
 }
 
 /// What a flow record says of a task behind the first.
@@ -241,10 +201,7 @@ fn each_task_says_what_its_model_says_alone() {
     let decided: BTreeSet<u64> = all.labels("a").values().map(|it| it.2).collect();
     assert!(decided.contains(&0) && decided.len() > 1, "{decided:?}");
     let depths = all.task(1)["decided_by_depth"].as_array().expect("a list");
-    assert!(
-        depths.iter().filter(|it| count(it) > 0).count() > 1,
-        "{depths:?}"
-    );
+    assert!(depths.iter().filter(|it| count(it) > 0).count() > 1, "{depths:?}");
     // The record of a flow has all labels that were given while it went on.
     for task in [B, C] {
         let labels = all.labels(task.name);
@@ -305,10 +262,7 @@ fn lasting(replay: &Replay) -> BTreeSet<String> {
         let mut record = record.clone();
         let fields = record.as_object_mut().expect("an object");
         fields.remove("flow_id");
-        if fields
-            .get("end_reason")
-            .is_some_and(|it| it == "idle" || it == "drain")
-        {
+        if fields.get("end_reason").is_some_and(|it| it == "idle" || it == "drain") {
             fields.remove("end_reason");
         }
         record.to_string()
@@ -336,18 +290,10 @@ fn a_task_is_asked_about_the_flows_that_its_when_means() {
         ("when = \"port = 443 and protocol = tcp\"", |flow| {
             flow["dst_port"] == 443 && flow["proto"] == 6
         }),
-        ("when = \"direction = out\"", |flow| {
-            inside(flow, "src") && !inside(flow, "dst")
-        }),
-        ("when = \"direction = in\"", |flow| {
-            !inside(flow, "src") && inside(flow, "dst")
-        }),
-        ("when = \"direction = inside\"", |flow| {
-            inside(flow, "src") && inside(flow, "dst")
-        }),
-        ("when = \"direction = outside\"", |flow| {
-            !inside(flow, "src") && !inside(flow, "dst")
-        }),
+        ("when = \"direction = out\"", |flow| inside(flow, "src") && !inside(flow, "dst")),
+        ("when = \"direction = in\"", |flow| !inside(flow, "src") && inside(flow, "dst")),
+        ("when = \"direction = inside\"", |flow| inside(flow, "src") && inside(flow, "dst")),
+        ("when = \"direction = outside\"", |flow| !inside(flow, "src") && !inside(flow, "dst")),
         ("when = \"port = 9\"", |flow| flow["dst_port"] == 9),
     ];
     for task in [B.with(""), C] {
@@ -388,21 +334,14 @@ fn a_sample_is_a_share_and_the_same_for_all_tasks() {
         ("when = \"sample = 0.5\"", 0.4, 0.6),
         ("when = \"sample = 1\"", 1.0, 1.0),
     ] {
-        let cnn = Task {
-            name: "d",
-            model: "fenxi-cnn-k10",
-            keys: when,
-        };
+        let cnn = Task { name: "d", model: "fenxi-cnn-k10", keys: when };
         let replay = Replay::of(&[C.with(when), cnn], &[]);
         let labels = replay.labels("c");
         let share = labels.len() as f64 / alone.len() as f64;
         assert!((least..=most).contains(&share), "{when}: {share}");
         assert_eq!(labels, only(&alone, |id| labels.contains_key(&id)));
         assert!(labels.keys().eq(replay.labels("d").keys()), "{when}");
-        assert!(
-            before.keys().all(|id| labels.contains_key(id)),
-            "a larger share has more"
-        );
+        assert!(before.keys().all(|id| labels.contains_key(id)), "a larger share has more");
         before = labels;
     }
 }
@@ -420,27 +359,19 @@ fn a_task_is_asked_where_the_label_of_another_says_so() {
     let midstream = |id: u64| cheap.flows()[&id]["midstream"] == true;
     let confidence = |id: u64| -> f64 {
         let answer = of_a.get(&id);
-        answer.map_or(0.0, |(_, confidence, _)| {
-            confidence.parse().expect("a number")
-        })
+        answer.map_or(0.0, |(_, confidence, _)| confidence.parse().expect("a number"))
     };
     let label = |id: u64| of_a.get(&id).map(|(label, ..)| label.as_str());
     let wants: [(&'static str, &dyn Fn(u64) -> bool); 6] = [
         ("when = \"a.confidence < 0.9\"", &|id| confidence(id) < 0.9),
-        ("when = \"a.confidence >= 0.9\"", &|id| {
-            confidence(id) >= 0.9
-        }),
+        ("when = \"a.confidence >= 0.9\"", &|id| confidence(id) >= 0.9),
         ("when = \"a.label = unknown, TLS\"", &|id| {
             [Some("\"unknown\""), Some("\"TLS\"")].contains(&label(id))
         }),
         ("when = \"a.label = web\"", &|id| {
-            ["\"HTTP\"", "\"TLS\"", "\"QUIC\""]
-                .map(Some)
-                .contains(&label(id))
+            ["\"HTTP\"", "\"TLS\"", "\"QUIC\""].map(Some).contains(&label(id))
         }),
-        ("when = \"a.label != TLS\"", &|id| {
-            label(id) != Some("\"TLS\"")
-        }),
+        ("when = \"a.label != TLS\"", &|id| label(id) != Some("\"TLS\"")),
         ("when = \"protocol = tcp and a.confidence < 0.97\"", &|id| {
             cheap.flows()[&id]["proto"] == 6 && confidence(id) < 0.97
         }),
@@ -513,12 +444,7 @@ fn labels_of_a_task_without_records_count_and_are_left_out() {
     let quiet = C.with("when = \"a.confidence < 0.97\"\nrecords = false");
     let without = Replay::of(&[A, quiet], &[]);
     assert!(without.labels("c").is_empty());
-    assert!(
-        without
-            .flows()
-            .values()
-            .all(|flow| flow["labels"] == serde_json::json!([]))
-    );
+    assert!(without.flows().values().all(|flow| flow["labels"] == serde_json::json!([])));
     assert_eq!(without.task(1)["labels"], whole.task(1)["labels"]);
 }
 
@@ -565,9 +491,8 @@ fn an_explanation_says_why_a_task_was_not_asked() {
     assert_eq!(said["tasks"][1]["answers"][0]["outcome"], "decided");
     let is_sure = |(_, confidence, _): &Answer| confidence.parse::<f64>().expect("a number") > 0.9;
     let mut sure = run.labels("a").into_iter().filter(|(_, it)| is_sure(it));
-    let (sure, _) = sure
-        .find(|(id, _)| run.flows()[id]["proto"] == 6)
-        .expect("a TCP flow that a is sure of");
+    let (sure, _) =
+        sure.find(|(id, _)| run.flows()[id]["proto"] == 6).expect("a TCP flow that a is sure of");
     let said = explained(sure);
     let why = |task: usize| said["tasks"][task]["why"].as_str().expect("a sentence");
     let of_flow = "not asked about this flow: protocol = udp does not hold";
@@ -586,10 +511,7 @@ fn a_model_asked_at_its_first_depth_only_says_what_it_says_there() {
     // Flows that end before the next depth have the answer of this one, sure or not.
     let at_three = |task: Task| -> BTreeMap<u64, Answer> {
         let replay = Replay::of(&[task], &[]);
-        let flows = replay
-            .flows()
-            .into_iter()
-            .filter(|(_, it)| it["depth"] == 3);
+        let flows = replay.flows().into_iter().filter(|(_, it)| it["depth"] == 3);
         flows.map(|(id, flow)| (id, answer(flow))).collect()
     };
     let (all, first) = (at_three(B), at_three(B.with("depths = [3]")));

@@ -21,10 +21,7 @@ use packetio::CaptureFormat;
 
 /// DSCP by label: another one for each, 1 for the first.
 fn dscp_of(label: &str) -> u8 {
-    let place = common::labels(&common::bundle())
-        .iter()
-        .position(|known| known == label)
-        .unwrap();
+    let place = common::labels(&common::bundle()).iter().position(|known| known == label).unwrap();
     place as u8 + 1
 }
 
@@ -34,10 +31,7 @@ fn all_labels_mapped() -> [String; 2] {
         .iter()
         .map(|label| format!("\"{label}\" = {}", dscp_of(label)))
         .collect();
-    [
-        "--set".to_owned(),
-        format!("tag.dscp={{ {} }}", entries.join(", ")),
-    ]
+    ["--set".to_owned(), format!("tag.dscp={{ {} }}", entries.join(", "))]
 }
 
 struct Tagging {
@@ -46,9 +40,7 @@ struct Tagging {
 
 impl Tagging {
     fn new() -> Tagging {
-        Tagging {
-            dir: tempfile::tempdir().unwrap(),
-        }
+        Tagging { dir: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -71,12 +63,7 @@ impl Tagging {
     fn check(&self, input: &Path, output: &str, delay_ms: i64, more: &[&str]) -> Finished {
         let (mapped, records) = (all_labels_mapped(), self.path("flows.jsonl"));
         let delay = delay_ms.to_string();
-        let mut args = vec![
-            "--flows",
-            records.to_str().unwrap(),
-            "--label-delay-ms",
-            &delay,
-        ];
+        let mut args = vec!["--flows", records.to_str().unwrap(), "--label-delay-ms", &delay];
         args.extend(mapped.iter().map(String::as_str));
         args.extend(more);
         let finished = self.replay(input, output, &args).expect_code(0);
@@ -113,10 +100,7 @@ impl Tagging {
                 "packet {at}: {expected:02x?} not {bytes_after:02x?}"
             );
         }
-        assert!(
-            flows.values().all(VecDeque::is_empty),
-            "no record beyond the packets"
-        );
+        assert!(flows.values().all(VecDeque::is_empty), "no record beyond the packets");
         assert!(tagged > 0);
         assert_eq!(finished.json()["verdicts"]["labelled"], tagged);
         finished
@@ -125,13 +109,7 @@ impl Tagging {
 
 fn assert_same_frame(at: usize, before: &packetio::Frame, after: &packetio::Frame) {
     let of = |frame: &packetio::Frame| {
-        (
-            frame.time_us,
-            frame.time_sub_ns,
-            frame.captured,
-            frame.wire,
-            frame.link,
-        )
+        (frame.time_us, frame.time_sub_ns, frame.captured, frame.wire, frame.link)
     };
     assert_eq!(of(before), of(after), "packet {at}");
 }
@@ -148,9 +126,7 @@ fn assert_same_packets(before: &[Captured], after: &[Captured]) {
 fn labelled_packets_and_no_others_carry_the_dscp() {
     let tagging = Tagging::new();
     let delays = [0, 5].map(|delay_ms| {
-        let summary = tagging
-            .check(&demo(), "tagged.pcap", delay_ms, &SIMULATED)
-            .json();
+        let summary = tagging.check(&demo(), "tagged.pcap", delay_ms, &SIMULATED).json();
         summary["verdicts"]["labelled"].as_u64().unwrap()
     });
     assert!(delays[0] > delays[1], "{delays:?}");
@@ -178,14 +154,7 @@ fn both_ip_versions_keep_congestion_bits_and_nanoseconds() {
         assert_eq!(after[49].0.time_sub_ns, 49);
         // ECN: the lower two bits of TOS, bits 4 and 5 of an IPv6 header's second byte.
         let second_byte = |at: usize| after[at].1[15];
-        assert_eq!(
-            (
-                second_byte(0),
-                second_byte(24) & 3,
-                second_byte(49) >> 4 & 3
-            ),
-            (2, 2, 2)
-        );
+        assert_eq!((second_byte(0), second_byte(24) & 3, second_byte(49) >> 4 & 3), (2, 2, 2));
     }
 }
 
@@ -194,29 +163,16 @@ fn tshark_finds_no_wrong_checksum() {
     let test = "tshark_finds_no_wrong_checksum";
     let tagging = Tagging::new();
     tagging.check(&demo(), "tagged.pcap", 0, &SIMULATED);
-    let fields = [
-        "-T",
-        "fields",
-        "-e",
-        "ip.checksum.status",
-        "-o",
-        "ip.check_checksum:TRUE",
-    ];
-    let tshark = Command::new("tshark")
-        .args(fields)
-        .arg("-r")
-        .arg(tagging.path("tagged.pcap"))
-        .output();
+    let fields = ["-T", "fields", "-e", "ip.checksum.status", "-o", "ip.check_checksum:TRUE"];
+    let tshark =
+        Command::new("tshark").args(fields).arg("-r").arg(tagging.path("tagged.pcap")).output();
     let Ok(tshark) = tshark else {
         return common::skip(test, "tshark");
     };
     let told = String::from_utf8(tshark.stdout).unwrap();
     // 1 is good, 0 bad; a packet inside ICMP has a status of its own.
-    let statuses: Vec<&str> = told
-        .lines()
-        .flat_map(|line| line.split(','))
-        .filter(|s| !s.is_empty())
-        .collect();
+    let statuses: Vec<&str> =
+        told.lines().flat_map(|line| line.split(',')).filter(|s| !s.is_empty()).collect();
     assert!(statuses.len() > 1000, "{}", statuses.len());
     assert!(statuses.iter().all(|&status| status == "1"));
 }
@@ -225,26 +181,9 @@ fn tshark_finds_no_wrong_checksum() {
 fn the_file_repeats_whatever_the_batches_are() {
     let tagging = Tagging::new();
     let variants: [&[&str]; 3] = [
-        &[
-            "--set",
-            "analytics.timeout_ms=0.1",
-            "--set",
-            "ring.slots=16",
-            "--set",
-            "io.burst=1",
-        ],
-        &[
-            "--set",
-            "analytics.policy=timeout",
-            "--set",
-            "analytics.batch_sizes=[3, 100]",
-        ],
-        &[
-            "--set",
-            "accel.simulated_t0_us=20000",
-            "--set",
-            "analytics.max_wait_ms=500",
-        ],
+        &["--set", "analytics.timeout_ms=0.1", "--set", "ring.slots=16", "--set", "io.burst=1"],
+        &["--set", "analytics.policy=timeout", "--set", "analytics.batch_sizes=[3, 100]"],
+        &["--set", "accel.simulated_t0_us=20000", "--set", "analytics.max_wait_ms=500"],
     ];
     let mapped = all_labels_mapped();
     let files = variants.map(|more| {
@@ -260,20 +199,14 @@ fn without_tagging_nothing_changes() {
     let tagging = Tagging::new();
     let off = [&SIMULATED[..], &["--set", "tag.mode=off"]].concat();
     tagging.replay(&demo(), "out.pcap", &off).expect_code(0);
-    assert_same_packets(
-        &read_capture(&demo()),
-        &read_capture(&tagging.path("out.pcap")),
-    );
+    assert_same_packets(&read_capture(&demo()), &read_capture(&tagging.path("out.pcap")));
     let Some(captures) = common::shared("captures/train") else {
         return common::skip("without_tagging_nothing_changes", "the shared captures");
     };
     for name in ["http_ipv6.pcap", "stun_signal.pcapng", "iphone.pcap"] {
         let input = captures.join(name);
         tagging.replay(&input, "out.pcapng", &off).expect_code(0);
-        assert_same_packets(
-            &read_capture(&input),
-            &read_capture(&tagging.path("out.pcapng")),
-        );
+        assert_same_packets(&read_capture(&input), &read_capture(&tagging.path("out.pcapng")));
     }
 }
 
@@ -286,18 +219,9 @@ fn link_types_mix_in_pcapng_only() {
             (packets::RAW_IP, frame.captured - 14, frame.wire - 14);
         bytes.drain(..14);
     }
-    let input = tagging.made(
-        "in.pcapng",
-        packets::capture(CaptureFormat::Pcapng, &frames),
-    );
-    let finished = tagging
-        .replay(&input, "out.pcap", &SIMULATED)
-        .expect_code(74);
-    for part in [
-        "out.pcap: ",
-        "one link type",
-        "write to a .pcapng file instead",
-    ] {
+    let input = tagging.made("in.pcapng", packets::capture(CaptureFormat::Pcapng, &frames));
+    let finished = tagging.replay(&input, "out.pcap", &SIMULATED).expect_code(74);
+    for part in ["out.pcap: ", "one link type", "write to a .pcapng file instead"] {
         assert!(finished.stderr.contains(part), "{}", finished.stderr);
     }
     assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
@@ -311,18 +235,9 @@ fn a_second_pass_goes_on_in_time() {
     let tagging = Tagging::new();
     let input = tagging.made("in.pcap", packets::pcap(conversation(true, 4000, 15)));
     let args = [&SIMULATED[..], &["--loop", "2"]].concat();
-    let summary = tagging
-        .replay(&input, "out.pcap", &args)
-        .expect_code(0)
-        .json();
-    assert_eq!(
-        (&summary["packets"], &summary["flows"]["begun"]),
-        (&30.into(), &1.into())
-    );
-    let (before, after) = (
-        read_capture(&input),
-        read_capture(&tagging.path("out.pcap")),
-    );
+    let summary = tagging.replay(&input, "out.pcap", &args).expect_code(0).json();
+    assert_eq!((&summary["packets"], &summary["flows"]["begun"]), (&30.into(), &1.into()));
+    let (before, after) = (read_capture(&input), read_capture(&tagging.path("out.pcap")));
     assert_eq!(after.len(), 30);
     // The second pass begins 1 µs after the end of the first.
     for (at, (first, second)) in after[..15].iter().zip(&after[15..]).enumerate() {
@@ -337,10 +252,7 @@ fn a_paced_replay_writes_every_packet_too() {
     let tagging = Tagging::new();
     let args = [&SIMULATED[..], &["--speed", "200x"]].concat();
     tagging.replay(&demo(), "out.pcap", &args).expect_code(0);
-    let (before, after) = (
-        read_capture(&demo()),
-        read_capture(&tagging.path("out.pcap")),
-    );
+    let (before, after) = (read_capture(&demo()), read_capture(&tagging.path("out.pcap")));
     assert_eq!(before.len(), after.len());
     for (at, (before, after)) in before.iter().zip(&after).enumerate() {
         assert_same_frame(at, &before.0, &after.0);

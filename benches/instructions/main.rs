@@ -48,14 +48,8 @@ fn frame(flow: usize, wire: usize) -> [u8; FRAME] {
 
 fn task(features: &str) -> SeriesTask {
     let by_name = |name| Feature::ALL.into_iter().find(|it| it.name() == name);
-    let features = features
-        .split(',')
-        .map(|name| by_name(name).expect("a feature"));
-    SeriesTask {
-        midstream: true,
-        features: features.collect(),
-        ..SeriesTask::lengths(K, 2)
-    }
+    let features = features.split(',').map(|name| by_name(name).expect("a feature"));
+    SeriesTask { midstream: true, features: features.collect(), ..SeriesTask::lengths(K, 2) }
 }
 
 struct World {
@@ -75,18 +69,13 @@ impl World {
         };
         // Nobody answers these flows, and such take half of a ring at most.
         let (producer, ring) = cring::ring(2 * FLOWS);
-        let config = Config {
-            tasks: vec![task],
-            ..config(K, 2 * FLOWS)
-        };
+        let config = Config { tasks: vec![task], ..config(K, 2 * FLOWS) };
         // An odd factor scatters the flows.
         let flow_of = |packet: usize| packet.wrapping_mul(0x9e37_79b1) % FLOWS;
         World {
             manager: Manager::new(config, producer).expect("in range"),
             ring,
-            data: (0..PACKETS)
-                .flat_map(|packet| frame(flow_of(packet), wire))
-                .collect(),
+            data: (0..PACKETS).flat_map(|packet| frame(flow_of(packet), wire)).collect(),
             packets: (0..PACKETS)
                 .map(|packet| Packet {
                     at: packet * FRAME,
@@ -105,8 +94,7 @@ impl World {
 
     fn walk(&mut self) {
         for burst in self.packets.chunks(BURST) {
-            self.manager
-                .burst(&mut self.data, burst, 0, &mut self.fates);
+            self.manager.burst(&mut self.data, burst, 0, &mut self.fates);
             if let Some(rules) = &mut self.rules {
                 rules.look_up(&mut self.manager, &mut self.data, burst, &mut self.fates);
             }
@@ -121,12 +109,9 @@ impl World {
 
     /// Whole flows: walked, not answered, ended by the next round's packets.
     fn collect(&mut self) {
-        self.packets
-            .iter_mut()
-            .for_each(|packet| packet.time_us += ROUND_US);
+        self.packets.iter_mut().for_each(|packet| packet.time_us += ROUND_US);
         for burst in self.packets.chunks(BURST) {
-            self.manager
-                .burst(&mut self.data, burst, 0, &mut self.fates);
+            self.manager.burst(&mut self.data, burst, 0, &mut self.fates);
             self.manager.discard_records(u64::MAX, 0);
         }
         let waiting = self.ring.waiting();
@@ -137,9 +122,7 @@ impl World {
 
 fn main() {
     // `cargo bench` adds an option of its own behind ours.
-    let mut arguments = std::env::args()
-        .skip(1)
-        .filter(|argument| !argument.starts_with('-'));
+    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok());
     let mode = arguments.next();
     let task = task(arguments.next().as_deref().unwrap_or("signed_length"));

@@ -35,11 +35,7 @@ impl Rules {
         let update = RulesUpdate::new(rules, manager.max_flows()).expect("memory for rules");
         let (looked_up, mut change) = FlowRules::new(update);
         manager.change_rules(&mut change);
-        Rules {
-            looked_up,
-            filters: set.v4,
-            questions: Vec::with_capacity(flowmgr::BURST_MAX),
-        }
+        Rules { looked_up, filters: set.v4, questions: Vec::with_capacity(flowmgr::BURST_MAX) }
     }
 
     /// All flows have to be looked up again.
@@ -59,8 +55,7 @@ impl Rules {
             self.questions.clear();
             let filters = &self.filters;
             let questions = manager.rule_questions().iter();
-            self.questions
-                .extend(questions.map(|question| within(question, filters)));
+            self.questions.extend(questions.map(|question| within(question, filters)));
             let answers = self.looked_up.answer(&self.questions, |_| {});
             assert!(answers.iter().all(|answer| answer.rule.is_some()));
             manager.answer_rules(answers, data, packets, 0, fates);
@@ -82,13 +77,8 @@ fn within(question: &RuleQuestion, filters: &[Filter<u32>]) -> RuleQuestion {
 
 fn read() -> RuleSet {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions/rules.classbench");
-    let options = Options {
-        format: Some(Format::ClassBench),
-        ..Options::default()
-    };
-    let mut set = rulefiles::read(&path, &options)
-        .expect("a file of rules")
-        .set;
+    let options = Options { format: Some(Format::ClassBench), ..Options::default() };
+    let mut set = rulefiles::read(&path, &options).expect("a file of rules").set;
     for rule in 0..set.rules.len() as RuleNumber {
         let mut action = set.action(rule).clone();
         action.dscp = Dscp::new(DSCP);

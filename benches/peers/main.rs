@@ -21,10 +21,8 @@ use tables::FlowTable;
 use traffic::Traffic;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let numbers: Vec<u64> = std::env::args()
-        .skip(1)
-        .map_while(|argument| argument.parse().ok())
-        .collect();
+    let numbers: Vec<u64> =
+        std::env::args().skip(1).map_while(|argument| argument.parse().ok()).collect();
     let &[entries, flows, look_ups, seed] = numbers.as_slice() else {
         println!("peers: run by figures/peers.py, not alone");
         return Ok(());

@@ -28,9 +28,7 @@ pub trait FlowTable {
 impl FlowTable for BareTable {
     fn look_up(&mut self, keys: &[Key], burst: usize) -> usize {
         let bursts = keys.chunks(burst);
-        bursts
-            .map(|keys| BareTable::look_up(self, keys, SECOND, LENGTH))
-            .sum()
+        bursts.map(|keys| BareTable::look_up(self, keys, SECOND, LENGTH)).sum()
     }
 }
 

@@ -43,14 +43,7 @@ mod link {
                 println!("cargo:rustc-link-search=native={folder}");
             } else if let Some(name) = library.strip_prefix("-l") {
                 // Drivers are loaded by DPDK itself; these are the libraries that are called.
-                if [
-                    "rte_eal",
-                    "rte_ethdev",
-                    "rte_mbuf",
-                    "rte_mempool",
-                    "rte_ring",
-                ]
-                .contains(&name)
+                if ["rte_eal", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring"].contains(&name)
                 {
                     println!("cargo:rustc-link-lib={name}");
                 }

@@ -10,9 +10,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let named = std::env::var("FENXI_REVISION").ok();
     let revision = named.or_else(archived).or_else(committed);
-    let suffix = revision
-        .as_ref()
-        .map_or(String::new(), |revision| format!(" ({revision})"));
+    let suffix = revision.as_ref().map_or(String::new(), |revision| format!(" ({revision})"));
     let name = revision.as_deref().unwrap_or("unknown");
     println!("cargo::rustc-env=REVISION_NAME={name}");
     println!("cargo::rustc-env=REVISION_SUFFIX={suffix}");

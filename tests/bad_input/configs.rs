@@ -28,33 +28,18 @@ fn problems_of_a_file_have_their_line() {
     for (text, parts) in [
         (
             "[flow]\n\nidle_timeout = 3\n",
-            &[
-                "c.toml:3: unknown key flow.idle_timeout",
-                "did you mean flow.idle_timeout_s?",
-            ][..],
+            &["c.toml:3: unknown key flow.idle_timeout", "did you mean flow.idle_timeout_s?"][..],
         ),
-        (
-            "[flwo]\nk = 3\n",
-            &["c.toml:1: unknown section [flwo]", "did you mean [flow]?"],
-        ),
-        (
-            "k = 3\n",
-            &["c.toml:1: unknown key k", "did you mean flow.k?"],
-        ),
+        ("[flwo]\nk = 3\n", &["c.toml:1: unknown section [flwo]", "did you mean [flow]?"]),
+        ("k = 3\n", &["c.toml:1: unknown key k", "did you mean flow.k?"]),
         (
             "[flow]\nk = \"ten\"\n",
             &["c.toml:2: flow.k: found \"ten\", expected an integer from 1 to 32 (packets)"],
         ),
-        (
-            "[flow]\nk = 33\n",
-            &["c.toml:2: flow.k: found 33, expected an integer from 1 to 32"],
-        ),
+        ("[flow]\nk = 33\n", &["c.toml:2: flow.k: found 33, expected an integer from 1 to 32"]),
         (
             "[analytics]\npolicy = \"carryover\"\n",
-            &[
-                "c.toml:2: analytics.policy: ",
-                "did you mean \"carry-over\"?",
-            ],
+            &["c.toml:2: analytics.policy: ", "did you mean \"carry-over\"?"],
         ),
         (
             "[io]\nbackend = \"af_paket\"\n",
@@ -75,17 +60,11 @@ fn problems_of_a_file_have_their_line() {
         ("[flow\n", &["c.toml:1:", "not TOML: "]),
         (
             "[device.npu]\nprovdier = \"qnn\"\n",
-            &[
-                "c.toml:2: unknown key device.npu.provdier",
-                "did you mean provider?",
-            ],
+            &["c.toml:2: unknown key device.npu.provdier", "did you mean provider?"],
         ),
         (
             "[pipeline]\nlayout = \"2:1\"\n",
-            &[
-                "pipeline.layout = \"2:1\" (",
-                "c.toml:2): expected a layout F:A:D",
-            ],
+            &["pipeline.layout = \"2:1\" (", "c.toml:2): expected a layout F:A:D"],
         ),
     ] {
         assert_refused(with_file(text, &[]), 78, parts);
@@ -123,10 +102,7 @@ fn tasks_that_do_not_fit_are_refused_with_their_line() {
             two("a.confidence < 0.5 and a.confidence >= 0.9"),
             "c.toml:7: task.b.when: a.confidence < 0.5 and a.confidence >= 0.9 never hold together",
         ),
-        (
-            cycle,
-            "c.toml:2: task.a.when: the tasks a -> b -> a wait for each other",
-        ),
+        (cycle, "c.toml:2: task.a.when: the tasks a -> b -> a wait for each other"),
         (
             two("a.label = TSL"),
             "c.toml:7: task.b.when: a.label = TSL: the model app-id-k10 of task a has no label \
@@ -181,19 +157,10 @@ fn tasks_that_do_not_fit_are_refused_with_their_line() {
 fn a_long_name_is_shortened() {
     let name = "n".repeat(1 << 16);
     for (text, says) in [
-        (
-            format!("[[task]]\nname = \"{name}\"\n"),
-            "expected 1 to 32 letters",
-        ),
-        (
-            format!("[io]\nmode = \"{name}\"\n"),
-            "expected one of \"tap\", ",
-        ),
+        (format!("[[task]]\nname = \"{name}\"\n"), "expected 1 to 32 letters"),
+        (format!("[io]\nmode = \"{name}\"\n"), "expected one of \"tap\", "),
         (format!("[io]\n{name} = 1\n"), "unknown key io.nnn"),
-        (
-            format!("[io]\nmode = \"{}\"\n", "n ".repeat(1 << 15)),
-            "expected one of \"tap\", ",
-        ),
+        (format!("[io]\nmode = \"{}\"\n", "n ".repeat(1 << 15)), "expected one of \"tap\", "),
     ] {
         let refused = with_file(&text, &[]).expect_code(78).stderr;
         assert!(refused.contains(says), "{refused}");
@@ -217,10 +184,7 @@ fn all_problems_are_listed_at_once() {
     finished.stdout.clear();
     assert_says(
         &finished,
-        &[
-            "did you mean io.burst?",
-            "expected a power of two from 16 to 1048576",
-        ],
+        &["did you mean io.burst?", "expected a power of two from 16 to 1048576"],
     );
 }
 
@@ -231,21 +195,13 @@ fn problems_of_set_and_the_environment() {
         78,
         &["--set: unknown key flow.kk; did you mean flow.k?"],
     );
-    assert_refused(
-        with_set(&["flow.k"]),
-        78,
-        &["--set: flow.k: expected key=value"],
-    );
+    assert_refused(with_set(&["flow.k"]), 78, &["--set: flow.k: expected key=value"]);
     assert_refused(
         with_set(&["flow.k=3.5"]),
         78,
         &["--set: flow.k: found 3.5, expected an integer"],
     );
-    assert_refused(
-        with_set(&["flow.k=[1"]),
-        78,
-        &["--set: flow.k: [1 is not a TOML value"],
-    );
+    assert_refused(with_set(&["flow.k=[1"]), 78, &["--set: flow.k: [1 is not a TOML value"]);
     assert_refused(
         with_set(&["flow.buckets=64", "flow.max_flows=1000"]),
         78,
@@ -253,11 +209,7 @@ fn problems_of_set_and_the_environment() {
     );
     let mut command = fenxi(["replay"]);
     command.arg(demo()).env("FENXI_FLOW_KK", "3");
-    assert_refused(
-        run(command),
-        78,
-        &["FENXI_FLOW_KK: ", "did you mean FENXI_FLOW_K?"],
-    );
+    assert_refused(run(command), 78, &["FENXI_FLOW_KK: ", "did you mean FENXI_FLOW_K?"]);
 }
 
 #[test]
@@ -289,11 +241,7 @@ fn devices_that_are_not_to_be_had() {
         return crate::common::skip("devices_that_are_not_to_be_had", "ONNX Runtime");
     }
     for (sets, code, parts) in [
-        (
-            &["accel.devices=[\"cann\"]"][..],
-            69,
-            &["device cann: ", "has no provider cann"][..],
-        ),
+        (&["accel.devices=[\"cann\"]"][..], 69, &["device cann: ", "has no provider cann"][..]),
         (
             &[
                 "accel.devices=[\"trt\"]",
@@ -312,11 +260,7 @@ fn devices_that_are_not_to_be_had() {
             69,
             &["device npu: ", "/nowhere/ep.so"],
         ),
-        (
-            &["device.cpu.profile=/nowhere/p.toml"],
-            66,
-            &["/nowhere/p.toml: cannot be read"],
-        ),
+        (&["device.cpu.profile=/nowhere/p.toml"], 66, &["/nowhere/p.toml: cannot be read"]),
     ] {
         assert_refused(with_set(sets), code, parts);
     }
@@ -326,11 +270,7 @@ fn devices_that_are_not_to_be_had() {
 fn a_file_that_is_not_there() {
     let mut command = fenxi(["replay", "--config", "/nowhere/c.toml"]);
     command.arg(demo());
-    assert_refused(
-        run(command),
-        66,
-        &["/nowhere/c.toml: cannot read the configuration"],
-    );
+    assert_refused(run(command), 66, &["/nowhere/c.toml: cannot read the configuration"]);
 }
 
 /// A table larger than the memory there is: one line, and nothing was begun.
@@ -345,15 +285,7 @@ fn a_table_that_memory_does_not_hold() {
         .args(SIMULATED);
     let finished = run(shell).expect_code(69);
     assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
-    for part in [
-        "no memory for a table of 67108864 flows",
-        "MiB",
-        "flow.max_flows",
-    ] {
-        assert!(
-            finished.stderr.contains(part),
-            "{part}: {}",
-            finished.stderr
-        );
+    for part in ["no memory for a table of 67108864 flows", "MiB", "flow.max_flows"] {
+        assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
     }
 }

@@ -14,15 +14,8 @@ const CURE: &str = "make onnxruntime`";
 #[track_caller]
 fn assert_unusable(library: &Path, parts: &[&str]) {
     let parts = [&[CURE, library.to_str().unwrap()], parts].concat();
-    for args in [
-        ["replay", demo().to_str().unwrap()],
-        ["check", bundle().to_str().unwrap()],
-    ] {
-        let mut command = fenxi(if args[0] == "check" {
-            &["model"][..]
-        } else {
-            &[]
-        });
+    for args in [["replay", demo().to_str().unwrap()], ["check", bundle().to_str().unwrap()]] {
+        let mut command = fenxi(if args[0] == "check" { &["model"][..] } else { &[] });
         command.args(args).env("FENXI_ONNXRUNTIME", library);
         assert_refused(run(command), 69, &parts);
     }
@@ -47,10 +40,7 @@ fn a_library_that_was_named_and_is_not_there() {
 fn a_library_that_nobody_named() {
     let test = "a_library_that_nobody_named";
     let installed = ["/usr/lib/fenxi", "/usr/local/lib/fenxi"];
-    if installed
-        .iter()
-        .any(|dir| Path::new(dir).join("libonnxruntime.so").exists())
-    {
+    if installed.iter().any(|dir| Path::new(dir).join("libonnxruntime.so").exists()) {
         return skip(test, "a machine without an installed ONNX Runtime");
     }
     // The program alone in a folder has no library beside it.
@@ -59,12 +49,7 @@ fn a_library_that_nobody_named() {
     fs::create_dir(dir.path().join("bin")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_fenxi"), &program).unwrap();
     let mut command = Command::new(&program);
-    command.args([
-        "replay".as_ref(),
-        demo().as_os_str(),
-        "--model".as_ref(),
-        bundle().as_os_str(),
-    ]);
+    command.args(["replay".as_ref(), demo().as_os_str(), "--model".as_ref(), bundle().as_os_str()]);
     for variable in ["FENXI_ONNXRUNTIME", "ORT_DYLIB_PATH"] {
         command.env_remove(variable);
     }
@@ -84,9 +69,7 @@ fn compiled(dir: &Path, source: &str) -> Option<PathBuf> {
     fs::write(&from, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-shared", "-fPIC", "-o"]).args([&to, &from]);
-    cc.status()
-        .is_ok_and(|status| status.success())
-        .then_some(to)
+    cc.status().is_ok_and(|status| status.success()).then_some(to)
 }
 
 #[test]
@@ -101,10 +84,7 @@ fn a_file_that_is_no_library() {
 fn a_library_of_something_else_or_too_old() {
     let dir = tempfile::tempdir().unwrap();
     let Some(path) = compiled(dir.path(), "int answer(void) { return 42; }") else {
-        return skip(
-            "a_library_of_something_else_or_too_old",
-            "a C compiler (cc)",
-        );
+        return skip("a_library_of_something_else_or_too_old", "a C compiler (cc)");
     };
     assert_unusable(&path, &["does not export OrtGetApiBase"]);
     let old = r#"
@@ -113,8 +93,5 @@ fn a_library_of_something_else_or_too_old() {
         static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = { api, version };
         const void *OrtGetApiBase(void) { return &base; }"#;
     let path = compiled(dir.path(), old).expect("cc compiled before");
-    assert_unusable(
-        &path,
-        &["ONNX Runtime 1.16.3 is too old, 1.22 or later is needed"],
-    );
+    assert_unusable(&path, &["ONNX Runtime 1.16.3 is too old, 1.22 or later is needed"]);
 }

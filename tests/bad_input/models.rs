@@ -20,12 +20,7 @@ impl Copy {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy");
         fs::create_dir_all(path.join("golden")).unwrap();
-        for file in [
-            "model.toml",
-            "model.onnx",
-            "golden/inputs.csv",
-            "golden/outputs.csv",
-        ] {
+        for file in ["model.toml", "model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
             fs::copy(bundle().join(file), path.join(file)).unwrap();
         }
         Copy { _dir: dir, path }
@@ -65,11 +60,7 @@ fn replay(bundle: &Path, more: &[&str]) -> Finished {
     let outputs = ["flows.jsonl", "tagged.pcap"].map(|name| dir.path().join(name));
     let mut command = fenxi(["replay", "--json", "--model"]);
     command.arg(bundle).arg(demo()).args(more);
-    command
-        .arg("--flows")
-        .arg(&outputs[0])
-        .arg("--write")
-        .arg(&outputs[1]);
+    command.arg("--flows").arg(&outputs[0]).arg("--write").arg(&outputs[1]);
     let finished = run(command);
     if finished.code != 0 {
         assert!(outputs.iter().all(|output| !output.exists()));
@@ -87,17 +78,9 @@ fn a_bundle_that_is_not_there() {
     for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
         let copy = Copy::new();
         fs::remove_file(copy.path.join(file)).unwrap();
-        assert_refused(
-            copy.replay(&[]),
-            66,
-            &[&format!("copy/{file}: no such file")],
-        );
+        assert_refused(copy.replay(&[]), 66, &[&format!("copy/{file}: no such file")]);
     }
-    assert_refused(
-        replay(&bundle().join("model.toml"), &[]),
-        66,
-        &["model.toml: no such folder"],
-    );
+    assert_refused(replay(&bundle().join("model.toml"), &[]), 66, &["model.toml: no such folder"]);
 }
 
 #[test]
@@ -106,11 +89,7 @@ fn a_manifest_that_is_wrong() {
         ("[input]", "[input", &["model.toml:"][..]),
         ("k = 10", "k = \"ten\"", &["model.toml:7: ", "invalid type"]),
         ("k = 10", "kk = 10", &["model.toml:7: unknown field `kk`"]),
-        (
-            "k = 10",
-            "k = 33",
-            &["model.toml: k is 33, but must be 1 to 32 packets"],
-        ),
+        ("k = 10", "k = 33", &["model.toml: k is 33, but must be 1 to 32 packets"]),
         (
             "schema_version = 1",
             "schema_version = 2",
@@ -152,14 +131,8 @@ fn a_table_of_hosts_that_is_wrong() {
             whole.replace("confidence = 0.9", "confidence = 90"),
             &["hosts.confidence is 90, but must be 0 to 1"],
         ),
-        (
-            whole.replace("min_flows = 2\n", ""),
-            &["model.toml:", "missing field `min_flows`"],
-        ),
-        (
-            whole.replace("min_flows", "flows_min"),
-            &["unknown field `flows_min`"],
-        ),
+        (whole.replace("min_flows = 2\n", ""), &["model.toml:", "missing field `min_flows`"]),
+        (whole.replace("min_flows", "flows_min"), &["unknown field `flows_min`"]),
         (
             whole.replace("TLS", "SSL"),
             &["hosts.confusions[0].named is \"SSL\", which no label is called"],
@@ -168,10 +141,7 @@ fn a_table_of_hosts_that_is_wrong() {
             whole.replace("QUIC", "unknown"),
             &["hosts.confusions[0].label is \"unknown\", which no label is called"],
         ),
-        (
-            second("QUIC"),
-            &["hosts.confusions[1] has the labels of an earlier entry"],
-        ),
+        (second("QUIC"), &["hosts.confusions[1] has the labels of an earlier entry"]),
         (
             second("HTTP"),
             &["hosts.confusions[1].share is 0.6, which makes the shares of \"TLS\" add up to 1.2"],
@@ -190,11 +160,7 @@ fn a_model_that_is_not_the_one_described() {
     assert_refused(
         copy.replay(&[]),
         65,
-        &[
-            "copy/model.onnx: its SHA-256 is ",
-            "but model.toml says ",
-            "was changed or damaged",
-        ],
+        &["copy/model.onnx: its SHA-256 is ", "but model.toml says ", "was changed or damaged"],
     );
 }
 
@@ -214,32 +180,18 @@ fn labels_that_are_not_the_outputs() {
     let copy = Copy::new();
     let last = labels(&bundle()).pop().unwrap();
     copy.edit("model.toml", |text| {
-        text.split_once(&format!("[[labels]]\nname = \"{last}\""))
-            .unwrap()
-            .0
-            .to_owned()
+        text.split_once(&format!("[[labels]]\nname = \"{last}\"")).unwrap().0.to_owned()
     });
     // The golden outputs show it before the model does.
     let classes = labels(&bundle()).len();
     assert_refused(
         copy.replay(&[]),
         65,
-        &[
-            "golden/outputs.csv:1: ",
-            &classes.to_string(),
-            &(classes - 1).to_string(),
-        ],
+        &["golden/outputs.csv:1: ", &classes.to_string(), &(classes - 1).to_string()],
     );
     let copy = Copy::new();
-    copy.set(
-        &format!("name = \"{last}\""),
-        &format!("name = \"{}\"", labels(&bundle())[0]),
-    );
-    assert_refused(
-        copy.replay(&[]),
-        65,
-        &["which an earlier label is already called"],
-    );
+    copy.set(&format!("name = \"{last}\""), &format!("name = \"{}\"", labels(&bundle())[0]));
+    assert_refused(copy.replay(&[]), 65, &["which an earlier label is already called"]);
 }
 
 /// Keeps the first `count` columns of a golden file.
@@ -260,16 +212,12 @@ fn a_model_that_disagrees_with_its_manifest() {
     assert_refused(
         copy.replay(&["--set", "flow.k=8"]),
         65,
-        &[
-            "copy/model.onnx: its input is \"series\", float32 [N, 1, 10], but model.toml asks for \
-             \"series\", float32 [N, 1, 8]",
-        ],
+        &["copy/model.onnx: its input is \"series\", float32 [N, 1, 10], but model.toml asks for \
+             \"series\", float32 [N, 1, 8]"],
     );
     // One label fewer, with golden outputs to match.
     let (copy, classes) = (Copy::new(), labels(&bundle()).len());
-    copy.edit("model.toml", |text| {
-        text.rsplit_once("[[labels]]").unwrap().0.to_owned()
-    });
+    copy.edit("model.toml", |text| text.rsplit_once("[[labels]]").unwrap().0.to_owned());
     copy.edit("golden/outputs.csv", |text| columns(&text, classes - 1));
     assert_refused(
         copy.replay(&[]),
@@ -285,10 +233,7 @@ fn a_model_that_disagrees_with_its_manifest() {
     assert_refused(
         copy.replay(&[]),
         65,
-        &[
-            "its input is \"series\"",
-            "but model.toml asks for \"lengths\"",
-        ],
+        &["its input is \"series\"", "but model.toml asks for \"lengths\""],
     );
 }
 
@@ -301,10 +246,7 @@ fn a_corrupt_model_with_the_right_hash() {
     for (bytes, part) in [
         (&b""[..], "copy/model.onnx: refused by ONNX Runtime: "),
         (b"not ONNX", not_onnx),
-        (
-            &fs::read(bundle().join("model.onnx")).unwrap()[..5000],
-            not_onnx,
-        ),
+        (&fs::read(bundle().join("model.onnx")).unwrap()[..5000], not_onnx),
     ] {
         let copy = Copy::new();
         fs::write(copy.path.join("model.onnx"), bytes).unwrap();
@@ -334,11 +276,7 @@ fn a_model_with_weights_outside_of_its_file() {
         "save_as_external_data=False",
     ];
     assert_refused(copy.replay(&[]), 65, &parts);
-    let info = run(fenxi([
-        "model".as_ref(),
-        "info".as_ref(),
-        copy.path.as_os_str(),
-    ]));
+    let info = run(fenxi(["model".as_ref(), "info".as_ref(), copy.path.as_os_str()]));
     assert_refused(info, 65, &parts);
 }
 
@@ -394,10 +332,7 @@ fn a_model_in_the_working_directory_is_not_taken_for_the_shipped_one() {
         command.env("FENXI_CONFIG", "");
         run(command)
     };
-    copy_all(
-        &shipped_bundle(),
-        &place("prefix/share/fenxi/models/protocol"),
-    );
+    copy_all(&shipped_bundle(), &place("prefix/share/fenxi/models/protocol"));
     let drawn = check().expect_code(0).stdout;
     assert!(drawn.contains("cpu: protocol "), "{drawn}");
 

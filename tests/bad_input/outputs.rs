@@ -18,9 +18,7 @@ fn replay(more: &[&str]) -> Command {
 
 /// The disk that is always full; `None` where the system has none.
 fn full_disk() -> Option<Stdio> {
-    Some(Stdio::from(
-        OpenOptions::new().write(true).open("/dev/full").ok()?,
-    ))
+    Some(Stdio::from(OpenOptions::new().write(true).open("/dev/full").ok()?))
 }
 
 #[test]
@@ -34,11 +32,7 @@ fn a_folder_that_is_not_there() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    assert_refused(
-        run(replay(&["--flows", path])),
-        73,
-        &["cannot be created: Is a directory"],
-    );
+    assert_refused(run(replay(&["--flows", path])), 73, &["cannot be created: Is a directory"]);
 }
 
 #[test]
@@ -48,11 +42,8 @@ fn a_full_disk_behind_either_file() {
     }
     for option in ["--flows", "--write"] {
         let finished = run(replay(&[option, "/dev/full"])).expect_code(74);
-        let complaints: Vec<_> = finished
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("fenxi: "))
-            .collect();
+        let complaints: Vec<_> =
+            finished.stderr.lines().filter(|line| line.starts_with("fenxi: ")).collect();
         assert_eq!(
             complaints,
             ["fenxi: /dev/full: write failed: No space left on device (os error 28)"]
@@ -62,26 +53,12 @@ fn a_full_disk_behind_either_file() {
     // packets are all written.
     let dir = tempfile::tempdir().unwrap();
     let [records, tagged] = ["flows.jsonl", "tagged.pcap"].map(|name| dir.path().join(name));
-    let finished = run(replay(&[
-        "--json",
-        "--write",
-        "/dev/full",
-        "--flows",
-        records.to_str().unwrap(),
-    ]));
+    let finished =
+        run(replay(&["--json", "--write", "/dev/full", "--flows", records.to_str().unwrap()]));
     let summary = finished.expect_code(74).json();
-    let recorded = json_lines(&records)
-        .iter()
-        .filter(|record| record["type"] == "flow")
-        .count();
+    let recorded = json_lines(&records).iter().filter(|record| record["type"] == "flow").count();
     assert_eq!(summary["flows"]["begun"], recorded);
-    run(replay(&[
-        "--flows",
-        "/dev/full",
-        "--write",
-        tagged.to_str().unwrap(),
-    ]))
-    .expect_code(74);
+    run(replay(&["--flows", "/dev/full", "--write", tagged.to_str().unwrap()])).expect_code(74);
     assert_eq!(read_capture(&tagged).len(), demo_packets());
 }
 
@@ -108,23 +85,15 @@ fn a_full_disk_behind_a_standard_stream() {
         fenxi(["--help"]),
     ] {
         let finished = run_into_full_disk(command, false).unwrap().expect_code(74);
-        assert_says(
-            &finished,
-            &["fenxi: stdout: write failed: No space left on device"],
-        );
+        assert_says(&finished, &["fenxi: stdout: write failed: No space left on device"]);
     }
     // The summary for people is an output too.
-    run_into_full_disk(replay(&[]), true)
-        .unwrap()
-        .expect_code(74);
+    run_into_full_disk(replay(&[]), true).unwrap().expect_code(74);
 }
 
 /// Runs with a reader of standard output that takes `bytes` bytes and closes.
 fn with_short_reader(mut command: Command, bytes: usize) -> Finished {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut vec![0; bytes]).unwrap();
@@ -173,31 +142,18 @@ fn nothing_is_written_over_an_input_or_another_output() {
             assert_refused(
                 run(command),
                 64,
-                &[
-                    option,
-                    "this is one of the captures to replay; choose another file",
-                ],
+                &[option, "this is one of the captures to replay; choose another file"],
             );
         }
         let mut command = fenxi(["replay", "-", option, &text(&input)]);
         command.stdin(Stdio::from(fs::File::open(&input).unwrap()));
-        assert_refused(
-            Finished::of(command.output().unwrap()),
-            64,
-            &["one of the captures"],
-        );
+        assert_refused(Finished::of(command.output().unwrap()), 64, &["one of the captures"]);
     }
-    let (new, dotted) = (
-        text(&dir.path().join("new")),
-        text(&dir.path().join(".").join("new")),
-    );
+    let (new, dotted) = (text(&dir.path().join("new")), text(&dir.path().join(".").join("new")));
     for other in [&new, &dotted] {
         let finished = run(replay(&["--flows", &new, "--write", other]));
         assert_refused(finished, 64, &["--flows and --write both name", "new"]);
     }
     assert!(!Path::new(&new).exists());
-    assert!(
-        fs::read(&input).unwrap() == fs::read(demo()).unwrap(),
-        "the input is as it was"
-    );
+    assert!(fs::read(&input).unwrap() == fs::read(demo()).unwrap(), "the input is as it was");
 }

@@ -132,14 +132,8 @@ fn nested_packets() {
         ("link_short", mpls(2, &[])),
         ("unlabelled", ethernet(0x86dd, &chain)),
         ("ip6_ext_short", ethernet(0x86dd, &chain[..40 + 8 * 75 + 3])),
-        (
-            "ip6_ext_short",
-            ethernet(0x86dd, &ipv6([1, 2], 0, &[17, 255, 0, 0, 0, 0, 0, 0])),
-        ),
-        (
-            "fragment",
-            ethernet(0x86dd, &ipv6([1, 2], 44, &later_fragment)),
-        ),
+        ("ip6_ext_short", ethernet(0x86dd, &ipv6([1, 2], 0, &[17, 255, 0, 0, 0, 0, 0, 0]))),
+        ("fragment", ethernet(0x86dd, &ipv6([1, 2], 44, &later_fragment))),
         ("other_l4", ethernet(0x86dd, &ipv6([1, 2], 4, &datagram()))),
     ]);
 }
@@ -160,11 +154,7 @@ fn link_types_that_are_not_read() {
     for link in [127, 147, 65535] {
         let format = packetio::CaptureFormat::Pcap { nanosecond: false };
         let found = verdicts(&capture(format, &timed(link, conversation(false, 1, 12))));
-        assert_eq!(
-            (&found["unsupported_link"], sum(&found)),
-            (&12.into(), 12),
-            "{link}"
-        );
+        assert_eq!((&found["unsupported_link"], sum(&found)), (&12.into(), 12), "{link}");
     }
 }
 
@@ -200,10 +190,5 @@ fn in_a_table_of_64(frames: Vec<Vec<u8>>) -> [u64; 4] {
     let begun = count(&flows["begun"]);
     assert_eq!(sum(&flows["ended"]), begun);
     let evicted = count(&flows["ended"]["evicted"]);
-    [
-        count(&verdicts["table_full"]),
-        begun,
-        evicted,
-        sum(verdicts),
-    ]
+    [count(&verdicts["table_full"]), begun, evicted, sum(verdicts)]
 }

@@ -43,36 +43,16 @@ fn a_paced_replay_is_interrupted() {
     let [input, tagged] = ["in.pcap", "tagged.pcap"].map(|name| dir.path().join(name));
     std::fs::write(&input, with_a_pause()).unwrap();
     let mut command = fenxi_asking_once(["replay", "--speed", "real", "--flows", "-"]);
-    command
-        .arg(&input)
-        .arg("--write")
-        .arg(&tagged)
-        .args(SIMULATED);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.arg(&input).arg("--write").arg(&tagged).args(SIMULATED);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let finished = interrupt_after_first_line(command.spawn().unwrap()).expect_code(0);
-    assert!(
-        finished.stderr.contains("fenxi: interrupted; "),
-        "{}",
-        finished.stderr
-    );
-    let records: Vec<serde_json::Value> = finished
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let types: Vec<_> = records
-        .iter()
-        .map(|record| record["type"].as_str().unwrap())
-        .collect();
+    assert!(finished.stderr.contains("fenxi: interrupted; "), "{}", finished.stderr);
+    let records: Vec<serde_json::Value> =
+        finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let types: Vec<_> = records.iter().map(|record| record["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["label", "flow"]);
     let flow = &records[1];
-    assert_eq!(
-        (&flow["end_reason"], &flow["final"]),
-        (&"drain".into(), &true.into())
-    );
+    assert_eq!((&flow["end_reason"], &flow["final"]), (&"drain".into(), &true.into()));
     // The label may have come before the last of the 20 packets.
     let packets = flow["packets_fwd"].as_u64().unwrap() + flow["packets_rev"].as_u64().unwrap();
     assert!((10..=20).contains(&packets), "{packets}");
@@ -85,15 +65,8 @@ fn the_sums_of_an_interrupted_replay_balance() {
     let [input, records] = ["in.pcap", "flows.jsonl"].map(|name| dir.path().join(name));
     std::fs::write(&input, with_a_pause()).unwrap();
     let mut command = fenxi_asking_once(["replay", "--speed", "real", "--json"]);
-    command
-        .arg(&input)
-        .arg("--flows")
-        .arg(&records)
-        .args(SIMULATED);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.arg(&input).arg("--flows").arg(&records).args(SIMULATED);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     // Its record of the label shows that the replay has come to the pause.
     while !std::fs::read_to_string(&records).is_ok_and(|text| text.contains("\"label\"")) {
@@ -104,10 +77,7 @@ fn the_sums_of_an_interrupted_replay_balance() {
     let summary = finished.json();
     assert_eq!(summary["interrupted"], true);
     assert_eq!(summary["packets"], sum(&summary["verdicts"]));
-    assert_eq!(
-        (&summary["flows"]["begun"], sum(&summary["flows"]["ended"])),
-        (&1.into(), 1)
-    );
+    assert_eq!((&summary["flows"]["begun"], sum(&summary["flows"]["ended"])), (&1.into(), 1));
     assert_eq!(json_lines(&records).last().unwrap()["final"], true);
 }
 
@@ -115,9 +85,7 @@ fn the_sums_of_an_interrupted_replay_balance() {
 fn wait_until_ready(child: &Child) {
     let catches = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
-        let caught = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
         Some(u64::from_str_radix(caught.trim(), 16).ok()? & 2 != 0)
     };
     while catches() != Some(true) {
@@ -129,10 +97,7 @@ fn wait_until_ready(child: &Child) {
 fn standard_input_that_falls_silent_is_interrupted() {
     let mut command = fenxi(["replay", "-", "--json"]);
     command.args(SIMULATED);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // Inside a packet: the cut is ours, and no fault of the capture.

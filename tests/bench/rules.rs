@@ -10,19 +10,10 @@ fn classifiers_agree_on_generated_sets_and_on_sets_that_were_written() {
     let dir = tempfile::tempdir().unwrap();
     let sets = dir.path().join("sets");
     let few = ["--seconds", "0", "--seeds", "acl1,fw2", "--sizes", "600"];
-    let (results, progress) = bench(
-        "policy",
-        &[&few[..], &["--write", sets.to_str().unwrap()]].concat(),
-    );
-    assert!(
-        results
-            .iter()
-            .any(|it| it["name"] == "learned, uniform, rules 600")
-    );
-    assert!(
-        progress.contains("fw2 600:") && progress.contains("SKIPPED mix"),
-        "{progress}"
-    );
+    let (results, progress) =
+        bench("policy", &[&few[..], &["--write", sets.to_str().unwrap()]].concat());
+    assert!(results.iter().any(|it| it["name"] == "learned, uniform, rules 600"));
+    assert!(progress.contains("fw2 600:") && progress.contains("SKIPPED mix"), "{progress}");
     let trace = std::fs::read_to_string(sets.join("acl1_600.zipf")).unwrap();
     assert!(trace.lines().all(|line| line.split('\t').count() == 6));
     bench("policy", &[&few[..], &["--ipv6"]].concat());
@@ -33,10 +24,7 @@ fn classifiers_agree_on_generated_sets_and_on_sets_that_were_written() {
             std::fs::remove_file(sets.join(format!("{set}.{trace}"))).unwrap();
         }
     }
-    bench(
-        "policy",
-        &["--seconds", "0", "--sets", sets.to_str().unwrap()],
-    );
+    bench("policy", &["--seconds", "0", "--sets", sets.to_str().unwrap()]);
 }
 
 /// Each pace and each size of batches for which there are rules has its rows, whatever the figures
@@ -76,10 +64,7 @@ fn the_path_with_rules_is_compared_with_none_and_while_rules_are_added() {
     let options = [&options[..], &[OsStr::new("--capture"), demo.as_os_str()]].concat();
     let (results, _) = bench("policy-adding", &options);
     for rules in [300, 600] {
-        for row in [
-            "greatest drop, no changes",
-            "10,000 rules added: until in use",
-        ] {
+        for row in ["greatest drop, no changes", "10,000 rules added: until in use"] {
             values(&results, [format!("{row}, rules {rules}").as_str()]);
         }
     }
@@ -92,10 +77,7 @@ fn the_path_with_rules_is_compared_with_none_and_while_rules_are_added() {
             value
         });
         assert!(lookups > 0.0, "flows begin");
-        assert!(
-            (0.0..0.5).contains(&unmatched),
-            "tuples lie in rules: {unmatched}"
-        );
+        assert!((0.0..0.5).contains(&unmatched), "tuples lie in rules: {unmatched}");
         let name = format!("mix, rules against none, rules {rules}");
         assert!(bar(&results, &name) > 0.9, "the bar is told");
     }

@@ -57,9 +57,7 @@ fn bench_gives_the_rows_computed_by_hand() {
         return skip("bench_gives_the_rows_computed_by_hand", "ONNX Runtime");
     }
     let dir = tempfile::tempdir().unwrap();
-    let report = bench(&dir, TABLE.as_bytes(), &["--json"])
-        .expect_code(0)
-        .json();
+    let report = bench(&dir, TABLE.as_bytes(), &["--json"]).expect_code(0).json();
     assert_eq!(
         report["rows"],
         json!({
@@ -68,10 +66,7 @@ fn bench_gives_the_rows_computed_by_hand() {
         })
     );
     assert_eq!(report["others_are"], "unknown");
-    assert_eq!(
-        report["other_labels"],
-        json!([{"label": "Zabbix", "flows": 1}])
-    );
+    assert_eq!(report["other_labels"], json!([{"label": "Zabbix", "flows": 1}]));
     // The port names each flow, the short one with its SYN.
     assert_eq!(report["names"]["flows"], 10);
     assert_near(&report["names"]["named"], 1.0);
@@ -91,16 +86,10 @@ fn bench_gives_the_rows_computed_by_hand() {
     let rows = fs::read_to_string(rows).unwrap();
     let rows: Vec<Vec<&str>> = rows.lines().map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.len(), 11);
-    assert_eq!(
-        rows[0],
-        ["line", "truth", "label", "confidence", "decided_by"]
-    );
+    assert_eq!(rows[0], ["line", "truth", "label", "confidence", "decided_by"]);
     assert_eq!(rows[1][..3], ["2", "DNS", "DNS"]);
     assert_eq!(rows[5][..3], ["6", "unknown", "DNS"]);
-    assert_eq!(
-        (&rows[10][..3], rows[10][4]),
-        (&["12", "TLS", "TLS"][..], "port")
-    );
+    assert_eq!((&rows[10][..3], rows[10][4]), (&["12", "TLS", "TLS"][..], "port"));
 }
 
 /// Prints how many rows of `model bench` and of the Python package have the same name, of all.
@@ -139,10 +128,9 @@ fn bench_gives_the_names_of_the_python_package() {
         return skip(test, "ONNX Runtime, or target/venv (make target/venv)");
     }
     let dir = tempfile::tempdir().unwrap();
-    for (name, column, table) in [
-        ("protocol", "protocol", "cross.csv.gz"),
-        ("iot-family", "family", "iot.csv.gz"),
-    ] {
+    for (name, column, table) in
+        [("protocol", "protocol", "cross.csv.gz"), ("iot-family", "family", "iot.csv.gz")]
+    {
         let (bundle, table) = (root().join("models").join(name), tables.join(table));
         let rows = dir.path().join(name);
         let option = ["--column", column, "--rows", rows.to_str().unwrap()];
@@ -170,40 +158,24 @@ fn bench_names_flows_as_a_replay_does() {
     let dir = tempfile::tempdir().unwrap();
     let records = dir.path().join("records.jsonl");
     let mut replay = fenxi(["replay", "--series", "--flows"]);
-    replay
-        .arg(&records)
-        .arg("--model")
-        .arg(protocol())
-        .arg(demo());
+    replay.arg(&records).arg("--model").arg(protocol()).arg(demo());
     run(replay).expect_code(0);
     let records = json_lines(&records);
-    let flows = records
-        .iter()
-        .filter(|it| it["type"] == "flow" && it["final"] == true);
+    let flows = records.iter().filter(|it| it["type"] == "flow" && it["final"] == true);
     let flows: Vec<&Value> = flows.collect();
     let mut table = "proto,dport,midstream,data_lengths,label\n".to_owned();
     for flow in &flows {
-        let lengths = flow["series"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(Value::to_string);
+        let lengths = flow["series"].as_array().into_iter().flatten().map(Value::to_string);
         let lengths: Vec<String> = lengths.collect();
         let label = flow["label"].as_str().unwrap_or("unknown");
         let [proto, dport, midstream] =
             ["proto", "dst_port", "midstream"].map(|field| &flow[field]);
-        table += &format!(
-            "{proto},{dport},{midstream},{},{label}\n",
-            lengths.join(" ")
-        );
+        table += &format!("{proto},{dport},{midstream},{},{label}\n", lengths.join(" "));
     }
     let rows = dir.path().join("rows.csv");
     let option = ["--json", "--rows", rows.to_str().unwrap()];
     let names = &bench(&dir, table.as_bytes(), &option).expect_code(0).json()["names"];
-    assert_eq!(
-        (&names["flows"], &names["right"]),
-        (&flows.len().into(), &1.0.into())
-    );
+    assert_eq!((&names["flows"], &names["right"]), (&flows.len().into(), &1.0.into()));
     let mut rows = csv::Reader::from_path(&rows).unwrap();
     let rows = rows.records().map(Result::unwrap);
     for (flow, row) in flows.iter().zip(rows) {
@@ -230,38 +202,20 @@ fn bench_refuses_bad_tables_with_one_line() {
     let with = |rows: &str| format!("{head}{rows}").into_bytes();
     let long = with(&"60 ".repeat(1 << 20));
     for (table, message) in [
-        (
-            Vec::new(),
-            "empty; a table begins with a line of column names",
-        ),
+        (Vec::new(), "empty; a table begins with a line of column names"),
         (with(""), "no flows below the line of column names"),
-        (
-            b"proto,dport,label\n".to_vec(),
-            "line 1: no column `data_lengths`",
-        ),
+        (b"proto,dport,label\n".to_vec(), "line 1: no column `data_lengths`"),
         (
             b"proto,dport,data_lengths,family\n".to_vec(),
             "line 1: no column `label`; name one with --column: ",
         ),
-        (
-            with("17,53,60,DNS\n17,53,60\n"),
-            "line 3: 3 cells for 4 columns",
-        ),
+        (with("17,53,60,DNS\n17,53,60\n"), "line 3: 3 cells for 4 columns"),
         (with("17,53,60 x7,DNS\n"), "line 2: \"x7\": invalid digit"),
         (with("17,dns,60,DNS\n"), "line 2: dport: \"dns\""),
         (with("1,53,60,DNS\n"), "line 2: proto: 1; "),
-        (
-            with("17,53,60,DNS\n"),
-            "all flows have one class in `label`, DNS; ",
-        ),
-        (
-            with("17,53,60,\u{1b}[31m\n"),
-            "no label in `label` (\\u{1b}[31m, …)",
-        ),
-        (
-            [head.as_bytes(), b"17,53,60,\xff\n"].concat(),
-            "line 2: not UTF-8 text; ",
-        ),
+        (with("17,53,60,DNS\n"), "all flows have one class in `label`, DNS; "),
+        (with("17,53,60,\u{1b}[31m\n"), "no label in `label` (\\u{1b}[31m, …)"),
+        ([head.as_bytes(), b"17,53,60,\xff\n"].concat(), "line 2: not UTF-8 text; "),
         (packed, "the gzip file is cut off or damaged ("),
         (long, "line 2: longer than 1024 KiB; "),
     ] {
@@ -271,10 +225,7 @@ fn bench_refuses_bad_tables_with_one_line() {
             "{message}: {}",
             refused.stderr
         );
-        assert_eq!(
-            (refused.stdout.as_str(), refused.stderr.lines().count()),
-            ("", 1)
-        );
+        assert_eq!((refused.stdout.as_str(), refused.stderr.lines().count()), ("", 1));
     }
     for table in ["/nowhere.csv", "/"] {
         bench_of(&protocol(), Path::new(table), &[]).expect_code(66);

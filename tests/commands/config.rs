@@ -23,14 +23,8 @@ fn check_draws_the_pipeline() {
     ];
     assert!(parts.iter().all(|part| drawn.contains(part)), "{drawn}");
     // From top to bottom, as the packets and series go.
-    let order = [
-        "port",
-        "flow manager",
-        "ring",
-        "analytics manager",
-        "device",
-    ]
-    .map(|part| drawn.find(part).unwrap());
+    let order = ["port", "flow manager", "ring", "analytics manager", "device"]
+        .map(|part| drawn.find(part).unwrap());
     assert!(order.is_sorted(), "{drawn}");
 
     let sets = [
@@ -75,34 +69,21 @@ fn check_draws_the_pipeline() {
     assert!(dscp.contains("under the mask 0xbf)\n"), "{dscp}");
     assert!(dscp.contains("\n  0x88 (CS1)      NetBIOS\n"), "{dscp}");
     let inline = drawn(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
-    assert!(
-        inline.contains("\nlabels (DSCP of packets)\n  CS1             NetBIOS\n"),
-        "{inline}"
-    );
+    assert!(inline.contains("\nlabels (DSCP of packets)\n  CS1             NetBIOS\n"), "{inline}");
 
-    let shipped = ran(&["check", "--config-only", "--config", "configs/1-1-1.toml"])
-        .expect_code(0)
-        .stdout;
+    let shipped =
+        ran(&["check", "--config-only", "--config", "configs/1-1-1.toml"]).expect_code(0).stdout;
     assert_eq!(shipped, ran(&["check", "--config-only"]).stdout);
     let refused = ran(&["check", "--set", "flow.k=99"]).expect_code(78);
     assert_eq!(refused.stdout, "");
-    assert!(
-        refused.stderr.contains("--set: flow.k: found 99"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("--set: flow.k: found 99"), "{}", refused.stderr);
 }
 
 /// A task stands below the tasks whose labels it waits for. For each task the graph shows what its
 /// labels do.
 #[test]
 fn check_draws_the_graph_of_the_tasks() {
-    let args = [
-        "check",
-        "--config-only",
-        "--config",
-        "configs/three-tasks.toml",
-    ];
+    let args = ["check", "--config-only", "--config", "configs/three-tasks.toml"];
     let drawn = ran(&args).expect_code(0).stdout;
     for part in [
         "\ntasks\n  protocol (protocol 2.0.0; K 3, 5, 10; cpu; slo 2 ms; priority 9) ─► mark \
@@ -132,37 +113,23 @@ fn check_says_who_runs_where() {
         "accel.devices=[\"cpu\", \"slow\", \"cpu\"]",
     ];
     let sets = sets.into_iter().flat_map(|set| ["--set", set]);
-    let drawn = run(fenxi(["check", "--config-only"].into_iter().chain(sets)))
-        .expect_code(0)
-        .stdout;
+    let drawn =
+        run(fenxi(["check", "--config-only"].into_iter().chain(sets))).expect_code(0).stdout;
     assert!(drawn.contains("\npipeline 1:2:3, 2 instances"), "{drawn}");
-    let (_, threads) = drawn
-        .split_once("threads (as pipeline.cores says)\n")
-        .unwrap();
+    let (_, threads) = drawn.split_once("threads (as pipeline.cores says)\n").unwrap();
     let line = |name: &str| -> String {
         let mut lines = threads.lines();
-        let line = lines
-            .find(|line| line.trim().starts_with(name))
-            .expect(name);
+        let line = lines.find(|line| line.trim().starts_with(name)).expect(name);
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(threads.lines().count(), 12, "{drawn}");
-    assert_eq!(
-        line("flow-0.0"),
-        "flow-0.0 core 9 ring to analytics-0.0, ring to analytics-0.1"
-    );
+    assert_eq!(line("flow-0.0"), "flow-0.0 core 9 ring to analytics-0.0, ring to analytics-0.1");
     assert_eq!(
         line("analytics-0.0"),
         "analytics-0.0 core 8 batches to device-0.0, batches to device-0.2"
     );
-    assert_eq!(
-        line("device-0.1"),
-        "device-0.1 core 5 runs slow (simulated)"
-    );
-    assert_eq!(
-        line("flow-1.0"),
-        "flow-1.0 core 3 ring to analytics-1.0, ring to analytics-1.1"
-    );
+    assert_eq!(line("device-0.1"), "device-0.1 core 5 runs slow (simulated)");
+    assert_eq!(line("flow-1.0"), "flow-1.0 core 3 ring to analytics-1.0, ring to analytics-1.1");
 }
 
 #[test]
@@ -170,20 +137,9 @@ fn config_show_tells_origins_and_is_a_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let [first, second] = ["first.toml", "second.toml"]
         .map(|name| dir.path().join(name).to_str().unwrap().to_owned());
-    fs::write(
-        &first,
-        "[flow]\nidle_timeout_s = 7\n[tag.dscp]\n\"odd \\\" label\" = 13\n",
-    )
-    .unwrap();
-    let mut command = fenxi([
-        "config",
-        "show",
-        "--origin",
-        "--config",
-        &first,
-        "--set",
-        "cache.entries=9",
-    ]);
+    fs::write(&first, "[flow]\nidle_timeout_s = 7\n[tag.dscp]\n\"odd \\\" label\" = 13\n").unwrap();
+    let mut command =
+        fenxi(["config", "show", "--origin", "--config", &first, "--set", "cache.entries=9"]);
     command.env("FENXI_IO_BURST", "8");
     let shown = run(command).expect_code(0).stdout;
     for (key, value, origin) in [
@@ -203,23 +159,12 @@ fn config_show_tells_origins_and_is_a_configuration() {
 
     fs::write(&second, &shown).unwrap();
     let values = |args: &[&str]| {
-        let shown = ran(&[&["config", "show", "--json"], args].concat())
-            .expect_code(0)
-            .json();
+        let shown = ran(&[&["config", "show", "--json"], args].concat()).expect_code(0).json();
         let keys = shown["config"].as_array().unwrap().clone();
-        keys.into_iter()
-            .map(|key| (key["key"].clone(), key["value"].clone()))
-            .collect::<Vec<_>>()
+        keys.into_iter().map(|key| (key["key"].clone(), key["value"].clone())).collect::<Vec<_>>()
     };
     let again = values(&["--config", &second]);
-    let before = values(&[
-        "--config",
-        &first,
-        "--set",
-        "cache.entries=9",
-        "--set",
-        "io.burst=8",
-    ]);
+    let before = values(&["--config", &first, "--set", "cache.entries=9", "--set", "io.burst=8"]);
     assert_eq!(again, before);
 }
 
@@ -232,9 +177,7 @@ fn defaults_of_mode_mark_are_told() {
         let shown = ran(&[&["config", "show", "--origin"], &mark[..], more].concat());
         let shown = shown.expect_code(0).stdout;
         let wanted = ["capture = ", "policy = "];
-        let lines = shown
-            .lines()
-            .filter(|it| wanted.iter().any(|key| it.starts_with(key)));
+        let lines = shown.lines().filter(|it| wanted.iter().any(|key| it.starts_with(key)));
         let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         words.collect::<Vec<_>>()
     };
@@ -260,23 +203,16 @@ fn defaults_of_mode_mark_are_told() {
 
 #[test]
 fn config_show_as_json_names_every_key() {
-    let shown = ran(&["config", "show", "--json", "--set", "flow.k=8"])
-        .expect_code(0)
-        .json();
+    let shown = ran(&["config", "show", "--json", "--set", "flow.k=8"]).expect_code(0).json();
     let keys = shown["config"].as_array().unwrap();
     let k = keys.iter().find(|key| key["key"] == "flow.k").unwrap();
     assert_eq!(
         (&k["value"], &k["origin"], &k["unit"]),
         (&8.into(), &"--set".into(), &"packets".into())
     );
-    assert!(
-        keys.iter()
-            .all(|key| !key["why"].as_str().unwrap().is_empty())
-    );
-    let sections: BTreeSet<&str> = keys
-        .iter()
-        .map(|key| key["key"].as_str().unwrap().split('.').next().unwrap())
-        .collect();
+    assert!(keys.iter().all(|key| !key["why"].as_str().unwrap().is_empty()));
+    let sections: BTreeSet<&str> =
+        keys.iter().map(|key| key["key"].as_str().unwrap().split('.').next().unwrap()).collect();
     let expected = [
         "accel",
         "analytics",
@@ -331,20 +267,12 @@ fn documented_variables_are_no_errors() {
         .unwrap()
         .iter()
         .map(|row| {
-            format!(
-                "FENXI_{}",
-                row["key"]
-                    .as_str()
-                    .unwrap()
-                    .replace('.', "_")
-                    .to_uppercase()
-            )
+            format!("FENXI_{}", row["key"].as_str().unwrap().replace('.', "_").to_uppercase())
         })
         .collect();
     let others = named.iter().filter(|name| !keys.contains(*name));
-    let others: Vec<_> = others
-        .filter(|name| !["FENXI_CONFIG", "FENXI_LOG"].contains(&name.as_str()))
-        .collect();
+    let others: Vec<_> =
+        others.filter(|name| !["FENXI_CONFIG", "FENXI_LOG"].contains(&name.as_str())).collect();
     let mut command = fenxi(["config", "show"]);
     command.envs(others.iter().map(|name| (name, "x")));
     run(command).expect_code(0);

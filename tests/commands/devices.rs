@@ -12,10 +12,7 @@ use crate::common::{bundle, has_onnxruntime, root, skip};
 /// The device of that name.
 fn device<'a>(found: &'a Value, name: &str) -> &'a Value {
     let devices = found["devices"].as_array().unwrap();
-    devices
-        .iter()
-        .find(|device| device["device"] == name)
-        .unwrap()
+    devices.iter().find(|device| device["device"] == name).unwrap()
 }
 
 #[test]
@@ -31,28 +28,14 @@ fn every_device_is_tried() {
         .iter()
         .map(|device| device["device"].as_str().unwrap())
         .collect();
-    assert_eq!(
-        names,
-        [
-            "cpu",
-            "openvino",
-            "cuda",
-            "tensorrt",
-            "cann",
-            "qnn",
-            "simulated"
-        ]
-    );
+    assert_eq!(names, ["cpu", "openvino", "cuda", "tensorrt", "cann", "qnn", "simulated"]);
     let cpu = device(&found, "cpu");
     assert_eq!(cpu["runs"], true);
     assert_eq!(cpu["effective"], "CPUExecutionProvider");
     assert_eq!(cpu["golden"]["agrees"], true);
     assert!(cpu["median_us"].as_f64().unwrap() > 0.0);
     let simulated = device(&found, "simulated");
-    assert_eq!(
-        (&simulated["runs"], &simulated["golden"]),
-        (&true.into(), &Value::Null)
-    );
+    assert_eq!((&simulated["runs"], &simulated["golden"]), (&true.into(), &Value::Null));
     for tried in found["devices"].as_array().unwrap() {
         let has_reason = tried["reason"] != "";
         assert_eq!(tried["runs"], !has_reason, "{tried}");
@@ -62,26 +45,13 @@ fn every_device_is_tried() {
 #[test]
 fn what_is_asked_for_is_tried_and_a_simulation_does_not_count() {
     if !has_onnxruntime() {
-        return skip(
-            "what_is_asked_for_is_tried_and_a_simulation_does_not_count",
-            "ONNX Runtime",
-        );
+        return skip("what_is_asked_for_is_tried_and_a_simulation_does_not_count", "ONNX Runtime");
     }
     let told = ran(&["devices", "--device", "simulated,cann"]).expect_code(69);
     let lines: Vec<&str> = told.stdout.lines().skip(3).collect();
-    assert!(
-        lines[0].starts_with("simulated  runs on simulated: "),
-        "{lines:?}"
-    );
-    assert!(
-        lines[1].starts_with("cann       does not run: "),
-        "{lines:?}"
-    );
-    assert!(
-        told.stderr.contains("no device runs the model"),
-        "{}",
-        told.stderr
-    );
+    assert!(lines[0].starts_with("simulated  runs on simulated: "), "{lines:?}");
+    assert!(lines[1].starts_with("cann       does not run: "), "{lines:?}");
+    assert!(told.stderr.contains("no device runs the model"), "{}", told.stderr);
 
     let unknown = ran(&["devices", "--device", "abacus"]).expect_code(78);
     assert!(unknown.stderr.contains("abacus"), "{}", unknown.stderr);
@@ -106,22 +76,14 @@ fn a_model_that_is_named_is_tried_whatever_depths_a_task_asks_its_own_at() {
     let mut line = vec!["devices", "--device", "cpu", "--model", other];
     line.extend(sets.iter().map(String::as_str));
     let found = ran(&line).expect_code(0);
-    assert!(
-        found.stdout.contains("golden outputs agree"),
-        "{}",
-        found.stdout
-    );
+    assert!(found.stdout.contains("golden outputs agree"), "{}", found.stdout);
 }
 
 #[test]
 fn without_a_library_or_a_model_nothing_is_tried() {
     let refused = ran(&["devices", "--library", "/nowhere/libonnxruntime.so"]).expect_code(69);
     assert_eq!(refused.stdout, "");
-    assert!(
-        refused.stderr.contains("/nowhere/libonnxruntime.so"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("/nowhere/libonnxruntime.so"), "{}", refused.stderr);
     ran(&["devices", "--model", "/nowhere"]).expect_code(66);
 }
 
@@ -133,10 +95,7 @@ fn plugin(test: &str, dir: &Path, body: &str) -> Option<PathBuf> {
          start(void) {{ {body} }}\n"
     );
     fs::write(&from, source).unwrap();
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&to, &from])
-        .status();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&to, &from]).status();
     if built.is_ok_and(|status| status.success()) {
         return Some(to);
     }
@@ -174,10 +133,7 @@ fn a_plugin_that_crashes_or_hangs_is_told() {
 #[test]
 fn a_model_that_computes_something_else_is_told() {
     if !has_onnxruntime() {
-        return skip(
-            "a_model_that_computes_something_else_is_told",
-            "ONNX Runtime",
-        );
+        return skip("a_model_that_computes_something_else_is_told", "ONNX Runtime");
     }
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("golden")).unwrap();
@@ -191,11 +147,7 @@ fn a_model_that_computes_something_else_is_told() {
     fs::write(dir.path().join("golden/outputs.csv"), rows.join("\n")).unwrap();
     let model = dir.path().to_str().unwrap();
     let told = ran(&["devices", "--device", "cpu", "--model", model]).expect_code(0);
-    assert!(
-        told.stdout.contains("golden outputs DIFFER"),
-        "{}",
-        told.stdout
-    );
+    assert!(told.stdout.contains("golden outputs DIFFER"), "{}", told.stdout);
 }
 
 /// A file that `make providers` fetches; none, said aloud, where it was not.
@@ -214,16 +166,9 @@ fn openvino_runs_the_shipped_model() {
     let Some(library) = fetched(test, "onnxruntime-openvino/libonnxruntime.so") else {
         return;
     };
-    let found = ran(&[
-        "devices",
-        "--json",
-        "--device",
-        "openvino",
-        "--library",
-        &library,
-    ])
-    .expect_code(0)
-    .json();
+    let found = ran(&["devices", "--json", "--device", "openvino", "--library", &library])
+        .expect_code(0)
+        .json();
     let openvino = device(&found, "openvino");
     assert_eq!(openvino["effective"], "OpenVINOExecutionProvider");
     assert_eq!(openvino["golden"]["agrees"], true, "{openvino}");

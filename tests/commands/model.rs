@@ -13,18 +13,12 @@ use crate::common::{
 
 #[test]
 fn model_info_says_what_the_bundle_says() {
-    let told = ran(&["model".as_ref(), "info".as_ref(), bundle().as_os_str()])
-        .expect_code(0)
-        .stdout;
-    let manifest: toml::Table = fs::read_to_string(bundle().join("model.toml"))
-        .unwrap()
-        .parse()
-        .unwrap();
+    let told =
+        ran(&["model".as_ref(), "info".as_ref(), bundle().as_os_str()]).expect_code(0).stdout;
+    let manifest: toml::Table =
+        fs::read_to_string(bundle().join("model.toml")).unwrap().parse().unwrap();
     for part in ["name", "version", "sha256"] {
-        assert!(
-            told.contains(manifest[part].as_str().unwrap()),
-            "{part}: {told}"
-        );
+        assert!(told.contains(manifest[part].as_str().unwrap()), "{part}: {told}");
     }
     assert!(told.contains("float32 [N, 1, 10]"), "{told}");
     let named: Vec<_> = told
@@ -38,12 +32,7 @@ fn model_info_says_what_the_bundle_says() {
     ran(&["model", "info", "/nowhere"]).expect_code(66);
 
     let dir = bundle();
-    let told = ran(&[
-        "model".as_ref(),
-        "info".as_ref(),
-        "-j".as_ref(),
-        dir.as_os_str(),
-    ]);
+    let told = ran(&["model".as_ref(), "info".as_ref(), "-j".as_ref(), dir.as_os_str()]);
     let told: Value = serde_json::from_str(&told.expect_code(0).stdout).unwrap();
     for part in ["name", "version", "sha256", "precision"] {
         assert_eq!(told[part].as_str(), manifest[part].as_str(), "{part}");
@@ -65,14 +54,10 @@ fn model_info_says_what_the_bundle_says() {
 #[test]
 fn model_check_compares_with_the_golden_outputs() {
     if !has_onnxruntime() {
-        return skip(
-            "model_check_compares_with_the_golden_outputs",
-            "ONNX Runtime",
-        );
+        return skip("model_check_compares_with_the_golden_outputs", "ONNX Runtime");
     }
-    let told = ran(&["model".as_ref(), "check".as_ref(), bundle().as_os_str()])
-        .expect_code(0)
-        .stdout;
+    let told =
+        ran(&["model".as_ref(), "check".as_ref(), bundle().as_os_str()]).expect_code(0).stdout;
     assert!(
         told.contains("golden outputs agree: ") && told.contains(" 0 with another class"),
         "{told}"
@@ -83,21 +68,12 @@ fn model_check_compares_with_the_golden_outputs() {
     let outputs = dir.path().join("golden/outputs.csv");
     let text = fs::read_to_string(&outputs).unwrap();
     let (first, rest) = text.split_once(',').unwrap();
-    fs::write(
-        &outputs,
-        format!("{},{rest}", first.parse::<f64>().unwrap() - 0.001),
-    )
-    .unwrap();
+    fs::write(&outputs, format!("{},{rest}", first.parse::<f64>().unwrap() - 0.001)).unwrap();
     let refused =
         ran(&["model".as_ref(), "check".as_ref(), dir.path().as_os_str()]).expect_code(65);
-    assert_eq!(
-        (refused.stdout.as_str(), refused.stderr.lines().count()),
-        ("", 1)
-    );
+    assert_eq!((refused.stdout.as_str(), refused.stderr.lines().count()), ("", 1));
     assert!(
-        refused
-            .stderr
-            .contains("golden outputs differ by more than 1e-4: "),
+        refused.stderr.contains("golden outputs differ by more than 1e-4: "),
         "{}",
         refused.stderr
     );
@@ -111,10 +87,7 @@ fn model_check_says_what_int8_loses() {
     }
     let int8 = int8_bundle();
     let told = against(&int8, &bundle(), &[]).expect_code(0).stdout;
-    assert!(
-        told.contains("app-id-k10-int8 1.0.2 (int8): golden outputs agree: "),
-        "{told}"
-    );
+    assert!(told.contains("app-id-k10-int8 1.0.2 (int8): golden outputs agree: "), "{told}");
     assert!(
         told.contains("against app-id-k10 1.0.2 (fp32):\n  golden inputs: same class for "),
         "{told}"
@@ -144,27 +117,15 @@ fn model_check_says_what_int8_loses() {
     assert_eq!(report["model"]["precision"], "int8");
     assert_eq!(report["against"]["precision"], "fp32");
     let [golden, table, capture] = [0, 1, 2].map(|at| &report["comparisons"][at]);
-    assert_eq!(
-        (&golden["series"], &golden["labelled"]),
-        (&64.into(), &0.into())
-    );
-    assert_eq!(
-        (&table["series"], &table["labelled"]),
-        (&3.into(), &2.into())
-    );
-    assert_eq!(
-        (&table["accuracy"], &table["accuracy_loss"]),
-        (&0.5.into(), &0.0.into())
-    );
+    assert_eq!((&golden["series"], &golden["labelled"]), (&64.into(), &0.into()));
+    assert_eq!((&table["series"], &table["labelled"]), (&3.into(), &2.into()));
+    assert_eq!((&table["accuracy"], &table["accuracy_loss"]), (&0.5.into(), &0.0.into()));
     assert_eq!(capture["series"], series_of_demo());
     for comparison in [golden, table, capture] {
         let number = |field: &str| comparison[field].as_f64().unwrap();
         assert!(number("same_class") >= 0.98, "{comparison}");
         let (mean, max) = (number("mean_difference"), number("max_difference"));
-        assert!(
-            0.0 < mean && mean < max && mean < 0.002 && max < 0.1,
-            "{comparison}"
-        );
+        assert!(0.0 < mean && mean < max && mean < 0.002 && max < 0.1, "{comparison}");
     }
 }
 
@@ -172,9 +133,7 @@ fn model_check_says_what_int8_loses() {
 #[test]
 fn models_of_another_unit_are_compared_on_series_of_that_unit() {
     let data = root().join("tests/bundles/data-k3");
-    let told = ran(&["model".as_ref(), "info".as_ref(), data.as_os_str()])
-        .expect_code(0)
-        .stdout;
+    let told = ran(&["model".as_ref(), "info".as_ref(), data.as_os_str()]).expect_code(0).stdout;
     for line in [
         "unit            data",
         "features        signed_length",
@@ -183,18 +142,11 @@ fn models_of_another_unit_are_compared_on_series_of_that_unit() {
         assert!(told.contains(line), "{line}: {told}");
     }
     if !has_onnxruntime() {
-        return skip(
-            "models_of_another_unit_are_compared_on_series_of_that_unit",
-            "ONNX Runtime",
-        );
+        return skip("models_of_another_unit_are_compared_on_series_of_that_unit", "ONNX Runtime");
     }
     let dir = tempfile::tempdir().unwrap();
     let table = dir.path().join("flows.csv");
-    fs::write(
-        &table,
-        "data_lengths,label\n569 -1452 -1452 60,TLS\n70 -70,DNS\n,TLS\n",
-    )
-    .unwrap();
+    fs::write(&table, "data_lengths,label\n569 -1452 -1452 60,TLS\n70 -70,DNS\n,TLS\n").unwrap();
     let demo = demo();
     let more = [
         "--series".as_ref(),
@@ -209,10 +161,7 @@ fn models_of_another_unit_are_compared_on_series_of_that_unit() {
     assert_eq!(*capture, series_of(&demo, &data));
 
     let shipped = against(&data, &bundle(), &[]).expect_code(65).stderr;
-    assert!(
-        shipped.contains("take different input (unit, k, features or context)"),
-        "{shipped}"
-    );
+    assert!(shipped.contains("take different input (unit, k, features or context)"), "{shipped}");
     let lengths = dir.path().join("lengths.csv");
     fs::write(&lengths, "lengths\n569 -1452 -1452\n").unwrap();
     let more = ["--series".as_ref(), lengths.as_os_str()];
@@ -225,14 +174,9 @@ fn a_bundle_loses_nothing_against_itself() {
     if !has_onnxruntime() {
         return skip("a_bundle_loses_nothing_against_itself", "ONNX Runtime");
     }
-    let report = against(&bundle(), &bundle(), &["--json".as_ref()])
-        .expect_code(0)
-        .json();
+    let report = against(&bundle(), &bundle(), &["--json".as_ref()]).expect_code(0).json();
     let golden = &report["comparisons"][0];
-    assert_eq!(
-        (&golden["same_class"], &golden["max_difference"]),
-        (&1.0.into(), &0.0.into())
-    );
+    assert_eq!((&golden["same_class"], &golden["max_difference"]), (&1.0.into(), &0.0.into()));
 }
 
 #[test]
@@ -242,46 +186,21 @@ fn what_cannot_be_compared_is_refused() {
     }
     let other = copy(&bundle());
     let manifest = other.path().join("model.toml");
-    let text = fs::read_to_string(&manifest)
-        .unwrap()
-        .replace("Zabbix", "Nagios");
+    let text = fs::read_to_string(&manifest).unwrap().replace("Zabbix", "Nagios");
     fs::write(&manifest, text).unwrap();
     let refused = against(&int8_bundle(), other.path(), &[]).expect_code(65);
-    assert_eq!(
-        (refused.stdout.as_str(), refused.stderr.lines().count()),
-        ("", 1)
-    );
-    assert!(
-        refused.stderr.contains("different labels"),
-        "{}",
-        refused.stderr
-    );
+    assert_eq!((refused.stdout.as_str(), refused.stderr.lines().count()), ("", 1));
+    assert!(refused.stderr.contains("different labels"), "{}", refused.stderr);
 
     let empty = other.path().join("flows.csv");
     fs::write(&empty, "lengths\n52 -52\n").unwrap();
-    let refused = against(
-        &int8_bundle(),
-        &bundle(),
-        &["--series".as_ref(), empty.as_os_str()],
-    )
-    .expect_code(65);
-    assert!(
-        refused.stderr.contains("no flow with 10 packets"),
-        "{}",
-        refused.stderr
-    );
-    against(
-        &int8_bundle(),
-        &bundle(),
-        &["--capture".as_ref(), "/nowhere.pcap".as_ref()],
-    )
-    .expect_code(66);
-    against(
-        &int8_bundle(),
-        &bundle(),
-        &["--capture".as_ref(), manifest.as_os_str()],
-    )
-    .expect_code(65);
+    let refused = against(&int8_bundle(), &bundle(), &["--series".as_ref(), empty.as_os_str()])
+        .expect_code(65);
+    assert!(refused.stderr.contains("no flow with 10 packets"), "{}", refused.stderr);
+    against(&int8_bundle(), &bundle(), &["--capture".as_ref(), "/nowhere.pcap".as_ref()])
+        .expect_code(66);
+    against(&int8_bundle(), &bundle(), &["--capture".as_ref(), manifest.as_os_str()])
+        .expect_code(65);
 }
 
 /// `model check` of one bundle against another.
@@ -307,12 +226,7 @@ fn series_of(capture: &Path, bundle: &Path) -> Value {
 fn copy(bundle: &Path) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("golden")).unwrap();
-    for file in [
-        "model.toml",
-        "model.onnx",
-        "golden/inputs.csv",
-        "golden/outputs.csv",
-    ] {
+    for file in ["model.toml", "model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
         fs::copy(bundle.join(file), dir.path().join(file)).unwrap();
     }
     dir

@@ -9,11 +9,7 @@ use crate::common::{demo, has_onnxruntime, shipped_bundle, skip};
 const QUICK: [&str; 5] = ["profile", "--seconds", "0", "--sizes", "8,1,64"];
 
 fn quick(args: &[&str]) -> Vec<String> {
-    QUICK
-        .iter()
-        .chain(args)
-        .map(|&arg| arg.to_owned())
-        .collect()
+    QUICK.iter().chain(args).map(|&arg| arg.to_owned()).collect()
 }
 
 #[test]
@@ -38,22 +34,13 @@ fn a_device_of_the_configuration_is_measured() {
     .expect_code(0)
     .json();
     assert_on_the_page(&found);
-    assert_eq!(
-        (&found["device"], &found["provider"]),
-        (&"npu".into(), &"simulated".into())
-    );
+    assert_eq!((&found["device"], &found["provider"]), (&"npu".into(), &"simulated".into()));
     let points = found["points"].as_array().unwrap();
-    let rows: Vec<u64> = points
-        .iter()
-        .map(|point| point["rows"].as_u64().unwrap())
-        .collect();
+    let rows: Vec<u64> = points.iter().map(|point| point["rows"].as_u64().unwrap()).collect();
     assert_eq!(rows, [1, 8, 64]);
     for point in points {
         assert!(point["min_us"].as_f64().unwrap() >= 1000.0, "{point}");
-        assert!(
-            point["median_us"].as_f64() >= point["min_us"].as_f64(),
-            "{point}"
-        );
+        assert!(point["median_us"].as_f64() >= point["min_us"].as_f64(), "{point}");
     }
     // A batch of 64 takes as long as one of 8.
     assert_eq!(found["knee"]["rows"], 64);
@@ -61,10 +48,8 @@ fn a_device_of_the_configuration_is_measured() {
     assert_eq!(found["latency_goal_ms"], 200.0);
 
     let file: toml::Table = fs::read_to_string(&out).unwrap().parse().unwrap();
-    let manifest: toml::Table = fs::read_to_string(shipped_bundle().join("model.toml"))
-        .unwrap()
-        .parse()
-        .unwrap();
+    let manifest: toml::Table =
+        fs::read_to_string(shipped_bundle().join("model.toml")).unwrap().parse().unwrap();
     assert_eq!(file["schema_version"].as_integer(), Some(1));
     assert_eq!(file["model_sha256"], manifest["sha256"]);
     assert_eq!(file["points"].as_array().unwrap().len(), 3);
@@ -77,23 +62,9 @@ fn a_device_of_the_configuration_is_measured() {
 
 #[test]
 fn a_goal_that_cannot_be_met_is_told() {
-    let told = ran(&quick(&[
-        "--device",
-        "simulated",
-        "--latency-goal-ms",
-        "0.05",
-    ]))
-    .expect_code(0);
-    assert!(
-        told.stderr.contains("cannot meet the latency goal"),
-        "{}",
-        told.stderr
-    );
-    assert!(
-        told.stdout.contains("analytics.batch_sizes = [1]"),
-        "{}",
-        told.stdout
-    );
+    let told = ran(&quick(&["--device", "simulated", "--latency-goal-ms", "0.05"])).expect_code(0);
+    assert!(told.stderr.contains("cannot meet the latency goal"), "{}", told.stderr);
+    assert!(told.stdout.contains("analytics.batch_sizes = [1]"), "{}", told.stdout);
 }
 
 #[test]
@@ -113,11 +84,7 @@ fn the_cpu_is_measured_with_the_shipped_model() {
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let sizes = told
-        .lines()
-        .skip(4)
-        .take(3)
-        .map(|line| line.split_whitespace().next().unwrap());
+    let sizes = told.lines().skip(4).take(3).map(|line| line.split_whitespace().next().unwrap());
     assert_eq!(sizes.collect::<Vec<_>>(), ["1", "8", "64"]);
 }
 
@@ -156,35 +123,14 @@ fn what_cannot_be_measured_or_written_is_refused() {
         (&["--sizes", "0"][..], 64, "--sizes"),
         (&["--latency-goal-ms", "0"], 64, "expected milliseconds"),
         (&["--device", "abacus"], 78, "abacus"),
-        (
-            &["--device", "simulated", "--model", "/nowhere"],
-            66,
-            "/nowhere",
-        ),
-        (
-            &["--set", "accel.library=/nowhere/ort.so"],
-            69,
-            "/nowhere/ort.so",
-        ),
+        (&["--device", "simulated", "--model", "/nowhere"], 66, "/nowhere"),
+        (&["--set", "accel.library=/nowhere/ort.so"], 69, "/nowhere/ort.so"),
     ] {
         let refused = ran(&[&["profile"], args].concat()).expect_code(code);
         assert_eq!(refused.stdout, "", "{args:?}");
-        assert!(
-            refused.stderr.contains(part),
-            "{args:?}: {}",
-            refused.stderr
-        );
+        assert!(refused.stderr.contains(part), "{args:?}: {}", refused.stderr);
     }
-    let refused = ran(&quick(&[
-        "--device",
-        "simulated",
-        "--out",
-        "/nowhere/p.toml",
-    ]))
-    .expect_code(73);
-    assert!(
-        refused.stderr.contains("/nowhere/p.toml"),
-        "{}",
-        refused.stderr
-    );
+    let refused =
+        ran(&quick(&["--device", "simulated", "--out", "/nowhere/p.toml"])).expect_code(73);
+    assert!(refused.stderr.contains("/nowhere/p.toml"), "{}", refused.stderr);
 }

@@ -28,9 +28,7 @@ fn replayed<S: AsRef<OsStr>>(args: &[S]) -> Value {
 fn replayed_stdin(input: File) -> Value {
     let mut command = fenxi_asking_once(["replay", "--json", "-"]);
     command.args(SIMULATED).stdin(Stdio::from(input));
-    Finished::of(command.output().unwrap())
-        .expect_code(0)
-        .json()
+    Finished::of(command.output().unwrap()).expect_code(0).json()
 }
 
 /// The summary without what differs from run to run.
@@ -56,14 +54,8 @@ fn lasting(summary: &Value) -> Value {
 fn assert_balanced(summary: &Value) {
     let series = &summary["series"];
     let count = |name: &str| series[name].as_u64().unwrap();
-    assert_eq!(
-        sum(&summary["verdicts"]),
-        summary["packets"].as_u64().unwrap()
-    );
-    assert_eq!(
-        sum(&summary["flows"]["ended"]),
-        summary["flows"]["begun"].as_u64().unwrap()
-    );
+    assert_eq!(sum(&summary["verdicts"]), summary["packets"].as_u64().unwrap());
+    assert_eq!(sum(&summary["flows"]["ended"]), summary["flows"]["begun"].as_u64().unwrap());
     assert_eq!(
         count("emitted"),
         count("cached") + count("inferred") + count("shed") + count("failed")
@@ -103,10 +95,9 @@ fn a_clock_that_steps_back_fills_no_table() {
         5000..7000 => time_us + DAY_US,
         _ => time_us,
     };
-    for (name, file) in [
-        ("2100", many_flows(20_001, of_2100)),
-        ("ahead", many_flows(20_001, a_day_ahead)),
-    ] {
+    for (name, file) in
+        [("2100", many_flows(20_001, of_2100)), ("ahead", many_flows(20_001, a_day_ahead))]
+    {
         let capture = dir.path().join(name);
         fs::write(&capture, file).unwrap();
         let replay = |burst: &str| {
@@ -141,23 +132,14 @@ fn a_clock_that_steps_back_fills_no_table() {
 #[test]
 fn the_summary_names_the_device_and_counts_labels() {
     if !has_onnxruntime() {
-        return skip(
-            "the_summary_names_the_device_and_counts_labels",
-            "ONNX Runtime",
-        );
+        return skip("the_summary_names_the_device_and_counts_labels", "ONNX Runtime");
     }
     let mut command = fenxi(["replay", "--json"]);
     command.arg(demo());
     let summary = run(command).expect_code(0).json();
     assert_balanced(&summary);
-    let wire = read_capture(&demo())
-        .iter()
-        .map(|(frame, _)| u64::from(frame.wire))
-        .sum::<u64>();
-    assert_eq!(
-        (&summary["packets"], &summary["bytes"]),
-        (&demo_packets().into(), &wire.into())
-    );
+    let wire = read_capture(&demo()).iter().map(|(frame, _)| u64::from(frame.wire)).sum::<u64>();
+    assert_eq!((&summary["packets"], &summary["bytes"]), (&demo_packets().into(), &wire.into()));
     assert_eq!(summary["devices"][0]["effective"], "CPUExecutionProvider");
     let labelled = sum(&summary["labels"]);
     // A flow may be asked about several times, and one that ends before an answer is sure may get
@@ -166,10 +148,7 @@ fn the_summary_names_the_device_and_counts_labels() {
     let by_depth = decided["by_depth"].as_array().unwrap().iter();
     let by_depth: u64 = by_depth.map(|count| count.as_u64().unwrap()).sum();
     let named = |by: &str| decided[by].as_u64().unwrap();
-    assert_eq!(
-        by_depth + named("by_port") + named("unsure") + named("by_rule"),
-        labelled
-    );
+    assert_eq!(by_depth + named("by_port") + named("unsure") + named("by_rule"), labelled);
     assert!(summary["series"]["inferred"].as_u64().unwrap() > by_depth);
     let share = labelled as f64 / summary["flows"]["begun"].as_f64().unwrap();
     assert!((summary["coverage"]["flows"].as_f64().unwrap() - share).abs() < 1e-9);
@@ -187,10 +166,7 @@ fn captures_come_from_files_pipes_and_gzip() {
     assert_balanced(&plain);
     assert_eq!(lasting(&replayed(&[&packed])), plain);
     assert_eq!(lasting(&replayed_stdin(File::open(demo()).unwrap())), plain);
-    assert_eq!(
-        lasting(&replayed_stdin(File::open(&packed).unwrap())),
-        plain
-    );
+    assert_eq!(lasting(&replayed_stdin(File::open(&packed).unwrap())), plain);
 }
 
 /// A capture of one conversation.
@@ -203,23 +179,16 @@ fn made(dir: &Path, name: &str, port: u16, packets: usize) -> String {
 #[test]
 fn several_captures_are_one_after_the_other() {
     let dir = tempfile::tempdir().unwrap();
-    let (first, second) = (
-        made(dir.path(), "first.pcap", 4000, 15),
-        made(dir.path(), "second.pcap", 4001, 12),
-    );
+    let (first, second) =
+        (made(dir.path(), "first.pcap", 4000, 15), made(dir.path(), "second.pcap", 4001, 12));
     let records = dir.path().join("flows.jsonl");
     let summary = replayed(&[&first, &second, "--flows", records.to_str().unwrap()]);
     assert_balanced(&summary);
-    assert_eq!(
-        (&summary["packets"], &summary["flows"]["begun"]),
-        (&27.into(), &2.into())
-    );
+    assert_eq!((&summary["packets"], &summary["flows"]["begun"]), (&27.into(), &2.into()));
     // The same conversation in both files is one flow.
     assert_eq!(replayed(&[&first, &first])["flows"]["begun"], 1);
-    let flows: Vec<_> = json_lines(&records)
-        .into_iter()
-        .filter(|record| record["type"] == "flow")
-        .collect();
+    let flows: Vec<_> =
+        json_lines(&records).into_iter().filter(|record| record["type"] == "flow").collect();
     let ports: Vec<_> = flows.iter().map(|flow| flow["src_port"].clone()).collect();
     assert_eq!(ports, [4000, 4001]);
 }
@@ -231,33 +200,21 @@ fn loops_repeat_the_captures_and_flows_go_on() {
     // Six packets do not make a series; twice six do, as time goes on without a gap.
     let once = replayed(&[&path]);
     assert_eq!(
-        (
-            &once["series"]["emitted"],
-            &once["coverage"]["ended_before_k"]
-        ),
+        (&once["series"]["emitted"], &once["coverage"]["ended_before_k"]),
         (&0.into(), &1.0.into())
     );
     let thrice = replayed(&[&path, "--loop", "3"]);
     assert_balanced(&thrice);
     assert_eq!(
-        (
-            &thrice["packets"],
-            &thrice["flows"]["begun"],
-            &thrice["series"]["emitted"]
-        ),
+        (&thrice["packets"], &thrice["flows"]["begun"], &thrice["series"]["emitted"]),
         (&18.into(), &1.into(), &1.into())
     );
 
-    let (once, thrice) = (
-        replayed(&[demo()]),
-        replayed(&[demo().as_os_str(), "--loop".as_ref(), "3".as_ref()]),
-    );
+    let (once, thrice) =
+        (replayed(&[demo()]), replayed(&[demo().as_os_str(), "--loop".as_ref(), "3".as_ref()]));
     assert_balanced(&thrice);
     for count in ["packets", "bytes"] {
-        assert_eq!(
-            thrice[count].as_u64().unwrap(),
-            3 * once[count].as_u64().unwrap()
-        );
+        assert_eq!(thrice[count].as_u64().unwrap(), 3 * once[count].as_u64().unwrap());
     }
     // Connections that end by FIN begin anew in each pass.
     let begun = |summary: &Value| summary["flows"]["begun"].as_u64().unwrap();
@@ -269,11 +226,7 @@ fn loops_repeat_the_captures_and_flows_go_on() {
 #[test]
 fn faults_are_seeded_and_keep_the_balance() {
     let damaged = |faults: &str| {
-        lasting(&replayed(&[
-            demo().as_os_str(),
-            "--faults".as_ref(),
-            faults.as_ref(),
-        ]))
+        lasting(&replayed(&[demo().as_os_str(), "--faults".as_ref(), faults.as_ref()]))
     };
     let faults = "loss=0.1,truncate=0.2,corrupt=0.3,seed=7";
     let summary = damaged(faults);
@@ -289,10 +242,7 @@ fn faults_are_seeded_and_keep_the_balance() {
     assert_ne!(damaged("loss=0.1,truncate=0.2,corrupt=0.3,seed=8"), summary);
     assert_eq!(damaged("loss=0"), lasting(&replayed(&[demo()])));
     let nothing = damaged("loss=1");
-    assert_eq!(
-        (&nothing["packets"], &nothing["flows"]["begun"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!((&nothing["packets"], &nothing["flows"]["begun"]), (&0.into(), &0.into()));
 }
 
 #[test]
@@ -301,24 +251,12 @@ fn a_replay_may_be_paced() {
     let path = made(dir.path(), "one.pcap", 4000, 30);
     for speed in ["real", "2.5x", "1000x"] {
         let records = dir.path().join("flows.jsonl");
-        let summary = replayed(&[
-            &path,
-            "--speed",
-            speed,
-            "--flows",
-            records.to_str().unwrap(),
-            "--series",
-        ]);
+        let summary =
+            replayed(&[&path, "--speed", speed, "--flows", records.to_str().unwrap(), "--series"]);
         assert_balanced(&summary);
-        assert_eq!(
-            (&summary["packets"], &summary["series"]["emitted"]),
-            (&30.into(), &1.into())
-        );
+        assert_eq!((&summary["packets"], &summary["series"]["emitted"]), (&30.into(), &1.into()));
         let flow = json_lines(&records).pop().unwrap();
-        assert_eq!(
-            (&flow["type"], &flow["series"][1]),
-            (&"flow".into(), &(-37).into())
-        );
+        assert_eq!((&flow["type"], &flow["series"][1]), (&"flow".into(), &(-37).into()));
     }
 }
 
@@ -328,11 +266,8 @@ fn a_summary_for_people_is_on_standard_error() {
     command.arg(demo()).args(SIMULATED);
     let finished = run(command).expect_code(0);
     assert_eq!(finished.stdout, "");
-    let heads: Vec<_> = finished
-        .stderr
-        .lines()
-        .map(|line| line.split(' ').next().unwrap())
-        .collect();
+    let heads: Vec<_> =
+        finished.stderr.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(
         heads,
         [
@@ -358,8 +293,5 @@ fn the_summary_says_how_often_the_cache_hit_and_erred() {
         .filter(|(_, unit)| *unit == "%")
         .map(|(number, _)| number.parse().expect("a number"))
         .collect();
-    assert!(
-        matches!(percents[..], [hit, wrong] if hit > 0.0 && wrong > 0.0),
-        "{line}"
-    );
+    assert!(matches!(percents[..], [hit, wrong] if hit > 0.0 && wrong > 0.0), "{line}");
 }

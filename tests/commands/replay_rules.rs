@@ -83,10 +83,7 @@ fn rules_by_tuple_are_in_the_packets_and_the_records() {
     let records = json_lines(&replays.path("records"));
     let six = |record: &&Value| record["src"] == "fd00::1";
     for record in records.iter().filter(six) {
-        assert_eq!(
-            (&record["label"], &record["decided_by"]),
-            (&"STUN".into(), &"rule".into())
-        );
+        assert_eq!((&record["label"], &record["decided_by"]), (&"STUN".into(), &"rule".into()));
     }
     assert_eq!(records.iter().filter(six).count(), 2, "{records:?}");
 }
@@ -100,12 +97,7 @@ fn records_of_flows_name_the_rule() {
                  [[rule]]\nname = \"all of six\"\nsource = \"fd00::/16\"\n";
     let replays = Replays::new(rules);
     let input = replays.path("in.pcap");
-    let frames = [
-        (false, 4000, 40),
-        (false, 4001, 8),
-        (false, 4002, 8),
-        (true, 4003, 8),
-    ];
+    let frames = [(false, 4000, 40), (false, 4001, 8), (false, 4002, 8), (true, 4003, 8)];
     let frames = frames.map(|(is_v6, port, packets)| conversation(is_v6, port, packets));
     fs::write(&input, pcap(frames.concat())).unwrap();
     replays.replay(&input, &[]).expect_code(0);
@@ -144,10 +136,7 @@ fn what_is_written_does_not_depend_on_bursts() {
         of_ip.map(|(_, frame)| dscp(frame)).collect::<Vec<u8>>()
     };
     let dscps = dscps(&first[0]);
-    assert!(
-        [1, 10, 34].iter().all(|dscp| dscps.contains(dscp)),
-        "{dscps:?}"
-    );
+    assert!([1, 10, 34].iter().all(|dscp| dscps.contains(dscp)), "{dscps:?}");
     for (other, burst) in others.iter().zip(["7", "32", "256"]) {
         assert!(*other == first, "bursts of {burst}");
     }
@@ -157,10 +146,7 @@ fn what_is_written_does_not_depend_on_bursts() {
 #[test]
 fn a_rule_for_all_labels_is_as_the_table_of_labels() {
     let names = labels(&bundle());
-    let entries: Vec<String> = names
-        .iter()
-        .map(|name| format!("\"{name}\" = \"CS5\""))
-        .collect();
+    let entries: Vec<String> = names.iter().map(|name| format!("\"{name}\" = \"CS5\"")).collect();
     let table = format!("tag.dscp={{ {} }}", entries.join(", "));
     let by_label = Replays::new("");
     let by_rule = Replays::new(&for_all_labels("dscp = \"CS5\""));
@@ -183,10 +169,7 @@ fn dropped_packets_are_left_out() {
     assert!(after.iter().all(|(_, frame)| frame[12..14] == [0x86, 0xdd]));
     let wrong = Replays::new("[[rule]]\napp = \"STUN\"\n\n[[rule]]\nlabel = \"Napster\"\n");
     let said = wrong.replay(&input, &[]).expect_code(65).stderr;
-    assert!(
-        said.contains("rules.toml:4: there is no label \"Napster\""),
-        "{said}"
-    );
+    assert!(said.contains("rules.toml:4: there is no label \"Napster\""), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(!wrong.path("records").exists(), "nothing is written");
 }

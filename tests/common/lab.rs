@@ -2,10 +2,7 @@
 //!
 //! Names carry the process id. A thread that enters a namespace opens sockets there, and they stay
 //! in it.
-#![allow(
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests may panic as the tests do")]
 
 use std::fs::File;
 use std::io::Write;
@@ -36,9 +33,7 @@ impl Lab {
     /// the terminal: no root, or no tools.
     pub fn new(test: &str, hosts: &[&str], tools: &[&str]) -> Option<Lab> {
         for tool in ["ip"].iter().chain(tools) {
-            let found = Command::new("sh")
-                .args(["-c", &format!("command -v {tool}")])
-                .output();
+            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
             if !found.is_ok_and(|output| output.status.success()) {
                 skip(test, &format!("the program {tool}"));
                 return None;
@@ -52,9 +47,7 @@ impl Lab {
             hosts: Vec::new(),
         };
         for host in hosts {
-            let add = Command::new("ip")
-                .args(["netns", "add", &lab.name(host)])
-                .output();
+            let add = Command::new("ip").args(["netns", "add", &lab.name(host)]).output();
             if !add.is_ok_and(|output| output.status.success()) {
                 skip(test, "root");
                 return None;
@@ -97,9 +90,7 @@ impl Lab {
 
     /// One more host at the router of a routed lab, wired by its `link`.
     pub fn join(&mut self, host: &str, link: &str, net: u8) {
-        let add = Command::new("ip")
-            .args(["netns", "add", &self.name(host)])
-            .output();
+        let add = Command::new("ip").args(["netns", "add", &self.name(host)]).output();
         assert!(add.unwrap().status.success(), "{host}");
         self.hosts.push(host.to_owned());
         self.speak_ipv6(host);
@@ -242,11 +233,7 @@ impl Lab {
     /// Loads rules of nftables.
     pub fn nft(&self, host: &str, rules: &str) {
         let mut command = self.command(host, "nft");
-        let mut nft = command
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut nft = command.args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = nft.stdin.take().unwrap();
         stdin.write_all(rules.as_bytes()).unwrap();
         drop(stdin);
@@ -272,9 +259,7 @@ impl Lab {
         let in_namespace = self.entering(host, work);
         std::thread::scope(|scope| {
             let thread = scope.spawn(in_namespace);
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -289,9 +274,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         for host in &self.hosts {
-            let _ = Command::new("ip")
-                .args(["netns", "del", &self.name(host)])
-                .output();
+            let _ = Command::new("ip").args(["netns", "del", &self.name(host)]).output();
         }
     }
 }

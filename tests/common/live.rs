@@ -95,9 +95,7 @@ impl Live {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
-        command
-            .args(["run", "--json", "--set", "flow.max_flows=16384"])
-            .args(args);
+        command.args(["run", "--json", "--set", "flow.max_flows=16384"]).args(args);
         for (key, value) in [("control.http", "unix:"), ("control.socket", "")] {
             let path = dir.path().join(key);
             command.args(["--set", &format!("{key}={value}{}", path.display())]);
@@ -117,14 +115,7 @@ impl Live {
                 *text.lock().unwrap() += &(line + "\n");
             }
         });
-        Live {
-            dir,
-            child: Some(child),
-            manager,
-            store,
-            stderr,
-            reader: Some(reader),
-        }
+        Live { dir, child: Some(child), manager, store, stderr, reader: Some(reader) }
     }
 
     /// Waits until it says so, and what it logged before has been read.
@@ -190,9 +181,7 @@ impl Live {
     /// What `/metrics` serves.
     pub fn scrape(&self) -> String {
         let mut stream = UnixStream::connect(self.http()).unwrap();
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
         page
@@ -209,9 +198,8 @@ impl Live {
         let samples = page
             .lines()
             .filter(|line| line.split(['{', ' ']).next() == Some(name) && line.contains(label));
-        let values: Vec<f64> = samples
-            .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
-            .collect();
+        let values: Vec<f64> =
+            samples.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
         assert!(!values.is_empty(), "no {name} in {page}");
         values
     }
@@ -249,10 +237,7 @@ impl Live {
     pub fn resident_kib(&self) -> u64 {
         let pid = self.pid();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("RssAnon:"))
-            .unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
         words[1].parse().unwrap()
     }
@@ -278,10 +263,7 @@ impl Live {
         let output = self.child.take().unwrap().wait_with_output().unwrap();
         self.reader.take().unwrap().join().unwrap();
         let stderr = std::mem::take(&mut *self.stderr.lock().unwrap());
-        let finished = Finished {
-            stderr,
-            ..Finished::of(output)
-        };
+        let finished = Finished { stderr, ..Finished::of(output) };
         finished.expect_code(code)
     }
 

@@ -91,11 +91,7 @@ impl Finished {
 
     /// Panics with what was said unless the exit code is `code`.
     pub fn expect_code(self, code: i32) -> Finished {
-        assert_eq!(
-            self.code, code,
-            "stdout: {}\nstderr: {}",
-            self.stdout, self.stderr
-        );
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
     }
 }
@@ -103,9 +99,7 @@ impl Finished {
 /// The lines of a JSON Lines file.
 pub fn json_lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("records are there");
-    text.lines()
-        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
 /// The shipped capture.
@@ -187,10 +181,7 @@ pub fn labels(bundle: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(bundle.join("model.toml")).expect("a manifest");
     let manifest: toml::Table = text.parse().expect("TOML");
     let labels = manifest["labels"].as_array().expect("labels");
-    labels
-        .iter()
-        .map(|label| label["name"].as_str().expect("a name").to_owned())
-        .collect()
+    labels.iter().map(|label| label["name"].as_str().expect("a name").to_owned()).collect()
 }
 
 /// Those that name a flow: all but `unknown`.
@@ -202,10 +193,7 @@ pub fn names(bundle: &Path) -> Vec<String> {
 /// Sum over an object of counts.
 pub fn sum(counts: &Value) -> u64 {
     let counts = counts.as_object().expect("an object");
-    counts
-        .values()
-        .map(|count| count.as_u64().expect("a count"))
-        .sum()
+    counts.values().map(|count| count.as_u64().expect("a count")).sum()
 }
 
 /// That `promtool check metrics` has nothing to say of a page.
@@ -214,12 +202,7 @@ pub fn assert_promtool_is_content(page: &str) {
     command.args(["check", "metrics"]).stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("promtool starts");
-    child
-        .stdin
-        .take()
-        .expect("a pipe")
-        .write_all(page.as_bytes())
-        .expect("promtool reads");
+    child.stdin.take().expect("a pipe").write_all(page.as_bytes()).expect("promtool reads");
     let output = child.wait_with_output().expect("promtool ends");
     let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.is_empty(), "{said}");

@@ -2,10 +2,7 @@
 //! that do not end.
 //!
 //! Source: onnx.proto of ONNX 1.17 for the numbers of the fields, and the operators of opset 13.
-#![allow(
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests may panic as the tests do")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -144,17 +141,11 @@ pub fn endless_bundle(dir: &Path, endless: Endless) -> PathBuf {
     fs::create_dir_all(path.join("golden")).unwrap();
     fs::write(path.join("model.onnx"), model(endless, k, classes as u64)).unwrap();
     let row = |value: String, count: usize| vec![value; count].join(",") + "\n";
-    fs::write(
-        path.join("golden/inputs.csv"),
-        row("100".to_owned(), k as usize),
-    )
-    .unwrap();
+    fs::write(path.join("golden/inputs.csv"), row("100".to_owned(), k as usize)).unwrap();
     let likely = (1.0 / classes as f64).to_string();
     fs::write(path.join("golden/outputs.csv"), row(likely, classes)).unwrap();
 
-    let sum = Command::new("sha256sum")
-        .arg(path.join("model.onnx"))
-        .output();
+    let sum = Command::new("sha256sum").arg(path.join("model.onnx")).output();
     let sum = String::from_utf8(sum.unwrap().stdout).unwrap();
     let manifest = fs::read_to_string(super::bundle().join("model.toml")).unwrap();
     let line = |line: &str| match line.split(' ').next() {

@@ -100,9 +100,8 @@ pub fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
 
 /// From 10.0.0.`hosts[0]` to 10.0.0.`hosts[1]`, with the right checksum.
 pub fn ipv4(hosts: [u8; 2], protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let mut header = [
-        0x45, 2, 0, 0, 0, 7, 0, 0, 64, protocol, 0, 0, 10, 0, 0, hosts[0], 10, 0, 0, hosts[1],
-    ];
+    let mut header =
+        [0x45, 2, 0, 0, 0, 7, 0, 0, 64, protocol, 0, 0, 10, 0, 0, hosts[0], 10, 0, 0, hosts[1]];
     header[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
     let sum = checksum(&header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -131,9 +130,7 @@ pub fn udp(ports: [u16; 2], payload: usize) -> Vec<u8> {
 /// The Internet checksum (RFC 1071); 0 over a header that carries its right one.
 pub fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2);
-    let mut sum: u32 = words
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum();
+    let mut sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -56,10 +56,8 @@ fn built(package: &str, program: &str) -> PathBuf {
 /// ending `d`, in the form of make.
 fn is_fresh(program: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-    let (Some(at), Ok(list)) = (
-        modified(program),
-        fs::read_to_string(program.with_extension("d")),
-    ) else {
+    let (Some(at), Ok(list)) = (modified(program), fs::read_to_string(program.with_extension("d")))
+    else {
         return false;
     };
     let sources = list.split_once(": ").map_or("", |(_, sources)| sources);

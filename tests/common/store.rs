@@ -1,9 +1,6 @@
 //! The descriptor store of a service manager of ours: what fenxi hands to it, and a next fenxi that
 //! gets it, as sd_notify(3) and sd_listen_fds(3) say.
-#![allow(
-    clippy::unwrap_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests may panic as the tests do")]
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -71,10 +68,7 @@ impl Store {
         let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
         let name = name.unwrap();
         assert!(name.len() <= 255 && !name.contains(':'), "{name}");
-        assert!(
-            name.bytes().all(|byte| (b' '..127).contains(&byte)),
-            "{name}"
-        );
+        assert!(name.bytes().all(|byte| (b' '..127).contains(&byte)), "{name}");
         let mut kept = self.0.lock().unwrap();
         match descriptor {
             Some(descriptor) => {

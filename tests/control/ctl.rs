@@ -42,9 +42,7 @@ fn a_running_replay_answers() {
     assert_eq!(status["code"], 200);
     assert_eq!(status["status"]["state"], "draining");
     let figures = status["status"]["figures"].as_array().unwrap();
-    let packets = figures
-        .iter()
-        .find(|figure| figure["name"] == "fenxi_port_packets_total");
+    let packets = figures.iter().find(|figure| figure["name"] == "fenxi_port_packets_total");
     assert_eq!(packets.unwrap()["unit"], "packets");
     let page = served.ctl(&["status"]).expect_code(0).stdout;
     assert!(page.starts_with("draining: fenxi "), "{page}");
@@ -69,9 +67,7 @@ fn a_running_replay_answers() {
 
     let threads = served.ctl(&["threads", "--json"]).expect_code(0).json();
     let names = threads["threads"].as_array().unwrap().iter();
-    let names: Vec<&str> = names
-        .map(|thread| thread["name"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = names.map(|thread| thread["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["flow-0.0", "analytics-0.0"]);
     assert_eq!(threads["threads"][0]["packets"], demo_packets());
     assert!(threads["threads"][1]["series"].as_u64() > Some(0));
@@ -80,48 +76,22 @@ fn a_running_replay_answers() {
     let devices = served.ctl(&["devices", "--json"]).expect_code(0).json();
     assert_eq!(devices["devices"][0]["state"], "up");
 
-    let flows = served
-        .ctl(&["flows", "--top", "5", "--json"])
-        .expect_code(0)
-        .json();
+    let flows = served.ctl(&["flows", "--top", "5", "--json"]).expect_code(0).json();
     let bytes: Vec<u64> = flows["flows"]
         .as_array()
         .unwrap()
         .iter()
         .map(|flow| flow["bytes"].as_u64().unwrap())
         .collect();
-    assert!(
-        bytes.len() == 5 && bytes.is_sorted_by(|a, b| a >= b),
-        "{bytes:?}"
-    );
-    let label = flows["flows"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find_map(|flow| flow["label"].as_str());
+    assert!(bytes.len() == 5 && bytes.is_sorted_by(|a, b| a >= b), "{bytes:?}");
+    let label = flows["flows"].as_array().unwrap().iter().find_map(|flow| flow["label"].as_str());
     let label = label.expect("a flow with a label");
-    let page = served
-        .ctl(&["flows", "--label", label])
-        .expect_code(0)
-        .stdout;
-    assert!(
-        page.lines().skip(1).all(|line| line.contains(label)),
-        "{page}"
-    );
-    served
-        .ctl(&["flows", "--label", "no-such-label"])
-        .expect_code(65);
-    for command in [
-        &["reload"][..],
-        &["log", "debug"],
-        &["model", "load", "models/app-id-k10"],
-    ] {
+    let page = served.ctl(&["flows", "--label", label]).expect_code(0).stdout;
+    assert!(page.lines().skip(1).all(|line| line.contains(label)), "{page}");
+    served.ctl(&["flows", "--label", "no-such-label"]).expect_code(65);
+    for command in [&["reload"][..], &["log", "debug"], &["model", "load", "models/app-id-k10"]] {
         let refused = served.ctl(command).expect_code(69);
-        assert!(
-            refused.stderr.contains("not supported during a replay"),
-            "{}",
-            refused.stderr
-        );
+        assert!(refused.stderr.contains("not supported during a replay"), "{}", refused.stderr);
     }
     let (http, ctl) = (served.http_path(), served.ctl_path());
     let summary = served.drain();
@@ -148,39 +118,21 @@ fn hosts_are_listed_with_their_labels() {
     let listed = listed.expect_code(0).json();
     let hosts = listed["hosts"].as_array().unwrap();
     assert_eq!(hosts.len() as f64, scrape.sum("fenxi_hosts_tracked", ""));
-    let flows: u64 = hosts
-        .iter()
-        .map(|host| host["flows"].as_u64().unwrap())
-        .sum();
+    let flows: u64 = hosts.iter().map(|host| host["flows"].as_u64().unwrap()).sum();
     let counted = scrape.sum("fenxi_host_flows_total", "outcome=\"counted\"");
     assert_eq!(flows as f64, counted);
-    let named: Vec<&Value> = hosts
-        .iter()
-        .filter(|host| host["label"].is_string())
-        .collect();
+    let named: Vec<&Value> = hosts.iter().filter(|host| host["label"].is_string()).collect();
     assert_eq!(named.len() as f64, scrape.sum("fenxi_hosts", ""));
-    assert!(
-        named
-            .iter()
-            .all(|host| host["confidence"].as_f64() > Some(0.0))
-    );
-    let times: Vec<&str> = hosts
-        .iter()
-        .map(|host| host["last"].as_str().unwrap())
-        .collect();
+    assert!(named.iter().all(|host| host["confidence"].as_f64() > Some(0.0)));
+    let times: Vec<&str> = hosts.iter().map(|host| host["last"].as_str().unwrap()).collect();
     assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
 
     let label = named[0]["label"].as_str().unwrap();
-    let page = served
-        .ctl(&["hosts", "--label", label])
-        .expect_code(0)
-        .stdout;
+    let page = served.ctl(&["hosts", "--label", label]).expect_code(0).stdout;
     let mut lines = page.lines();
     assert!(lines.next().unwrap().starts_with("host "), "{page}");
     assert!(lines.all(|line| line.contains(label)), "{page}");
-    served
-        .ctl(&["hosts", "--label", "no-such-label"])
-        .expect_code(65);
+    served.ctl(&["hosts", "--label", "no-such-label"]).expect_code(65);
     let status = served.ctl(&["status"]).expect_code(0).stdout;
     let line = format!("hosts     {} named of {}", named.len(), hosts.len());
     assert!(status.lines().any(|it| it == line), "{status}");
@@ -191,10 +143,7 @@ fn hosts_are_listed_with_their_labels() {
 fn a_model_that_names_no_hosts_says_so() {
     let served = Served::start(&["--speed", "real"]);
     let refused = served.ctl(&["hosts"]).expect_code(69).stderr;
-    assert!(
-        refused.contains("this model does not name devices"),
-        "{refused}"
-    );
+    assert!(refused.contains("this model does not name devices"), "{refused}");
 }
 
 #[test]
@@ -204,9 +153,7 @@ fn drain_ends_a_replay_before_its_time() {
     let mut served = served;
     served.ctl(&["drain"]).expect_code(0);
     let child = served.child.take().unwrap();
-    let summary = Finished::of(child.wait_with_output().unwrap())
-        .expect_code(0)
-        .json();
+    let summary = Finished::of(child.wait_with_output().unwrap()).expect_code(0).json();
     assert_eq!(summary["interrupted"], true);
     assert!(!dir.exists());
 }
@@ -220,12 +167,7 @@ fn nobody_listens_or_we_may_not() {
         command.arg(path);
         run(command)
     };
-    assert!(
-        ctl(&path)
-            .expect_code(69)
-            .stderr
-            .contains("no fenxi listens")
-    );
+    assert!(ctl(&path).expect_code(69).stderr.contains("no fenxi listens"));
     // A socket that a dead program left.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     ctl(&path).expect_code(69);
@@ -235,20 +177,10 @@ fn nobody_listens_or_we_may_not() {
 fn a_second_one_on_the_same_socket_is_refused() {
     let served = Served::start(&["--speed", "real"]);
     let mut command = fenxi(["replay", "--control"]);
-    command
-        .arg(demo())
-        .args(SIMULATED)
-        .args(["--set", "control.http="]);
-    command.args([
-        "--set",
-        &format!("control.socket={}", served.ctl_path().display()),
-    ]);
+    command.arg(demo()).args(SIMULATED).args(["--set", "control.http="]);
+    command.args(["--set", &format!("control.socket={}", served.ctl_path().display())]);
     let finished = run(command).expect_code(69);
-    assert!(
-        finished.stderr.contains("in use by fenxi, process "),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("in use by fenxi, process "), "{}", finished.stderr);
     served.ctl(&["status"]).expect_code(0);
 }
 
@@ -305,9 +237,7 @@ fn another_user_is_refused() {
     open(served.dir.path(), 0o755);
     let ask = |socket: &Path| {
         let mut command = Command::new("setpriv");
-        command
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(&program);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
         command.args(["ctl", "status", "--socket"]).arg(socket);
         command.current_dir("/").output()
     };
@@ -316,21 +246,13 @@ fn another_user_is_refused() {
         return skip(NAME, "root and setpriv");
     };
     let by_mode = Finished::of(output).expect_code(77);
-    assert!(
-        by_mode.stderr.contains("permission denied"),
-        "{}",
-        by_mode.stderr
-    );
+    assert!(by_mode.stderr.contains("permission denied"), "{}", by_mode.stderr);
     // The socket of HTTP has its mode, and is the group's too.
     let http = Finished::of(ask(&served.http_path()).unwrap()).expect_code(77);
     assert!(http.stderr.contains("permission denied"), "{}", http.stderr);
     open(&served.ctl_path(), 0o666);
     let by_credentials = Finished::of(ctl().unwrap()).expect_code(77);
-    assert!(
-        by_credentials.stderr.contains("only root"),
-        "{}",
-        by_credentials.stderr
-    );
+    assert!(by_credentials.stderr.contains("only root"), "{}", by_credentials.stderr);
 }
 
 fn is_root() -> bool {

@@ -14,13 +14,8 @@ use crate::control::{PATIENCE, Served};
 #[test]
 fn health_gives_its_reasons() {
     let mut served = Served::start(&["--speed", "real"]);
-    served.wait_for("it is ready", |served| {
-        served.get("/readyz").0.contains("200")
-    });
-    assert_eq!(
-        served.get("/livez"),
-        ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned())
-    );
+    served.wait_for("it is ready", |served| served.get("/readyz").0.contains("200"));
+    assert_eq!(served.get("/livez"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
     let (status, page) = served.get("/readyz?verbose");
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert_eq!(
@@ -60,45 +55,22 @@ fn what_is_not_served_is_refused_by_its_code() {
     let headers = "X: y\r\n".repeat(100);
     for (request, code) in [
         ("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "404"),
-        (
-            "GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-            "404",
-        ),
-        (
-            "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}".to_owned(),
-            "405",
-        ),
-        (
-            "DELETE /readyz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
-            "405",
-        ),
-        (
-            format!(
-                "GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n",
-                "x".repeat(20_000)
-            ),
-            "431",
-        ),
+        ("GET /metrics/ HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "404"),
+        ("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}".to_owned(), "405"),
+        ("DELETE /readyz HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), "405"),
+        (format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", "x".repeat(20_000)), "431"),
         (format!("GET /metrics HTTP/1.1\r\n{headers}\r\n"), "431"),
         ("metrics, please\r\n\r\n".to_owned(), "400"),
         ("\0\0\0\0\r\n\r\n".to_owned(), "400"),
     ] {
         let status = status(&request);
         let shown: String = request.chars().take(60).collect();
-        assert!(
-            status.starts_with(&format!("HTTP/1.1 {code} ")),
-            "{shown:?}: {status}"
-        );
+        assert!(status.starts_with(&format!("HTTP/1.1 {code} ")), "{shown:?}: {status}");
     }
-    let refused = served
-        .http("PUT /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        .to_lowercase();
+    let refused = served.http("PUT /livez HTTP/1.1\r\nHost: x\r\n\r\n").to_lowercase();
     assert!(refused.contains("allow: get, head"), "{refused}");
     let head = served.http("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(
-        head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"),
-        "{head}"
-    );
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
     assert_eq!(served.get("/livez").1, "ok\n");
 }
 
@@ -138,9 +110,7 @@ fn slow_clients<'scope>(
                 let mut stream = UnixStream::connect(path).unwrap();
                 let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ");
                 let _ = is_there.try_send(());
-                stream
-                    .set_read_timeout(Some(Duration::from_millis(100)))
-                    .unwrap();
+                stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
                 while !is_over.load(Ordering::Relaxed) {
                     match stream.read(&mut [0; 64]) {
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -168,9 +138,8 @@ fn slow_clients_do_not_keep_others_out() {
         let there = slow_clients(scope, &path, &is_over, 50);
         (0..50).for_each(|_| there.recv_timeout(PATIENCE).unwrap());
         let few = ["/metrics", "/livez"].map(answers);
-        let mut held: Vec<UnixStream> = (0..200)
-            .map(|_| UnixStream::connect(&path).unwrap())
-            .collect();
+        let mut held: Vec<UnixStream> =
+            (0..200).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let many = ["/metrics", "/livez"].map(answers);
         is_over.store(true, Ordering::Relaxed);
         for status in few.iter().chain(&many).flatten() {
@@ -186,13 +155,10 @@ fn slow_clients_do_not_keep_others_out() {
 #[test]
 fn a_thousand_connections_are_turned_away_and_leave_room_when_they_go() {
     let mut served = Served::start(&["--speed", "real"]);
-    let streams: Vec<UnixStream> = (0..1000)
-        .map(|_| UnixStream::connect(served.http_path()).unwrap())
-        .collect();
+    let streams: Vec<UnixStream> =
+        (0..1000).map(|_| UnixStream::connect(served.http_path()).unwrap()).collect();
     let turned_away = |stream: &mut UnixStream| {
-        stream
-            .set_read_timeout(Some(Duration::from_millis(1)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 503"
     };
@@ -204,29 +170,19 @@ fn a_thousand_connections_are_turned_away_and_leave_room_when_they_go() {
     }
     drop(streams);
     served.wait_for("there is room again", |served| {
-        served
-            .http("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-            .ends_with("\r\n\r\nok\n")
+        served.http("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("\r\n\r\nok\n")
     });
     served.ctl(&["status"]).expect_code(0);
 }
 
 #[test]
 fn loopback_is_served_over_tcp() {
-    let address = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let served = Served::start(&["--speed", "real"]);
     // A second one, on a port that was free a moment ago.
     let mut command = fenxi(["replay", "--control", "--speed", "real"]);
     command.arg(demo()).args(SIMULATED);
-    command.args([
-        "--set",
-        &format!("control.http={address}"),
-        "--set",
-        "control.socket=",
-    ]);
+    command.args(["--set", &format!("control.http={address}"), "--set", "control.socket="]);
     let mut child = command.spawn().unwrap();
     let began = Instant::now();
     let mut stream = loop {
@@ -235,9 +191,7 @@ fn loopback_is_served_over_tcp() {
             Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
         }
     };
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     child.kill().unwrap();
@@ -265,11 +219,6 @@ fn other_addresses_are_refused_unless_allowed() {
         command.args(["--set", &format!("control.http_exposed={exposed}")]);
         let finished = run(command);
         assert_eq!(finished.code, code, "{address}: {}", finished.stderr);
-        assert_eq!(
-            finished.stderr.contains("control.http"),
-            code != 0,
-            "{}",
-            finished.stderr
-        );
+        assert_eq!(finished.stderr.contains("control.http"), code != 0, "{}", finished.stderr);
     }
 }

@@ -13,10 +13,8 @@ use crate::control::{Scrape, Served};
 #[track_caller]
 fn assert_balanced(scrape: &Scrape) {
     let sum = |metric| scrape.sum(metric, "");
-    for (name, missing) in scrape
-        .samples
-        .iter()
-        .filter(|(name, _)| name.starts_with("fenxi_balance"))
+    for (name, missing) in
+        scrape.samples.iter().filter(|(name, _)| name.starts_with("fenxi_balance"))
     {
         assert_eq!(*missing, 0.0, "{name}");
     }
@@ -52,32 +50,16 @@ fn assert_grown(before: &Scrape, after: &Scrape) {
 #[track_caller]
 fn assert_agrees(scrape: &Scrape, summary: &Value) {
     let same = |metric: &str, label: &str, said: &Value| {
-        assert_eq!(
-            Some(scrape.sum(metric, label)),
-            said.as_f64(),
-            "{metric} {label}"
-        );
+        assert_eq!(Some(scrape.sum(metric, label)), said.as_f64(), "{metric} {label}");
     };
     same("fenxi_port_packets_total", "", &summary["packets"]);
     same("fenxi_port_bytes_total", "", &summary["bytes"]);
     same("fenxi_flows_begun_total", "", &summary["flows"]["begun"]);
-    same(
-        "fenxi_flow_reports_total",
-        "",
-        &summary["flows"]["reported"],
-    );
-    same(
-        "fenxi_series_emitted_total",
-        "",
-        &summary["series"]["emitted"],
-    );
+    same("fenxi_flow_reports_total", "", &summary["flows"]["reported"]);
+    same("fenxi_series_emitted_total", "", &summary["series"]["emitted"]);
     for (metric, label, said) in [
         ("fenxi_packets_total", "verdict", &summary["verdicts"]),
-        (
-            "fenxi_flows_ended_total",
-            "reason",
-            &summary["flows"]["ended"],
-        ),
+        ("fenxi_flows_ended_total", "reason", &summary["flows"]["ended"]),
         ("fenxi_label_flows_total", "label", &summary["labels"]),
     ] {
         for (name, count) in said.as_object().unwrap() {
@@ -102,11 +84,7 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
         assert!(Some(given) >= count.as_f64(), "{name}");
     }
     let lost = "reason=\"post_mortem\"";
-    same(
-        "fenxi_labels_discarded_total",
-        lost,
-        &given("post_mortem").into(),
-    );
+    same("fenxi_labels_discarded_total", lost, &given("post_mortem").into());
     let unknown = "reason=\"low_confidence\"";
     let said = &summary["labels"]["unknown"];
     same("fenxi_labels_discarded_total", unknown, said);
@@ -127,11 +105,7 @@ fn assert_agrees(scrape: &Scrape, summary: &Value) {
         .map(|device| device["batches"].as_u64().unwrap())
         .sum();
     same("fenxi_batch_size_series_count", "", &batches.into());
-    same(
-        "fenxi_label_packets_total",
-        "",
-        &summary["verdicts"]["labelled"],
-    );
+    same("fenxi_label_packets_total", "", &summary["verdicts"]["labelled"]);
 }
 
 #[test]
@@ -231,10 +205,7 @@ fn the_scrape_has_the_metrics_of_the_page_and_no_other() {
 #[test]
 fn promtool_has_nothing_to_say() {
     if Command::new("promtool").arg("--version").output().is_err() {
-        return skip(
-            "promtool_has_nothing_to_say",
-            "promtool (Debian package prometheus)",
-        );
+        return skip("promtool_has_nothing_to_say", "promtool (Debian package prometheus)");
     }
     let mut served = Served::start(&["--set", "cache.prefix=10"]);
     served.wait_for_the_end();

@@ -86,53 +86,29 @@ fn flows_of_the_table_come_with_rate_and_age() {
     served.wait_for("flows are in the table", has_flows);
     let flows = || -> Vec<Value> {
         let reply = served.ctl(&["flows", "--top", "1000", "--json"]);
-        reply.expect_code(0).json()["flows"]
-            .as_array()
-            .unwrap()
-            .clone()
+        reply.expect_code(0).json()["flows"].as_array().unwrap().clone()
     };
     let rows = flows();
-    let live: Vec<&Value> = rows
-        .iter()
-        .filter(|row| row["end_reason"].is_null())
-        .collect();
+    let live: Vec<&Value> = rows.iter().filter(|row| row["end_reason"].is_null()).collect();
     assert!(!live.is_empty(), "{rows:?}");
-    let rates: Vec<f64> = live
-        .iter()
-        .map(|row| row["bytes_per_s"].as_f64().unwrap())
-        .collect();
+    let rates: Vec<f64> = live.iter().map(|row| row["bytes_per_s"].as_f64().unwrap()).collect();
     assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
     for row in &live {
-        assert!(
-            row["packets"].as_u64() > Some(0) && row["bytes"].as_u64() > Some(0),
-            "{row}"
-        );
+        assert!(row["packets"].as_u64() > Some(0) && row["bytes"].as_u64() > Some(0), "{row}");
         assert!(row["age_s"].as_f64() >= row["idle_s"].as_f64(), "{row}");
-        assert!(
-            ["TCP", "UDP"].contains(&row["transport"].as_str().unwrap()),
-            "{row}"
-        );
+        assert!(["TCP", "UDP"].contains(&row["transport"].as_str().unwrap()), "{row}");
         assert_eq!(row["label"].is_null(), row["no_label"].is_string(), "{row}");
         assert_eq!(row["label"].is_null(), row["decided_by"].is_null(), "{row}");
     }
     // The flows of one host, and of a label in another case.
     let host = live[0]["host"].as_str().unwrap();
-    let of_host = served
-        .ctl(&["flows", "--host", host, "--json"])
-        .expect_code(0)
-        .json();
+    let of_host = served.ctl(&["flows", "--host", host, "--json"]).expect_code(0).json();
     let of_host = of_host["flows"].as_array().unwrap().clone();
     assert!(!of_host.is_empty() && of_host.iter().all(|row| row["host"] == host));
     let labelled = rows.iter().find_map(|row| row["label"].as_str());
     if let Some(label) = labelled {
-        let page = served
-            .ctl(&["flows", "--label", &label.to_lowercase()])
-            .expect_code(0)
-            .stdout;
-        assert!(
-            page.lines().skip(1).all(|line| line.contains(label)),
-            "{page}"
-        );
+        let page = served.ctl(&["flows", "--label", &label.to_lowercase()]).expect_code(0).stdout;
+        assert!(page.lines().skip(1).all(|line| line.contains(label)), "{page}");
     }
     let page = served.ctl(&["flows"]).expect_code(0).stdout;
     assert!(page.starts_with("flow ") && page.contains("B/s"), "{page}");
@@ -150,29 +126,16 @@ fn top_shows_the_run_in_a_terminal_and_leaves_it_as_it_was() {
     let Some(terminal) = Terminal::start("top", &command) else {
         return;
     };
-    let parts = [
-        "fenxi ",
-        "LABEL",
-        "HOST",
-        "FLOWS by rate",
-        "1 overview",
-        "s sort",
-        "q quit",
-    ];
+    let parts = ["fenxi ", "LABEL", "HOST", "FLOWS by rate", "1 overview", "s sort", "q quit"];
     let screen = terminal.wait_for("the overview", |screen| {
         parts.iter().all(|part| screen.contains(part)) && screen.matches(" TCP ").count() > 2
     });
     assert!(screen.contains("pps"), "{screen}");
     let sequences = terminal.screen(&["-e"]);
     let has_colour = |code: u8| sequences.contains(&format!("\u{1b}[{code}m"));
-    assert!(
-        !(30..=37).any(has_colour),
-        "NO_COLOR means none: {sequences:?}"
-    );
+    assert!(!(30..=37).any(has_colour), "NO_COLOR means none: {sequences:?}");
     terminal.press("s");
-    terminal.wait_for("sorted by bytes", |screen| {
-        screen.contains("FLOWS by bytes")
-    });
+    terminal.wait_for("sorted by bytes", |screen| screen.contains("FLOWS by bytes"));
     terminal.press("5");
     terminal.wait_for("devices and losses", |screen| {
         screen.contains("simulated: up") && screen.contains("packets before they were read")
@@ -187,20 +150,13 @@ fn top_shows_the_run_in_a_terminal_and_leaves_it_as_it_was() {
         screen.contains("q quits") && screen.contains("pps") && !screen.contains("LABEL")
     });
     terminal.resize("80", "24");
-    terminal.wait_for("the overview again", |screen| {
-        screen.contains("FLOWS by bytes")
-    });
+    terminal.wait_for("the overview again", |screen| screen.contains("FLOWS by bytes"));
     // The run ends, and top says so and goes on trying.
     served.drain();
-    terminal.wait_for("the connection is lost", |screen| {
-        screen.contains("no fenxi listens")
-    });
+    terminal.wait_for("the connection is lost", |screen| screen.contains("no fenxi listens"));
     terminal.press("q");
     let screen = terminal.wait_for("the shell again", |screen| screen.contains("left with 0"));
-    assert!(
-        !screen.contains("FLOWS by"),
-        "the screen before is back:\n{screen}"
-    );
+    assert!(!screen.contains("FLOWS by"), "the screen before is back:\n{screen}");
 }
 
 #[test]
@@ -259,9 +215,7 @@ fn top_scrolls_through_ten_thousand_flows() {
     let Some(terminal) = Terminal::start("many", &command) else {
         return;
     };
-    terminal.wait_for("the number of flows", |screen| {
-        screen.contains("10,000 of 16,384 flows")
-    });
+    terminal.wait_for("the number of flows", |screen| screen.contains("10,000 of 16,384 flows"));
     terminal.press("4");
     let first = terminal.wait_for("the flows", |screen| screen.matches(":5000").count() > 15);
     for _ in 0..30 {
@@ -286,29 +240,18 @@ fn top_once_prints_a_screen_of_text() {
     command.env("COLUMNS", "80").env("LINES", "24");
     let page = run(command).expect_code(0).stdout;
     let line = page.lines().nth(2).unwrap();
-    assert!(
-        line.starts_with("1 rule  ") && line.ends_with(" % without a rule"),
-        "{page}"
-    );
+    assert!(line.starts_with("1 rule  ") && line.ends_with(" % without a rule"), "{page}");
     let status = served.ctl(&["status"]).expect_code(0).stdout;
     assert!(status.contains("rules     1 in force; "), "{status}");
-    assert!(
-        page.contains("FLOWS by rate") && page.contains("LABEL"),
-        "{page}"
-    );
+    assert!(page.contains("FLOWS by rate") && page.contains("LABEL"), "{page}");
     assert!(!page.contains('\u{1b}'), "{page:?}");
-    assert!(
-        page.lines().all(|line| line.chars().count() <= 80),
-        "{page}"
-    );
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
     // Without a terminal, and without somebody who listens.
     let mut command = fenxi(["top", "--socket"]);
     command.arg(served.ctl_path());
     let refused = run(command).expect_code(69).stderr;
     assert!(refused.contains("--once"), "{refused}");
-    let refused = run(fenxi(["top", "--once", "--socket", "/nowhere"]))
-        .expect_code(69)
-        .stderr;
+    let refused = run(fenxi(["top", "--once", "--socket", "/nowhere"])).expect_code(69).stderr;
     assert!(refused.contains("no fenxi listens"), "{refused}");
 }
 
@@ -329,18 +272,10 @@ fn the_page_has_the_figures_and_a_policy() {
         assert!(head.contains(part), "{part}: {head}");
     }
     assert!(!head.contains("unsafe-inline"), "{head}");
-    for part in [
-        "<h2>Labels now</h2>",
-        "<h2>Hosts now</h2>",
-        "packets received",
-        "simulated",
-    ] {
+    for part in ["<h2>Labels now</h2>", "<h2>Hosts now</h2>", "packets received", "simulated"] {
         assert!(body.contains(part), "{part}: {body}");
     }
-    let page = served
-        .ctl(&["flows", "--json", "--top", "1"])
-        .expect_code(0)
-        .json();
+    let page = served.ctl(&["flows", "--json", "--top", "1"]).expect_code(0).json();
     let host = page["flows"][0]["host"].as_str().unwrap();
     assert!(body.contains(host), "{host} is not in {body}");
 }
@@ -354,10 +289,7 @@ fn free_port() -> u16 {
 fn curl(port: u16, args: &[&str]) -> Option<String> {
     let mut command = Command::new("curl");
     command.args(["-s", "-i", "--max-time", "20"]).args(args);
-    let output = command
-        .arg(format!("http://127.0.0.1:{port}/"))
-        .output()
-        .ok()?;
+    let output = command.arg(format!("http://127.0.0.1:{port}/")).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -374,13 +306,9 @@ fn a_page_from_elsewhere_cannot_read_the_loopback_port_by_another_name() {
         let answer = curl(port, &["-H", &format!("Host: {host}")]).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
     }
-    for host in [
-        "attacker.example",
-        "localhost.attacker.example",
-        "10.0.0.1",
-        "a@localhost.b",
-        "\u{7f}",
-    ] {
+    for host in
+        ["attacker.example", "localhost.attacker.example", "10.0.0.1", "a@localhost.b", "\u{7f}"]
+    {
         let answer = curl(port, &["-H", &format!("Host: {host}")]).unwrap();
         assert!(!answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
         assert!(!answer.contains("packets received"), "{host}: {answer}");
@@ -388,9 +316,7 @@ fn a_page_from_elsewhere_cannot_read_the_loopback_port_by_another_name() {
     drop(served);
     // Beyond loopback only where the configuration says so.
     let mut command = fenxi(["replay", "--control"]);
-    command
-        .arg(demo())
-        .args(["--set", "control.http=0.0.0.0:0"]);
+    command.arg(demo()).args(["--set", "control.http=0.0.0.0:0"]);
     let refused = run(command).expect_code(78).stderr;
     assert!(refused.contains("control.http_exposed"), "{refused}");
 }
@@ -423,9 +349,7 @@ fn a_browser_shows_the_page() {
             "--window-size=1200,1500",
         ]);
         command.arg(format!("--user-data-dir={}", profile.display()));
-        command
-            .args([what, &format!("http://127.0.0.1:{port}/")])
-            .output()
+        command.args([what, &format!("http://127.0.0.1:{port}/")]).output()
     };
     let Ok(dumped) = browse("--dump-dom") else {
         return skip(NAME, "chromium");
@@ -434,10 +358,7 @@ fn a_browser_shows_the_page() {
         String::from_utf8_lossy(&dumped.stdout).into_owned(),
         String::from_utf8_lossy(&dumped.stderr).into_owned(),
     );
-    assert!(
-        dom.contains("Labels now") && dom.contains("Flows of the highest rate"),
-        "{dom}{said}"
-    );
+    assert!(dom.contains("Labels now") && dom.contains("Flows of the highest rate"), "{dom}{said}");
     assert!(!said.contains("Content Security Policy"), "{said}");
     browse(&format!("--screenshot={}", shot.display())).unwrap();
     let size = image_size(&shot);
@@ -483,14 +404,10 @@ fn an_explanation_says_what_the_model_saw_and_who_decided() {
     let iperf = "198.51.100.87:5201 192.0.2.20:60300 tcp";
     let json = explain(iperf, &["--json"]).expect_code(0).json();
     let decided = json["answers"].as_array().unwrap().iter();
-    let decided: Vec<&Value> = decided
-        .filter(|answer| answer["outcome"] == "decided")
-        .collect();
+    let decided: Vec<&Value> = decided.filter(|answer| answer["outcome"] == "decided").collect();
     assert_eq!(decided.len(), 1, "{json}");
-    let [best, given] = [
-        &decided[0]["probabilities"][0]["probability"],
-        &json["flow"]["confidence"],
-    ];
+    let [best, given] =
+        [&decided[0]["probabilities"][0]["probability"], &json["flow"]["confidence"]];
     let apart = (best.as_f64().unwrap() - given.as_f64().unwrap()).abs();
     assert!(apart < 1e-3, "{best} {given}");
     assert_eq!(json["flow"]["label"], "unknown");
@@ -499,28 +416,17 @@ fn an_explanation_says_what_the_model_saw_and_who_decided() {
     let unsure = explain(iperf, &[]).expect_code(0).stdout;
     let why = unsure.lines().find(|line| line.starts_with("why "));
     let [guess, bound] = ["best guess HTTP 0.6", ", below 0.93: too unsure"];
-    assert!(
-        why.is_some_and(|it| it.contains(guess) && it.contains(bound)),
-        "{unsure}"
-    );
+    assert!(why.is_some_and(|it| it.contains(guess) && it.contains(bound)), "{unsure}");
     let stun = explain("TCP 192.0.2.30:54390 198.51.100.34:3478", &[]);
     let stun = stun.expect_code(0).stdout;
-    assert!(
-        stun.contains("takes it for none of its labels: unknown 0."),
-        "{stun}"
-    );
+    assert!(stun.contains("takes it for none of its labels: unknown 0."), "{stun}");
     // By number, and one that began mid-stream or is too short.
     let id = json["flow"]["flow_id"].to_string();
     let by_id = explain(&id, &["--json"]).expect_code(0).json();
     assert_eq!(by_id["flow"], json["flow"]);
     // What is not there, and what is no flow.
-    let refused = explain("tcp 192.0.2.10:1 198.51.100.80:80", &[])
-        .expect_code(65)
-        .stderr;
-    assert!(
-        refused.contains("no flow TCP 192.0.2.10:1 > 198.51.100.80:80"),
-        "{refused}"
-    );
+    let refused = explain("tcp 192.0.2.10:1 198.51.100.80:80", &[]).expect_code(65).stderr;
+    assert!(refused.contains("no flow TCP 192.0.2.10:1 > 198.51.100.80:80"), "{refused}");
     let refused = explain("nonsense", &[]).expect_code(64).stderr;
     assert!(refused.contains("names no flow"), "{refused}");
 }
@@ -529,44 +435,26 @@ fn an_explanation_says_what_the_model_saw_and_who_decided() {
 fn a_running_instance_explains_live_and_ended_flows() {
     let mut served = Served::start(&["--speed", "real", "--set", "records.series=1"]);
     served.wait_for("flows are in the table", has_flows);
-    let flows = served
-        .ctl(&["flows", "--top", "1000", "--json"])
-        .expect_code(0)
-        .json();
+    let flows = served.ctl(&["flows", "--top", "1000", "--json"]).expect_code(0).json();
     let rows = flows["flows"].as_array().unwrap().clone();
     let live = rows.iter().find(|row| row["end_reason"].is_null()).unwrap();
     let (src, dst) = (live["src"].as_str().unwrap(), live["dst"].as_str().unwrap());
     let transport = live["transport"].as_str().unwrap();
-    let json = served
-        .ctl(&["explain", dst, src, transport, "--json"])
-        .expect_code(0)
-        .json();
+    let json = served.ctl(&["explain", dst, src, transport, "--json"]).expect_code(0).json();
     let explained = &json["explained"];
     assert_eq!(explained["flow"]["flow_id"], live["flow_id"]);
     assert!(!explained["why"].as_str().unwrap().is_empty());
     // The simulated device has no probabilities, and it says so.
     let asked = explained["asked_again"].as_str().unwrap();
     assert!(asked.starts_with("no probabilities"), "{asked}");
-    let page = served
-        .ctl(&["explain", transport, src, dst])
-        .expect_code(0)
-        .stdout;
-    assert!(
-        page.contains("in the flow table") && page.contains("written"),
-        "{page}"
-    );
+    let page = served.ctl(&["explain", transport, src, dst]).expect_code(0).stdout;
+    assert!(page.contains("in the flow table") && page.contains("written"), "{page}");
     served.wait_for_the_end();
-    let page = served
-        .ctl(&["explain", transport, src, dst])
-        .expect_code(0)
-        .stdout;
+    let page = served.ctl(&["explain", transport, src, dst]).expect_code(0).stdout;
     assert!(page.contains("ended: "), "{page}");
     let refused = served.ctl(&["explain", "tcp", "192.0.2.1:1", "192.0.2.2:2"]);
     let refused = refused.expect_code(65).stderr;
     assert!(refused.contains("it is in no flow table"), "{refused}");
     let refused = served.ctl(&["explain", "\u{1b}[2J"]).expect_code(64).stderr;
-    assert!(
-        refused.contains("names no flow") && !refused.contains('\u{1b}'),
-        "{refused:?}"
-    );
+    assert!(refused.contains("names no flow") && !refused.contains('\u{1b}'), "{refused:?}");
 }

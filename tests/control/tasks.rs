@@ -47,10 +47,7 @@ fn every_view_tells_the_tasks_apart() {
         let not_asked = of("fenxi_flows_not_asked_total", "");
         assert_eq!(not_asked > 0.0, task != "protocol", "{task}");
     }
-    let passed_over = scrape.sum(
-        "fenxi_series_total",
-        "task=\"second\",outcome=\"not_asked\"",
-    );
+    let passed_over = scrape.sum("fenxi_series_total", "task=\"second\",outcome=\"not_asked\"");
     assert!(passed_over > 0.0);
     let status = served.ctl(&["status"]).expect_code(0).stdout;
     for line in [

@@ -73,11 +73,7 @@ impl Collector {
         args: impl FnOnce(u16) -> Vec<String>,
     ) -> Option<Collector> {
         // Free now, and hardly taken in the next moment.
-        let port = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(program);
         command.args(args(port)).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -120,16 +116,11 @@ impl Drop for Collector {
 type Flow = (String, u64, String, u64, u64, [u64; 4]);
 
 fn number(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .unwrap_or_else(|| panic!("{value} is no text"))
-        .to_owned()
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
 }
 
 /// A time in RFC 3339 to ms, without its zone.
@@ -230,9 +221,7 @@ fn pmacct_decodes_every_record() {
         return;
     };
     let lines = || fs::read_to_string(&file).unwrap_or_default();
-    wait_until("all flows are written", || {
-        lines().lines().count() >= replay.flows.len()
-    });
+    wait_until("all flows are written", || lines().lines().count() >= replay.flows.len());
     nfacctd.end();
     let protocol = |flow: &Value| match flow["ip_proto"].as_str() {
         Some("tcp") => 6,
@@ -310,26 +299,14 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
         for (at, id) in of(0).into_iter().enumerate() {
             let both = |field: usize| [of(field)[2 * at], of(field)[2 * at + 1]].join(" ");
             let one = |field: usize| of(field)[at].to_owned();
-            let flow = [
-                names[selectors[at]].to_owned(),
-                one(3),
-                one(4),
-                both(5),
-                both(6),
-                one(7),
-                one(8),
-            ];
+            let flow =
+                [names[selectors[at]].to_owned(), one(3), one(4), both(5), both(6), one(7), one(8)];
             decoded.insert(id.parse::<u64>().unwrap(), flow);
         }
     }
     let wanted = replay.flows.iter().map(|flow| {
-        let both = |name: &str| {
-            format!(
-                "{} {}",
-                flow[format!("{name}_fwd")],
-                flow[format!("{name}_rev")]
-            )
-        };
+        let both =
+            |name: &str| format!("{} {}", flow[format!("{name}_fwd")], flow[format!("{name}_rev")]);
         let reason = match flow["end_reason"].as_str().unwrap() {
             "idle" => 1,
             "active" => 2,
@@ -337,11 +314,7 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
             "drain" => 4,
             _ => 5,
         };
-        let version = if text(&flow["src"]).contains(':') {
-            6
-        } else {
-            4
-        };
+        let version = if text(&flow["src"]).contains(':') { 6 } else { 4 };
         let is_initiator = flow["midstream"] == false;
         let flow_fields = [
             flow["label"].as_str().unwrap_or("unlabelled").to_owned(),
@@ -356,9 +329,7 @@ fn tshark_decodes_every_record_and_finds_the_names_of_labels() {
     });
     let wanted: BTreeMap<u64, _> = wanted.collect();
     assert_eq!(decoded, wanted);
-    let labels: BTreeSet<String> = common::labels(&common::shipped_bundle())
-        .into_iter()
-        .collect();
+    let labels: BTreeSet<String> = common::labels(&common::shipped_bundle()).into_iter().collect();
     let sent: BTreeSet<String> = names.into_values().map(str::to_owned).collect();
     assert!(labels.is_subset(&sent) && sent.contains("unlabelled"));
 }
@@ -386,10 +357,7 @@ fn a_replay_repeats_and_a_connection_carries_what_a_file_has() {
     let mut messages = Messages::default();
     messages.extend(&bytes);
     assert!(messages.is_whole());
-    assert_eq!(
-        (messages.first_sequence(), messages.flows()),
-        (0, first.flows.len())
-    );
+    assert_eq!((messages.first_sequence(), messages.flows()), (0, first.flows.len()));
 }
 
 /// One line that names the thing, the place and the cure, and nothing done.
@@ -410,16 +378,8 @@ fn what_is_wrong_is_said_in_one_line() {
     for (to, code, said) in [
         ("collector:4739", 78, "expected udp://HOST:PORT"),
         ("udp://collector:0", 78, "expected udp://HOST:PORT"),
-        (
-            &refused,
-            69,
-            "cannot reach the collector: Connection refused",
-        ),
-        (
-            "udp://collector.invalid:4739",
-            69,
-            "cannot reach the collector",
-        ),
+        (&refused, 69, "cannot reach the collector: Connection refused"),
+        ("udp://collector.invalid:4739", 69, "cannot reach the collector"),
         (&in_dir("none/flows.ipfix"), 73, "cannot be created"),
         (&in_dir("office.pcap"), 64, "one of the captures"),
     ] {
@@ -429,15 +389,8 @@ fn what_is_wrong_is_said_in_one_line() {
     }
     let flows = dir.path().join("one");
     let ended = replay(&in_dir("one"), &["--flows", flows.to_str().unwrap()]).expect_code(64);
-    assert!(
-        ended.stderr.contains("--flows and --ipfix both name"),
-        "{}",
-        ended.stderr
-    );
-    assert_eq!(
-        fs::read(&capture).unwrap(),
-        fs::read(common::demo()).unwrap()
-    );
+    assert!(ended.stderr.contains("--flows and --ipfix both name"), "{}", ended.stderr);
+    assert_eq!(fs::read(&capture).unwrap(), fs::read(common::demo()).unwrap());
     if Path::new("/dev/full").exists() {
         let ended = replay("file:/dev/full", &[]).expect_code(74);
         assert!(ended.stderr.contains("No space left"), "{}", ended.stderr);

@@ -38,9 +38,7 @@ fn made(live: &Live) -> f64 {
 }
 
 fn flows_are_over(live: &Live) {
-    live.wait_for("all flows are over", |live| {
-        live.metric_sum("fenxi_flow_table_entries") == 0.0
-    });
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
 }
 
 fn is_connected(live: &Live) -> bool {
@@ -50,9 +48,7 @@ fn is_connected(live: &Live) -> bool {
 /// The collector's end of a connection.
 fn accept(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream
 }
 
@@ -162,11 +158,7 @@ fn a_full_disk_is_counted_and_leaves_whole_messages() {
     let sent = records(&live, "sent");
     let bytes = fs::read(inside("flows.ipfix")).unwrap();
     let finished = live.terminate(0);
-    assert!(
-        finished.stderr.contains("No space left on device"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("No space left on device"), "{}", finished.stderr);
     let mut messages = Messages::default();
     messages.extend(&bytes);
     assert!(messages.is_whole());

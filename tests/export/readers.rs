@@ -53,22 +53,16 @@ with open(sys.argv[2], 'wb') as out:
 }
 
 fn readers(live: &Live, count: f64) {
-    live.wait_for("readers", |live| {
-        live.metric_sum("fenxi_record_readers") == count
-    });
+    live.wait_for("readers", |live| live.metric_sum("fenxi_record_readers") == count);
 }
 
 fn lines(live: &Live, outcome: &str) -> f64 {
     let outcome = format!("outcome=\"{outcome}\"");
-    live.samples_with("fenxi_record_lines_total", &outcome)
-        .iter()
-        .sum()
+    live.samples_with("fenxi_record_lines_total", &outcome).iter().sum()
 }
 
 fn flows_are_over(live: &Live) {
-    live.wait_for("all flows are over", |live| {
-        live.metric_sum("fenxi_flow_table_entries") == 0.0
-    });
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
 }
 
 #[test]
@@ -101,9 +95,7 @@ fn readers_get_what_the_file_has_while_one_stalls_and_one_talks() {
     // It reads at last, and is told.
     let reading = std::thread::spawn(move || {
         let lines = BufReader::new(stalled).lines().map_while(Result::ok);
-        lines
-            .map(|line| serde_json::from_str(&line).unwrap())
-            .collect::<Vec<Value>>()
+        lines.map(|line| serde_json::from_str(&line).unwrap()).collect::<Vec<Value>>()
     });
     generate(&lab, 500, 200);
     flows_are_over(&live);
@@ -115,10 +107,7 @@ fn readers_get_what_the_file_has_while_one_stalls_and_one_talks() {
     let written = fs::read_to_string(&file).unwrap();
     assert!(written.lines().count() > 4200);
     for copy in &copies {
-        assert!(
-            fs::read_to_string(copy).unwrap() == written,
-            "{copy:?} differs"
-        );
+        assert!(fs::read_to_string(copy).unwrap() == written, "{copy:?} differs");
     }
     let read = reading.join().unwrap();
     let of_type = |wanted: &str| read.iter().filter(|it| it["type"] == wanted).count() as u64;
@@ -132,8 +121,7 @@ fn readers_get_what_the_file_has_while_one_stalls_and_one_talks() {
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     };
     let schema = jsonschema::validator_for(&schema).unwrap();
-    read.iter()
-        .for_each(|it| assert!(schema.is_valid(it), "{it}"));
+    read.iter().for_each(|it| assert!(schema.is_valid(it), "{it}"));
 }
 
 #[test]
@@ -152,14 +140,7 @@ fn a_socket_needs_no_file_and_a_second_run_does_not_take_it() {
     let set = format!("records.socket={}", socket.display());
     let mut second = common::live::fenxi_on(&lab, "host", &[]);
     second.args(["run"]).args(WATCH);
-    second.args([
-        "--set",
-        &set,
-        "--set",
-        "control.http=",
-        "--set",
-        "control.socket=",
-    ]);
+    second.args(["--set", &set, "--set", "control.http=", "--set", "control.socket="]);
     let second = common::run(second).expect_code(69);
     assert!(
         second.stderr.contains("records.socket: ")

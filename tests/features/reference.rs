@@ -8,11 +8,7 @@ use serde::Deserialize;
 /// Tables of the reference: folder of captures, flows, and what `--data` adds.
 const TABLES: [[&str; 3]; 2] = [
     ["train", "series/train.csv.gz", "series/train_data.csv.gz"],
-    [
-        "odd",
-        "reference/odd_flows.csv.gz",
-        "reference/odd_data.csv.gz",
-    ],
+    ["odd", "reference/odd_flows.csv.gz", "reference/odd_data.csv.gz"],
 ];
 
 /// The first 32 elements of a flow; all lists have the same length.
@@ -29,19 +25,12 @@ impl Series {
     fn of(lengths: &str, offsets_us: &str, payloads: &str, flags: &str) -> Series {
         let numbers = |text: &str| -> Vec<i64> {
             let numbers = text.split_whitespace();
-            numbers
-                .map(|number| number.parse().expect("a number"))
-                .collect()
+            numbers.map(|number| number.parse().expect("a number")).collect()
         };
         let lengths = numbers(lengths);
         let mut flags = numbers(flags);
         flags.resize(lengths.len(), 0);
-        Series {
-            offsets_us: numbers(offsets_us),
-            payloads: numbers(payloads),
-            lengths,
-            flags,
-        }
+        Series { offsets_us: numbers(offsets_us), payloads: numbers(payloads), lengths, flags }
     }
 
     /// The first `k` elements.
@@ -118,9 +107,8 @@ pub fn captures(data: &Path) -> Vec<Capture> {
     let mut captures = Vec::new();
     for [folder, flows, more] in TABLES {
         let more = rows::<DataRow>(&data.join(more)).into_iter();
-        let mut more: HashMap<_, _> = more
-            .map(|row| ((row.capture.clone(), row.flow), row))
-            .collect();
+        let mut more: HashMap<_, _> =
+            more.map(|row| ((row.capture.clone(), row.flow), row)).collect();
         let mut by_capture: BTreeMap<String, Vec<Flow>> = BTreeMap::new();
         for row in rows::<FlowRow>(&data.join(flows)) {
             let data = more.remove(&(row.capture.clone(), row.flow));
@@ -139,10 +127,9 @@ pub fn captures(data: &Path) -> Vec<Capture> {
             flows.push(flow);
         }
         let folder = data.join("captures").join(folder);
-        captures.extend(by_capture.into_iter().map(|(name, flows)| Capture {
-            path: folder.join(name),
-            flows,
-        }));
+        captures.extend(
+            by_capture.into_iter().map(|(name, flows)| Capture { path: folder.join(name), flows }),
+        );
     }
     captures
 }

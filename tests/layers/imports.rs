@@ -11,10 +11,7 @@ pub fn module_of(source: &Path, file: &Path) -> Module {
     let path = file.strip_prefix(source).unwrap().with_extension("");
     let names = path.iter().map(|name| name.to_string_lossy().into_owned());
     let mut module: Module = names.collect();
-    if module
-        .last()
-        .is_some_and(|name| ["mod", "lib", "main"].contains(&name.as_str()))
-    {
+    if module.last().is_some_and(|name| ["mod", "lib", "main"].contains(&name.as_str())) {
         module.pop();
     }
     module
@@ -56,9 +53,7 @@ fn collect(prefix: &[String], text: &str, found: &mut Vec<Module>) {
         }
         return;
     }
-    let end = text
-        .find(|it: char| !it.is_alphanumeric() && it != '_')
-        .unwrap_or(text.len());
+    let end = text.find(|it: char| !it.is_alphanumeric() && it != '_').unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let mut path = prefix.to_vec();
     match (name, rest.strip_prefix("::")) {

@@ -46,11 +46,8 @@ fn every_thread_has_only_the_rights_that_its_mode_needs() {
         let dir = tempfile::tempdir().unwrap();
         let path = format!("records.path={}", dir.path().join("flows.jsonl").display());
         let mode = format!("io.mode={mode}");
-        let live = Live::start(
-            &lab,
-            "host",
-            &[&WATCH[..], &["--set", &mode, "--set", &path]].concat(),
-        );
+        let live =
+            Live::start(&lab, "host", &[&WATCH[..], &["--set", &mode, "--set", &path]].concat());
         // A thread gives itself its name.
         let expected_names = ["fenxi", "flow-0.0", "analytics-0.0", "records", "reload"];
         live.wait_for("all threads have their names", |live| {
@@ -65,15 +62,9 @@ fn every_thread_has_only_the_rights_that_its_mode_needs() {
         }
         let finished = live.terminate(0);
         let said = &finished.stderr;
-        let names = if expected == NET_RAW {
-            "CAP_NET_RAW,"
-        } else {
-            "CAP_NET_ADMIN, CAP_NET_RAW,"
-        };
-        assert!(
-            said.contains(&format!("sandbox: capabilities {names}")),
-            "{said}"
-        );
+        let names =
+            if expected == NET_RAW { "CAP_NET_RAW," } else { "CAP_NET_ADMIN, CAP_NET_RAW," };
+        assert!(said.contains(&format!("sandbox: capabilities {names}")), "{said}");
         assert!(!said.contains("sandbox: not in effect"), "{said}");
     }
 }
@@ -87,20 +78,13 @@ fn rights_are_kept_where_the_configuration_says_so() {
     let off = ["--set", "process.sandbox=false"];
     let live = Live::start(&lab, "host", &[&WATCH[..], &off].concat());
     let mine = fs::read_to_string("/proc/self/status").unwrap();
-    let mine = mine
-        .lines()
-        .find(|line| line.starts_with("CapEff"))
-        .unwrap();
+    let mine = mine.lines().find(|line| line.starts_with("CapEff")).unwrap();
     let mine = u64::from_str_radix(mine.split_whitespace().nth(1).unwrap(), 16).unwrap();
     for (name, sets, _, no_new) in threads(&live) {
         assert_eq!((sets[1], no_new), (mine, 0), "{name}");
     }
     let finished = live.terminate(0);
-    assert!(
-        finished.stderr.contains("sandbox: off"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("sandbox: off"), "{}", finished.stderr);
 }
 
 /// Answers system calls, from the first to the last number, with an error, and starts a program.
@@ -158,10 +142,7 @@ fn what_keeps_landlock_away_is_named() {
 #[test]
 fn what_a_run_has_to_do_works_behind_the_fence() {
     if !common::has_onnxruntime() {
-        return skip(
-            "what_a_run_has_to_do_works_behind_the_fence",
-            "ONNX Runtime",
-        );
+        return skip("what_a_run_has_to_do_works_behind_the_fence", "ONNX Runtime");
     }
     let Some(lab) = Lab::new("behind", &["host"], &[]) else {
         return;
@@ -186,8 +167,7 @@ fn what_a_run_has_to_do_works_behind_the_fence() {
     assert_eq!(live.said("writes only to"), 1);
     config(1);
     live.ctl(&["reload"]).expect_code(0);
-    live.ctl(&["model", "load", model.to_str().unwrap()])
-        .expect_code(0);
+    live.ctl(&["model", "load", model.to_str().unwrap()]).expect_code(0);
     for moved in ["flows.jsonl-1", "flows.jsonl-2"] {
         generate(&lab, 1000, 200);
         fs::rename(&path, dir.path().join(moved)).unwrap();
@@ -195,18 +175,14 @@ fn what_a_run_has_to_do_works_behind_the_fence() {
         assert!(path.exists());
     }
     lab.run("host", "ip link del dev a");
-    live.wait_for("it is gone", |live| {
-        live.said("b: the interface is gone") == 1
-    });
+    live.wait_for("it is gone", |live| live.said("b: the interface is gone") == 1);
     lab.wire_within("host", "a", "b");
     live.wait_for("it is back", |live| {
         generate(&lab, 1000, 10);
         live.said("b: the interface is back") == 1
     });
     generate(&lab, 1000, 200);
-    live.wait_for("all flows are over", |live| {
-        live.metric_sum("fenxi_flow_table_entries") == 0.0
-    });
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
     let summary = live.terminate(0).json();
     assert_eq!(summary["records_dropped"], 0);
     assert!(!fs::read_to_string(&path).unwrap().is_empty());

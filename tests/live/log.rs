@@ -10,10 +10,7 @@ use crate::live::{WATCH, common, generate};
 
 /// Lines of the log among what stands on stderr.
 fn lines(stderr: &str) -> Vec<&str> {
-    stderr
-        .lines()
-        .filter(|line| line.starts_with("20"))
-        .collect()
+    stderr.lines().filter(|line| line.starts_with("20")).collect()
 }
 
 fn count(lines: &[&str], text: &str) -> usize {
@@ -55,17 +52,9 @@ fn what_happens_is_told_once_with_time_level_and_place_and_without_addresses() {
         ("ready: tap on b", "INFO", "fenxi::supervise::live: "),
         ("b: the interface is down", "WARN", "fenxi::supervise: "),
         ("b: the interface is back", "INFO", "fenxi::supervise: "),
-        (
-            "model /nowhere: refused",
-            "WARN",
-            "fenxi::supervise::reload: ",
-        ),
+        ("model /nowhere: refused", "WARN", "fenxi::supervise::reload: "),
         ("flows: reopened", "INFO", "fenxi::sinks::records::live: "),
-        (
-            "shutting down: received a signal",
-            "INFO",
-            "fenxi::supervise: ",
-        ),
+        ("shutting down: received a signal", "INFO", "fenxi::supervise: "),
         ("ended after", "INFO", "fenxi::commands::run: "),
     ] {
         assert_eq!(count(&lines, said), 1, "{said}\n{stderr}");
@@ -97,10 +86,7 @@ fn a_model_of_another_shape_is_refused_with_the_cure() {
         let refused = refused.expect_code(78).stderr;
         let start = format!("fenxi: {}: the {what} are ", dir.display());
         assert!(refused.starts_with(&start), "{refused}");
-        assert!(
-            refused.ends_with("; restart to use this model\n"),
-            "{refused}"
-        );
+        assert!(refused.ends_with("; restart to use this model\n"), "{refused}");
         assert_eq!(refused.lines().count(), 1, "{refused}");
     }
     live.terminate(0);
@@ -113,11 +99,9 @@ fn a_device_that_fails_is_told_of() {
     };
     lab.wire_within("host", "a", "b");
     let mut args = WATCH.to_vec();
-    for set in [
-        "accel.devices=[\"bad\"]",
-        "device.bad.provider=simulated",
-        "device.bad.faults=vanish=1",
-    ] {
+    for set in
+        ["accel.devices=[\"bad\"]", "device.bad.provider=simulated", "device.bad.faults=vanish=1"]
+    {
         args.extend(["--set", set]);
     }
     let live = Live::start(&lab, "host", &args);
@@ -133,9 +117,7 @@ fn a_device_that_fails_is_told_of() {
 fn addresses_would_be_found() {
     assert!(has_address("from 10.1.2.3:443 on"));
     assert!(has_address("2001:2:0:1::7"));
-    assert!(!has_address(
-        "2026-01-01T00:00:00.123456Z fenxi 0.1.0 took 1.5 s"
-    ));
+    assert!(!has_address("2026-01-01T00:00:00.123456Z fenxi 0.1.0 took 1.5 s"));
 }
 
 #[test]
@@ -149,13 +131,8 @@ fn levels_change_while_it_runs_and_repeats_are_counted() {
     let refused = || live.ctl(&["model", "load", "/nowhere"]).expect_code(78);
     refused();
     let wrong = live.ctl(&["log", "inof"]).expect_code(64);
-    assert!(
-        wrong.stderr.contains("\"inof\": expected off, error"),
-        "{}",
-        wrong.stderr
-    );
-    live.ctl(&["log", "off,fenxi::supervise=warn"])
-        .expect_code(0);
+    assert!(wrong.stderr.contains("\"inof\": expected off, error"), "{}", wrong.stderr);
+    live.ctl(&["log", "off,fenxi::supervise=warn"]).expect_code(0);
     for _ in 0..20 {
         refused();
     }
@@ -195,11 +172,7 @@ fn the_journal_gets_levels_and_targets() {
         common::run(command)
     };
     let missing = run("log.to=journald").expect_code(69);
-    assert!(
-        missing.stderr.contains("no journal listens"),
-        "{}",
-        missing.stderr
-    );
+    assert!(missing.stderr.contains("no journal listens"), "{}", missing.stderr);
 
     let journal = UnixDatagram::bind(dir.path().join("socket")).unwrap();
     journal.set_nonblocking(true).unwrap();
@@ -222,14 +195,9 @@ fn the_journal_gets_levels_and_targets() {
             continue;
         }
         assert_eq!(stderr, "");
-        let ready = entries
-            .iter()
-            .find(|entry| entry.contains("ready: tap on b"));
+        let ready = entries.iter().find(|entry| entry.contains("ready: tap on b"));
         let ready = ready.unwrap_or_else(|| panic!("{to}: {entries:?}"));
-        for field in [
-            "PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n",
-            "fenxi::supervise::live",
-        ] {
+        for field in ["PRIORITY\n\u{1}\0\0\0\0\0\0\u{0}6\n", "fenxi::supervise::live"] {
             assert!(ready.contains(field), "{field:?} in {ready:?}");
         }
     }

@@ -68,16 +68,12 @@ fn a_second_start_does_not_measure_again() {
     second.terminate(0);
     assert_eq!(written(), before);
     // After an upgrade, or with half of a file.
-    for damaged in [
-        text.replace("library = \"", "library = \"0."),
-        text[..text.len() / 2].to_owned(),
-    ] {
+    for damaged in
+        [text.replace("library = \"", "library = \"0."), text[..text.len() / 2].to_owned()]
+    {
         fs::write(&file, damaged).unwrap();
         let third = start(&lab, cache.path());
-        assert_eq!(
-            (third.said("it is ignored"), third.said("; measured in ")),
-            (1, 1)
-        );
+        assert_eq!((third.said("it is ignored"), third.said("; measured in ")), (1, 1));
         third.terminate(0);
         let again = fs::read_to_string(only_file(cache.path())).unwrap();
         assert!(again.contains("origin = \"measured\""), "{again}");
@@ -115,10 +111,7 @@ fn a_profile_that_does_not_hold_is_said_and_stored_anew() {
     let text = fs::read_to_string(only_file(cache.path())).unwrap();
     let t0_us = text.lines().find_map(|line| line.strip_prefix("t0_us = "));
     let t0_us: f64 = t0_us.unwrap().parse().unwrap();
-    assert!(
-        text.contains("origin = \"run\"") && t0_us < 6000.0,
-        "{text}"
-    );
+    assert!(text.contains("origin = \"run\"") && t0_us < 6000.0, "{text}");
     let next = start(&lab, cache.path());
     assert_eq!(next.said("; an earlier run found it: "), 1);
     next.terminate(0);

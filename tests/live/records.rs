@@ -45,16 +45,12 @@ fn written(live: &Live) -> f64 {
 
 fn dropped(live: &Live, reason: &str) -> f64 {
     let reason = format!("reason=\"{reason}\"");
-    live.samples_with("fenxi_records_dropped_total", &reason)
-        .iter()
-        .sum()
+    live.samples_with("fenxi_records_dropped_total", &reason).iter().sum()
 }
 
 /// Until all that was sent is over and recorded.
 fn settle(live: &Live) {
-    live.wait_for("all flows are over", |live| {
-        live.metric_sum("fenxi_flow_table_entries") == 0.0
-    });
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
     live.wait_for("all records met their fate", |live| {
         made(live) == written(live) + live.metric_sum("fenxi_records_dropped_total")
     });
@@ -73,27 +69,12 @@ fn lines_of_all(path: &Path) -> usize {
     let name = path.file_name().unwrap().to_str().unwrap();
     let files = fs::read_dir(path.parent().unwrap()).unwrap();
     let paths = files.map(|file| file.unwrap().path());
-    let ours = paths.filter(|path| {
-        path.file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .starts_with(name)
-    });
+    let ours = paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name));
     let count = |path: PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
-        assert!(
-            text.is_empty() || text.ends_with('\n'),
-            "{}",
-            path.display()
-        );
+        assert!(text.is_empty() || text.ends_with('\n'), "{}", path.display());
         assert!(wrong(&text).is_empty(), "{:?}", wrong(&text));
-        assert!(
-            text.len() <= 1 << 20,
-            "{} has {}",
-            path.display(),
-            text.len()
-        );
+        assert!(text.len() <= 1 << 20, "{} has {}", path.display(), text.len());
         text.lines().count()
     };
     ours.map(count).sum()
@@ -123,10 +104,7 @@ fn files_are_rotated_and_moved_under_load_and_no_record_is_lost() {
     settle(&live);
     assert_eq!(lines_of_all(&path) as f64, written(&live));
     assert_eq!(live.metric_sum("fenxi_records_dropped_total"), 0.0);
-    assert!(
-        dir.path().join("flows.jsonl.1").exists(),
-        "it grew too little"
-    );
+    assert!(dir.path().join("flows.jsonl.1").exists(), "it grew too little");
     let summary = live.terminate(0).json();
     assert_eq!(summary["records_dropped"], 0);
     // A later run goes on behind what is there.
@@ -152,14 +130,10 @@ fn kill_under_traffic(lab: &Lab, path: &Path, flows_least: f64) -> usize {
         });
         // However this ends, the traffic does, too.
         let _ends = Raised(&is_killed);
-        live.wait_for("flows are recorded", |live| {
-            flow_records(live) >= flows_least
-        });
+        live.wait_for("flows are recorded", |live| flow_records(live) >= flows_least);
         let flows = flow_records(&live);
         let all = made(&live);
-        live.wait_for("the records made so far are written", |live| {
-            written(live) >= all
-        });
+        live.wait_for("the records made so far are written", |live| written(live) >= all);
         assert_eq!(live.metric_sum("fenxi_records_dropped_total"), 0.0);
         live.kill();
         flows as usize
@@ -188,14 +162,9 @@ fn who_is_killed_loses_no_written_record_and_leaves_no_torn_line() {
         let text = fs::read_to_string(&path).unwrap();
         let whole = &text[..text.rfind('\n').unwrap() + 1];
         assert!(wrong(whole).is_empty(), "{:?}", wrong(whole));
-        let flows = whole
-            .lines()
-            .filter(|line| line.contains("\"type\":\"flow\""));
+        let flows = whole.lines().filter(|line| line.contains("\"type\":\"flow\""));
         let flows = flows.count();
-        assert!(
-            flows >= before + written,
-            "{flows} of {before} and {written}"
-        );
+        assert!(flows >= before + written, "{flows} of {before} and {written}");
         before = flows;
         // What a crash tears is removed by the next run; here the crash gets some help.
         fs::write(&path, &text[..text.len() - 1]).unwrap();
@@ -203,10 +172,7 @@ fn who_is_killed_loses_no_written_record_and_leaves_no_torn_line() {
     }
     let live = start(&lab, &[], &path, &[]);
     let said = live.terminate(0).stderr;
-    assert!(
-        said.contains("of an incomplete line of an earlier run"),
-        "{said}"
-    );
+    assert!(said.contains("of an incomplete line of an earlier run"), "{said}");
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.ends_with('\n') && wrong(&text).is_empty());
 }
@@ -219,17 +185,10 @@ fn a_full_disk_is_counted_and_all_goes_on_when_there_is_room() {
     let mount = "mount -t tmpfs -o size=16m none \"$0\" && head -c 16600000 /dev/zero > \
         \"$0/ballast\" && exec \"$@\"";
     let disk = dir.path().to_str().unwrap();
-    let live = start(
-        &lab,
-        &["sh", "-c", mount, disk],
-        &dir.path().join("flows.jsonl"),
-        &[],
-    );
+    let live = start(&lab, &["sh", "-c", mount, disk], &dir.path().join("flows.jsonl"), &[]);
     let inside = |name: &str| PathBuf::from(format!("/proc/{}/root{disk}/{name}", live.pid()));
     generate(&lab, 2000, 6000);
-    live.wait_for("records are dropped", |live| {
-        dropped(live, "write_failed") > 0.0
-    });
+    live.wait_for("records are dropped", |live| dropped(live, "write_failed") > 0.0);
     // The status counts them as lost.
     let failed = dropped(&live, "write_failed");
     let status = live.ctl(&["--json", "status"]).expect_code(0).json();
@@ -249,23 +208,11 @@ fn a_full_disk_is_counted_and_all_goes_on_when_there_is_room() {
     let file = File::open(inside("flows.jsonl")).unwrap();
     let finished = live.terminate(0);
     let text = std::io::read_to_string(file).unwrap();
-    assert!(
-        text.ends_with('\n') && wrong(&text).is_empty(),
-        "{:?}",
-        wrong(&text)
-    );
+    assert!(text.ends_with('\n') && wrong(&text).is_empty(), "{:?}", wrong(&text));
     assert_eq!(text.lines().count() as f64, written);
     assert!(finished.json()["records_dropped"].as_u64().unwrap() > 0);
-    for said in [
-        "cannot write records: No space left on device",
-        "writing records again",
-    ] {
-        assert_eq!(
-            finished.stderr.matches(said).count(),
-            1,
-            "{}",
-            finished.stderr
-        );
+    for said in ["cannot write records: No space left on device", "writing records again"] {
+        assert_eq!(finished.stderr.matches(said).count(), 1, "{}", finished.stderr);
     }
 }
 
@@ -279,18 +226,13 @@ fn a_disk_that_stays_full_does_not_hold_up_the_end() {
     });
     let finished = live.terminate(74);
     assert!(
-        finished
-            .stderr
-            .contains("fenxi: /dev/full: write failed: No space left"),
+        finished.stderr.contains("fenxi: /dev/full: write failed: No space left"),
         "{}",
         finished.stderr
     );
     let summary = finished.json();
     let flows = summary["flows"]["begun"].as_u64().unwrap();
-    assert!(
-        summary["records_dropped"].as_u64().unwrap() >= flows,
-        "{summary}"
-    );
+    assert!(summary["records_dropped"].as_u64().unwrap() >= flows, "{summary}");
 }
 
 fn pipe(dir: &Path) -> PathBuf {
@@ -304,9 +246,7 @@ fn pipe(dir: &Path) -> PathBuf {
 fn stalled(lab: &Lab, pipe: &Path) -> Live {
     let live = start(lab, &[], pipe, &["--set", "records.queue=1024"]);
     generate(lab, 2000, 4000);
-    live.wait_for("records are dropped", |live| {
-        dropped(live, "queue_full") > 0.0
-    });
+    live.wait_for("records are dropped", |live| dropped(live, "queue_full") > 0.0);
     live
 }
 
@@ -316,9 +256,7 @@ fn a_pipe_that_nobody_reads_fills_the_queue_and_holds_up_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let path = pipe(dir.path());
     let live = stalled(&lab, &path);
-    live.wait_for("all flows are over", |live| {
-        live.metric_sum("fenxi_flow_table_entries") == 0.0
-    });
+    live.wait_for("all flows are over", |live| live.metric_sum("fenxi_flow_table_entries") == 0.0);
     let lost = live.samples_with("fenxi_port_dropped_packets_total", "ring_full");
     assert_eq!(lost.iter().sum::<f64>(), 0.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
@@ -333,10 +271,7 @@ fn a_pipe_that_nobody_reads_fills_the_queue_and_holds_up_nothing_else() {
     let summary = finished.json();
     // All but what the pipe itself holds.
     let dropped = summary["records_dropped"].as_u64().unwrap() as f64;
-    assert!(
-        dropped <= made && made - dropped < 1024.0,
-        "{dropped} of {made}"
-    );
+    assert!(dropped <= made && made - dropped < 1024.0, "{dropped} of {made}");
 }
 
 /// A capture of `flows` flows per network, of one packet each.
@@ -362,12 +297,7 @@ fn with_flows(lab: &Lab, path: &Path, flows: [u64; 2], more: &[&str]) -> Live {
     // This model does not answer flows as short as these, so there are flow records only.
     let model = format!("model.path={}", common::bundle().display());
     let model = ["--set", &model];
-    let live = start(
-        lab,
-        &[],
-        path,
-        &[&idle[..], &table, &ring, &model, more].concat(),
-    );
+    let live = start(lab, &[], path, &[&idle[..], &table, &ring, &model, more].concat());
     let mut command = generate_on(lab, "host");
     command.args(["--replay", "--pps", "30000", "--interface", "a"]);
     common::run({
@@ -456,9 +386,7 @@ fn records_of_flows_that_last_add_up() {
     let summary = live.terminate(0).json();
     let records = common::json_lines(&path);
     let flows = || records.iter().filter(|record| record["type"] == "flow");
-    let reported = flows()
-        .filter(|flow| flow["end_reason"] == "active")
-        .count();
+    let reported = flows().filter(|flow| flow["end_reason"] == "active").count();
     assert!(reported > 0, "no flow lasted");
     assert_eq!(summary["flows"]["reported"], reported);
     let of_records = flows()
@@ -480,9 +408,7 @@ fn two_runs_do_not_write_to_one_file() {
     second.args(["--set", "flow.max_flows=4096"]);
     let refused = common::run(second).expect_code(73);
     assert!(
-        refused
-            .stderr
-            .contains("another instance of fenxi writes to it"),
+        refused.stderr.contains("another instance of fenxi writes to it"),
         "{}",
         refused.stderr
     );
@@ -536,10 +462,7 @@ fn logrotate_moves_the_file_and_has_it_opened_anew() {
     let shipped = fs::read_to_string(common::root().join("packaging/logrotate.d/fenxi")).unwrap();
     let ours = shipped
         .replace("/var/lib/fenxi", dir.path().to_str().unwrap())
-        .replace(
-            "/usr/bin/fenxi ctl",
-            &format!("{fenxi} ctl --socket {}", socket.display()),
-        )
+        .replace("/usr/bin/fenxi ctl", &format!("{fenxi} ctl --socket {}", socket.display()))
         .replace("su fenxi fenxi", "su root root");
     let config = dir.path().join("logrotate.conf");
     fs::write(&config, ours).unwrap();
@@ -547,9 +470,7 @@ fn logrotate_moves_the_file_and_has_it_opened_anew() {
         generate(&lab, 1000, 200);
         settle(&live);
         let mut logrotate = Command::new("logrotate");
-        logrotate
-            .args(["--force", "--state"])
-            .arg(dir.path().join("state"));
+        logrotate.args(["--force", "--state"]).arg(dir.path().join("state"));
         let output = logrotate.arg(&config).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}");

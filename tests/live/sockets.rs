@@ -19,10 +19,7 @@ fn open_files(live: &Live) -> usize {
 /// Resident memory, KiB.
 fn resident(live: &Live) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", live.pid())).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -32,9 +29,7 @@ fn crowd(socket: &Path, question: &[u8], no_room: &str) -> usize {
     let connect = || UnixStream::connect(socket).unwrap();
     let mut streams: Vec<UnixStream> = (0..1000).map(|_| connect()).collect();
     for stream in &mut streams {
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         // Those that are turned away may be so already.
         let _ = stream.write_all(question);
     }
@@ -43,10 +38,7 @@ fn crowd(socket: &Path, question: &[u8], no_room: &str) -> usize {
         let _ = stream.read_to_string(&mut answer);
         answer.contains(no_room)
     };
-    streams
-        .iter_mut()
-        .filter_map(|it| is_turned_away(it).then_some(()))
-        .count()
+    streams.iter_mut().filter_map(|it| is_turned_away(it).then_some(())).count()
 }
 
 #[test]
@@ -66,12 +58,8 @@ fn a_thousand_connections_to_each_socket_are_not_felt() {
             let turned_away = crowd(&live.http(), b"GET /metr", "HTTP/1.1 503");
             assert!(turned_away >= 900, "{turned_away}");
         });
-        live.wait_for("there is room again", |live| {
-            live.ctl(&["status"]).code == 0
-        });
-        live.wait_for("no connection is left", |live| {
-            round == 0 || open_files(live) <= before.0
-        });
+        live.wait_for("there is room again", |live| live.ctl(&["status"]).code == 0);
+        live.wait_for("no connection is left", |live| round == 0 || open_files(live) <= before.0);
         if round == 0 {
             before = (open_files(&live), resident(&live));
         }

@@ -27,10 +27,7 @@ fn blocks(page: &str) -> Vec<(usize, String)> {
             None => is_open = false,
         }
     }
-    blocks
-        .into_iter()
-        .map(|(number, block)| (number, format!("{}\n", block.trim_end())))
-        .collect()
+    blocks.into_iter().map(|(number, block)| (number, format!("{}\n", block.trim_end()))).collect()
 }
 
 /// A copy of `configs/policy`, with what else the page names.
@@ -80,11 +77,7 @@ fn assert_holds(block: &str) {
         // Needs a run: `rules_change_while_flows_go_on` in tests/run/rules.rs has these commands.
     } else if first.starts_with("$ ") {
         for (line, shown) in dialogue(block) {
-            assert_eq!(
-                shell(folder.path(), line).expect_code(0).stdout,
-                shown,
-                "{line}"
-            );
+            assert_eq!(shell(folder.path(), line).expect_code(0).stdout, shown, "{line}");
         }
     } else if first.starts_with("fenxi: ") {
         // An error, which the test of wrong files has.
@@ -101,18 +94,12 @@ fn assert_holds(block: &str) {
         check("rules.csv");
     } else {
         let table: toml::Table = block.parse().unwrap();
-        match ["rule", "sets", "include"]
-            .iter()
-            .any(|name| table.contains_key(*name))
-        {
+        match ["rule", "sets", "include"].iter().any(|name| table.contains_key(*name)) {
             true => check("rules.toml"),
             false => {
                 fs::write(folder.path().join("fenxi.toml"), block).unwrap();
-                shell(
-                    folder.path(),
-                    "fenxi check --config-only --config fenxi.toml",
-                )
-                .expect_code(0);
+                shell(folder.path(), "fenxi check --config-only --config fenxi.toml")
+                    .expect_code(0);
             }
         }
     }
@@ -145,14 +132,9 @@ fn shipped_rules_are_right() {
         assert_eq!(told["unreachable"], serde_json::json!([]), "{name}: {told}");
         assert_eq!(told["warnings"], serde_json::json!([]), "{name}: {told}");
     }
-    let made = shell(&root(), "configs/policy/make-subscribers 8")
-        .expect_code(0)
-        .stdout;
+    let made = shell(&root(), "configs/policy/make-subscribers 8").expect_code(0).stdout;
     let shipped = fs::read_to_string(root().join("configs/policy/subscribers.csv")).unwrap();
-    assert_eq!(
-        made, shipped,
-        "configs/policy/make-subscribers 8 > configs/policy/subscribers.csv"
-    );
+    assert_eq!(made, shipped, "configs/policy/make-subscribers 8 > configs/policy/subscribers.csv");
     shell(&root(), "configs/policy/make-subscribers 0").expect_code(64);
     shell(&root(), "configs/policy/make-subscribers").expect_code(2);
     let config = "fenxi check --config-only --config configs/policy/home-mark.toml";

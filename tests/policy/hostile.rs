@@ -13,10 +13,7 @@ use crate::policy::{Files, json};
 fn within(mib: u64, command: &str, file: &Path, args: &[&str]) -> Command {
     let program = fenxi::<&str>([]);
     let mut shell = Command::new("sh");
-    shell.args([
-        "-c",
-        &format!("ulimit -v {}; exec \"$0\" \"$@\"", mib << 10),
-    ]);
+    shell.args(["-c", &format!("ulimit -v {}; exec \"$0\" \"$@\"", mib << 10)]);
     shell.arg(program.get_program()).args(["policy", command]);
     shell.arg(file).args(args);
     shell
@@ -43,33 +40,18 @@ fn a_gigabyte_is_refused_in_little_memory() {
     for name in ["vast.csv", "vast.toml", "vast.txt"] {
         File::create(path(name)).unwrap().set_len(1 << 30).unwrap();
     }
-    fs::write(
-        path("set.toml"),
-        "[sets]\na = [\"10.0.0.1\"]\nb = { file = \"vast.txt\" }\n",
-    )
-    .unwrap();
+    fs::write(path("set.toml"), "[sets]\na = [\"10.0.0.1\"]\nb = { file = \"vast.txt\" }\n")
+        .unwrap();
     fs::write(path("include.toml"), "[[include]]\nfile = \"vast.csv\"\n").unwrap();
     fs::write(path("inside.toml"), "[[include]]\nfile = \"vast.toml\"\n").unwrap();
     let long = "1: a line longer than 1048576 bytes";
     for (name, args, said) in [
         ("vast.csv", &[][..], format!("vast.csv:{long}")),
-        (
-            "vast.txt",
-            &["--format", "classbench"],
-            format!("vast.txt:{long}"),
-        ),
-        (
-            "vast.toml",
-            &[],
-            "vast.toml: larger than 64 MiB, which TOML files may not be".to_owned(),
-        ),
+        ("vast.txt", &["--format", "classbench"], format!("vast.txt:{long}")),
+        ("vast.toml", &[], "vast.toml: larger than 64 MiB, which TOML files may not be".to_owned()),
         ("set.toml", &[], format!("vast.txt:{long}")),
         ("include.toml", &[], format!("vast.csv:{long}")),
-        (
-            "inside.toml",
-            &[],
-            "vast.toml: larger than 64 MiB".to_owned(),
-        ),
+        ("inside.toml", &[], "vast.toml: larger than 64 MiB".to_owned()),
     ] {
         assert_refused(run(within(512, "check", &path(name), args)), 65, &said);
     }
@@ -77,16 +59,9 @@ fn a_gigabyte_is_refused_in_little_memory() {
 
 /// `fenxi policy stats` of a line of CSV, repeated `times` times, through a pipe.
 fn piped(line: &str, times: usize) -> Finished {
-    let mut command = within(
-        4096,
-        "stats",
-        Path::new("/dev/stdin"),
-        &["--format", "csv", "--json"],
-    );
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command =
+        within(4096, "stats", Path::new("/dev/stdin"), &["--format", "csv", "--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = BufWriter::with_capacity(1 << 20, child.stdin.take().unwrap());
     let written = writeln!(input, "source,dscp")
@@ -99,10 +74,7 @@ fn piped(line: &str, times: usize) -> Finished {
 #[test]
 fn ten_million_rules_are_read() {
     let told = piped("10.0.0.1,CS1", 10_000_000).expect_code(0).json();
-    assert_eq!(
-        (&told["rules"], &told["v4_filters"]),
-        (&json!(10_000_000), &json!(10_000_000))
-    );
+    assert_eq!((&told["rules"], &told["v4_filters"]), (&json!(10_000_000), &json!(10_000_000)));
 }
 
 #[test]
@@ -116,9 +88,8 @@ fn more_rules_than_there_may_be_are_refused() {
 /// together have a bound.
 #[test]
 fn few_lines_cannot_make_many_filters() {
-    let addresses: Vec<String> = (0..1025)
-        .map(|at| format!("\"10.0.{}.{}\"", at / 256, at % 256))
-        .collect();
+    let addresses: Vec<String> =
+        (0..1025).map(|at| format!("\"10.0.{}.{}\"", at / 256, at % 256)).collect();
     let list = addresses.join(", ");
     let sets = format!("[sets]\na = [{list}]\n");
     let one = format!("{sets}[[rule]]\nsource = \"@a\"\ndestination = \"@a\"\ndrop = true\n");
@@ -130,11 +101,7 @@ fn few_lines_cannot_make_many_filters() {
         many += "[[rule]]\nsource = \"@a\"\ndestination = \"@a\"\ndrop = true\n";
     }
     let files = Files::new(&[("r.toml", &many)]);
-    assert_refused(
-        files.ran("check", &[]),
-        65,
-        "r.toml:67: more than 16777216 filters in all",
-    );
+    assert_refused(files.ran("check", &[]), 65, "r.toml:67: more than 16777216 filters in all");
 }
 
 /// Equal rules, and rules of wide ranges of ports, at sizes at which comparing each with each would

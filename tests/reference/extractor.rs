@@ -50,9 +50,7 @@ impl From<Row> for Flow {
     fn from(row: Row) -> Flow {
         let numbers = |text: &str| {
             let numbers = text.split_whitespace().take(K);
-            numbers
-                .map(|number| number.parse().expect("a number"))
-                .collect()
+            numbers.map(|number| number.parse().expect("a number")).collect()
         };
         Flow {
             number: row.flow,
@@ -75,10 +73,7 @@ pub fn recorded(record: &Value) -> Flow {
     let text = |field: &str| record[field].as_str().expect("a text");
     let numbers = |field: &str| {
         let numbers = record[field].as_array().expect("--series asks for them");
-        numbers
-            .iter()
-            .map(|number| number.as_i64().expect("a whole number"))
-            .collect()
+        numbers.iter().map(|number| number.as_i64().expect("a whole number")).collect()
     };
     let first: Timestamp = text("first").parse().expect("RFC 3339");
     Flow {
@@ -110,10 +105,7 @@ impl Reference {
         let mut by_capture: HashMap<String, Vec<Flow>> = HashMap::new();
         for row in csv::Reader::from_reader(flate2::read::GzDecoder::new(file)).deserialize() {
             let row: Row = row.expect("a row");
-            by_capture
-                .entry(row.capture.clone())
-                .or_default()
-                .push(row.into());
+            by_capture.entry(row.capture.clone()).or_default().push(row.into());
         }
         Reference {
             folder: data.join("captures").join(folder),

@@ -46,12 +46,7 @@ impl Over {
     /// Gives the interfaces of the box a receive queue for each flow manager, as XDP wants them.
     pub fn give_queues(self, lab: &Lab, layout: &str) {
         let queues = layout.split(':').next().unwrap_or("1");
-        for (host, name) in [
-            ("left", "eth"),
-            ("right", "eth"),
-            ("box", "l"),
-            ("box", "r"),
-        ] {
+        for (host, name) in [("left", "eth"), ("right", "eth"), ("box", "l"), ("box", "r")] {
             if self == Over::Xdp {
                 let current = lab.run(host, &format!("ethtool -l {name} | tail -n 5"));
                 if !current.contains(&format!("RX:\t\t{queues}\n")) {

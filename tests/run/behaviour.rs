@@ -38,10 +38,7 @@ fn recorded(path: &Path, port: u16) -> String {
         .iter()
         .rev()
         .filter(|record| record["type"] == "flow" && record["src_port"] == port);
-    of_flow.next().unwrap()["behaviour"]
-        .as_str()
-        .unwrap_or("none")
-        .to_owned()
+    of_flow.next().unwrap()["behaviour"].as_str().unwrap_or("none").to_owned()
 }
 
 #[test]
@@ -66,16 +63,11 @@ fn a_call_a_session_and_a_download_have_their_marks() {
             scope.spawn(|| near.write_all(&[1; DOWNLOAD]).unwrap());
             far.read_exact(&mut vec![0; DOWNLOAD]).unwrap();
         });
-        live.wait_for("the download is bulk", |_| {
-            behaviour(download) == FOREIGN | BULK
-        });
+        live.wait_for("the download is bulk", |_| behaviour(download) == FOREIGN | BULK);
 
         let call = ask_udp(&lab, HOSTS, server, 1);
         let session = connect(&lab, HOSTS, server);
-        let [caller, typing] = [
-            call[0].local_addr().unwrap(),
-            session[0].local_addr().unwrap(),
-        ];
+        let [caller, typing] = [call[0].local_addr().unwrap(), session[0].local_addr().unwrap()];
         let ends: [&TcpStream; 2] = session.each_ref();
         for round in 0..350 {
             speak(&call);
@@ -83,27 +75,17 @@ fn a_call_a_session_and_a_download_have_their_marks() {
                 talk(ends, 1);
             }
         }
-        live.wait_for("the call is realtime", |_| {
-            behaviour(caller) == FOREIGN | REALTIME
-        });
-        live.wait_for("the session is interactive", |_| {
-            behaviour(typing) == FOREIGN | INTERACTIVE
-        });
+        live.wait_for("the call is realtime", |_| behaviour(caller) == FOREIGN | REALTIME);
+        live.wait_for("the session is interactive", |_| behaviour(typing) == FOREIGN | INTERACTIVE);
         live.wait_for("both fall silent", |_| {
             behaviour(caller) == FOREIGN | IDLE && behaviour(typing) == FOREIGN | IDLE
         });
         talk(ends, 1);
-        live.wait_for("the session goes on", |_| {
-            behaviour(typing) == FOREIGN | INTERACTIVE
-        });
+        live.wait_for("the session goes on", |_| behaviour(typing) == FOREIGN | INTERACTIVE);
         check_figures(&live);
         drop((session, near, far));
         live.terminate(0);
-        for (end, expected) in [
-            (download, "bulk"),
-            (caller, "realtime"),
-            (typing, "interactive"),
-        ] {
+        for (end, expected) in [(download, "bulk"), (caller, "realtime"), (typing, "interactive")] {
             assert_eq!(recorded(&records, end.port()), expected);
         }
     }
@@ -117,17 +99,10 @@ fn check_figures(live: &Live) {
     };
     let flows = |of| sum("fenxi_behaviour_flows_total", of);
     assert_eq!([flows("bulk"), flows("realtime")], [1.0, 1.0]);
-    assert_eq!(
-        flows("interactive"),
-        2.0,
-        "before it was silent, and behind"
-    );
+    assert_eq!(flows("interactive"), 2.0, "before it was silent, and behind");
     assert!(sum("fenxi_behaviour_bytes_total", "bulk") > 1_800_000.0);
     let shown = live.ctl(&["flows"]).expect_code(0).stdout;
-    assert!(
-        shown.contains("idle") && shown.contains("interactive"),
-        "{shown}"
-    );
+    assert!(shown.contains("idle") && shown.contains("interactive"), "{shown}");
 }
 
 /// With all packets and with the first: the bound is crossed within a stream that then stands

@@ -46,13 +46,7 @@ pub fn listen_on<'a>(
     live.wait_for("tcpdump listens", |_| {
         std::fs::metadata(capture).is_ok_and(|file| file.len() > 0)
     });
-    Listening {
-        lab,
-        host,
-        tcpdump,
-        capture: capture.to_owned(),
-        before: passed(lab, host),
-    }
+    Listening { lab, host, tcpdump, capture: capture.to_owned(), before: passed(lab, host) }
 }
 
 impl Listening<'_> {
@@ -100,16 +94,9 @@ pub fn seen_from(capture: &Path, sources: &[&str]) -> Vec<Seen> {
         false => format!("ip.src == {address}"),
     });
     tshark.args(["-Y", &sources.collect::<Vec<_>>().join(" || ")]);
-    let fields = [
-        "tcp.stream",
-        "udp.stream",
-        "ip.dsfield.dscp",
-        "ipv6.tclass.dscp",
-    ];
+    let fields = ["tcp.stream", "udp.stream", "ip.dsfield.dscp", "ipv6.tclass.dscp"];
     let statuses = CHECKSUMS.map(|protocol| format!("{protocol}.checksum.status"));
-    let fields = fields
-        .into_iter()
-        .chain(statuses.iter().map(String::as_str));
+    let fields = fields.into_iter().chain(statuses.iter().map(String::as_str));
     tshark.args(fields.flat_map(|field| ["-e", field]));
     let output = tshark.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -12,9 +12,7 @@ fn labelled(lab: &Lab, live: &Live, mark: u32) -> [std::net::UdpSocket; 2] {
     // The socket is bound to no address; conntrack knows it by its host's address.
     let port = sockets[0].local_addr().unwrap().port();
     let client = format!("10.77.1.2:{port}").parse().unwrap();
-    live.wait_for("the connection has its mark", |_| {
-        mark_at(lab, client) == mark
-    });
+    live.wait_for("the connection has its mark", |_| mark_at(lab, client) == mark);
     sockets
 }
 
@@ -30,10 +28,7 @@ fn a_mark_holds_the_dscp_of_the_label() {
         let args = [&common::SIMULATED[..], &["--set", "mark.as=dscp"]].concat();
         let live = start(&lab, "in", &dscp, &args);
         let mark = FOREIGN | 128 | code_point;
-        assert_eq!(
-            (mark & 63, mark & 128, mark & !0xbf),
-            (code_point, 128, FOREIGN)
-        );
+        assert_eq!((mark & 63, mark & 128, mark & !0xbf), (code_point, 128, FOREIGN));
         drop(labelled(&lab, &live, mark));
         live.terminate(0);
     }

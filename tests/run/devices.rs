@@ -43,24 +43,11 @@ fn packets_pass_before_a_device_is_open() {
     };
     let library = common::root().join("target/onnxruntime/libonnxruntime.so");
     let library = library.canonicalize().unwrap();
-    let mut launcher = vec![
-        "strace",
-        "-D",
-        "-f",
-        "--seccomp-bpf",
-        "-qq",
-        "-o",
-        "/dev/null",
-    ];
+    let mut launcher = vec!["strace", "-D", "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"];
     launcher.extend(["-P", library.to_str().unwrap(), "-e", "trace=openat"]);
     launcher.extend(["-e", HELD_UP]);
     let mut args = vec!["--set", "io.interfaces=[\"l\", \"r\"]"];
-    args.extend([
-        "--set",
-        "io.mode=inline",
-        "--set",
-        "accel.devices=[\"cpu\"]",
-    ]);
+    args.extend(["--set", "io.mode=inline", "--set", "accel.devices=[\"cpu\"]"]);
     let live = Live::begin(fenxi_on(&lab, "box", &launcher), &args);
 
     let began = Instant::now();
@@ -83,11 +70,8 @@ fn packets_pass_while_a_device_fails() {
     let Some(lab) = Lab::bridged("failing", &["ping"]) else {
         return;
     };
-    let sets = [
-        "accel.devices=[\"bad\"]",
-        "device.bad.provider=simulated",
-        "device.bad.faults=vanish=1",
-    ];
+    let sets =
+        ["accel.devices=[\"bad\"]", "device.bad.provider=simulated", "device.bad.faults=vanish=1"];
     let live = start(&lab, &sets.map(|set| ["--set", set]).concat());
     talk(&lab);
     live.wait_for("it is down", |live| live.said("the device is down") > 0);

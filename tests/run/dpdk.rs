@@ -42,10 +42,7 @@ mod present {
     fn on(interfaces: &[&str], devices: &[String]) -> Vec<String> {
         let base = ["--no-huge", "-m", "256", "--no-pci"].map(str::to_owned);
         let devices = devices.iter().map(|it| format!("--vdev={it}"));
-        with_args(
-            interfaces,
-            &base.into_iter().chain(devices).collect::<Vec<_>>(),
-        )
+        with_args(interfaces, &base.into_iter().chain(devices).collect::<Vec<_>>())
     }
 
     /// The settings of a run on these devices, with arguments for DPDK.
@@ -57,9 +54,7 @@ mod present {
             format!("io.interfaces={}", list(interfaces.to_vec())),
             format!("dpdk.args={args}"),
         ];
-        sets.into_iter()
-            .flat_map(|set| ["--set".to_owned(), set])
-            .collect()
+        sets.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect()
     }
 
     fn words(settings: &[String]) -> Vec<&str> {
@@ -97,24 +92,12 @@ mod present {
         let pid = live.pid();
         let ended = live.terminate(0);
         let summary = ended.json();
-        assert_eq!(
-            summary["live"]["received"],
-            common::demo_packets(),
-            "{summary}"
-        );
-        assert!(
-            ended.stderr.contains("sandbox: capabilities"),
-            "{}",
-            ended.stderr
-        );
+        assert_eq!(summary["live"]["received"], common::demo_packets(), "{summary}");
+        assert!(ended.stderr.contains("sandbox: capabilities"), "{}", ended.stderr);
         assert!(!ended.stderr.contains("EAL"), "{}", ended.stderr);
         assert_clean(pid);
         let mut replay = fenxi(["replay"]);
-        replay
-            .arg(common::demo())
-            .arg("--flows")
-            .arg(&replay_path)
-            .args(device());
+        replay.arg(common::demo()).arg("--flows").arg(&replay_path).args(device());
         common::run(replay).expect_code(0);
         assert_same_flows(&live_path, &replay_path);
     }
@@ -129,16 +112,8 @@ mod present {
         };
         // A card computes checksums and merges nothing; the driver over an interface of the kernel
         // knows neither.
-        for (host, port) in [
-            ("left", "eth"),
-            ("right", "eth"),
-            ("box", "l"),
-            ("box", "r"),
-        ] {
-            lab.run(
-                host,
-                &format!("ethtool -K {port} tx off tso off gso off gro off"),
-            );
+        for (host, port) in [("left", "eth"), ("right", "eth"), ("box", "l"), ("box", "r")] {
+            lab.run(host, &format!("ethtool -K {port} tx off tso off gso off gro off"));
         }
         let servers = Servers::start(&lab, "right", &[("page", 400_000)]);
         let capture = servers.path("capture");
@@ -192,23 +167,11 @@ mod present {
 
     /// Runs to its end; the code and the line.
     fn refused(settings: &[String], mode: &str) -> (i32, String) {
-        let mut command = fenxi([
-            "run",
-            "--json",
-            "--set",
-            "control.http=",
-            "--set",
-            "control.socket=",
-        ]);
-        command
-            .args(settings)
-            .args(common::SIMULATED)
-            .args(["--set", &format!("io.mode={mode}")]);
+        let mut command =
+            fenxi(["run", "--json", "--set", "control.http=", "--set", "control.socket="]);
+        command.args(settings).args(common::SIMULATED).args(["--set", &format!("io.mode={mode}")]);
         let ended = common::run(command);
-        assert!(
-            !ended.stderr.contains("Usage") && !ended.stdout.contains("EAL"),
-            "{ended:?}"
-        );
+        assert!(!ended.stderr.contains("Usage") && !ended.stdout.contains("EAL"), "{ended:?}");
         (ended.code, ended.stderr)
     }
 
@@ -245,10 +208,7 @@ mod present {
                 on(&["eth0"], &["net_null0".to_owned()]),
                 "tap",
                 69,
-                &[
-                    "eth0: no such device of DPDK; there are: net_null0;",
-                    "vfio-pci",
-                ],
+                &["eth0: no such device of DPDK; there are: net_null0;", "vfio-pci"],
             ),
             (
                 on(&["net_pcap0"], &[vdev]),
@@ -260,10 +220,7 @@ mod present {
                 [ring, two.to_vec()].concat(),
                 "tap",
                 78,
-                &[
-                    "net_ring0: 2 flow workers",
-                    "use one flow worker (pipeline.layout)",
-                ],
+                &["net_ring0: 2 flow workers", "use one flow worker (pipeline.layout)"],
             ),
             (
                 [null(), few.to_vec()].concat(),
@@ -283,10 +240,8 @@ mod present {
         ];
         for (settings, mode, code, parts) in cases {
             let (found, said) = refused(&settings, mode);
-            let errors: Vec<&str> = said
-                .lines()
-                .filter(|line| line.starts_with("fenxi: "))
-                .collect();
+            let errors: Vec<&str> =
+                said.lines().filter(|line| line.starts_with("fenxi: ")).collect();
             assert_eq!((found, errors.len()), (code, 1), "{said}");
             for part in parts {
                 assert!(errors[0].contains(part), "{part:?}: {said}");
@@ -299,18 +254,9 @@ mod present {
     #[test]
     fn huge_pages_are_asked_for_used_and_given_back() {
         let file = Path::new("/proc/sys/vm/nr_hugepages");
-        let count = || -> u32 {
-            std::fs::read_to_string(file)
-                .unwrap()
-                .trim()
-                .parse()
-                .unwrap()
-        };
+        let count = || -> u32 { std::fs::read_to_string(file).unwrap().trim().parse().unwrap() };
         let before = count();
-        let settings = with_args(
-            &["net_null0"],
-            &["--no-pci", "-m", "128", "--vdev=net_null0"],
-        );
+        let settings = with_args(&["net_null0"], &["--no-pci", "-m", "128", "--vdev=net_null0"]);
         if before == 0 {
             asks_for_huge_pages(&settings);
         }
@@ -363,10 +309,7 @@ mod present {
         settings.extend(["--set", "dpdk.sleep_us=0"].map(str::to_owned));
         settings.extend(common::SIMULATED.map(str::to_owned));
         let live = Live::launch(fenxi::<&str>([]), &words(&settings));
-        let status = Command::new("kill")
-            .arg("-INT")
-            .arg(live.pid().to_string())
-            .status();
+        let status = Command::new("kill").arg("-INT").arg(live.pid().to_string()).status();
         assert!(status.unwrap().success());
         live.ended(0);
     }

@@ -23,14 +23,7 @@ fn start(lab: &Lab, host: &str, interfaces: &str, mode: &str) -> Live {
 fn start_over(over: Over, lab: &Lab, host: &str, interfaces: &str, mode: &str) -> Live {
     let interfaces = format!("io.interfaces={interfaces}");
     let mode = format!("io.mode={mode}");
-    let args = [
-        "--set",
-        &interfaces,
-        "--set",
-        &mode,
-        "--set",
-        "io.give_up_s=2",
-    ];
+    let args = ["--set", &interfaces, "--set", &mode, "--set", "io.give_up_s=2"];
     let args = [&args[..], &over.args(), &common::SIMULATED].concat();
     Live::start(lab, host, &args)
 }
@@ -42,11 +35,7 @@ fn taken(live: &Live) -> f64 {
 
 #[test]
 fn an_interface_is_deleted_and_made_again() {
-    for (layout, over) in [
-        ("1:1:1", Over::Packet),
-        ("2:1:1", Over::Packet),
-        ("1:1:1", Over::Xdp),
-    ] {
+    for (layout, over) in [("1:1:1", Over::Packet), ("2:1:1", Over::Packet), ("1:1:1", Over::Xdp)] {
         let Some(lab) = Lab::new("away", &["host"], &["ethtool"]) else {
             return;
         };
@@ -130,20 +119,11 @@ fn a_bridge_survives_its_interfaces() {
     };
     talk();
     // Longer frames, with checksums that are left to the card, and the next moment.
-    lab.run(
-        "box",
-        "ip link set dev l mtu 9000; ip link set dev r mtu 9000",
-    );
+    lab.run("box", "ip link set dev l mtu 9000; ip link set dev r mtu 9000");
     lab.run("right", "ip link set dev eth mtu 9000");
-    lab.run(
-        "left",
-        "ip link set dev eth mtu 9000; ethtool -K eth tso off gso off",
-    );
+    lab.run("left", "ip link set dev eth mtu 9000; ethtool -K eth tso off gso off");
     for address in ["10.78.0.2", "fd78:0::2"] {
-        lab.run(
-            "left",
-            &format!("ping -c 3 -i 0.1 -W 10 -M do -s 8900 {address}"),
-        );
+        lab.run("left", &format!("ping -c 3 -i 0.1 -W 10 -M do -s 8900 {address}"));
     }
     talk();
     assert_eq!(live.metric_sum("fenxi_port_unsent_total"), 0.0);
@@ -156,10 +136,7 @@ fn a_bridge_survives_its_interfaces() {
     });
     lab.run("box", "ip link set dev r mtu 9000");
 
-    lab.run(
-        "box",
-        "ip link set dev r down; sleep 1; ip link set dev r up",
-    );
+    lab.run("box", "ip link set dev r down; sleep 1; ip link set dev r up");
     talk();
     lab.run("box", "ip link del dev l");
     lab.bridge("left");
@@ -186,11 +163,7 @@ fn a_bridge_survives_its_interfaces() {
 /// nothing is.
 #[test]
 fn the_run_ends_when_all_interfaces_are_gone() {
-    for (mode, over) in [
-        ("tap", Over::Packet),
-        ("inline", Over::Packet),
-        ("inline", Over::Xdp),
-    ] {
+    for (mode, over) in [("tap", Over::Packet), ("inline", Over::Packet), ("inline", Over::Xdp)] {
         let hosts = ["left", "box", "right"];
         let Some(lab) = Lab::new("gone", &hosts, &["ethtool"]) else {
             return;
@@ -202,14 +175,10 @@ fn the_run_ends_when_all_interfaces_are_gone() {
         }
         let live = start_over(over, &lab, "box", "[\"l\", \"r\"]", mode);
         lab.remove("left");
-        live.wait_for("it notices", |live| {
-            live.said("l: the interface is gone") == 1
-        });
+        live.wait_for("it notices", |live| live.said("l: the interface is gone") == 1);
         let before = taken(&live);
         let sent = lab.on("right", || send(&common::demo(), "eth"));
-        live.wait_for("the other one goes on", |live| {
-            taken(live) == before + sent as f64
-        });
+        live.wait_for("the other one goes on", |live| taken(live) == before + sent as f64);
         lab.remove("right");
         let finished = live.ended(69);
         assert!(said(&finished, "l, r: no interface is left") == 1);
@@ -225,9 +194,7 @@ fn the_run_ends_when_all_interfaces_are_gone() {
 /// What `/readyz` says: the status line and the page.
 fn readiness(live: &Live) -> (String, String) {
     let mut stream = UnixStream::connect(live.http()).unwrap();
-    stream
-        .write_all(b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n")
-        .unwrap();
+    stream.write_all(b"GET /readyz?verbose HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, page) = answer.split_once("\r\n\r\n").unwrap();
@@ -241,12 +208,7 @@ fn a_run_whose_interfaces_are_away_is_not_ready() {
     for (mode, without, after_one, after_both) in [
         ("tap", "false", "200 OK", "503 Service Unavailable"),
         ("tap", "true", "200 OK", "200 OK"),
-        (
-            "inline",
-            "false",
-            "503 Service Unavailable",
-            "503 Service Unavailable",
-        ),
+        ("inline", "false", "503 Service Unavailable", "503 Service Unavailable"),
     ] {
         let Some(lab) = Lab::new("ready", &["host"], &[]) else {
             return;
@@ -263,10 +225,9 @@ fn a_run_whose_interfaces_are_away_is_not_ready() {
             let (status, page) = readiness(live);
             status == "HTTP/1.1 200 OK" && page.contains(all_up)
         });
-        for (line, away, expected) in [
-            ("ip link set dev b down", "b", after_one),
-            ("ip link del dev c", "b, d", after_both),
-        ] {
+        for (line, away, expected) in
+            [("ip link set dev b down", "b", after_one), ("ip link del dev c", "b, d", after_both)]
+        {
             lab.run("host", line);
             let expected = format!("HTTP/1.1 {expected}");
             let sign = if expected.contains("200") { '+' } else { '-' };
@@ -280,9 +241,7 @@ fn a_run_whose_interfaces_are_away_is_not_ready() {
         assert_eq!(live.metric_sum("fenxi_port_up"), 0.0);
         lab.wire_within("host", "c", "d");
         lab.run("host", "ip link set dev b up");
-        live.wait_for("it is ready again", |live| {
-            readiness(live).1.contains(all_up)
-        });
+        live.wait_for("it is ready again", |live| readiness(live).1.contains(all_up));
         assert_eq!(live.metric_sum("fenxi_port_up"), 2.0);
         live.terminate(0);
     }
@@ -309,10 +268,7 @@ fn a_second_run_inline_on_the_same_pair_is_refused() {
         second.args(["--set", "flow.max_flows=4096"]);
         second.args(common::SIMULATED);
         let refused = common::run(second).expect_code(69);
-        let who = format!(
-            "process {} already runs fenxi inline between them",
-            live.pid()
-        );
+        let who = format!("process {} already runs fenxi inline between them", live.pid());
         assert!(refused.stderr.contains(&who), "{}", refused.stderr);
         let cure = format!("stop it first: kill {}", live.pid());
         assert!(refused.stderr.contains(&cure), "{}", refused.stderr);
@@ -345,9 +301,7 @@ fn rename(renaming: &str) {
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     lab.run("host", renaming);
-    live.wait_for("it is told", |live| {
-        live.said("lan0: the interface is now called wan7") == 1
-    });
+    live.wait_for("it is told", |live| live.said("lan0: the interface is now called wan7") == 1);
     // Packets come in all the same; or it ends by itself, because this interface is not there any
     // more.
     let is_up = !renaming.contains("down");
@@ -359,12 +313,7 @@ fn rename(renaming: &str) {
         }
         false => live.ended(69),
     };
-    assert_eq!(
-        said(&finished, "a receive ring is full"),
-        0,
-        "{}",
-        finished.stderr
-    );
+    assert_eq!(said(&finished, "a receive ring is full"), 0, "{}", finished.stderr);
 }
 
 #[test]
@@ -379,53 +328,33 @@ fn what_is_missing_is_named() {
         let mode = format!("io.mode={mode}");
         let max_flows = "flow.max_flows=4096";
         command.arg("run");
-        for setting in [
-            &interface,
-            &mode,
-            max_flows,
-            "control.http=",
-            "control.socket=",
-        ] {
+        for setting in [&interface, &mode, max_flows, "control.http=", "control.socket="] {
             command.args(["--set", setting]);
         }
         command.args(common::SIMULATED);
         common::run(command)
     };
     let missing = run(&[], "wan1", "tap").expect_code(69);
-    assert!(
-        missing.stderr.contains("did you mean wan0?"),
-        "{}",
-        missing.stderr
-    );
-    for (capability, mode, name) in [
-        ("net_raw", "tap", "CAP_NET_RAW"),
-        ("net_admin", "mark", "CAP_NET_ADMIN"),
-    ] {
+    assert!(missing.stderr.contains("did you mean wan0?"), "{}", missing.stderr);
+    for (capability, mode, name) in
+        [("net_raw", "tap", "CAP_NET_RAW"), ("net_admin", "mark", "CAP_NET_ADMIN")]
+    {
         let bounding = format!("--bounding-set=-{capability}");
         let inherited = format!("--inh-caps=-{capability}");
         let refused = run(&["setpriv", &bounding, &inherited], "wan0", mode).expect_code(77);
         assert!(refused.stderr.contains(name), "{}", refused.stderr);
     }
     // The proposed cure depends on whether systemd started it, which an environment variable says.
-    let without = [
-        "setpriv",
-        "--bounding-set=-net_admin",
-        "--inh-caps=-net_admin",
-    ];
+    let without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"];
     let by_hand = run(&without, "wan0", "mark").expect_code(77).stderr;
     assert!(
         by_hand.contains("run it as root, or: setcap cap_net_admin,cap_net_raw+ep /"),
         "{by_hand}"
     );
     let as_service = ["sh", "-c", "SYSTEMD_EXEC_PID=$$ exec \"$@\"", "sh"];
-    let service = run(&[&without[..], &as_service].concat(), "wan0", "mark")
-        .expect_code(77)
-        .stderr;
+    let service = run(&[&without[..], &as_service].concat(), "wan0", "mark").expect_code(77).stderr;
     let cure = ".service lacks its drop-in mark.conf; install it: install -d /etc/systemd/system/";
-    assert!(
-        service.contains(cure) && !service.contains("setcap"),
-        "{service}"
-    );
+    assert!(service.contains(cure) && !service.contains("setcap"), "{service}");
 }
 
 #[test]
@@ -471,10 +400,7 @@ fn merged_packets_of_tunnels_are_told_of() {
     assert!(live.metric_sum("fenxi_port_unsent_total") > 0.0);
     drop([near, far]);
     for host in ["left", "right"] {
-        lab.run(
-            host,
-            "for d in eth t; do ethtool -K $d tso off gso off; done",
-        );
+        lab.run(host, "for d in eth t; do ethtool -K $d tso off gso off; done");
     }
     let [near, far] = connect(&lab, ["left", "right"], "10.99.0.2");
     stream(near, far, 1_000_000);

@@ -38,10 +38,7 @@ fn gather(captures: &[PathBuf], to: &Path) -> u64 {
                     && !is_of_open_length(burst.bytes(i));
                 if is_sent {
                     frames += 1;
-                    let frame = Frame {
-                        time_us: 1_700_000_000_000_000 + frames,
-                        ..*frame
-                    };
+                    let frame = Frame { time_us: 1_700_000_000_000_000 + frames, ..*frame };
                     out.write(&frame, burst.bytes(i)).unwrap();
                 }
             }
@@ -173,12 +170,7 @@ fn where_the_kernel_refuses_all_packets_come_up() {
         "--inh-caps=-all,+net_raw,+net_admin",
     ];
     for (asked, level) in [(FIRST, "WARN"), (["--set", "io.mode=mark"], "INFO")] {
-        let args = [
-            &["--set", "io.interfaces=[\"b\"]"][..],
-            &asked,
-            &common::SIMULATED,
-        ]
-        .concat();
+        let args = [&["--set", "io.interfaces=[\"b\"]"][..], &asked, &common::SIMULATED].concat();
         let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
         let sent = lab.on("host", || send(&common::demo(), "a"));
         live.wait_for_packets(sent);
@@ -186,10 +178,7 @@ fn where_the_kernel_refuses_all_packets_come_up() {
         assert_eq!(live.metric_sum("fenxi_port_packets_total"), sent as f64);
         let refused = "b: the kernel cannot send up the first packets only: ";
         assert_eq!(live.said(refused), 1);
-        assert_eq!(
-            live.said(&format!("{level} fenxi::run::ports: {refused}")),
-            1
-        );
+        assert_eq!(live.said(&format!("{level} fenxi::run::ports: {refused}")), 1);
         let cause = "CAP_BPF and CAP_NET_ADMIN are needed; all packets come up instead";
         assert_eq!(live.said(cause), 1);
         live.terminate(0);
@@ -204,12 +193,7 @@ fn an_interface_that_is_back_is_watched_again() {
         return;
     };
     lab.wire_within("host", "a", "b");
-    let args = [
-        &["--set", "io.interfaces=[\"b\"]"][..],
-        &FIRST,
-        &common::SIMULATED,
-    ]
-    .concat();
+    let args = [&["--set", "io.interfaces=[\"b\"]"][..], &FIRST, &common::SIMULATED].concat();
     let live = Live::start(&lab, "host", &args);
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
@@ -223,9 +207,7 @@ fn an_interface_that_is_back_is_watched_again() {
     live.wait_for("it is back", |live| live.metric_sum("fenxi_port_up") == 1.0);
     let before = seen(&live);
     let sent = lab.on("host", || send(&common::demo(), "a"));
-    live.wait_for("its packets come", |live| {
-        seen(live) >= before + sent as f64
-    });
+    live.wait_for("its packets come", |live| seen(live) >= before + sent as f64);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     live.terminate(0);
 }
@@ -250,12 +232,7 @@ fn a_killed_run_leaves_no_program_behind() {
             directions.map(of).into_iter().sum::<usize>()
         })
     };
-    let args = [
-        &["--set", "io.interfaces=[\"b\"]"][..],
-        &FIRST,
-        &common::SIMULATED,
-    ]
-    .concat();
+    let args = [&["--set", "io.interfaces=[\"b\"]"][..], &FIRST, &common::SIMULATED].concat();
     for signal in [Signal::TERM, Signal::KILL] {
         let live = Live::start(&lab, "host", &args);
         assert_eq!(programs(), 2, "both directions");
@@ -304,9 +281,7 @@ fn write(frames: &[Vec<u8>], to: &Path) {
 /// Packets and bytes of all records of flows from this port.
 fn of_port(records: &Path, port: u16) -> [u64; 2] {
     let records = common::json_lines(records);
-    let flows = records
-        .iter()
-        .filter(|it| it["type"] == "flow" && it["src_port"] == port);
+    let flows = records.iter().filter(|it| it["type"] == "flow" && it["src_port"] == port);
     flows.fold([0; 2], |sums, flow| {
         let of = |name: &str| flow[name].as_u64().unwrap();
         [
@@ -376,10 +351,7 @@ fn forged_lengths_count_for_no_flow() {
         frame.resize(60, 0);
         frame
     });
-    write(
-        &honest.chain(padded).chain(forged).collect::<Vec<_>>(),
-        &capture,
-    );
+    write(&honest.chain(padded).chain(forged).collect::<Vec<_>>(), &capture);
     for capture_mode in [&[][..], &FIRST] {
         let _ = std::fs::remove_file(&records);
         let args = [
@@ -407,57 +379,28 @@ fn a_long_connection_is_counted_to_its_end() {
     };
     let dir = tempfile::tempdir().unwrap();
     let records = dir.path().join("records");
-    let args = [
-        "--set",
-        "io.mode=mark",
-        "--set",
-        "io.interfaces=[\"in\"]",
-        "--flows",
-    ];
-    let args = [
-        &args[..],
-        &[records.to_str().unwrap()],
-        &FIRST,
-        &common::SIMULATED,
-    ]
-    .concat();
+    let args = ["--set", "io.mode=mark", "--set", "io.interfaces=[\"in\"]", "--flows"];
+    let args = [&args[..], &[records.to_str().unwrap()], &FIRST, &common::SIMULATED].concat();
     let live = Live::start(&lab, "router", &args);
     let [near, far] = connect(&lab, ["client", "server"], Lab::server(false));
     stream(near, far, 4_000_000);
-    live.wait_for("the flow has ended", |live| {
-        live.metric_sum("fenxi_flows_ended_total") >= 1.0
-    });
+    live.wait_for("the flow has ended", |live| live.metric_sum("fenxi_flows_ended_total") >= 1.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     let came_up = live.metric_sum("fenxi_port_packets_total");
     let counted = live.metric_sum("fenxi_port_counted_packets_total");
-    assert!(
-        came_up < 60.0 && counted > 1000.0,
-        "{came_up} came up, {counted} were counted"
-    );
+    assert!(came_up < 60.0 && counted > 1000.0, "{came_up} came up, {counted} were counted");
     let status = live.ctl(&["status", "--json"]).expect_code(0).json();
     let summary = live.terminate(0).json();
     // The kernel's counts are in both; a few packets may come after the status.
     let shown = status["status"]["overview"]["bytes"].as_u64().unwrap();
     let all = summary["bytes"].as_u64().unwrap();
-    assert!(
-        shown > 4_000_000 && all.abs_diff(shown) < 10_000,
-        "{shown} of {all}"
-    );
+    assert!(shown > 4_000_000 && all.abs_diff(shown) < 10_000, "{shown} of {all}");
     let records = common::json_lines(&records);
-    let flow = records
-        .iter()
-        .find(|it| it["type"] == "flow" && it["proto"] == 6)
-        .unwrap();
+    let flow = records.iter().find(|it| it["type"] == "flow" && it["proto"] == 6).unwrap();
     let sum =
         |names: [&str; 2]| -> u64 { names.iter().map(|name| flow[*name].as_u64().unwrap()).sum() };
-    let (packets, bytes) = (
-        sum(["packets_fwd", "packets_rev"]),
-        sum(["bytes_fwd", "bytes_rev"]),
-    );
-    assert!(
-        packets >= counted as u64,
-        "{packets} packets in the record, {counted} were counted"
-    );
+    let (packets, bytes) = (sum(["packets_fwd", "packets_rev"]), sum(["bytes_fwd", "bytes_rev"]));
+    assert!(packets >= counted as u64, "{packets} packets in the record, {counted} were counted");
     // Headers are a few per cent of full segments.
     assert!((4_000_000..4_400_000).contains(&bytes), "{bytes}");
     assert_eq!(flow["end_reason"], "fin");

@@ -79,11 +79,7 @@ pub fn tagged_flows(frames: &[Seen]) -> (usize, usize) {
 /// as a wire carries them.
 #[test]
 fn programs_talk_through_it() {
-    for (test, over) in [
-        ("merged", Over::Packet),
-        ("jumbo", Over::Packet),
-        ("plain", Over::Xdp),
-    ] {
+    for (test, over) in [("merged", Over::Packet), ("jumbo", Over::Packet), ("plain", Over::Xdp)] {
         let is_jumbo = test == "jumbo";
         let tools = [&PROGRAMS[..], &["tcpdump", "tshark", "ethtool"]].concat();
         let Some(lab) = Lab::bridged(test, &tools) else {
@@ -95,10 +91,7 @@ fn programs_talk_through_it() {
             lab.run("box", &format!("ethtool -K {port} {plain}"));
         }
         for host in ["left", "right"].iter().filter(|_| is_jumbo) {
-            lab.run(
-                host,
-                &format!("ethtool -K eth {plain}; ip link set dev eth mtu 9000"),
-            );
+            lab.run(host, &format!("ethtool -K eth {plain}; ip link set dev eth mtu 9000"));
         }
         for port in ["l", "r"].iter().filter(|_| is_jumbo) {
             lab.run("box", &format!("ip link set dev {port} mtu 9000"));
@@ -114,15 +107,9 @@ fn programs_talk_through_it() {
 
         for address in RIGHT {
             lab.run("left", &format!("ping -c 3 -i 0.1 -W 10 {address}"));
-            lab.run(
-                "left",
-                &format!("ping -c 2 -i 0.1 -W 10 -s 20000 {address}"),
-            );
+            lab.run("left", &format!("ping -c 2 -i 0.1 -W 10 -s 20000 {address}"));
             if is_jumbo {
-                lab.run(
-                    "left",
-                    &format!("ping -c 2 -i 0.1 -W 10 -M do -s 8900 {address}"),
-                );
+                lab.run("left", &format!("ping -c 2 -i 0.1 -W 10 -M do -s 8900 {address}"));
             }
             ask_dns(&lab, "left", address);
             servers.fetch(&lab, "left", address, "page");
@@ -185,9 +172,7 @@ fn frames_leave_as_they_came() {
         let live = start_over(over, &lab, &["--set", &layout_is]);
         let right = listen(&lab, &live, &seen_path);
         let sent = lab.on("left", || send(&first_path, "eth"));
-        live.wait_for("there are labels", |live| {
-            live.metric_sum("fenxi_labels_total") >= 4.0
-        });
+        live.wait_for("there are labels", |live| live.metric_sum("fenxi_labels_total") >= 4.0);
         let sent = sent + lab.on("left", || send(&rest_path, "eth"));
         assert_eq!(sent, frames.len() as u64);
         let seen = || packets::record_offsets(&std::fs::read(&seen_path).unwrap()).len();
@@ -227,13 +212,7 @@ fn frames_leave_as_they_came() {
 /// own number in their payload.
 fn frames_of_all_kinds() -> Vec<Vec<u8>> {
     let tag = |kind: u16, frame: &[u8]| {
-        [
-            &frame[..12],
-            &kind.to_be_bytes(),
-            &[0x20, 100],
-            &frame[12..],
-        ]
-        .concat()
+        [&frame[..12], &kind.to_be_bytes(), &[0x20, 100], &frame[12..]].concat()
     };
     let mut frames = Vec::new();
     for at in 0..200_u16 {
@@ -247,16 +226,10 @@ fn frames_of_all_kinds() -> Vec<Vec<u8>> {
         let v4 = packets::ethernet(0x0800, &packets::ipv4([1, 2], 17, &udp));
         let v6 = packets::ethernet(0x86dd, &packets::ipv6([1, 2], 17, &udp));
         let other = packets::udp([5001, 53], 40);
-        let in_vlan = tag(
-            0x8100,
-            &packets::ethernet(0x0800, &packets::ipv4([3, 2], 17, &other)),
-        );
+        let in_vlan = tag(0x8100, &packets::ethernet(0x0800, &packets::ipv4([3, 2], 17, &other)));
         let in_two = tag(
             0x88a8,
-            &tag(
-                0x8100,
-                &packets::ethernet(0x86dd, &packets::ipv6([3, 2], 17, &other)),
-            ),
+            &tag(0x8100, &packets::ethernet(0x86dd, &packets::ipv6([3, 2], 17, &other))),
         );
         let mut fragment = packets::ipv4([4, 2], 17, &udp);
         // Behind the first one, and more to come.
@@ -268,12 +241,7 @@ fn frames_of_all_kinds() -> Vec<Vec<u8>> {
         let arp = packets::ethernet(0x0806, &[7; 46]);
         let unknown = packets::ethernet(0x88b5, &[9; 46]);
         let kinds = [v4, v6, in_vlan, in_two, fragment, arp, unknown];
-        frames.extend(
-            kinds
-                .into_iter()
-                .zip(1..)
-                .map(|(frame, flow)| numbered(frame, flow)),
-        );
+        frames.extend(kinds.into_iter().zip(1..).map(|(frame, flow)| numbered(frame, flow)));
     }
     frames
 }
@@ -337,9 +305,8 @@ fn datagrams_keep_their_order() {
         over.give_queues(&lab, layout);
         let live = start_over(over, &lab, &["--set", &layout_is]);
         for address in RIGHT {
-            let flows: Vec<_> = (0..8)
-                .map(|_| ask_udp(&lab, ["left", "right"], address, 1))
-                .collect();
+            let flows: Vec<_> =
+                (0..8).map(|_| ask_udp(&lab, ["left", "right"], address, 1)).collect();
             let mut number = 0_u32;
             // As many at a time as the sockets hold.
             for _ in 0..100 {

@@ -16,14 +16,8 @@ use crate::common::{self, uninterrupted};
 use crate::run::traffic::ask_udp;
 
 /// Rings that hold what comes for 20 s at least, however long a start takes on this machine.
-const PATIENT: [&str; 6] = [
-    "--set",
-    "io.block_timeout_ms=20",
-    "--set",
-    "io.blocks=1024",
-    "--set",
-    "io.block_bytes=65536",
-];
+const PATIENT: [&str; 6] =
+    ["--set", "io.block_timeout_ms=20", "--set", "io.blocks=1024", "--set", "io.block_bytes=65536"];
 /// `io.burst`: as many frames of each ring may come again after a crash.
 const BURST: usize = 32;
 const GOING_ON: &str = "going on with the receive rings of the process before";
@@ -54,8 +48,7 @@ impl Stream {
         set_socket_recv_buffer_size_force(&far, 64 << 20).unwrap();
         // Without a reader of the ring, what is sent stays in the socket's buffer until that is
         // full.
-        near.set_write_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
+        near.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
         Stream {
             near,
             far,
@@ -85,8 +78,7 @@ impl Stream {
                 u32::MAX => return numbers,
                 number => numbers.push(number),
             }
-            self.arrived
-                .store(u32::from_be_bytes(bytes), Ordering::Relaxed);
+            self.arrived.store(u32::from_be_bytes(bytes), Ordering::Relaxed);
         }
     }
 
@@ -101,9 +93,7 @@ impl Stream {
     /// Waits until what is sent now has arrived.
     fn passes(&self, live: &Live) {
         let until = self.sent.load(Ordering::Relaxed);
-        live.wait_for("datagrams pass", |_| {
-            self.arrived.load(Ordering::Relaxed) >= until
-        });
+        live.wait_for("datagrams pass", |_| self.arrived.load(Ordering::Relaxed) >= until);
     }
 }
 
@@ -157,10 +147,7 @@ fn a_restart_loses_nothing() {
             for _ in 0..restarts {
                 streams.iter().for_each(|it| it.passes(&live));
                 let (store, said) = live.left(signal);
-                assert_eq!(
-                    store.names().len(),
-                    if layout.ends_with("2:1:1") { 4 } else { 2 }
-                );
+                assert_eq!(store.names().len(), if layout.ends_with("2:1:1") { 4 } else { 2 });
                 assert!(!said.contains(REFUSED), "{said}");
                 // As many as wait when the next one starts.
                 streams.iter().for_each(|it| it.sends(200));
@@ -189,15 +176,10 @@ fn a_restart_loses_nothing() {
 fn assert_no_child_inherits(live: &Live) {
     let process = format!("/proc/{}", live.pid());
     let sockets = fs::read_to_string(format!("{process}/net/packet")).unwrap();
-    let inodes = sockets
-        .lines()
-        .filter_map(|line| line.split_whitespace().last());
+    let inodes = sockets.lines().filter_map(|line| line.split_whitespace().last());
     let sockets: Vec<String> = inodes.map(|inode| format!("socket:[{inode}]")).collect();
     let mut found = 0;
-    for entry in fs::read_dir(format!("{process}/fd"))
-        .unwrap()
-        .map_while(Result::ok)
-    {
+    for entry in fs::read_dir(format!("{process}/fd")).unwrap().map_while(Result::ok) {
         let number = entry.file_name().into_string().unwrap();
         let target = fs::read_link(entry.path()).unwrap_or_default();
         if !sockets.iter().any(|it| target.as_os_str() == it.as_str()) {
@@ -236,10 +218,7 @@ fn rings_of_other_settings_are_given_up() {
     assert_eq!(store.names(), before);
     let store = next(store, &lab, &args(&["--set", "io.blocks=512"]), REFUSED);
     let now = store.names();
-    assert!(
-        now.len() == 2 && now.iter().all(|name| !before.contains(name)),
-        "{now:?}"
-    );
+    assert!(now.len() == 2 && now.iter().all(|name| !before.contains(name)), "{now:?}");
     // In another mode none is kept, and none opened.
     let tap = args(&["--set", "io.mode=tap", "--set", "io.blocks=512"]);
     let store = next(store, &lab, &tap, "");
@@ -257,9 +236,7 @@ fn an_interface_that_came_back_is_kept_anew() {
     lab.run("left", "ip link del dev eth");
     live.wait_for("it is gone", |live| live.said("l: the interface is ") > 0);
     lab.bridge("left");
-    live.wait_for("it is back", |live| {
-        live.said("l: the interface is back") == 1
-    });
+    live.wait_for("it is back", |live| live.said("l: the interface is back") == 1);
     // It may have its number again, and so the same name.
     let mut now = live.stored();
     now.dedup();

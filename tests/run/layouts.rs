@@ -13,15 +13,7 @@ const LAYOUTS: [(&[&str], usize); 4] = [
     (&["--set", "pipeline.layout=1:1:1"], 1),
     (&["--set", "pipeline.layout=2:1:1"], 2),
     (&["--set", "pipeline.instances=2"], 2),
-    (
-        &[
-            "--set",
-            "pipeline.layout=2:1:1",
-            "--set",
-            "pipeline.instances=2",
-        ],
-        4,
-    ),
+    (&["--set", "pipeline.layout=2:1:1", "--set", "pipeline.instances=2"], 4),
 ];
 
 /// Flows of both families, there and back in turn: plain, with one tag of a VLAN and with two, and
@@ -76,13 +68,8 @@ fn fragments(frame: &[u8], is_v6: bool) -> [Vec<u8>; 2] {
 
 #[test]
 fn both_directions_of_each_flow_meet_in_every_layout() {
-    const WHOLE: [&str; 5] = [
-        "--series",
-        "--set",
-        "flow.idle_timeout_s=0",
-        "--set",
-        "flow.end_on_fin_rst=false",
-    ];
+    const WHOLE: [&str; 5] =
+        ["--series", "--set", "flow.idle_timeout_s=0", "--set", "flow.end_on_fin_rst=false"];
     let dir = tempfile::tempdir().unwrap();
     let [capture, live_path, replay_path] =
         ["capture", "live", "replay"].map(|name| dir.path().join(name));
@@ -117,10 +104,7 @@ fn both_directions_of_each_flow_meet_in_every_layout() {
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let queues = live.samples("fenxi_port_packets_total");
         assert_eq!(queues.len(), lanes);
-        assert!(
-            queues.iter().all(|packets| *packets > sent as f64 / 20.0),
-            "{queues:?} of {sent}"
-        );
+        assert!(queues.iter().all(|packets| *packets > sent as f64 / 20.0), "{queues:?} of {sent}");
         assert_eq!(threads(&live), lanes);
         let summary = live.terminate(0).json();
 
@@ -140,8 +124,6 @@ fn threads(live: &Live) -> usize {
     ctl.arg(live.socket());
     let reply = common::run(ctl).expect_code(0).json();
     let threads = reply["threads"].as_array().unwrap();
-    let names = threads
-        .iter()
-        .map(|thread| thread["name"].as_str().unwrap());
+    let names = threads.iter().map(|thread| thread["name"].as_str().unwrap());
     names.filter(|name| name.starts_with("flow-")).count()
 }

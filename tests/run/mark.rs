@@ -18,14 +18,7 @@ pub const HOSTS: [&str; 2] = ["client", "server"];
 /// fenxi on the router, at an interface; `class` is the table of marks.
 pub fn start(lab: &Lab, interface: &str, class: &str, args: &[&str]) -> Live {
     let interfaces = format!("io.interfaces=[\"{interface}\"]");
-    let mut all = vec![
-        "--set",
-        &interfaces,
-        "--set",
-        "io.mode=mark",
-        "--set",
-        class,
-    ];
+    let mut all = vec!["--set", &interfaces, "--set", "io.mode=mark", "--set", class];
     all.extend(args);
     Live::start(lab, "router", &all)
 }
@@ -50,10 +43,7 @@ fn own_marks() -> String {
 pub fn marks(lab: &Lab) -> BTreeMap<String, u32> {
     let mut marks = BTreeMap::new();
     for family in ["ipv4", "ipv6"] {
-        for line in lab
-            .run("router", &format!("conntrack -L -f {family}"))
-            .lines()
-        {
+        for line in lab.run("router", &format!("conntrack -L -f {family}")).lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let of = |name: &str| -> Vec<&str> {
                 let of_name = words.iter().filter_map(|word| word.strip_prefix(name));
@@ -64,14 +54,8 @@ pub fn marks(lab: &Lab) -> BTreeMap<String, u32> {
             for (at, source_port) in ports[0].iter().enumerate() {
                 let proto = words[1];
                 let (source, far, far_port) = (ends[0][at], ends[1][at], ports[1][at]);
-                marks.insert(
-                    format!("{source} {source_port} {far} {far_port} {proto}"),
-                    mark,
-                );
-                marks.insert(
-                    format!("{far} {far_port} {source} {source_port} {proto}"),
-                    mark,
-                );
+                marks.insert(format!("{source} {source_port} {far} {far_port} {proto}"), mark);
+                marks.insert(format!("{far} {far_port} {source} {source_port} {proto}"), mark);
             }
         }
     }
@@ -123,11 +107,7 @@ fn each_connection_gets_the_mark_of_its_label() {
         });
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let in_time = live.metric_sum("fenxi_mark_latency_seconds_count");
-        assert_eq!(
-            in_time,
-            live.metric_sum("fenxi_marks_total"),
-            "all are written"
-        );
+        assert_eq!(in_time, live.metric_sum("fenxi_marks_total"), "all are written");
         let summary = live.terminate(0).json();
         // Marks stay when fenxi has gone.
         let marks = marks(&lab);
@@ -141,11 +121,7 @@ fn each_connection_gets_the_mark_of_its_label() {
             // A name that a flow gets at its end, of its port or of an answer that was not sure,
             // comes too late for a mark.
             let in_time = !flow["time_to_label_us"].is_null();
-            let label = if in_time {
-                &flow["label"]
-            } else {
-                &Value::Null
-            };
+            let label = if in_time { &flow["label"] } else { &Value::Null };
             assert_eq!(mark, Some(&(FOREIGN | mark_of(label))), "{flow}");
             labelled += u64::from(in_time);
         }
@@ -160,10 +136,7 @@ fn each_connection_gets_the_mark_of_its_label() {
         let unknown = flows
             .iter()
             .filter(|flow| flow["label"] == "unknown" && !flow["time_to_label_us"].is_null());
-        assert_eq!(
-            live["marks_written"].as_u64().unwrap(),
-            labelled - unknown.count() as u64
-        );
+        assert_eq!(live["marks_written"].as_u64().unwrap(), labelled - unknown.count() as u64);
         assert_eq!(live["marks_asked"], live["marks_written"]);
         for name in ["marks_not_found", "marks_failed", "marks_dropped", "sent"] {
             assert_eq!(live[name], 0, "{name}");
@@ -209,13 +182,9 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
         ];
         start(&lab, "in", &mark_of(class), &args.concat())
     };
-    let mut connections: Vec<_> = (0..CONNECTIONS)
-        .map(|at| connect(&lab, HOSTS, Lab::server(at % 2 == 1)))
-        .collect();
-    let clients: Vec<_> = connections
-        .iter()
-        .map(|[near, _]| near.local_addr().unwrap())
-        .collect();
+    let mut connections: Vec<_> =
+        (0..CONNECTIONS).map(|at| connect(&lab, HOSTS, Lab::server(at % 2 == 1))).collect();
+    let clients: Vec<_> = connections.iter().map(|[near, _]| near.local_addr().unwrap()).collect();
     let marks = || -> Vec<u32> { clients.iter().map(|it| mark_at(&lab, *it)).collect() };
     let all = |class: u32| vec![FOREIGN | class; CONNECTIONS];
 
@@ -229,13 +198,9 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
     assert_eq!(marks(), all(0));
     drop(connections);
 
-    let mut connections: Vec<_> = (0..CONNECTIONS)
-        .map(|at| connect(&lab, HOSTS, Lab::server(at % 2 == 1)))
-        .collect();
-    let clients: Vec<_> = connections
-        .iter()
-        .map(|[near, _]| near.local_addr().unwrap())
-        .collect();
+    let mut connections: Vec<_> =
+        (0..CONNECTIONS).map(|at| connect(&lab, HOSTS, Lab::server(at % 2 == 1))).collect();
+    let clients: Vec<_> = connections.iter().map(|[near, _]| near.local_addr().unwrap()).collect();
     let marks = || -> Vec<u32> { clients.iter().map(|it| mark_at(&lab, *it)).collect() };
     connections.iter_mut().for_each(talk);
     live.wait_for("they have their marks", |_| marks() == all(0x4100_0000));
@@ -268,25 +233,17 @@ fn a_mark_outlives_restarts_and_silence_unless_it_is_to_be_overwritten() {
     // A model that labels them all the same: what is set stays.
     let live = start(0x4200_0000, &["--set", &trained]);
     connections.iter_mut().for_each(talk);
-    live.wait_for("their marks are kept", |live| {
-        marks_with(live, "kept") == CONNECTIONS as f64
-    });
+    live.wait_for("their marks are kept", |live| marks_with(live, "kept") == CONNECTIONS as f64);
     assert_eq!(marks_with(&live, "written"), 0.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     assert_eq!(marks(), all(0x4100_0000));
     let status = live.ctl(&["status"]).expect_code(0).stdout;
-    assert!(
-        status.contains("0 written, 4 kept as they were"),
-        "{status}"
-    );
+    assert!(status.contains("0 written, 4 kept as they were"), "{status}");
     let summary = live.terminate(0).json();
     assert_eq!(summary["live"]["marks_kept"], CONNECTIONS);
 
     // Unless they are to be overwritten.
-    let live = start(
-        0x4200_0000,
-        &["--set", &trained, "--set", "mark.overwrite=true"],
-    );
+    let live = start(0x4200_0000, &["--set", &trained, "--set", "mark.overwrite=true"]);
     connections.iter_mut().for_each(talk);
     live.wait_for("they have the new mark", |_| marks() == all(0x4200_0000));
     assert_eq!(marks_with(&live, "kept"), 0.0);
@@ -334,9 +291,7 @@ fn nobody_notices_that_it_was_killed() {
 fn with_verdicts(live: &Live, verdicts: &[&str]) -> f64 {
     let of = |verdict: &&str| -> f64 {
         let label = format!("verdict=\"{verdict}\"");
-        live.samples_with("fenxi_packets_total", &label)
-            .iter()
-            .sum()
+        live.samples_with("fenxi_packets_total", &label).iter().sum()
     };
     verdicts.iter().map(of).sum()
 }
@@ -347,14 +302,7 @@ fn watch_two(lab: &Lab, interfaces: [&str; 2], pairs: &[([&str; 2], u8)]) -> (Li
     let [one, other] = interfaces;
     let interfaces = format!("io.interfaces=[\"{one}\", \"{other}\"]");
     let class = every_label("mark.class", "0x41000000");
-    let mut args = vec![
-        "--set",
-        &interfaces,
-        "--set",
-        "io.mode=mark",
-        "--set",
-        &class,
-    ];
+    let mut args = vec!["--set", &interfaces, "--set", "io.mode=mark", "--set", &class];
     args.extend(common::SIMULATED);
     let live = Live::start(lab, "router", &args);
     let mut connections = Vec::new();
@@ -366,9 +314,7 @@ fn watch_two(lab: &Lab, interfaces: [&str; 2], pairs: &[([&str; 2], u8)]) -> (Li
         }
     }
     let flows = connections.len();
-    live.wait_for("all are labelled", |live| {
-        live.metric_sum("fenxi_labels_total") >= flows as f64
-    });
+    live.wait_for("all are labelled", |live| live.metric_sum("fenxi_labels_total") >= flows as f64);
     drop(connections);
     (live, flows)
 }
@@ -380,18 +326,12 @@ fn a_flow_on_two_interfaces_counts_once() {
     let Some(lab) = Lab::routed("twice", false, &[]) else {
         return;
     };
-    let (live, flows) = watch_two(
-        &lab,
-        ["in", "out"],
-        &[(HOSTS, 2), (["server", "client"], 1)],
-    );
+    let (live, flows) = watch_two(&lab, ["in", "out"], &[(HOSTS, 2), (["server", "client"], 1)]);
     live.wait_for("both interfaces have seen all", |live| {
         let counted = with_verdicts(live, &["labelled", "unlabelled"]);
         counted > 0.0 && counted == with_verdicts(live, &["seen_elsewhere"])
     });
-    live.wait_for("all marks are written", |live| {
-        marks_with(live, "written") == flows as f64
-    });
+    live.wait_for("all marks are written", |live| marks_with(live, "written") == flows as f64);
     assert_eq!(live.metric_sum("fenxi_marks_total"), flows as f64);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     let summary = live.terminate(0).json();
@@ -407,19 +347,13 @@ fn a_flow_on_two_interfaces_counts_once() {
 /// well, a connection is a second flow there, as documented.
 #[test]
 fn inner_interfaces_count_each_flow_once_behind_nat() {
-    let pairs = [
-        (HOSTS, 2),
-        (["client", "third"], 3),
-        (["third", "server"], 2),
-    ];
+    let pairs = [(HOSTS, 2), (["client", "third"], 3), (["third", "server"], 2)];
     let Some(mut lab) = Lab::routed("inner", true, &[]) else {
         return;
     };
     lab.join("third", "dmz", 3);
     let (live, flows) = watch_two(&lab, ["in", "dmz"], &pairs);
-    live.wait_for("all marks are written", |live| {
-        marks_with(live, "written") == flows as f64
-    });
+    live.wait_for("all marks are written", |live| marks_with(live, "written") == flows as f64);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     assert_eq!(live.terminate(0).json()["flows"]["begun"], flows);
 

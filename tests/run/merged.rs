@@ -11,12 +11,8 @@ use crate::run::traffic::{assert_same_flows, device, flows};
 /// No packet is merged any more before it is seen, received or sent.
 pub const NO_OFFLOADS: &str = "tso off gso off gro off tx-udp-segmentation off";
 /// The hosts of a routed lab, with the ends of its wires.
-pub const WIRES: [(&str, &str); 4] = [
-    ("client", "eth"),
-    ("router", "in"),
-    ("router", "out"),
-    ("server", "eth"),
-];
+pub const WIRES: [(&str, &str); 4] =
+    [("client", "eth"), ("router", "in"), ("router", "out"), ("server", "eth")];
 const TOOLS: [&str; 2] = ["python3", "ethtool"];
 
 /// One side that sends: its host and device, and the device that its frames go to.
@@ -60,10 +56,7 @@ impl Seen {
             command += &format!(" {} {device} {}", lab.name(host), mac.trim());
         }
         let said = lab.spawn(sides[0].0, &command).wait();
-        let numbers: Vec<u64> = said
-            .split_whitespace()
-            .map(|word| word.parse().unwrap())
-            .collect();
+        let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
         let [_, several, on_wire] = numbers[..] else {
             panic!("{said}");
         };
@@ -74,22 +67,14 @@ impl Seen {
         let summary = live.terminate(0).json();
         assert_eq!(summary["live"]["kernel_dropped"], 0);
         assert_eq!(summary["merged"]["unknown"], 0);
-        Seen {
-            summary,
-            several,
-            on_wire,
-            records,
-        }
+        Seen { summary, several, on_wire, records }
     }
 
     /// Checks that its records match the packets on the wire; returns the number of flows.
     fn assert_is_the_wire(&self) -> usize {
         let path = |name: &str| self.records.path().join(name);
         let mut replay = common::fenxi(["replay", "--series", "--json"]);
-        replay
-            .arg(path("wire.pcap"))
-            .arg("--flows")
-            .arg(path("replayed"));
+        replay.arg(path("wire.pcap")).arg("--flows").arg(path("replayed"));
         replay.args(device());
         let replayed = common::run(replay).expect_code(0).json();
         assert_eq!(replayed["packets"], self.on_wire);
@@ -125,10 +110,7 @@ fn labels_do_not_depend_on_offloads() {
                     lab.run(host, &format!("ethtool -K {device} {NO_OFFLOADS}"));
                 }
             }
-            let sides = [
-                ("client", "eth", ("router", "in")),
-                ("server", "eth", ("router", "out")),
-            ];
+            let sides = [("client", "eth", ("router", "in")), ("server", "eth", ("router", "out"))];
             let mode = format!("io.mode={mode}");
             let args = ["--set", &mode, "--set", "io.capture=all"];
             let seen = Seen::by(&lab, "router", "[\"in\"]", &args, 3, 0, sides);

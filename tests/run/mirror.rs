@@ -36,10 +36,7 @@ fn frames_of(capture: &Path, source: &str, protocol: u8) -> Vec<(u32, Vec<u8>)> 
         bytes[12..14] == ethertype && bytes[at.0] == protocol && bytes[at.1..].starts_with(&source)
     };
     let frames = packets::read_capture(capture).into_iter();
-    frames
-        .filter(|(_, bytes)| is_meant(bytes))
-        .map(|(frame, bytes)| (frame.wire, bytes))
-        .collect()
+    frames.filter(|(_, bytes)| is_meant(bytes)).map(|(frame, bytes)| (frame.wire, bytes)).collect()
 }
 
 /// The other interface gets what leaves of the flows that are meant, both ways, byte for byte, and
@@ -116,10 +113,7 @@ fn the_packets_of_a_flow_are_copied_as_they_leave() {
         }
         let bytes: u32 = captured.iter().map(|(frame, _)| frame.wire).sum();
         assert_eq!(live.metric_sum("fenxi_mirror_packets_total"), all as f64);
-        assert_eq!(
-            live.metric_sum("fenxi_mirror_bytes_total"),
-            f64::from(bytes)
-        );
+        assert_eq!(live.metric_sum("fenxi_mirror_bytes_total"), f64::from(bytes));
         assert_eq!(live.metric_sum("fenxi_mirror_lost_packets_total"), 0.0);
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let summary = live.terminate(0).json();
@@ -141,10 +135,7 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
     fs::write(&file, "[[rule]]\nprotocol = \"udp\"\nmirror = \"m\"\n").unwrap();
     let rules = format!("policy.rules={}", file.display());
     let set = ["--set", &rules, "--set", "policy.mirror=m"];
-    let live = inline::start(
-        &lab,
-        &[&set[..], &["--set", "pipeline.layout=2:1:1"]].concat(),
-    );
+    let live = inline::start(&lab, &[&set[..], &["--set", "pipeline.layout=2:1:1"]].concat());
     let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 10);
     // Questions and answers.
     let packets = Cell::new(20.0);
@@ -152,11 +143,8 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
     // other.
     let counts = || {
         let read = |live: &Live| {
-            [
-                "fenxi_mirror_packets_total",
-                "fenxi_mirror_lost_packets_total",
-            ]
-            .map(|name| live.metric_sum(name))
+            ["fenxi_mirror_packets_total", "fenxi_mirror_lost_packets_total"]
+                .map(|name| live.metric_sum(name))
         };
         live.wait_for("every packet is copied or lost", |live| {
             read(live).iter().sum::<f64>() == packets.get()
@@ -190,10 +178,7 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
         again();
     }
     // A queue with room for a few packets that hardly leave it.
-    lab.run(
-        "box",
-        "tc qdisc add dev m root tbf rate 8kbit burst 2000 limit 3000",
-    );
+    lab.run("box", "tc qdisc add dev m root tbf rate 8kbit burst 2000 limit 3000");
     let before = counts()[1];
     live.wait_for("copies find it full", |_| more(20)[1] > before);
     lab.run("box", "tc qdisc del dev m root");
@@ -212,10 +197,7 @@ fn a_link_that_is_away_loses_copies_and_nothing_else() {
     again();
 
     for (says, times) in [
-        (
-            "m: the interface is down, or has no carrier: copies of packets are lost",
-            2,
-        ),
+        ("m: the interface is down, or has no carrier: copies of packets are lost", 2),
         ("m: the interface is gone: copies of packets are lost", 1),
         ("m: copies of packets are sent again", 3),
     ] {

@@ -48,8 +48,7 @@ fn arguments(mode: &str, more: &[&str]) -> Vec<String> {
         &all_labels(),
     ];
     let sets = sets.iter().chain(more);
-    sets.flat_map(|set| ["--set".to_owned(), (*set).to_owned()])
-        .collect()
+    sets.flat_map(|set| ["--set".to_owned(), (*set).to_owned()]).collect()
 }
 
 #[test]
@@ -77,20 +76,13 @@ fn rules_match_labels_of_connections_and_members_of_sets() {
                 && with(live, "fenxi_nftset_elements_total", "other_family") == 1.0
         });
         let set = || lab.run("router", "nft list set inet act clients");
-        assert!(
-            set().contains("10.77.1.2 timeout 1m expires 59s"),
-            "{}",
-            set()
-        );
+        assert!(set().contains("10.77.1.2 timeout 1m expires 59s"), "{}", set());
         let before = ["labelled", "member"].map(|name| counter(&lab, name));
         for [near, far] in &connections {
             talk([near, far], 3);
         }
         let after = ["labelled", "member"].map(|name| counter(&lab, name));
-        assert!(
-            before[0] < after[0] && before[1] < after[1],
-            "{before:?} {after:?}"
-        );
+        assert!(before[0] < after[0] && before[1] < after[1], "{before:?} {after:?}");
 
         // A second flow of the client begins the timeout again.
         let _third = open(false);
@@ -98,21 +90,13 @@ fn rules_match_labels_of_connections_and_members_of_sets() {
             with(live, "fenxi_nftset_elements_total", "refreshed") == 1.0
         });
         // The set goes and comes back under the running program.
-        lab.run(
-            "router",
-            "nft flush chain inet act members && nft delete set inet act clients",
-        );
+        lab.run("router", "nft flush chain inet act members && nft delete set inet act clients");
         let _fourth = open(false);
         live.wait_for("the set is missed", |live| {
             with(live, "fenxi_nftset_elements_total", "not_found") == 1.0
         });
-        live.wait_for("that is logged", |live| {
-            live.said("a set of nftables is gone") > 0
-        });
-        lab.run(
-            "router",
-            "nft add set inet act clients '{ type ipv4_addr; flags timeout; }'",
-        );
+        live.wait_for("that is logged", |live| live.said("a set of nftables is gone") > 0);
+        lab.run("router", "nft add set inet act clients '{ type ipv4_addr; flags timeout; }'");
         let _fifth = open(false);
         live.wait_for("the set is written again", |live| {
             with(live, "fenxi_nftset_elements_total", "written") == 2.0
@@ -131,10 +115,7 @@ fn rules_match_labels_of_connections_and_members_of_sets() {
         let finished = live.terminate(0);
         let summary = finished.json();
         let live = &summary["live"];
-        assert_eq!(
-            (&live["connlabels_written"], &live["nftset_written"]),
-            (&5.into(), &2.into())
-        );
+        assert_eq!((&live["connlabels_written"], &live["nftset_written"]), (&5.into(), &2.into()));
         // What is written stays.
         assert!(set().contains("10.77.1.2"), "{}", set());
     }
@@ -162,14 +143,8 @@ fn a_set_that_does_not_fit_is_refused() {
     let [check, run] = refusals();
     let missing = "nftset.clients: there is no set inet act clients; add it: nft 'add table inet \
         act; add set inet act clients { type ipv4_addr; flags timeout; size 65536; }'";
-    assert!(
-        check.contains(missing) && run.contains(missing),
-        "{check}{run}"
-    );
-    lab.nft(
-        "router",
-        "table inet act {\n set clients { type inet_service; flags timeout; }\n}",
-    );
+    assert!(check.contains(missing) && run.contains(missing), "{check}{run}");
+    lab.nft("router", "table inet act {\n set clients { type inet_service; flags timeout; }\n}");
     let [check, run] = refusals();
     let other = "the set inet act clients has type inet_service, and its key in the configuration \
         gives ipv4_addr, or ipv6_addr";

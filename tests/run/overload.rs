@@ -102,11 +102,7 @@ fn assert_sums(lab: &Lab, live: Live, sent: u64) -> Value {
 /// before.
 #[test]
 fn counts_agree_at_rest_at_half_and_at_twice_what_is_carried() {
-    for (mode, over) in [
-        ("tap", Over::Packet),
-        ("inline", Over::Packet),
-        ("inline", Over::Xdp),
-    ] {
+    for (mode, over) in [("tap", Over::Packet), ("inline", Over::Packet), ("inline", Over::Xdp)] {
         let Some(lab) = wired("loads", over) else {
             return;
         };
@@ -131,9 +127,7 @@ fn counts_agree_at_rest_at_half_and_at_twice_what_is_carried() {
         // The rings hold all of them.
         sent += generate(&lab, 500, 20_000, 6).0;
         wait_for_all(&live, sent);
-        live.wait_for("new flows get labels", |live| {
-            labelled(live) > before + 100.0
-        });
+        live.wait_for("new flows get labels", |live| labelled(live) > before + 100.0);
         assert_eq!(lost(&live, mode), lost_before);
         assert_sums(&lab, live, sent);
     }
@@ -266,9 +260,7 @@ fn lost_series_are_told_of_when_it_begins_and_when_it_is_over() {
     }
     let what = "series are lost, and their flows get no label: the ring to analytics is full; see \
         ring.slots";
-    live.wait_for("it is told", |live| {
-        live.said(&format!("WARN fenxi::log::loss: {what}\n")) == 1
-    });
+    live.wait_for("it is told", |live| live.said(&format!("WARN fenxi::log::loss: {what}\n")) == 1);
     let over = format!("over for 10 s: {what}; {} in total\n", lost(&live));
     live.wait_for("its end is told", |live| live.said(&over) > 0);
     live.terminate(0);
@@ -278,12 +270,9 @@ fn lost_series_are_told_of_when_it_begins_and_when_it_is_over() {
 /// overload.
 #[test]
 fn it_ends_in_order_at_any_load() {
-    for (mode, over) in [
-        ("tap", Over::Packet),
-        ("inline", Over::Packet),
-        ("tap", Over::Xdp),
-        ("inline", Over::Xdp),
-    ] {
+    for (mode, over) in
+        [("tap", Over::Packet), ("inline", Over::Packet), ("tap", Over::Xdp), ("inline", Over::Xdp)]
+    {
         let Some(lab) = wired("end", over) else {
             return;
         };

@@ -110,15 +110,9 @@ fn a_home_has_calls_first_and_big_downloads_last() {
     assert_eq!(summary["decided"]["by_rule"], 2, "{summary}");
 
     let labels = decisions(&records);
-    assert_eq!(
-        named.each_ref().map(mark_of),
-        [FOREIGN | 0x92, FOREIGN | 0x90]
-    );
+    assert_eq!(named.each_ref().map(mark_of), [FOREIGN | 0x92, FOREIGN | 0x90]);
     let by_rule = |name: &str| (name.to_owned(), "rule".to_owned());
-    assert_eq!(
-        named.each_ref().map(|it| &labels[&port(it)]),
-        [&by_rule("DNS"), &by_rule("NTP")]
-    );
+    assert_eq!(named.each_ref().map(|it| &labels[&port(it)]), [&by_rule("DNS"), &by_rule("NTP")]);
     for flow in &others {
         let label = &*labels[&port(flow)].0;
         let expected = match label {
@@ -137,9 +131,7 @@ fn a_home_has_calls_first_and_big_downloads_last() {
 /// Packets that were treated so.
 fn packets(live: &Live, verdict: &str) -> f64 {
     let verdict = format!("verdict=\"{verdict}\"");
-    live.samples_with("fenxi_packets_total", &verdict)
-        .iter()
-        .sum()
+    live.samples_with("fenxi_packets_total", &verdict).iter().sum()
 }
 
 /// DSCPs that packets from an address had.
@@ -158,10 +150,7 @@ fn settle(lab: &Lab, left: &[&str], right: &[&str]) {
         for address in addresses {
             lab.run(host, &format!("ip addr add {address} dev eth"));
         }
-        lab.run(
-            host,
-            "ip route add default dev eth && ip route add 2001:db8::/32 dev eth",
-        );
+        lab.run(host, "ip route add default dev eth && ip route add 2001:db8::/32 dev eth");
     }
 }
 
@@ -184,10 +173,7 @@ fn an_office_keeps_its_guests_apart() {
     let from_staff = format!("ip route add 192.168.10.0/24 dev eth src {staff}");
     lab.run("left", &from_staff);
     let rules = "policy.rules=configs/policy/office.toml";
-    let live = inline::start(
-        &lab,
-        &["--set", rules, "--flows", records.to_str().unwrap()],
-    );
+    let live = inline::start(&lab, &["--set", rules, "--flows", records.to_str().unwrap()]);
     let right = listen(&lab, &live, &capture);
 
     let internet = server(&lab, "right", outside, 4000);
@@ -198,9 +184,7 @@ fn an_office_keeps_its_guests_apart() {
     for client in &guests {
         client.send(&[1; 100]).unwrap();
     }
-    live.wait_for("one is peer-to-peer", |live| {
-        packets(live, "dropped") >= 1.0
-    });
+    live.wait_for("one is peer-to-peer", |live| packets(live, "dropped") >= 1.0);
     for _ in 1..LABELS {
         uninterrupted(|| internet.recv_from(&mut [0; 1500])).unwrap();
     }
@@ -209,9 +193,7 @@ fn an_office_keeps_its_guests_apart() {
     let of_servers = server(&lab, "right", mail, 4000);
     let refused = client(&lab, "left", guest, &of_servers);
     refused.send(&[1; 100]).unwrap();
-    live.wait_for("guests do not reach servers", |live| {
-        packets(live, "dropped") == 2.0
-    });
+    live.wait_for("guests do not reach servers", |live| packets(live, "dropped") == 2.0);
 
     let series = live.metric_sum("fenxi_series_emitted_total");
     let printers = server(&lab, "right", printer, 9100);
@@ -219,11 +201,7 @@ fn an_office_keeps_its_guests_apart() {
     let listener = lab.on("right", || TcpListener::bind((mail, 25)).unwrap());
     let sending = lab.on("left", || TcpStream::connect((mail, 25)).unwrap());
     talk([&sending, &listener.accept().unwrap().0], 12);
-    assert_eq!(
-        live.metric_sum("fenxi_series_emitted_total"),
-        series,
-        "no model was asked"
-    );
+    assert_eq!(live.metric_sum("fenxi_series_emitted_total"), series, "no model was asked");
     let mail_port = sending.local_addr().unwrap().port();
     drop(sending);
     right.finish(&live);
@@ -257,9 +235,7 @@ fn provider(subscribers: usize) -> tempfile::TempDir {
 
 /// The DSCP of the plan that a subscriber has bought.
 fn plan(csv: &str, address: &str) -> u8 {
-    let line = csv
-        .lines()
-        .find(|line| line.contains(&format!(",{address};")));
+    let line = csv.lines().find(|line| line.contains(&format!(",{address};")));
     match line.unwrap().rsplit(',').next().unwrap() {
         "AF31" => 26,
         "AF11" => 10,
@@ -283,21 +259,10 @@ fn a_provider_has_a_rule_for_each_subscriber() {
     let [first, last, stranger] = ["100.64.0.5", "100.65.134.159", "100.127.0.1"];
     let six = "2001:db8:0:500::1";
     let left = [first, last, stranger].map(|address| format!("{address}/32"));
-    let left = [
-        &left.each_ref().map(String::as_str)[..],
-        &["2001:db8:0:500::1/128 nodad"],
-    ]
-    .concat();
+    let left =
+        [&left.each_ref().map(String::as_str)[..], &["2001:db8:0:500::1/128 nodad"]].concat();
     let [outside, outside_six, blocked] = ["203.0.113.9", "2001:db8:ffff::9", "198.51.100.66"];
-    settle(
-        &lab,
-        &left,
-        &[
-            "203.0.113.9/32",
-            "198.51.100.66/32",
-            "2001:db8:ffff::9/128 nodad",
-        ],
-    );
+    settle(&lab, &left, &["203.0.113.9/32", "198.51.100.66/32", "2001:db8:ffff::9/128 nodad"]);
     let set = format!("policy.rules={}", rules.display());
     let live = inline::start(&lab, &["--set", &set, "--set", "tag.mode=off"]);
     assert_eq!(live.metric_sum("fenxi_policy_rules"), 100_002.0);
@@ -310,9 +275,7 @@ fn a_provider_has_a_rule_for_each_subscriber() {
         client
     });
     let refused = server(&lab, "right", blocked, 4000);
-    client(&lab, "left", first, &refused)
-        .send(&[1; 100])
-        .unwrap();
+    client(&lab, "left", first, &refused).send(&[1; 100]).unwrap();
     live.wait_for("it is blocked", |live| packets(live, "dropped") == 1.0);
 
     let before = plan(&csv, last);
@@ -327,17 +290,12 @@ fn a_provider_has_a_rule_for_each_subscriber() {
     exchange(&flows[1], &internet[0], 100);
     // One wrong line in 100,001: nothing of the file is taken, and the rules go on that were there
     // before.
-    let wrong = fs::read_to_string(&file)
-        .unwrap()
-        .replace(",AF11\n", ",AF14\n");
+    let wrong = fs::read_to_string(&file).unwrap().replace(",AF11\n", ",AF14\n");
     fs::write(&file, &wrong).unwrap();
     let refused = live.ctl(&["reload"]).expect_code(78).stderr;
     let number = wrong.lines().position(|line| line.ends_with(",AF14"));
     let place = format!("subscribers.csv:{}: dscp: ", number.unwrap() + 1);
-    assert!(
-        refused.contains(&place) && refused.contains("AF14"),
-        "{refused}"
-    );
+    assert!(refused.contains(&place) && refused.contains("AF14"), "{refused}");
     assert_eq!(refused.lines().count(), 1, "{refused}");
     assert_eq!(live.metric_sum("fenxi_policy_rules"), 100_002.0);
     exchange(&flows[0], &internet[0], 100);

@@ -93,11 +93,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
     for (mode, layout, sets) in [
         ("tap", "1:1:2", &failing[..]),
         ("mark", "2:1:1", &simulated[..]),
-        (
-            "tap",
-            "1:2:2",
-            [&failing[..], &cached[..1]].concat().as_slice(),
-        ),
+        ("tap", "1:2:2", [&failing[..], &cached[..1]].concat().as_slice()),
         ("mark", "1:1:1", [&cpu[..], &cached].concat().as_slice()),
     ] {
         if sets[0] == cpu[0] && !common::has_onnxruntime() {
@@ -137,13 +133,11 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         live.ctl(&["reload"]).expect_code(0);
         talk(&lab, 20);
         let bundle = common::int8_bundle();
-        live.ctl(&["model", "load", bundle.to_str().unwrap()])
-            .expect_code(0);
+        live.ctl(&["model", "load", bundle.to_str().unwrap()]).expect_code(0);
         live.ctl(&["model", "load", "/nowhere"]).expect_code(78);
         // Comes, and goes again: what was before it is put back.
         fs::write(&file, &model).unwrap();
-        live.ctl(&["reload", "--confirm-within", "1s"])
-            .expect_code(0);
+        live.ctl(&["reload", "--confirm-within", "1s"]).expect_code(0);
         talk(&lab, 20);
         live.wait_for("it is undone", |live| live.said("has been undone") > 0);
         talk(&lab, 5);
@@ -153,9 +147,7 @@ fn a_replay_of_a_recorded_run_gives_the_same_counters() {
         assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
         let finished = live.terminate(0);
         assert!(
-            finished
-                .stderr
-                .contains("the files hold addresses and ports"),
+            finished.stderr.contains("the files hold addresses and ports"),
             "{}",
             finished.stderr
         );
@@ -199,10 +191,7 @@ fn a_recorded_run_forwards_and_is_replayed() {
     }
     inline::all_was_sent(live);
     let summary = replay_well(&recording, &[]);
-    assert!(
-        summary["verdicts"]["labelled"].as_u64().unwrap() >= 10,
-        "{summary}"
-    );
+    assert!(summary["verdicts"]["labelled"].as_u64().unwrap() >= 10, "{summary}");
 }
 
 /// A recorded run in mode tap that has seen the shipped capture.
@@ -225,12 +214,7 @@ impl Tapped {
         all.extend(common::SIMULATED);
         all.extend(args);
         let live = Live::start(&lab, "host", &all);
-        let tapped = Tapped {
-            live,
-            recording,
-            lab,
-            _dir: dir,
-        };
+        let tapped = Tapped { live, recording, lab, _dir: dir };
         Some(tapped)
     }
 
@@ -290,8 +274,7 @@ fn changed(
 }
 
 fn position(body: &[u8], pattern: &[u8]) -> Option<usize> {
-    body.windows(pattern.len())
-        .position(|bytes| bytes == pattern)
+    body.windows(pattern.len()).position(|bytes| bytes == pattern)
 }
 
 /// What makes a replay differ is found, and where; a recording that breaks off is replayed up to
@@ -315,10 +298,7 @@ fn a_replay_that_differs_says_so_and_a_torn_one_goes_as_far_as_it_can() {
     tapped.live.kill();
     let summary = replay_well(&tapped.recording, &[]);
     assert!(
-        summary["recorded"]["end"]
-            .as_str()
-            .unwrap()
-            .starts_with("it breaks off"),
+        summary["recorded"]["end"].as_str().unwrap().starts_with("it breaks off"),
         "{}",
         summary["recorded"]
     );
@@ -347,10 +327,7 @@ fn a_replay_that_differs_says_so_and_a_torn_one_goes_as_far_as_it_can() {
     let address = |body: &[u8]| position(body, &[198, 51, 100, 80]).map(|at| at + 3);
     fs::write(&events, changed(&whole, BURST, address, |_| 81)).unwrap();
     let said = replay_badly(&tapped.recording);
-    assert!(
-        said.contains("differs from the run, first at event"),
-        "{said}"
-    );
+    assert!(said.contains("differs from the run, first at event"), "{said}");
 
     // The device's answer: another class, of the same confidence, 1.
     let class = |body: &[u8]| position(body, &[0, 0, 0x80, 0x3f]).map(|at| at - 1);
@@ -395,16 +372,9 @@ fn folders_that_cannot_be_used_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     let said = replay(dir.path(), &[]).expect_code(66).stderr;
-    assert!(
-        said.contains("run.json") && said.contains("--record"),
-        "{said}"
-    );
+    assert!(said.contains("run.json") && said.contains("--record"), "{said}");
     replay(dir.path(), &["--speed", "real"]).expect_code(64);
-    fs::write(
-        dir.path().join("run.json"),
-        "{\"format\": 99, \"fenxi\": \"9.1\"}",
-    )
-    .unwrap();
+    fs::write(dir.path().join("run.json"), "{\"format\": 99, \"fenxi\": \"9.1\"}").unwrap();
     let said = replay(dir.path(), &[]).expect_code(65).stderr;
     assert!(said.contains("replay it with fenxi 9.1"), "{said}");
     common::run(common::fenxi(["run", "--record-max-mib", "9"])).expect_code(64);

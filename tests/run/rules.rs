@@ -54,10 +54,7 @@ fn inline_rules_tag_and_drop_from_the_first_packet_on() {
     let dir = tempfile::tempdir().unwrap();
     let [file, capture] = ["rules.toml", "capture"].map(|name| dir.path().join(name));
     let tagged = rule(&format!("source = \"{}\"\ndscp = \"AF41\"", LEFT[0]));
-    let dropped = rule(&format!(
-        "name = \"six\"\nsource = \"{}\"\ndrop = true",
-        LEFT[1]
-    ));
+    let dropped = rule(&format!("name = \"six\"\nsource = \"{}\"\ndrop = true", LEFT[1]));
     fs::write(&file, [tagged.as_str(), &dropped].concat()).unwrap();
     let rules = format!("policy.rules={}", file.display());
     let live = inline::start(&lab, &["--set", &rules]);
@@ -76,9 +73,7 @@ fn inline_rules_tag_and_drop_from_the_first_packet_on() {
     };
     for sent in 1..=5 {
         near.send(&[1; 100]).unwrap();
-        live.wait_for("it is dropped", |live| {
-            verdict("dropped")(live) >= f64::from(sent)
-        });
+        live.wait_for("it is dropped", |live| verdict("dropped")(live) >= f64::from(sent));
     }
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     assert_eq!(live.metric_sum("fenxi_policy_rules"), 2.0);
@@ -94,11 +89,7 @@ fn inline_rules_tag_and_drop_from_the_first_packet_on() {
     // A file that is wrong changes nothing.
     fs::write(&file, rule("dscp = \"AF99\"")).unwrap();
     let refused = live.ctl(&["reload"]).expect_code(78);
-    assert!(
-        refused.stderr.contains("rules.toml:2"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("rules.toml:2"), "{}", refused.stderr);
     ask(&second, 5);
     right.finish(&live);
 
@@ -138,10 +129,7 @@ fn a_rule_with_a_bound_counts_from_there_on() {
     let changed = flows[0].iter().position(|dscp| *dscp != 0).unwrap();
     // 50 rounds are 100 packets, and bounds are looked at every 32 packets of a direction.
     assert!((50..83).contains(&changed), "{flows:?}");
-    assert!(
-        flows[0][changed..].iter().all(|dscp| *dscp == AF11),
-        "{flows:?}"
-    );
+    assert!(flows[0][changed..].iter().all(|dscp| *dscp == AF11), "{flows:?}");
     assert_eq!(flows[1], [0; 20], "{flows:?}");
     live.terminate(0);
 }
@@ -156,9 +144,7 @@ fn connections_get_marks_by_rule_without_a_label() {
     let dir = tempfile::tempdir().unwrap();
     let [file, records] = ["rules.toml", "records"].map(|name| dir.path().join(name));
     let [four, six] = [false, true].map(Lab::server);
-    let marked = rule(&format!(
-        "destination = \"{four}\"\nmark = 0x7000000\ntask = \"none\""
-    ));
+    let marked = rule(&format!("destination = \"{four}\"\nmark = 0x7000000\ntask = \"none\""));
     let labelled = rule(&format!("destination = \"{six}\"\nlabel = \"DNS\""));
     fs::write(&file, [marked, labelled].concat()).unwrap();
     let rules = format!("policy.rules={}", file.display());
@@ -197,12 +183,7 @@ fn rules_change_while_flows_go_on() {
         ["rules.toml", "batch", "capture"].map(|name| dir.path().join(name));
     // No rules to begin with.
     let records = dir.path().join("records");
-    let args = [
-        "--set",
-        "tag.mode=off",
-        "--flows",
-        records.to_str().unwrap(),
-    ];
+    let args = ["--set", "tag.mode=off", "--flows", records.to_str().unwrap()];
     let live = inline::start(&lab, &args);
     let right = listen(&lab, &live, &capture);
     let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 5);
@@ -226,10 +207,7 @@ fn rules_change_while_flows_go_on() {
     let said = policy(&["show", "four", "--counters"], 0);
     assert!(said.contains(&rule) && said.contains("flows"), "{said}");
     let said = live.ctl(&["reload"]).expect_code(0).stdout;
-    assert!(
-        said.contains("1 change of the rules by `fenxi ctl policy` is gone"),
-        "{said}"
-    );
+    assert!(said.contains("1 change of the rules by `fenxi ctl policy` is gone"), "{said}");
     ask(&flow, 5);
     policy(&["undo"], 0);
     // Another flow, and rules whose names changed since it began.
@@ -245,32 +223,18 @@ fn rules_change_while_flows_go_on() {
     assert!(line.starts_with("rules     2 in force; "), "{status}");
     let status = live.ctl(&["status", "--json"]).expect_code(0).json();
     let rules = &status["status"]["overview"]["rules"];
-    assert_eq!(
-        (&rules["updates"], &rules["updates_refused"]),
-        (&9.into(), &1.into()),
-        "{rules}"
-    );
+    assert_eq!((&rules["updates"], &rules["updates_refused"]), (&9.into(), &1.into()), "{rules}");
     assert!(rules["updated_ago_s"].is_number(), "{rules}");
-    assert!(
-        rules["lookups"].as_u64() > rules["unmatched"].as_u64(),
-        "{rules}"
-    );
+    assert!(rules["lookups"].as_u64() > rules["unmatched"].as_u64(), "{rules}");
     right.finish(&live);
 
     let flows = dscps(&seen(&capture));
     let of_step: Vec<u8> = flows[0].chunks(5).map(|dscps| dscps[0]).collect();
     let expected = [0, AF41, AF41, 0, AF41, AF11, AF41, AF41, 0, AF41, 0, AF41];
     assert_eq!(of_step, expected);
-    assert!(
-        flows[0]
-            .chunks(5)
-            .all(|dscps| dscps.iter().all(|it| *it == dscps[0]))
-    );
-    let updates = |labels| {
-        live.samples_with("fenxi_policy_updates_total", labels)
-            .iter()
-            .sum::<f64>()
-    };
+    assert!(flows[0].chunks(5).all(|dscps| dscps.iter().all(|it| *it == dscps[0])));
+    let updates =
+        |labels| live.samples_with("fenxi_policy_updates_total", labels).iter().sum::<f64>();
     assert_eq!(updates("op=\"change\",result=\"applied\""), 4.0);
     assert_eq!(updates("op=\"change\",result=\"refused\""), 1.0);
     assert_eq!(updates("op=\"undo\",result=\"applied\""), 3.0);
@@ -280,9 +244,7 @@ fn rules_change_while_flows_go_on() {
     let lines = common::json_lines(&records);
     let rule_of = |from: &str| {
         let from = from.parse::<IpAddr>().unwrap().to_string();
-        let last = lines
-            .iter()
-            .find(|line| line["type"] == "flow" && line["src"] == from);
+        let last = lines.iter().find(|line| line["type"] == "flow" && line["src"] == from);
         let last = last.unwrap_or_else(|| panic!("{from}: {lines:?}"));
         (last["rule"].clone(), last["rule_name"].clone())
     };
@@ -300,26 +262,16 @@ fn a_large_batch_is_one_change_and_may_wait_for_its_index() {
     };
     let dir = tempfile::tempdir().unwrap();
     let [batch, capture] = ["batch", "capture"].map(|name| dir.path().join(name));
-    let live = inline::start(
-        &lab,
-        &["--set", "tag.mode=off", "--set", "policy.update=delayed"],
-    );
+    let live = inline::start(&lab, &["--set", "tag.mode=off", "--set", "policy.update=delayed"]);
     let right = listen(&lab, &live, &capture);
     let flow = ask_udp(&lab, ["left", "right"], RIGHT[0], 5);
     let mut lines = String::new();
     for at in 0..2000 {
-        lines += &format!(
-            "add source = \"198.18.{}.{}\", dscp = \"CS1\"\n",
-            at / 256,
-            at % 256
-        );
+        lines += &format!("add source = \"198.18.{}.{}\", dscp = \"CS1\"\n", at / 256, at % 256);
     }
     lines += &format!("add source = \"{}\", dscp = \"AF41\"\n", LEFT[0]);
     fs::write(&batch, lines).unwrap();
-    let said = live
-        .ctl(&["policy", "change", batch.to_str().unwrap()])
-        .expect_code(0)
-        .stdout;
+    let said = live.ctl(&["policy", "change", batch.to_str().unwrap()]).expect_code(0).stdout;
     assert!(
         said.contains("rules 1 to 2001 added; 2,001 rules in use; the change counts once"),
         "{said}"
@@ -361,10 +313,7 @@ fn rules_that_a_run_cannot_keep_are_refused() {
     assert!(said.contains(expected), "{said}");
     let check = |rules: &str, code| check_in("mark", rules, code);
     let said = check(&rule("app = \"Napster\"\nmark = 0x1000000"), 65);
-    assert!(
-        said.contains("there is no label or taxonomy \"Napster\""),
-        "{said}"
-    );
+    assert!(said.contains("there is no label or taxonomy \"Napster\""), "{said}");
     let said = check(&rule("mirror = \"copy\""), 78);
     let expected =
         "rules.toml:1: mirror: only mode inline can copy packets, and io.mode is \"mark\"";
@@ -390,24 +339,13 @@ fn rules_count_flows_that_go_on() {
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.toml");
-    let four = rule(&format!(
-        "name = \"four\"\nsource = \"{}\"\ndscp = \"AF41\"",
-        LEFT[0]
-    ));
+    let four = rule(&format!("name = \"four\"\nsource = \"{}\"\ndscp = \"AF41\"", LEFT[0]));
     fs::write(&file, four).unwrap();
     let rules = format!("policy.rules={}", file.display());
-    let timeouts = [
-        "--set",
-        "flow.active_timeout_s=0",
-        "--set",
-        "flow.idle_timeout_s=10",
-    ];
+    let timeouts = ["--set", "flow.active_timeout_s=0", "--set", "flow.idle_timeout_s=10"];
     let live = inline::start(&lab, &[&["--set", rules.as_str()], &timeouts[..]].concat());
     let shown = |live: &Live| {
-        let show = live
-            .ctl(&["policy", "show", "four", "--counters"])
-            .expect_code(0)
-            .stdout;
+        let show = live.ctl(&["policy", "show", "four", "--counters"]).expect_code(0).stdout;
         let row = show.lines().nth(1).unwrap().to_owned();
         let cells: Vec<&str> = row.split_whitespace().skip(1).take(3).collect();
         cells.join(" ")
@@ -419,9 +357,7 @@ fn rules_count_flows_that_go_on() {
     let counted = |live: &Live| live.metric_sum("fenxi_policy_rule_packets_total");
     assert_eq!(counted(&live), 14.0);
     assert_eq!(live.metric_sum("fenxi_policy_rule_bytes_total"), 3374.0);
-    live.wait_for("the flow ends", |live| {
-        live.metric_sum("fenxi_flows_ended_total") == 1.0
-    });
+    live.wait_for("the flow ends", |live| live.metric_sum("fenxi_flows_ended_total") == 1.0);
     assert_eq!(counted(&live), 14.0);
     live.wait_for("they count once", |live| shown(live) == all);
     live.terminate(0);
@@ -451,8 +387,7 @@ fn a_pipe_in_place_of_the_rules_is_refused() {
     let load = ["policy", "load", pipe.to_str().unwrap()];
     let said = live.ctl(&load).expect_code(78).stderr;
     assert!(said.contains("r.csv: not a regular file"), "{said}");
-    live.ctl(&["policy", "add", "label = \"DNS\""])
-        .expect_code(0);
+    live.ctl(&["policy", "add", "label = \"DNS\""]).expect_code(0);
     live.terminate(0);
 }
 
@@ -477,11 +412,7 @@ fn a_dscp_of_a_rule_is_in_the_mark() {
     live.wait_for("the connection has its mark", |_| {
         mark::mark_at(&lab, near.local_addr().unwrap()) == expected
     });
-    let flow = format!(
-        "{} > {} udp",
-        near.local_addr().unwrap(),
-        far.local_addr().unwrap()
-    );
+    let flow = format!("{} > {} udp", near.local_addr().unwrap(), far.local_addr().unwrap());
     let said = live.ctl(&["explain", &flow]).expect_code(0).stdout;
     let place = format!("rule     1, {}:1: name = \"calls\"", file.display());
     for part in [

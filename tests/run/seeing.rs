@@ -11,10 +11,7 @@ use crate::run::traffic::{PROGRAMS, Servers, ask, ask_udp, device, every_label};
 
 fn flows(live: &Live) -> Vec<Value> {
     let reply = live.ctl(&["flows", "--top", "100", "--json"]);
-    reply.expect_code(0).json()["flows"]
-        .as_array()
-        .unwrap()
-        .clone()
+    reply.expect_code(0).json()["flows"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -27,9 +24,7 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
     let live = start(&lab, "in", &class, device());
     let server = Lab::server(false);
     servers.fetch(&lab, "client", server, "page");
-    live.wait_for("it has a mark", |live| {
-        live.metric_sum("fenxi_marks_total") > 0.0
-    });
+    live.wait_for("it has a mark", |live| live.metric_sum("fenxi_marks_total") > 0.0);
     let rows = flows(&live);
     let fetched = rows.iter().find(|row| {
         row["dst"].as_str().unwrap().starts_with(server) && !row["decided_by"].is_null()
@@ -42,10 +37,7 @@ fn a_router_explains_a_flow_from_its_first_packet_to_its_mark() {
     let elements = explained["series"]["elements"].as_array().unwrap();
     assert!(!elements.is_empty(), "{explained}");
     let mark = &explained["written"][0];
-    assert_eq!(
-        (&mark["what"], &mark["value"]),
-        (&"mark".into(), &"0x7000000/0xff000000".into())
-    );
+    assert_eq!((&mark["what"], &mark["value"]), (&"mark".into(), &"0x7000000/0xff000000".into()));
     assert_eq!(mark["outcome"], "the connection has the mark");
     assert!(mark["at"].is_string());
     if common::has_onnxruntime() {
@@ -67,20 +59,14 @@ fn a_flow_that_goes_on_is_shown_as_it_is_now() {
         return;
     };
     let class = every_label("mark.class", "0x07000000");
-    let args = [
-        &common::SIMULATED[..],
-        &["--set", "flow.active_timeout_s=1"],
-    ]
-    .concat();
+    let args = [&common::SIMULATED[..], &["--set", "flow.active_timeout_s=1"]].concat();
     let live = start(&lab, "in", &class, &args);
     let sockets = ask_udp(&lab, HOSTS, Lab::server(false), 10);
     let mut sent = 20;
     let port = sockets[0].local_addr().unwrap().port().to_string();
     let packets = |live: &Live| {
         let rows = flows(live);
-        let row = rows
-            .iter()
-            .find(|row| row["src"].as_str().unwrap().ends_with(&port));
+        let row = rows.iter().find(|row| row["src"].as_str().unwrap().ends_with(&port));
         row.and_then(|row| row["packets"].as_u64())
     };
     // Reports in between take the counts out of the table, and the sums go on.

@@ -64,10 +64,7 @@ fn install(folder: &Path) -> PathBuf {
     for line in copies.clone() {
         let line = line
             .replace("sudo ", "")
-            .replace(
-                "/usr/share/doc/fenxi/examples",
-                root.join("examples").to_str().unwrap(),
-            )
+            .replace("/usr/share/doc/fenxi/examples", root.join("examples").to_str().unwrap())
             .replace("/etc/fenxi", etc.to_str().unwrap());
         let status = Command::new("sh").args(["-ec", &line]).status();
         assert!(status.unwrap().success(), "{line}");
@@ -111,15 +108,11 @@ struct Uploads {
 
 impl Uploads {
     fn start(lab: &Lab) -> Uploads {
-        let ends: Vec<_> = (0..3)
-            .map(|_| connect(lab, HOSTS, Lab::server(false)))
-            .collect();
+        let ends: Vec<_> = (0..3).map(|_| connect(lab, HOSTS, Lab::server(false))).collect();
         let mut threads = Vec::new();
         for [near, far] in &ends {
             let [mut near, mut far] = [near, far].map(|end| end.try_clone().unwrap());
-            threads.push(std::thread::spawn(move || {
-                while near.write_all(&[7; 16_384]).is_ok() {}
-            }));
+            threads.push(std::thread::spawn(move || while near.write_all(&[7; 16_384]).is_ok() {}));
             threads.push(std::thread::spawn(move || {
                 while far.read(&mut [0; 65_536]).is_ok_and(|bytes| bytes > 0) {}
             }));
@@ -149,10 +142,7 @@ fn script() -> PathBuf {
 
 /// The far end of calls.
 fn answer(lab: &Lab, port: u16) -> Program {
-    let program = lab.spawn(
-        "server",
-        &format!("python3 {} answer {port}", script().display()),
-    );
+    let program = lab.spawn("server", &format!("python3 {} answer {port}", script().display()));
     let listens = format!(
         "for i in $(seq 300); do ss -Hlun sport = :{port} | grep -q . && exit; sleep 0.1; done; \
          exit 1"
@@ -164,13 +154,7 @@ fn answer(lab: &Lab, port: u16) -> Program {
 /// A call of this number of packets.
 fn call(lab: &Lab, port: u16, packets: usize) -> Program {
     let (script, server) = (script(), Lab::server(false));
-    lab.spawn(
-        "client",
-        &format!(
-            "python3 {} call {server} {port} {packets}",
-            script.display()
-        ),
-    )
+    lab.spawn("client", &format!("python3 {} call {server} {port} {packets}", script.display()))
 }
 
 /// The median of its delay and what 95 of 100 packets stay below, in ms.
@@ -185,10 +169,7 @@ fn delays(what: &str, call: Program) -> [f64; 2] {
 fn mark_of(lab: &Lab, port: u16) -> u32 {
     let end = format!(" {port} 17");
     let marks = marks(lab);
-    let (_, mark) = marks
-        .iter()
-        .find(|(tuple, _)| tuple.ends_with(&end))
-        .unwrap();
+    let (_, mark) = marks.iter().find(|(tuple, _)| tuple.ends_with(&end)).unwrap();
     *mark
 }
 
@@ -225,10 +206,7 @@ fn calls_come_first_and_big_uploads_last() {
             continue;
         }
         // Again, over what is there.
-        assert_eq!(
-            shaper(&lab, &format!("up out {RATE} {kind}")),
-            (0, String::new())
-        );
+        assert_eq!(shaper(&lab, &format!("up out {RATE} {kind}")), (0, String::new()));
         measure(&lab, &live, kind);
         assert_eq!(shaper(&lab, "down out"), (0, String::new()));
         assert_down(&lab);
@@ -247,9 +225,7 @@ fn measure(lab: &Lab, live: &Live, kind: &str) {
         assert_eq!(mark_of(lab, port), FOREIGN | CALL);
     }
     live.wait_for("the uploads are big", |_| {
-        uploads
-            .clients()
-            .all(|client| mark_at(lab, client) == FOREIGN | BIG)
+        uploads.clients().all(|client| mark_at(lab, client) == FOREIGN | BIG)
     });
     // A call that nobody names is one by what it does.
     let [_, p95] = delays(&format!("{kind}, not named"), call(lab, UNNAMED, 300));
@@ -264,20 +240,14 @@ fn measure(lab: &Lab, live: &Live, kind: &str) {
     stream(near, far, 1_000_000);
     let after = ["1", "2"].map(|class| sent(lab, class));
     let [big, rest] = [0, 1].map(|at| after[at] - before[at]);
-    assert!(
-        rest >= 1_000_000 && big < rest / 2,
-        "{kind}: {big} and {rest}"
-    );
+    assert!(rest >= 1_000_000 && big < rest / 2, "{kind}: {big} and {rest}");
 }
 
 /// Writes a `tc` that notes what it is to do, and does nothing.
 fn stand_in(folder: &Path) {
     let file = folder.join("tc");
     let noted = folder.join("noted");
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" != -batch ] || cat > {}\n",
-        noted.display()
-    );
+    let script = format!("#!/bin/sh\n[ \"$1\" != -batch ] || cat > {}\n", noted.display());
     fs::write(&file, script).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
@@ -298,28 +268,19 @@ fn tc_reads_every_line_for_each_shaper_and_for_ctinfo() {
     stand_in(dir.path());
     let script = common::root().join("examples/shaper/shaper");
     for (kind, count) in [("htb", 8), ("hfsc", 8), ("cake", 1)] {
-        let line = format!(
-            "PATH={}:$PATH {} up out 5mbit {kind}",
-            dir.path().display(),
-            script.display()
-        );
+        let line =
+            format!("PATH={}:$PATH {} up out 5mbit {kind}", dir.path().display(), script.display());
         assert_eq!(lab.run("router", &line), "");
         let noted = fs::read_to_string(dir.path().join("noted")).unwrap();
         assert_eq!(noted.lines().count(), count, "{noted}");
-        assert!(
-            noted.contains(&format!("root handle fe: {kind} ")),
-            "{noted}"
-        );
+        assert!(noted.contains(&format!("root handle fe: {kind} ")), "{noted}");
         for line in noted.lines() {
             assert!(is_read(&lab, line), "{line}");
         }
         lab.run("router", "tc qdisc del dev out root 2>/dev/null || true");
     }
     let lines = documented("cake then needs this:\n");
-    let lines: Vec<_> = lines
-        .iter()
-        .filter_map(|line| line.strip_prefix("tc "))
-        .collect();
+    let lines: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("tc ")).collect();
     assert_eq!(lines.len(), 5, "{lines:?}");
     lab.run("router", "ip link add name ifb-out type ifb");
     for line in lines {
@@ -330,10 +291,7 @@ fn tc_reads_every_line_for_each_shaper_and_for_ctinfo() {
         &lab,
         "filter add dev out egress protocol all u32 match u32 0 0 action ctinfo dscp x 128"
     ));
-    assert!(!is_read(
-        &lab,
-        "class add dev out parent fe: classid fe:1 hfsc ls rate x"
-    ));
+    assert!(!is_read(&lab, "class add dev out parent fe: classid fe:1 hfsc ls rate x"));
 }
 
 #[test]
@@ -355,35 +313,22 @@ fn the_shaper_refuses_what_it_does_not_know() {
         ("up nowhere 5mbit", 69),
     ] {
         let (got, said) = shaper(&lab, arguments);
-        assert_eq!(
-            (got, said.lines().count()),
-            (code, 1),
-            "{arguments}: {said}"
-        );
+        assert_eq!((got, said.lines().count()), (code, 1), "{arguments}: {said}");
         assert!(said.starts_with("shaper: "), "{said}");
     }
     assert_eq!(lab.run("router", "tc qdisc show"), before);
     assert_down(&lab);
     // A device that has gone leaves nothing to remove; what is not the shaper's stays.
     assert_eq!(shaper(&lab, "down nowhere"), (0, String::new()));
-    lab.run(
-        "router",
-        "tc qdisc add dev out root tbf rate 1mbit burst 1600 limit 10kb",
-    );
+    lab.run("router", "tc qdisc add dev out root tbf rate 1mbit burst 1600 limit 10kb");
     assert_eq!(shaper(&lab, "down out"), (0, String::new()));
     assert!(lab.run("router", "tc qdisc show dev out").contains("tbf"));
     // Each of two devices is shaped until its own `down`.
     for device in ["out", "in"] {
-        assert_eq!(
-            shaper(&lab, &format!("up {device} 5mbit")),
-            (0, String::new())
-        );
+        assert_eq!(shaper(&lab, &format!("up {device} 5mbit")), (0, String::new()));
     }
     assert_eq!(shaper(&lab, "down in"), (0, String::new()));
-    assert!(
-        lab.run("router", "nft list tables")
-            .contains("fenxi-shaper")
-    );
+    assert!(lab.run("router", "nft list tables").contains("fenxi-shaper"));
     assert_eq!(shaper(&lab, "down out"), (0, String::new()));
     assert_down(&lab);
 }

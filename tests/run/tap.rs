@@ -120,9 +120,7 @@ fn host_names(records: &std::path::Path) -> BTreeMap<String, String> {
     let mut hosts = common::json_lines(records);
     hosts.retain(|record| record["type"] == "host");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let names = hosts
-        .iter()
-        .map(|it| (text(&it["address"]), text(&it["label"])));
+    let names = hosts.iter().map(|it| (text(&it["address"]), text(&it["label"])));
     names.collect()
 }
 
@@ -143,28 +141,17 @@ fn hosts_get_the_names_that_a_replay_gives_them() {
 
     let args = ["--set", "io.interfaces=[\"b\"]", "--flows"];
     let flows_to = [live_path.to_str().unwrap()];
-    let live = Live::start(
-        &lab,
-        "host",
-        &[&args[..], &flows_to[..], &model[..], device()].concat(),
-    );
+    let live =
+        Live::start(&lab, "host", &[&args[..], &flows_to[..], &model[..], device()].concat());
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     live.wait_for("all hosts are named", |live| {
         live.metric_sum("fenxi_hosts") == expected.len() as f64
     });
-    let listed = live
-        .ctl(&["hosts", "--top", "1000", "--json"])
-        .expect_code(0)
-        .json();
+    let listed = live.ctl(&["hosts", "--top", "1000", "--json"]).expect_code(0).json();
     let listed = listed["hosts"].as_array().unwrap().iter();
     let named: BTreeMap<String, String> = listed
-        .filter_map(|host| {
-            Some((
-                host["address"].as_str()?.into(),
-                host["label"].as_str()?.into(),
-            ))
-        })
+        .filter_map(|host| Some((host["address"].as_str()?.into(), host["label"].as_str()?.into())))
         .collect();
     assert_eq!(named.len(), expected.len());
     // The live view has the same names, whatever the label of a host's fastest flow.
@@ -190,12 +177,8 @@ fn hosts_get_the_names_that_a_replay_gives_them() {
 #[test]
 fn tap_labels_as_a_replay_does() {
     /// Flows last for the whole capture, whatever the pace at which it is sent.
-    const WHOLE: [&str; 4] = [
-        "--set",
-        "flow.idle_timeout_s=0",
-        "--set",
-        "flow.end_on_fin_rst=false",
-    ];
+    const WHOLE: [&str; 4] =
+        ["--set", "flow.idle_timeout_s=0", "--set", "flow.end_on_fin_rst=false"];
     let Some(lab) = Lab::new("tap", &["host"], &[]) else {
         return;
     };
@@ -207,11 +190,8 @@ fn tap_labels_as_a_replay_does() {
 
     let args = ["--set", "io.interfaces=[\"b\"]", "--series", "--flows"];
     let flows_to = [live_path.to_str().unwrap()];
-    let live = Live::start(
-        &lab,
-        "host",
-        &[&args[..], &flows_to[..], &WHOLE[..], device()].concat(),
-    );
+    let live =
+        Live::start(&lab, "host", &[&args[..], &flows_to[..], &WHOLE[..], device()].concat());
     let sent = lab.on("host", || send(&common::demo(), "a"));
     live.wait_for_packets(sent);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
@@ -236,11 +216,7 @@ fn cap_net_raw_alone_suffices() {
         return;
     };
     lab.wire_within("host", "a", "b");
-    let launcher = [
-        "setpriv",
-        "--bounding-set=-all,+net_raw",
-        "--inh-caps=-all,+net_raw",
-    ];
+    let launcher = ["setpriv", "--bounding-set=-all,+net_raw", "--inh-caps=-all,+net_raw"];
     let args = ["--set", "io.interfaces=[\"b\"]"];
     let args = [&args[..], &common::SIMULATED].concat();
     let live = Live::launch(fenxi_on(&lab, "host", &launcher), &args);
@@ -256,12 +232,7 @@ fn merged_packets_of_unknown_segments_are_told_of() {
     let Some(lab) = Lab::bridged("tso", &["ethtool", "ping"]) else {
         return;
     };
-    let args = [
-        "--set",
-        "io.interfaces=[\"l\"]",
-        "--set",
-        "io.promiscuous=true",
-    ];
+    let args = ["--set", "io.interfaces=[\"l\"]", "--set", "io.promiscuous=true"];
     let live = Live::start(&lab, "box", &[&args[..], &common::SIMULATED].concat());
     // A bridge of the kernel's between the two.
     lab.run(
@@ -296,15 +267,7 @@ fn merged_packets_of_unknown_segments_are_told_of() {
     assert!(merged(&live, "unknown") > 0.0);
     let finished = live.terminate(0);
     let cure = "ip link set dev l gso_max_size 65536 gro_max_size 65536";
-    assert_eq!(
-        finished.stderr.matches(cure).count(),
-        1,
-        "{}",
-        finished.stderr
-    );
+    assert_eq!(finished.stderr.matches(cure).count(), 1, "{}", finished.stderr);
     let merged = &finished.json()["merged"];
-    assert!(
-        merged["segments"].as_u64() > merged["packets"].as_u64(),
-        "{merged}"
-    );
+    assert!(merged["segments"].as_u64() > merged["packets"].as_u64(), "{merged}");
 }

@@ -64,10 +64,7 @@ fn a_connection_has_the_marks_of_two_tasks() {
     let servers = Servers::start(&lab, "server", &[("page", 300_000)]);
     let [records, file] = ["records", "fenxi.toml"].map(|name| servers.path(name));
     // The second task is asked about flows of TCP alone, and only once the first has its label.
-    write(
-        &file,
-        &config("when = \"protocol = tcp and protocol.confidence >= 0\"", ""),
-    );
+    write(&file, &config("when = \"protocol = tcp and protocol.confidence >= 0\"", ""));
     let mut args = vec!["--config", file.to_str().unwrap()];
     args.extend(["--flows", records.to_str().unwrap()]);
     let live = Live::start(&lab, "router", &[&args[..], device()].concat());
@@ -115,9 +112,7 @@ fn series(live: &Live, task: &str, outcome: &str) -> f64 {
             && line.contains(&format!("outcome=\"{outcome}\""))
     };
     let values = page.lines().filter(is_it);
-    values
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum()
+    values.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
 /// A device that fails, a swap and a reload concern one task: the labels of the other go on, and
@@ -151,15 +146,8 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     // Another device for the second task alone.
     write(&file, &config(&devices("cpu"), failing));
     let reloaded = live.ctl(&["reload"]).expect_code(0);
-    assert!(
-        reloaded.stdout.contains("task.app.devices"),
-        "{}",
-        reloaded.stdout
-    );
-    let (before, other) = (
-        series(&live, "protocol", "inferred"),
-        series(&live, "app", "inferred"),
-    );
+    assert!(reloaded.stdout.contains("task.app.devices"), "{}", reloaded.stdout);
+    let (before, other) = (series(&live, "protocol", "inferred"), series(&live, "app", "inferred"));
     talk(5);
     live.wait_for("both tasks label", |live| {
         series(live, "protocol", "inferred") >= before + 5.0
@@ -172,13 +160,10 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     let model = model.to_str().unwrap();
     let refused = live.ctl(&["model", "load", model]);
     assert!(refused.stderr.contains("--task"), "{}", refused.stderr);
-    live.ctl(&["model", "load", model, "--task", "app"])
-        .expect_code(0);
+    live.ctl(&["model", "load", model, "--task", "app"]).expect_code(0);
     let generations = |live: &Live| {
         let page = live.scrape();
-        let lines = page
-            .lines()
-            .filter(|line| line.starts_with("fenxi_model_info{"));
+        let lines = page.lines().filter(|line| line.starts_with("fenxi_model_info{"));
         let of = |line: &str| {
             let value = |name: &str| {
                 let (_, rest) = line.split_once(&format!("{name}=\"")).unwrap();
@@ -193,9 +178,7 @@ fn what_happens_to_one_task_leaves_the_others_alone() {
     assert_eq!(generations(&live), expected);
     let before = series(&live, "app", "inferred");
     talk(5);
-    live.wait_for("the new model labels", |live| {
-        series(live, "app", "inferred") >= before + 5.0
-    });
+    live.wait_for("the new model labels", |live| series(live, "app", "inferred") >= before + 5.0);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     live.terminate(0);
 }

@@ -143,10 +143,5 @@ fn a_thread_that_stalls_is_told_of_until_it_answers_again() {
     live.wait_for_packets(sent);
     assert_eq!(live.metric_sum("fenxi_balance"), 0.0);
     let finished = live.terminate(0);
-    assert_eq!(
-        finished.stderr.matches("WARN").count(),
-        2,
-        "{}",
-        finished.stderr
-    );
+    assert_eq!(finished.stderr.matches("WARN").count(), 2, "{}", finished.stderr);
 }

@@ -20,10 +20,7 @@ pub const PROGRAMS: [&str; 5] = ["openssl", "curl", "dnsmasq", "dig", "ping"];
 /// A table in which every label has the same value.
 pub fn every_label(key: &str, value: &str) -> String {
     let labels = common::labels(&common::shipped_bundle());
-    let labels: Vec<String> = labels
-        .iter()
-        .map(|label| format!("\"{label}\" = {value}"))
-        .collect();
+    let labels: Vec<String> = labels.iter().map(|label| format!("\"{label}\" = {value}")).collect();
     format!("{key}={{ {} }}", labels.join(", "))
 }
 
@@ -78,11 +75,7 @@ impl Servers {
                [ $(listening 443) = 2 ] && [ $(listening 53) -ge 2 ] && exit; sleep 0.1; \
              done; ss -ltn >&2; exit 1",
         );
-        Servers {
-            dir,
-            sums,
-            _programs: programs.into(),
-        }
+        Servers { dir, sums, _programs: programs.into() }
     }
 
     /// Fetches a file from them by HTTPS, and holds what comes against the file.
@@ -112,10 +105,8 @@ fn bracketed(address: &str) -> String {
 /// Asks for a name, by UDP and TCP.
 pub fn ask_dns(lab: &Lab, host: &str, address: &str) {
     for by in ["+notcp", "+tcp"] {
-        let answer = lab.run(
-            host,
-            &format!("dig {by} +short +tries=3 +time=10 @{address} some.test"),
-        );
+        let answer =
+            lab.run(host, &format!("dig {by} +short +tries=3 +time=10 @{address} some.test"));
         assert_eq!(answer, "192.0.2.7\n", "{address} {by}");
     }
 }
@@ -123,11 +114,7 @@ pub fn ask_dns(lab: &Lab, host: &str, address: &str) {
 /// Questions and answers in turn over UDP, each awaited; the client's socket and the server's.
 pub fn ask_udp(lab: &Lab, [near, far]: [&str; 2], address: &str, rounds: usize) -> [UdpSocket; 2] {
     let far = lab.on(far, || patient_socket(address));
-    let any = if address.contains(':') {
-        "::"
-    } else {
-        "0.0.0.0"
-    };
+    let any = if address.contains(':') { "::" } else { "0.0.0.0" };
     let near = lab.on(near, || patient_socket(any));
     near.connect(far.local_addr().unwrap()).unwrap();
     let sockets = [near, far];
@@ -223,12 +210,7 @@ pub fn assert_same_flows(live: &Path, replayed: &Path) {
         .filter(|name| live.get(*name) != replayed.get(*name))
         .map(|name| (name, live.get(name), replayed.get(name)))
         .collect();
-    assert!(
-        differ.is_empty(),
-        "{} of {}: {differ:#?}",
-        differ.len(),
-        live.len()
-    );
+    assert!(differ.is_empty(), "{} of {}: {differ:#?}", differ.len(), live.len());
 }
 
 /// Short messages in turn over a connection, each awaited.
@@ -254,9 +236,6 @@ pub fn stream(mut near: TcpStream, mut far: TcpStream, bytes: usize) {
         far.read_to_end(&mut received).unwrap();
         assert_eq!(received.len(), bytes);
         let differs = received.iter().enumerate();
-        assert_eq!(
-            differs.filter(|(at, byte)| **byte != content(*at)).count(),
-            0
-        );
+        assert_eq!(differs.filter(|(at, byte)| **byte != content(*at)).count(), 0);
     });
 }

@@ -54,22 +54,15 @@ fn a_run_that_finds_no_connection_says_so_everywhere() {
     let live = start(&lab, "in", &class, &common::SIMULATED);
     let status = || live.ctl(&["status"]).stdout;
     let fresh = status();
-    assert!(
-        fresh.contains("marks     0 written: no label of a flow has a mark yet"),
-        "{fresh}"
-    );
+    assert!(fresh.contains("marks     0 written: no label of a flow has a mark yet"), "{fresh}");
     for flow in 0..SUSPICIOUS {
         drop(ask_udp(&lab, HOSTS, Lab::server(flow % 2 == 1), 12));
     }
     live.wait_for("no connection is found", |live| {
-        live.samples_with("fenxi_marks_total", "outcome=\"not_found\"")
-            .iter()
-            .sum::<f64>()
+        live.samples_with("fenxi_marks_total", "outcome=\"not_found\"").iter().sum::<f64>()
             >= SUSPICIOUS as f64
     });
-    live.wait_for("the run is degraded", |_| {
-        status().starts_with("degraded: ")
-    });
+    live.wait_for("the run is degraded", |_| status().starts_with("degraded: "));
     // Lines that are longer than a terminal is wide are folded.
     let found = status().split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [

@@ -16,11 +16,9 @@ pub type Tuple = ([Vec<u8>; 2], u8);
 pub fn tuple(frame: &[u8]) -> Option<Tuple> {
     let ip = frame.get(14..)?;
     let (addresses, protocol, ports_at) = match frame[12..14] {
-        [0x08, 0x00] if (u16::from(ip[6]) << 8 | u16::from(ip[7])) & 0x1fff == 0 => (
-            [&ip[12..16], &ip[16..20]],
-            ip[9],
-            usize::from(ip[0] & 15) * 4,
-        ),
+        [0x08, 0x00] if (u16::from(ip[6]) << 8 | u16::from(ip[7])) & 0x1fff == 0 => {
+            ([&ip[12..16], &ip[16..20]], ip[9], usize::from(ip[0] & 15) * 4)
+        }
         [0x86, 0xdd] if ip[6] == 44 && (ip[42], ip[43] & 0xf8) == (0, 0) => {
             ([&ip[8..24], &ip[24..40]], ip[40], 48)
         }
@@ -92,11 +90,7 @@ pub fn with_dscp(frame: &[u8], dscp: u8) -> Vec<u8> {
         return frame;
     }
     let header = usize::from(ip[0] & 15) * 4;
-    assert_eq!(
-        checksum(&ip[..header]),
-        0,
-        "the input's checksums are right"
-    );
+    assert_eq!(checksum(&ip[..header]), 0, "the input's checksums are right");
     ip[1] = dscp << 2 | ip[1] & 3;
     ip[10..12].fill(0);
     let sum = checksum(&ip[..header]);

@@ -54,18 +54,11 @@ impl Bundle {
     /// The first problem found, in the order folder, manifest, model, golden files.
     pub fn open(dir: &Path) -> Result<Self, BundleError> {
         if !dir.is_dir() {
-            return Err(BundleError::Missing {
-                path: dir.to_owned(),
-                what: "folder",
-            });
+            return Err(BundleError::Missing { path: dir.to_owned(), what: "folder" });
         }
         let path = dir.join(MANIFEST);
         let manifest = Manifest::parse(&read_text(&path, MANIFEST_BYTES_MAX)?, &path)?;
-        let mut bundle = Self {
-            dir: dir.to_owned(),
-            manifest,
-            golden: Golden::default(),
-        };
+        let mut bundle = Self { dir: dir.to_owned(), manifest, golden: Golden::default() };
         bundle.read_model()?;
         bundle.golden = bundle.read_golden()?;
         Ok(bundle)
@@ -80,16 +73,10 @@ impl Bundle {
     pub fn read_model(&self) -> Result<Vec<u8>, BundleError> {
         let path = self.model_path();
         let bytes = read(&path, MODEL_BYTES_MAX)?;
-        let found: String = Sha256::digest(&bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let found: String =
+            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         if found != self.manifest.sha256 {
-            return Err(BundleError::Hash {
-                path,
-                expected: self.manifest.sha256.clone(),
-                found,
-            });
+            return Err(BundleError::Hash { path, expected: self.manifest.sha256.clone(), found });
         }
         external::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
         Ok(bytes)
@@ -215,9 +202,7 @@ impl Bundle {
     /// Whether ports name flows with their first packets, and answers may contradict them
     /// ([`Depth::contradiction`]).
     pub fn is_ports_first(&self) -> bool {
-        self.depths()
-            .iter()
-            .any(|depth| depth.contradiction.is_some())
+        self.depths().iter().any(|depth| depth.contradiction.is_some())
     }
 
     /// What flows to a port of a transport protocol are.
@@ -271,14 +256,10 @@ impl Bundle {
 /// Reads the whole file; fails if it is larger than `limit` bytes.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
     read_regular(path, limit).map_err(|cause| match cause {
-        cause if cause.is_not_found() => BundleError::Missing {
-            path: path.to_owned(),
-            what: "file",
-        },
-        cause => BundleError::Read {
-            path: path.to_owned(),
-            cause,
-        },
+        cause if cause.is_not_found() => {
+            BundleError::Missing { path: path.to_owned(), what: "file" }
+        }
+        cause => BundleError::Read { path: path.to_owned(), cause },
     })
 }
 

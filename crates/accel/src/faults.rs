@@ -114,10 +114,7 @@ fn hang(part: &str, value: &str) -> Result<Fault, FaultsError> {
 }
 
 fn malformed(part: &str, expected: &'static str) -> FaultsError {
-    FaultsError::Malformed {
-        part: part.to_owned(),
-        expected,
-    }
+    FaultsError::Malformed { part: part.to_owned(), expected }
 }
 
 impl Faults {

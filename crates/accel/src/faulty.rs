@@ -44,10 +44,7 @@ impl FaultyDevice {
     /// The error of a run that fails without the inner device.
     fn failure(&self, rows: usize, run: u64) -> Option<DeviceError> {
         let fails = |fault| {
-            matches!(
-                fault,
-                Fault::Error { .. } | Fault::ErrorEvery { .. } | Fault::Vanish { .. }
-            )
+            matches!(fault, Fault::Error { .. } | Fault::ErrorEvery { .. } | Fault::Vanish { .. })
         };
         self.faults.of(run).any(fails).then(|| DeviceError::Run {
             device: self.requested().to_owned(),
@@ -59,11 +56,9 @@ impl FaultyDevice {
     /// The error that replaces the inner device's results.
     fn damage(&self, rows: usize, run: u64) -> Option<DeviceError> {
         self.faults.of(run).find_map(|fault| match fault {
-            Fault::Nan { .. } => Some(DeviceError::NotAProbability {
-                row: 0,
-                class: 0,
-                value: f32::NAN,
-            }),
+            Fault::Nan { .. } => {
+                Some(DeviceError::NotAProbability { row: 0, class: 0, value: f32::NAN })
+            }
             Fault::Shape { .. } => Some(DeviceError::Output {
                 device: self.requested().to_owned(),
                 rows,
@@ -76,13 +71,7 @@ impl FaultyDevice {
 
     /// Takes the inner device's results, if they are ready and were not taken yet.
     fn collect(&mut self) {
-        let Some(Flight {
-            rows,
-            run,
-            started,
-            answer: None,
-        }) = self.flight
-        else {
+        let Some(Flight { rows, run, started, answer: None }) = self.flight else {
             return;
         };
         let Some(outcome) = self.inner.poll() else {
@@ -109,9 +98,7 @@ impl FaultyDevice {
         });
         let lasts = waits.max().unwrap_or(Duration::ZERO);
         // An end beyond the range of the clock means never; a century is long enough.
-        started
-            .checked_add(lasts)
-            .unwrap_or(now + Duration::from_secs(100 * 365 * 86_400))
+        started.checked_add(lasts).unwrap_or(now + Duration::from_secs(100 * 365 * 86_400))
     }
 }
 
@@ -146,11 +133,7 @@ impl Device for FaultyDevice {
             return Err(DeviceError::Busy { device: device() });
         }
         if !self.sizes().takes(rows) {
-            return Err(DeviceError::Rows {
-                device: device(),
-                rows,
-                sizes: self.sizes().clone(),
-            });
+            return Err(DeviceError::Rows { device: device(), rows, sizes: self.sizes().clone() });
         }
         let (run, started) = (self.runs + 1, Instant::now());
         let failure = self.failure(rows, run);
@@ -158,12 +141,8 @@ impl Device for FaultyDevice {
             self.inner.submit(rows)?;
         }
         self.runs = run;
-        self.flight = Some(Flight {
-            rows,
-            run,
-            started,
-            answer: failure.map(|error| (started, Err(error))),
-        });
+        self.flight =
+            Some(Flight { rows, run, started, answer: failure.map(|error| (started, Err(error))) });
         // A device without a thread has run the batch by now. The run ends here, not at the next
         // poll.
         self.collect();
@@ -197,18 +176,10 @@ mod tests {
     use crate::profile::Profile;
     use crate::simulated::SimulatedDevice;
 
-    const SHAPE: Shape = Shape {
-        channels: 1,
-        k: 2,
-        context: 0,
-        classes: 5,
-    };
+    const SHAPE: Shape = Shape { channels: 1, k: 2, context: 0, classes: 5 };
 
     fn faulty(faults: &str) -> FaultyDevice {
-        let profile = Profile {
-            t0_us: 0.0,
-            t1_us: 0.0,
-        };
+        let profile = Profile { t0_us: 0.0, t1_us: 0.0 };
         let device = SimulatedDevice::new(profile, Sizes::Any { cap: 4 }, SHAPE);
         FaultyDevice::new(Box::new(device), faults.parse().unwrap())
     }
@@ -250,10 +221,7 @@ mod tests {
         assert_eq!(outcomes("nan=2", 6), ".n....");
         assert_eq!(outcomes("shape=2", 6), ".s....");
         assert_eq!(outcomes("hang=1:1,slow=3", 2), "..");
-        assert_eq!(
-            outcomes("error=1, error=2,nan=3,vanish=5,until=5", 7),
-            "rrn.r.."
-        );
+        assert_eq!(outcomes("error=1, error=2,nan=3,vanish=5,until=5", 7), "rrn.r..");
     }
 
     #[test]
@@ -271,9 +239,6 @@ mod tests {
         let mut device = faulty("error=1");
         assert!(matches!(device.submit(9), Err(DeviceError::Rows { .. })));
         device.submit(1).unwrap();
-        assert!(matches!(
-            device.poll(),
-            Some(Err(DeviceError::Run { rows: 1, .. }))
-        ));
+        assert!(matches!(device.poll(), Some(Err(DeviceError::Run { rows: 1, .. }))));
     }
 }

@@ -103,21 +103,13 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert_eq!(read_regular(&link, 5).unwrap(), b"12345");
-        assert!(
-            read_regular(&dir.path().join("none"), 5)
-                .unwrap_err()
-                .is_not_found()
-        );
+        assert!(read_regular(&dir.path().join("none"), 5).unwrap_err().is_not_found());
     }
 
     #[test]
     fn a_file_whose_size_is_not_known_is_bounded_as_well() {
         // Its metadata says 0 bytes.
-        assert!(
-            !read_regular(Path::new("/proc/self/status"), 1 << 20)
-                .unwrap()
-                .is_empty()
-        );
+        assert!(!read_regular(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
         assert!(refusal(Path::new("/proc/self/status"), 10).contains("larger than 10 bytes"));
     }
 
@@ -143,10 +135,7 @@ mod tests {
             (Path::new("/dev/zero"), "it is a device"),
         ] {
             let message = refusal(path, 1 << 40);
-            assert!(
-                message.contains(what) && !message.contains('\n'),
-                "{message}"
-            );
+            assert!(message.contains(what) && !message.contains('\n'), "{message}");
         }
     }
 }

@@ -79,11 +79,7 @@ pub fn check_golden(bundle: &Bundle, device: &mut dyn Device) -> Result<GoldenRe
         let given = device.probabilities();
         if given.len() != rows * shape.classes {
             let cause = "it computes no probabilities that could be compared".to_owned();
-            return Err(DeviceError::Run {
-                device: device.requested().to_owned(),
-                rows,
-                cause,
-            });
+            return Err(DeviceError::Run { device: device.requested().to_owned(), rows, cause });
         }
         for (given, expected) in given.chunks_exact(shape.classes).zip(outputs) {
             for difference in given.iter().zip(expected).map(|(a, b)| (a - b).abs()) {
@@ -108,11 +104,7 @@ pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceErr
         thread::yield_now();
     }
     let cause = format!("no result within {BATCH_S_MAX} s");
-    Err(DeviceError::Run {
-        device: device.requested().to_owned(),
-        rows,
-        cause,
-    })
+    Err(DeviceError::Run { device: device.requested().to_owned(), rows, cause })
 }
 
 /// The column of the largest value; the first of several equal ones.

@@ -58,20 +58,10 @@ mod tests {
 
     #[test]
     fn latency_is_a_line() {
-        let profile = Profile {
-            t0_us: 5.0,
-            t1_us: 1.75,
-        };
+        let profile = Profile { t0_us: 5.0, t1_us: 1.75 };
         assert_eq!(profile.latency(0), Duration::from_micros(5));
         assert_eq!(profile.latency(8), Duration::from_micros(19));
-        assert_eq!(
-            Profile {
-                t0_us: -5.0,
-                t1_us: f64::NAN
-            }
-            .latency(1),
-            Duration::ZERO
-        );
+        assert_eq!(Profile { t0_us: -5.0, t1_us: f64::NAN }.latency(1), Duration::ZERO);
     }
 
     #[test]

@@ -95,9 +95,7 @@ impl Device for SimulatedDevice {
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         if !self.is_idle() {
-            return Err(DeviceError::Busy {
-                device: self.name.clone(),
-            });
+            return Err(DeviceError::Busy { device: self.name.clone() });
         }
         if !self.sizes.takes(rows) {
             return Err(DeviceError::Rows {
@@ -107,16 +105,13 @@ impl Device for SimulatedDevice {
             });
         }
         self.ready = Some(Instant::now() + self.profile.latency(rows));
-        let Shape {
-            context, classes, ..
-        } = self.shape;
+        let Shape { context, classes, .. } = self.shape;
         let filled = self.input[..rows * self.shape.row_len()].chunks_exact(self.shape.row_len());
         self.results.clear();
-        self.results
-            .extend(filled.enumerate().map(|(at, row)| Classification {
-                class: class(row, &self.context[at * context..][..context], classes),
-                confidence: 1.0,
-            }));
+        self.results.extend(filled.enumerate().map(|(at, row)| Classification {
+            class: class(row, &self.context[at * context..][..context], classes),
+            confidence: 1.0,
+        }));
         Ok(())
     }
 
@@ -133,12 +128,8 @@ impl Device for SimulatedDevice {
 /// Sum of position × |number| over the row and then its context, modulo the number of classes. The
 /// position makes a changed order visible.
 fn class(row: &[f32], context: &[f32], classes: usize) -> u16 {
-    let sum: u64 = row
-        .iter()
-        .chain(context)
-        .zip(1..)
-        .map(|(value, place)| place * value.abs() as u64)
-        .sum();
+    let sum: u64 =
+        row.iter().chain(context).zip(1..).map(|(value, place)| place * value.abs() as u64).sum();
     (sum % classes as u64) as u16
 }
 
@@ -146,12 +137,7 @@ fn class(row: &[f32], context: &[f32], classes: usize) -> u16 {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
-        channels: 1,
-        k: 3,
-        context: 0,
-        classes: 7,
-    };
+    const SHAPE: Shape = Shape { channels: 1, k: 3, context: 0, classes: 7 };
 
     fn device(t0_us: f64, sizes: Sizes) -> SimulatedDevice {
         SimulatedDevice::new(Profile { t0_us, t1_us: 0.0 }, sizes, SHAPE)
@@ -160,17 +146,10 @@ mod tests {
     #[test]
     fn the_class_is_a_function_of_the_row() {
         let mut device = device(0.0, Sizes::Any { cap: 2 });
-        device
-            .input(2)
-            .copy_from_slice(&[100.0, -50.0, 0.0, -50.0, 100.0, 0.0]);
+        device.input(2).copy_from_slice(&[100.0, -50.0, 0.0, -50.0, 100.0, 0.0]);
         device.submit(2).unwrap();
-        let classes: Vec<u16> = device
-            .poll()
-            .unwrap()
-            .unwrap()
-            .iter()
-            .map(|result| result.class)
-            .collect();
+        let classes: Vec<u16> =
+            device.poll().unwrap().unwrap().iter().map(|result| result.class).collect();
         // 100 + 2·50 = 200 and 50 + 2·100 = 250, modulo 7.
         assert_eq!(classes, [4, 5]);
         assert!(device.is_idle() && device.poll().is_none());
@@ -178,14 +157,8 @@ mod tests {
 
     #[test]
     fn the_class_is_a_function_of_the_context_too() {
-        let shape = Shape {
-            context: 2,
-            ..SHAPE
-        };
-        let profile = Profile {
-            t0_us: 0.0,
-            t1_us: 0.0,
-        };
+        let shape = Shape { context: 2, ..SHAPE };
+        let profile = Profile { t0_us: 0.0, t1_us: 0.0 };
         let mut device = SimulatedDevice::new(profile, Sizes::Any { cap: 2 }, shape);
         device.input(2).fill(0.0);
         device.context(2).copy_from_slice(&[6.0, 1.0, 1.0, 6.0]);
@@ -207,10 +180,7 @@ mod tests {
     #[test]
     fn a_size_it_does_not_take_is_refused() {
         let mut device = device(0.0, Sizes::Fixed(vec![2, 4])).with_name("slow");
-        assert_eq!(
-            (device.requested(), device.effective()),
-            ("slow", "simulated")
-        );
+        assert_eq!((device.requested(), device.effective()), ("slow", "simulated"));
         let message = device.submit(3).unwrap_err().to_string();
         assert!(
             message.contains("slow")

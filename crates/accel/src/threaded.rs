@@ -73,12 +73,10 @@ impl ThreadedDevice {
         let (to_thread, batches) = bounded(1);
         let (done, from_thread) = bounded(1);
         let name = requested.clone();
-        thread::Builder::new()
-            .name(format!("dev-{requested}"))
-            .spawn(move || {
-                start(&name);
-                serve(&batches, &done);
-            })?;
+        thread::Builder::new().name(format!("dev-{requested}")).spawn(move || {
+            start(&name);
+            serve(&batches, &done);
+        })?;
         Ok(Self {
             effective: device.effective().to_owned(),
             sizes: device.sizes().clone(),
@@ -99,10 +97,7 @@ impl ThreadedDevice {
     fn inner(&mut self, what: &str) -> &mut dyn Device {
         match &mut self.home {
             Some(batch) => batch.device.as_mut(),
-            None => panic!(
-                "device {}: no {what} while a batch is in flight",
-                self.requested
-            ),
+            None => panic!("device {}: no {what} while a batch is in flight", self.requested),
         }
     }
 
@@ -194,9 +189,7 @@ impl Device for ThreadedDevice {
     }
 
     fn probabilities(&self) -> &[f32] {
-        self.home
-            .as_ref()
-            .map_or(&[], |batch| batch.device.probabilities())
+        self.home.as_ref().map_or(&[], |batch| batch.device.probabilities())
     }
 }
 
@@ -248,8 +241,7 @@ fn pause(ready_at: Option<Instant>) {
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

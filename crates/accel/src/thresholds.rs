@@ -22,10 +22,7 @@ impl Thresholds {
     }
 
     fn new(least: f32, labels: usize, columns: usize) -> Self {
-        let mut thresholds = Self {
-            least: vec![0.0; columns],
-            labels,
-        };
+        let mut thresholds = Self { least: vec![0.0; columns], labels };
         thresholds.all(least);
         thresholds
     }
@@ -66,25 +63,14 @@ impl Thresholds {
         results.clear();
         for (row, outputs) in probabilities.chunks_exact(self.least.len()).enumerate() {
             if let Some(class) = outputs.iter().position(|value| !is_probability(*value)) {
-                return Err(DeviceError::NotAProbability {
-                    row,
-                    class,
-                    value: outputs[class],
-                });
+                return Err(DeviceError::NotAProbability { row, class, value: outputs[class] });
             }
             let best = argmax(outputs);
             let confidence = outputs[best].min(1.0);
             // The column "unknown" is the one after the labels, so that its index is that class
             // already.
-            let class = if confidence < self.least[best] {
-                self.labels
-            } else {
-                best
-            };
-            results.push(Classification {
-                class: class as u16,
-                confidence,
-            });
+            let class = if confidence < self.least[best] { self.labels } else { best };
+            results.push(Classification { class: class as u16, confidence });
         }
         Ok(())
     }
@@ -98,10 +84,7 @@ mod tests {
         probabilities: &[f32],
         thresholds: [f32; 3],
     ) -> Result<Vec<(u16, f32)>, DeviceError> {
-        let thresholds = Thresholds {
-            least: thresholds.to_vec(),
-            labels: 3,
-        };
+        let thresholds = Thresholds { least: thresholds.to_vec(), labels: 3 };
         classified_by(&thresholds, probabilities)
     }
 
@@ -111,10 +94,7 @@ mod tests {
     ) -> Result<Vec<(u16, f32)>, DeviceError> {
         let mut results = vec![Classification::default()];
         thresholds.classify(probabilities, &mut results)?;
-        Ok(results
-            .iter()
-            .map(|result| (result.class, result.confidence))
-            .collect())
+        Ok(results.iter().map(|result| (result.class, result.confidence)).collect())
     }
 
     #[test]
@@ -122,10 +102,7 @@ mod tests {
         let mut thresholds = Thresholds::new(0.1, 3, 3);
         thresholds.all(0.5);
         thresholds.set(1, 0.9);
-        assert_eq!(
-            [0, 1, 2].map(|class| thresholds.get(class)),
-            [0.5, 0.9, 0.5]
-        );
+        assert_eq!([0, 1, 2].map(|class| thresholds.get(class)), [0.5, 0.9, 0.5]);
     }
 
     #[test]
@@ -152,10 +129,7 @@ mod tests {
 
     #[test]
     fn a_rounded_softmax_is_still_a_probability() {
-        assert_eq!(
-            classified(&[0.0, 1.000_000_1, 0.0], [0.0; 3]).unwrap(),
-            [(1, 1.0)]
-        );
+        assert_eq!(classified(&[0.0, 1.000_000_1, 0.0], [0.0; 3]).unwrap(), [(1, 1.0)]);
     }
 
     #[test]
@@ -163,14 +137,7 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 7.5] {
             let error = classified(&[0.0, 1.0, 0.0, 1.0, 0.0, bad], [0.0; 3]).unwrap_err();
             assert!(
-                matches!(
-                    error,
-                    DeviceError::NotAProbability {
-                        row: 1,
-                        class: 2,
-                        ..
-                    }
-                ),
+                matches!(error, DeviceError::NotAProbability { row: 1, class: 2, .. }),
                 "{bad}: {error}"
             );
         }

@@ -24,9 +24,8 @@ fn the_toolkit_that_is_missing_is_named() {
     assert_has(&providers(&library).concat(), &["CANNExecutionProvider"]);
     match OnnxDevice::new(&library, &bundle, mine(&bundle, "cann", any(8))) {
         Ok(_) => skipped(test, "an Ascend toolkit is installed"),
-        Err(error) => assert_has(
-            &error.to_string(),
-            &["device mine", "provider cann", "libascendcl.so"],
-        ),
+        Err(error) => {
+            assert_has(&error.to_string(), &["device mine", "provider cann", "libascendcl.so"])
+        }
     }
 }

@@ -22,14 +22,8 @@ use common::compiled;
 fn refusal(path: &Path) -> LibraryError {
     let error = load(Some(path)).expect_err("the library is refused");
     let message = error.to_string();
-    assert!(
-        message.contains(path.file_name().unwrap().to_str().unwrap()),
-        "{message}"
-    );
-    assert!(
-        message.contains("make onnxruntime") && !message.contains('\n'),
-        "{message}"
-    );
+    assert!(message.contains(path.file_name().unwrap().to_str().unwrap()), "{message}");
+    assert!(message.contains("make onnxruntime") && !message.contains('\n'), "{message}");
     error
 }
 
@@ -49,10 +43,7 @@ fn a_file_that_is_no_library() {
     let path = dir.path().join("libonnxruntime.so");
     fs::write(&path, "not ELF").unwrap();
     assert!(matches!(refusal(&path), LibraryError::Unloadable { .. }));
-    assert!(matches!(
-        refusal(dir.path()),
-        LibraryError::Unloadable { .. }
-    ));
+    assert!(matches!(refusal(dir.path()), LibraryError::Unloadable { .. }));
 }
 
 #[test]
@@ -97,17 +88,12 @@ fn a_library_that_is_too_old() {
         static const void *api(unsigned wanted) { (void)wanted; return 0; }
         static const struct { const void *(*api)(unsigned); const char *(*version)(void); } base = { api, version };
         const void *OrtGetApiBase(void) { return &base; }"#;
-    let Some(path) = compiled(
-        "a_library_that_is_too_old",
-        dir.path().join("libonnxruntime.so"),
-        source,
-    ) else {
+    let Some(path) =
+        compiled("a_library_that_is_too_old", dir.path().join("libonnxruntime.so"), source)
+    else {
         return;
     };
     let error = refusal(&path);
-    assert!(
-        matches!(&error, LibraryError::TooOld { found, .. } if found == "1.16.3"),
-        "{error}"
-    );
+    assert!(matches!(&error, LibraryError::TooOld { found, .. } if found == "1.16.3"), "{error}");
     assert!(error.to_string().contains("1.22 or later"), "{error}");
 }

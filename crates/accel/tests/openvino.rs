@@ -22,10 +22,7 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
         return;
     };
     let bundle = shipped();
-    assert_has(
-        &providers(&library).concat(),
-        &["OpenVINOExecutionProvider"],
-    );
+    assert_has(&providers(&library).concat(), &["OpenVINOExecutionProvider"]);
     for sizes in [any(1), any(100), Sizes::Fixed(vec![1, 8, 64])] {
         let spec = DeviceSpec {
             options: vec![("device_type".to_owned(), "CPU".to_owned())],
@@ -35,10 +32,7 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
         assert_eq!(device.requested(), "mine");
         assert_eq!(device.effective(), "OpenVINOExecutionProvider (CPU)");
         let report = check_golden(&bundle, &mut device).unwrap();
-        assert!(
-            report.agrees() && report.argmax_differences == 0,
-            "{sizes}: {report:?}"
-        );
+        assert!(report.agrees() && report.argmax_differences == 0, "{sizes}: {report:?}");
     }
 }
 
@@ -70,11 +64,7 @@ fn the_reason_why_it_does_not_run_is_told() {
     for (key, value, reason) in [
         ("device_type", "GPU.7", "GPU.7"),
         ("nonsense", "1", "Invalid provider_option key: nonsense"),
-        (
-            "num_of_threads",
-            "many",
-            "Number of threads should be a number",
-        ),
+        ("num_of_threads", "many", "Number of threads should be a number"),
     ] {
         let spec = DeviceSpec {
             options: vec![(key.to_owned(), value.to_owned())],

@@ -48,10 +48,7 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
     let mut device = OnnxDevice::new(&library, &bundle, spec(&bundle, plugin, backend)).unwrap();
     assert_eq!(device.effective(), devices[0]);
     let report = check_golden(&bundle, &mut device).unwrap();
-    assert!(
-        report.agrees() && report.argmax_differences == 0,
-        "{report:?}"
-    );
+    assert!(report.agrees() && report.argmax_differences == 0, "{report:?}");
 }
 
 #[test]

@@ -25,12 +25,7 @@ pub struct Accelerator {
 impl From<Box<dyn Device>> for Accelerator {
     /// A device of which nothing else is known.
     fn from(device: Box<dyn Device>) -> Self {
-        Self {
-            device,
-            profile: None,
-            deadline: None,
-            lane: 0,
-        }
+        Self { device, profile: None, deadline: None, lane: 0 }
     }
 }
 
@@ -65,28 +60,16 @@ impl Accelerator {
         };
         if !in_order {
             let sizes = sizes.clone();
-            return Err(ConfigError::Sizes {
-                device: name,
-                sizes,
-            });
+            return Err(ConfigError::Sizes { device: name, sizes });
         }
         let floats = device.input(1).len();
         if floats != channels * k {
             let device = name;
-            return Err(ConfigError::Row {
-                device,
-                floats,
-                channels,
-                k,
-            });
+            return Err(ConfigError::Row { device, floats, channels, k });
         }
         let floats = device.context(1).len();
         if floats != context {
-            return Err(ConfigError::Context {
-                device: name,
-                floats,
-                context,
-            });
+            return Err(ConfigError::Context { device: name, floats, context });
         }
         if policy.goal().is_some() {
             check_profile(name, self.profile)?;
@@ -105,10 +88,6 @@ fn check_profile(device: String, profile: Option<Profile>) -> Result<(), ConfigE
     if is_time(t0_us) && is_time(t1_us) && t0_us + t1_us > 0.0 {
         Ok(())
     } else {
-        Err(ConfigError::Profile {
-            device,
-            t0_us,
-            t1_us,
-        })
+        Err(ConfigError::Profile { device, t0_us, t1_us })
     }
 }

@@ -200,11 +200,9 @@ impl Policy {
             Self::None => none::decide(now),
             Self::Max => max::decide(now),
             Self::Timeout { timeout } => timeout::decide(now, timeout),
-            Self::CarryOver {
-                timeout,
-                phi,
-                max_wait,
-            } => carry_over::decide(now, timeout, phi, max_wait),
+            Self::CarryOver { timeout, phi, max_wait } => {
+                carry_over::decide(now, timeout, phi, max_wait)
+            }
             Self::Slo { .. } | Self::OnOff { .. } => slo::decide(now),
         }
     }
@@ -215,14 +213,9 @@ impl Policy {
     #[must_use]
     pub const fn goal(&self) -> Option<(Duration, f64)> {
         match *self {
-            Self::Slo {
-                latency_goal,
-                delta,
+            Self::Slo { latency_goal, delta } | Self::OnOff { latency_goal, delta } => {
+                Some((latency_goal, delta))
             }
-            | Self::OnOff {
-                latency_goal,
-                delta,
-            } => Some((latency_goal, delta)),
             _ => None,
         }
     }
@@ -234,9 +227,7 @@ impl Policy {
             Self::None | Self::Slo { .. } | Self::OnOff { .. } => Duration::ZERO,
             Self::Max => Duration::MAX,
             Self::Timeout { timeout } => timeout.saturating_sub(timer),
-            Self::CarryOver {
-                timeout, max_wait, ..
-            } => {
+            Self::CarryOver { timeout, max_wait, .. } => {
                 let until_timeout = timeout.saturating_sub(timer);
                 until_timeout.min(max_wait.saturating_sub(oldest_waited))
             }
@@ -272,12 +263,7 @@ impl Situation<'_> {
     /// Fires everything that waits, padded to the smallest size that holds it. Fewer wait than the
     /// largest size holds.
     fn fire_all(&self, trigger: Trigger) -> Decision {
-        Decision::Fire(Fire {
-            take: self.waiting,
-            size: self.size_up(),
-            trigger,
-            more: false,
-        })
+        Decision::Fire(Fire { take: self.waiting, size: self.size_up(), trigger, more: false })
     }
 
     /// min {b ∈ 𝓑 : b ≥ r}. [`Policy::decide`] ensures that there is one.

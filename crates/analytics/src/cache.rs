@@ -182,10 +182,9 @@ impl Cache {
     pub fn look_up(&mut self, series: &Series) -> LookUp {
         let key = self.key(series);
         match self.answers.get(&key).copied() {
-            Some(answer) if answer.model.swap == self.swap => LookUp::Hit {
-                answer,
-                audit: self.is_audited().then_some(Audit(answer)),
-            },
+            Some(answer) if answer.model.swap == self.swap => {
+                LookUp::Hit { answer, audit: self.is_audited().then_some(Audit(answer)) }
+            }
             _ => LookUp::Miss,
         }
     }
@@ -222,11 +221,7 @@ mod tests {
     use cring::K_MAX;
 
     fn cache(prefix: usize, entries: usize, audit: f64) -> Cache {
-        let config = CacheConfig {
-            prefix,
-            entries,
-            audit,
-        };
+        let config = CacheConfig { prefix, entries, audit };
         Cache::new(&config, &[Feature::SignedLength], &[]).unwrap()
     }
 
@@ -239,18 +234,11 @@ mod tests {
     }
 
     fn answer(class: u16) -> Answer {
-        Answer {
-            class,
-            confidence: 1,
-            model: Model::default(),
-        }
+        Answer { class, confidence: 1, model: Model::default() }
     }
 
     fn hit(class: u16) -> LookUp {
-        LookUp::Hit {
-            answer: answer(class),
-            audit: None,
-        }
+        LookUp::Hit { answer: answer(class), audit: None }
     }
 
     #[test]
@@ -294,11 +282,7 @@ mod tests {
 
     #[test]
     fn every_feature_that_the_model_sees_is_part_of_the_key() {
-        let config = CacheConfig {
-            prefix: 2,
-            entries: 8,
-            audit: 0.0,
-        };
+        let config = CacheConfig { prefix: 2, entries: 8, audit: 0.0 };
         let seen = [Feature::InterArrival, Feature::SignedLength];
         let mut cache = Cache::new(&config, &seen, &[]).unwrap();
         let mut first = Series::new(6, 3, Features::ALL);
@@ -331,10 +315,7 @@ mod tests {
         let mut cache = cache(1, 2, 1.0);
         let series = series(6, &[60]);
         cache.insert(&series, answer(1));
-        let of = |generation, swap| Answer {
-            model: Model { generation, swap },
-            ..answer(2)
-        };
+        let of = |generation, swap| Answer { model: Model { generation, swap }, ..answer(2) };
         // The same generation again, as after it has wrapped.
         cache.begin(512);
         assert_eq!(cache.look_up(&series), LookUp::Miss);
@@ -354,11 +335,7 @@ mod tests {
     #[test]
     fn nothing_to_remember_means_no_cache() {
         for (prefix, entries) in [(0, 10), (10, 0), (0, 0)] {
-            let config = CacheConfig {
-                prefix,
-                entries,
-                audit: 0.0,
-            };
+            let config = CacheConfig { prefix, entries, audit: 0.0 };
             assert!(Cache::new(&config, &[Feature::SignedLength], &[]).is_none());
         }
     }
@@ -386,10 +363,7 @@ mod tests {
             (1.1, 65_535),
             (f32::NAN, 0),
         ] {
-            let classification = Classification {
-                class: 1,
-                confidence,
-            };
+            let classification = Classification { class: 1, confidence };
             assert_eq!(
                 Answer::new(&classification, Model::default()).confidence,
                 units,

@@ -226,11 +226,7 @@ impl Config {
     /// Checks what can be checked without the devices.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let k = self.k;
-        let CacheConfig {
-            prefix,
-            entries,
-            audit,
-        } = self.cache;
+        let CacheConfig { prefix, entries, audit } = self.cache;
         if !K.contains(&k) {
             return Err(ConfigError::K { k });
         }
@@ -259,9 +255,9 @@ impl Config {
         }
         match self.policy {
             Policy::CarryOver { phi, .. } if !PHI.contains(&phi) => Err(ConfigError::Phi { phi }),
-            Policy::CarryOver {
-                timeout, max_wait, ..
-            } if max_wait < timeout => Err(ConfigError::MaxWait { max_wait, timeout }),
+            Policy::CarryOver { timeout, max_wait, .. } if max_wait < timeout => {
+                Err(ConfigError::MaxWait { max_wait, timeout })
+            }
             policy => match policy.goal() {
                 Some((latency_goal, _)) if latency_goal.is_zero() => Err(ConfigError::LatencyGoal),
                 Some((_, delta)) if !SLO_DELTA.contains(&delta) => {
@@ -286,11 +282,7 @@ mod tests {
                 phi: 0.2,
                 max_wait: Duration::from_millis(50),
             },
-            cache: CacheConfig {
-                prefix: 6,
-                entries: 1000,
-                audit: 0.01,
-            },
+            cache: CacheConfig { prefix: 6, entries: 1000, audit: 0.01 },
             context: Vec::new(),
             probe: Vec::new(),
             word: 0,
@@ -335,10 +327,8 @@ mod tests {
         assert!(refused(|c| c.policy = policy(10, 0.6)).starts_with("phi is 0.6"));
         assert!(refused(|c| c.policy = policy(51, 0.2)).starts_with("max_wait is 50ms"));
         assert!(refused(|c| c.probe = vec![1.0; 9]).starts_with("the probe has 9 numbers"));
-        let slo = |goal_ms, delta| Policy::Slo {
-            latency_goal: Duration::from_millis(goal_ms),
-            delta,
-        };
+        let slo =
+            |goal_ms, delta| Policy::Slo { latency_goal: Duration::from_millis(goal_ms), delta };
         assert!(refused(|c| c.policy = slo(0, 0.05)).starts_with("the latency goal is 0"));
         assert!(refused(|c| c.policy = slo(2, 1.0)).starts_with("delta is 1"));
         assert!(refused(|c| c.policy = slo(2, 0.6)).contains("between 0 and 0.5"));

@@ -164,13 +164,7 @@ impl Controller {
             before: vec![0.0; tasks],
             seen: vec![Seen::default(); paths],
             halved: 0,
-            outputs: vec![
-                Output {
-                    trigger: 0,
-                    budget: Duration::ZERO,
-                };
-                tasks
-            ],
+            outputs: vec![Output { trigger: 0, budget: Duration::ZERO }; tasks],
             graph,
         };
         controller.publish();
@@ -254,10 +248,7 @@ impl Controller {
                 Some((_, seen)) => *seen,
                 // Series that already wait may be late by the new goal. That says nothing about the
                 // new plan.
-                None => Seen {
-                    has_cut: true,
-                    ..Seen::default()
-                },
+                None => Seen { has_cut: true, ..Seen::default() },
             };
         }
         if self.kind == Kind::Slo {
@@ -374,23 +365,11 @@ impl Controller {
         let trigger = rounding::trigger(&self.model.tasks[task], sizes);
         match self.kind {
             Kind::Slo if self.model.is_overloaded(task) => self.work_off(task),
-            Kind::Slo => Output {
-                trigger,
-                budget: self.planned_budget(task),
-            },
-            Kind::Null => Output {
-                trigger: 0,
-                budget: Duration::ZERO,
-            },
+            Kind::Slo => Output { trigger, budget: self.planned_budget(task) },
+            Kind::Null => Output { trigger: 0, budget: Duration::ZERO },
             // The baselines ignore age.
-            Kind::Max => Output {
-                trigger: sizes.largest(),
-                budget: Duration::MAX,
-            },
-            Kind::OnOff => Output {
-                trigger,
-                budget: Duration::MAX,
-            },
+            Kind::Max => Output { trigger: sizes.largest(), budget: Duration::MAX },
+            Kind::OnOff => Output { trigger, budget: Duration::MAX },
         }
     }
 
@@ -401,10 +380,7 @@ impl Controller {
         let state = &self.model.tasks[task];
         let sizes = &self.graph.tasks()[task].sizes;
         let comes = (state.rate * PERIOD.as_secs_f64() * 1e6 * BACKLOG_PART) as usize;
-        Output {
-            trigger: comes.min(sizes.largest()),
-            budget: Duration::MAX,
-        }
+        Output { trigger: comes.min(sizes.largest()), budget: Duration::MAX }
     }
 
     /// What each path has left for the task, less what comes behind it and what is in the way.
@@ -438,11 +414,7 @@ fn exceed(late: u64, labels: u64) -> bool {
 }
 
 fn duration_us(us: f64) -> Duration {
-    if us.is_finite() {
-        Duration::from_nanos((us * 1e3) as u64)
-    } else {
-        Duration::MAX
-    }
+    if us.is_finite() { Duration::from_nanos((us * 1e3) as u64) } else { Duration::MAX }
 }
 
 #[cfg(test)]

@@ -165,10 +165,7 @@ const TIME_US_MAX: u64 = 3_600_000_000;
 /// The largest batch that is distinguished from larger ones.
 const BATCH_SERIES_MAX: u64 = 1 << 20;
 
-#[expect(
-    clippy::expect_used,
-    reason = "constant bounds, met by every test that makes a manager"
-)]
+#[expect(clippy::expect_used, reason = "constant bounds, met by every test that makes a manager")]
 fn histogram(max: u64, digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, max, digits).expect("bounds that a histogram can have")
 }
@@ -209,11 +206,7 @@ impl Counters {
     /// Copies what the same manager has counted by now. Unlike a clone it allocates nothing, unless
     /// a device has its first error or a longer one.
     pub fn copy_from(&mut self, other: &Counters) {
-        debug_assert_eq!(
-            self.devices.len(),
-            other.devices.len(),
-            "of the same manager"
-        );
+        debug_assert_eq!(self.devices.len(), other.devices.len(), "of the same manager");
         Counter::copy_from(self, other);
     }
 

@@ -194,10 +194,7 @@ impl DeviceSlot {
             self.condition.fail(now_ns);
             return Err(error.into());
         }
-        self.flight = Some(Flight {
-            submitted_ns: now_ns,
-            size,
-        });
+        self.flight = Some(Flight { submitted_ns: now_ns, size });
         Ok(())
     }
 
@@ -298,11 +295,7 @@ impl DeviceSlot {
             None => Forecast::new(profile),
         });
         self.flight = None;
-        let since_ns = if self.is_up() {
-            self.since_ns()
-        } else {
-            now_ns
-        };
+        let since_ns = if self.is_up() { self.since_ns() } else { now_ns };
         self.condition = Condition::up(since_ns);
         mem::replace(&mut self.accelerator, new)
     }

@@ -156,10 +156,7 @@ impl Dispatch {
 
     /// How many devices are up, busy or not.
     pub fn up(&self) -> usize {
-        self.device_slots
-            .iter()
-            .filter(|device_slot| device_slot.is_up())
-            .count()
+        self.device_slots.iter().filter(|device_slot| device_slot.is_up()).count()
     }
 
     /// The next turn begins after this device slot.
@@ -170,18 +167,12 @@ impl Dispatch {
     /// Whether no series is on its way through a device, or waits for another.
     pub fn is_empty(&self) -> bool {
         self.retries.is_empty()
-            && self
-                .device_slots
-                .iter()
-                .all(|device_slot| device_slot.rows.is_empty())
+            && self.device_slots.iter().all(|device_slot| device_slot.rows.is_empty())
     }
 
     /// The largest batch that any device takes.
     pub fn largest(&self) -> usize {
-        let sizes = self
-            .device_slots
-            .iter()
-            .map(|device_slot| device_slot.sizes().largest());
+        let sizes = self.device_slots.iter().map(|device_slot| device_slot.sizes().largest());
         sizes.max().unwrap_or(0)
     }
 }

@@ -20,12 +20,8 @@ pub enum FailureKind {
 
 impl FailureKind {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [
-        Self::Error,
-        Self::WrongShape,
-        Self::NotAProbability,
-        Self::Deadline,
-    ];
+    pub const ALL: [Self; 4] =
+        [Self::Error, Self::WrongShape, Self::NotAProbability, Self::Deadline];
 
     /// The name under which it is counted.
     #[must_use]
@@ -45,37 +41,22 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Device(#[from] DeviceError),
     #[error("device {device} gave {answers} results for a batch of {rows} rows")]
-    Answers {
-        device: String,
-        answers: usize,
-        rows: usize,
-    },
+    Answers { device: String, answers: usize, rows: usize },
     #[error(
         "device {device} gave row {row} the class {class}; labels have classes below {CLASSES_MAX}"
     )]
-    Class {
-        device: String,
-        row: usize,
-        class: u16,
-    },
+    Class { device: String, row: usize, class: u16 },
     #[error(
         "device {device} gave row {row} the confidence {confidence}, which is not a probability"
     )]
-    Confidence {
-        device: String,
-        row: usize,
-        confidence: f32,
-    },
+    Confidence { device: String, row: usize, confidence: f32 },
     #[error("device {device} has not answered within its deadline of {deadline:?}")]
     Deadline { device: String, deadline: Duration },
 }
 
 impl Failure {
     pub fn deadline(device: &str, deadline: Duration) -> Self {
-        Self::Deadline {
-            device: device.to_owned(),
-            deadline,
-        }
+        Self::Deadline { device: device.to_owned(), deadline }
     }
 
     pub fn kind(&self) -> FailureKind {
@@ -100,11 +81,7 @@ pub(crate) fn check_answers<'a>(
     device: &str,
 ) -> Result<&'a [Classification], Failure> {
     if answers.len() != rows {
-        return Err(Failure::Answers {
-            device: device.to_owned(),
-            answers: answers.len(),
-            rows,
-        });
+        return Err(Failure::Answers { device: device.to_owned(), answers: answers.len(), rows });
     }
     let is_class = |answer: &Classification| usize::from(answer.class) < CLASSES_MAX;
     // A softmax may round to a little above 1. NaN is in no range.
@@ -115,11 +92,7 @@ pub(crate) fn check_answers<'a>(
     };
     let (device, Classification { class, confidence }) = (device.to_owned(), answers[row]);
     Err(if is_class(&answers[row]) {
-        Failure::Confidence {
-            device,
-            row,
-            confidence,
-        }
+        Failure::Confidence { device, row, confidence }
     } else {
         Failure::Class { device, row, class }
     })

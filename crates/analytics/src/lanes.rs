@@ -12,18 +12,12 @@ pub(crate) struct Lanes {
 impl Lanes {
     /// For a manager with one task: its devices know themselves whether they are free.
     pub fn none_shared() -> Self {
-        Self {
-            taken: 0,
-            is_shared: false,
-        }
+        Self { taken: 0, is_shared: false }
     }
 
     /// For a manager with several tasks; none is taken yet.
     pub fn all_free() -> Self {
-        Self {
-            taken: 0,
-            is_shared: true,
-        }
+        Self { taken: 0, is_shared: true }
     }
 
     /// A batch is on this lane. Lanes beyond the 64th share the last.

@@ -164,9 +164,7 @@ impl Manager {
             self.crowded_until_ns = now_ns.saturating_add(CROWDED_FOR.as_nanos() as u64);
         }
         let is_crowded = now_ns < self.crowded_until_ns;
-        self.tasks
-            .iter()
-            .for_each(|task| task.dispatch().take_lanes(&mut lanes));
+        self.tasks.iter().for_each(|task| task.dispatch().take_lanes(&mut lanes));
         for task in &mut self.tasks {
             task.probe(now_ns, &mut lanes);
         }

@@ -106,11 +106,7 @@ impl Queue {
     /// The series waits for a batch.
     pub fn keep(&mut self, seen: Seen, audit: Option<Audit>) {
         let Seen { number, seen_ns } = seen;
-        let waiting = Waiting {
-            number,
-            seen_ns,
-            audit,
-        };
+        let waiting = Waiting { number, seen_ns, audit };
         // A parked series belongs among others; all others come in order.
         match self.waiting.back() {
             Some(back) if back.number > number => {
@@ -176,22 +172,15 @@ impl Queue {
 
     /// The slot of this number, which is not released.
     pub fn slot(&self, number: u64) -> &Slot {
-        self.ring_input
-            .series
-            .get((number - self.released) as usize)
+        self.ring_input.series.get((number - self.released) as usize)
     }
 
     /// Gives back the slots that are done and have none waiting before them.
     pub fn release(&mut self) {
         let done = self.waiting.front().map_or(self.seen, |w| w.number);
-        let done = self
-            .parked
-            .front()
-            .map_or(done, |parked| done.min(parked.number));
+        let done = self.parked.front().map_or(done, |parked| done.min(parked.number));
         if done > self.released {
-            self.ring_input
-                .series
-                .release((done - self.released) as usize);
+            self.ring_input.series.release((done - self.released) as usize);
             self.released = done;
         }
     }

@@ -116,11 +116,7 @@ impl Task {
         let mut rings = Rings::new(inputs, config.after.clone());
         rings.set_largest_batch(dispatch.largest());
         Ok(Self {
-            terms: Terms {
-                policy: config.policy,
-                priority: config.priority,
-                word: config.word,
-            },
+            terms: Terms { policy: config.policy, priority: config.priority, word: config.word },
             rows: RowLayout::new(&config),
             rings,
             cache: TimedCache {
@@ -155,16 +151,12 @@ impl Task {
         let collected = self.collect(now_ns);
         let counters = &mut self.labelling.counters;
         let swaps = counters.swaps;
-        self.changes += self
-            .swaps
-            .replace_devices(&mut self.dispatch, counters, now_ns);
+        self.changes += self.swaps.replace_devices(&mut self.dispatch, counters, now_ns);
         if counters.swaps != swaps {
             self.rings.set_largest_batch(self.dispatch.largest());
         }
         let nothing_waited = self.rings.waiting() == 0;
-        let seen = self
-            .rings
-            .look(now_ns, decided, &mut self.cache, &mut self.labelling);
+        let seen = self.rings.look(now_ns, decided, &mut self.cache, &mut self.labelling);
         if nothing_waited && self.rings.waiting() > 0 {
             self.timer_ns = now_ns;
         }
@@ -193,8 +185,7 @@ impl Task {
         // At the present rate of arrival the largest batch is full after twice this time.
         let (waiting, largest) = (self.rings.waiting(), self.dispatch.largest());
         let missing = largest.saturating_sub(waiting) as f64;
-        due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64))
-            .min(parked)
+        due.min(since(seen_ns).mul_f64(missing / (2 * waiting) as f64)).min(parked)
     }
 
     /// From now on fires at once whatever is there: the producers have ended, or soon will.
@@ -223,14 +214,14 @@ impl Task {
     /// How the devices are, in the order in which they were given.
     pub fn health(&self) -> impl Iterator<Item = DeviceHealth<'_>> {
         let device_slots = self.dispatch.device_slots.iter();
-        device_slots
-            .zip(&self.labelling.counters.devices)
-            .map(|(device_slot, counters)| DeviceHealth {
+        device_slots.zip(&self.labelling.counters.devices).map(|(device_slot, counters)| {
+            DeviceHealth {
                 requested: &counters.requested,
                 state: device_slot.state(),
                 since_ns: device_slot.since_ns(),
                 last_error: counters.last_error.as_deref(),
-            })
+            }
+        })
     }
 
     /// The profiles of the devices that have one, as they are now, in the order in which the
@@ -249,22 +240,18 @@ impl Task {
     /// whether anything was fired, or shed because no device is up.
     pub(crate) fn fire(&mut self, now_ns: u64, lanes: &mut Lanes) -> bool {
         let mut fired = false;
-        while let Some((device_slot, fire)) = self
-            .dispatch
-            .next_retry(lanes)
-            .or_else(|| self.next_batch(now_ns, lanes))
+        while let Some((device_slot, fire)) =
+            self.dispatch.next_retry(lanes).or_else(|| self.next_batch(now_ns, lanes))
         {
             let lane = self.dispatch.device_slots[device_slot].lane();
             lanes.take(lane);
             self.dispatch.turn_after(device_slot);
             if fire.trigger == Trigger::Retry {
-                self.rows
-                    .gather_again(&mut self.dispatch, device_slot, &fire);
+                self.rows.gather_again(&mut self.dispatch, device_slot, &fire);
             } else {
                 let slot = &mut self.dispatch.device_slots[device_slot];
                 let phases = &mut self.labelling.counters.phases;
-                self.rows
-                    .gather(slot, &mut self.rings, &fire, now_ns, phases);
+                self.rows.gather(slot, &mut self.rings, &fire, now_ns, phases);
                 if !fire.more {
                     self.timer_ns = now_ns;
                 }

@@ -102,13 +102,7 @@ impl World {
             let labels = words.clone();
             task(word, *policy, prefix, batches, RingInput { series, labels })
         });
-        Self {
-            manager: Manager::new(tasks.collect()),
-            words,
-            producers,
-            number: 0,
-            now_ns: 0,
-        }
+        Self { manager: Manager::new(tasks.collect()), words, producers, number: 0, now_ns: 0 }
     }
 
     /// Rounds of 50 µs with five new series each, of which every third has been there before.
@@ -116,11 +110,7 @@ impl World {
         for _ in 0..rounds {
             for _ in 0..5 {
                 let index = self.number % FLOWS;
-                let length = if self.number.is_multiple_of(3) {
-                    7
-                } else {
-                    self.number as u16
-                };
+                let length = if self.number.is_multiple_of(3) { 7 } else { self.number as u16 };
                 self.number += 1;
                 for (task, producer) in (0..).zip(&mut self.producers) {
                     let word = self.words.word(task, index);
@@ -147,11 +137,7 @@ fn task(word: u8, policy: Policy, prefix: usize, batches: usize, ring: RingInput
     let needs = word.checked_sub(1).map(|before| Need {
         words: TaskWords {
             first: before,
-            depths: vec![Depth {
-                sure: 0,
-                classes: 2,
-                contradicts: None,
-            }],
+            depths: vec![Depth { sure: 0, classes: 2, contradicts: None }],
         },
         test: Test::Confidence(0..=1000),
     });
@@ -164,10 +150,7 @@ fn task(word: u8, policy: Policy, prefix: usize, batches: usize, ring: RingInput
             rows: None,
             batches_left: batches,
         }),
-        profile: Some(Profile {
-            t0_us: 10.0,
-            t1_us: 0.1,
-        }),
+        profile: Some(Profile { t0_us: 10.0, t1_us: 0.1 }),
         deadline: Some(Duration::from_millis(1)),
         lane: 0,
     };
@@ -176,11 +159,7 @@ fn task(word: u8, policy: Policy, prefix: usize, batches: usize, ring: RingInput
         k: K,
         features: vec![Feature::SignedLength],
         policy,
-        cache: CacheConfig {
-            prefix,
-            entries: 200,
-            audit: 0.1,
-        },
+        cache: CacheConfig { prefix, entries: 200, audit: 0.1 },
         probe: Vec::new(),
         word,
         priority: word,
@@ -201,23 +180,13 @@ fn a_warm_round_allocates_nothing() {
     for policy in [
         Policy::None,
         Policy::Timeout { timeout },
-        Policy::CarryOver {
-            timeout,
-            phi: 0.2,
-            max_wait: 5 * timeout,
-        },
-        Policy::Slo {
-            latency_goal: 2 * timeout,
-            delta: 0.05,
-        },
+        Policy::CarryOver { timeout, phi: 0.2, max_wait: 5 * timeout },
+        Policy::Slo { latency_goal: 2 * timeout, delta: 0.05 },
     ] {
         let mut world = World::new(policy, 0, usize::MAX);
         assert_eq!(allocations(&mut world), 0, "{policy:?}");
         let counters = world.manager.tasks()[0].counters();
-        assert!(
-            counters.inferred > 19_000 && counters.failed() == 0,
-            "{policy:?}"
-        );
+        assert!(counters.inferred > 19_000 && counters.failed() == 0, "{policy:?}");
     }
 }
 
@@ -225,14 +194,8 @@ fn a_warm_round_allocates_nothing() {
 fn tasks_that_share_devices_and_wait_for_each_other_allocate_nothing() {
     let (latency_goal, delta) = (Duration::from_millis(5), 0.05);
     let timeout = Duration::from_millis(1);
-    let slo = Policy::Slo {
-        latency_goal,
-        delta,
-    };
-    let on_off = Policy::OnOff {
-        latency_goal,
-        delta,
-    };
+    let slo = Policy::Slo { latency_goal, delta };
+    let on_off = Policy::OnOff { latency_goal, delta };
     for policies in [
         [Policy::None, Policy::Max],
         [Policy::Max, Policy::None],
@@ -264,20 +227,9 @@ fn a_full_cache_allocates_nothing() {
 fn shedding_allocates_nothing() {
     let mut world = World::new(Policy::None, 0, 10);
     world.rounds(100);
-    assert_eq!(
-        world.manager.tasks()[0]
-            .health()
-            .filter(|device| device.state.is_up())
-            .count(),
-        0
-    );
+    assert_eq!(world.manager.tasks()[0].health().filter(|device| device.state.is_up()).count(), 0);
     let probes = |world: &World| {
-        world.manager.tasks()[0]
-            .counters()
-            .devices
-            .iter()
-            .map(|d| d.probes)
-            .sum::<u64>()
+        world.manager.tasks()[0].counters().devices.iter().map(|d| d.probes).sum::<u64>()
     };
     let probed = probes(&world);
     let allocated = measure(|| world.rounds(2000)).count_total;

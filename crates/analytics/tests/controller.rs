@@ -26,9 +26,7 @@ fn a_step_allocates_nothing() {
     for kind in [Kind::Slo, Kind::Null, Kind::Max, Kind::OnOff] {
         let graph = Graph::of_cascades(16).unwrap();
         let mut controller = Controller::new(graph.clone(), kind);
-        for (period, rate_per_s) in [2000.0, 2000.0, 200.0, 9000.0, 9000.0]
-            .into_iter()
-            .enumerate()
+        for (period, rate_per_s) in [2000.0, 2000.0, 200.0, 9000.0, 9000.0].into_iter().enumerate()
         {
             let tasks = tasks(&graph, rate_per_s);
             let path = PathMeasure {

@@ -20,24 +20,11 @@ use flowmgr::{Actions, Effect, Packet, SeriesTask};
 const FLOWS: usize = 24;
 /// In order of the model's channels.
 const DATA_FEATURES: [Feature; 2] = [Feature::InterArrival, Feature::PayloadLength];
-const PACKET_FEATURES: [Feature; 3] = [
-    Feature::SignedLength,
-    Feature::TcpFlags,
-    Feature::InterArrival,
-];
+const PACKET_FEATURES: [Feature; 3] =
+    [Feature::SignedLength, Feature::TcpFlags, Feature::InterArrival];
 const SHAPES: [Shape; 2] = [
-    Shape {
-        channels: 2,
-        k: 3,
-        context: 0,
-        classes: 1009,
-    },
-    Shape {
-        channels: 3,
-        k: 10,
-        context: 0,
-        classes: 997,
-    },
+    Shape { channels: 2, k: 3, context: 0, classes: 1009 },
+    Shape { channels: 3, k: 10, context: 0, classes: 997 },
 ];
 
 fn tasks() -> Vec<SeriesTask> {
@@ -96,11 +83,7 @@ fn traffic() -> Vec<Sent> {
                 time_us: 1000 + (turn * turn) as i64 * 700 + flow as i64 * 3,
                 is_reverse: turn % 2 == 1,
                 flags,
-                payload: if turn % 3 == 0 {
-                    0
-                } else {
-                    (flow * 7 + turn) as u8
-                },
+                payload: if turn % 3 == 0 { 0 } else { (flow * 7 + turn) as u8 },
             });
         }
     }
@@ -173,41 +156,25 @@ impl World {
         let flows = flowmgr::Manager::with_rings(config, rings.collect()).unwrap();
         let labels = flows.labels();
         let series = consumers.into_iter().enumerate().map(|(task, series)| {
-            let ring_input = RingInput {
-                series,
-                labels: labels.clone(),
-            };
+            let ring_input = RingInput { series, labels: labels.clone() };
             let config = Config {
                 context: Vec::new(),
                 k: SHAPES[task].k,
                 features: [&DATA_FEATURES[..], &PACKET_FEATURES][task].to_vec(),
                 policy: Policy::None,
-                cache: CacheConfig {
-                    prefix: cache,
-                    entries: 100,
-                    audit: 0.0,
-                },
+                cache: CacheConfig { prefix: cache, entries: 100, audit: 0.0 },
                 probe: Vec::new(),
                 word: 0,
                 priority: 0,
                 after: analytics::After::default(),
             };
-            let profile = Profile {
-                t0_us: 0.0,
-                t1_us: 0.0,
-            };
+            let profile = Profile { t0_us: 0.0, t1_us: 0.0 };
             let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, SHAPES[task]);
             let device: Box<dyn accel::Device> = Box::new(device);
             let task = Task::new(config, vec![ring_input], vec![device.into()]).unwrap();
             Manager::new(vec![task])
         });
-        World {
-            series: series.collect(),
-            flows,
-            labels,
-            records: Vec::new(),
-            now_ns: 0,
-        }
+        World { series: series.collect(), flows, labels, records: Vec::new(), now_ns: 0 }
     }
 
     fn burst(&mut self, packets: &[Sent]) {
@@ -242,10 +209,8 @@ impl World {
         self.flows.settle(u64::MAX, self.now_ns, &mut keep);
         // All that were emitted have an outcome, and none waits for the other task.
         for (task, manager) in self.series.iter().enumerate() {
-            let (flows, series) = (
-                &self.flows.counters().tasks[task],
-                manager.tasks()[0].counters(),
-            );
+            let (flows, series) =
+                (&self.flows.counters().tasks[task], manager.tasks()[0].counters());
             assert_eq!(flows.series_emitted, series.series, "task {task}");
             assert_eq!(series.cached + series.inferred, series.series);
             assert_eq!((flows.series_shed, series.post_mortem), (0, 0));
@@ -289,11 +254,7 @@ fn each_label_reaches_the_word_and_the_record_of_its_task() {
         }
         // The words of flows that are alive: entries are taken in the order of flows.
         for flow in 0..FLOWS {
-            let own: Vec<Sent> = packets
-                .iter()
-                .copied()
-                .filter(|it| it.flow == flow)
-                .collect();
+            let own: Vec<Sent> = packets.iter().copied().filter(|it| it.flow == flow).collect();
             for task in 0..2 {
                 let is_asked = !is_midstream(flow);
                 let class = expected(&own, task).filter(|_| is_asked);
@@ -317,18 +278,10 @@ fn check_records(world: &World, packets: &[Sent]) {
     let mut asked = [0; 2];
     for record in flows {
         let flow = record.flow.flow_id as usize;
-        let own: Vec<Sent> = packets
-            .iter()
-            .copied()
-            .filter(|it| it.flow == flow)
-            .collect();
+        let own: Vec<Sent> = packets.iter().copied().filter(|it| it.flow == flow).collect();
         for (task, decision) in [record.decision, record.others[0]].into_iter().enumerate() {
             let class = expected(&own, task).filter(|_| !is_midstream(flow));
-            assert_eq!(
-                decision.map(|it| it.class),
-                class,
-                "task {task}, flow {flow}"
-            );
+            assert_eq!(decision.map(|it| it.class), class, "task {task}, flow {flow}");
             let label = labels.get(&(record.flow.flow_id, task as u8));
             assert_eq!(label.map(|it| it.decision), decision);
             asked[task] += u64::from(class.is_some());
@@ -340,10 +293,7 @@ fn check_records(world: &World, packets: &[Sent]) {
         assert_eq!(series.payloads.as_ref(), Some(&payloads));
         let offsets: Vec<i64> = data.iter().map(|it| it.time_us - own[0].time_us).collect();
         assert_eq!(series.offsets_us, offsets);
-        assert_eq!(
-            (series.lengths.len(), &series.tcp_flags),
-            (data.len(), &None)
-        );
+        assert_eq!((series.lengths.len(), &series.tcp_flags), (data.len(), &None));
     }
     // Both tasks have labelled some flows, and not the same ones.
     assert!(asked[0] > asked[1] && asked[1] > 0, "{asked:?}");
@@ -359,10 +309,7 @@ fn check_records(world: &World, packets: &[Sent]) {
 /// tasks, live for none of them.
 #[test]
 fn a_record_by_packet_time_waits_for_all_tasks() {
-    for (effect, waits) in [
-        (Effect::PacketTime { delay_us: 0 }, true),
-        (Effect::Arrival, false),
-    ] {
+    for (effect, waits) in [(Effect::PacketTime { delay_us: 0 }, true), (Effect::Arrival, false)] {
         let mut world = World::new(effect, 0);
         let packets: Vec<Sent> = traffic().into_iter().filter(|it| it.flow == 23).collect();
         world.burst(&packets);
@@ -406,10 +353,7 @@ fn caches_are_of_one_task() {
     }
     world.finish();
     let flows = flow_records(&world.records);
-    assert_eq!(
-        flows[0].decision.map(|it| it.class),
-        flows[1].decision.map(|it| it.class)
-    );
+    assert_eq!(flows[0].decision.map(|it| it.class), flows[1].decision.map(|it| it.class));
     let [first, second] = [0, 1].map(|flow| flows[flow].others[0].unwrap().class);
     assert_eq!(first, second);
     assert_eq!(Some(first), expected(&own, 1));

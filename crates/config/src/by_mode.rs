@@ -22,20 +22,12 @@ impl Settings {
         let is_mark = self.word("io.mode") == IoMode::Mark.name();
         // Other backends take frames from the kernel, which mode mark refuses in a line of its own.
         let is_first = is_mark && self.word("io.backend") == Backend::AfPacket.name();
-        let capture = if is_first {
-            Capture::First
-        } else {
-            Capture::All
-        };
+        let capture = if is_first { Capture::First } else { Capture::All };
         self.set_default("io.capture", capture.name(), is_first);
         // A connection gets its mark while its first packets pass, so labels must not wait for a
         // batch.
         let is_mark = is_mark && !self.has_other_batching();
-        let policy = if is_mark {
-            PolicyName::Slo
-        } else {
-            PolicyName::CarryOver
-        };
+        let policy = if is_mark { PolicyName::Slo } else { PolicyName::CarryOver };
         self.set_default("analytics.policy", policy.name(), is_mark);
     }
 
@@ -65,17 +57,11 @@ impl Settings {
     /// Whether somebody set a key of the built-in policy, or the policy of a task that tasks with a
     /// goal of slo cannot stand beside.
     fn has_other_batching(&self) -> bool {
-        let keys = [
-            "analytics.timeout_ms",
-            "analytics.phi",
-            "analytics.max_wait_ms",
-        ];
+        let keys = ["analytics.timeout_ms", "analytics.phi", "analytics.max_wait_ms"];
         let is_set = |path: &&str| !self.setting(path).origin.is_default();
         let is_other = |task: &Table| match task.get("policy") {
             Some(policy) => policy.value.as_str() == Some(PolicyName::OnOff.name()),
-            None => ["timeout_ms", "max_wait_ms"]
-                .iter()
-                .any(|key| task.get(key).is_some()),
+            None => ["timeout_ms", "max_wait_ms"].iter().any(|key| task.get(key).is_some()),
         };
         keys.iter().any(is_set) || self.tables("task").any(is_other)
     }

@@ -81,10 +81,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
             library: common.accel.library,
             profiles: common.accel.profiles,
         },
-        model: Model {
-            path: first.model,
-            ..model
-        },
+        model: Model { path: first.model, ..model },
         tasks,
         io,
         flow: common.flow,

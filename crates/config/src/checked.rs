@@ -138,11 +138,7 @@ impl Config {
         let tables = self.others.iter().filter(is_of).map(|table| {
             let mut keys = T::defaults();
             keys.store_table(table, &mut Vec::new());
-            Named {
-                name: table.name.clone(),
-                origin: table.origin.clone(),
-                keys,
-            }
+            Named { name: table.name.clone(), origin: table.origin.clone(), keys }
         });
         tables.collect()
     }
@@ -207,10 +203,7 @@ impl Config {
             // A DSCP in the mark is the first task's.
             config.mark.holds = MarkAs::Label;
         }
-        config.tasks = vec![Task {
-            when: When::default(),
-            ..task.clone()
-        }];
+        config.tasks = vec![Task { when: When::default(), ..task.clone() }];
         config
     }
 

@@ -117,17 +117,10 @@ mod tests {
             ]
         );
         assert_eq!(keys(&differences.restart), ["flow.max_flows 1048576 128"]);
-        assert_eq!(
-            differences.live[0].origin.as_deref(),
-            Some("c.toml:2"),
-            "where it was read"
-        );
+        assert_eq!(differences.live[0].origin.as_deref(), Some("c.toml:2"), "where it was read");
         let rows = before.config.len();
         assert_eq!(differences.unchanged, rows - 3);
         let same = before.differences(&before);
-        assert_eq!(
-            (same.live.len(), same.restart.len(), same.unchanged),
-            (0, 0, rows)
-        );
+        assert_eq!((same.live.len(), same.restart.len(), same.unchanged), (0, 0, rows));
     }
 }

@@ -41,16 +41,12 @@ pub enum Change {
 impl Key {
     /// The part before the dot.
     pub fn section(&self) -> &'static str {
-        self.path
-            .split_once('.')
-            .map_or(self.path, |(section, _)| section)
+        self.path.split_once('.').map_or(self.path, |(section, _)| section)
     }
 
     /// The part after the last dot.
     pub fn name(&self) -> &'static str {
-        self.path
-            .rsplit_once('.')
-            .map_or(self.path, |(_, name)| name)
+        self.path.rsplit_once('.').map_or(self.path, |(_, name)| name)
     }
 
     /// Whether a reload can change it.

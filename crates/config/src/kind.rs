@@ -120,21 +120,14 @@ impl Kind {
 
     /// "found ..., expected ..." with the unit, and a suggestion for a near miss of a word.
     pub fn complaint(&self, found: &str, unit: &str) -> String {
-        let unit = if unit.is_empty() {
-            String::new()
-        } else {
-            format!(" ({unit})")
-        };
+        let unit = if unit.is_empty() { String::new() } else { format!(" ({unit})") };
         let suggestion = match self {
             Kind::OneOf(words) => nearest(found.trim_matches('"'), words.iter().copied()),
             _ => None,
         };
         let suggestion =
             suggestion.map_or(String::new(), |word| format!("; did you mean \"{word}\"?"));
-        format!(
-            "found {found}, expected {}{unit}{suggestion}",
-            self.expected()
-        )
+        format!("found {found}, expected {}{unit}{suggestion}", self.expected())
     }
 
     /// Ok(None): the value is fine as it stands. Ok(Some): fine in this form. Err: what was found
@@ -148,29 +141,15 @@ impl Kind {
             (Kind::Float { min, max }, Value::Float(x)) => (min..=max).contains(&x),
             (Kind::Float { .. }, Value::Integer(n)) => {
                 let float = Value::Float(*n as f64);
-                return self
-                    .accept(&float)
-                    .map(|_| Some(float))
-                    .map_err(|_| n.to_string());
+                return self.accept(&float).map(|_| Some(float)).map_err(|_| n.to_string());
             }
             (Kind::Bool, Value::Boolean(_)) | (Kind::Text, Value::String(_)) => true,
             (Kind::OneOf(words), Value::String(word)) => words.contains(&word.as_str()),
-            (
-                Kind::IntegerList {
-                    least,
-                    min,
-                    max,
-                    most,
-                },
-                Value::Array(items),
-            ) => {
+            (Kind::IntegerList { least, min, max, most }, Value::Array(items)) => {
                 for item in items {
-                    Kind::Integer {
-                        min: *min,
-                        max: *max,
-                    }
-                    .accept(item)
-                    .map_err(|found| format!("{found} in the list"))?;
+                    Kind::Integer { min: *min, max: *max }
+                        .accept(item)
+                        .map_err(|found| format!("{found} in the list"))?;
                 }
                 if items.len() > *most {
                     return Err(format!("a list of {}", items.len()));
@@ -179,9 +158,7 @@ impl Kind {
             }
             (Kind::TextList { least }, Value::Array(items)) => {
                 for item in items {
-                    Kind::Text
-                        .accept(item)
-                        .map_err(|found| format!("{found} in the list"))?;
+                    Kind::Text.accept(item).map_err(|found| format!("{found} in the list"))?;
                 }
                 items.len() >= *least
             }
@@ -207,12 +184,7 @@ impl Kind {
                 let quoted: Vec<_> = words.iter().map(|word| format!("\"{word}\"")).collect();
                 format!("one of {}", quoted.join(", "))
             }
-            Kind::IntegerList {
-                least,
-                min,
-                max,
-                most,
-            } => {
+            Kind::IntegerList { least, min, max, most } => {
                 format!("a list of {least} to {most} integers from {min} to {max}")
             }
             Kind::TextList { least: 0 } => "a list of texts such as [\"a\", \"b\"]".to_owned(),
@@ -277,22 +249,13 @@ pub(crate) const fn seconds_in(range: RangeInclusive<u16>) -> Kind {
 
 /// A power of two in a range, ends included.
 pub const fn power_of_two(min: i64, max: i64) -> Kind {
-    Kind::PowerOfTwo {
-        min,
-        max,
-        or_zero: false,
-    }
+    Kind::PowerOfTwo { min, max, or_zero: false }
 }
 
 // Kinds of keys that several sections have.
 
 /// Sizes of batches, for all devices or for one.
-pub(crate) const BATCH_SIZES: Kind = Kind::IntegerList {
-    least: 1,
-    min: 1,
-    max: 16_384,
-    most: 16,
-};
+pub(crate) const BATCH_SIZES: Kind = Kind::IntegerList { least: 1, min: 1, max: 16_384, most: 16 };
 /// Devices by name.
 pub(crate) const DEVICES: Kind = Kind::TextList { least: 1 };
 /// Milliseconds from a series' emission to its label.

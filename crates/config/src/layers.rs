@@ -18,13 +18,8 @@ pub const FILE_VARIABLE: &str = "FENXI_CONFIG";
 
 /// `FENXI_*` variables that are not configuration keys: the library, the tests, the build and the
 /// trainer read them. Any command may find them in its environment.
-const OTHER_VARIABLES: [&str; 5] = [
-    "FENXI_ONNXRUNTIME",
-    "FENXI_REQUIRE_ALL",
-    "FENXI_REVISION",
-    "FENXI_TRAIN_VENV",
-    FILE_VARIABLE,
-];
+const OTHER_VARIABLES: [&str; 5] =
+    ["FENXI_ONNXRUNTIME", "FENXI_REQUIRE_ALL", "FENXI_REVISION", "FENXI_TRAIN_VENV", FILE_VARIABLE];
 
 /// A file of the configuration.
 #[derive(Debug, Clone)]
@@ -46,10 +41,7 @@ pub(crate) fn read(
 ) -> Settings {
     let mut settings = Settings::new(sections);
     for FileLayer { name, text } in files {
-        let source = Source::File {
-            name: name.as_str().into(),
-            text,
-        };
+        let source = Source::File { name: name.as_str().into(), text };
         Layer::new(source, &mut settings, problems).read_file(text);
     }
     for (name, value) in variables {

@@ -71,14 +71,8 @@ impl Layout {
         let rings = 0..f.max(a);
         rings
             .map(|ring| match a <= f {
-                true => RingPlace {
-                    flow_manager: ring,
-                    analytics_manager: ring * a / f,
-                },
-                false => RingPlace {
-                    flow_manager: ring * f / a,
-                    analytics_manager: ring,
-                },
+                true => RingPlace { flow_manager: ring, analytics_manager: ring * a / f },
+                false => RingPlace { flow_manager: ring * f / a, analytics_manager: ring },
             })
             .collect()
     }
@@ -88,10 +82,7 @@ impl Layout {
         let (a, d) = (self.analytics_managers, self.devices);
         let sessions = 0..a.max(d);
         sessions
-            .map(|session| SessionPlace {
-                device: session % d,
-                analytics_manager: session % a,
-            })
+            .map(|session| SessionPlace { device: session % d, analytics_manager: session % a })
             .collect()
     }
 }
@@ -99,21 +90,13 @@ impl Layout {
 impl Default for Layout {
     /// 1:1:1.
     fn default() -> Layout {
-        Layout {
-            flow_managers: 1,
-            analytics_managers: 1,
-            devices: 1,
-        }
+        Layout { flow_managers: 1, analytics_managers: 1, devices: 1 }
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout {
-            flow_managers,
-            analytics_managers,
-            devices,
-        } = self;
+        let Layout { flow_managers, analytics_managers, devices } = self;
         write!(f, "{flow_managers}:{analytics_managers}:{devices}")
     }
 }
@@ -128,24 +111,20 @@ mod tests {
 
     fn rings(text: &str) -> Vec<(usize, usize)> {
         let rings = layout(text).rings().into_iter();
-        rings
-            .map(|ring| (ring.flow_manager, ring.analytics_manager))
-            .collect()
+        rings.map(|ring| (ring.flow_manager, ring.analytics_manager)).collect()
     }
 
     fn sessions(text: &str) -> Vec<(usize, usize)> {
         let sessions = layout(text).sessions().into_iter();
-        sessions
-            .map(|session| (session.device, session.analytics_manager))
-            .collect()
+        sessions.map(|session| (session.device, session.analytics_manager)).collect()
     }
 
     #[test]
     fn three_numbers_in_their_range() {
         assert_eq!(layout("2:1:12").to_string(), "2:1:12");
-        for wrong in [
-            "", "1", "1:1", "1:1:1:1", "0:1:1", "1:1:65", "1:1:x", "1:-1:1", "1::1", " 1:1:1",
-        ] {
+        for wrong in
+            ["", "1", "1:1", "1:1:1:1", "0:1:1", "1:1:65", "1:1:x", "1:-1:1", "1::1", " 1:1:1"]
+        {
             assert_eq!(Layout::parse(wrong), None, "{wrong}");
         }
     }

@@ -64,10 +64,7 @@ impl Levels {
                 _ => return Err(wrong()),
             }
         }
-        Ok(Levels {
-            program: program.unwrap_or(Level::Info),
-            targets,
-        })
+        Ok(Levels { program: program.unwrap_or(Level::Info), targets })
     }
 }
 

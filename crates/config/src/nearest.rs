@@ -18,9 +18,7 @@ pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -
         let whole = strsim::normalized_damerau_levenshtein(&wrong, &candidate);
         let elsewhere = ELSEWHERE * strsim::normalized_damerau_levenshtein(wrong_name, name);
         let is_cut_short = wrong_name.len() > 2 && candidate.starts_with(&wrong);
-        whole
-            .max(elsewhere)
-            .max(if is_cut_short { CUT_SHORT } else { 0.0 })
+        whole.max(elsewhere).max(if is_cut_short { CUT_SHORT } else { 0.0 })
     };
     candidates
         .into_iter()
@@ -38,14 +36,8 @@ mod tests {
     #[test]
     fn nearest_finds_slips_and_misplaced_names() {
         let paths = || keys().map(|key| key.path);
-        assert_eq!(
-            nearest("flow.idle_timeout", paths()),
-            Some("flow.idle_timeout_s")
-        );
-        assert_eq!(
-            nearest("flow.idel_timeout_s", paths()),
-            Some("flow.idle_timeout_s")
-        );
+        assert_eq!(nearest("flow.idle_timeout", paths()), Some("flow.idle_timeout_s"));
+        assert_eq!(nearest("flow.idel_timeout_s", paths()), Some("flow.idle_timeout_s"));
         assert_eq!(nearest("k", paths()), Some("flow.k"));
         assert_eq!(nearest("flow.K", paths()), Some("flow.k"));
         assert_eq!(nearest("flow.phi", paths()), Some("analytics.phi"));

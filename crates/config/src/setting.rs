@@ -60,12 +60,7 @@ impl PartialEq for EntrySetting {
 impl Setting {
     /// A value that was accepted.
     pub(crate) fn accepted(value: Value, origin: Origin) -> Setting {
-        Setting {
-            value,
-            entries: BTreeMap::new(),
-            origin,
-            refused: false,
-        }
+        Setting { value, entries: BTreeMap::new(), origin, refused: false }
     }
 
     /// The default of a key, refused where it breaks the key's own rules.
@@ -84,9 +79,7 @@ impl Setting {
                         is_default: true,
                     });
                     setting.refused |= entry.is_err();
-                    setting
-                        .entries
-                        .extend(entry.ok().map(|entry| (name, entry)));
+                    setting.entries.extend(entry.ok().map(|entry| (name, entry)));
                 }
             }
             (_, Some(value)) => setting.value = value,

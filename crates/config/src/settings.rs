@@ -30,11 +30,7 @@ impl Settings {
         sections.sort_by_key(|section| section.shape != Shape::One);
         let single = sections.iter().filter(|it| it.shape == Shape::One);
         let tables = single.map(|section| Table {
-            values: section
-                .keys
-                .iter()
-                .map(|key| Some(Setting::built_in(key)))
-                .collect(),
+            values: section.keys.iter().map(|key| Some(Setting::built_in(key))).collect(),
             ..Table::new(section, "", Origin::BuiltIn)
         });
         let tables = tables.collect();
@@ -102,17 +98,12 @@ impl Settings {
             let after: Vec<_> = self.tables(section.name).cloned().collect();
             let before: Vec<_> = running.tables(section.name).cloned().collect();
             let has_same_names = after.len() == before.len()
-                && after
-                    .iter()
-                    .zip(&before)
-                    .all(|(after, before)| after.name == before.name);
+                && after.iter().zip(&before).all(|(after, before)| after.name == before.name);
             if section.keys.iter().all(Key::is_live) {
                 mixture.tables.extend(after);
             } else if has_same_names {
                 let pairs = after.into_iter().zip(&before);
-                mixture
-                    .tables
-                    .extend(pairs.map(|(after, before)| after.live_over(before)));
+                mixture.tables.extend(pairs.map(|(after, before)| after.live_over(before)));
             } else {
                 mixture.tables.extend(before);
             }

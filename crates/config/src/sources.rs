@@ -50,9 +50,7 @@ impl Sources {
         default: Option<&Path>,
         sets: &[String],
     ) -> Sources {
-        let named = file
-            .map(Path::to_owned)
-            .or(variable.clone().map(PathBuf::from));
+        let named = file.map(Path::to_owned).or(variable.clone().map(PathBuf::from));
         let is_default = named.is_none();
         let file = named.or(default.map(Path::to_owned));
         Sources {
@@ -83,13 +81,7 @@ impl Sources {
         let files = self.files()?;
         let mut problems = Vec::new();
         let variables = variables(&mut problems);
-        Config::from_layers(
-            self.sections.clone(),
-            &files,
-            &variables,
-            &self.sets,
-            problems,
-        )
+        Config::from_layers(self.sections.clone(), &files, &variables, &self.sets, problems)
     }
 
     /// The socket on which a service with this configuration listens for `fenxi ctl`. Other
@@ -198,11 +190,7 @@ mod tests {
         let folder = dir.path().join("conf.d");
         std::fs::create_dir(&folder).unwrap();
         write(&folder, "20-b.toml", "[flow]\nidle_timeout_s = 20");
-        write(
-            &folder,
-            "10-a.toml",
-            "\n[flow]\nidle_timeout_s = 10\nclosed_timeout_s = 11",
-        );
+        write(&folder, "10-a.toml", "\n[flow]\nidle_timeout_s = 10\nclosed_timeout_s = 11");
         for other in [".10-a.toml", "30-c.toml~", "README"] {
             write(&folder, other, "no TOML");
         }
@@ -215,17 +203,10 @@ mod tests {
             (row.value.as_integer().unwrap(), name)
         };
         assert_eq!(shown("flow.idle_timeout_s"), (20, "20-b.toml:2".to_owned()));
-        assert_eq!(
-            shown("flow.closed_timeout_s"),
-            (11, "10-a.toml:4".to_owned())
-        );
+        assert_eq!(shown("flow.closed_timeout_s"), (11, "10-a.toml:4".to_owned()));
         assert_eq!(shown("flow.active_timeout_s"), (3, "f.toml:4".to_owned()));
 
-        write(
-            &folder,
-            "15-x.toml",
-            "[flow]\nidle = 1\n[cache]\nprefix = 99",
-        );
+        write(&folder, "15-x.toml", "[flow]\nidle = 1\n[cache]\nprefix = 99");
         let Err(ConfigErrors::Invalid(lines)) = Sources::named(Some(&file), &[]).load() else {
             panic!("not refused");
         };
@@ -243,10 +224,7 @@ mod tests {
             (sources.file, sources.is_default)
         };
         let path = |path: &str| Some(PathBuf::from(path));
-        assert_eq!(
-            chosen(Some(flag), Some("/v"), Some(default)),
-            (path("/flag"), false)
-        );
+        assert_eq!(chosen(Some(flag), Some("/v"), Some(default)), (path("/flag"), false));
         assert_eq!(chosen(None, Some("/v"), Some(default)), (path("/v"), false));
         assert_eq!(chosen(None, Some(""), Some(default)), (None, false));
         assert_eq!(chosen(None, None, Some(default)), (path("/default"), true));
@@ -308,10 +286,7 @@ mod tests {
             line
         };
         let zero = refusal(Path::new("/dev/zero"));
-        assert!(
-            zero.starts_with("/dev/zero: ") && zero.contains("it is a device"),
-            "{zero}"
-        );
+        assert!(zero.starts_with("/dev/zero: ") && zero.contains("it is a device"), "{zero}");
         let file = dir.path().join("f.toml");
         mknodat(CWD, &file, FileType::Fifo, Mode::RUSR, 0).unwrap();
         assert!(refusal(&file).contains("f.toml: cannot read the configuration: it is a FIFO"));
@@ -329,11 +304,7 @@ mod tests {
     fn the_socket_is_found_in_a_file_that_is_wrong() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f.toml");
-        write(
-            dir.path(),
-            "f.toml",
-            "[flow]\nk = \"ten\"\n[control]\nsocket = \"/x\"",
-        );
+        write(dir.path(), "f.toml", "[flow]\nk = \"ten\"\n[control]\nsocket = \"/x\"");
         let sources = Sources::named(Some(&file), &[]);
         assert!(sources.load().is_err());
         assert_eq!(sources.socket(), Some("/x".into()));

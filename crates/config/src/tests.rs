@@ -25,15 +25,10 @@ pub(super) fn load(
     variables: &[(&str, &str)],
     sets: &[&str],
 ) -> Result<(Config, Effective), Vec<String>> {
-    let variables: Vec<_> = variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
+    let variables: Vec<_> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
-    let file = layers::FileLayer {
-        name: "c.toml".to_owned(),
-        text: file.to_owned(),
-    };
+    let file = layers::FileLayer { name: "c.toml".to_owned(), text: file.to_owned() };
     let loaded = Config::from_layers(SECTIONS.to_vec(), &[file], &variables, &sets, Vec::new());
     let loaded = loaded.map_err(|errors| match errors {
         ConfigErrors::Invalid(lines) => lines,
@@ -45,17 +40,13 @@ pub(super) fn load(
 
 /// The keys of the sections that are one table.
 pub(super) fn keys() -> impl Iterator<Item = &'static Key> {
-    let single = SECTIONS
-        .iter()
-        .filter(|section| section.shape == Shape::One);
+    let single = SECTIONS.iter().filter(|section| section.shape == Shape::One);
     single.flat_map(|section| section.keys)
 }
 
 fn origin(effective: &Effective, key: &str) -> String {
     let row = effective.config.iter().find(|row| row.key == key);
-    row.unwrap_or_else(|| panic!("{key} is not shown"))
-        .origin
-        .to_string()
+    row.unwrap_or_else(|| panic!("{key} is not shown")).origin.to_string()
 }
 
 /// The tasks, as if all had been set in one place.
@@ -94,10 +85,7 @@ fn all_problems_are_reported_in_the_order_of_the_layers() {
     ];
     assert_eq!(lines.len(), starts.len(), "{lines:?}");
     for (line, start) in lines.iter().zip(starts) {
-        assert!(
-            line.starts_with(start),
-            "{line} does not start with {start}"
-        );
+        assert!(line.starts_with(start), "{line} does not start with {start}");
     }
 }
 
@@ -110,22 +98,16 @@ fn later_layers_win_and_values_keep_their_origin() {
         ("FENXI_LOG", "debug"),
         ("HOME", "/"),
     ];
-    let (config, effective) = load(
-        file,
-        &variables,
-        &["flow.active_timeout_s=10", "flow.active_timeout_s = 11"],
-    )
-    .unwrap();
+    let (config, effective) =
+        load(file, &variables, &["flow.active_timeout_s=10", "flow.active_timeout_s = 11"])
+            .unwrap();
     assert_eq!(config.flow.k, 5);
     assert_eq!(config.log.level, "debug");
     assert_eq!(origin(&effective, "log.level"), "FENXI_LOG");
     assert_eq!(config.flow.idle_timeout, Some(Duration::from_secs(8)));
     assert_eq!(config.flow.active_timeout, Some(Duration::from_secs(11)));
     assert_eq!(origin(&effective, "flow.k"), "c.toml:2");
-    assert_eq!(
-        origin(&effective, "flow.idle_timeout_s"),
-        "FENXI_FLOW_IDLE_TIMEOUT_S"
-    );
+    assert_eq!(origin(&effective, "flow.idle_timeout_s"), "FENXI_FLOW_IDLE_TIMEOUT_S");
     assert_eq!(origin(&effective, "flow.active_timeout_s"), "--set");
     assert_eq!(origin(&effective, "flow.max_flows"), "built-in");
 }
@@ -133,14 +115,8 @@ fn later_layers_win_and_values_keep_their_origin() {
 #[test]
 fn a_stray_variable_is_an_error_with_a_suggestion() {
     let lines = load("", &[("FENXI_FLOW_IDLE_TIMEOUT", "8")], &[]).unwrap_err();
-    assert!(
-        lines[0].starts_with("FENXI_FLOW_IDLE_TIMEOUT: no key"),
-        "{lines:?}"
-    );
-    assert!(
-        lines[0].contains("did you mean FENXI_FLOW_IDLE_TIMEOUT_S?"),
-        "{lines:?}"
-    );
+    assert!(lines[0].starts_with("FENXI_FLOW_IDLE_TIMEOUT: no key"), "{lines:?}");
+    assert!(lines[0].contains("did you mean FENXI_FLOW_IDLE_TIMEOUT_S?"), "{lines:?}");
 }
 
 #[test]
@@ -164,10 +140,7 @@ fn bare_words_and_toml_values_are_taken_on_the_command_line() {
 #[test]
 fn defaults_become_the_checked_form() {
     let (config, _) = load("", &[], &[]).unwrap();
-    assert_eq!(
-        (config.flow.hash, config.flow.hash_seed),
-        (FlowHash::Keyed, None)
-    );
+    assert_eq!((config.flow.hash, config.flow.hash_seed), (FlowHash::Keyed, None));
     assert_eq!(
         (config.flow.active_timeout, config.flow.closed_timeout),
         (None, Duration::from_secs(5))
@@ -175,10 +148,7 @@ fn defaults_become_the_checked_form() {
     assert_eq!(config.flow.buckets, 1 << 18);
     assert_eq!(config.analytics.timeout, Duration::from_millis(10));
     assert_eq!(config.analytics.batch_sizes, [8, 16, 32, 64, 128, 256]);
-    assert_eq!(
-        (config.cache, config.model.path, config.accel.library),
-        (None, None, None)
-    );
+    assert_eq!((config.cache, config.model.path, config.accel.library), (None, None, None));
     let [cpu] = config.accel.devices.as_slice() else {
         panic!("{:?}", config.accel.devices);
     };
@@ -186,10 +156,7 @@ fn defaults_become_the_checked_form() {
         (cpu.name.as_str(), cpu.provider, cpu.thread),
         ("cpu", Provider::parse("cpu").unwrap(), DeviceThread::Shared)
     );
-    assert_eq!(
-        (config.model.min_confidence, cpu.deadline),
-        (None, Some(Duration::from_secs(1)))
-    );
+    assert_eq!((config.model.min_confidence, cpu.deadline), (None, Some(Duration::from_secs(1))));
     assert!(config.tag.enabled && config.tag.dscp.len() == 8);
     assert!(config.tag.dscp.iter().all(|mapping| !mapping.required));
 }
@@ -206,22 +173,9 @@ fn buckets_left_open_are_a_quarter_of_the_flows_rounded_up() {
 
 #[test]
 fn the_cache_is_on_with_a_prefix_and_room() {
-    assert!(
-        load("", &[], &["cache.prefix=10", "cache.entries=0"])
-            .unwrap()
-            .0
-            .cache
-            .is_none()
-    );
-    let cache = load("", &[], &["cache.prefix=10"])
-        .unwrap()
-        .0
-        .cache
-        .unwrap();
-    assert_eq!(
-        (cache.prefix, cache.entries, cache.audit),
-        (10, 65_536, 0.01)
-    );
+    assert!(load("", &[], &["cache.prefix=10", "cache.entries=0"]).unwrap().0.cache.is_none());
+    let cache = load("", &[], &["cache.prefix=10"]).unwrap().0.cache.unwrap();
+    assert_eq!((cache.prefix, cache.entries, cache.audit), (10, 65_536, 0.01));
 }
 
 #[test]
@@ -253,14 +207,7 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
 
     let (config, _) = load("", &[("FENXI_TAG_DSCP", "{ X = 1 }")], &[]).unwrap();
     assert_eq!(mapping(&config), [entry("X", 1, true)]);
-    assert!(
-        load("[tag]\ndscp = {}", &[], &[])
-            .unwrap()
-            .0
-            .tag
-            .dscp
-            .is_empty()
-    );
+    assert!(load("[tag]\ndscp = {}", &[], &[]).unwrap().0.tag.dscp.is_empty());
 }
 
 #[test]
@@ -296,11 +243,7 @@ fn what_is_shown_names_every_key_with_its_origin() {
     let rows = json["config"].as_array().unwrap();
     let maps = ["tag.dscp", "mark.class"]; // shown entry by entry
     for key in keys().filter(|key| !maps.contains(&key.path)) {
-        assert!(
-            rows.iter().any(|row| row["key"] == key.path),
-            "{}",
-            key.path
-        );
+        assert!(rows.iter().any(|row| row["key"] == key.path), "{}", key.path);
     }
     let row = rows.iter().find(|row| row["key"] == "flow.k").unwrap();
     assert_eq!(
@@ -313,14 +256,8 @@ fn what_is_shown_names_every_key_with_its_origin() {
 #[test]
 fn the_example_files_device_has_the_defaults() {
     let (_, table) = EXAMPLE.split_once("# [device.NAME]").expect("the table");
-    let table: Vec<_> = table
-        .lines()
-        .map(|line| line.strip_prefix("# ").unwrap_or(line))
-        .collect();
-    let file = format!(
-        "[accel]\ndevices = [\"NAME\"]\n[device.NAME]\n{}",
-        table.join("\n")
-    );
+    let table: Vec<_> = table.lines().map(|line| line.strip_prefix("# ").unwrap_or(line)).collect();
+    let file = format!("[accel]\ndevices = [\"NAME\"]\n[device.NAME]\n{}", table.join("\n"));
     let (shown, _) = load(&file, &[], &[]).unwrap();
     let (built_in, _) = load("", &[], &[]).unwrap();
     let mut device = shown.accel.devices[0].clone();
@@ -364,10 +301,7 @@ fn live_half_open_flows_end_early_and_established_ones_late_unless_the_user_says
 fn inline_goes_between_two_interfaces() {
     for names in ["[]", "[\"a\"]", "[\"a\", \"b\", \"c\"]", "[\"a\", \"a\"]"] {
         let interfaces = format!("io.interfaces={names}");
-        assert!(
-            load("", &[], &["io.mode=inline", &interfaces]).is_err(),
-            "{names}"
-        );
+        assert!(load("", &[], &["io.mode=inline", &interfaces]).is_err(), "{names}");
     }
     let set = "io.interfaces=[\"a\", \"b\"]";
     let (config, _) = load("", &[], &["io.mode=inline", set]).unwrap();

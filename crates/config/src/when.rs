@@ -208,9 +208,7 @@ impl<T> When<T> {
     /// The first of `of`, with its term.
     pub fn try_map<U, E>(&self, of: impl Fn(&Term<T>, &T) -> Result<U, E>) -> Result<When<U>, E> {
         let terms = self.terms.iter().map(|term| term.try_map(&of));
-        Ok(When {
-            terms: terms.collect::<Result<_, E>>()?,
-        })
+        Ok(When { terms: terms.collect::<Result<_, E>>()? })
     }
 }
 
@@ -218,9 +216,7 @@ impl When {
     /// With names, for people; `name` gives a task's name by its number.
     pub fn named<'a>(&self, name: impl Fn(usize) -> &'a str) -> When<String> {
         let terms = self.terms.iter().map(|term| term.named(&name));
-        When {
-            terms: terms.collect(),
-        }
+        When { terms: terms.collect() }
     }
 }
 
@@ -241,19 +237,12 @@ impl<T> Term<T> {
             Term::Direction(directions) => Term::Direction(directions.clone()),
             Term::Rule(names) => Term::Rule(names.clone()),
             Term::Sample(share) => Term::Sample(*share),
-            Term::Label { task, labels } => Term::Label {
-                task: of(self, task)?,
-                labels: labels.clone(),
-            },
-            Term::Confidence {
-                task,
-                comparison,
-                bound,
-            } => Term::Confidence {
-                task: of(self, task)?,
-                comparison: *comparison,
-                bound: *bound,
-            },
+            Term::Label { task, labels } => {
+                Term::Label { task: of(self, task)?, labels: labels.clone() }
+            }
+            Term::Confidence { task, comparison, bound } => {
+                Term::Confidence { task: of(self, task)?, comparison: *comparison, bound: *bound }
+            }
         })
     }
 }
@@ -292,11 +281,9 @@ impl fmt::Display for Term<String> {
             Term::Rule(choice) => choice.write(f, "rule"),
             Term::Sample(share) => write!(f, "sample = {share}"),
             Term::Label { task, labels } => labels.write(f, &format!("{task}.label")),
-            Term::Confidence {
-                task,
-                comparison,
-                bound,
-            } => write!(f, "{task}.confidence {} {bound}", comparison.name()),
+            Term::Confidence { task, comparison, bound } => {
+                write!(f, "{task}.confidence {} {bound}", comparison.name())
+            }
         }
     }
 }

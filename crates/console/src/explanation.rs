@@ -12,10 +12,7 @@ const CLASSES: usize = 3;
 pub fn text(it: &Explanation) -> String {
     let mut lines = Vec::new();
     let flow = &it.flow;
-    lines.push(format!(
-        "flow {}  {} {} > {}",
-        flow.flow_id, flow.transport, flow.src, flow.dst
-    ));
+    lines.push(format!("flow {}  {} {} > {}", flow.flow_id, flow.transport, flow.src, flow.dst));
     let state = match &flow.end_reason {
         Some(reason) => format!("ended: {reason}, after {}", duration(flow.age_s)),
         None => format!(
@@ -43,10 +40,7 @@ pub fn text(it: &Explanation) -> String {
         lines.push(field("task", &with_when(task, &it.when)));
     }
     let label = label(flow.label.as_ref(), flow.confidence);
-    let since = it
-        .labelled
-        .as_ref()
-        .map_or(String::new(), |at| format!(", at {at}"));
+    let since = it.labelled.as_ref().map_or(String::new(), |at| format!(", at {at}"));
     lines.push(field("label", &(label + &since)));
     lines.push(field("why", &it.why));
     if !it.advice.is_empty() {
@@ -67,19 +61,10 @@ pub fn text(it: &Explanation) -> String {
     lines.push(String::new());
     lines.push("written".to_owned());
     for written in &it.written {
-        let value = if written.value.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", written.value)
-        };
-        let at = written
-            .at
-            .as_ref()
-            .map_or(String::new(), |at| format!(" at {at}"));
-        lines.push(format!(
-            "  {}{value}: {}{at}",
-            written.what, written.outcome
-        ));
+        let value =
+            if written.value.is_empty() { String::new() } else { format!(" {}", written.value) };
+        let at = written.at.as_ref().map_or(String::new(), |at| format!(" at {at}"));
+        lines.push(format!("  {}{value}: {}{at}", written.what, written.outcome));
     }
     if it.others > 0 {
         lines.push(String::new());
@@ -156,20 +141,11 @@ fn series(it: &Explanation) -> Vec<String> {
     type Cell = (&'static str, fn(&Element) -> Option<String>);
     let cells: [Cell; 4] = [
         ("bytes", |it| it.length.map(|length| length.to_string())),
-        ("payload", |it| {
-            it.payload.map(|payload| payload.to_string())
-        }),
-        ("after µs", |it| {
-            it.inter_arrival_us.map(|us| grouped(us.into()))
-        }),
+        ("payload", |it| it.payload.map(|payload| payload.to_string())),
+        ("after µs", |it| it.inter_arrival_us.map(|us| grouped(us.into()))),
         ("flags", |it| it.tcp_flags.clone()),
     ];
-    let present = |cell: &&Cell| {
-        series
-            .elements
-            .iter()
-            .any(|element| cell.1(element).is_some())
-    };
+    let present = |cell: &&Cell| series.elements.iter().any(|element| cell.1(element).is_some());
     let present: Vec<&Cell> = cells.iter().filter(present).collect();
     let mut heading = format!("  {} {}", right("#", 3), left("way", 8));
     for (name, _) in &present {
@@ -177,11 +153,7 @@ fn series(it: &Explanation) -> Vec<String> {
     }
     lines.push(heading);
     for (at, element) in series.elements.iter().enumerate() {
-        let way = if element.is_reverse {
-            "reverse"
-        } else {
-            "forward"
-        };
+        let way = if element.is_reverse { "reverse" } else { "forward" };
         let mut line = format!("  {} {}", right(&(at + 1).to_string(), 3), left(way, 8));
         for (_, of) in &present {
             line += &format!(" {}", right(&of(element).unwrap_or_default(), 11));

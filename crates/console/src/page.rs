@@ -31,11 +31,7 @@ pub fn page(top: &Top) -> Page {
     let mut html = String::with_capacity(32 << 10);
     // Writing to a string cannot fail.
     let _ = write(&mut html, top);
-    Page {
-        html,
-        style: STYLE,
-        script: SCRIPT,
-    }
+    Page { html, style: STYLE, script: SCRIPT }
 }
 
 fn write(out: &mut String, top: &Top) -> std::fmt::Result {
@@ -91,16 +87,10 @@ fn figures(out: &mut String, top: &Top) -> std::fmt::Result {
     let sign = if lost == 0 { "good" } else { "bad" };
     out.push_str("<div class=\"figures\">");
     for (figure, what) in [
-        (
-            format!("{}pps", scaled(top.packets_per_s)),
-            "packets received",
-        ),
+        (format!("{}pps", scaled(top.packets_per_s)), "packets received"),
         (format!("{}B/s", scaled(top.bytes_per_s)), "of all flows"),
         (grouped(top.flows_now), "flows in the table"),
-        (
-            format!("{:.2} ms", top.label_p50_ms),
-            "to the label (median)",
-        ),
+        (format!("{:.2} ms", top.label_p50_ms), "to the label (median)"),
     ] {
         write!(out, "<section><b>{figure}</b><span>{what}</span></section>")?;
     }
@@ -112,11 +102,7 @@ fn figures(out: &mut String, top: &Top) -> std::fmt::Result {
 }
 
 fn labels(out: &mut String, top: &Top) -> std::fmt::Result {
-    let most = top
-        .labels
-        .iter()
-        .map(|it| it.bytes_per_s)
-        .fold(0.0, f64::max);
+    let most = top.labels.iter().map(|it| it.bytes_per_s).fold(0.0, f64::max);
     out.push_str(
         "<section id=\"labels\"><h2>Labels now</h2><table><tr><th>Label<th class=\"n\">Flows<th \
          class=\"n\">Packets/s\
@@ -139,11 +125,7 @@ fn labels(out: &mut String, top: &Top) -> std::fmt::Result {
 }
 
 fn hosts(out: &mut String, top: &Top) -> std::fmt::Result {
-    let most = top
-        .hosts
-        .iter()
-        .map(|it| it.bytes_per_s)
-        .fold(0.0, f64::max);
+    let most = top.hosts.iter().map(|it| it.bytes_per_s).fold(0.0, f64::max);
     out.push_str(
         "<section id=\"hosts\"><h2>Hosts now</h2><table><tr><th>Host<th class=\"n\">Flows<th \
          class=\"n\">Bytes/s<th>Most<th>",
@@ -166,11 +148,7 @@ fn hosts(out: &mut String, top: &Top) -> std::fmt::Result {
 
 /// A bar as SVG: a style attribute would need a policy that allows all inline styles.
 fn bar(value: f64, most: f64) -> String {
-    let width = if most > 0.0 {
-        100.0 * value / most
-    } else {
-        0.0
-    };
+    let width = if most > 0.0 { 100.0 * value / most } else { 0.0 };
     format!(
         "<svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" height=\"8\" \
          aria-hidden=\"true\"><rect width=\"100\" height=\"8\" \
@@ -192,9 +170,7 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
             None => "name soft",
         };
         let label = html(&flow.shown_labels());
-        let confidence = flow
-            .confidence
-            .map_or(String::new(), |it| format!("{it:.2}"));
+        let confidence = flow.confidence.map_or(String::new(), |it| format!("{it:.2}"));
         write!(
             out,
             "<tr><td class=\"{class}\">{label}<td \
@@ -270,12 +246,7 @@ fn losses(out: &mut String, top: &Top) -> std::fmt::Result {
     out.push_str("<section id=\"losses\"><h2>Lost since the start</h2><table>");
     for (noun, count) in &top.losses.0 {
         let sign = if *count > 0 { "n bad" } else { "n" };
-        write!(
-            out,
-            "<tr><td>{}<td class=\"{sign}\">{}",
-            html(noun),
-            grouped(*count)
-        )?;
+        write!(out, "<tr><td>{}<td class=\"{sign}\">{}", html(noun), grouped(*count))?;
     }
     out.push_str("</table></section>");
     Ok(())

@@ -215,20 +215,12 @@ pub enum Body {
 impl Reply {
     /// A reply to a successful request.
     pub fn ok(body: Body) -> Reply {
-        Reply {
-            code: Code::Ok as u16,
-            error: None,
-            body: Some(body),
-        }
+        Reply { code: Code::Ok as u16, error: None, body: Some(body) }
     }
 
     /// A reply to a failed request, with the reason.
     pub fn refused(code: Code, why: impl Into<String>) -> Reply {
-        Reply {
-            code: code as u16,
-            error: Some(why.into()),
-            body: None,
-        }
+        Reply { code: code as u16, error: Some(why.into()), body: None }
     }
 }
 
@@ -434,32 +426,19 @@ mod tests {
         assert_eq!(request(r#"{"command":"status"}"#), Some(Request::Status {}));
         assert_eq!(
             request(r#"{"command":"flows","label":"TLS"}"#),
-            Some(Request::Flows {
-                label: Some("TLS".to_owned()),
-                host: None,
-                top: 20
-            })
+            Some(Request::Flows { label: Some("TLS".to_owned()), host: None, top: 20 })
         );
         assert_eq!(
             request(r#"{"command":"hosts","top":5}"#),
-            Some(Request::Hosts {
-                label: None,
-                top: 5
-            })
+            Some(Request::Hosts { label: None, top: 5 })
         );
         assert_eq!(
             request(r#"{"command":"model_load","dir":"m"}"#),
-            Some(Request::ModelLoad {
-                dir: "m".into(),
-                task: None
-            })
+            Some(Request::ModelLoad { dir: "m".into(), task: None })
         );
         let reload = |confirm_within_s| Some(Request::Reload { confirm_within_s });
         assert_eq!(request(r#"{"command":"reload"}"#), reload(None));
-        assert_eq!(
-            request(r#"{"command":"reload","confirm_within_s":300}"#),
-            reload(Some(300))
-        );
+        assert_eq!(request(r#"{"command":"reload","confirm_within_s":300}"#), reload(Some(300)));
         for wrong in [
             "",
             "status",

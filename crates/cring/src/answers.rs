@@ -35,11 +35,7 @@ pub struct Depth {
 impl Depth {
     /// Precedes the depths where ports label flows. An answer in its word, other than the port's
     /// label, is final.
-    pub const PORT: Depth = Depth {
-        sure: 0,
-        classes: usize::MAX,
-        contradicts: None,
-    };
+    pub const PORT: Depth = Depth { sure: 0, classes: usize::MAX, contradicts: None };
 
     #[inline]
     fn is_sure(self, class: u16, confidence: u16) -> bool {
@@ -77,14 +73,10 @@ pub fn resolve(depths: &[Depth], count: u8, label: impl Fn(u8) -> Option<Label>)
             Some(Label::Pending) => return Answers::Pending,
             None | Some(Label::None) => break,
             Some(Label::Unlabelled) => {}
-            Some(Label::Class {
-                class,
-                source: Source::Port,
-                ..
-            }) => (best, port) = (Some(number), Some(class)),
-            Some(Label::Class {
-                class, confidence, ..
-            }) => {
+            Some(Label::Class { class, source: Source::Port, .. }) => {
+                (best, port) = (Some(number), Some(class))
+            }
+            Some(Label::Class { class, confidence, .. }) => {
                 let decides = match port {
                     Some(port) => {
                         let least = depth.contradicts;
@@ -125,11 +117,7 @@ impl TaskWords {
     /// gone.
     #[inline]
     pub fn label(&self, labels: &dyn Labels, flow: FlowRef) -> Option<Label> {
-        let word = |depth: u8| {
-            labels
-                .word(self.first + depth, flow.index)
-                .label(flow.generation)
-        };
+        let word = |depth: u8| labels.word(self.first + depth, flow.index).label(flow.generation);
         let [_] = self.depths[..] else {
             return self.label_of_several(word);
         };
@@ -139,14 +127,8 @@ impl TaskWords {
     /// As [`Self::label`], for the depths in a set (bit n: label word n), which must be the first
     /// ones, or none.
     pub fn label_of(&self, labels: &dyn Labels, flow: FlowRef, set: u16) -> Label {
-        let word = |depth: u8| {
-            labels
-                .word(self.first + depth, flow.index)
-                .label(flow.generation)
-        };
-        let count = (set >> self.first)
-            .trailing_ones()
-            .min(self.depths.len() as u32);
+        let word = |depth: u8| labels.word(self.first + depth, flow.index).label(flow.generation);
+        let count = (set >> self.first).trailing_ones().min(self.depths.len() as u32);
         match resolve(&self.depths, count as u8, word) {
             Answers::Pending => Label::Pending,
             Answers::Decided { depth } => word(depth).unwrap_or(Label::None),
@@ -177,19 +159,10 @@ mod tests {
     use crate::Source;
 
     const UNKNOWN: u16 = 4;
-    const DEPTHS: [Depth; 3] = [Depth {
-        sure: 1000,
-        classes: 5,
-        contradicts: None,
-    }; 3];
+    const DEPTHS: [Depth; 3] = [Depth { sure: 1000, classes: 5, contradicts: None }; 3];
 
     fn class(class: u16, confidence: u16) -> Label {
-        Label::Class {
-            class,
-            confidence,
-            source: Source::Model,
-            model: 0,
-        }
+        Label::Class { class, confidence, source: Source::Model, model: 0 }
     }
 
     fn of(labels: &[Label]) -> Answers {
@@ -219,24 +192,11 @@ mod tests {
 
     #[test]
     fn a_port_stands_until_a_depth_contradicts_it() {
-        let depth = |contradicts| Depth {
-            contradicts,
-            ..DEPTHS[0]
-        };
-        let depths = [
-            Depth::PORT,
-            depth(None),
-            depth(Some(5000)),
-            depth(Some(3000)),
-        ];
+        let depth = |contradicts| Depth { contradicts, ..DEPTHS[0] };
+        let depths = [Depth::PORT, depth(None), depth(Some(5000)), depth(Some(3000))];
         let of =
             |labels: &[Label]| resolve(&depths, 4, |depth| labels.get(usize::from(depth)).copied());
-        let by = |source, it: u16| Label::Class {
-            class: it,
-            confidence: 900,
-            source,
-            model: 0,
-        };
+        let by = |source, it: u16| Label::Class { class: it, confidence: 900, source, model: 0 };
         let port = by(Source::Port, 1);
         assert_eq!(of(&[port]), Answers::ByPort);
         assert_eq!(of(&[port, Label::Pending]), Answers::Pending);
@@ -245,49 +205,28 @@ mod tests {
         assert_eq!(of(&[port, other]), Answers::ByPort);
         assert_eq!(of(&[port, other, agrees]), Answers::ByPort);
         assert_eq!(of(&[port, other, class(2, 4999)]), Answers::ByPort);
-        assert_eq!(
-            of(&[port, other, class(2, 5000)]),
-            Answers::Decided { depth: 2 }
-        );
+        assert_eq!(of(&[port, other, class(2, 5000)]), Answers::Decided { depth: 2 });
         // As does `unknown`.
         let unknown = class(UNKNOWN, 3000);
-        assert_eq!(
-            of(&[port, other, agrees, unknown]),
-            Answers::Decided { depth: 3 }
-        );
-        assert_eq!(
-            of(&[port, agrees, agrees, agrees]),
-            Answers::Decided { depth: 0 }
-        );
+        assert_eq!(of(&[port, other, agrees, unknown]), Answers::Decided { depth: 3 });
+        assert_eq!(of(&[port, agrees, agrees, agrees]), Answers::Decided { depth: 0 });
         // Without a port's label the depths decide alone; a rule's label stands.
-        assert_eq!(
-            of(&[Label::Unlabelled, other]),
-            Answers::Decided { depth: 1 }
-        );
+        assert_eq!(of(&[Label::Unlabelled, other]), Answers::Decided { depth: 1 });
         let unsure = of(&[Label::Unlabelled, class(2, 1)]);
         assert_eq!(unsure, Answers::Unsure { best: Some(1) });
-        assert_eq!(
-            of(&[by(Source::Rule, UNKNOWN)]),
-            Answers::Decided { depth: 0 }
-        );
+        assert_eq!(of(&[by(Source::Rule, UNKNOWN)]), Answers::Decided { depth: 0 });
     }
 
     #[test]
     fn a_deeper_answer_waits_for_those_before_it() {
         let sure = class(1, 1000);
         assert_eq!(of(&[Label::Pending, sure]), Answers::Pending);
-        assert_eq!(
-            of(&[Label::Unlabelled, sure]),
-            Answers::Decided { depth: 1 }
-        );
+        assert_eq!(of(&[Label::Unlabelled, sure]), Answers::Decided { depth: 1 });
     }
 
     #[test]
     fn a_task_without_a_label_says_whether_one_may_come() {
-        let task = TaskWords {
-            first: 1,
-            depths: DEPTHS.to_vec(),
-        };
+        let task = TaskWords { first: 1, depths: DEPTHS.to_vec() };
         let of = |labels: &[Label]| {
             task.label_of_several(|depth| labels.get(usize::from(depth)).copied())
         };
@@ -295,10 +234,7 @@ mod tests {
         assert_eq!(of(&[Label::None; 3]), Some(Label::None));
         let unsure = class(2, 1);
         assert_eq!(of(&[unsure, Label::None, Label::None]), Some(Label::None));
-        assert_eq!(
-            of(&[unsure, Label::Pending, Label::None]),
-            Some(Label::Pending)
-        );
+        assert_eq!(of(&[unsure, Label::Pending, Label::None]), Some(Label::Pending));
         assert_eq!(of(&[unsure, unsure, unsure]), Some(unsure));
         assert_eq!(of(&[Label::Unlabelled; 3]), Some(Label::Unlabelled));
     }

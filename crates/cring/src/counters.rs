@@ -183,10 +183,7 @@ mod tests {
 
     fn outer() -> Outer {
         Outer {
-            inner: Inner {
-                packets: 1,
-                is_off: true,
-            },
+            inner: Inner { packets: 1, is_off: true },
             by_class: vec![2, 3],
             most: 4,
             busy: Duration::from_nanos(5),
@@ -200,9 +197,7 @@ mod tests {
         sum.merge(&outer());
         assert_eq!((sum.inner.packets, sum.most), (2, 4));
         let mut names = Vec::new();
-        sum.list("", &mut |name, number| {
-            names.push(format!("{name}={number}"))
-        });
+        sum.list("", &mut |name, number| names.push(format!("{name}={number}")));
         let expected = "inner.packets=2 inner.is_off=1 by_class.0=4 by_class.1=6 most=4 busy_ns=10 \
             pair.0=12 pair.1=14";
         assert_eq!(names.join(" "), expected);

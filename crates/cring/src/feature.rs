@@ -18,12 +18,8 @@ pub enum Feature {
 
 impl Feature {
     /// All features, in a series' order.
-    pub const ALL: [Feature; 4] = [
-        Feature::SignedLength,
-        Feature::PayloadLength,
-        Feature::InterArrival,
-        Feature::TcpFlags,
-    ];
+    pub const ALL: [Feature; 4] =
+        [Feature::SignedLength, Feature::PayloadLength, Feature::InterArrival, Feature::TcpFlags];
 
     /// 16-bit words per element.
     #[inline]
@@ -144,17 +140,13 @@ impl Features {
 
     /// The features of the set, in a series' order.
     pub fn iter(self) -> impl Iterator<Item = Feature> {
-        Feature::ALL
-            .into_iter()
-            .filter(move |&feature| self.contains(feature))
+        Feature::ALL.into_iter().filter(move |&feature| self.contains(feature))
     }
 }
 
 impl FromIterator<Feature> for Features {
     fn from_iter<I: IntoIterator<Item = Feature>>(features: I) -> Features {
-        features
-            .into_iter()
-            .fold(Features::NONE, |set, feature| set.with(feature))
+        features.into_iter().fold(Features::NONE, |set, feature| set.with(feature))
     }
 }
 
@@ -171,18 +163,11 @@ mod tests {
             let mut before = 0;
             for feature in Feature::ALL {
                 assert_eq!(set.words_before(feature), before);
-                before += if set.contains(feature) {
-                    feature.words()
-                } else {
-                    0
-                };
+                before += if set.contains(feature) { feature.words() } else { 0 };
             }
             assert_eq!(set.iter().collect::<Features>(), set);
         }
         assert_eq!(Features::ALL.words(), 5);
-        assert_eq!(
-            Features::LENGTHS.iter().collect::<Vec<_>>(),
-            [Feature::SignedLength]
-        );
+        assert_eq!(Features::LENGTHS.iter().collect::<Vec<_>>(), [Feature::SignedLength]);
     }
 }

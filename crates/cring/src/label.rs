@@ -119,8 +119,7 @@ impl LabelWord {
     /// [`GENERATIONS_MAX`]): the one returned by [`retire`](Self::retire), or any at first use.
     #[inline]
     pub fn begin(&self, generation: u32) {
-        self.0
-            .store(encode(generation, Label::None), Ordering::Release);
+        self.0.store(encode(generation, Label::None), Ordering::Release);
     }
 
     /// Owner only: marks the series as pending. Call it before
@@ -133,8 +132,7 @@ impl LabelWord {
             (generation, Label::None),
             "a flow asks once, and after begin"
         );
-        self.0
-            .store(encode(generation, Label::Pending), Ordering::Release);
+        self.0.store(encode(generation, Label::Pending), Ordering::Release);
     }
 
     /// Owner only: replaces an answer by `label`. The word must not be pending, so that nobody else
@@ -180,10 +178,7 @@ impl LabelWord {
         );
         let pending = encode(generation, Label::Pending);
         let decided = encode(generation, label);
-        match self
-            .0
-            .compare_exchange(pending, decided, Ordering::AcqRel, Ordering::Acquire)
-        {
+        match self.0.compare_exchange(pending, decided, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
             Err(found) if decode(found).0 == generation => Err(PostMortem::NotPending),
             Err(_) => Err(PostMortem::OtherGeneration),
@@ -232,20 +227,12 @@ impl Labels for Vec<LabelWord> {
 
 #[inline]
 fn encode(generation: u32, label: Label) -> u64 {
-    debug_assert!(
-        generation < GENERATIONS_MAX,
-        "generation {generation} does not fit"
-    );
+    debug_assert!(generation < GENERATIONS_MAX, "generation {generation} does not fit");
     let low = match label {
         Label::None => STATE_NONE << STATE_SHIFT,
         Label::Pending => STATE_PENDING << STATE_SHIFT,
         Label::Unlabelled => STATE_UNLABELLED << STATE_SHIFT,
-        Label::Class {
-            class,
-            confidence,
-            source,
-            model,
-        } => {
+        Label::Class { class, confidence, source, model } => {
             assert!(
                 usize::from(class) < CLASSES_MAX,
                 "class {class} does not fit {CLASS_BITS} bits"
@@ -296,12 +283,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CLASS: Label = Label::Class {
-        class: 4095,
-        confidence: 65_535,
-        source: Source::Cache,
-        model: 255,
-    };
+    const CLASS: Label =
+        Label::Class { class: 4095, confidence: 65_535, source: Source::Cache, model: 255 };
 
     fn pending(generation: u32) -> LabelWord {
         let word = LabelWord::new();
@@ -331,10 +314,7 @@ mod tests {
         assert_eq!(word.decide(7, Label::Unlabelled), Ok(()));
         word.replace(7, CLASS);
         assert_eq!(word.read(), (7, CLASS));
-        assert_eq!(
-            word.decide(7, Label::Unlabelled),
-            Err(PostMortem::NotPending)
-        );
+        assert_eq!(word.decide(7, Label::Unlabelled), Err(PostMortem::NotPending));
     }
 
     #[test]
@@ -353,16 +333,10 @@ mod tests {
         let word = pending(GENERATIONS_MAX - 1);
         let next = word.retire();
         assert_eq!(next, 0, "generations wrap");
-        assert_eq!(
-            word.decide(GENERATIONS_MAX - 1, CLASS),
-            Err(PostMortem::OtherGeneration)
-        );
+        assert_eq!(word.decide(GENERATIONS_MAX - 1, CLASS), Err(PostMortem::OtherGeneration));
         word.begin(next);
         word.pend(next);
-        assert_eq!(
-            word.decide(GENERATIONS_MAX - 1, CLASS),
-            Err(PostMortem::OtherGeneration)
-        );
+        assert_eq!(word.decide(GENERATIONS_MAX - 1, CLASS), Err(PostMortem::OtherGeneration));
         assert_eq!(word.read(), (0, Label::Pending));
     }
 
@@ -371,12 +345,7 @@ mod tests {
     fn a_class_must_fit_the_word() {
         let _ = pending(1).decide(
             1,
-            Label::Class {
-                class: 4096,
-                confidence: 0,
-                source: Source::Model,
-                model: 0,
-            },
+            Label::Class { class: 4096, confidence: 0, source: Source::Model, model: 0 },
         );
     }
 

@@ -155,12 +155,7 @@ fn an_abandoned_ring_stops_the_producer_that_waits() {
 const LAST: u32 = crate::GENERATIONS_MAX - 1;
 
 fn class(class: u16) -> Label {
-    Label::Class {
-        class,
-        confidence: 1,
-        source: Source::Model,
-        model: 0,
-    }
+    Label::Class { class, confidence: 1, source: Source::Model, model: 0 }
 }
 
 #[test]
@@ -182,10 +177,7 @@ fn the_next_owner_never_sees_the_last_owners_label() {
         word.pend(next);
         assert_eq!(word.read(), (0, Label::Pending));
         let fate = decider.join().unwrap();
-        assert!(
-            matches!(fate, Ok(()) | Err(PostMortem::OtherGeneration)),
-            "{fate:?}"
-        );
+        assert!(matches!(fate, Ok(()) | Err(PostMortem::OtherGeneration)), "{fate:?}");
         assert!(fate.is_ok() || seen == Label::Pending);
         assert_eq!(word.read(), (0, Label::Pending));
     });

@@ -14,10 +14,7 @@ impl<T: Copy + Default> Mesh<T> {
     /// A ring of `slots` slots per place, a pair of owners numbered from 0: writer and reader.
     #[must_use]
     pub fn new(places: impl IntoIterator<Item = (usize, usize)>, slots: usize) -> Self {
-        let mut mesh = Self {
-            producers: Vec::new(),
-            consumers: Vec::new(),
-        };
+        let mut mesh = Self { producers: Vec::new(), consumers: Vec::new() };
         for (writer, reader) in places {
             let (producer, consumer) = ring(slots);
             at(&mut mesh.producers, writer).push(producer);

@@ -62,10 +62,7 @@ pub(crate) fn ring_from<T: Copy + Default>(
     slots: usize,
     start: usize,
 ) -> (Producer<T>, Consumer<T>) {
-    assert!(
-        slots.is_power_of_two(),
-        "a ring has a power of two of slots, not {slots}"
-    );
+    assert!(slots.is_power_of_two(), "a ring has a power of two of slots, not {slots}");
     let shared = Arc::new(Shared {
         head: CachePadded::new(AtomicUsize::new(start)),
         tail: CachePadded::new(AtomicUsize::new(start)),
@@ -73,17 +70,9 @@ pub(crate) fn ring_from<T: Copy + Default>(
         abandoned: AtomicBool::new(false),
         slots: (0..slots).map(|_| UnsafeCell::new(T::default())).collect(),
     });
-    let producer = Producer {
-        shared: Arc::clone(&shared),
-        tail: start,
-        published: start,
-        head: start,
-    };
-    let consumer = Consumer {
-        shared,
-        head: start,
-        tail: start,
-    };
+    let producer =
+        Producer { shared: Arc::clone(&shared), tail: start, published: start, head: start };
+    let consumer = Consumer { shared, head: start, tail: start };
     (producer, consumer)
 }
 
@@ -190,11 +179,7 @@ impl<T> Consumer<T> {
     #[inline]
     #[must_use]
     pub fn get(&self, i: usize) -> &T {
-        assert!(
-            i < self.seen(),
-            "slot {i} asked for, {} waiting",
-            self.seen()
-        );
+        assert!(i < self.seen(), "slot {i} asked for, {} waiting", self.seen());
         self.shared.slot(self.head.wrapping_add(i)).with(|slot| {
             // SAFETY: the slot is between head and published tail, so it is the consumer's (file's
             // invariant), and stays so while the reference lives: releasing takes `&mut self`.
@@ -208,11 +193,7 @@ impl<T> Consumer<T> {
     /// `n` exceeds the result of the last [`waiting`](Self::waiting), less what was released since.
     #[inline]
     pub fn release(&mut self, n: usize) {
-        assert!(
-            n <= self.seen(),
-            "{n} slots released, {} waiting",
-            self.seen()
-        );
+        assert!(n <= self.seen(), "{n} slots released, {} waiting", self.seen());
         if n > 0 {
             self.head = self.head.wrapping_add(n);
             // Release: we have finished with the slots before the producer writes there.

@@ -202,15 +202,7 @@ impl PartialEq for Series {
     /// Whether all used parts are equal.
     fn eq(&self, other: &Series) -> bool {
         let header = |series: &Series| {
-            let &Series {
-                protocol,
-                k,
-                features,
-                task,
-                directions,
-                server_port,
-                ..
-            } = series;
+            let &Series { protocol, k, features, task, directions, server_port, .. } = series;
             (protocol, k, features, task, directions, server_port)
         };
         header(self) == header(other) && self.words() == other.words()
@@ -241,13 +233,8 @@ mod tests {
     fn a_reverse_packet_is_negative() {
         let mut series = Series::new(6, 3, Features::LENGTHS);
         series.directions = 0b110;
-        series
-            .channel_mut(Feature::SignedLength)
-            .copy_from_slice(&[60, u16::MAX, 1500]);
-        assert_eq!(
-            series.signed_lengths().collect::<Vec<_>>(),
-            [60, -65_535, -1500]
-        );
+        series.channel_mut(Feature::SignedLength).copy_from_slice(&[60, u16::MAX, 1500]);
+        assert_eq!(series.signed_lengths().collect::<Vec<_>>(), [60, -65_535, -1500]);
         assert_eq!(series.signed_lengths().len(), 3);
     }
 
@@ -287,9 +274,7 @@ mod tests {
         series.task = 3;
         series.set_signed(0, 60);
         series.set_signed(1, -52);
-        series
-            .channel_mut(Feature::TcpFlags)
-            .copy_from_slice(&[2, 18]);
+        series.channel_mut(Feature::TcpFlags).copy_from_slice(&[2, 18]);
         assert!(series.channel(Feature::PayloadLength).is_empty());
         assert_eq!(series.inter_arrivals_us().len(), 0);
         let mut copy = Series::new(17, K_MAX, Features::ALL);

@@ -63,10 +63,8 @@ pub fn threads_of(config: &Config) -> Vec<Thread> {
     let flow = (0..layout.flow_managers).map(Role::Flow);
     let analytics = (0..layout.analytics_managers).map(Role::Analytics);
     let own = config.device_threads();
-    let roles: Vec<Role> = flow
-        .chain(analytics)
-        .chain(own.into_iter().map(Role::Session))
-        .collect();
+    let roles: Vec<Role> =
+        flow.chain(analytics).chain(own.into_iter().map(Role::Session)).collect();
     let instances = 0..config.pipeline.instances;
     instances
         .flat_map(|instance| roles.iter().map(move |&role| Thread { instance, role }))
@@ -101,10 +99,7 @@ impl Cores {
             let roles = roles.iter();
             roles.map(move |&role| (Thread { instance, role }, None))
         });
-        Cores {
-            placed: threads.collect(),
-            reason: reason.to_owned(),
-        }
+        Cores { placed: threads.collect(), reason: reason.to_owned() }
     }
 
     fn deal(threads: Vec<Thread>, named: &[usize], usable: &[usize]) -> Cores {
@@ -121,10 +116,7 @@ impl Cores {
             (Vec::new(), reason)
         };
         let cores = cores.into_iter().map(Some).chain(std::iter::repeat(None));
-        Cores {
-            placed: threads.into_iter().zip(cores).collect(),
-            reason,
-        }
+        Cores { placed: threads.into_iter().zip(cores).collect(), reason }
     }
 
     /// The core of a thread.
@@ -188,12 +180,10 @@ pub fn spawn<T: Send + 'static>(
     core: Option<usize>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Error> {
-    let started = std::thread::Builder::new()
-        .name(thread.to_string())
-        .spawn(move || {
-            pin(core);
-            work()
-        });
+    let started = std::thread::Builder::new().name(thread.to_string()).spawn(move || {
+        pin(core);
+        work()
+    });
     started.map_err(|error| Error::unavailable(format!("no thread {thread}: {error}")))
 }
 
@@ -230,18 +220,13 @@ pub fn usable() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
         return Vec::new();
     };
-    (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect()
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
 /// 0, 1, 2, 3, 6 for `0-3,6`, as the kernel lists CPUs.
 pub fn numbers(text: &str) -> Vec<usize> {
     let parts = text.split(',').filter_map(|part| {
-        let (first, last) = part
-            .trim()
-            .split_once('-')
-            .unwrap_or((part.trim(), part.trim()));
+        let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
         Some(first.parse::<usize>().ok()?..=last.parse().ok()?)
     });
     parts.flatten().collect()
@@ -268,12 +253,7 @@ mod tests {
     use super::*;
 
     fn threads(count: usize) -> Vec<Thread> {
-        (0..count)
-            .map(|i| Thread {
-                instance: 0,
-                role: Role::Flow(i),
-            })
-            .collect()
+        (0..count).map(|i| Thread { instance: 0, role: Role::Flow(i) }).collect()
     }
 
     fn dealt(count: usize, named: &[usize], usable: &[usize]) -> Vec<Option<usize>> {
@@ -330,10 +310,7 @@ mod tests {
 
     #[test]
     fn names_fit_into_what_the_system_shows() {
-        let thread = Thread {
-            instance: 63,
-            role: Role::Analytics(63),
-        };
+        let thread = Thread { instance: 63, role: Role::Analytics(63) };
         assert!(thread.to_string().len() <= 15, "{thread}");
     }
 }

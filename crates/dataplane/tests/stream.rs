@@ -46,10 +46,8 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
     let sets = ["accel.devices=[\"simulated\"]".to_owned()];
     let config = Sources::named(None, &sets).load().unwrap().config;
     let tasks = OpenTask::open_all(&config, None).unwrap();
-    let options = FlowOptions {
-        effect: Effect::Arrival,
-        record_series: flowmgr::SeriesShare::NONE,
-    };
+    let options =
+        FlowOptions { effect: Effect::Arrival, record_series: flowmgr::SeriesShare::NONE };
     let cores = Cores::of(&config);
     let mut pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
     let (_, manager) = pipelines.flow_managers.remove(0);

@@ -44,10 +44,7 @@ impl Eal {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Started(eal) = &*state {
             return eal.upgrade().ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Refused,
-                    "DPDK cannot be started twice in one process",
-                )
+                Error::new(ErrorKind::Refused, "DPDK cannot be started twice in one process")
             });
         }
         check(args)?;
@@ -121,10 +118,7 @@ fn init(args: &[String]) -> Result<(), Error> {
     let affinity = sched_getaffinity(None).ok();
     let mut all: Vec<String> = ours(args).into_iter().map(str::to_owned).collect();
     let names_cores = |arg: &String| {
-        ["-l", "-c", "--lcores"]
-            .iter()
-            .any(|option| arg.starts_with(option))
-            || arg == "-S"
+        ["-l", "-c", "--lcores"].iter().any(|option| arg.starts_with(option)) || arg == "-S"
     };
     if !args.iter().any(names_cores)
         && let Some(core) = affinity.and_then(|set| (0..1024).find(|core| set.is_set(*core)))
@@ -135,10 +129,8 @@ fn init(args: &[String]) -> Result<(), Error> {
     let strings: Vec<CString> = all.into_iter().flat_map(CString::new).collect();
     // DPDK keeps pointers to its arguments and reorders them.
     let strings = Vec::leak(strings);
-    let mut pointers: Vec<*mut c_char> = strings
-        .iter()
-        .map(|text| text.as_ptr().cast_mut())
-        .collect();
+    let mut pointers: Vec<*mut c_char> =
+        strings.iter().map(|text| text.as_ptr().cast_mut()).collect();
     let count = pointers.len() as i32;
     pointers.push(std::ptr::null_mut());
     log::take_over();
@@ -161,10 +153,7 @@ fn explain(printed: Option<String>) -> Error {
     // SAFETY: reads a thread-local variable.
     let number = unsafe { sys::fenxi_errno() };
     if let Some(printed) = printed {
-        return Error::new(
-            ErrorKind::Setting,
-            format!("an argument of DPDK: {printed}"),
-        );
+        return Error::new(ErrorKind::Setting, format!("an argument of DPDK: {printed}"));
     }
     let error = Error::from_code("DPDK does not start", -number);
     let line = error.to_string();

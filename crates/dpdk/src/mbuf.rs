@@ -33,11 +33,7 @@ unsafe impl Send for Lent<'_> {}
 
 impl<'a> Lent<'a> {
     pub(crate) fn new(memory: &'a mut [u8], mbufs: &'a [*mut sys::rte_mbuf]) -> Lent<'a> {
-        Lent {
-            memory,
-            mbufs,
-            is_sent: Cell::new(false),
-        }
+        Lent { memory, mbufs, is_sent: Cell::new(false) }
     }
 
     /// The memory of all packets of the queue. Bytes outside these packets are undefined.

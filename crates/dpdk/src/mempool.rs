@@ -104,10 +104,7 @@ impl Mempool {
         let raw =
             unsafe { sys::rte_pktmbuf_pool_create(name().as_ptr(), count, CACHE, 0, size, socket) };
         let step = format!("{count} packet buffers of {size} bytes");
-        Ok(Mempool {
-            raw: NonNull::new(raw).ok_or_else(|| Error::last(&step))?,
-            area: None,
-        })
+        Ok(Mempool { raw: NonNull::new(raw).ok_or_else(|| Error::last(&step))?, area: None })
     }
 
     pub(crate) fn area(&self) -> Option<Area> {

@@ -159,10 +159,7 @@ impl Port {
         let mut stats = sys::rte_eth_stats::default();
         // SAFETY: the port is open. If it fails, the counters stay 0.
         unsafe { sys::rte_eth_stats_get(self.id, &mut stats) };
-        Stats {
-            missed: stats.imissed,
-            without_buffer: stats.rx_nombuf,
-        }
+        Stats { missed: stats.imissed, without_buffer: stats.rx_nombuf }
     }
 
     /// With several queues, the device must spread flows by a hash with our key.
@@ -197,11 +194,7 @@ impl Port {
     fn configure(&self, info: &sys::rte_eth_dev_info, sends: bool) -> Result<(), Error> {
         let mut conf = sys::rte_eth_conf::default();
         conf.rxmode.mtu = self.mtu.into();
-        let mut key: Vec<u8> = SYMMETRIC
-            .into_iter()
-            .cycle()
-            .take(key_bytes(info))
-            .collect();
+        let mut key: Vec<u8> = SYMMETRIC.into_iter().cycle().take(key_bytes(info)).collect();
         if self.queues > 1 {
             conf.rxmode.mq_mode = sys::rte_eth_rx_mq_mode_RTE_ETH_MQ_RX_RSS;
             // SAFETY: returns a constant.

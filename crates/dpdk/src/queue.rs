@@ -70,22 +70,13 @@ impl RxQueue {
         // `BURST_MAX` and are empty.
         let count = unsafe {
             let to = self.mbufs.as_mut_ptr();
-            sys::fenxi_receive(
-                self.port.id(),
-                self.queue,
-                to,
-                self.frames.as_mut_ptr(),
-                max as u16,
-            )
+            sys::fenxi_receive(self.port.id(), self.queue, to, self.frames.as_mut_ptr(), max as u16)
         };
         // SAFETY: the call has written `count` packets, which this object owns now.
         unsafe { self.mbufs.set_len(usize::from(count)) };
         let (pool, area) = (self.pool, self.area);
         let frames = &self.frames[..usize::from(count)];
-        if !frames
-            .iter()
-            .all(|frame| frame.is_plain != 0 && area.place(frame).is_some())
-        {
+        if !frames.iter().all(|frame| frame.is_plain != 0 && area.place(frame).is_some()) {
             self.gather(pool);
         }
         self.mbufs.len()
@@ -117,13 +108,11 @@ impl RxQueue {
     pub fn packets(&self) -> impl Iterator<Item = Placed> {
         let area = self.area;
         let has_hash = self.port.has_symmetric_hash();
-        self.frames[..self.mbufs.len()]
-            .iter()
-            .map(move |frame| Placed {
-                at: area.place(frame).unwrap_or(0),
-                length: frame.length,
-                rss: (has_hash && frame.has_rss != 0).then_some(frame.rss),
-            })
+        self.frames[..self.mbufs.len()].iter().map(move |frame| Placed {
+            at: area.place(frame).unwrap_or(0),
+            length: frame.length,
+            rss: (has_hash && frame.has_rss != 0).then_some(frame.rss),
+        })
     }
 
     /// Lends the packets of the last burst.
@@ -182,12 +171,7 @@ unsafe impl Send for TxQueue {}
 
 impl TxQueue {
     pub(crate) fn new(port: Arc<Port>, queue: u16, pool: Mempool) -> TxQueue {
-        TxQueue {
-            port,
-            queue,
-            pool,
-            mbufs: Vec::with_capacity(BURST_MAX),
-        }
+        TxQueue { port, queue, pool, mbufs: Vec::with_capacity(BURST_MAX) }
     }
 
     /// The port that it belongs to.
@@ -230,12 +214,7 @@ impl TxQueue {
         // SAFETY: the port runs and only this object uses its queue. One holder of each packet
         // passes to the device.
         let taken = unsafe {
-            sys::fenxi_send(
-                self.port.id(),
-                self.queue,
-                self.mbufs.as_mut_ptr(),
-                all as u16,
-            )
+            sys::fenxi_send(self.port.id(), self.queue, self.mbufs.as_mut_ptr(), all as u16)
         };
         let taken = usize::from(taken);
         if taken < all {

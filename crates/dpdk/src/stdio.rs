@@ -21,11 +21,7 @@ impl Held {
         let memory = File::from(memfd_create("dpdk", MemfdFlags::CLOEXEC).ok()?);
         // Output from before must not end up in the memory.
         let _ = std::io::stdout().flush();
-        let held = Held {
-            stdout: dup(stdout()).ok()?,
-            stderr: dup(stderr()).ok()?,
-            memory,
-        };
+        let held = Held { stdout: dup(stdout()).ok()?, stderr: dup(stderr()).ok()?, memory };
         dup2_stdout(&held.memory).ok()?;
         dup2_stderr(&held.memory).ok()?;
         Some(held)

@@ -78,11 +78,7 @@ fn packets_are_changed_and_sent_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let [from, to] = ["in.pcap", "out.pcap"].map(|name| dir.path().join(name));
         capture(&from, &numbered(500));
-        let device = format!(
-            "net_pcap0,rx_pcap={},tx_pcap={}",
-            from.display(),
-            to.display()
-        );
+        let device = format!("net_pcap0,rx_pcap={},tx_pcap={}", from.display(), to.display());
         let eal = start(&[&device]);
         let mut queue = open(&eal, "net_pcap0");
         let (mut rx, mut tx) = (queue.rx, queue.tx.take().unwrap());
@@ -144,10 +140,7 @@ fn packets_of_other_pools_and_in_pieces_are_copied() {
         let file = dir.path().join("in.pcap");
         // The second one is longer than a buffer.
         capture(&file, &[vec![1; 100], vec![2; 9000], vec![3; 100]]);
-        let eal = start(&[
-            &format!("net_pcap0,rx_pcap={}", file.display()),
-            "net_ring0",
-        ]);
+        let eal = start(&[&format!("net_pcap0,rx_pcap={}", file.display()), "net_ring0"]);
         let (mut pcap, mut ring) = (open(&eal, "net_pcap0"), open(&eal, "net_ring0"));
         let mut got = Vec::new();
         while pcap.rx.poll(8) > 0 {
@@ -167,57 +160,36 @@ fn packets_of_other_pools_and_in_pieces_are_copied() {
 fn a_device_that_hashes_has_several_queues() {
     alone("a_device_that_hashes_has_several_queues", || {
         let eal = start(&["net_null0", "net_ring0"]);
-        let two = PortSettings {
-            queues: 2,
-            ..settings("net_null0")
-        };
+        let two = PortSettings { queues: 2, ..settings("net_null0") };
         let mut queues = Port::open(&eal, &two).unwrap();
         assert_eq!(queues.len(), 2);
         for queue in &mut queues {
             assert!(queue.rx.port().has_symmetric_hash());
             assert_eq!(queue.rx.poll(32), 32);
         }
-        let error = Port::open(
-            &eal,
-            &PortSettings {
-                device: "net_ring0".to_owned(),
-                ..two
-            },
-        );
+        let error = Port::open(&eal, &PortSettings { device: "net_ring0".to_owned(), ..two });
         let error = error.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Setting);
-        assert!(
-            error.to_string().contains("does not; use one flow worker"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("does not; use one flow worker"), "{error}");
     });
 }
 
 #[test]
 fn a_device_that_is_not_there_and_too_few_buffers_are_refused() {
-    alone(
-        "a_device_that_is_not_there_and_too_few_buffers_are_refused",
-        || {
-            let eal = start(&["net_null0", "net_null1"]);
-            let error = Port::open(&eal, &settings("eth0")).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::NoDevice);
-            let few = PortSettings {
-                mbufs: 1024,
-                ..settings("net_null0")
-            };
-            let error = Port::open(&eal, &few).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Setting);
-            assert!(
-                error.to_string().contains("1024 packet buffers; its rings"),
-                "{error}"
-            );
-            // Starting DPDK again gives the running one.
-            open(&Eal::start(&[]).unwrap(), "net_null1");
-            drop(eal);
-            let again = Eal::start(&args(&["net_null0"])).unwrap_err();
-            assert!(again.to_string().contains("twice"), "{again}");
-        },
-    );
+    alone("a_device_that_is_not_there_and_too_few_buffers_are_refused", || {
+        let eal = start(&["net_null0", "net_null1"]);
+        let error = Port::open(&eal, &settings("eth0")).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NoDevice);
+        let few = PortSettings { mbufs: 1024, ..settings("net_null0") };
+        let error = Port::open(&eal, &few).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Setting);
+        assert!(error.to_string().contains("1024 packet buffers; its rings"), "{error}");
+        // Starting DPDK again gives the running one.
+        open(&Eal::start(&[]).unwrap(), "net_null1");
+        drop(eal);
+        let again = Eal::start(&args(&["net_null0"])).unwrap_err();
+        assert!(again.to_string().contains("twice"), "{again}");
+    });
 }
 
 #[test]
@@ -225,12 +197,7 @@ fn wrong_arguments_are_one_line() {
     alone("wrong_arguments_are_one_line", || {
         let error = Eal::start(&["--no-such-option".to_owned()]).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Setting);
-        assert!(
-            error
-                .to_string()
-                .contains("unrecognized option '--no-such-option'"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("unrecognized option '--no-such-option'"), "{error}");
         assert_eq!(error.to_string().lines().count(), 1);
     });
 }

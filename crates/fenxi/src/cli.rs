@@ -199,18 +199,10 @@ mod tests {
         );
         assert_eq!(args.files, [PathBuf::from("a.pcap"), PathBuf::from("-")]);
         assert_eq!(args.config.sets, ["flow.k=8", "tag.mode=off"]);
-        assert_eq!(
-            (args.speed, args.loops, args.label_delay_ms),
-            (Speed::Times(2.5), 1, 5)
-        );
+        assert_eq!((args.speed, args.loops, args.label_delay_ms), (Speed::Times(2.5), 1, 5));
         assert_eq!(
             args.faults,
-            Some(FaultRates {
-                loss: 0.5,
-                truncate: 0.0,
-                corrupt: 0.0,
-                seed: 9
-            })
+            Some(FaultRates { loss: 0.5, truncate: 0.0, corrupt: 0.0, seed: 9 })
         );
         assert!(args.output.series && !args.output.json && args.check().is_ok());
     }

@@ -97,12 +97,7 @@ pub enum State {
 
 impl State {
     /// All states.
-    pub const ALL: [State; 4] = [
-        State::Starting,
-        State::Ready,
-        State::Degraded,
-        State::Draining,
-    ];
+    pub const ALL: [State; 4] = [State::Starting, State::Ready, State::Degraded, State::Draining];
 
     /// The name in metrics and on pages.
     pub const fn name(self) -> &'static str {
@@ -247,9 +242,7 @@ impl Plane {
         let collector = self.collector.lock().await;
         let analytics = collector.analytics.iter();
         let of_task = |it: &TaskSnapshot| it.counters.clone();
-        analytics
-            .map(|it| it.latest.tasks.iter().map(of_task).collect())
-            .collect()
+        analytics.map(|it| it.latest.tasks.iter().map(of_task).collect()).collect()
     }
 
     /// Waits a moment until replies are written, before the runtime ends with its connections.
@@ -369,18 +362,13 @@ impl Plane {
             Some(number) => Some(self.rule(number).await),
             None => None,
         };
-        self.explainer
-            .explain(&self.facts, &subject, others, written, rule)
-            .await
+        self.explainer.explain(&self.facts, &subject, others, written, rule).await
     }
 
     /// Number, place and text of a rule.
     async fn rule(&self, number: u64) -> String {
-        let request = Request::PolicyShow {
-            rule: Some(number.to_string()),
-            counters: false,
-            limit: 1,
-        };
+        let request =
+            Request::PolicyShow { rule: Some(number.to_string()), counters: false, limit: 1 };
         let shown = match self.call(request).await.body {
             Some(Body::Policy(shown)) => shown.rows.into_iter().next(),
             _ => None,
@@ -440,10 +428,7 @@ impl Plane {
     }
 
     fn view_with<'a>(&'a self, collector: &'a Collector, in_tables: RuleTotals) -> View<'a> {
-        View {
-            rules_in_tables: in_tables,
-            ..self.view(collector)
-        }
+        View { rules_in_tables: in_tables, ..self.view(collector) }
     }
 
     async fn status(&self) -> Status {

@@ -37,10 +37,7 @@ impl Failure {
     /// A line for each problem.
     fn of_lines<'a>(code: u8, lines: impl IntoIterator<Item = &'a str>) -> Failure {
         let lines = lines.into_iter().map(escape::message);
-        Failure {
-            lines: lines.collect(),
-            code,
-        }
+        Failure { lines: lines.collect(), code }
     }
 
     /// 64: the command line is wrong.
@@ -95,10 +92,7 @@ impl Failure {
 
     /// The reader of our output has closed the pipe: prints nothing and exits with 0.
     pub fn quiet() -> Failure {
-        Failure {
-            lines: Vec::new(),
-            code: 0,
-        }
+        Failure { lines: Vec::new(), code: 0 }
     }
 
     /// `path` could not be created.
@@ -213,9 +207,7 @@ pub fn end(code: u8) -> ExitCode {
 /// still be reported.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|error| Failure::writing("stdout", &error))
 }
 
@@ -235,10 +227,7 @@ mod tests {
         assert_eq!((closed.code(), closed.lines.len()), (0, 0));
         let full = Failure::writing("out.jsonl", &ErrorKind::StorageFull.into());
         assert_eq!(full.code(), 74);
-        assert!(
-            full.to_string().starts_with("out.jsonl: write failed: "),
-            "{full}"
-        );
+        assert!(full.to_string().starts_with("out.jsonl: write failed: "), "{full}");
     }
 
     #[test]
@@ -254,10 +243,7 @@ mod tests {
             Failure::not_allowed(""),
             Failure::config(""),
         ];
-        assert_eq!(
-            made.map(|failure| failure.code()),
-            [64, 65, 66, 69, 70, 73, 74, 77, 78]
-        );
+        assert_eq!(made.map(|failure| failure.code()), [64, 65, 66, 69, 70, 73, 74, 77, 78]);
     }
 
     #[test]
@@ -270,14 +256,9 @@ mod tests {
 
     #[test]
     fn configuration_problems_keep_their_lines() {
-        let failure = Failure::from(ConfigErrors::Invalid(vec![
-            "a:1: x".to_owned(),
-            "a:2: y".to_owned(),
-        ]));
+        let failure =
+            Failure::from(ConfigErrors::Invalid(vec!["a:1: x".to_owned(), "a:2: y".to_owned()]));
         assert_eq!((failure.code(), failure.lines.len()), (78, 2));
-        assert_eq!(
-            Failure::from(ConfigErrors::Unreadable("no".to_owned())).code(),
-            66
-        );
+        assert_eq!(Failure::from(ConfigErrors::Unreadable("no".to_owned())).code(), 66);
     }
 }

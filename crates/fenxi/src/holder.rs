@@ -18,18 +18,15 @@ pub enum Holder {
 /// `nginx, process 77`, or `another process` where the system does not tell.
 pub fn named(machine: &Machine, pid: Option<u32>) -> String {
     let program = pid.and_then(|pid| Some((machine.program(pid)?, pid)));
-    program.map_or("another process".to_owned(), |(program, pid)| {
-        format!("{program}, process {pid}")
-    })
+    program
+        .map_or("another process".to_owned(), |(program, pid)| format!("{program}, process {pid}"))
 }
 
 /// Who listens on a port, according to `/proc/net/tcp` and the open files of processes.
 pub fn of_port(machine: &Machine, wanted: SocketAddr) -> Holder {
     let files = ["proc/net/tcp", "proc/net/tcp6"];
     let files = files.map(|file| machine.text(file).unwrap_or_default());
-    let mut listeners = files
-        .iter()
-        .flat_map(|text| text.lines().filter_map(listener));
+    let mut listeners = files.iter().flat_map(|text| text.lines().filter_map(listener));
     let found = listeners.find(|(address, _)| {
         let (ours, theirs) = (wanted.ip(), address.ip());
         address.port() == wanted.port()

@@ -51,10 +51,7 @@ pub fn start(config: &Log) -> Result<(), Failure> {
         .with(levels)
         .with(Limit(repeats.clone()))
         .with(output::open(config.to)?);
-    let running = Running {
-        levels: handle,
-        repeats,
-    };
+    let running = Running { levels: handle, repeats };
     let twice = || Failure::software("the log was started twice");
     RUNNING.set(running).map_err(|_| twice())?;
     tracing::subscriber::set_global_default(log).map_err(|_| twice())

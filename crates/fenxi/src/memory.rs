@@ -121,11 +121,7 @@ pub mod tests {
     use crate::proc::tests::machine;
 
     /// A need of 280 MiB.
-    pub const NEED: Need = Need {
-        tables: 200 * MIB,
-        rings: 16 * MIB,
-        max_flows: 1000,
-    };
+    pub const NEED: Need = Need { tables: 200 * MIB, rings: 16 * MIB, max_flows: 1000 };
 
     #[test]
     fn the_need_of_the_defaults_is_that_of_the_drawing() {
@@ -144,19 +140,13 @@ pub mod tests {
         let unified = "1:cpu:/x\n0::/system.slice/fenxi.service\n";
         let own = "sys/fs/cgroup/system.slice/fenxi.service/memory.max";
         let above = "sys/fs/cgroup/system.slice/memory.max";
-        assert_eq!(
-            least(unified, &[(own, "max\n"), (above, "1048576\n")]),
-            Some(1 << 20)
-        );
+        assert_eq!(least(unified, &[(own, "max\n"), (above, "1048576\n")]), Some(1 << 20));
         assert_eq!(least(unified, &[(own, "max\n")]), None);
         let former = "4:cpu,memory:/a/b\n1:cpu:/x\n0::/\n";
         let own = "sys/fs/cgroup/memory/a/b/memory.limit_in_bytes";
         let top = "sys/fs/cgroup/memory/memory.limit_in_bytes";
         let none = "9223372036854771712\n";
-        assert_eq!(
-            least(former, &[(own, "1048576\n"), (top, none)]),
-            Some(1 << 20)
-        );
+        assert_eq!(least(former, &[(own, "1048576\n"), (top, none)]), Some(1 << 20));
         // In a container.
         assert_eq!(least(former, &[(top, "2097152\n")]), Some(2 << 20));
         let root = "sys/fs/cgroup/memory.max";

@@ -48,13 +48,7 @@ impl Metric {
         labels: &'static [&'static str],
         help: &'static str,
     ) -> Metric {
-        Metric {
-            name,
-            kind,
-            unit,
-            labels,
-            help,
-        }
+        Metric { name, kind, unit, labels, help }
     }
 }
 
@@ -84,9 +78,8 @@ impl Family {
 }
 
 /// Upper bounds for times, in seconds; one is 10 ms, the goal for labels.
-pub const TIMES: [f64; 14] = [
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-];
+pub const TIMES: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
 /// Seconds in a microsecond.
 pub const US: f64 = 1e-6;
@@ -125,11 +118,7 @@ pub struct Buckets {
 impl Buckets {
     /// Empty buckets.
     pub fn new(bounds: &[f64]) -> Buckets {
-        Buckets {
-            cumulative: bounds.iter().map(|bound| (*bound, 0)).collect(),
-            sum: 0.0,
-            count: 0,
-        }
+        Buckets { cumulative: bounds.iter().map(|bound| (*bound, 0)).collect(), sum: 0.0, count: 0 }
     }
 
     /// Adds a histogram of values in `unit`s. A value counts as the greatest one that the histogram
@@ -149,10 +138,7 @@ impl Buckets {
 
 /// A sample of a metric, its labels in the metric's order.
 pub fn sample(labels: &[&str], value: Value) -> Sample {
-    Sample {
-        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
-        value,
-    }
+    Sample { labels: labels.iter().map(|label| (*label).to_owned()).collect(), value }
 }
 
 /// A sample that is a count.

@@ -185,9 +185,7 @@ impl Outcome {
     /// A counter of the sinks by its name in the summary; 0 if no sink has it.
     pub fn sink_sum(&self, name: &str) -> u64 {
         let sums = self.sinks.iter().flat_map(|report| &report.summary);
-        sums.filter(|(own, _)| *own == name)
-            .map(|(_, sum)| sum)
-            .sum()
+        sums.filter(|(own, _)| *own == name).map(|(_, sum)| sum).sum()
     }
 
     /// Adds reasons why the run ended early.

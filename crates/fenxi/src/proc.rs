@@ -31,10 +31,7 @@ impl Machine {
 
     /// The machine that this process runs on, with this service.
     pub fn with_service(service: &str) -> Machine {
-        Machine {
-            root: PathBuf::from("/"),
-            service: service.to_owned(),
-        }
+        Machine { root: PathBuf::from("/"), service: service.to_owned() }
     }
 
     /// A file's text, trimmed; `None` if it cannot be read.
@@ -55,8 +52,7 @@ impl Machine {
 
     /// CPUs that are online; empty if the kernel does not list them.
     pub fn online_cpus(&self) -> Vec<usize> {
-        self.list("sys/devices/system/cpu/online")
-            .unwrap_or_default()
+        self.list("sys/devices/system/cpu/online").unwrap_or_default()
     }
 
     /// The value of `name` in a file of lines `name: value`, such as `/proc/self/status`.
@@ -85,9 +81,8 @@ impl Machine {
     /// The sorted names in a folder; none if the folder does not exist.
     pub fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(path)).into_iter().flatten();
-        let mut names: Vec<String> = entries
-            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-            .collect();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
         names
     }
@@ -132,10 +127,7 @@ impl Machine {
             }
         }
         let drop_ins: Vec<String> = drop_ins.into_values().collect();
-        Some(Unit {
-            own,
-            drop_ins: drop_ins.join("\n"),
-        })
+        Some(Unit { own, drop_ins: drop_ins.join("\n") })
     }
 
     /// The path in the real file system.
@@ -165,10 +157,8 @@ pub mod tests {
                 None => fs::write(path, text).unwrap(),
             }
         }
-        let machine = Machine {
-            root: dir.path().to_owned(),
-            service: crate::service_unit::UNIT.to_owned(),
-        };
+        let machine =
+            Machine { root: dir.path().to_owned(), service: crate::service_unit::UNIT.to_owned() };
         (dir, machine)
     }
 
@@ -194,17 +184,9 @@ pub mod tests {
             ("etc/systemd/system/fenxi@lan1.service.d/lan1.conf", "lan1"),
         ]);
         let unit = machine.unit().unwrap();
-        assert_eq!(
-            (&*unit.own, unit.drop_ins.as_str()),
-            ("[Unit]", "b\nc"),
-            "{}",
-            machine.service
-        );
+        assert_eq!((&*unit.own, unit.drop_ins.as_str()), ("[Unit]", "b\nc"), "{}", machine.service);
         machine.service = "fenxi@lan0.service".to_owned();
         let unit = machine.unit().unwrap();
-        assert_eq!(
-            (&*unit.own, unit.drop_ins.as_str()),
-            ("[Template]", "all\nlan0")
-        );
+        assert_eq!((&*unit.own, unit.drop_ins.as_str()), ("[Template]", "all\nlan0"));
     }
 }

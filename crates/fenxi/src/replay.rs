@@ -195,9 +195,7 @@ fn pace(args: &ReplayArgs) -> Option<Pace> {
 /// Labels take effect by packet time at full speed, otherwise when they arrive.
 fn effect(args: &ReplayArgs) -> Effect {
     match args.speed {
-        Speed::Max => Effect::PacketTime {
-            delay_us: i64::from(args.label_delay_ms) * 1000,
-        },
+        Speed::Max => Effect::PacketTime { delay_us: i64::from(args.label_delay_ms) * 1000 },
         Speed::Times(_) => Effect::Arrival,
     }
 }

@@ -153,15 +153,7 @@ fn open(
         recent: Some(&recent),
         replay: None,
     })?;
-    Ok(Opened {
-        pair,
-        ports,
-        mirrors,
-        sockets,
-        sinks,
-        recent,
-        rules,
-    })
+    Ok(Opened { pair, ports, mirrors, sockets, sinks, recent, rules })
 }
 
 fn log_start(config: &Config, tasks: &[OpenTask]) {

@@ -14,22 +14,16 @@ pub struct DropIn {
 }
 
 /// For marks, labels of connections and sets of nftables.
-pub const MARK: DropIn = DropIn {
-    name: "mark",
-    text: include_str!("../../../packaging/systemd/mark.conf"),
-};
+pub const MARK: DropIn =
+    DropIn { name: "mark", text: include_str!("../../../packaging/systemd/mark.conf") };
 
 /// For first packets.
-pub const FIRST: DropIn = DropIn {
-    name: "first",
-    text: include_str!("../../../packaging/systemd/first.conf"),
-};
+pub const FIRST: DropIn =
+    DropIn { name: "first", text: include_str!("../../../packaging/systemd/first.conf") };
 
 /// For AF_XDP.
-pub const XDP: DropIn = DropIn {
-    name: "xdp",
-    text: include_str!("../../../packaging/systemd/xdp.conf"),
-};
+pub const XDP: DropIn =
+    DropIn { name: "xdp", text: include_str!("../../../packaging/systemd/xdp.conf") };
 
 impl DropIn {
     /// The name of its file, such as `mark.conf`.
@@ -151,10 +145,7 @@ mod tests {
     fn files_and_processes_have_units() {
         let of = |file: &str| of_file(Path::new(file));
         assert_eq!(of("/etc/fenxi/fenxi.toml").as_deref(), Some(UNIT));
-        assert_eq!(
-            of("/etc/fenxi/lan0.toml").as_deref(),
-            Some("fenxi@lan0.service")
-        );
+        assert_eq!(of("/etc/fenxi/lan0.toml").as_deref(), Some("fenxi@lan0.service"));
         for other in ["fenxi.toml", "/etc/fenxi/conf.d/a.toml", "/etc/fenxi/a"] {
             assert_eq!(of(other), None, "{other}");
         }
@@ -171,10 +162,7 @@ mod tests {
         let admin = |more: &str| grants(&format!("{unit}\n{more}"), "CAP_NET_ADMIN");
         assert!(grants(unit, "CAP_NET_RAW") && !admin(""));
         assert!(admin(MARK.text) && admin(XDP.text));
-        assert!(
-            !admin("AmbientCapabilities=CAP_NET_ADMIN"),
-            "the bounding set lacks it"
-        );
+        assert!(!admin("AmbientCapabilities=CAP_NET_ADMIN"), "the bounding set lacks it");
         assert!(!admin(&format!("{}\nAmbientCapabilities=", MARK.text)));
         assert!(!admin("# AmbientCapabilities=CAP_NET_ADMIN, CAP_NET_ADMIN"));
         assert!(!admin("User=root"), "the bounding set lacks it");

@@ -81,11 +81,7 @@ pub fn kernel_parts(config: &Config) -> impl Iterator<Item = KernelPart> {
 pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
     let mut all = Rights::none();
     for kind in KINDS {
-        let Rights {
-            capabilities,
-            written,
-            connects,
-        } = kind.rights(config, records);
+        let Rights { capabilities, written, connects } = kind.rights(config, records);
         all.capabilities |= capabilities;
         all.written.extend(written);
         all.connects = all.connects.or(connects);
@@ -98,9 +94,7 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
 /// # Errors
 /// The first that could not be started.
 pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
-    KINDS
-        .iter()
-        .try_for_each(|kind| kind.probe(config, is_exempt))
+    KINDS.iter().try_for_each(|kind| kind.probe(config, is_exempt))
 }
 
 /// Checks the keys of all sinks about the first task against the labels of its model.
@@ -108,9 +102,7 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
 /// # Errors
 /// The first label that the model does not have.
 pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
-    KINDS
-        .iter()
-        .try_for_each(|kind| kind.check_labels(config, labels))
+    KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.
@@ -156,9 +148,7 @@ impl Sinks {
 
     /// The halves of another flow worker.
     pub fn worker_halves(&self) -> Vec<Box<dyn Sink>> {
-        self.running()
-            .filter_map(|sink| sink.worker_half())
-            .collect()
+        self.running().filter_map(|sink| sink.worker_half()).collect()
     }
 
     /// What each kind of sink has counted, those too that this run does not have.
@@ -187,9 +177,7 @@ impl Sinks {
 
     /// What the sinks have written about a flow, for `fenxi ctl explain`.
     pub fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
-        self.running()
-            .flat_map(|sink| sink.explain(flow, classes))
-            .collect()
+        self.running().flat_map(|sink| sink.explain(flow, classes)).collect()
     }
 
     /// What another configuration makes of the sinks, prepared and without effect yet.

@@ -75,19 +75,11 @@ struct Merged {
 
 impl Merged {
     fn new(merged: flowmgr::Merged) -> Merged {
-        Merged {
-            packets: merged.packets,
-            segments: merged.segments,
-            unknown: merged.unknown,
-        }
+        Merged { packets: merged.packets, segments: merged.segments, unknown: merged.unknown }
     }
 
     fn write_text(&self, page: &mut String) -> std::fmt::Result {
-        let Merged {
-            packets,
-            segments,
-            unknown,
-        } = self;
+        let Merged { packets, segments, unknown } = self;
         if *packets > 0 {
             writeln!(
                 page,
@@ -130,10 +122,7 @@ impl Live {
 }
 
 fn sums_of(sinks: &[Report], sums: impl Fn(&Report) -> &Vec<SinkSum>) -> Vec<SinkSum> {
-    sinks
-        .iter()
-        .flat_map(|report| sums(report).clone())
-        .collect()
+    sinks.iter().flat_map(|report| sums(report).clone()).collect()
 }
 
 fn lines_of(sinks: &[Report]) -> Vec<String> {
@@ -271,8 +260,7 @@ impl Decided {
 /// decided.
 fn decided_by_depth(depths: &[usize], counters: &[TaskCounters]) -> (Vec<usize>, Vec<u64>) {
     let both = depths.iter().zip(counters).filter(|(depth, _)| **depth > 0);
-    both.map(|(&depth, counters)| (depth, counters.flows_decided))
-        .unzip()
+    both.map(|(&depth, counters)| (depth, counters.flows_decided)).unzip()
 }
 
 /// Flows that each depth decided: `after 1, 2, 3 packets: 389, 3, 12`.
@@ -378,10 +366,7 @@ impl Summary {
             )?;
             let (copied, lost) = (live.sums.copied, live.sums.copies_lost);
             if copied + lost > 0 {
-                writeln!(
-                    page,
-                    "mirror    {copied} packets copied, {lost} copies lost"
-                )?;
+                writeln!(page, "mirror    {copied} packets copied, {lost} copies lost")?;
             }
         }
         writeln!(page, "verdicts  {}", listed(&self.verdicts))?;
@@ -390,10 +375,7 @@ impl Summary {
         writeln!(page, "flows     {begun} begun; ended: {ended}")?;
         if self.clock_steps > 0 {
             let steps = self.clock_steps;
-            writeln!(
-                page,
-                "clock     the clock that stamps packets stepped {steps} times"
-            )?;
+            writeln!(page, "clock     the clock that stamps packets stepped {steps} times")?;
         }
         self.series.write_text(page)?;
         self.cache.write_text(page)?;
@@ -477,9 +459,7 @@ fn flow_sums(flows: &flowmgr::Counters) -> Flows {
 
 fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
     let classes = outcome.names[0].classes.iter().cloned();
-    classes
-        .zip(outcome.flows.flows_labelled().iter().copied())
-        .collect()
+    classes.zip(outcome.flows.flows_labelled().iter().copied()).collect()
 }
 
 /// `part / whole`; 0 if `whole` is 0.
@@ -517,9 +497,7 @@ fn coverage(flows: &flowmgr::Counters) -> Coverage {
 fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::Result {
     let mut labels: Vec<_> = labels.iter().filter(|(_, flows)| **flows > 0).collect();
     labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
-    let labels = labels
-        .iter()
-        .map(|(label, flows)| format!("{label} {flows}"));
+    let labels = labels.iter().map(|(label, flows)| format!("{label} {flows}"));
     writeln!(page, "labels    {}", joined(labels))
 }
 

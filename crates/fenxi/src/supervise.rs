@@ -180,8 +180,7 @@ impl Supervisor {
                 self.end().await;
             }
         }
-        self.finish(workers, failure, is_interrupted, all_ended_at)
-            .await
+        self.finish(workers, failure, is_interrupted, all_ended_at).await
     }
 
     /// Asks the workers to stop.
@@ -301,12 +300,7 @@ impl Supervisor {
             }
             return Err(Failure::software("a flow worker died"));
         }
-        Ok(Ended {
-            workers,
-            analytics,
-            is_interrupted,
-            at,
-        })
+        Ok(Ended { workers, analytics, is_interrupted, at })
     }
 }
 

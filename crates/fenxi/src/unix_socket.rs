@@ -59,11 +59,7 @@ impl UnixSocket {
         let failed = |error: io::Error| no_socket(key, path, &error);
         let listener = UnixListener::bind(path).map_err(failed)?;
         let found = fs::symlink_metadata(path).map_err(failed)?;
-        let file = SocketFile {
-            path: path.to_owned(),
-            device: found.dev(),
-            inode: found.ino(),
-        };
+        let file = SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() };
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
         Ok(UnixSocket { listener, file })
     }
@@ -151,10 +147,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let failure = bind(&dir.path().join("no/s")).err().unwrap();
         assert_eq!(failure.code(), 73);
-        assert!(
-            failure.to_string().contains("create the folder"),
-            "{failure}"
-        );
+        assert!(failure.to_string().contains("create the folder"), "{failure}");
     }
 
     #[test]

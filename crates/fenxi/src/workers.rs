@@ -148,10 +148,7 @@ impl WorkerStart<'_> {
         swaps: Vec<Vec<SwapPort>>,
         gathers: bool,
     ) -> Result<AnalyticsThreads, Failure> {
-        let mut started = AnalyticsThreads {
-            threads: Vec::new(),
-            watched: Vec::new(),
-        };
+        let mut started = AnalyticsThreads { threads: Vec::new(), watched: Vec::new() };
         let swaps = swaps.into_iter().chain(std::iter::repeat_with(Vec::new));
         for (number, ((thread, manager), swaps)) in managers.into_iter().zip(swaps).enumerate() {
             let core = self.cores.of_thread(&thread);
@@ -169,15 +166,8 @@ impl WorkerStart<'_> {
                 hooks.telemetry = Some(telemetry);
                 started.watched.push(watched);
             }
-            let worker = AnalyticsWorker {
-                manager,
-                gathers,
-                run: self.run.clone(),
-                hooks,
-            };
-            started
-                .threads
-                .push(spawn(&thread, core, move || worker.run())?);
+            let worker = AnalyticsWorker { manager, gathers, run: self.run.clone(), hooks };
+            started.threads.push(spawn(&thread, core, move || worker.run())?);
         }
         Ok(started)
     }

@@ -30,11 +30,7 @@ const _: () = assert!(ACTIONS <= 1 << u8::BITS);
 static BY_NUMBER: [Action; 1 << u8::BITS] = by_number();
 
 const fn by_number() -> [Action; 1 << u8::BITS] {
-    let mut all = [Action {
-        dscp: None,
-        drop: false,
-        mirror: false,
-    }; 1 << u8::BITS];
+    let mut all = [Action { dscp: None, drop: false, mirror: false }; 1 << u8::BITS];
     let mut dscp = 0;
     while dscp < DSCPS {
         all[1 + dscp].dscp = Some(dscp as u8);
@@ -50,11 +46,7 @@ const fn by_number() -> [Action; 1 << u8::BITS] {
 impl Action {
     /// The action that sets a DSCP, if there is one. Only the DSCP's lower six bits count.
     pub const fn of_dscp(dscp: Option<u8>) -> Action {
-        Action {
-            dscp,
-            drop: false,
-            mirror: false,
-        }
+        Action { dscp, drop: false, mirror: false }
     }
 
     /// The number that an entry keeps. A dropped packet needs no DSCP.
@@ -77,10 +69,7 @@ impl Action {
 
     /// This action, with the DSCP of `other` where it has none.
     pub(crate) fn or_dscp_of(self, other: Action) -> Action {
-        Action {
-            dscp: self.dscp.or(other.dscp),
-            ..self
-        }
+        Action { dscp: self.dscp.or(other.dscp), ..self }
     }
 }
 
@@ -98,10 +87,7 @@ impl Actions {
     /// count.
     pub fn of_dscp(by_class: &[Option<u8>]) -> Actions {
         let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
-        Actions {
-            by_class: by_class.iter().map(number).collect(),
-            others: Vec::new(),
-        }
+        Actions { by_class: by_class.iter().map(number).collect(), others: Vec::new() }
     }
 
     /// Adds another task's DSCP by class; the task must follow those added before. Changes nothing
@@ -152,17 +138,12 @@ impl Actions {
     /// The DSCP by class, as [`Actions::of_dscp`] takes it.
     pub fn dscp_by_class(&self) -> Vec<Option<u8>> {
         let numbers = self.by_class.iter();
-        numbers
-            .map(|&number| Action::of_number(number).dscp)
-            .collect()
+        numbers.map(|&number| Action::of_number(number).dscp).collect()
     }
 
     #[inline]
     pub(crate) fn number_of(&self, class: u16) -> u8 {
-        self.by_class
-            .get(usize::from(class))
-            .copied()
-            .unwrap_or_default()
+        self.by_class.get(usize::from(class)).copied().unwrap_or_default()
     }
 }
 
@@ -229,25 +210,16 @@ mod tests {
         assert_eq!(actions.number_of(0), actions.number_of(3));
         assert_eq!(actions.number_of(1), 0);
         assert_eq!(actions.of_class(2).dscp, Some(10));
-        assert_eq!(
-            (actions.classes(), actions.of_class(4)),
-            (4, Action::default())
-        );
+        assert_eq!((actions.classes(), actions.of_class(4)), (4, Action::default()));
     }
 
     #[test]
     fn every_action_has_its_number() {
         for dscp in [None].into_iter().chain((0..64).map(Some)) {
             for mirror in [false, true] {
-                let action = Action {
-                    mirror,
-                    ..Action::of_dscp(dscp)
-                };
+                let action = Action { mirror, ..Action::of_dscp(dscp) };
                 assert_eq!(Action::of_number(action.number()), action);
-                let dropped = Action {
-                    drop: true,
-                    ..action
-                };
+                let dropped = Action { drop: true, ..action };
                 let kept = Action::of_number(dropped.number());
                 assert_eq!((kept.drop, kept.mirror, kept.dscp), (true, mirror, None));
             }

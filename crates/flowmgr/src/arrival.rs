@@ -16,10 +16,7 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     /// No packet came yet.
     pub const fn new() -> Arrivals {
-        Arrivals {
-            packet_us: i64::MIN,
-            lead_us: i64::MIN,
-        }
+        Arrivals { packet_us: i64::MIN, lead_us: i64::MIN }
     }
 
     /// A burst whose latest packet has this stamp was taken up at `now_ns`.

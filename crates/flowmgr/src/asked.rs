@@ -62,9 +62,9 @@ impl Inside {
     pub fn has(&self, address: IpAddr) -> bool {
         match self.0.as_slice() {
             [] => is_private(address),
-            networks => networks
-                .iter()
-                .any(|&(network, length)| is_within(address, network, length)),
+            networks => {
+                networks.iter().any(|&(network, length)| is_within(address, network, length))
+            }
         }
     }
 }
@@ -89,10 +89,7 @@ fn is_within(address: IpAddr, network: IpAddr, length: u8) -> bool {
         _ => return false,
     };
     // A shift by all bits clears everything.
-    differing
-        .checked_shr(u32::from(bits - length.min(bits)))
-        .unwrap_or(0)
-        == 0
+    differing.checked_shr(u32::from(bits - length.min(bits))).unwrap_or(0) == 0
 }
 
 /// What a flow is, for [`Asked::holds`].
@@ -122,19 +119,15 @@ impl Asked {
     pub(crate) fn holds(&self, flow: &Subject, inside: &Inside) -> bool {
         let any = |is_empty: bool, holds: &dyn Fn() -> bool| is_empty || holds();
         let (_, port) = flow.destination;
-        any(self.protocols.is_empty(), &|| {
-            self.protocols.contains(&flow.protocol)
-        }) && any(self.ports.is_empty(), &|| {
-            self.ports.iter().any(|ports| ports.contains(&port))
-        }) && any(self.in_ports.is_empty(), &|| {
-            self.in_ports.contains(&flow.in_port)
-        }) && any(self.directions.is_empty(), &|| {
-            let is_in = |(address, _)| inside.has(address);
-            let direction = Direction::of(is_in(flow.source), is_in(flow.destination));
-            self.directions.contains(&direction)
-        }) && self
-            .sample
-            .is_none_or(|share| u32::from(flow.sample) < share)
+        any(self.protocols.is_empty(), &|| self.protocols.contains(&flow.protocol))
+            && any(self.ports.is_empty(), &|| self.ports.iter().any(|ports| ports.contains(&port)))
+            && any(self.in_ports.is_empty(), &|| self.in_ports.contains(&flow.in_port))
+            && any(self.directions.is_empty(), &|| {
+                let is_in = |(address, _)| inside.has(address);
+                let direction = Direction::of(is_in(flow.source), is_in(flow.destination));
+                self.directions.contains(&direction)
+            })
+            && self.sample.is_none_or(|share| u32::from(flow.sample) < share)
     }
 }
 

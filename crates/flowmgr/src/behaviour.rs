@@ -206,10 +206,7 @@ impl State {
             (counts.packets[direction] as u32).wrapping_sub(self.packets[direction])
         };
         let bytes = |direction: usize| counts.bytes[direction].wrapping_sub(self.bytes[direction]);
-        (
-            std::array::from_fn(|direction| u64::from(packets(direction))),
-            std::array::from_fn(bytes),
-        )
+        (std::array::from_fn(|direction| u64::from(packets(direction))), std::array::from_fn(bytes))
     }
 
     fn note(&mut self, counts: &Counts) {
@@ -251,10 +248,7 @@ impl Behaviours {
 
     /// A flow begins in this second.
     fn begin_in(&mut self, index: u32, second: u16) {
-        self.states[index as usize] = State {
-            second,
-            ..State::default()
-        };
+        self.states[index as usize] = State { second, ..State::default() };
     }
 
     pub fn now(&self, index: u32) -> Behaviour {
@@ -275,12 +269,7 @@ impl Behaviours {
         }
         let seconds = until.wrapping_sub(state.second).max(1);
         let (before, counts_for) = (state.now(), state.active());
-        let sample = Sample {
-            packets,
-            bytes,
-            seconds,
-            is_udp,
-        };
+        let sample = Sample { packets, bytes, seconds, is_udp };
         state.see(&sample, &self.bounds);
         state.note(counts);
         state.second = until;

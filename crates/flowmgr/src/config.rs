@@ -156,11 +156,7 @@ impl Config {
     pub(crate) fn check(&self, rings: &[usize]) -> Result<(), ConfigError> {
         let in_range = |setting, value: u64, holds: bool, range| match holds {
             true => Ok(()),
-            false => Err(ConfigError::Range {
-                setting,
-                value,
-                range,
-            }),
+            false => Err(ConfigError::Range { setting, value, range }),
         };
         let tasks = self.tasks.iter().filter(|task| !task.is_of_ports()).count();
         let holds = (1..=TASKS_MAX).contains(&tasks) && self.tasks.len() <= WORDS_MAX;
@@ -219,9 +215,7 @@ impl Config {
                 reached.sort_unstable();
                 reached.dedup();
             }
-            let named = after(number)
-                .iter()
-                .find(|&&task| usize::from(task) >= tasks);
+            let named = after(number).iter().find(|&&task| usize::from(task) >= tasks);
             if named.is_some() || !reached.is_empty() {
                 return Err(ConfigError::Range {
                     setting: "after",
@@ -274,18 +268,11 @@ mod tests {
 
     #[test]
     fn a_share_of_the_flows_has_its_series_recorded() {
-        let of = |share: f64| {
-            (0..100_000)
-                .filter(|id| SeriesShare::of(share).has(*id))
-                .count()
-        };
+        let of = |share: f64| (0..100_000).filter(|id| SeriesShare::of(share).has(*id)).count();
         assert_eq!((of(0.0), of(1.0)), (0, 100_000));
         for share in [0.001, 0.1, 0.5] {
             let expected = share * 1e5;
-            assert!(
-                (of(share) as f64 - expected).abs() < 0.02 * expected,
-                "{share}"
-            );
+            assert!((of(share) as f64 - expected).abs() < 0.02 * expected, "{share}");
         }
         assert!(!SeriesShare::of(1e-9).is_none(), "a little is not nothing");
     }

@@ -256,11 +256,7 @@ counters! {
 impl Evictions {
     /// All of them, with the kind as metrics name it.
     pub fn by_kind(&self) -> [(&'static str, u64); 3] {
-        [
-            ("half_open", self.half_open),
-            ("closed", self.closed),
-            ("idle", self.idle),
-        ]
+        [("half_open", self.half_open), ("closed", self.closed), ("idle", self.idle)]
     }
 }
 

@@ -42,11 +42,7 @@ impl SeriesTask {
         if self.is_of_ports() {
             return Depth::PORT;
         }
-        Depth {
-            sure: self.sure,
-            classes: self.classes,
-            contradicts: self.contradicts,
-        }
+        Depth { sure: self.sure, classes: self.classes, contradicts: self.contradicts }
     }
 
     /// Whether it has no series: ports give its labels.
@@ -119,17 +115,8 @@ mod tests {
 
     #[test]
     fn only_deeper_tasks_belong_to_the_first() {
-        let task = |k, is_deeper| SeriesTask {
-            sure: 1000,
-            is_deeper,
-            ..SeriesTask::lengths(k, 5)
-        };
-        let depths = Depths::of(&[
-            task(3, false),
-            task(5, true),
-            task(10, true),
-            task(4, false),
-        ]);
+        let task = |k, is_deeper| SeriesTask { sure: 1000, is_deeper, ..SeriesTask::lengths(k, 5) };
+        let depths = Depths::of(&[task(3, false), task(5, true), task(10, true), task(4, false)]);
         assert_eq!((depths.count(), depths.elements(2)), (3, 10));
     }
 }

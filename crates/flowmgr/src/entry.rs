@@ -15,10 +15,7 @@
 //! Label words are shared with the analytics side; everything else belongs to
 //! the one flow manager that holds [`Entries`]. This module has `unsafe` for
 //! that reason only: the label word and the rest lie in one line.
-#![allow(
-    unsafe_code,
-    reason = "label words are shared, the rest of their line is not"
-)]
+#![allow(unsafe_code, reason = "label words are shared, the rest of their line is not")]
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -127,10 +124,7 @@ impl Labels for Shared {
 
 /// Where a depth beyond the first has its place in an array of them.
 fn place_of(other_depths: usize, depth: u8, index: u32) -> usize {
-    debug_assert!(
-        (1..=other_depths).contains(&usize::from(depth)),
-        "a flow has no depth {depth}"
-    );
+    debug_assert!((1..=other_depths).contains(&usize::from(depth)), "a flow has no depth {depth}");
     index as usize * other_depths + usize::from(depth) - 1
 }
 
@@ -347,14 +341,9 @@ impl Entries {
     pub fn arm(&mut self, index: u32, bytes: u32) {
         debug_assert!((1..=1 << 24).contains(&bytes), "more than a counter holds");
         let counts = self.counts(index);
-        for (direction, share) in [bytes.div_ceil(2), (bytes / 2).max(1)]
-            .into_iter()
-            .enumerate()
-        {
+        for (direction, share) in [bytes.div_ceil(2), (bytes / 2).max(1)].into_iter().enumerate() {
             let low = (1 << 24) - share;
-            let high = counts.bytes[direction]
-                .saturating_sub(low.into())
-                .div_ceil(1 << 24);
+            let high = counts.bytes[direction].saturating_sub(low.into()).div_ceil(1 << 24);
             self.hot_mut(index).set_bytes(direction, low);
             self.cold_mut(index).bytes_high[direction] = high as u32;
             let sum = (high << 24) + u64::from(low);
@@ -423,14 +412,9 @@ mod tests {
         let mut entries = Entries::new(2, 1, None).unwrap();
         let (key, _) = Key::new(false, TCP, ([1, 0], 1), ([2, 0], 2));
         (0..2).for_each(|index| entries.hot_mut(index).begin(&key, true));
-        for (packets, length) in [
-            (0u64, 9),
-            (1, 65_535),
-            (254, 1),
-            (255, 0),
-            (256, 1),
-            (1000, 65_000),
-        ] {
+        for (packets, length) in
+            [(0u64, 9), (1, 65_535), (254, 1), (255, 0), (256, 1), (1000, 65_000)]
+        {
             entries.count_sum(0, 1, packets, packets * u64::from(length));
             (0..packets).for_each(|_| entries.count(1, 1, length));
             assert_eq!(entries.counts(0), entries.counts(1));

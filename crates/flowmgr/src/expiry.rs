@@ -248,11 +248,7 @@ impl Lifetimes {
             closed_s,
             half_open_s,
             established_s,
-            shortest_s: timeouts
-                .into_iter()
-                .filter(|&it| it != 0)
-                .min()
-                .unwrap_or(0),
+            shortest_s: timeouts.into_iter().filter(|&it| it != 0).min().unwrap_or(0),
         }
     }
 
@@ -286,12 +282,8 @@ impl Lifetimes {
     /// Seconds of silence that end the flow; 0 for never.
     pub fn timeout_s(self, occupant: Occupant) -> u16 {
         let timeout_s = match occupant {
-            Occupant {
-                is_half_open: true, ..
-            } => self.half_open_s,
-            Occupant {
-                is_lasting: true, ..
-            } => self.established_s,
+            Occupant { is_half_open: true, .. } => self.half_open_s,
+            Occupant { is_lasting: true, .. } => self.established_s,
             _ => self.idle_s,
         };
         match (occupant.is_closed, timeout_s) {
@@ -431,10 +423,7 @@ pub(crate) struct ActiveTimeout {
 impl ActiveTimeout {
     pub fn new(timeout_s: u32) -> ActiveTimeout {
         let timeout_us = i64::from(timeout_s) * SECOND_US;
-        ActiveTimeout {
-            timeout_us,
-            tick_us: (timeout_us / 16).max(1),
-        }
+        ActiveTimeout { timeout_us, tick_us: (timeout_us / 16).max(1) }
     }
 
     pub fn is_on(self) -> bool {
@@ -460,22 +449,11 @@ impl ActiveTimeout {
 mod tests {
     use super::*;
 
-    const LIFETIMES: Lifetimes = Lifetimes {
-        idle_s: 30,
-        closed_s: 5,
-        half_open_s: 30,
-        established_s: 30,
-        shortest_s: 5,
-    };
+    const LIFETIMES: Lifetimes =
+        Lifetimes { idle_s: 30, closed_s: 5, half_open_s: 30, established_s: 30, shortest_s: 5 };
 
     fn occupant(stamp: u16, is_closed: bool) -> Occupant {
-        Occupant {
-            index: 0,
-            stamp,
-            is_closed,
-            is_half_open: false,
-            is_lasting: false,
-        }
+        Occupant { index: 0, stamp, is_closed, is_half_open: false, is_lasting: false }
     }
 
     #[test]
@@ -485,10 +463,7 @@ mod tests {
         assert!(LIFETIMES.is_over(occupant(now.wrapping_sub(31), false), now));
         assert!(!LIFETIMES.is_over(occupant(now.wrapping_sub(5), true), now));
         assert!(LIFETIMES.is_over(occupant(now.wrapping_sub(6), true), now));
-        let never = Lifetimes {
-            idle_s: 0,
-            ..LIFETIMES
-        };
+        let never = Lifetimes { idle_s: 0, ..LIFETIMES };
         assert!(!never.is_over(occupant(now.wrapping_sub(40_000), false), now));
         assert!(never.is_over(occupant(now.wrapping_sub(40_000), true), now));
     }
@@ -597,10 +572,7 @@ mod tests {
                 now_us = (now_us + step_us).min(5_000_000);
                 swept += sweep.due(now_us, i64::MAX);
             }
-            assert!(
-                (999..=1000).contains(&swept),
-                "{swept} for steps of {step_us}"
-            );
+            assert!((999..=1000).contains(&swept), "{swept} for steps of {step_us}");
         }
     }
 

@@ -64,10 +64,7 @@ impl Flows {
             table: Table::new(config.buckets, entries)?,
             entries: Entries::new(entries, config.tasks.len(), bulk_bytes)?,
             clock: Clock::new(),
-            sweep: Sweep::new(
-                config.buckets as u32,
-                sweep_period_us(samples_live, lifetimes),
-            ),
+            sweep: Sweep::new(config.buckets as u32, sweep_period_us(samples_live, lifetimes)),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
             outbox: Outbox::new(config.effect, slots),
             counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
@@ -76,10 +73,7 @@ impl Flows {
             position: 0,
             hasher: Hasher::new(config.hash),
             lifetimes,
-            settings: Settings {
-                actions: Actions::of_dscp(&[]),
-                ..config.settings
-            },
+            settings: Settings { actions: Actions::of_dscp(&[]), ..config.settings },
             max_flows: config.max_flows,
             alive: 0,
             flow_id_first: config.flow_id_first,
@@ -97,8 +91,7 @@ impl Flows {
         // Each flow looks its action up again at its next packet.
         self.policy = self.policy.next();
         self.lifetimes = Lifetimes::of(&self.settings, self.lag_s);
-        self.sweep
-            .set_pace(sweep_period_us(self.samples_live, self.lifetimes));
+        self.sweep.set_pace(sweep_period_us(self.samples_live, self.lifetimes));
         self.active = ActiveTimeout::new(self.settings.active_timeout_s);
     }
 
@@ -178,10 +171,7 @@ impl Flows {
         }
         let (_, index) = self.table.insert(hash, self.clock.second())?;
         self.alive += 1;
-        debug_assert!(
-            self.alive <= self.max_flows,
-            "more flows than the table may hold"
-        );
+        debug_assert!(self.alive <= self.max_flows, "more flows than the table may hold");
         let flow_us = self.clock.flow_us(time_us);
         let tick = self.active.tick(flow_us);
         let cold = Cold {
@@ -191,8 +181,7 @@ impl Flows {
             time_to_label_us: LABEL_NOT_EMITTED,
             ..Cold::default()
         };
-        self.entries
-            .begin(index, &headers.key, headers.from_low, tick, cold);
+        self.entries.begin(index, &headers.key, headers.from_low, tick, cold);
         self.counters.flows_begun.count(headers.key.kind);
         Some(index)
     }
@@ -229,9 +218,7 @@ impl Flows {
     /// or RST closed the flow.
     pub fn end(&mut self, place: Place, reason: EndReason) {
         let occupant = self.table.occupant(place);
-        let Occupant {
-            index, is_closed, ..
-        } = occupant;
+        let Occupant { index, is_closed, .. } = occupant;
         self.table.remove(place);
         debug_assert!(self.alive > 0, "a flow ends that did not begin");
         self.alive -= 1;
@@ -311,11 +298,7 @@ impl Flows {
             heads.start = head + 1;
         }
         left.sort_unstable_by_key(|&(flow_id, ..)| flow_id);
-        debug_assert_eq!(
-            left.len(),
-            self.alive,
-            "a flow is in the table twice or not at all"
-        );
+        debug_assert_eq!(left.len(), self.alive, "a flow is in the table twice or not at all");
         self.table.clear();
         self.alive = 0;
         for (_, occupant, reason) in left {

@@ -121,10 +121,7 @@ impl Toeplitz {
                     .fold(0, |hash, bit| hash ^ Self::window(shift + bit))
             }))
         };
-        Toeplitz {
-            high: table(0),
-            low: table(8),
-        }
+        Toeplitz { high: table(0), low: table(8) }
     }
 
     /// The 32 key bits from bit `at` on.
@@ -173,20 +170,14 @@ mod tests {
             let mut input = [source.to_be_bytes(), destination.to_be_bytes()].concat();
             input.extend(sport.to_be_bytes());
             input.extend(dport.to_be_bytes());
-            let ends = (
-                ([u64::from(source), 0], sport),
-                ([u64::from(destination), 0], dport),
-            );
+            let ends = (([u64::from(source), 0], sport), ([u64::from(destination), 0], dport));
             let (key, _) = Key::new(false, TCP, ends.0, ends.1);
             assert_eq!(toeplitz.hash(&key), toeplitz_by_the_book(&input));
 
             let wide: [[u64; 2]; 2] =
                 std::array::from_fn(|_| [split_mix(&mut state), split_mix(&mut state)]);
-            let mut input: Vec<u8> = wide
-                .as_flattened()
-                .iter()
-                .flat_map(|w| w.to_be_bytes())
-                .collect();
+            let mut input: Vec<u8> =
+                wide.as_flattened().iter().flat_map(|w| w.to_be_bytes()).collect();
             input.extend(sport.to_be_bytes());
             input.extend(dport.to_be_bytes());
             let (key, _) = Key::new(true, UDP, (wide[0], sport), (wide[1], dport));

@@ -59,11 +59,8 @@ impl CountedSoFar {
 
     /// What is new since the last time.
     pub fn update(&mut self, index: u32, counted: &Counted) -> Told {
-        let now = Told {
-            packets: counted.packets,
-            bytes: counted.bytes,
-            generation: counted.generation,
-        };
+        let now =
+            Told { packets: counted.packets, bytes: counted.bytes, generation: counted.generation };
         debug_assert_ne!(now.generation, 0, "that is no counter");
         let told = &mut self.0[index as usize];
         if told.generation != now.generation {

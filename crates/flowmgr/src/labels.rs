@@ -50,10 +50,7 @@ impl Part for Labels {
 impl Labels {
     /// For a checked configuration. Takes its actions, ports and networks.
     pub fn new(config: &mut Config, tasks: Tasks, entries: usize) -> io::Result<Labels> {
-        let (depths, of_first) = (
-            tasks.depths().len(),
-            tasks.task(TaskId::FIRST).depths.count(),
-        );
+        let (depths, of_first) = (tasks.depths().len(), tasks.task(TaskId::FIRST).depths.count());
         let has_more_tasks = depths > usize::from(of_first);
         Ok(Labels {
             kept: kept::Kept::new(entries, depths, usize::from(of_first))?,
@@ -136,8 +133,7 @@ impl Labels {
             Effect::Arrival => arrival.now_ns as i64,
             Effect::PacketTime { .. } => arrival.time_us,
         };
-        self.kept
-            .set_emitted_at(&mut flows.entries, depth, index, emitted_at);
+        self.kept.set_emitted_at(&mut flows.entries, depth, index, emitted_at);
         self.begin_without_port(flows, depth, index, emitted_at);
         true
     }

@@ -128,15 +128,9 @@ mod tests {
         assert_eq!(super::bytes_per_flow(&tasks), 64 + 64 + 32 + 8 + 4);
         assert_eq!(super::bytes_per_flow(&tasks), 172);
         // Five depths, as the shipped model has.
-        let depth = |(at, k)| super::SeriesTask {
-            is_deeper: at > 0,
-            ..super::SeriesTask::lengths(k, 1)
-        };
-        let depths: Vec<_> = [1, 2, 3, 5, 10]
-            .into_iter()
-            .enumerate()
-            .map(depth)
-            .collect();
+        let depth =
+            |(at, k)| super::SeriesTask { is_deeper: at > 0, ..super::SeriesTask::lengths(k, 1) };
+        let depths: Vec<_> = [1, 2, 3, 5, 10].into_iter().enumerate().map(depth).collect();
         assert_eq!(super::bytes_per_flow(&depths), 332);
         // 4 Mi flows with a quarter as many buckets.
         let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None) >> 20;

@@ -189,9 +189,7 @@ impl View<'_> {
         let mut series = Series::default();
         self.series.read_all(index, look.flow.protocol, &mut series);
         series.server_port = match look.midstream
-            || self
-                .labels
-                .was_named_by_port(self.flows, TaskId::FIRST, index)
+            || self.labels.was_named_by_port(self.flows, TaskId::FIRST, index)
         {
             true => 0,
             false => look.flow.destination.1,
@@ -199,13 +197,7 @@ impl View<'_> {
         let mut answers = [None; DEPTHS_MAX];
         let others = self.other_tasks(index, look.flow.protocol);
         if self.rules.is_labelled(index) {
-            return FlowDetail {
-                look,
-                series,
-                answers,
-                decided: None,
-                others,
-            };
+            return FlowDetail { look, series, answers, decided: None, others };
         }
         let task = self.labels.tasks.task(TaskId::FIRST);
         for (depth, answer) in task.asked_depths().zip(&mut answers) {

@@ -96,13 +96,7 @@ pub struct Fate {
 impl Fate {
     /// The fate of a packet that counts for no flow.
     fn without_flow(verdict: Verdict) -> Fate {
-        Fate {
-            verdict,
-            label_of: None,
-            depths: 0,
-            action: 0,
-            ip_at: 0,
-        }
+        Fate { verdict, label_of: None, depths: 0, action: 0, ip_at: 0 }
     }
 
     /// With rules: the action on the packet. By packet time it is the rule's action; if that leaves
@@ -358,11 +352,7 @@ impl<P: Part> Manager<P> {
     }
 
     fn settling<'a>(&'a mut self, now_ns: u64, out: settle::Out<'a>) -> Settling<'a, P> {
-        Settling {
-            walk: &mut self.walk,
-            now_ns,
-            out,
-        }
+        Settling { walk: &mut self.walk, now_ns, out }
     }
 
     /// With [`crate::Effect::Arrival`], series whose labels were still on their way at the last

@@ -79,25 +79,13 @@ impl<T: Zeroed> Array<T> {
     /// The system has not that much memory to give.
     pub fn new(length: usize) -> io::Result<Array<T>> {
         const { assert!(!std::mem::needs_drop::<T>() && align_of::<T>() <= 4096) };
-        let bytes = length
-            .checked_mul(size_of::<T>())
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = length.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if bytes == 0 {
             let (start, mapped, pages) = (NonNull::dangling(), 0, Pages::Plain);
-            return Ok(Array {
-                start,
-                length,
-                mapped,
-                pages,
-            });
+            return Ok(Array { start, length, mapped, pages });
         }
         let (start, mapped, pages) = map(bytes)?;
-        Ok(Array {
-            start: start.cast(),
-            length,
-            mapped,
-            pages,
-        })
+        Ok(Array { start: start.cast(), length, mapped, pages })
     }
 }
 
@@ -124,11 +112,7 @@ fn map(bytes: usize) -> io::Result<(NonNull<u8>, usize, Pages)> {
         let start = anonymous(rounded, MapFlags::PRIVATE)?;
         // SAFETY: the advice is about the mapping just made, and changes no contents.
         let advised = unsafe { madvise(start, rounded, Advice::LinuxHugepage) };
-        let pages = if advised.is_ok() {
-            Pages::Transparent
-        } else {
-            Pages::Plain
-        };
+        let pages = if advised.is_ok() { Pages::Transparent } else { Pages::Plain };
         return Ok((non_null(start)?, rounded, pages));
     }
     let start = anonymous(bytes, MapFlags::PRIVATE)?;

@@ -162,11 +162,6 @@ impl Outbox {
     }
 
     pub fn end(&mut self, occupant: Occupant, reason: EndReason, position: u64, at_us: i64) {
-        self.events.push_back(Event::Ended {
-            occupant,
-            reason,
-            position,
-            at_us,
-        });
+        self.events.push_back(Event::Ended { occupant, reason, position, at_us });
     }
 }

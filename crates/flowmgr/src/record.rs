@@ -220,10 +220,7 @@ impl SeriesRecord {
     pub(crate) fn truncate(&mut self, elements: usize) {
         self.lengths.truncate(elements);
         self.offsets_us.truncate(elements);
-        for values in [&mut self.payloads, &mut self.tcp_flags]
-            .into_iter()
-            .flatten()
-        {
+        for values in [&mut self.payloads, &mut self.tcp_flags].into_iter().flatten() {
             values.truncate(elements);
         }
         if let Some(times) = &mut self.inter_arrivals_us {

@@ -121,10 +121,7 @@ mod tests {
         }
         // Of no flow: ARP, a later fragment below PPPoE, what is cut off.
         assert_eq!(rss.unseen_by_cards(1, &frame(&[8, 6], &[0; 28]), 8), None);
-        assert_eq!(
-            rss.unseen_by_cards(1, &frame(&pppoe, &udp((1, 1), (2, 2), 9)), 8),
-            None
-        );
+        assert_eq!(rss.unseen_by_cards(1, &frame(&pppoe, &udp((1, 1), (2, 2), 9)), 8), None);
         assert_eq!(rss.unseen_by_cards(1, &[0; 13], 8), None);
     }
 }

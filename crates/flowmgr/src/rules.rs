@@ -169,10 +169,7 @@ impl Rules {
     /// Takes the questions and the packets that wait, to be answered.
     pub fn take_asking(&mut self) -> (Vec<RuleQuestion>, Vec<Waiting>) {
         let asking = &mut self.asking;
-        (
-            std::mem::take(&mut asking.questions),
-            std::mem::take(&mut asking.waiting),
-        )
+        (std::mem::take(&mut asking.questions), std::mem::take(&mut asking.waiting))
     }
 
     /// Gives the vectors back for reuse.

@@ -137,11 +137,7 @@ impl SeriesStore {
         let k = units.first().map_or(0, |first| first.k);
         let is_lengths_only = matches!(
             units[..],
-            [Collected {
-                unit: Unit::Packet,
-                features: Features::LENGTHS,
-                ..
-            }]
+            [Collected { unit: Unit::Packet, features: Features::LENGTHS, .. }]
         );
         Ok(SeriesStore {
             stride,
@@ -382,10 +378,8 @@ fn write_features(it: Collected, flow: &mut [u16], seen: usize, element: &Elemen
 /// µs since the element before, whose time in `before` is replaced; 0 if time steps back.
 fn since_before(before: &mut [u16], element: &Element) -> u32 {
     let words = [before[0], before[1], before[2], before[3]];
-    let before_us = words
-        .iter()
-        .rev()
-        .fold(0u64, |time, &word| time << 16 | u64::from(word)) as i64;
+    let before_us =
+        words.iter().rev().fold(0u64, |time, &word| time << 16 | u64::from(word)) as i64;
     for (word, shift) in before.iter_mut().zip([0, 16, 32, 48]) {
         *word = (element.time_us >> shift) as u16;
     }
@@ -450,11 +444,7 @@ mod tests {
         let tasks = lengths(2);
         let mut store = SeriesStore::new(1, &tasks, false).unwrap();
         store.begin(0, false, 0);
-        let jumbo = Element {
-            direction: 1,
-            length: 70_000,
-            ..element(0)
-        };
+        let jumbo = Element { direction: 1, length: 70_000, ..element(0) };
         store.add(0, 0, &jumbo);
         let mut series = Series::default();
         store.read(0, &tasks[0], UDP, &mut series);
@@ -469,20 +459,14 @@ mod tests {
     fn memory_is_only_for_what_is_asked() {
         let with = |features: &[Feature]| {
             let features = features.iter().copied().collect();
-            let task = SeriesTask {
-                features,
-                ..SeriesTask::lengths(10, 1)
-            };
+            let task = SeriesTask { features, ..SeriesTask::lengths(10, 1) };
             SeriesStore::bytes_per_flow(&[task])
         };
         assert_eq!(with(&[Feature::SignedLength]), 32);
         assert_eq!(with(&[Feature::SignedLength, Feature::TcpFlags]), 64);
         assert_eq!(with(&[Feature::SignedLength, Feature::InterArrival]), 96);
         assert_eq!(with(&Feature::ALL), 128);
-        let data = SeriesTask {
-            unit: Unit::Data,
-            ..SeriesTask::lengths(3, 1)
-        };
+        let data = SeriesTask { unit: Unit::Data, ..SeriesTask::lengths(3, 1) };
         let [packets] = lengths(10);
         assert_eq!(SeriesStore::bytes_per_flow(&[packets, data]), 64);
         let shorter = SeriesTask::lengths(3, 1);
@@ -500,13 +484,8 @@ mod tests {
     }
 
     fn packet() -> impl Strategy<Value = Element> {
-        let time_us = prop_oneof![
-            -10i64..1000,
-            Just(1 << 40),
-            Just(i64::MAX),
-            Just(i64::MIN),
-            any::<i64>()
-        ];
+        let time_us =
+            prop_oneof![-10i64..1000, Just(1 << 40), Just(i64::MAX), Just(i64::MIN), any::<i64>()];
         let payload = prop_oneof![Just(0), 1..70_000u32];
         (0..2usize, 0..80_000u32, payload, any::<u8>(), time_us).prop_map(
             |(direction, length, payload, tcp_flags, time_us)| Element {

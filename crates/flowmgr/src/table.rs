@@ -196,11 +196,7 @@ impl Table {
             let bucket = &self.buckets[head as usize];
             let slot = slot & 7;
             if bucket.occupied >> slot & 1 == 1 && is_it(bucket.indices[usize::from(slot)]) {
-                return Some(Place {
-                    head,
-                    bucket: head,
-                    slot,
-                });
+                return Some(Place { head, bucket: head, slot });
             }
         }
         self.find(hash, is_it)
@@ -219,11 +215,7 @@ impl Table {
             while matches != 0 {
                 let slot = matches.trailing_zeros();
                 if is_it(bucket.indices[slot as usize]) {
-                    return Some(Place {
-                        head,
-                        bucket: at,
-                        slot: slot as u8,
-                    });
+                    return Some(Place { head, bucket: at, slot: slot as u8 });
                 }
                 matches &= matches - 1;
             }
@@ -322,10 +314,7 @@ impl Table {
         line.half_open |= 1 << slot;
         line.kept &= !(1 << slot);
         self.half_open += 1;
-        debug_assert!(
-            self.half_open <= self.entries as usize,
-            "more than there are flows"
-        );
+        debug_assert!(self.half_open <= self.entries as usize, "more than there are flows");
         self.in_use[head as usize / 64] |= 1 << (head % 64);
         self.may_be_half_open.insert(head);
         self.assert_chain(head);
@@ -475,10 +464,7 @@ impl Table {
         debug_assert!(index < self.entries_fresh, "an entry that was never taken");
         self.entries_free.push(index);
         let free = self.entries_free.len();
-        debug_assert!(
-            free <= self.entries_fresh as usize,
-            "an entry was given back twice"
-        );
+        debug_assert!(free <= self.entries_fresh as usize, "an entry was given back twice");
     }
 }
 
@@ -491,19 +477,12 @@ impl Table {
 
     /// The first slot in use of the chain of hashed bucket `head`.
     pub fn first_in(&self, head: u32) -> Option<Place> {
-        self.at_or_after(Place {
-            head,
-            bucket: head,
-            slot: 0,
-        })
+        self.at_or_after(Place { head, bucket: head, slot: 0 })
     }
 
     /// The slot behind `place`.
     pub fn next_after(&self, place: Place) -> Option<Place> {
-        self.at_or_after(Place {
-            slot: place.slot + 1,
-            ..place
-        })
+        self.at_or_after(Place { slot: place.slot + 1, ..place })
     }
 
     /// The first slot in use at `place` or behind it: after a removal at `place`,
@@ -511,10 +490,7 @@ impl Table {
     pub fn at_or_after(&self, mut place: Place) -> Option<Place> {
         loop {
             let bucket = &self.buckets[place.bucket as usize];
-            let rest = bucket
-                .occupied
-                .checked_shr(u32::from(place.slot))
-                .unwrap_or(0);
+            let rest = bucket.occupied.checked_shr(u32::from(place.slot)).unwrap_or(0);
             if rest != 0 {
                 place.slot += rest.trailing_zeros() as u8;
                 return Some(place);

@@ -43,10 +43,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn checksum(header: &[u8]) -> u16 {
-        let mut sum: u32 = header
-            .chunks(2)
-            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-            .sum();
+        let mut sum: u32 =
+            header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }

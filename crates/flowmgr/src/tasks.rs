@@ -103,10 +103,7 @@ impl Tasks {
         });
         tasks.needs = needs.collect();
         debug_assert_eq!(tasks.of_depth.len(), tasks.depths.len());
-        debug_assert!(
-            tasks.depths.len() <= cring::WORDS_MAX,
-            "no bit for each depth"
-        );
+        debug_assert!(tasks.depths.len() <= cring::WORDS_MAX, "no bit for each depth");
         tasks
     }
 
@@ -183,10 +180,7 @@ impl Tasks {
     /// See [`crate::Manager::words`].
     pub fn words(&self, task: TaskId) -> TaskWords {
         let task = self.task(task);
-        TaskWords {
-            first: task.first.number(),
-            depths: task.depths.sure().to_vec(),
-        }
+        TaskWords { first: task.first.number(), depths: task.depths.sure().to_vec() }
     }
 
     /// A bit for each task.

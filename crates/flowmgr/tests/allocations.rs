@@ -55,10 +55,7 @@ impl World {
 
     fn config(effect: Effect, expects_counts: bool) -> Config {
         Config {
-            tasks: vec![SeriesTask {
-                midstream: true,
-                ..SeriesTask::lengths(K, 2)
-            }],
+            tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(K, 2) }],
             settings: Settings {
                 idle_timeout_s: 30,
                 closed_timeout_s: 5,
@@ -152,8 +149,7 @@ impl World {
             let [high, low] = flow.to_be_bytes();
             self.data.extend([0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0]);
             self.data.extend([192, 0, 2, 1, 198, 51, 100, 1, high, low]);
-            self.data
-                .extend([0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags]);
+            self.data.extend([0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, flags]);
             self.data.extend([0; 6]);
             if self.packets.len() == BURST_MAX {
                 self.burst();
@@ -163,25 +159,14 @@ impl World {
     }
 
     fn burst(&mut self) {
-        let World {
-            manager,
-            data,
-            packets,
-            fates,
-            ..
-        } = self;
+        let World { manager, data, packets, fates, .. } = self;
         manager.burst(data, packets, 0, fates);
         data.clear();
         packets.clear();
     }
 
     fn answer(&mut self) {
-        let label = Label::Class {
-            class: 0,
-            confidence: 50_000,
-            source: Source::Model,
-            model: 0,
-        };
+        let label = Label::Class { class: 0, confidence: 50_000, source: Source::Model, model: 0 };
         for ring in &mut self.rings {
             let waiting = ring.waiting();
             for at in 0..waiting {
@@ -196,12 +181,11 @@ impl World {
 
     fn settle(&mut self) {
         let (labels, flows) = (&mut self.label_records, &mut self.flow_records);
-        self.manager
-            .settle(u64::MAX, 0, &mut |record| match record {
-                Record::Label(_) => *labels += 1,
-                Record::Flow(_) => *flows += 1,
-                Record::Behaviour(_) => {}
-            });
+        self.manager.settle(u64::MAX, 0, &mut |record| match record {
+            Record::Label(_) => *labels += 1,
+            Record::Flow(_) => *flows += 1,
+            Record::Behaviour(_) => {}
+        });
     }
 
     /// Reports packets of each of these flows that were counted where they passed, `packets` in
@@ -248,9 +232,7 @@ const LIFE: [Step; 9] = [
         world.answer();
         world.settle();
     }),
-    ("packets of labelled flows", |world| {
-        world.talk(0..FLOWS, ACK)
-    }),
+    ("packets of labelled flows", |world| world.talk(0..FLOWS, ACK)),
     ("reports of flows that go on", |world| {
         for _ in 0..3 {
             world.wait(25);
@@ -264,14 +246,11 @@ const LIFE: [Step; 9] = [
             world.talk(0..FLOWS, ACK);
         }
     }),
-    (
-        "half of the flows reset, a SYN on each, and all settled",
-        |world| {
-            world.talk(0..FLOWS / 2, RST);
-            world.talk(0..FLOWS / 2, SYN);
-            world.settle();
-        },
-    ),
+    ("half of the flows reset, a SYN on each, and all settled", |world| {
+        world.talk(0..FLOWS / 2, RST);
+        world.talk(0..FLOWS / 2, SYN);
+        world.settle();
+    }),
     ("the rest idle for long", |world| world.wait(40)),
 ];
 

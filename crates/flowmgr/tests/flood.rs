@@ -2,10 +2,7 @@
 //! connections. The ordinary ones get their series, of exactly the packets that they sent, whatever
 //! the size of the table.
 
-#![allow(
-    clippy::expect_used,
-    reason = "the helpers of tests may panic as the tests do"
-)]
+#![allow(clippy::expect_used, reason = "the helpers of tests may panic as the tests do")]
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -144,10 +141,7 @@ impl Traffic {
         };
         // 100 flows are under way at a time.
         let flow = packet / (100 * per_flow) * 100 + packet % 100;
-        let source = (
-            0x4000_0000 + flow.wrapping_mul(0x9e37_79b1) % 0x4000_0000,
-            flow as u16,
-        );
+        let source = (0x4000_0000 + flow.wrapping_mul(0x9e37_79b1) % 0x4000_0000, flow as u16);
         let event = Event {
             time_us,
             number: 0,
@@ -167,34 +161,20 @@ impl Traffic {
             Flood::Syn => self.push(event),
             Flood::SynAnswered => {
                 self.push(event);
-                self.push(Event {
-                    flags: SYN | ACK,
-                    ..answer
-                });
+                self.push(Event { flags: SYN | ACK, ..answer });
             }
             Flood::SynRefused => {
                 self.push(event);
-                self.push(Event {
-                    flags: RST | ACK,
-                    ..answer
-                });
+                self.push(Event { flags: RST | ACK, ..answer });
             }
-            Flood::Udp(_) => self.push(Event {
-                protocol: UDP,
-                flags: 0,
-                payload: 20,
-                ..event
-            }),
+            Flood::Udp(_) => self.push(Event { protocol: UDP, flags: 0, payload: 20, ..event }),
         }
     }
 }
 
 /// Bytes of data packet `i` of a connection: so its series tells it apart.
 fn length_of(connection: u32, i: u16) -> u16 {
-    100 + (connection
-        .wrapping_mul(31)
-        .wrapping_add(u32::from(i) * 7919)
-        % 900) as u16
+    100 + (connection.wrapping_mul(31).wrapping_add(u32::from(i) * 7919) % 900) as u16
 }
 
 /// The label that a series gets: nearly any other series gets another one.
@@ -233,10 +213,7 @@ struct Outcome {
 fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Outcome {
     let (producer, mut ring) = ring(4096);
     let config = Config {
-        tasks: vec![SeriesTask {
-            midstream: true,
-            ..SeriesTask::lengths(K, 4_001)
-        }],
+        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(K, 4_001) }],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,
@@ -260,12 +237,7 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         behaviour: None,
     };
     let mut manager = Manager::new(config, producer).expect("the settings are in range");
-    let mut traffic = Traffic {
-        flood,
-        events: BinaryHeap::new(),
-        numbers: 0,
-        draws: 1,
-    };
+    let mut traffic = Traffic { flood, events: BinaryHeap::new(), numbers: 0, draws: 1 };
     let mut labels = HashMap::new();
     let mut outcome = Outcome::default();
     let (mut forged, mut answered_us) = (0, 0);
@@ -354,9 +326,7 @@ fn answer(manager: &Manager, ring: &mut Consumer<Slot>, most: usize) {
             source: Source::Model,
             model: 0,
         };
-        let _ = labels
-            .word(0, slot.flow.index)
-            .decide(slot.flow.generation, label);
+        let _ = labels.word(0, slot.flow.index).decide(slot.flow.generation, label);
     }
     ring.release(waiting);
 }

@@ -86,14 +86,7 @@ fn a_part_sees_each_packet_of_its_flow() {
     let part = LargestGap::new(MAX_FLOWS);
     let mut manager = Manager::with_parts(config(), vec![vec![producer]], part).unwrap();
     let mut fates = Vec::new();
-    let packets = [
-        (1, 0),
-        (2, 5),
-        (1, 1_000),
-        (1, 9_000),
-        (2, 9_001),
-        (1, 9_500),
-    ];
+    let packets = [(1, 0), (2, 5), (1, 1_000), (1, 9_000), (2, 9_001), (1, 9_500)];
     for (from, time_us) in packets {
         let mut data = datagram(from);
         let packet = Packet {

@@ -58,10 +58,7 @@ impl Applications {
             }
             ids[class] = ApplicationId::from_selector(selector);
         }
-        Applications {
-            ids,
-            names: labels.iter().map(|label| printable(label)).collect(),
-        }
+        Applications { ids, names: labels.iter().map(|label| printable(label)).collect() }
     }
 
     /// The number of a class.
@@ -80,18 +77,15 @@ impl Applications {
 
 /// FNV-1a, 32 bits, folded to the bits of a selector as its authors recommend.
 fn hash(name: &str) -> u32 {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (hash >> SELECTOR_BITS) ^ (hash & SELECTOR_MASK)
 }
 
 /// The name without characters that affect terminals, truncated to [`NAME_MAX`].
 fn printable(name: &str) -> String {
-    let mut text: String = name
-        .chars()
-        .map(|c| if is_unsafe(c) { '?' } else { c })
-        .collect();
+    let mut text: String = name.chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect();
     text.truncate(text.floor_char_boundary(NAME_MAX));
     text
 }

@@ -30,18 +30,11 @@ pub const FLOW_V6: u16 = 257;
 pub(crate) const APPLICATION: u16 = 258;
 
 const fn field(element: u16, length: u16) -> Field {
-    Field {
-        element,
-        length,
-        is_reverse: false,
-    }
+    Field { element, length, is_reverse: false }
 }
 
 const fn reverse(element: u16, length: u16) -> Field {
-    Field {
-        is_reverse: true,
-        ..field(element, length)
-    }
+    Field { is_reverse: true, ..field(element, length) }
 }
 
 /// Fields of a flow with these address elements of `bytes` bytes.

@@ -68,8 +68,6 @@ fn page(report: &Report, json: bool) -> Result<String, Failure> {
     if !json {
         return Ok(report.to_text());
     }
-    let object = report
-        .to_json()
-        .map_err(|error| Failure::software(error.to_string()))?;
+    let object = report.to_json().map_err(|error| Failure::software(error.to_string()))?;
     Ok(object + "\n")
 }

@@ -95,10 +95,7 @@ pub fn run(args: &GenerateArgs) -> Result<Outcome, Failure> {
     let retime = Retime::to(args.pps);
     let (outcome, interrupted) =
         control::run(stop, move |shared| generate(traffic, retime, sink, shared))?;
-    Ok(Outcome {
-        interrupted,
-        ..outcome
-    })
+    Ok(Outcome { interrupted, ..outcome })
 }
 
 fn generate(mut traffic: Traffic, mut retime: Retime, mut sink: Sink, shared: &Shared) -> Outcome {
@@ -258,12 +255,7 @@ struct Retime {
 
 impl Retime {
     fn to(pps: Option<u32>) -> Retime {
-        Retime {
-            pps,
-            start_us: None,
-            last_us: 0,
-            packets: 0,
-        }
+        Retime { pps, start_us: None, last_us: 0, packets: 0 }
     }
 
     fn frame(&mut self, frame: &Frame) -> Frame {

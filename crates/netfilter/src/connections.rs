@@ -37,20 +37,12 @@ pub struct Wording {
 /// # Errors
 /// The capability or a part of the kernel is missing.
 pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
-    let kernel = |error| StartError::Kernel {
-        what: wording.what,
-        error,
-        module: "nf_conntrack_netlink",
-    };
+    let kernel =
+        |error| StartError::Kernel { what: wording.what, error, module: "nf_conntrack_netlink" };
     let mut socket = Socket::open().map_err(kernel)?;
     // Change an impossible connection: "not found" means that changes are allowed.
     let nowhere = (Ipv4Addr::UNSPECIFIED.into(), 0);
-    let tuple = Tuple {
-        zone: 0,
-        protocol: 17,
-        source: nowhere,
-        destination: nowhere,
-    };
+    let tuple = Tuple { zone: 0, protocol: 17, source: nowhere, destination: nowhere };
     let mut outcomes = Vec::new();
     conntrack::update(&mut socket, &[(tuple, change)], &mut outcomes);
     match outcomes[..] {
@@ -58,9 +50,7 @@ pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
         [Outcome::Refused(errno)] => {
             let error = io::Error::from_raw_os_error(errno);
             Err(match error.kind() {
-                io::ErrorKind::PermissionDenied => StartError::Capability {
-                    what: wording.doing,
-                },
+                io::ErrorKind::PermissionDenied => StartError::Capability { what: wording.doing },
                 _ => kernel(error),
             })
         }
@@ -113,8 +103,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             self.requests.clear();
             let change = &self.change;
             let open = batch.iter().filter(|update| !update.is_found);
-            self.requests
-                .extend(open.map(|update| (update.tuple, change_of(change, update))));
+            self.requests.extend(open.map(|update| (update.tuple, change_of(change, update))));
             if self.requests.is_empty() {
                 return;
             }
@@ -156,9 +145,7 @@ impl<F: Fn(u64) -> Change> Rounds<F> {
             }
             self.requests.clear();
             let change = &self.change;
-            let updates = batch
-                .iter()
-                .map(|update| (update.tuple, change_of(change, update)));
+            let updates = batch.iter().map(|update| (update.tuple, change_of(change, update)));
             self.requests.extend(updates);
             conntrack::update(&mut self.socket, &self.requests, &mut self.outcomes);
             let mut outcomes = self.outcomes.iter();

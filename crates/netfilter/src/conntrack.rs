@@ -57,11 +57,7 @@ pub struct Tuple {
 impl Tuple {
     /// The tuple of packets in the other direction.
     pub fn reversed(self) -> Tuple {
-        Tuple {
-            source: self.destination,
-            destination: self.source,
-            ..self
-        }
+        Tuple { source: self.destination, destination: self.source, ..self }
     }
 }
 
@@ -106,22 +102,16 @@ impl Change {
 /// Appends an update. The tuple is sent as `CTA_TUPLE_ORIG`, which the kernel looks up among the
 /// original and reply tuples of all connections; `CTA_TUPLE_REPLY` alone would do the same.
 fn push_update(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, change: &Change) {
-    push_request(
-        out,
-        (CT_NEW, REQUEST | ACK),
-        sequence,
-        tuple,
-        |out| match *change {
-            Change::Mark { bits, mask } => {
-                attribute(out, CTA_MARK, &(bits & mask).to_be_bytes());
-                attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
-            }
-            Change::Labels { bits, mask } => {
-                attribute(out, CTA_LABELS, &label_bytes(bits & mask));
-                attribute(out, CTA_LABELS_MASK, &label_bytes(mask));
-            }
-        },
-    );
+    push_request(out, (CT_NEW, REQUEST | ACK), sequence, tuple, |out| match *change {
+        Change::Mark { bits, mask } => {
+            attribute(out, CTA_MARK, &(bits & mask).to_be_bytes());
+            attribute(out, CTA_MARK_MASK, &mask.to_be_bytes());
+        }
+        Change::Labels { bits, mask } => {
+            attribute(out, CTA_LABELS, &label_bytes(bits & mask));
+            attribute(out, CTA_LABELS_MASK, &label_bytes(mask));
+        }
+    });
 }
 
 /// The kernel's format of labels: words of 32 bits in native byte order, the lowest first.
@@ -137,9 +127,7 @@ fn label_bytes(bits: u128) -> [u8; 16] {
 fn labels_of(bytes: [u8; 16]) -> u128 {
     let words = bytes.chunks_exact(4).rev();
     let words = words.filter_map(|word| word.first_chunk().copied());
-    words.fold(0, |bits, word| {
-        bits << 32 | u128::from(u32::from_ne_bytes(word))
-    })
+    words.fold(0, |bits, word| bits << 32 | u128::from(u32::from_ne_bytes(word)))
 }
 
 /// Appends a query.
@@ -158,21 +146,14 @@ fn push_request(
         IpAddr::V4(_) => 2, // AF_INET
         IpAddr::V6(_) => 10,
     };
-    let header = Header {
-        kind,
-        flags,
-        sequence,
-        family,
-        resource: 0,
-    };
+    let header = Header { kind, flags, sequence, family, resource: 0 };
     push_message(out, &header, |out| {
         nest(out, CTA_TUPLE_ORIG, |out| {
             nest(out, CTA_TUPLE_IP, |out| push_addresses(out, tuple));
             nest(out, CTA_TUPLE_PROTO, |out| {
                 attribute(out, CTA_PROTO_NUM, &[tuple.protocol]);
-                for (kind, (_, port)) in CTA_PROTO_PORTS
-                    .into_iter()
-                    .zip([tuple.source, tuple.destination])
+                for (kind, (_, port)) in
+                    CTA_PROTO_PORTS.into_iter().zip([tuple.source, tuple.destination])
                 {
                     attribute(out, kind, &port.to_be_bytes());
                 }
@@ -340,25 +321,13 @@ mod tests {
         let tuple = tuple("10.0.0.1", "192.0.2.9");
         let zoned = Tuple { zone: 7, ..tuple };
         for push in [push_query, |out: &mut _, sequence, tuple: &_| {
-            push_update(
-                out,
-                sequence,
-                tuple,
-                &Change::Mark {
-                    bits: 0x300,
-                    mask: 0xff00,
-                },
-            );
+            push_update(out, sequence, tuple, &Change::Mark { bits: 0x300, mask: 0xff00 });
         }] {
             let (mut without, mut with) = (Vec::new(), Vec::new());
             push(&mut without, 7, &tuple);
             push(&mut with, 7, &zoned.reversed().reversed());
             let (head, tail) = with[4..].split_at(68);
-            let zone = [
-                [6u16, CTA_ZONE].map(u16::to_ne_bytes).concat(),
-                vec![0, 7, 0, 0],
-            ]
-            .concat();
+            let zone = [[6u16, CTA_ZONE].map(u16::to_ne_bytes).concat(), vec![0, 7, 0, 0]].concat();
             assert_eq!([head, &tail[8..]].concat(), without[4..]);
             assert_eq!(tail[..8], zone);
         }
@@ -382,10 +351,7 @@ mod tests {
     fn a_connection_is_the_answer_to_a_query() {
         let mut bytes = Vec::new();
         push_query(&mut bytes, 9, &tuple("10.0.0.1", "192.0.2.9"));
-        assert_eq!(
-            bytes[4..8],
-            [CT_GET.to_ne_bytes(), 1u16.to_ne_bytes()].concat()
-        );
+        assert_eq!(bytes[4..8], [CT_GET.to_ne_bytes(), 1u16.to_ne_bytes()].concat());
         let answer = |fill: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = Vec::new();
             let tuple = tuple("10.0.0.1", "192.0.2.9");
@@ -401,23 +367,12 @@ mod tests {
             attribute(out, CTA_LABELS, &label_bytes(1 << 99));
         });
         let (mark, labels) = (0x1234_0300, 1 << 99);
-        assert_eq!(
-            whole,
-            Connection {
-                id: 77,
-                mark,
-                labels
-            }
-        );
+        assert_eq!(whole, Connection { id: 77, mark, labels });
         let (bits, mask) = (0, 3 << 98);
         assert!(whole.is_changed_by(&Change::Labels { bits, mask }));
         let (bits, mask) = (0, 1 << 98);
         assert!(!whole.is_changed_by(&Change::Labels { bits, mask }));
-        assert_eq!(
-            answer(&|_| {}),
-            Connection::default(),
-            "a mark of 0 may be left out"
-        );
+        assert_eq!(answer(&|_| {}), Connection::default(), "a mark of 0 may be left out");
         let cut = answer(&|out| attribute(out, CTA_MARK, &[1, 2]));
         assert_eq!(cut.mark, 0);
         let cut = answer(&|out| attribute(out, CTA_LABELS, &[0xff; 12]));

@@ -184,13 +184,7 @@ mod tests {
     #[test]
     fn each_fate_has_its_counter() {
         let mut counts = Counts::none();
-        let errnos = [
-            Errno::PERM,
-            Errno::NOMEM,
-            Errno::NFILE,
-            Errno::NOSPC,
-            Errno::INVAL,
-        ];
+        let errnos = [Errno::PERM, Errno::NOMEM, Errno::NFILE, Errno::NOSPC, Errno::INVAL];
         let refused = errnos.map(|errno| Fate::Refused(errno.raw_os_error()));
         let fates = [
             Fate::Written,
@@ -206,10 +200,7 @@ mod tests {
         counts.asked = 14;
         counts.dropped = 1;
         let done = [counts.written, counts.refreshed, counts.kept];
-        assert_eq!(
-            (done, counts.not_found, counts.other_family),
-            ([1; 3], 1, 1)
-        );
+        assert_eq!((done, counts.not_found, counts.other_family), ([1; 3], 1, 1));
         assert_eq!(Cause::ALL.map(|cause| counts.failed_by(cause)), [1; 6]);
         assert_eq!((counts.failed(), counts.waiting()), (6, 2));
         assert_eq!(counts.last_errno, Errno::INVAL.raw_os_error());

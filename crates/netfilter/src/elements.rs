@@ -67,9 +67,9 @@ pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
         Outcome::Refused(errno) => {
             let error = io::Error::from_raw_os_error(errno);
             Err(match error.kind() {
-                io::ErrorKind::PermissionDenied => StartError::Capability {
-                    what: "adding elements to nftables sets",
-                },
+                io::ErrorKind::PermissionDenied => {
+                    StartError::Capability { what: "adding elements to nftables sets" }
+                }
                 _ => kernel(error),
             })
         }
@@ -78,10 +78,7 @@ pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
 }
 
 fn fit(set: &Set, members: &Members) -> Result<Key, Unfit> {
-    set.fit(&members.fields).map_err(|why| Unfit::Other {
-        set: members.set.clone(),
-        why,
-    })
+    set.fit(&members.fields).map_err(|why| Unfit::Other { set: members.set.clone(), why })
 }
 
 /// Whether this kernel restarts the timeout of an existing element that is added.
@@ -103,12 +100,8 @@ pub fn writer(
     key: Key,
     updates: bool,
 ) -> impl FnMut(&mut Vec<Update>, &Tally) + Send + use<> {
-    let mut elements = Elements {
-        socket,
-        set: members.set.clone(),
-        timeout_ms: members.timeout_ms,
-        updates,
-    };
+    let mut elements =
+        Elements { socket, set: members.set.clone(), timeout_ms: members.timeout_ms, updates };
     move |batch, tally| {
         let key_of = |update: &Update| key.for_tuple(&update.tuple);
         let keys: Vec<Option<Vec<u8>>> = batch.iter().map(key_of).collect();
@@ -156,10 +149,7 @@ impl Elements {
         let mut outcomes = Vec::new();
         // Indices of keys still to be written, and whether they exist.
         let mut open: Vec<(usize, bool)> = Vec::new();
-        let elements: Vec<Element> = keys
-            .iter()
-            .map(|key| ((*key).clone(), Change::Add))
-            .collect();
+        let elements: Vec<Element> = keys.iter().map(|key| ((*key).clone(), Change::Add)).collect();
         nft_set::query(&mut self.socket, &self.set, &elements, &mut outcomes);
         for (place, outcome) in outcomes.iter().enumerate() {
             match outcome {

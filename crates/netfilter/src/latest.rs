@@ -54,12 +54,7 @@ mod tests {
             source: ([10, 0, 0, 1].into(), port),
             destination: ([10, 0, 0, 2].into(), 443),
         };
-        Settled {
-            tuple,
-            word: 1,
-            fate,
-            at: SystemTime::UNIX_EPOCH,
-        }
+        Settled { tuple, word: 1, fate, at: SystemTime::UNIX_EPOCH }
     }
 
     #[test]
@@ -67,10 +62,7 @@ mod tests {
         let mut latest = Latest::default();
         let first = settled(1, Fate::NotFound);
         latest.note(first);
-        let reversed = Settled {
-            tuple: first.tuple.reversed(),
-            ..settled(1, Fate::Written)
-        };
+        let reversed = Settled { tuple: first.tuple.reversed(), ..settled(1, Fate::Written) };
         latest.note(reversed);
         let all = |_| true;
         assert_eq!(latest.find(first.tuple, all), Some(reversed));

@@ -117,22 +117,13 @@ pub(crate) fn answers(mut bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
                 (NLMSG_MIN_TYPE.., Some(_)) => (0, &payload[FAMILY_BYTES..]),
                 _ => continue,
             };
-            return Some(Answer {
-                sequence,
-                errno,
-                kind,
-                attributes,
-            });
+            return Some(Answer { sequence, errno, kind, attributes });
         }
     })
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..)?
-        .first_chunk()
-        .copied()
-        .map(u32::from_ne_bytes)
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
 }
 
 #[cfg(test)]
@@ -161,9 +152,7 @@ mod tests {
         noise[4] = 3; // NLMSG_DONE
         bytes.extend(noise);
         bytes.extend(ack(7, 1, &[]));
-        let read: Vec<_> = answers(&bytes)
-            .map(|answer| (answer.sequence, answer.errno))
-            .collect();
+        let read: Vec<_> = answers(&bytes).map(|answer| (answer.sequence, answer.errno)).collect();
         assert_eq!(read, [(5, 0), (6, 2), (7, 1)]);
         // An error number that is cut off is none.
         let mut short = ack(1, 0, &[]);
@@ -180,10 +169,7 @@ mod tests {
         assert_eq!(read, [(3, &b"four\0"[..]), (4, &[1])]);
         assert_eq!(out.len(), 12 + 8);
         // A length that leads beyond the end, and one of 0.
-        assert_eq!(
-            attributes(&[9, 0, 1, 0, 7]).collect::<Vec<_>>(),
-            [(1, &[][..])]
-        );
+        assert_eq!(attributes(&[9, 0, 1, 0, 7]).collect::<Vec<_>>(), [(1, &[][..])]);
         assert_eq!(attributes(&[0; 8]).count(), 2);
     }
 

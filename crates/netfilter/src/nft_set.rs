@@ -46,13 +46,8 @@ const DATA_VALUE: u16 = 1;
 const NAME_MAX: usize = 255;
 
 /// Families of tables and their numbers (`NFPROTO_*`).
-const FAMILIES: [(&str, u8); 5] = [
-    ("inet", 1),
-    ("ip", 2),
-    ("netdev", 5),
-    ("bridge", 7),
-    ("ip6", 10),
-];
+const FAMILIES: [(&str, u8); 5] =
+    [("inet", 1), ("ip", 2), ("netdev", 5), ("bridge", 7), ("ip6", 10)];
 
 /// A set, as in `nft list set inet fw4 ssh`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,17 +150,9 @@ impl Set {
     pub fn fit(&self, fields: &[Field]) -> Result<Key, String> {
         let wants = [
             (Set::MAP, 0, "is a map, which is not supported; name a set"),
-            (
-                Set::INTERVAL,
-                0,
-                "has the flag interval, which is not supported; declare it without",
-            ),
+            (Set::INTERVAL, 0, "has the flag interval, which is not supported; declare it without"),
             (Set::CONSTANT, 0, "is constant; declare it without the flag"),
-            (
-                Set::TIMEOUT,
-                Set::TIMEOUT,
-                "has no timeouts; declare it with \"flags timeout\"",
-            ),
+            (Set::TIMEOUT, Set::TIMEOUT, "has no timeouts; declare it with \"flags timeout\""),
         ];
         for (flag, wanted, why) in wants {
             if self.flags & flag != wanted {
@@ -250,13 +237,7 @@ pub fn change(
     };
     let [begin, end] = BATCH_BEGIN_END.map(|kind| {
         move |out: &mut Vec<u8>, sequence| {
-            let header = Header {
-                kind,
-                flags: REQUEST,
-                sequence,
-                family: 0,
-                resource: NFTABLES,
-            };
+            let header = Header { kind, flags: REQUEST, sequence, family: 0, resource: NFTABLES };
             push_message(out, &header, |_| {});
         }
     });
@@ -264,13 +245,7 @@ pub fn change(
 }
 
 fn header(kind: u16, flags: u16, sequence: u32, name: &SetName) -> Header {
-    Header {
-        kind,
-        flags,
-        sequence,
-        family: name.family,
-        resource: 0,
-    }
+    Header { kind, flags, sequence, family: name.family, resource: 0 }
 }
 
 fn push_name(out: &mut Vec<u8>, name: &SetName) {
@@ -307,23 +282,13 @@ mod tests {
     #[test]
     fn a_set_is_named_as_nft_names_it() {
         let name: SetName = "inet  fw4 ssh_hosts ".parse().unwrap();
-        assert_eq!(
-            (name.family, name.table(), name.set()),
-            (1, "fw4", "ssh_hosts")
-        );
+        assert_eq!((name.family, name.table(), name.set()), (1, "fw4", "ssh_hosts"));
         assert_eq!(name.to_string(), "inet fw4 ssh_hosts");
         assert!(
-            name.how_to_add("ipv4_addr")
-                .contains("add set inet fw4 ssh_hosts { type ipv4_addr;")
+            name.how_to_add("ipv4_addr").contains("add set inet fw4 ssh_hosts { type ipv4_addr;")
         );
         for wrong in ["fw4 ssh", "inet fw4 ssh more", "arp t s", "inet t a\0b", ""] {
-            assert!(
-                wrong
-                    .parse::<SetName>()
-                    .unwrap_err()
-                    .contains("inet fw4 ssh"),
-                "{wrong}"
-            );
+            assert!(wrong.parse::<SetName>().unwrap_err().contains("inet fw4 ssh"), "{wrong}");
         }
         let long = format!("ip t {}", "s".repeat(256));
         assert!(long.parse::<SetName>().is_err());
@@ -351,11 +316,7 @@ mod tests {
 
     #[test]
     fn a_set_fits_or_says_why_not() {
-        let set = |flags, key_type, key_length| Set {
-            flags,
-            key_type,
-            key_length,
-        };
+        let set = |flags, key_type, key_length| Set { flags, key_type, key_length };
         let address = [Field::OriginatorAddress];
         let fit = |set: Set| set.fit(&address).map(|key| key.to_string());
         assert_eq!(fit(set(0x10, 7, 4)).unwrap(), "ipv4_addr");

@@ -55,12 +55,7 @@ impl Socket {
         let family = AddressFamily::NETLINK;
         let fd = rustix::net::socket_with(family, SocketType::RAW, flags, Some(NETFILTER))?;
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
-        Ok(Socket {
-            fd,
-            sequence: 0,
-            requests: Vec::new(),
-            received: vec![0; 8192].into(),
-        })
+        Ok(Socket { fd, sequence: 0, requests: Vec::new(), received: vec![0; 8192].into() })
     }
 
     /// Sends the messages that `push` builds from at most [`BATCH`] requests; `outcomes` gets the

@@ -37,11 +37,7 @@ pub enum StartError {
     #[error("{what} needs CAP_NET_ADMIN")]
     Capability { what: &'static str },
     #[error("this kernel takes no {what} over netlink ({error}); load the module {module}")]
-    Kernel {
-        what: &'static str,
-        error: io::Error,
-        module: &'static str,
-    },
+    Kernel { what: &'static str, error: io::Error, module: &'static str },
     #[error("{0}")]
     Unfit(String),
     #[error("cannot start the thread {name}: {error}")]
@@ -123,10 +119,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || write_all(&receiver, write, &shared))
-            .map_err(|error| StartError::Thread {
-                name: name.to_owned(),
-                error,
-            })?;
+            .map_err(|error| StartError::Thread { name: name.to_owned(), error })?;
         Ok(Writer {
             words: words.map(AtomicU64::new).collect(),
             queue: Some(sender),
@@ -151,19 +144,12 @@ impl Writer {
     pub fn replace_word(&self, tuple: Tuple, before: u64, word: u64) {
         let clears = word == 0;
         let word = if clears { before } else { word };
-        self.ask(Update {
-            before,
-            clears,
-            ..Update::new(tuple, word)
-        });
+        self.ask(Update { before, clears, ..Update::new(tuple, word) });
     }
 
     /// Enqueues a word that replaces any existing bits.
     pub fn overwrite_word(&self, tuple: Tuple, word: u64) {
-        self.ask(Update {
-            is_found: true,
-            ..Update::new(tuple, word)
-        });
+        self.ask(Update { is_found: true, ..Update::new(tuple, word) });
     }
 
     fn ask(&self, update: Update) {
@@ -290,12 +276,7 @@ pub(crate) fn settle(
         None => true,
         Some(fate) => {
             counts.add(fate, now.duration_since(update.asked));
-            latest.note(Settled {
-                tuple: update.tuple,
-                word: update.word,
-                fate,
-                at,
-            });
+            latest.note(Settled { tuple: update.tuple, word: update.word, fate, at });
             false
         }
     });

@@ -17,10 +17,7 @@ use netfilter::conntrack::{Change, Tuple};
 use netfilter::counts::Cause;
 use netfilter::writer::Writer;
 
-const WORDING: Wording = Wording {
-    doing: "labelling connections",
-    what: "connection labels",
-};
+const WORDING: Wording = Wording { doing: "labelling connections", what: "connection labels" };
 
 fn lab(test: &str) -> Option<Lab> {
     let lab = Lab::new(test, &["host"], &["nft", "conntrack"])?;
@@ -46,12 +43,7 @@ fn sockets(lab: &Lab) -> ([UdpSocket; 2], Tuple) {
             let address = socket.local_addr().unwrap();
             (address.ip(), address.port())
         });
-        let tuple = Tuple {
-            zone: 0,
-            protocol: 17,
-            source,
-            destination,
-        };
+        let tuple = Tuple { zone: 0, protocol: 17, source, destination };
         ([near, far], tuple)
     })
 }
@@ -67,10 +59,7 @@ fn speak(lab: &Lab) -> ([UdpSocket; 2], Tuple) {
 fn writer(lab: &Lab, mask: u128, overwrites: bool) -> Writer {
     lab.on("host", || {
         let socket = connections::open(Change::Labels { bits: 0, mask: 0 }, WORDING).unwrap();
-        let change = move |word: u64| Change::Labels {
-            bits: 1 << (word - 1),
-            mask,
-        };
+        let change = move |word: u64| Change::Labels { bits: 1 << (word - 1), mask };
         let write = connections::writer(socket, Arc::new(AtomicBool::new(overwrites)), change);
         Writer::start("labels", 1..=128, 64, write).unwrap()
     })
@@ -81,11 +70,7 @@ fn labels(lab: &Lab, tuple: &Tuple) -> String {
     let line = format!("conntrack -L -p udp --orig-port-src {port} -o labels");
     let listed = with_names(lab, &line);
     let labels = listed.split("labels=").nth(1).unwrap_or_default();
-    labels
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    labels.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
 /// What a line prints where the tools find names for labels, in an /etc of its own.
@@ -96,10 +81,7 @@ fn with_names(lab: &Lab, line: &str) -> String {
     for file in connlabel::PLACES {
         std::fs::write(etc.path().join(file.strip_prefix("/etc/").unwrap()), names).unwrap();
     }
-    lab.run(
-        "host",
-        &format!("mount --bind {} /etc && {line}", etc.path().display()),
-    )
+    lab.run("host", &format!("mount --bind {} /etc && {line}", etc.path().display()))
 }
 
 /// The kernel gives a connection room for labels when it begins, and only while some rule has to do
@@ -117,11 +99,7 @@ fn without_a_rule_about_labels_there_is_no_room_and_the_cause_is_counted() {
     lab.run("host", "nft add rule inet t c ct label 5 counter");
     writer.set(old, 1);
     let counts = settled(&writer);
-    assert_eq!(
-        counts.failed_by(Cause::NoLabels),
-        2,
-        "one that began before"
-    );
+    assert_eq!(counts.failed_by(Cause::NoLabels), 2, "one that began before");
     let (_new, new) = speak(&lab);
     writer.set(new, 1);
     let counts = settled(&writer);
@@ -161,10 +139,7 @@ fn a_label_changes_no_bit_of_another_writer_and_rules_match_it() {
     assert_eq!(labels(&lab, &tuple), "other,last");
     near.send(b"word").unwrap();
     let counter = lab.run("host", "nft list counter inet t ssh");
-    assert!(
-        counter.contains("packets 1"),
-        "no longer label 3: {counter}"
-    );
+    assert!(counter.contains("packets 1"), "no longer label 3: {counter}");
     // Neither tuple of a deleted connection is found.
     lab.run("host", "conntrack -D -p udp");
     first.set(tuple, 3);

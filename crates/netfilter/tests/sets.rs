@@ -23,11 +23,7 @@ fn lab(test: &str, sets: &str) -> Option<Lab> {
 
 fn members(fields: &[&str], timeout_ms: u64) -> Members {
     let fields = fields.iter().map(|name| Field::parse(name).unwrap());
-    Members {
-        set: "inet t s".parse().unwrap(),
-        fields: fields.collect(),
-        timeout_ms,
-    }
+    Members { set: "inet t s".parse().unwrap(), fields: fields.collect(), timeout_ms }
 }
 
 /// `updates`: as this kernel may or may not.
@@ -55,13 +51,7 @@ fn listed(lab: &Lab) -> String {
 /// Seconds that an element still has, as nft lists them ("expires 59s990ms").
 fn expires_ms(lab: &Lab) -> u64 {
     let text = listed(lab);
-    let text = text
-        .split("expires ")
-        .nth(1)
-        .unwrap()
-        .split([' ', '\n', ','])
-        .next()
-        .unwrap();
+    let text = text.split("expires ").nth(1).unwrap().split([' ', '\n', ',']).next().unwrap();
     let (seconds, rest) = text.split_once('s').unwrap();
     let ms = rest.trim_end_matches("ms");
     seconds.parse::<u64>().unwrap() * 1000 + ms.parse().unwrap_or(0)
@@ -81,11 +71,7 @@ fn an_element_appears_with_its_timeout_is_refreshed_and_goes() {
         let long = start(&lab, &members(&["originator_address"], 50_000), updates).unwrap();
         long.set(from("127.0.0.1"), 0);
         assert_eq!(settled(&long).written, 1);
-        assert!(
-            listed(&lab).contains("127.0.0.1 timeout 50s expires 4"),
-            "{}",
-            listed(&lab)
-        );
+        assert!(listed(&lab).contains("127.0.0.1 timeout 50s expires 4"), "{}", listed(&lab));
         let before = expires_ms(&lab);
         std::thread::sleep(Duration::from_millis(1500));
         assert!(expires_ms(&lab) + 1000 < before);
@@ -99,11 +85,7 @@ fn an_element_appears_with_its_timeout_is_refreshed_and_goes() {
             (1, 2, 1),
             "{counts:?}"
         );
-        assert!(
-            expires_ms(&lab) + 1000 > before,
-            "{before} {}",
-            listed(&lab)
-        );
+        assert!(expires_ms(&lab) + 1000 > before, "{before} {}", listed(&lab));
 
         // A rule acts on it while it is there.
         let hit = "nft list counter inet t hits | grep -o 'packets [0-9]*'";
@@ -127,26 +109,16 @@ fn an_element_appears_with_its_timeout_is_refreshed_and_goes() {
 #[test]
 fn a_key_may_be_of_several_fields_in_both_families() {
     let types = [
-        (
-            "ipv4_addr . inet_service . ipv4_addr . inet_service",
-            ["10.0.0.1", "192.0.2.9"],
-        ),
-        (
-            "ipv6_addr . inet_service . ipv6_addr . inet_service",
-            ["fd00::1", "fd00::2"],
-        ),
+        ("ipv4_addr . inet_service . ipv4_addr . inet_service", ["10.0.0.1", "192.0.2.9"]),
+        ("ipv6_addr . inet_service . ipv6_addr . inet_service", ["fd00::1", "fd00::2"]),
     ];
     for (at, (of_type, [from, to])) in types.into_iter().enumerate() {
         let set = format!("set s {{ type {of_type}; flags timeout; timeout 1h; }}");
         let Some(lab) = lab(&format!("tuple-{at}"), &set) else {
             return;
         };
-        let fields = [
-            "originator_address",
-            "originator_port",
-            "responder_address",
-            "responder_port",
-        ];
+        let fields =
+            ["originator_address", "originator_port", "responder_address", "responder_port"];
         let writer = start(&lab, &members(&fields, 0), true).unwrap();
         writer.set(tuple(from, to), 0);
         assert_eq!(settled(&writer).written, 1, "{:?}", writer.counts());
@@ -161,11 +133,7 @@ fn a_key_may_be_of_several_fields_in_both_families() {
     let writer = start(&lab, &members(&fields, 9000), true).unwrap();
     writer.set(tuple("10.0.0.1", "192.0.2.9"), 0);
     settled(&writer);
-    assert!(
-        listed(&lab).contains("tcp . 192.0.2.9 . 22 timeout 9s"),
-        "{}",
-        listed(&lab)
-    );
+    assert!(listed(&lab).contains("tcp . 192.0.2.9 . 22 timeout 9s"), "{}", listed(&lab));
 }
 
 /// What finds no room is counted, what was there before and what fits is written.
@@ -179,11 +147,7 @@ fn a_full_set_is_counted_and_the_rest_of_the_batch_is_written() {
         writer.set(tuple(&format!("10.0.0.{host}"), "192.0.2.1"), 0);
     }
     let counts = settled(&writer);
-    assert_eq!(
-        (counts.written, counts.failed_by(Cause::Full)),
-        (10, 30),
-        "{counts:?}"
-    );
+    assert_eq!((counts.written, counts.failed_by(Cause::Full)), (10, 30), "{counts:?}");
     assert_eq!(listed(&lab).matches("expires").count(), 10);
     writer.set(tuple("10.0.0.1", "192.0.2.1"), 0);
     assert_eq!(settled(&writer).refreshed, 1);
@@ -218,28 +182,18 @@ fn a_set_that_does_not_fit_is_named_with_its_cure() {
     let Some(lab) = lab("unfit", "set s { type ipv4_addr . inet_service; }") else {
         return;
     };
-    let refusal = |fields: &[&str]| {
-        start(&lab, &members(fields, 1000), true)
-            .err()
-            .unwrap()
-            .to_string()
-    };
+    let refusal =
+        |fields: &[&str]| start(&lab, &members(fields, 1000), true).err().unwrap().to_string();
     assert_eq!(
         refusal(&["originator_address"]),
         "the set inet t s has no timeouts; declare it with \"flags timeout\""
     );
     let declare = |of: &str| {
-        lab.run(
-            "host",
-            &format!("nft delete set inet t s && nft add set inet t s '{{ {of} }}'"),
-        );
+        lab.run("host", &format!("nft delete set inet t s && nft add set inet t s '{{ {of} }}'"));
     };
     declare("type ipv4_addr . inet_service; flags timeout;");
     let error = refusal(&["originator_address"]);
-    assert!(
-        error.contains("has type ipv4_addr . inet_service"),
-        "{error}"
-    );
+    assert!(error.contains("has type ipv4_addr . inet_service"), "{error}");
     declare("typeof ip saddr; flags timeout;");
     assert!(start(&lab, &members(&["originator_address"], 1000), true).is_ok());
     declare("type ipv4_addr; flags interval, timeout;");
@@ -262,23 +216,12 @@ fn a_set_that_does_not_fit_is_named_with_its_cure() {
     // The command that it gives makes a set that fits.
     let cure = error.split_once("add it: ").unwrap().1;
     lab.run("host", cure);
-    assert!(
-        start(
-            &lab,
-            &members(&["originator_address", "originator_port"], 1000),
-            true
-        )
-        .is_ok()
-    );
+    assert!(start(&lab, &members(&["originator_address", "originator_port"], 1000), true).is_ok());
     let error = lab.on("host", || {
         let mut capabilities = rustix::thread::capabilities(None).unwrap();
-        capabilities
-            .effective
-            .remove(rustix::thread::CapabilitySet::NET_ADMIN);
+        capabilities.effective.remove(rustix::thread::CapabilitySet::NET_ADMIN);
         rustix::thread::set_capabilities(None, capabilities).unwrap();
-        elements::open(&members(&["originator_address", "originator_port"], 1000))
-            .err()
-            .unwrap()
+        elements::open(&members(&["originator_address", "originator_port"], 1000)).err().unwrap()
     });
     assert!(matches!(error, StartError::Capability { .. }), "{error}");
 }

@@ -7,10 +7,7 @@
 //! other ones: addresses in 10.0.0.0/8, of which a flow of `fenxi-lab generate` has one, go on by
 //! 0.1.0.0. Checksums are left as they were.
 
-#![allow(
-    clippy::expect_used,
-    reason = "a program of the bench may end with a message of its own"
-)]
+#![allow(clippy::expect_used, reason = "a program of the bench may end with a message of its own")]
 
 use std::time::{Duration, Instant};
 
@@ -69,8 +66,7 @@ fn main() {
                 std::thread::sleep(due.saturating_sub(began.elapsed()));
             }
             sent += batch.len() as u64;
-            out.send(&Burst::new(&mut data, batch), Selection::All)
-                .expect("the interface is up");
+            out.send(&Burst::new(&mut data, batch), Selection::All).expect("the interface is up");
             if began.elapsed() >= most {
                 break;
             }

@@ -3,10 +3,7 @@
 //!
 //!     forward ONE OTHER [BACKEND]
 
-#![allow(
-    clippy::expect_used,
-    reason = "a program of the bench may end with a message of its own"
-)]
+#![allow(clippy::expect_used, reason = "a program of the bench may end with a message of its own")]
 
 use std::time::Duration;
 
@@ -31,19 +28,16 @@ fn settings(interface: &str) -> PortSettings {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let backend = arguments
-        .get(2)
-        .map_or(Some(Backend::default()), |name| Backend::from_name(name));
+    let backend =
+        arguments.get(2).map_or(Some(Backend::default()), |name| Backend::from_name(name));
     let (Some([one, other]), Some(backend)) = (arguments.first_chunk(), backend) else {
         eprintln!("usage: forward ONE OTHER [BACKEND]");
         std::process::exit(64);
     };
     let opened =
         open(backend, &[settings(one), settings(other)], 1).expect("both interfaces are there");
-    let mut ports = opened
-        .into_iter()
-        .flatten()
-        .map(|Opened { rx, tx, .. }| (rx, tx.expect("it sends")));
+    let mut ports =
+        opened.into_iter().flatten().map(|Opened { rx, tx, .. }| (rx, tx.expect("it sends")));
     let (Some((mut one, mut to_one)), Some((mut other, mut to_other))) =
         (ports.next(), ports.next())
     else {
@@ -55,8 +49,7 @@ fn main() {
         for (from, to) in [(&mut one, &mut to_other), (&mut other, &mut to_one)] {
             if let Received::Burst(burst) = from.receive(BURST).expect("the interface is there") {
                 received += burst.len();
-                to.send(&burst, Selection::All)
-                    .expect("the interface is there");
+                to.send(&burst, Selection::All).expect("the interface is there");
             }
         }
         idle = if received == 0 { idle + 1 } else { 0 };

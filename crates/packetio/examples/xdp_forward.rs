@@ -4,10 +4,7 @@
 //!
 //!     xdp_forward ONE OTHER
 
-#![allow(
-    clippy::expect_used,
-    reason = "a program of the bench may end with a message of its own"
-)]
+#![allow(clippy::expect_used, reason = "a program of the bench may end with a message of its own")]
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
@@ -55,9 +52,7 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
         false => Socket::new(&info),
     };
     let socket = socket.expect("a socket opens");
-    let device = umem
-        .fq_cq(&socket)
-        .expect("it has fill and completion rings");
+    let device = umem.fq_cq(&socket).expect("it has fill and completion rings");
     let config = SocketConfig {
         rx_size: NonZeroU32::new(FRAMES),
         tx_size: NonZeroU32::new(SEND_RING),
@@ -68,10 +63,7 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
         },
     };
     let user = umem.rx_tx(&socket, &config).expect("it has rings");
-    let (rx, tx) = (
-        user.map_rx().expect("it receives"),
-        user.map_tx().expect("it sends"),
-    );
+    let (rx, tx) = (user.map_rx().expect("it receives"), user.map_tx().expect("it sends"));
     for (level, option, value) in [
         (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER),
         (libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, SEND_AT_ONCE),
@@ -80,13 +72,7 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
         // SAFETY: the kernel reads `length` bytes of `value`, which has that many. If it refuses,
         // sending takes more calls.
         unsafe {
-            libc::setsockopt(
-                rx.as_raw_fd(),
-                level,
-                option,
-                (&raw const value).cast(),
-                length,
-            )
+            libc::setsockopt(rx.as_raw_fd(), level, option, (&raw const value).cast(), length)
         };
     }
     umem.bind(&user).expect("it is bound");
@@ -94,29 +80,16 @@ fn open(umem: &Umem, name: &str, is_first: bool) -> Port {
     let map = program.map_mut("sockets").expect("it has a map");
     let mut map = XskMap::try_from(map).expect("of sockets");
     map.set(0, rx.as_raw_fd(), 0).expect("it takes the socket");
-    let xdp: &mut Xdp = program
-        .program_mut("all")
-        .expect("it has a program")
-        .try_into()
-        .expect("of XDP");
+    let xdp: &mut Xdp =
+        program.program_mut("all").expect("it has a program").try_into().expect("of XDP");
     xdp.load().expect("the kernel takes it");
-    xdp.attach(name, XdpMode::Driver)
-        .expect("so does the driver");
-    Port {
-        device,
-        rx,
-        tx,
-        _program: program,
-    }
+    xdp.attach(name, XdpMode::Driver).expect("so does the driver");
+    Port { device, rx, tx, _program: program }
 }
 
 /// Sends what came on one port out of the other; how many frames.
 fn forward(from: &mut Port, to: &mut Port) -> u32 {
-    let mut descs = [XdpDesc {
-        addr: 0,
-        len: 0,
-        options: 0,
-    }; BURST as usize];
+    let mut descs = [XdpDesc { addr: 0, len: 0, options: 0 }; BURST as usize];
     let mut count = 0;
     {
         let mut received = from.rx.receive(BURST);
@@ -214,8 +187,5 @@ fn sleep(one: &Port, other: &Port) {
     let fds = [&one.rx, &other.rx]
         .map(|rx| unsafe { std::os::fd::BorrowedFd::borrow_raw(rx.as_raw_fd()) });
     let timeout = Timespec::try_from(SLEEP).expect("5 ms are a time");
-    let _ = poll(
-        &mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        Some(&timeout),
-    );
+    let _ = poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), Some(&timeout));
 }

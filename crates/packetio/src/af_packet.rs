@@ -81,10 +81,7 @@ pub(crate) fn adopt(
         });
         sockets.collect::<Result<Vec<_>, _>>()
     };
-    let sockets: Vec<_> = interfaces
-        .iter()
-        .map(of_interface)
-        .collect::<Result<_, _>>()?;
+    let sockets: Vec<_> = interfaces.iter().map(of_interface).collect::<Result<_, _>>()?;
     let adopted = interfaces.iter().zip(sockets).map(|(settings, sockets)| {
         let readers = RingReader::adopt_rings(settings, sockets)?;
         Ok(ports(settings, readers, Sender::catch_up)?)
@@ -107,12 +104,7 @@ fn ports(
             }
             false => None,
         };
-        Ok(Opened {
-            rx: Box::new(receiver),
-            tx,
-            enough: None,
-            how: None,
-        })
+        Ok(Opened { rx: Box::new(receiver), tx, enough: None, how: None })
     });
     opened.collect()
 }

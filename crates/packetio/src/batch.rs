@@ -211,11 +211,7 @@ pub fn channel() -> (BatchSender, BatchRx) {
     for _ in 1..BATCHES {
         let _ = emptied.try_send(FrameBatch::new());
     }
-    let sender = BatchSender {
-        full,
-        empty,
-        filling: None,
-    };
+    let sender = BatchSender { full, empty, filling: None };
     let receiver = BatchRx {
         full: batches,
         empty: emptied,
@@ -271,11 +267,7 @@ mod tests {
     use crate::memory::MemoryTrace;
 
     fn frame(time_us: i64) -> Frame {
-        Frame {
-            time_us,
-            captured: 2,
-            ..Frame::default()
-        }
+        Frame { time_us, captured: 2, ..Frame::default() }
     }
 
     /// The frames that are there: times and bytes, and the sizes of the bursts.
@@ -295,10 +287,7 @@ mod tests {
         let (mut ours, mut theirs) = channel();
         for round in 0..3 * BATCHES as i64 {
             for i in 0..3 {
-                assert!(
-                    ours.push(&frame(round * 3 + i), &[round as u8, i as u8])
-                        .is_ok()
-                );
+                assert!(ours.push(&frame(round * 3 + i), &[round as u8, i as u8]).is_ok());
             }
             assert!(ours.send().is_ok());
             let (frames, sizes) = taken(&mut theirs, 2);
@@ -342,11 +331,7 @@ mod tests {
                 assert!(burst.frames().iter().all(|frame| frame.rss == Some(7)));
                 times.extend(burst.frames().iter().map(|frame| frame.time_us));
             }
-            assert!(
-                times
-                    .into_iter()
-                    .eq((0..100).filter(|time| time % 3 == i as i64))
-            );
+            assert!(times.into_iter().eq((0..100).filter(|time| time % 3 == i as i64)));
         }
         assert!(!stop.load(Ordering::Relaxed));
     }

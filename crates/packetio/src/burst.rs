@@ -46,11 +46,7 @@ impl Gso {
 
     /// Parts with `size` payload bytes each; a size of 0 or above 15 bits becomes unknown.
     pub const fn new(size: u16, is_udp: bool) -> Gso {
-        let size = if size == 0 || size > Gso::SIZE {
-            Gso::SIZE
-        } else {
-            size
-        };
+        let size = if size == 0 || size > Gso::SIZE { Gso::SIZE } else { size };
         Gso(size | if is_udp { Gso::UDP } else { 0 })
     }
 
@@ -139,23 +135,13 @@ impl<'a> Burst<'a> {
     /// A burst of `frames`, each of which lies inside `data`.
     pub fn new(data: &'a mut [u8], frames: &'a [Frame]) -> Self {
         debug_assert!(frames.iter().all(|frame| frame.range().end <= data.len()));
-        Self {
-            memory: Memory::Slice(data),
-            frames,
-            counts: &[],
-            has_offload: false,
-        }
+        Self { memory: Memory::Slice(data), frames, counts: &[], has_offload: false }
     }
 
     /// A burst in a device's memory; frame i is the device's packet i.
     #[cfg(feature = "dpdk")]
     pub(crate) fn lent(lent: dpdk::Lent<'a>, frames: &'a [Frame]) -> Self {
-        Self {
-            memory: Memory::Lent(lent),
-            frames,
-            counts: &[],
-            has_offload: false,
-        }
+        Self { memory: Memory::Lent(lent), frames, counts: &[], has_offload: false }
     }
 
     /// The device's packets, if a device owns the memory.
@@ -169,10 +155,7 @@ impl<'a> Burst<'a> {
 
     /// Marks that a `virtio_net_hdr` precedes each frame.
     pub(crate) fn with_offload(self) -> Self {
-        Self {
-            has_offload: true,
-            ..self
-        }
+        Self { has_offload: true, ..self }
     }
 
     /// Adds the kernel's counts of flows whose packets it does not hand out.

@@ -269,10 +269,6 @@ impl Parser {
 
 /// The file ends inside `part`, or inside the gzip stream if that is broken.
 fn truncated(window: &Window, part: Part) -> CaptureErrorKind {
-    let part = if window.is_broken() {
-        Part::GzipStream
-    } else {
-        part
-    };
+    let part = if window.is_broken() { Part::GzipStream } else { part };
     CaptureErrorKind::Truncated(part)
 }

@@ -33,10 +33,9 @@ pub(crate) fn load_error(error: Cause<'_>) -> Option<(&io::Error, Option<String>
             _ => it.downcast_ref(),
         };
         match inner? {
-            ProgramError::LoadError {
-                io_error,
-                verifier_log,
-            } => Some((io_error, last_lines(&verifier_log.to_string()))),
+            ProgramError::LoadError { io_error, verifier_log } => {
+                Some((io_error, last_lines(&verifier_log.to_string())))
+            }
             _ => None,
         }
     })

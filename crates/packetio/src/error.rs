@@ -9,28 +9,13 @@ use std::io;
 #[allow(missing_docs, reason = "the messages say what variants and fields are")]
 pub enum OpenError {
     #[error("{interface}: no such interface; there are: {}", .known.join(", "))]
-    NoSuchInterface {
-        interface: String,
-        known: Vec<String>,
-    },
+    NoSuchInterface { interface: String, known: Vec<String> },
     #[error("{interface}: permission denied; {what} need {capability}")]
-    MissingCapability {
-        interface: String,
-        what: &'static str,
-        capability: &'static str,
-    },
+    MissingCapability { interface: String, what: &'static str, capability: &'static str },
     #[error("{interface}: {what}; {cure}")]
-    InUse {
-        interface: String,
-        what: String,
-        cure: String,
-    },
+    InUse { interface: String, what: String, cure: String },
     #[error("{interface}: {why}; {cure}")]
-    Unsuitable {
-        interface: String,
-        why: String,
-        cure: String,
-    },
+    Unsuitable { interface: String, why: String, cure: String },
     #[error("{interface}: the kernel refuses the program that hands over frames: {log}")]
     ProgramRefused { interface: String, log: String },
     #[error(
@@ -49,19 +34,11 @@ pub enum OpenError {
         "{interface}: no memory for a ring of {blocks} blocks of {block_bytes} bytes; ask for \
          fewer or smaller ones"
     )]
-    NoMemory {
-        interface: String,
-        blocks: u32,
-        block_bytes: u32,
-    },
+    NoMemory { interface: String, blocks: u32, block_bytes: u32 },
     #[error("{interface}: the kernel cannot send up the first packets only: {why}")]
     FirstPackets { interface: String, why: String },
     #[error("{interface}: {step}: {source}")]
-    System {
-        interface: String,
-        step: &'static str,
-        source: io::Error,
-    },
+    System { interface: String, step: &'static str, source: io::Error },
     #[error("{interface}: {why}")]
     NotAllowed { interface: String, why: String },
     #[error("{interface}: {why}")]

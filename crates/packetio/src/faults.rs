@@ -128,12 +128,7 @@ impl<P: Rx> Rx for Faults<P> {
         self.is_drawn = false;
         let (has_offload, flow_counts) = (burst.has_offload(), burst.counts());
         let (data, frames) = burst.into_parts();
-        let Self {
-            rates,
-            random,
-            counts,
-            ..
-        } = self;
+        let Self { rates, random, counts, .. } = self;
         counts.received += frames.len() as u64;
         self.frames.clear();
         for (i, &frame) in frames.iter().enumerate() {
@@ -237,22 +232,14 @@ mod tests {
     fn trace() -> MemoryTrace {
         let mut trace = MemoryTrace::new();
         for i in 0..FRAMES {
-            let frame = Frame {
-                wire: 100,
-                time_us: i as i64,
-                ..Frame::default()
-            };
+            let frame = Frame { wire: 100, time_us: i as i64, ..Frame::default() };
             trace.push(&frame, &[0; 100]);
         }
         trace
     }
 
     fn rates(loss: f64, truncation: f64, corruption: f64) -> FaultRates {
-        FaultRates {
-            loss,
-            truncation,
-            corruption,
-        }
+        FaultRates { loss, truncation, corruption }
     }
 
     /// What comes out: time and bytes of each frame, and the counts.
@@ -316,14 +303,9 @@ mod tests {
     fn without_rates_nothing_happens() {
         let (out, counts) = run(rates(0.0, 0.0, 0.0), 1, 32);
         assert!(
-            out.iter()
-                .enumerate()
-                .all(|(i, (us, bytes))| *us == i as i64 && *bytes == [0; 100])
+            out.iter().enumerate().all(|(i, (us, bytes))| *us == i as i64 && *bytes == [0; 100])
         );
-        let expected = FaultCounts {
-            received: FRAMES,
-            ..FaultCounts::default()
-        };
+        let expected = FaultCounts { received: FRAMES, ..FaultCounts::default() };
         assert_eq!((out.len() as u64, counts), (FRAMES, expected));
     }
 
@@ -345,10 +327,7 @@ mod tests {
         ] {
             let of = of as f64;
             let deviation = (of * rate * (1.0 - rate)).sqrt();
-            assert!(
-                (count as f64 - of * rate).abs() < 5.0 * deviation,
-                "{count} of {of}"
-            );
+            assert!((count as f64 - of * rate).abs() < 5.0 * deviation, "{count} of {of}");
         }
     }
 
@@ -365,11 +344,7 @@ mod tests {
     #[test]
     fn certain_loss_leaves_nothing() {
         let (out, counts) = run(rates(1.0, 1.0, 1.0), 3, 32);
-        let expected = FaultCounts {
-            received: FRAMES,
-            lost: FRAMES,
-            ..FaultCounts::default()
-        };
+        let expected = FaultCounts { received: FRAMES, lost: FRAMES, ..FaultCounts::default() };
         assert_eq!((out.len(), counts), (0, expected));
     }
 }

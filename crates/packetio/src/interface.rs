@@ -48,10 +48,9 @@ pub(crate) struct Interface {
 impl Interface {
     pub fn open(name: &str) -> Result<Self, OpenError> {
         let failed = |source: io::Error| match source.raw_os_error() {
-            Some(libc::ENODEV | libc::ENXIO) => OpenError::NoSuchInterface {
-                interface: name.to_owned(),
-                known: sys::interfaces(),
-            },
+            Some(libc::ENODEV | libc::ENXIO) => {
+                OpenError::NoSuchInterface { interface: name.to_owned(), known: sys::interfaces() }
+            }
             _ => system(name, "cannot be queried")(source),
         };
         let query = sys::query_socket().map_err(failed)?;
@@ -63,19 +62,10 @@ impl Interface {
             libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => RAW,
             hardware => {
                 let interface = name.to_owned();
-                return Err(OpenError::UnsupportedLink {
-                    interface,
-                    hardware,
-                });
+                return Err(OpenError::UnsupportedLink { interface, hardware });
             }
         };
-        Ok(Self {
-            name: name.to_owned(),
-            index,
-            query,
-            link,
-            link_type,
-        })
+        Ok(Self { name: name.to_owned(), index, query, link, link_type })
     }
 
     /// Queries the link again. If the name now has another index, this interface is gone.
@@ -117,9 +107,5 @@ impl Interface {
 
 /// Adds the interface and the step to a system error.
 pub(crate) fn system(interface: &str, step: &'static str) -> impl Fn(io::Error) -> OpenError {
-    move |source| OpenError::System {
-        interface: interface.to_owned(),
-        step,
-        source,
-    }
+    move |source| OpenError::System { interface: interface.to_owned(), step, source }
 }

@@ -33,11 +33,7 @@ pub enum AdoptError {
     #[error("{interface}: no ring was kept that is {wanted}")]
     Missing { interface: String, wanted: String },
     #[error("{interface}: ring {number} was kept, but {why}")]
-    Foreign {
-        interface: String,
-        number: usize,
-        why: &'static str,
-    },
+    Foreign { interface: String, number: usize, why: &'static str },
     #[error(transparent)]
     Open(#[from] OpenError),
 }
@@ -68,11 +64,7 @@ impl Description<'_> {
             Direction::Both => "both",
         };
         let promiscuous = if *is_promiscuous { "promisc" } else { "own" };
-        let checksums = if *completes_checksums {
-            "sums"
-        } else {
-            "as-is"
-        };
+        let checksums = if *completes_checksums { "sums" } else { "as-is" };
         format!(
             "fenxi-ring-{VERSION} if{index} {number}/{rings} {blocks}x{block_bytes} \
              {block_timeout_ms}ms {direction} {promiscuous} {checksums} snap{snap_length}"
@@ -93,12 +85,7 @@ pub fn inherited() -> Vec<Inherited> {
     let sockets = sys::passed_packet_sockets(count).into_iter();
     let named = sockets.map(|socket| (names.next().unwrap_or_default(), socket));
     named
-        .filter_map(|(name, socket)| {
-            Some(Inherited {
-                name: name.to_owned(),
-                socket: socket?,
-            })
-        })
+        .filter_map(|(name, socket)| Some(Inherited { name: name.to_owned(), socket: socket? }))
         .collect()
 }
 
@@ -115,36 +102,20 @@ mod tests {
             snap_length: u32::MAX,
             ..PortSettings::new("e:th\u{e4}0")
         };
-        let description = Description {
-            settings: &settings,
-            index: u32::MAX,
-            rings: u32::MAX,
-        };
+        let description = Description { settings: &settings, index: u32::MAX, rings: u32::MAX };
         let name = description.name(u32::MAX - 1);
         assert!(name.len() <= 255, "{name}");
-        assert!(
-            name.bytes()
-                .all(|byte| (b' '..127).contains(&byte) && byte != b':'),
-            "{name}"
-        );
+        assert!(name.bytes().all(|byte| (b' '..127).contains(&byte) && byte != b':'), "{name}");
     }
 
     #[test]
     fn rings_with_other_settings_have_other_names() {
         let settings = PortSettings::new("eth0");
         let name = |settings: &PortSettings, index, rings, number| {
-            Description {
-                settings,
-                index,
-                rings,
-            }
-            .name(number)
+            Description { settings, index, rings }.name(number)
         };
         let usual = name(&settings, 3, 2, 0);
-        assert_eq!(
-            usual,
-            "fenxi-ring-1 if3 0/2 64x262144 1ms both own as-is snap262144"
-        );
+        assert_eq!(usual, "fenxi-ring-1 if3 0/2 64x262144 1ms both own as-is snap262144");
         let changed = |change: fn(&mut PortSettings)| {
             let mut settings = settings.clone();
             change(&mut settings);

@@ -128,11 +128,7 @@ mod tests {
     fn trace(count: u8) -> MemoryTrace {
         let mut trace = MemoryTrace::new();
         for i in 0..count {
-            let frame = Frame {
-                time_us: 10 * i64::from(i),
-                wire: 99,
-                ..Frame::default()
-            };
+            let frame = Frame { time_us: 10 * i64::from(i), wire: 99, ..Frame::default() };
             trace.push(&frame, &vec![i; usize::from(i)]);
         }
         trace
@@ -154,9 +150,8 @@ mod tests {
     fn frames_come_in_order_and_in_bursts() {
         let (frames, sizes) = drain(&mut trace(5), 2);
         assert_eq!(sizes, [2, 2, 1]);
-        let expected: Vec<_> = (0..5_u8)
-            .map(|i| (vec![i; usize::from(i)], 10 * i64::from(i)))
-            .collect();
+        let expected: Vec<_> =
+            (0..5_u8).map(|i| (vec![i; usize::from(i)], 10 * i64::from(i))).collect();
         assert_eq!(frames, expected);
     }
 

@@ -49,9 +49,8 @@ pub fn share(ports: Vec<Box<dyn Rx>>, owner: &Owner) -> Result<Vec<Box<dyn Rx>>,
         // Room for all batches of all ports.
         .map(|_| sync_channel(BATCHES * workers * workers))
         .unzip();
-    let (empty_to, empty): (Vec<_>, Vec<_>) = (0..workers)
-        .map(|_| sync_channel(BATCHES * workers))
-        .unzip();
+    let (empty_to, empty): (Vec<_>, Vec<_>) =
+        (0..workers).map(|_| sync_channel(BATCHES * workers)).unzip();
     let bells = (0..workers).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
     let bells: Arc<Vec<OwnedFd>> = Arc::new(bells.collect::<Result<_, _>>()?);
     let ends = ports.into_iter().zip(full).zip(empty).enumerate();
@@ -98,16 +97,12 @@ struct Sum {
 impl Sum {
     fn add(&self, frames: &[Frame]) {
         let bytes = frames.iter().map(|it| u64::from(it.wire)).sum();
-        self.frames
-            .fetch_add(frames.len() as u64, Ordering::Relaxed);
+        self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn get(&self) -> (u64, u64) {
-        (
-            self.frames.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-        )
+        (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -196,17 +191,7 @@ impl Sharded {
 
     /// Receives a burst of the port itself, without other workers' frames.
     fn own(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        let Sharded {
-            inner,
-            number,
-            owner,
-            links,
-            filling,
-            frames,
-            strays,
-            moved,
-            ..
-        } = self;
+        let Sharded { inner, number, owner, links, filling, frames, strays, moved, .. } = self;
         let mut burst = match inner.receive(max.clamp(1, BATCH_FRAMES))? {
             Received::Burst(burst) => burst,
             other => return Ok(other),
@@ -334,13 +319,7 @@ mod tests {
                 let mut bytes = [flow.to_be_bytes(), number.to_be_bytes()].concat();
                 bytes.resize(60 + (random >> 24) as usize, 0);
                 let wire = bytes.len() as u32;
-                traces[on].push(
-                    &Frame {
-                        wire,
-                        ..Frame::default()
-                    },
-                    &bytes,
-                );
+                traces[on].push(&Frame { wire, ..Frame::default() }, &bytes);
             }
         }
         traces
@@ -389,11 +368,8 @@ mod tests {
             assert_eq!((sum.strays, sum.waiting), (0, 0));
             for (worker, got) in got.iter().enumerate() {
                 for flow in 0..FLOWS {
-                    let mut numbers: Vec<u32> = got
-                        .iter()
-                        .filter(|it| it.0 == flow)
-                        .map(|it| it.1)
-                        .collect();
+                    let mut numbers: Vec<u32> =
+                        got.iter().filter(|it| it.0 == flow).map(|it| it.1).collect();
                     let is_here = match flow % 2 {
                         0 => flow as usize / 2 % workers == worker,
                         _ => flow as usize % workers == worker,
@@ -413,11 +389,7 @@ mod tests {
 
     #[test]
     fn a_single_port_is_left_alone() {
-        let ports = share(
-            vec![Box::new(MemoryTrace::new())],
-            &(Arc::new(owner) as Owner),
-        )
-        .unwrap();
+        let ports = share(vec![Box::new(MemoryTrace::new())], &(Arc::new(owner) as Owner)).unwrap();
         assert!(matches!(ports[0].wait_handle(), WaitHandle::InReceive));
     }
 
@@ -439,10 +411,7 @@ mod tests {
         assert!(counts.strays > 0 && counts.waiting > 0, "{counts:?}");
         assert_eq!(counts.received, got[0]);
         let bell = ports[1].wait_handle();
-        assert!(
-            matches!(bell, WaitHandle::InReceive),
-            "a port of memory waits by itself"
-        );
+        assert!(matches!(bell, WaitHandle::InReceive), "a port of memory waits by itself");
         let mut ended = 0;
         while ended < 3 {
             match ports[1].receive(256).unwrap() {

@@ -132,10 +132,7 @@ fn set_program(
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_ptr().cast_mut(),
     };
-    let (value, length) = (
-        (&raw const fprog).cast(),
-        size_of_val(&fprog) as libc::socklen_t,
-    );
+    let (value, length) = ((&raw const fprog).cast(), size_of_val(&fprog) as libc::socklen_t);
     // SAFETY: the kernel reads `fprog`, and `len` instructions from `filter`, which points to as
     // many; it writes to neither.
     done(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) })
@@ -236,10 +233,7 @@ pub(crate) fn feature_names(socket: BorrowedFd<'_>, name: &str) -> io::Result<Ve
     words[..3].copy_from_slice(&[STRINGS, FEATURE_NAMES, count as u32]);
     // SAFETY: behind the three words there is room for as many strings as the kernel has features.
     unsafe { ethtool(socket, name, &mut words) }?;
-    let bytes: Vec<u8> = words[3..]
-        .iter()
-        .flat_map(|word| word.to_ne_bytes())
-        .collect();
+    let bytes: Vec<u8> = words[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
     let text = |name: &[u8]| {
         let end = name.iter().position(|byte| *byte == 0);
         String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()

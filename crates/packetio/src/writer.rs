@@ -84,15 +84,10 @@ impl<W: Write> CaptureWriter<W> {
     pub fn create(format: CaptureFormat, out: W) -> Result<Self, WriteError> {
         let mut out = BufWriter::with_capacity(256 * 1024, out);
         let file = match format {
-            CaptureFormat::Pcap { nanosecond } => File::Pcap {
-                nanosecond,
-                link: None,
-            },
+            CaptureFormat::Pcap { nanosecond } => File::Pcap { nanosecond, link: None },
             CaptureFormat::Pcapng => {
                 out.write_all(&section_header())?;
-                File::Pcapng {
-                    interfaces: HashMap::new(),
-                }
+                File::Pcapng { interfaces: HashMap::new() }
             }
         };
         Ok(Self { out, file })
@@ -120,8 +115,7 @@ impl<W: Write> CaptureWriter<W> {
                     Some(_) => {}
                 }
                 let header = [seconds, fraction, captured, frame.wire];
-                self.out
-                    .write_all(header.map(u32::to_le_bytes).as_flattened())?;
+                self.out.write_all(header.map(u32::to_le_bytes).as_flattened())?;
                 self.out.write_all(bytes)?;
             }
             File::Pcapng { interfaces } => {
@@ -135,8 +129,7 @@ impl<W: Write> CaptureWriter<W> {
                 let size = 32 + captured + padding;
                 let (high, low) = ((ticks >> 32) as u32, ticks as u32);
                 let header = [6, size, number, high, low, captured, frame.wire];
-                self.out
-                    .write_all(header.map(u32::to_le_bytes).as_flattened())?;
+                self.out.write_all(header.map(u32::to_le_bytes).as_flattened())?;
                 self.out.write_all(bytes)?;
                 self.out.write_all(&[0; 3][..padding as usize])?;
                 self.out.write_all(&size.to_le_bytes())?;
@@ -153,17 +146,11 @@ impl<W: Write> CaptureWriter<W> {
     /// Ends the file and returns the output. A pcap file without frames is valid; its link type is
     /// Ethernet.
     pub fn finish(mut self) -> Result<W, WriteError> {
-        if let File::Pcap {
-            nanosecond,
-            link: None,
-        } = self.file
-        {
+        if let File::Pcap { nanosecond, link: None } = self.file {
             self.out.write_all(&pcap_header(nanosecond, ETHERNET))?;
         }
         self.out.flush()?;
-        self.out
-            .into_inner()
-            .map_err(|error| WriteError::Io(error.into_error()))
+        self.out.into_inner().map_err(|error| WriteError::Io(error.into_error()))
     }
 }
 
@@ -193,15 +180,7 @@ fn pcap_time(frame: &Frame, nanosecond: bool) -> Result<(u32, u32), WriteError> 
 fn section_header() -> [u8; 28] {
     const LENGTH_UNKNOWN: u32 = u32::MAX; // in both words
     let mut block = [0; 28];
-    let words = [
-        0x0a0d_0d0a,
-        28,
-        0x1a2b_3c4d,
-        1,
-        LENGTH_UNKNOWN,
-        LENGTH_UNKNOWN,
-        28,
-    ];
+    let words = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, LENGTH_UNKNOWN, LENGTH_UNKNOWN, 28];
     block.copy_from_slice(words.map(u32::to_le_bytes).as_flattened());
     block
 }
@@ -244,12 +223,7 @@ mod tests {
     const PCAP: CaptureFormat = CaptureFormat::Pcap { nanosecond: false };
 
     fn frame(link: u16, time_us: i64) -> Frame {
-        Frame {
-            link,
-            time_us,
-            wire: 60,
-            ..Frame::default()
-        }
+        Frame { link, time_us, wire: 60, ..Frame::default() }
     }
 
     #[test]
@@ -257,13 +231,7 @@ mod tests {
         let mut writer = CaptureWriter::create(PCAP, Vec::new()).unwrap();
         writer.write(&frame(101, 0), b"one").unwrap();
         let error = writer.write(&frame(1, 0), b"two").unwrap_err();
-        assert!(matches!(
-            error,
-            WriteError::OtherLinkType {
-                first: 101,
-                other: 1
-            }
-        ));
+        assert!(matches!(error, WriteError::OtherLinkType { first: 101, other: 1 }));
         assert!(error.to_string().contains(".pcapng"));
         // The file stands as it was before.
         assert_eq!(writer.finish().unwrap().len(), 24 + 16 + 3);

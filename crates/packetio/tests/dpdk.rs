@@ -80,10 +80,7 @@ fn frames_are_received_stamped_and_counted() {
                     (burst.bytes(i).len() as u32, frame.captured)
                 );
                 let age_us = frame.time_us - before.as_micros() as i64;
-                assert!(
-                    (0..SOON.as_micros() as i64).contains(&age_us),
-                    "{age_us} µs"
-                );
+                assert!((0..SOON.as_micros() as i64).contains(&age_us), "{age_us} µs");
                 assert_eq!((frame.link, frame.rss), (1, None));
                 all.push(burst.bytes(i).to_vec());
             }
@@ -91,10 +88,7 @@ fn frames_are_received_stamped_and_counted() {
         assert_eq!(all, numbered(300));
         let counts = rx.counts();
         // The long one was dropped.
-        assert_eq!(
-            (counts.offered, counts.received, counts.dropped),
-            (301, 300, 1)
-        );
+        assert_eq!((counts.offered, counts.received, counts.dropped), (301, 300, 1));
         let bytes: usize = all.iter().map(Vec::len).sum();
         assert_eq!(counts.bytes, bytes as u64);
         assert!(!counts.is_away && !rx.is_lost());
@@ -107,11 +101,7 @@ fn frames_are_sent_on_in_place_and_others_as_copies() {
         let dir = tempfile::tempdir().unwrap();
         let [from, to] = ["in.pcap", "out.pcap"].map(|name| dir.path().join(name));
         capture(&from, &numbered(100));
-        let vdev = format!(
-            "net_pcap0,rx_pcap={},tx_pcap={}",
-            from.display(),
-            to.display()
-        );
+        let vdev = format!("net_pcap0,rx_pcap={},tx_pcap={}", from.display(), to.display());
         let (mut rx, mut tx) = open_one(&settings("net_pcap0", &[&vdev]));
         let even: Vec<bool> = (0..64).map(|i| i % 2 == 0).collect();
         while let Received::Burst(mut burst) = rx.receive(64).unwrap() {
@@ -128,11 +118,7 @@ fn frames_are_sent_on_in_place_and_others_as_copies() {
         expected.iter_mut().for_each(|frame| frame[1] = 0xaa);
         let mut trace = MemoryTrace::new();
         for (captured, wire) in [(60, 60), (60, 99), (1600, 1600), (300, 300)] {
-            let frame = Frame {
-                captured,
-                wire,
-                ..Frame::default()
-            };
+            let frame = Frame { captured, wire, ..Frame::default() };
             trace.push(&frame, &vec![7; captured as usize]);
         }
         let burst = trace.receive(8).unwrap().burst().unwrap();
@@ -149,39 +135,25 @@ fn frames_are_sent_on_in_place_and_others_as_copies() {
 
 #[test]
 fn frames_that_a_wrapper_has_changed_are_sent_as_they_are_then() {
-    alone(
-        "frames_that_a_wrapper_has_changed_are_sent_as_they_are_then",
-        || {
-            let dir = tempfile::tempdir().unwrap();
-            let [from, to] = ["in.pcap", "out.pcap"].map(|name| dir.path().join(name));
-            capture(&from, &numbered(1000));
-            let vdev = format!(
-                "net_pcap0,rx_pcap={},tx_pcap={}",
-                from.display(),
-                to.display()
-            );
-            let (rx, mut tx) = open_one(&settings("net_pcap0", &[&vdev]));
-            let rates = FaultRates {
-                loss: 0.5,
-                ..FaultRates::default()
-            };
-            let mut faults = Faults::new(Boxed(rx), rates, 3);
-            let mut left = Vec::new();
-            for _ in 0..1000 {
-                if let Received::Burst(burst) = faults.receive(64).unwrap() {
-                    left.extend((0..burst.len()).map(|i| burst.bytes(i).to_vec()));
-                    tx.send(&burst, Selection::All).unwrap();
-                }
+    alone("frames_that_a_wrapper_has_changed_are_sent_as_they_are_then", || {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["in.pcap", "out.pcap"].map(|name| dir.path().join(name));
+        capture(&from, &numbered(1000));
+        let vdev = format!("net_pcap0,rx_pcap={},tx_pcap={}", from.display(), to.display());
+        let (rx, mut tx) = open_one(&settings("net_pcap0", &[&vdev]));
+        let rates = FaultRates { loss: 0.5, ..FaultRates::default() };
+        let mut faults = Faults::new(Boxed(rx), rates, 3);
+        let mut left = Vec::new();
+        for _ in 0..1000 {
+            if let Received::Burst(burst) = faults.receive(64).unwrap() {
+                left.extend((0..burst.len()).map(|i| burst.bytes(i).to_vec()));
+                tx.send(&burst, Selection::All).unwrap();
             }
-            drop((faults, tx));
-            assert!(
-                left.len() > 400 && left.len() < 600,
-                "{} frames",
-                left.len()
-            );
-            assert_eq!(packets_of(&to), left);
-        },
-    );
+        }
+        drop((faults, tx));
+        assert!(left.len() > 400 && left.len() < 600, "{} frames", left.len());
+        assert_eq!(packets_of(&to), left);
+    });
 }
 
 /// A port behind a pointer as one.
@@ -216,25 +188,22 @@ fn several_rings_have_hashes_of_the_device() {
 
 #[test]
 fn an_empty_port_is_polled_and_then_asked_at_intervals() {
-    alone(
-        "an_empty_port_is_polled_and_then_asked_at_intervals",
-        || {
-            let (mut rx, _tx) = open_one(&settings("net_ring0", &["net_ring0"]));
-            let sleeps = |rx: &dyn Rx| match rx.wait_handle() {
-                WaitHandle::Within(time) => time,
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(sleeps(&*rx), Duration::ZERO);
-            while sleeps(&*rx).is_zero() {
-                assert!(matches!(rx.receive(8), Ok(Received::Nothing)));
-            }
-            assert_eq!(sleeps(&*rx), Duration::from_micros(50));
-            // Far below the timeout.
-            let began = Instant::now();
-            packetio::wait([&*rx], None, SOON);
-            assert!(began.elapsed() < SOON / 2);
-        },
-    );
+    alone("an_empty_port_is_polled_and_then_asked_at_intervals", || {
+        let (mut rx, _tx) = open_one(&settings("net_ring0", &["net_ring0"]));
+        let sleeps = |rx: &dyn Rx| match rx.wait_handle() {
+            WaitHandle::Within(time) => time,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(sleeps(&*rx), Duration::ZERO);
+        while sleeps(&*rx).is_zero() {
+            assert!(matches!(rx.receive(8), Ok(Received::Nothing)));
+        }
+        assert_eq!(sleeps(&*rx), Duration::from_micros(50));
+        // Far below the timeout.
+        let began = Instant::now();
+        packetio::wait([&*rx], None, SOON);
+        assert!(began.elapsed() < SOON / 2);
+    });
 }
 
 #[test]
@@ -279,14 +248,7 @@ fn tagged_frames_are_received_as_they_were_sent() {
         let mut trace = MemoryTrace::new();
         for bytes in [&tagged, &plain] {
             let length = bytes.len() as u32;
-            trace.push(
-                &Frame {
-                    captured: length,
-                    wire: length,
-                    ..Frame::default()
-                },
-                bytes,
-            );
+            trace.push(&Frame { captured: length, wire: length, ..Frame::default() }, bytes);
         }
         let burst = trace.receive(8).unwrap().burst().unwrap();
         let mut out = open_tx(Backend::AfPacket, "wire").unwrap();

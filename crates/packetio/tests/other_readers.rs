@@ -29,16 +29,8 @@ fn output(program: &str, arguments: &[&str], path: &Path) -> Option<String> {
 fn other_programs_read_what_is_written() {
     let folder = tempfile::tempdir().unwrap();
     for (name, format, last_time) in [
-        (
-            "us.pcap",
-            CaptureFormat::Pcap { nanosecond: false },
-            "1700000024.000007",
-        ),
-        (
-            "ns.pcap",
-            CaptureFormat::Pcap { nanosecond: true },
-            "1700000024.000007008",
-        ),
+        ("us.pcap", CaptureFormat::Pcap { nanosecond: false }, "1700000024.000007"),
+        ("ns.pcap", CaptureFormat::Pcap { nanosecond: true }, "1700000024.000007008"),
         ("ns.pcapng", CaptureFormat::Pcapng, "1700000024.000007008"),
     ] {
         let path = folder.path().join(name);

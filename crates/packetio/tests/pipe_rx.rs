@@ -16,9 +16,7 @@ fn frame(i: u8) -> Vec<u8> {
 }
 
 fn write(stream: &mut impl Write, frame: &[u8]) {
-    stream
-        .write_all(&(frame.len() as u32).to_be_bytes())
-        .unwrap();
+    stream.write_all(&(frame.len() as u32).to_be_bytes()).unwrap();
     stream.write_all(frame).unwrap();
 }
 
@@ -64,25 +62,13 @@ fn what_is_no_frame_is_an_error_after_all_frames() {
     assert_eq!(rx.receive(8).unwrap().burst().unwrap().len(), 1);
     let error = rx.receive(8).unwrap_err();
     assert_eq!(error.kind, RxErrorKind::Damaged);
-    assert!(
-        error
-            .to_string()
-            .starts_with("frames.sock: a frame of 4294967295 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("frames.sock: a frame of 4294967295 bytes"), "{error}");
 
     let (mut far, mut rx) = pair();
     far.write_all(&[0, 0, 0, 60, 1, 2]).unwrap();
     drop(far);
-    let error = std::iter::repeat_with(|| rx.receive(8).err())
-        .take(3)
-        .flatten()
-        .next()
-        .unwrap();
-    assert_eq!(
-        error.to_string(),
-        "frames.sock: truncated: the stream ends 6 bytes into a frame"
-    );
+    let error = std::iter::repeat_with(|| rx.receive(8).err()).take(3).flatten().next().unwrap();
+    assert_eq!(error.to_string(), "frames.sock: truncated: the stream ends 6 bytes into a frame");
 }
 
 #[test]

@@ -148,9 +148,7 @@ impl Address for u128 {
     // Most addresses in use share the first 16 bits, so hash the first 48, the least a site gets.
     #[inline(always)]
     fn gate(self) -> u16 {
-        ((self >> 80) as u64)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .wrapping_shr(48) as u16
+        ((self >> 80) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_shr(48) as u16
     }
 
     fn gates(self, length: u8) -> RangeInclusive<u16> {

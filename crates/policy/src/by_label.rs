@@ -14,10 +14,7 @@ pub struct Action {
 impl Action {
     /// This action, completed by the parts of `other`.
     fn or(self, other: Action) -> Action {
-        Action {
-            dscp: self.dscp.or(other.dscp),
-            mark: self.mark.or(other.mark),
-        }
+        Action { dscp: self.dscp.or(other.dscp), mark: self.mark.or(other.mark) }
     }
 }
 
@@ -63,10 +60,7 @@ pub struct NoSuchLabel {
 impl NoSuchLabel {
     /// Adds the name of the model.
     pub fn of_model(self, name: &str) -> NoSuchLabel {
-        NoSuchLabel {
-            model: name.to_owned(),
-            ..self
-        }
+        NoSuchLabel { model: name.to_owned(), ..self }
     }
 }
 
@@ -148,44 +142,29 @@ mod tests {
     }
 
     fn dscp(code_point: u8) -> Action {
-        Action {
-            dscp: Dscp::new(code_point),
-            mark: None,
-        }
+        Action { dscp: Dscp::new(code_point), mark: None }
     }
 
     /// Written as [`listed`] shows them.
     fn labels(names: &[&str]) -> Vec<Label> {
         let label = |text: &&str| {
             let (name, taxonomy) = text.split_once(' ').unwrap_or((text, ""));
-            Label {
-                name: name.to_owned(),
-                taxonomy: taxonomy.trim_matches(['(', ')']).to_owned(),
-            }
+            Label { name: name.to_owned(), taxonomy: taxonomy.trim_matches(['(', ')']).to_owned() }
         };
         names.iter().map(label).collect()
     }
 
     #[test]
     fn a_class_gets_what_all_rules_of_its_label_say() {
-        let mark = Mark {
-            bits: 0x300,
-            mask: 0xff00,
-        };
-        let marked = Action {
-            dscp: None,
-            mark: Some(mark),
-        };
+        let mark = Mark { bits: 0x300, mask: 0xff00 };
+        let marked = Action { dscp: None, mark: Some(mark) };
         let rules = [
             rule("DNS", dscp(8), true),
             rule("DNS", marked, true),
             rule("TLS", dscp(1), true),
             rule("TLS", dscp(2), true),
         ];
-        let both = Action {
-            mark: Some(mark),
-            ..dscp(8)
-        };
+        let both = Action { mark: Some(mark), ..dscp(8) };
         assert_eq!(
             actions(&rules, &labels(&["TLS", "other", "DNS"])).unwrap(),
             [dscp(2), Action::default(), both]
@@ -196,10 +175,7 @@ mod tests {
     fn a_label_that_the_model_lacks_matters_only_to_who_asked_for_it() {
         let labels = labels(&["TLS (web)", "DNS"]);
         let by_default = rule("SSH", dscp(1), false);
-        assert_eq!(
-            actions(&[by_default], &labels).unwrap(),
-            [Action::default(); 2]
-        );
+        assert_eq!(actions(&[by_default], &labels).unwrap(), [Action::default(); 2]);
         let error = actions(&[rule("SSH", dscp(1), true)], &labels).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -215,12 +191,7 @@ mod tests {
 
     #[test]
     fn a_taxonomy_stands_for_its_labels_that_no_rule_names() {
-        let labels = labels(&[
-            "Tapo (camera)",
-            "Ring (camera)",
-            "Hue (light)",
-            "light (bulb)",
-        ]);
+        let labels = labels(&["Tapo (camera)", "Ring (camera)", "Hue (light)", "light (bulb)"]);
         let action = |rules: &[LabelRule]| -> Vec<Option<u8>> {
             let actions = actions(rules, &labels).unwrap();
             let code_point = |action: &Action| action.dscp.map(Dscp::code_point);

@@ -67,10 +67,7 @@ impl<A: Address> Classifier<A> {
         }
         let (learned, rest) = Learned::train(filters);
         let rest: Vec<Filter<A>> = rest.iter().map(|&at| filters[at as usize]).collect();
-        Ok(Classifier {
-            learned: Arc::new(learned),
-            remainder: TupleMerge::new(&rest)?,
-        })
+        Ok(Classifier { learned: Arc::new(learned), remainder: TupleMerge::new(&rest)? })
     }
 
     /// A classifier of hash tables alone.
@@ -79,10 +76,7 @@ impl<A: Address> Classifier<A> {
     /// There are too many filters.
     pub fn untrained(filters: &[Filter<A>]) -> Result<Classifier<A>, TableFull> {
         let (learned, _) = Learned::train(&[]);
-        Ok(Classifier {
-            learned: Arc::new(learned),
-            remainder: TupleMerge::new(filters)?,
-        })
+        Ok(Classifier { learned: Arc::new(learned), remainder: TupleMerge::new(filters)? })
     }
 
     /// Adds a filter to the hash tables.
@@ -103,12 +97,7 @@ impl<A: Address> Classifier<A> {
     ) {
         for (batch, (keys, found)) in keys.chunks(BATCH).zip(found.chunks_mut(BATCH)).enumerate() {
             let mut best = Best::new();
-            let mut counts = |hit: Hit| {
-                counts(Hit {
-                    place: batch * BATCH + hit.place,
-                    ..hit
-                })
-            };
+            let mut counts = |hit: Hit| counts(Hit { place: batch * BATCH + hit.place, ..hit });
             if !self.learned.is_empty() {
                 with_vectors(Find {
                     learned: &*self.learned,

@@ -79,20 +79,14 @@ mod tests {
         }
         for class in 1..5 {
             for drop in 1..4 {
-                assert_eq!(
-                    parse(&format!("AF{class}{drop}")),
-                    Some(8 * class + 2 * drop)
-                );
+                assert_eq!(parse(&format!("AF{class}{drop}")), Some(8 * class + 2 * drop));
             }
         }
         assert_eq!(
             [parse("EF"), parse("VA"), parse("LE"), parse("DF")],
             [Some(46), Some(44), Some(1), Some(0)]
         );
-        assert_eq!(
-            [parse("AF44"), parse("CS8"), parse("ef"), parse("")],
-            [None; 4]
-        );
+        assert_eq!([parse("AF44"), parse("CS8"), parse("ef"), parse("")], [None; 4]);
     }
 
     #[test]

@@ -80,17 +80,11 @@ pub struct Ports {
 
 impl Ports {
     /// Every port.
-    pub const ANY: Ports = Ports {
-        first: 0,
-        last: u16::MAX,
-    };
+    pub const ANY: Ports = Ports { first: 0, last: u16::MAX };
 
     /// One port.
     pub const fn one(port: u16) -> Ports {
-        Ports {
-            first: port,
-            last: port,
-        }
+        Ports { first: port, last: port }
     }
 
     /// Whether `port` is in the range.
@@ -165,9 +159,7 @@ impl<A: Address> Filter<A> {
             && key.destination.prefix(self.destination_length) == self.destination
             && self.source_ports.has(key.source_port)
             && self.destination_ports.has(key.destination_port)
-            && self
-                .protocol
-                .is_none_or(|protocol| protocol == key.protocol)
+            && self.protocol.is_none_or(|protocol| protocol == key.protocol)
             && (self.in_port == 0 || self.in_port == key.in_port)
     }
 
@@ -207,13 +199,12 @@ impl<A: Address> Filter<A> {
         };
         let ports =
             |outer: Ports, inner: Ports| outer.first <= inner.first && inner.last <= outer.last;
-        within(
-            (self.source, self.source_length),
-            (other.source, other.source_length),
-        ) && within(
-            (self.destination, self.destination_length),
-            (other.destination, other.destination_length),
-        ) && ports(self.source_ports, other.source_ports)
+        within((self.source, self.source_length), (other.source, other.source_length))
+            && within(
+                (self.destination, self.destination_length),
+                (other.destination, other.destination_length),
+            )
+            && ports(self.source_ports, other.source_ports)
             && ports(self.destination_ports, other.destination_ports)
             && (self.protocol.is_none() || self.protocol == other.protocol)
             && (self.in_port == 0 || self.in_port == other.in_port)
@@ -226,13 +217,12 @@ impl<A: Address> Filter<A> {
             one.prefix(shorter) == two.prefix(shorter)
         };
         let ports = |one: Ports, two: Ports| one.first <= two.last && two.first <= one.last;
-        prefixes(
-            (self.source, self.source_length),
-            (other.source, other.source_length),
-        ) && prefixes(
-            (self.destination, self.destination_length),
-            (other.destination, other.destination_length),
-        ) && ports(self.source_ports, other.source_ports)
+        prefixes((self.source, self.source_length), (other.source, other.source_length))
+            && prefixes(
+                (self.destination, self.destination_length),
+                (other.destination, other.destination_length),
+            )
+            && ports(self.source_ports, other.source_ports)
             && ports(self.destination_ports, other.destination_ports)
             && (self.protocol.is_none()
                 || other.protocol.is_none()
@@ -247,13 +237,8 @@ mod tests {
 
     #[test]
     fn ranks_order_by_priority_and_then_by_order() {
-        let ranks = [
-            Rank::new(9, 0),
-            Rank::new(5, 1),
-            Rank::new(5, 2),
-            Rank::new(0, 0),
-            Rank::LAST,
-        ];
+        let ranks =
+            [Rank::new(9, 0), Rank::new(5, 1), Rank::new(5, 2), Rank::new(0, 0), Rank::LAST];
         assert!(ranks.is_sorted());
         assert_eq!(ranks[1].priority(), 5);
     }

@@ -20,10 +20,7 @@ impl Mark {
     /// The mark that `tc ... action ctinfo dscp 63 128` copies into packets (tc-ctinfo(8)): the
     /// DSCP in the six low bits, and a valid bit.
     pub fn of_dscp(dscp: Dscp) -> Mark {
-        Mark {
-            bits: u32::from(dscp.code_point()) | DSCP_VALID,
-            mask: DSCP_MASK,
-        }
+        Mark { bits: u32::from(dscp.code_point()) | DSCP_VALID, mask: DSCP_MASK }
     }
 
     /// The DSCP in the mark, if it holds one.
@@ -40,10 +37,7 @@ impl Mark {
 
     /// The mark in a word; `None` for 0.
     pub fn of_word(word: u64) -> Option<Mark> {
-        (word != 0).then_some(Mark {
-            bits: (word >> 32) as u32,
-            mask: word as u32,
-        })
+        (word != 0).then_some(Mark { bits: (word >> 32) as u32, mask: word as u32 })
     }
 }
 
@@ -53,10 +47,7 @@ mod tests {
 
     #[test]
     fn a_word_holds_a_mark_or_none() {
-        let mark = Mark {
-            bits: 0x8000_0300,
-            mask: 0xffff_ff00,
-        };
+        let mark = Mark { bits: 0x8000_0300, mask: 0xffff_ff00 };
         for mark in [Some(mark), None] {
             assert_eq!(Mark::of_word(Mark::to_word(mark)), mark);
         }
@@ -71,10 +62,7 @@ mod tests {
             assert_eq!(mark.bits & !mark.mask, 0);
             assert_eq!(mark.dscp(), Dscp::new(code_point));
             // As act_ctinfo reads it: `dscp 63 128`.
-            assert_eq!(
-                (mark.bits & 63, mark.bits & 128),
-                (u32::from(code_point), 128)
-            );
+            assert_eq!((mark.bits & 63, mark.bits & 128), (u32::from(code_point), 128));
         }
     }
 }

@@ -1,9 +1,6 @@
 //! Large arrays on huge pages. A look-up reads a few random places of an index of some MiB; with
 //! pages of 4 KiB each read also costs an access or two to the page tables.
-#![allow(
-    unsafe_code,
-    reason = "memory aligned to huge pages, and advice to the kernel about it"
-)]
+#![allow(unsafe_code, reason = "memory aligned to huge pages, and advice to the kernel about it")]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
@@ -31,10 +28,7 @@ impl<T: Copy> Array<T> {
     pub fn new(all: impl ExactSizeIterator<Item = T>) -> Array<T> {
         const { assert!(size_of::<T>() != 0) };
         let layout = layout::<T>(all.len());
-        let mut array = Array {
-            start: NonNull::dangling(),
-            len: 0,
-        };
+        let mut array = Array { start: NonNull::dangling(), len: 0 };
         if layout.size() == 0 {
             return array;
         }
@@ -69,9 +63,7 @@ fn layout<T>(len: usize) -> Layout {
         true => plain.align_to(HUGE).map(|it| it.pad_to_align()),
         false => Ok(plain),
     };
-    plain
-        .and_then(large)
-        .unwrap_or_else(|error| panic!("{len} elements: {error}"))
+    plain.and_then(large).unwrap_or_else(|error| panic!("{len} elements: {error}"))
 }
 
 impl<T> Deref for Array<T> {

@@ -164,12 +164,7 @@ impl Policy {
             let rule = rules.rules.iter().find(|rule| is_it(rule));
             rule.map_or_else(String::new, |rule| rules.place_of(rule))
         };
-        for (number, condition) in rules
-            .conditions
-            .iter()
-            .enumerate()
-            .skip(self.conditions.len())
-        {
+        for (number, condition) in rules.conditions.iter().enumerate().skip(self.conditions.len()) {
             let place = || place_of(&|rule| rule.condition as usize == number);
             let checked = check_condition(condition, names, place)?;
             self.has_labels |= checked.classes.is_some();
@@ -339,11 +334,7 @@ impl Policy {
     /// Whether a rule's condition holds.
     fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
         let row = self.rows[rule as usize];
-        let ClassCondition {
-            classes,
-            behaviours,
-            over,
-        } = &self.conditions[row.condition as usize];
+        let ClassCondition { classes, behaviours, over } = &self.conditions[row.condition as usize];
         let (_, sample) = self.decisions[row.decision as usize];
         let has_class = |classes: &[u64]| {
             facts.class.is_some_and(|class| {
@@ -372,17 +363,9 @@ fn check_condition(
     names: &Names<'_>,
     place: impl Fn() -> String,
 ) -> Result<ClassCondition, UnknownName> {
-    let Condition {
-        ref labels,
-        behaviours,
-        over,
-    } = *condition;
+    let Condition { ref labels, behaviours, over } = *condition;
     if labels.is_empty() {
-        return Ok(ClassCondition {
-            classes: None,
-            behaviours,
-            over,
-        });
+        return Ok(ClassCondition { classes: None, behaviours, over });
     }
     let mut classes = vec![0_u64; names.labels.len().div_ceil(64)];
     for name in labels {
@@ -402,11 +385,7 @@ fn check_condition(
             });
         }
     }
-    Ok(ClassCondition {
-        classes: Some(classes.into()),
-        behaviours,
-        over,
-    })
+    Ok(ClassCondition { classes: Some(classes.into()), behaviours, over })
 }
 
 fn decision(
@@ -431,9 +410,7 @@ fn decision(
         Task::AsConfigured | Task::None => None,
     };
     let mirror = action.mirror.as_deref();
-    let mirror = mirror
-        .map(|name| number("mirror", name, names.mirrors))
-        .transpose()?;
+    let mirror = mirror.map(|name| number("mirror", name, names.mirrors)).transpose()?;
     let class = action.label.as_deref().map(|name| {
         let found = names.labels.iter().position(|label| label.name == name);
         found.ok_or_else(|| UnknownName {

@@ -19,11 +19,7 @@ pub const BEHAVIOURS: [&str; 5] = ["none", "bulk", "interactive", "realtime", "i
 /// The names of a set of behaviours.
 pub fn behaviour_names(behaviours: u8) -> impl Iterator<Item = &'static str> {
     let is_in = move |(number, _): &(usize, &str)| behaviours >> number & 1 != 0;
-    BEHAVIOURS
-        .into_iter()
-        .enumerate()
-        .filter(is_in)
-        .map(|(_, name)| name)
+    BEHAVIOURS.into_iter().enumerate().filter(is_in).map(|(_, name)| name)
 }
 
 /// Bounds that a flow has exceeded, where not `None`.

@@ -73,9 +73,7 @@ impl RuleSet {
         self.next_order += 1;
         let rule = Rule {
             rank,
-            condition: self
-                .condition_numbers
-                .number(&mut self.conditions, condition),
+            condition: self.condition_numbers.number(&mut self.conditions, condition),
             action: self.action_numbers.number(&mut self.actions, action),
             file: origin.0,
             line: origin.1,
@@ -99,14 +97,10 @@ impl RuleSet {
         let number = to.rules as RuleNumber;
         self.rules.truncate(to.rules);
         // Filters and names are in the order of the rules.
-        self.v4
-            .truncate(self.v4.partition_point(|filter| filter.rule < number));
-        self.v6
-            .truncate(self.v6.partition_point(|filter| filter.rule < number));
-        self.names
-            .truncate(self.names.partition_point(|(rule, _)| *rule < number));
-        self.condition_numbers
-            .truncate(&mut self.conditions, to.conditions);
+        self.v4.truncate(self.v4.partition_point(|filter| filter.rule < number));
+        self.v6.truncate(self.v6.partition_point(|filter| filter.rule < number));
+        self.names.truncate(self.names.partition_point(|(rule, _)| *rule < number));
+        self.condition_numbers.truncate(&mut self.conditions, to.conditions);
         self.action_numbers.truncate(&mut self.actions, to.actions);
         self.next_order = to.next_order;
     }
@@ -119,9 +113,7 @@ impl RuleSet {
 
     /// The rule with this position in the order of adding, whatever its number now.
     pub fn by_order(&self, order: u32) -> Option<RuleNumber> {
-        let found = self
-            .rules
-            .binary_search_by_key(&order, |rule| rule.rank.order());
+        let found = self.rules.binary_search_by_key(&order, |rule| rule.rank.order());
         found.ok().map(|place| place as RuleNumber)
     }
 
@@ -193,9 +185,7 @@ impl RuleSet {
 
     /// The name of a rule.
     pub fn name(&self, rule: RuleNumber) -> Option<&str> {
-        let found = self
-            .names
-            .binary_search_by_key(&rule, |(number, _)| *number);
+        let found = self.names.binary_search_by_key(&rule, |(number, _)| *number);
         found.ok().map(|place| &*self.names[place].1)
     }
 
@@ -236,11 +226,7 @@ fn renumbered<A: Copy>(
     new: impl Fn(RuleNumber) -> RuleNumber,
 ) -> Vec<Filter<A>> {
     let left = filters.iter().filter(|filter| stays(filter.rule));
-    left.map(|filter| Filter {
-        rule: new(filter.rule),
-        ..*filter
-    })
-    .collect()
+    left.map(|filter| Filter { rule: new(filter.rule), ..*filter }).collect()
 }
 
 /// Finds the number of a condition or action by its hash: a mark per subscriber makes 100,000
@@ -294,27 +280,19 @@ mod tests {
 
     fn marked(bits: u32) -> RuleAction {
         let mask = u32::MAX;
-        RuleAction {
-            mark: Some(Mark { bits, mask }),
-            ..RuleAction::default()
-        }
+        RuleAction { mark: Some(Mark { bits, mask }), ..RuleAction::default() }
     }
 
     #[test]
     fn a_condition_and_an_action_are_kept_once() {
         let mut rules = RuleSet::default();
-        let labelled = Condition {
-            labels: vec!["DNS".to_owned()],
-            ..Condition::default()
-        };
+        let labelled = Condition { labels: vec!["DNS".to_owned()], ..Condition::default() };
         for bits in 0..100_000 {
             let condition = match bits % 2 {
                 0 => labelled.clone(),
                 _ => Condition::default(),
             };
-            let (number, rank) = rules
-                .push(7, condition, marked(bits % 50_000), (0, 1))
-                .unwrap();
+            let (number, rank) = rules.push(7, condition, marked(bits % 50_000), (0, 1)).unwrap();
             assert_eq!((number, rank), (bits, Rank::new(7, bits)));
         }
         assert_eq!((rules.conditions.len(), rules.actions.len()), (2, 50_000));
@@ -327,10 +305,7 @@ mod tests {
     fn what_was_added_is_taken_back_with_all_that_only_it_asked_for() {
         let mut rules = RuleSet::default();
         let push = |rules: &mut RuleSet, bits: u32| {
-            let condition = Condition {
-                labels: vec![bits.to_string()],
-                ..Condition::default()
-            };
+            let condition = Condition { labels: vec![bits.to_string()], ..Condition::default() };
             rules.push(0, condition, marked(bits), (0, 1)).unwrap()
         };
         let first = push(&mut rules, 1);
@@ -352,9 +327,7 @@ mod tests {
     fn names_lead_to_rules_and_back() {
         let mut rules = RuleSet::default();
         for number in 0..4 {
-            rules
-                .push(0, Condition::default(), marked(number), (0, 1))
-                .unwrap();
+            rules.push(0, Condition::default(), marked(number), (0, 1)).unwrap();
         }
         rules.names = vec![(1, "one".into()), (3, "three".into())];
         assert_eq!(

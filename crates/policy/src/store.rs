@@ -69,11 +69,7 @@ pub struct OwnedNames {
 impl OwnedNames {
     /// As [`Names`].
     pub fn borrowed(&self) -> Names<'_> {
-        Names {
-            labels: &self.labels,
-            tasks: &self.tasks,
-            mirrors: &self.mirrors,
-        }
+        Names { labels: &self.labels, tasks: &self.tasks, mirrors: &self.mirrors }
     }
 }
 
@@ -159,10 +155,7 @@ impl Training {
     /// # Errors
     /// There are too many filters.
     pub fn run(self) -> Result<Trained, TableFull> {
-        Ok(Trained {
-            v4: Classifier::new(&self.v4)?,
-            v6: Classifier::new(&self.v6)?,
-        })
+        Ok(Trained { v4: Classifier::new(&self.v4)?, v6: Classifier::new(&self.v6)? })
     }
 }
 
@@ -180,11 +173,7 @@ impl Store {
             update,
             is_live: vec![true; live],
             live,
-            current: Version {
-                policy: Arc::new(policy),
-                numbering: 0,
-                seen: 0,
-            },
+            current: Version { policy: Arc::new(policy), numbering: 0, seen: 0 },
             before: 0,
             spare: None,
             journal: VecDeque::new(),
@@ -265,11 +254,7 @@ impl Store {
     /// Takes back a version no longer in use, so that the next batch need not copy the rules.
     /// `false` if it is useless: still in use, or with another index.
     pub fn give_back(&mut self, old: Version) -> bool {
-        let Version {
-            policy,
-            numbering,
-            seen,
-        } = old;
+        let Version { policy, numbering, seen } = old;
         let is_of_use = numbering == self.current.numbering
             && seen >= self.journal_from
             && policy.shares_index(&self.current.policy);
@@ -292,20 +277,8 @@ impl Store {
         self.training = Some(Started { at: now, seen });
         let live = |rule: RuleNumber| self.is_live(rule);
         Some(Training {
-            v4: self
-                .rules
-                .v4
-                .iter()
-                .filter(|it| live(it.rule))
-                .copied()
-                .collect(),
-            v6: self
-                .rules
-                .v6
-                .iter()
-                .filter(|it| live(it.rule))
-                .copied()
-                .collect(),
+            v4: self.rules.v4.iter().filter(|it| live(it.rule)).copied().collect(),
+            v6: self.rules.v6.iter().filter(|it| live(it.rule)).copied().collect(),
         })
     }
 
@@ -383,11 +356,7 @@ impl Store {
         self.is_live.resize(self.rules.rules.len(), false);
         debug_assert_ne!(self.is_live[rule as usize], is_live, "rule {rule}");
         self.is_live[rule as usize] = is_live;
-        self.live = if is_live {
-            self.live + 1
-        } else {
-            self.live - 1
-        };
+        self.live = if is_live { self.live + 1 } else { self.live - 1 };
     }
 
     /// Applies the recorded changes, unless they wait for a training.

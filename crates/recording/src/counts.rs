@@ -105,23 +105,15 @@ mod tests {
         counters.labelled_by_class[1].bytes = 2;
         counters.flows_ended[EndReason::Idle as usize] = 3;
         let counts: Vec<_> = of_flows(&counters, &classes).into_iter().collect();
-        let expected = [
-            ("flows_ended.idle", 3),
-            ("flows_short", 1),
-            ("labelled_by_class.unknown.bytes", 2),
-        ];
-        assert_eq!(
-            counts,
-            expected.map(|(name, count)| (name.to_owned(), count))
-        );
+        let expected =
+            [("flows_ended.idle", 3), ("flows_short", 1), ("labelled_by_class.unknown.bytes", 2)];
+        assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
     }
 
     #[test]
     fn a_counter_that_is_left_out_is_0() {
         let counts = |pairs: &[(&str, u64)]| -> Counts {
-            let pairs = pairs
-                .iter()
-                .map(|(name, count)| ((*name).to_owned(), *count));
+            let pairs = pairs.iter().map(|(name, count)| ((*name).to_owned(), *count));
             pairs.collect()
         };
         let recorded = counts(&[("b", 2), ("c", 0), ("d", 1)]);

@@ -14,9 +14,7 @@ use crate::tape::Shared;
 
 /// FNV-1a of a batch's input: enough to notice that a replay submits other series.
 fn hash_of(input: &[f32]) -> u32 {
-    input.iter().fold(0x811c_9dc5, |hash, value| {
-        (hash ^ value.to_bits()).wrapping_mul(0x0100_0193)
-    })
+    input.iter().fold(0x811c_9dc5, |hash, value| (hash ^ value.to_bits()).wrapping_mul(0x0100_0193))
 }
 
 /// A wrapper around the device that does the work.
@@ -61,11 +59,7 @@ impl Device for RecordedDevice {
         };
         let submitted = self.inner.submit(rows);
         let refused = submitted.as_ref().err().cloned().map(DeviceFailure);
-        self.shared.note(|| Call::Submitted {
-            rows,
-            input,
-            refused,
-        });
+        self.shared.note(|| Call::Submitted { rows, input, refused });
         submitted
     }
 
@@ -119,11 +113,7 @@ impl Script {
     /// After the round: how it differed from the recorded one.
     pub fn strayed(&self) -> Option<String> {
         let mut lines = self.lines();
-        let Lines {
-            calls,
-            costs,
-            strayed,
-        } = std::mem::take(&mut *lines);
+        let Lines { calls, costs, strayed } = std::mem::take(&mut *lines);
         strayed.or_else(|| match (calls.len(), costs.len()) {
             (0, 0) => None,
             (0, costs) => Some(format!("{costs} readings of the cost clock are left over")),
@@ -217,11 +207,7 @@ impl Device for ScriptedDevice {
         let mut lines = self.script.lines();
         let device = &self.facts.requested;
         match lines.calls.pop_front() {
-            Some(Call::Submitted {
-                rows: was,
-                input: had,
-                refused,
-            }) => {
+            Some(Call::Submitted { rows: was, input: had, refused }) => {
                 if was != rows {
                     lines.stray(format!("device {device} is given {rows} rows, not {was}"));
                 } else if had != input {
@@ -257,10 +243,7 @@ impl Device for ScriptedDevice {
                 Some(Err(failure.0))
             }
             other => {
-                lines.stray(format!(
-                    "device {} is asked for results",
-                    self.facts.requested
-                ));
+                lines.stray(format!("device {} is asked for results", self.facts.requested));
                 if let Some(other) = other {
                     lines.calls.push_front(other);
                 }

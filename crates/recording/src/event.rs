@@ -27,11 +27,7 @@ pub enum Call {
     /// Polled: the batch failed.
     Failed(DeviceFailure),
     /// A batch of `rows` rows was submitted; `input` is their hash.
-    Submitted {
-        rows: usize,
-        input: u32,
-        refused: Option<DeviceFailure>,
-    },
+    Submitted { rows: usize, input: u32, refused: Option<DeviceFailure> },
 }
 
 /// How the file begins.

@@ -43,27 +43,10 @@ fn error() -> impl Strategy<Value = DeviceError> {
     (0..6, texts, numbers, sizes).prop_map(
         |(kind, (device, cause), (rows, classes, value), sizes)| match kind {
             0 => DeviceError::Busy { device },
-            1 => DeviceError::Rows {
-                device,
-                rows,
-                sizes,
-            },
-            2 => DeviceError::Run {
-                device,
-                rows,
-                cause,
-            },
-            3 => DeviceError::Output {
-                device,
-                rows,
-                classes,
-                found: cause,
-            },
-            4 => DeviceError::NotAProbability {
-                row: rows,
-                class: classes,
-                value,
-            },
+            1 => DeviceError::Rows { device, rows, sizes },
+            2 => DeviceError::Run { device, rows, cause },
+            3 => DeviceError::Output { device, rows, classes, found: cause },
+            4 => DeviceError::NotAProbability { row: rows, class: classes, value },
             _ => DeviceError::Gone { device, cause },
         },
     )
@@ -115,11 +98,7 @@ fn series_config() -> impl Strategy<Value = TaskConfig> {
     let depths = prop::collection::vec(any::<(u16, usize, Option<u16>)>(), 0..3);
     let need = (0u8..3, depths, test).prop_map(|(first, depths, test)| {
         let depths = depths.into_iter();
-        let depth = |(sure, classes, contradicts)| cring::Depth {
-            sure,
-            classes,
-            contradicts,
-        };
+        let depth = |(sure, classes, contradicts)| cring::Depth { sure, classes, contradicts };
         let depths = depths.map(depth).collect();
         let words = cring::TaskWords { first, depths };
         analytics::Need { words, test }
@@ -132,11 +111,7 @@ fn series_config() -> impl Strategy<Value = TaskConfig> {
             k: 10,
             features: vec![cring::Feature::SignedLength],
             policy,
-            cache: analytics::CacheConfig {
-                prefix,
-                entries: 100,
-                audit,
-            },
+            cache: analytics::CacheConfig { prefix, entries: 100, audit },
             probe,
             word: 0,
             priority: 0,
@@ -148,26 +123,17 @@ fn series_config() -> impl Strategy<Value = TaskConfig> {
 pub fn event() -> impl Strategy<Value = Event<'static>> {
     let counts = prop::collection::btree_map("[a-z.]{1,12}", any::<u64>(), 0..5);
     let rounds = (any::<u32>(), any::<u64>(), any::<bool>());
-    let lists = (
-        prop::collection::vec(any::<u64>(), 0..5),
-        prop::collection::vec(call(), 0..5),
-    );
+    let lists = (prop::collection::vec(any::<u64>(), 0..5), prop::collection::vec(call(), 0..5));
     let changes = (series_config(), series_config());
     prop_oneof![
-        (
-            any::<u32>(),
-            any::<u64>(),
-            prop::collection::vec(frame(), 0..20)
-        )
-            .prop_map(|(manager, now_ns, frames)| Event::Burst {
+        (any::<u32>(), any::<u64>(), prop::collection::vec(frame(), 0..20)).prop_map(
+            |(manager, now_ns, frames)| Event::Burst {
                 manager,
                 now_ns,
-                from: Port {
-                    number: now_ns as u8,
-                    owns_flows: now_ns > 9,
-                },
+                from: Port { number: now_ns as u8, owns_flows: now_ns > 9 },
                 frames
-            }),
+            }
+        ),
         (any::<u32>(), any::<i64>())
             .prop_map(|(manager, time_us)| Event::Pass { manager, time_us }),
         any::<(u32, u64, u64)>().prop_map(|(manager, now_ns, most)| Event::Settle {
@@ -175,12 +141,8 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
             now_ns,
             most
         }),
-        (
-            any::<u32>(),
-            any::<u16>(),
-            prop::collection::vec(any::<Option<u8>>(), 0..9)
-        )
-            .prop_map(|(manager, idle_timeout_s, dscp)| Event::Configure {
+        (any::<u32>(), any::<u16>(), prop::collection::vec(any::<Option<u8>>(), 0..9)).prop_map(
+            |(manager, idle_timeout_s, dscp)| Event::Configure {
                 manager,
                 settings: flowmgr::Settings {
                     idle_timeout_s,
@@ -191,14 +153,12 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
                     end_on_fin_rst: true,
                     actions: flowmgr::Actions::of_dscp(&dscp).and_dscp_of(1, &dscp),
                 },
-            }),
+            }
+        ),
         any::<u32>().prop_map(|manager| Event::Drain { manager }),
         (any::<u32>(), series_config()).prop_map(|(manager, config)| Event::Start {
             manager,
-            tasks: vec![TaskStart {
-                config,
-                devices: vec![device()]
-            }],
+            tasks: vec![TaskStart { config, devices: vec![device()] }],
         }),
         (rounds, lists).prop_map(|((manager, now_ns, drains), (costs, calls))| Event::Round {
             manager,
@@ -210,22 +170,14 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
         (any::<u32>(), prop::option::of(changes), any::<bool>()).prop_map(
             |(manager, settings, has_model)| {
                 let model = has_model.then(|| (vec![device()], 3));
-                Event::Prepare {
-                    manager,
-                    task: manager % 2,
-                    swap: TaskSwap { model, settings },
-                }
+                Event::Prepare { manager, task: manager % 2, swap: TaskSwap { model, settings } }
             }
         ),
         any::<u32>().prop_map(|manager| Event::Commit { manager, task: 0 }),
         any::<u32>().prop_map(|manager| Event::Abort { manager, task: 1 }),
         (any::<u32>(), any::<bool>(), counts).prop_map(|(number, is_flow, counts)| {
             Event::Counted {
-                who: if is_flow {
-                    Who::Flow(number)
-                } else {
-                    Who::Series(number)
-                },
+                who: if is_flow { Who::Flow(number) } else { Who::Series(number) },
                 counts,
             }
         }),
@@ -257,11 +209,7 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
                 now_ns,
                 answers: vec![Answer(RuleAnswer {
                     rule,
-                    action: Action {
-                        dscp: Some(46),
-                        drop: false,
-                        mirror: true,
-                    },
+                    action: Action { dscp: Some(46), drop: false, mirror: true },
                     unasked,
                     class,
                 })],
@@ -387,10 +335,7 @@ proptest! {
 fn other_files_are_named() {
     assert!(matches!(read(b"").1, Err(ReadError::Magic)));
     assert!(matches!(read(b"FENXIREC").1, Err(ReadError::Magic)));
-    assert!(matches!(
-        read(b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0").1,
-        Err(ReadError::Magic)
-    ));
+    assert!(matches!(read(b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0").1, Err(ReadError::Magic)));
     let version = VERSION + 1;
     let newer = [&MAGIC[..], &version.to_le_bytes()].concat();
     assert!(matches!(read(&newer).1, Err(ReadError::Version(found)) if found == version));

@@ -129,9 +129,7 @@ mod tests {
     }
 
     fn tcp(payload: usize) -> Vec<u8> {
-        let header = [
-            0, 80, 1, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0x60, 0x18, 1, 1, 0, 0, 0, 0,
-        ];
+        let header = [0, 80, 1, 2, 0, 0, 0, 1, 0, 0, 0, 2, 0x60, 0x18, 1, 1, 0, 0, 0, 0];
         let options = [2, 4, 5, 0xb4];
         ipv4(TCP, &[&header[..], &options].concat(), payload)
     }

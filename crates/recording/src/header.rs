@@ -120,15 +120,11 @@ impl Header {
 
     /// The tasks as records and summaries know them.
     pub fn names(&self) -> Arc<[TaskNames]> {
-        let names = self
-            .tasks
-            .iter()
-            .zip(self.depths())
-            .map(|(task, depths)| TaskNames {
-                name: task.name.as_str().into(),
-                classes: task.classes.clone().into(),
-                depths: depths.iter().map(|depth| depth.k).collect(),
-            });
+        let names = self.tasks.iter().zip(self.depths()).map(|(task, depths)| TaskNames {
+            name: task.name.as_str().into(),
+            classes: task.classes.clone().into(),
+            depths: depths.iter().map(|depth| depth.k).collect(),
+        });
         names.collect()
     }
 
@@ -180,9 +176,7 @@ impl Header {
         settings.idle_timeout_s <= flowmgr::TIMEOUT_S_MAX
             && flowmgr::CLOSED_TIMEOUT_S.contains(&settings.closed_timeout_s)
             && actions.classes() == self.tasks[0].classes.len()
-            && actions
-                .other_tasks()
-                .all(|task| task > 0 && usize::from(task) < self.tasks.len())
+            && actions.other_tasks().all(|task| task > 0 && usize::from(task) < self.tasks.len())
             && actions.other_tasks().is_sorted_by(|a, b| a < b)
     }
 

@@ -58,12 +58,7 @@ impl<R: Read> Reader<R> {
     /// # Errors
     /// No recording.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
-        let mut reader = Reader {
-            input,
-            offset: 0,
-            at: 0,
-            number: 0,
-        };
+        let mut reader = Reader { input, offset: 0, at: 0, number: 0 };
         let mut head = [0; 12];
         let read = reader.fill(&mut head)?;
         if read < head.len() || head[..8] != *MAGIC {
@@ -139,10 +134,6 @@ impl<R: Read> Reader<R> {
     }
 
     fn damaged(&self, why: String) -> ReadError {
-        ReadError::Damaged {
-            number: self.number,
-            at: self.at,
-            why,
-        }
+        ReadError::Damaged { number: self.number, at: self.at, why }
     }
 }

@@ -65,15 +65,10 @@ impl Recorder {
 
     /// Wraps devices so that their answers are recorded.
     pub fn wrap(&self, accelerators: &mut Vec<Accelerator>) {
-        let wrapped = std::mem::take(accelerators)
-            .into_iter()
-            .map(|it| Accelerator {
-                device: Box::new(RecordedDevice {
-                    inner: it.device,
-                    shared: self.0.clone(),
-                }),
-                ..it
-            });
+        let wrapped = std::mem::take(accelerators).into_iter().map(|it| Accelerator {
+            device: Box::new(RecordedDevice { inner: it.device, shared: self.0.clone() }),
+            ..it
+        });
         *accelerators = wrapped.collect();
     }
 
@@ -181,10 +176,7 @@ struct FlowSteps {
 impl FlowRecorder for FlowSteps {
     fn step(&mut self, manager: &mut Manager, step: FlowStep<'_>) -> usize {
         if let FlowStep::Port { port, owns_flows } = step {
-            self.port = Port {
-                number: port,
-                owns_flows,
-            };
+            self.port = Port { number: port, owns_flows };
             return step.apply(manager);
         }
         if self.thread.is_open {
@@ -211,24 +203,16 @@ impl FlowSteps {
                 from,
                 frames: self.keeper.frames(data, packets),
             },
-            FlowStep::Count(flows, _) => Event::Count {
-                manager,
-                from,
-                flows: flows.iter().map(Into::into).collect(),
-            },
-            FlowStep::Pass(time_us) => Event::Pass {
-                manager,
-                time_us: *time_us,
-            },
-            FlowStep::Settle(most, now_ns, _) => Event::Settle {
-                manager,
-                now_ns: *now_ns,
-                most: *most as u64,
-            },
-            FlowStep::Configure(settings) => Event::Configure {
-                manager,
-                settings: (**settings).clone(),
-            },
+            FlowStep::Count(flows, _) => {
+                Event::Count { manager, from, flows: flows.iter().map(Into::into).collect() }
+            }
+            FlowStep::Pass(time_us) => Event::Pass { manager, time_us: *time_us },
+            FlowStep::Settle(most, now_ns, _) => {
+                Event::Settle { manager, now_ns: *now_ns, most: *most as u64 }
+            }
+            FlowStep::Configure(settings) => {
+                Event::Configure { manager, settings: (**settings).clone() }
+            }
             FlowStep::ChangeRules(change) => Event::ChangeRules {
                 manager,
                 has_bounds: change.has_bounds,
@@ -295,29 +279,19 @@ impl SeriesRecorder for SeriesSteps {
             };
             event.encode(&mut self.thread.body);
         }
-        self.thread.step(manager, |manager| {
-            manager.tasks_mut()[task].prepare(standby)
-        })
+        self.thread.step(manager, |manager| manager.tasks_mut()[task].prepare(standby))
     }
 
     fn commit(&mut self, manager: &mut analytics::Manager, task: usize) {
-        let event = Event::Commit {
-            manager: self.number,
-            task: task as u32,
-        };
+        let event = Event::Commit { manager: self.number, task: task as u32 };
         event.encode(&mut self.thread.body);
-        self.thread
-            .step(manager, |manager| manager.tasks_mut()[task].commit());
+        self.thread.step(manager, |manager| manager.tasks_mut()[task].commit());
     }
 
     fn abort(&mut self, manager: &mut analytics::Manager, task: usize) -> Option<Standby> {
-        let event = Event::Abort {
-            manager: self.number,
-            task: task as u32,
-        };
+        let event = Event::Abort { manager: self.number, task: task as u32 };
         event.encode(&mut self.thread.body);
-        self.thread
-            .step(manager, |manager| manager.tasks_mut()[task].abort())
+        self.thread.step(manager, |manager| manager.tasks_mut()[task].abort())
     }
 
     fn leave(&mut self, manager: &analytics::Manager) {

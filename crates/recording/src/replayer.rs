@@ -156,22 +156,13 @@ struct Work {
 impl Replayer {
     fn take(&mut self, event: Event<'_>, out: &mut dyn FnMut(Record)) -> Result<(), String> {
         match event {
-            Event::Burst {
-                manager,
-                now_ns,
-                from,
-                frames,
-            } => {
+            Event::Burst { manager, now_ns, from, frames } => {
                 self.now_ns = now_ns;
                 let manager = self.managers.flow(manager)?;
                 from.tell(manager);
                 self.work.burst(manager, &frames, now_ns)?;
             }
-            Event::Count {
-                manager,
-                from,
-                flows,
-            } => {
+            Event::Count { manager, from, flows } => {
                 let manager = self.managers.flow(manager)?;
                 from.tell(manager);
                 for flow in &flows {
@@ -179,36 +170,20 @@ impl Replayer {
                 }
             }
             Event::Pass { manager, time_us } => self.managers.flow(manager)?.pass(time_us),
-            Event::Settle {
-                manager,
-                now_ns,
-                most,
-            } => {
+            Event::Settle { manager, now_ns, most } => {
                 self.now_ns = now_ns;
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 self.managers.flow(manager)?.settle_some(most, now_ns, out);
             }
-            Event::Configure {
-                manager,
-                mut settings,
-            } => {
+            Event::Configure { manager, mut settings } => {
                 if !self.header.takes(&settings) {
                     return Err("the settings are out of range".to_owned());
                 }
                 self.managers.flow(manager)?.configure(&mut settings);
             }
-            Event::ChangeRules {
-                manager,
-                has_bounds,
-                has_behaviours,
-                is_renumbered,
-            } => {
-                let mut change = RulesChange {
-                    has_bounds,
-                    has_behaviours,
-                    is_renumbered,
-                    memory: None,
-                };
+            Event::ChangeRules { manager, has_bounds, has_behaviours, is_renumbered } => {
+                let mut change =
+                    RulesChange { has_bounds, has_behaviours, is_renumbered, memory: None };
                 let manager = self.managers.flow(manager)?;
                 if !manager.has_rules() {
                     let memory = RuleMemory::new(self.header.flow.max_flows);
@@ -216,23 +191,13 @@ impl Replayer {
                 }
                 manager.change_rules(&mut change);
             }
-            Event::AnswerRules {
-                manager,
-                now_ns,
-                answers,
-            } => {
+            Event::AnswerRules { manager, now_ns, answers } => {
                 self.now_ns = now_ns;
                 self.answer_rules(manager, now_ns, &answers)?;
             }
             Event::Drain { manager } => self.managers.flow(manager)?.drain(),
             Event::Start { manager, tasks } => self.start(manager, tasks)?,
-            Event::Round {
-                manager,
-                now_ns,
-                drains,
-                costs,
-                calls,
-            } => {
+            Event::Round { manager, now_ns, drains, costs, calls } => {
                 self.now_ns = now_ns;
                 self.check_classes(&calls)?;
                 self.script.set(calls, costs);
@@ -246,11 +211,7 @@ impl Replayer {
                     self.differ(format!("{who} does something else than recorded: {how}"));
                 }
             }
-            Event::Prepare {
-                manager,
-                task,
-                swap,
-            } => self.prepare(manager, task, &swap)?,
+            Event::Prepare { manager, task, swap } => self.prepare(manager, task, &swap)?,
             Event::Commit { manager, task } => self.managers.task(manager, task)?.commit(),
             Event::Abort { manager, task } => drop(self.managers.task(manager, task)?.abort()),
             Event::Counted { who, counts } => self.compare(who, &counts)?,
@@ -276,9 +237,7 @@ impl Replayer {
         let manager = self.managers.flow(manager)?;
         let (asked, given) = (manager.rule_questions().len(), answers.len());
         if asked != given {
-            return Err(format!(
-                "{given} answers about rules, and {asked} are asked for"
-            ));
+            return Err(format!("{given} answers about rules, and {asked} are asked for"));
         }
         manager.answer_rules(&answers, &mut [], &[], now_ns, &mut Vec::new());
         Ok(())
@@ -342,10 +301,7 @@ impl Replayer {
             Call::Results(results) => Some(results),
             _ => None,
         });
-        match results
-            .flatten()
-            .find(|(class, _)| usize::from(*class) >= classes)
-        {
+        match results.flatten().find(|(class, _)| usize::from(*class) >= classes) {
             Some((class, _)) => Err(format!("class {class}, and there are {classes}")),
             None => Ok(()),
         }
@@ -363,28 +319,18 @@ impl Replayer {
                 1 => String::new(),
                 all => format!(" (and {} more counters)", all - 1),
             };
-            self.differ(format!(
-                "{who}: {name}: recorded {was}, replayed {is}{more}"
-            ));
+            self.differ(format!("{who}: {name}: recorded {was}, replayed {is}{more}"));
         }
         Ok(())
     }
 
     fn differ(&mut self, what: String) {
         let (event, at_s) = (self.report.events, self.now_ns as f64 / 1e9);
-        self.report
-            .first_difference
-            .get_or_insert(Difference { event, at_s, what });
+        self.report.first_difference.get_or_insert(Difference { event, at_s, what });
     }
 
     fn finish(self) -> (Header, Replayed) {
-        let Replayer {
-            managers,
-            header,
-            work,
-            mut report,
-            ..
-        } = self;
+        let Replayer { managers, header, work, mut report, .. } = self;
         let counters = managers.flow.iter().map(Manager::counters);
         let mut flows = flowmgr::Counters::new(header.flow.tasks.iter().map(|task| task.classes));
         counters.clone().for_each(|it| flows.merge(it));
@@ -424,12 +370,7 @@ impl Work {
         if frames.len() > BURST_MAX {
             return Err(format!("a burst of {} packets", frames.len()));
         }
-        let Work {
-            data,
-            packets,
-            fates,
-            bytes,
-        } = self;
+        let Work { data, packets, fates, bytes } = self;
         packets.clear();
         let mut at = 0;
         for frame in frames {

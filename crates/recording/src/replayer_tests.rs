@@ -48,57 +48,21 @@ fn header() -> String {
 /// The same event, of a manager that is there.
 fn within(event: Event<'static>) -> Event<'static> {
     match event {
-        Event::Burst {
-            manager,
-            now_ns,
-            from,
-            frames,
-        } => Event::Burst {
-            manager: manager % 2,
-            now_ns,
-            from,
-            frames,
-        },
-        Event::Pass { manager, time_us } => Event::Pass {
-            manager: manager % 2,
-            time_us,
-        },
-        Event::Settle {
-            manager,
-            now_ns,
-            most,
-        } => Event::Settle {
-            manager: manager % 2,
-            now_ns,
-            most,
-        },
-        Event::Drain { manager } => Event::Drain {
-            manager: manager % 2,
-        },
-        Event::Round {
-            now_ns,
-            drains,
-            costs,
-            calls,
-            ..
-        } => Event::Round {
-            manager: 0,
-            now_ns,
-            drains,
-            costs,
-            calls,
-        },
-        Event::Prepare { task, swap, .. } => Event::Prepare {
-            manager: 0,
-            task,
-            swap,
-        },
+        Event::Burst { manager, now_ns, from, frames } => {
+            Event::Burst { manager: manager % 2, now_ns, from, frames }
+        }
+        Event::Pass { manager, time_us } => Event::Pass { manager: manager % 2, time_us },
+        Event::Settle { manager, now_ns, most } => {
+            Event::Settle { manager: manager % 2, now_ns, most }
+        }
+        Event::Drain { manager } => Event::Drain { manager: manager % 2 },
+        Event::Round { now_ns, drains, costs, calls, .. } => {
+            Event::Round { manager: 0, now_ns, drains, costs, calls }
+        }
+        Event::Prepare { task, swap, .. } => Event::Prepare { manager: 0, task, swap },
         Event::Commit { task, .. } => Event::Commit { manager: 0, task },
         Event::Abort { task, .. } => Event::Abort { manager: 0, task },
-        Event::Counted { counts, .. } => Event::Counted {
-            who: Who::Flow(0),
-            counts,
-        },
+        Event::Counted { counts, .. } => Event::Counted { who: Who::Flow(0), counts },
         other => other,
     }
 }
@@ -111,10 +75,7 @@ fn replay_of(header: &str, events: &[u8]) -> Result<Report, RecordingError> {
 }
 
 fn task(word: u8) -> TaskStart {
-    let words = cring::TaskWords {
-        first: 0,
-        depths: vec![cring::Depth::PORT],
-    };
+    let words = cring::TaskWords { first: 0, depths: vec![cring::Depth::PORT] };
     let test = analytics::Test::Confidence(0..=9);
     let need = (word > 0).then_some(analytics::Need { words, test });
     TaskStart {
@@ -123,27 +84,18 @@ fn task(word: u8) -> TaskStart {
             features: vec![cring::Feature::SignedLength],
             context: Vec::new(),
             policy: analytics::Policy::None,
-            cache: analytics::CacheConfig {
-                prefix: 0,
-                entries: 0,
-                audit: 0.0,
-            },
+            cache: analytics::CacheConfig { prefix: 0, entries: 0, audit: 0.0 },
             probe: Vec::new(),
             word,
             priority: 0,
-            after: analytics::After {
-                needs: need.into_iter().collect(),
-            },
+            after: analytics::After { needs: need.into_iter().collect() },
         }),
         devices: vec![device()],
     }
 }
 
 fn start() -> Event<'static> {
-    Event::Start {
-        manager: 0,
-        tasks: vec![task(0), task(1)],
-    }
+    Event::Start { manager: 0, tasks: vec![task(0), task(1)] }
 }
 
 proptest! {
@@ -176,11 +128,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("[null,46,null]", "[null,46]", "flow.settings"),
         ("[1,[46]]", "[2,[46]]", "flow.settings"),
         ("\"after\":[0]", "\"after\":[2]", "after"),
-        (
-            ",\"name\":\"second\"",
-            ",\"names\":\"second\"",
-            "missing field",
-        ),
+        (",\"name\":\"second\"", ",\"names\":\"second\"", "missing field"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
         ("\"format\":9", "\"format\":8", "fenxi 0.1.0"),
     ] {
@@ -188,39 +136,13 @@ fn what_cannot_be_is_refused_by_name() {
         assert_ne!(header, good, "{from}");
         assert!(refused(&header, &[]).contains(said), "{said}");
     }
-    let round = |calls| Event::Round {
-        manager: 0,
-        now_ns: 1,
-        drains: false,
-        costs: Vec::new(),
-        calls,
-    };
+    let round =
+        |calls| Event::Round { manager: 0, now_ns: 1, drains: false, costs: Vec::new(), calls };
     for (events, said) in [
-        (
-            vec![Event::Drain { manager: 2 }],
-            "event 1, at byte 12: there is no flow manager 2",
-        ),
-        (
-            vec![round(Vec::new())],
-            "analytics manager 0 has not started",
-        ),
-        (
-            vec![Event::Start {
-                manager: 0,
-                tasks: vec![task(0), task(2)],
-            }],
-            "label words",
-        ),
-        (
-            vec![
-                start(),
-                Event::Commit {
-                    manager: 0,
-                    task: 2,
-                },
-            ],
-            "analytics manager 0 has no task 2",
-        ),
+        (vec![Event::Drain { manager: 2 }], "event 1, at byte 12: there is no flow manager 2"),
+        (vec![round(Vec::new())], "analytics manager 0 has not started"),
+        (vec![Event::Start { manager: 0, tasks: vec![task(0), task(2)] }], "label words"),
+        (vec![start(), Event::Commit { manager: 0, task: 2 }], "analytics manager 0 has no task 2"),
         (
             vec![Event::Burst {
                 manager: 0,
@@ -238,14 +160,8 @@ fn what_cannot_be_is_refused_by_name() {
             }],
             "a frame of 3 bytes with 4 kept",
         ),
-        (
-            vec![start(), start()],
-            "analytics manager 0 cannot start here",
-        ),
-        (
-            vec![start(), round(vec![Call::Results(vec![(3, 1.0)])])],
-            "class 3, and there are 3",
-        ),
+        (vec![start(), start()], "analytics manager 0 cannot start here"),
+        (vec![start(), round(vec![Call::Results(vec![(3, 1.0)])])], "class 3, and there are 3"),
     ] {
         let text = refused(&good, &events);
         assert!(text.contains(said), "{text}");
@@ -258,13 +174,6 @@ fn without_counters_nothing_is_the_same() {
     let report = replay_of(&header(), &file(&[start()])).unwrap();
     assert!(!report.same && report.first_difference.is_none());
     let who = Who::Flow(1);
-    let counted = Event::Counted {
-        who,
-        counts: Counts::new(),
-    };
-    assert!(
-        replay_of(&header(), &file(&[start(), counted]))
-            .unwrap()
-            .same
-    );
+    let counted = Event::Counted { who, counts: Counts::new() };
+    assert!(replay_of(&header(), &file(&[start(), counted])).unwrap().same);
 }

@@ -107,22 +107,16 @@ impl Recorder {
     /// # Errors
     /// 73: the folder cannot be made, or holds something.
     pub fn start(plan: &Plan<'_>) -> Result<Recorder, RecordingError> {
-        let Plan {
-            dir,
-            max_bytes,
-            header,
-        } = plan;
+        let Plan { dir, max_bytes, header } = plan;
         make(dir)?;
         let text = serde_json::to_string_pretty(header).unwrap_or_default() + "\n";
         let path = dir.join(HEADER_FILE);
         let mut file = create(&path)?;
-        file.write_all(text.as_bytes())
-            .map_err(|error| RecordingError::creating(&path, &error))?;
+        file.write_all(text.as_bytes()).map_err(|error| RecordingError::creating(&path, &error))?;
         let path = dir.join(EVENTS_FILE);
         let mut file = create(&path)?;
         let head = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-        file.write_all(&head)
-            .map_err(|error| RecordingError::creating(&path, &error))?;
+        file.write_all(&head).map_err(|error| RecordingError::creating(&path, &error))?;
 
         let (to_writer, chunks) = bounded(CHUNKS);
         let has_failed = Arc::new(AtomicBool::new(false));
@@ -160,10 +154,7 @@ impl Recorder {
             calls: Mutex::default(),
             has_failed,
             last_words,
-            classes: header
-                .tasks
-                .first()
-                .map_or_else(Vec::new, |task| task.classes.clone()),
+            classes: header.tasks.first().map_or_else(Vec::new, |task| task.classes.clone()),
             writer: Mutex::new(Some(thread)),
         })))
     }
@@ -247,10 +238,7 @@ impl Shared {
     }
 
     fn set_last_words(&self, text: String) {
-        let mut last_words = self
-            .last_words
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         last_words.get_or_insert(text);
     }
 }
@@ -366,10 +354,7 @@ impl Writer {
             }
             if let Err(error) = self.file.write_all(&chunk) {
                 self.has_failed.store(true, Ordering::Relaxed);
-                warn!(
-                    "{}: the recording ends, and the run goes on: {error}",
-                    self.path.display()
-                );
+                warn!("{}: the recording ends, and the run goes on: {error}", self.path.display());
             }
         }
         let last_words = self.last_words.lock();
@@ -409,9 +394,7 @@ pub fn make(dir: &Path) -> Result<(), RecordingError> {
 fn create(path: &Path) -> Result<File, RecordingError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    options
-        .open(path)
-        .map_err(|error| RecordingError::creating(path, &error))
+    options.open(path).map_err(|error| RecordingError::creating(path, &error))
 }
 
 #[cfg(test)]
@@ -451,12 +434,7 @@ mod tests {
         assert_eq!(steps, 2, "one finds room, the next none");
         assert!(!shared.is_on());
         let last_words = shared.last_words.lock().unwrap();
-        assert!(
-            last_words
-                .as_ref()
-                .unwrap()
-                .contains("the disk has taken nothing")
-        );
+        assert!(last_words.as_ref().unwrap().contains("the disk has taken nothing"));
         // What was on its way is whole.
         assert_eq!(kept.iter().count(), 1);
     }

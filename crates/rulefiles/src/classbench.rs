@@ -23,9 +23,7 @@ pub fn read<R: Read>(
 
 fn filter(line: &str) -> Result<(Draft, bool), Problem> {
     let wrong = |what: &str| Problem::NotClassBench(what.to_owned());
-    let line = line
-        .strip_prefix('@')
-        .ok_or_else(|| wrong("no @ at the beginning"))?;
+    let line = line.strip_prefix('@').ok_or_else(|| wrong("no @ at the beginning"))?;
     let mut words = line.split_ascii_whitespace();
     let mut next = |what| words.next().ok_or_else(|| wrong(what));
     let source = values::prefix("source", next("no source")?)?;
@@ -68,9 +66,7 @@ fn filter(line: &str) -> Result<(Draft, bool), Problem> {
 /// `0x06/0xFF`.
 fn hexadecimal_pair(text: &str) -> Option<(u32, u32)> {
     let number = |text: &str| {
-        let digits = text
-            .strip_prefix("0x")
-            .filter(|digits| !digits.starts_with('+'))?;
+        let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'))?;
         u32::from_str_radix(digits, 16).ok()
     };
     let (value, mask) = text.split_once('/')?;
@@ -88,13 +84,7 @@ mod tests {
             filter("@10.0.0.0/8\t0.0.0.0/0\t0 : 65535\t53 : 54\t0x11/0xFF\t0x0000/0x0200\t")
                 .unwrap();
         assert_eq!(draft.source, Some(vec![Prefix::V4(0x0a00_0000, 8)]));
-        assert_eq!(
-            draft.destination_ports,
-            Some(vec![Ports {
-                first: 53,
-                last: 54
-            }])
-        );
+        assert_eq!(draft.destination_ports, Some(vec![Ports { first: 53, last: 54 }]));
         assert_eq!((draft.protocol, has_flags), (Some(17), true));
         let (draft, has_flags) =
             filter("@::/0 2001:db8::/32 0 : 65535 0 : 65535 0x00/0x00").unwrap();

@@ -54,10 +54,7 @@ fn row(line: &str, columns: &[Key], sets: &Sets) -> Result<Draft, Problem> {
     }
     match found == columns.len() {
         true => Ok(draft),
-        false => Err(Problem::Cells {
-            found,
-            expected: columns.len(),
-        }),
+        false => Err(Problem::Cells { found, expected: columns.len() }),
     }
 }
 
@@ -109,18 +106,13 @@ mod tests {
     use super::*;
 
     fn cells(line: &str) -> Result<Vec<String>, Problem> {
-        Cells(Some(line))
-            .map(|cell| cell.map(Cow::into_owned))
-            .collect()
+        Cells(Some(line)).map(|cell| cell.map(Cow::into_owned)).collect()
     }
 
     #[test]
     fn cells_may_be_quoted() {
         assert_eq!(cells("a,,b").unwrap(), ["a", "", "b"]);
-        assert_eq!(
-            cells(r#""a,b","say ""x""","#).unwrap(),
-            ["a,b", "say \"x\"", ""]
-        );
+        assert_eq!(cells(r#""a,b","say ""x""","#).unwrap(), ["a,b", "say \"x\"", ""]);
         assert_eq!(cells(r#""a"#), Err(Problem::OpenQuote));
         assert_eq!(cells(r#""a"b,c"#), Err(Problem::AfterQuote));
     }

@@ -63,13 +63,11 @@ impl Key {
     /// The key with this name.
     pub fn parse(what: &'static str, name: &str) -> Result<Key, Problem> {
         let found = KEYS.iter().find(|(_, known)| *known == name);
-        found
-            .map(|(key, _)| *key)
-            .ok_or_else(|| Problem::UnknownKey {
-                what,
-                key: error::shown(name),
-                near: suggest(name, KEYS.iter().map(|(_, known)| *known)),
-            })
+        found.map(|(key, _)| *key).ok_or_else(|| Problem::UnknownKey {
+            what,
+            key: error::shown(name),
+            near: suggest(name, KEYS.iter().map(|(_, known)| *known)),
+        })
     }
 
     /// Its name.
@@ -196,12 +194,7 @@ impl Draft {
         if texts.is_empty() {
             return Err(Problem::EmptyList { key: name });
         }
-        let ports = || {
-            texts
-                .iter()
-                .map(|text| values::ports(name, text))
-                .collect::<Result<_, _>>()
-        };
+        let ports = || texts.iter().map(|text| values::ports(name, text)).collect::<Result<_, _>>();
         match key {
             Key::Source => self.source = Some(prefixes(name, texts, sets)?),
             Key::Destination => self.destination = Some(prefixes(name, texts, sets)?),
@@ -261,15 +254,10 @@ mod tests {
             assert_eq!((key as usize, key.name()), (place, name));
             assert_eq!(Key::parse("key", name), Ok(key));
         }
-        let parts = KEYS
-            .iter()
-            .filter(|(key, _)| key.is_part())
-            .map(|(_, name)| *name);
+        let parts = KEYS.iter().filter(|(key, _)| key.is_part()).map(|(_, name)| *name);
         assert_eq!(
             parts.collect::<Vec<_>>(),
-            [
-                "priority", "dscp", "mark", "task", "label", "sample", "mirror", "drop"
-            ]
+            ["priority", "dscp", "mark", "task", "label", "sample", "mirror", "drop"]
         );
     }
 }

@@ -27,23 +27,11 @@ pub enum Problem {
     #[error("not UTF-8; save the file as UTF-8")]
     NotUtf8,
     #[error("unknown {what} {key}{near}")]
-    UnknownKey {
-        what: &'static str,
-        key: String,
-        near: String,
-    },
+    UnknownKey { what: &'static str, key: String, near: String },
     #[error("{key}: found {found}, expected {expected}")]
-    Value {
-        key: &'static str,
-        found: String,
-        expected: String,
-    },
+    Value { key: &'static str, found: String, expected: String },
     #[error("{key}: {prefix} has bits set beyond its length; write {cure}")]
-    HostBits {
-        key: &'static str,
-        prefix: String,
-        cure: String,
-    },
+    HostBits { key: &'static str, prefix: String, cure: String },
     #[error("{key}: a list of {count} values, expected one value; write a rule for each")]
     OneValue { key: &'static str, count: usize },
     #[error("{key}: an empty list matches nothing; leave the key out for every one")]
@@ -51,17 +39,9 @@ pub enum Problem {
     #[error("{table} needs {key}")]
     Missing { table: String, key: &'static str },
     #[error("{key}: there is no set \"{name}\"{near}")]
-    NoSuchSet {
-        key: &'static str,
-        name: String,
-        near: String,
-    },
+    NoSuchSet { key: &'static str, name: String, near: String },
     #[error("{what} \"{name}\" is already at {first}; give it another name")]
-    Taken {
-        what: &'static str,
-        name: String,
-        first: String,
-    },
+    Taken { what: &'static str, name: String, first: String },
     #[error("in_port: there is no interface \"{name}\"; there are {known}")]
     NoSuchInterface { name: String, known: String },
     #[error(
@@ -74,10 +54,7 @@ pub enum Problem {
         "source is {source_family}, destination is {destination_family}: no packet has both; write \
          prefixes of one family"
     )]
-    Families {
-        source_family: &'static str,
-        destination_family: &'static str,
-    },
+    Families { source_family: &'static str, destination_family: &'static str },
     #[error(
         "the rule has {0} combinations of prefixes and ports, {RULE_FILTERS_MAX} at most; use \
          fewer ports, or several rules"
@@ -139,19 +116,12 @@ pub enum Problem {
 impl Problem {
     /// The error at this place.
     pub(crate) fn at(self, place: impl Into<String>) -> ReadError {
-        ReadError::Wrong {
-            place: place.into(),
-            problem: self,
-        }
+        ReadError::Wrong { place: place.into(), problem: self }
     }
 
     /// An invalid value.
     pub(crate) fn value(key: &'static str, found: &str, expected: impl Into<String>) -> Problem {
-        Problem::Value {
-            key,
-            found: shown(found),
-            expected: expected.into(),
-        }
+        Problem::Value { key, found: shown(found), expected: expected.into() }
     }
 }
 

@@ -57,10 +57,7 @@ pub fn add(
         check_families(draft.source.as_deref(), draft.destination.as_deref())?;
         warnings.add(WarningKind::EmptySet, origin);
     }
-    if draft
-        .protocol
-        .is_some_and(|protocol| protocol != TCP && protocol != UDP)
-    {
+    if draft.protocol.is_some_and(|protocol| protocol != TCP && protocol != UDP) {
         warnings.add(WarningKind::Protocol, origin);
     }
     let parts = draft.parts.or(defaults);
@@ -68,11 +65,8 @@ pub fn add(
         warnings.add(WarningKind::SampleOfNone, origin);
     }
     let priority = parts.priority.unwrap_or(0);
-    let condition = Condition {
-        labels: draft.labels,
-        behaviours: draft.behaviours,
-        over: draft.over,
-    };
+    let condition =
+        Condition { labels: draft.labels, behaviours: draft.behaviours, over: draft.over };
     let action = action(parts);
     let is_conditional = !condition.is_none() || action.sample.is_some();
     let pushed = rules.push(priority, condition, action, origin);
@@ -80,13 +74,7 @@ pub fn add(
     if let Some(name) = draft.name {
         rules.names.push((rule, name.into_boxed_str()));
     }
-    let common = Common {
-        protocol: draft.protocol,
-        in_port,
-        rule,
-        is_conditional,
-        rank,
-    };
+    let common = Common { protocol: draft.protocol, in_port, rule, is_conditional, rank };
     let ports = (&*source_ports, &*destination_ports);
     combine(&v4, ports, common, &mut rules.v4);
     combine(&v6, ports, common, &mut rules.v6);
@@ -130,10 +118,7 @@ fn sides<A: Address>(
         Some(prefixes) => prefixes.iter().filter_map(&of_family).collect(),
         None => vec![any],
     };
-    Sides {
-        sources: side(&draft.source),
-        destinations: side(&draft.destination),
-    }
+    Sides { sources: side(&draft.source), destinations: side(&draft.destination) }
 }
 
 /// Source and destination, if both are set and not empty, must share a family.
@@ -146,10 +131,9 @@ fn check_families(
         Prefix::V6(..) => Some("IPv6"),
     };
     match (family(source), family(destination)) {
-        (Some(source_family), Some(destination_family)) => Err(Problem::Families {
-            source_family,
-            destination_family,
-        }),
+        (Some(source_family), Some(destination_family)) => {
+            Err(Problem::Families { source_family, destination_family })
+        }
         _ => Ok(()),
     }
 }

@@ -29,9 +29,7 @@ impl Format {
 
     /// Detects the format by the file's extension, otherwise by its first byte.
     pub(crate) fn detect(path: &Path, first: Option<u8>) -> Option<Format> {
-        let extension = path
-            .extension()
-            .map(|it| it.to_string_lossy().to_ascii_lowercase());
+        let extension = path.extension().map(|it| it.to_string_lossy().to_ascii_lowercase());
         let by_extension = extension.as_deref().and_then(Format::parse);
         by_extension.or((first == Some(b'@')).then_some(Format::ClassBench))
     }

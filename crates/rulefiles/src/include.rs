@@ -41,9 +41,7 @@ impl Include {
                 }
                 other => {
                     let parts = KEYS.iter().filter(|(key, _)| key.is_part());
-                    let known = ["file", "format"]
-                        .into_iter()
-                        .chain(parts.map(|(_, name)| *name));
+                    let known = ["file", "format"].into_iter().chain(parts.map(|(_, name)| *name));
                     return Err(at(Problem::UnknownKey {
                         what: "key",
                         key: error::shown(other),
@@ -56,11 +54,7 @@ impl Include {
             let (table, key) = ("[[include]]".to_owned(), "file = \"NAME\"");
             (entries.line, Problem::Missing { table, key })
         })?;
-        Ok(Include {
-            file,
-            format,
-            parts: draft.parts,
-        })
+        Ok(Include { file, format, parts: draft.parts })
     }
 }
 
@@ -75,8 +69,7 @@ pub fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, Problem> {
 
 /// Resolves a path relative to the file that names it.
 pub fn beside(path: &Path, name: &str) -> PathBuf {
-    path.parent()
-        .map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
+    path.parent().map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
 /// Opens a file that another one names.

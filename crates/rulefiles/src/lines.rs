@@ -23,11 +23,7 @@ pub enum LineError {
 impl<R: Read> Lines<R> {
     /// The lines of `file`.
     pub fn new(file: R) -> Lines<R> {
-        Lines {
-            reader: BufReader::with_capacity(1 << 16, file),
-            buffer: Vec::new(),
-            number: 0,
-        }
+        Lines { reader: BufReader::with_capacity(1 << 16, file), buffer: Vec::new(), number: 0 }
     }
 
     /// Number of the last line read, from 1.
@@ -56,17 +52,13 @@ impl<R: Read> Lines<R> {
             }
         }
         let line = std::str::from_utf8(self.buffer.trim_ascii());
-        line.map(Some)
-            .map_err(|_| LineError::Wrong(Problem::NotUtf8))
+        line.map(Some).map_err(|_| LineError::Wrong(Problem::NotUtf8))
     }
 
     /// The first non-space byte, without consuming it.
     pub fn peek(&mut self) -> io::Result<Option<u8>> {
         let buffered = self.reader.fill_buf()?;
-        Ok(buffered
-            .iter()
-            .copied()
-            .find(|byte| !byte.is_ascii_whitespace()))
+        Ok(buffered.iter().copied().find(|byte| !byte.is_ascii_whitespace()))
     }
 
     /// The remaining bytes, at most `most` + 1.

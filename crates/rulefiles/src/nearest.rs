@@ -9,14 +9,7 @@ pub fn suggest<'a>(wrong: &str, candidates: impl Iterator<Item = &'a str>) -> St
     let near = candidates.iter().map(|&name| {
         let likeness = strsim::normalized_damerau_levenshtein(&wrong, &name.to_ascii_lowercase());
         let is_cut_short = wrong.len() > 2 && name.starts_with(&wrong);
-        (
-            if is_cut_short {
-                likeness.max(NEAR)
-            } else {
-                likeness
-            },
-            name,
-        )
+        (if is_cut_short { likeness.max(NEAR) } else { likeness }, name)
     });
     let best = near.max_by(|a, b| a.0.total_cmp(&b.0));
     match best {
@@ -40,9 +33,6 @@ mod tests {
         assert_eq!(suggest("sorce"), "; did you mean source?");
         assert_eq!(suggest("Source-Port"), "; did you mean source_port?");
         assert_eq!(suggest("dest"), "; did you mean destination?");
-        assert_eq!(
-            suggest("colour"),
-            "; there are source, destination, source_port, dscp"
-        );
+        assert_eq!(suggest("colour"), "; there are source, destination, source_port, dscp");
     }
 }

@@ -90,10 +90,8 @@ pub fn parse_one_among(
 ) -> Result<RuleNumber, ReadError> {
     let wrong = |problem: Problem| problem.at(origin);
     let draft = toml_file::one_rule(text).map_err(wrong)?;
-    if let Some((name, rule)) = draft
-        .name
-        .as_deref()
-        .and_then(|name| Some((name, named(rules, name)?)))
+    if let Some((name, rule)) =
+        draft.name.as_deref().and_then(|name| Some((name, named(rules, name)?)))
     {
         let first = rules.place_of(&rules.rules[rule as usize]);
         return Err(wrong(taken(name, first)));
@@ -101,21 +99,11 @@ pub fn parse_one_among(
     let is_fixed = !rules.interfaces.is_empty();
     let interfaces = rules.interfaces.len();
     let in_port = number_of_interface(rules, draft.in_port.as_deref(), is_fixed).map_err(wrong)?;
-    let known = rules
-        .files
-        .iter()
-        .position(|file| file.as_os_str() == origin);
+    let known = rules.files.iter().position(|file| file.as_os_str() == origin);
     let file = known.unwrap_or(rules.files.len());
     // Line 0: a source without lines.
     let place = (file as u16, 0);
-    match expand::add(
-        rules,
-        draft,
-        &Parts::default(),
-        in_port,
-        place,
-        &mut Warnings::default(),
-    ) {
+    match expand::add(rules, draft, &Parts::default(), in_port, place, &mut Warnings::default()) {
         Ok(rule) => {
             if known.is_none() {
                 rules.files.push(PathBuf::from(origin));
@@ -185,10 +173,7 @@ impl<'a> Reader<'a> {
         rules.shrink_to_fit();
         v4.shrink_to_fit();
         v6.shrink_to_fit();
-        Ok(Rules {
-            set: self.rules,
-            warnings,
-        })
+        Ok(Rules { set: self.rules, warnings })
     }
 
     /// Reads a file; `defaults` completes its rules.
@@ -212,13 +197,7 @@ impl<'a> Reader<'a> {
         match format {
             Format::Toml => self.toml(number, path, lines, defaults)?,
             Format::Csv | Format::ClassBench => {
-                let Reader {
-                    rules,
-                    sets,
-                    warnings,
-                    has_interfaces,
-                    ..
-                } = self;
+                let Reader { rules, sets, warnings, has_interfaces, .. } = self;
                 let mut add = |draft, line, has_flags| {
                     if has_flags {
                         warnings.add(WarningKind::Flags, (number, line));
@@ -245,9 +224,7 @@ impl<'a> Reader<'a> {
         defaults: &Parts,
     ) -> Result<(), ReadError> {
         let wrong = |problem: Problem| problem.at(path.display().to_string());
-        let bytes = lines
-            .rest(TOML_MAX)
-            .map_err(|error| self.io(number, error))?;
+        let bytes = lines.rest(TOML_MAX).map_err(|error| self.io(number, error))?;
         if bytes.len() as u64 > TOML_MAX {
             return Err(wrong(Problem::TomlTooLarge));
         }
@@ -261,12 +238,7 @@ impl<'a> Reader<'a> {
             match item {
                 Item::Rule(entries) => {
                     let draft = toml_file::rule(&entries, &self.sets).map_err(at)?;
-                    let Reader {
-                        rules,
-                        warnings,
-                        has_interfaces,
-                        ..
-                    } = self;
+                    let Reader { rules, warnings, has_interfaces, .. } = self;
                     let origin = (number, entries.line);
                     let added = add(rules, warnings, *has_interfaces, draft, defaults, origin);
                     added.map_err(|problem| at((entries.line, problem)))?;
@@ -408,19 +380,12 @@ fn check_names(rules: &RuleSet) -> Result<(), ReadError> {
 }
 
 fn taken(name: &str, first: String) -> Problem {
-    Problem::Taken {
-        what: "a rule named",
-        name: name.to_owned(),
-        first,
-    }
+    Problem::Taken { what: "a rule named", name: name.to_owned(), first }
 }
 
 fn line_error(path: &Path, line: u32, error: LineError) -> ReadError {
     match error {
-        LineError::Io(error) => ReadError::Read {
-            what: path.display().to_string(),
-            error,
-        },
+        LineError::Io(error) => ReadError::Read { what: path.display().to_string(), error },
         LineError::Wrong(problem) => problem.at(format!("{}:{line}", path.display())),
     }
 }

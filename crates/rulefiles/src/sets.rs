@@ -32,11 +32,7 @@ impl Sets {
                 }
                 false => suggest(name, self.by_name.keys().map(String::as_str)),
             };
-            let name = name
-                .chars()
-                .take(100)
-                .flat_map(char::escape_debug)
-                .collect();
+            let name = name.chars().take(100).flat_map(char::escape_debug).collect();
             Problem::NoSuchSet { key, name, near }
         })
     }
@@ -53,8 +49,7 @@ impl Sets {
         if prefixes.len() > SET_MAX {
             return Err(Problem::SetTooLarge(name.to_owned()));
         }
-        self.by_name
-            .insert(name.to_owned(), Set { prefixes, place });
+        self.by_name.insert(name.to_owned(), Set { prefixes, place });
         Ok(())
     }
 }

@@ -97,13 +97,8 @@ impl<'t> Document<'t> {
     /// The sets.
     pub fn sets(&'t self) -> Result<Entries<'t>, At> {
         let table = self.root.get_ref().get("sets").map(|table| table.get_ref());
-        let all = table
-            .and_then(DeValue::as_table)
-            .map(|table| self.flat(table));
-        Ok(Entries {
-            line: 1,
-            all: all.unwrap_or_default(),
-        })
+        let all = table.and_then(DeValue::as_table).map(|table| self.flat(table));
+        Ok(Entries { line: 1, all: all.unwrap_or_default() })
     }
 
     fn flat(&'t self, table: &'t DeTable<'t>) -> Vec<(Cow<'t, str>, u32, &'t DeValue<'t>)> {
@@ -111,11 +106,7 @@ impl<'t> Document<'t> {
         all.sort_by_key(|(key, _)| key.span().start);
         let entry = |(key, value): (&'t Spanned<_>, &'t Spanned<DeValue<'t>>)| {
             let name: &Cow<'t, str> = key.get_ref();
-            (
-                Cow::Borrowed(name.as_ref()),
-                self.starts.line(key.span().start),
-                value.get_ref(),
-            )
+            (Cow::Borrowed(name.as_ref()), self.starts.line(key.span().start), value.get_ref())
         };
         all.into_iter().map(entry).collect()
     }
@@ -138,10 +129,7 @@ impl<'t> Document<'t> {
                 _ => all.push((name, line, value)),
             }
         }
-        Ok(Entries {
-            line: self.starts.line(at),
-            all,
-        })
+        Ok(Entries { line: self.starts.line(at), all })
     }
 }
 
@@ -162,10 +150,8 @@ pub fn one_rule(text: &str) -> Result<Draft, Problem> {
         return Err(Problem::NotToml("expected keys and values".to_owned()));
     };
     // The text is a single line, so any key's line will do.
-    let document = Document {
-        root: Spanned::new(0..0, table.clone()),
-        starts: LineStarts(vec![0]),
-    };
+    let document =
+        Document { root: Spanned::new(0..0, table.clone()), starts: LineStarts(vec![0]) };
     let entries = document.entries(0, document.root.get_ref());
     let entries = entries.map_err(|(_, problem)| problem)?;
     rule(&entries, &Sets::default()).map_err(|(_, problem)| problem)
@@ -189,11 +175,9 @@ pub fn texts<'v>(key: &'static str, value: &'v DeValue<'_>) -> Result<Vec<Cow<'v
             .map_err(|_| Problem::value(key, number.as_str(), "a smaller number")),
         DeValue::Float(number) => Ok(Cow::Borrowed(number.as_str())),
         DeValue::Boolean(truth) => Ok(Cow::Borrowed(if *truth { "true" } else { "false" })),
-        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => Err(Problem::value(
-            key,
-            &found(value),
-            "a text, a number or a list of them",
-        )),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
+            Err(Problem::value(key, &found(value), "a text, a number or a list of them"))
+        }
     };
     match value {
         DeValue::Array(values) => values.iter().map(|value| text(value.get_ref())).collect(),
@@ -223,11 +207,7 @@ fn unknown_top(name: &str) -> Problem {
         _ if Key::parse("key", name).is_ok() => "; keys of a rule stand below [[rule]]".to_owned(),
         _ => suggest(name, TABLES.into_iter()),
     };
-    Problem::UnknownKey {
-        what: "table",
-        key: error::shown(name),
-        near,
-    }
+    Problem::UnknownKey { what: "table", key: error::shown(name), near }
 }
 
 fn not_toml(error: &toml::de::Error) -> Problem {

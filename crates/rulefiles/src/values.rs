@@ -28,25 +28,19 @@ pub fn prefix(key: &'static str, text: &str) -> Result<Prefix, Problem> {
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let most = if address.is_ipv4() { 32 } else { 128 };
     let length = match length {
-        Some(length) => plain_number(length)
-            .filter(|length| *length <= most)
-            .ok_or_else(wrong)? as u8,
+        Some(length) => {
+            plain_number(length).filter(|length| *length <= most).ok_or_else(wrong)? as u8
+        }
         None => most as u8,
     };
     let (prefix, shortened) = match address {
         IpAddr::V4(address) => {
             let bits = address.to_bits();
-            (
-                Prefix::V4(bits, length),
-                IpAddr::V4(bits.prefix(length).into()),
-            )
+            (Prefix::V4(bits, length), IpAddr::V4(bits.prefix(length).into()))
         }
         IpAddr::V6(address) => {
             let bits = address.to_bits();
-            (
-                Prefix::V6(bits, length),
-                IpAddr::V6(bits.prefix(length).into()),
-            )
+            (Prefix::V6(bits, length), IpAddr::V6(bits.prefix(length).into()))
         }
     };
     match shortened == address {
@@ -86,11 +80,7 @@ pub fn protocol(text: &str) -> Result<u8, Problem> {
     match text {
         "tcp" | "TCP" => Ok(TCP),
         "udp" | "UDP" => Ok(UDP),
-        _ => number(
-            "protocol",
-            text,
-            "\"tcp\", \"udp\" or a number from 0 to 255",
-        ),
+        _ => number("protocol", text, "\"tcp\", \"udp\" or a number from 0 to 255"),
     }
 }
 
@@ -124,10 +114,7 @@ pub fn mark(text: &str) -> Result<Mark, Problem> {
 
 /// A share from 0 to 1, as 0 to 65,536.
 pub fn sample(text: &str) -> Result<u32, Problem> {
-    let share = text
-        .parse::<f64>()
-        .ok()
-        .filter(|share| (0.0..=1.0).contains(share));
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     let expected = "a share of the flows from 0 to 1, such as 0.1";
     let share = share.ok_or_else(|| Problem::value("sample", text, expected))?;
     Ok((share * 65_536.0).round() as u32)
@@ -174,28 +161,15 @@ pub const BYTES: Units = &[
     ("B", 1),
 ];
 /// Durations, in ms.
-pub const TIMES: Units = &[
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("min", 60_000),
-    ("s", 1000),
-    ("ms", 1),
-];
+pub const TIMES: Units =
+    &[("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 /// Rates, in bit/s.
-pub const RATES: Units = &[
-    ("Gbit/s", 1_000_000_000),
-    ("Mbit/s", 1_000_000),
-    ("kbit/s", 1000),
-    ("bit/s", 1),
-];
+pub const RATES: Units =
+    &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000), ("bit/s", 1)];
 
 /// A number with a unit, such as `10 MiB` or `1.5 s`.
 pub fn quantity(key: &'static str, text: &str, units: Units) -> Result<u64, Problem> {
-    let names = units
-        .iter()
-        .map(|(name, _)| *name)
-        .collect::<Vec<_>>()
-        .join(", ");
+    let names = units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let wrong = || {
         let example = match units[units.len() - 1].0 {
             "B" => "10 MiB",
@@ -291,30 +265,15 @@ mod tests {
         }
         for value in [0, 1, 999, 1000, 1024, 1536, 10 << 20, 86_400_000, u64::MAX] {
             for units in [BYTES, TIMES, RATES] {
-                assert_eq!(
-                    quantity("over", &quantity_text(value, units), units),
-                    Ok(value)
-                );
+                assert_eq!(quantity("over", &quantity_text(value, units), units), Ok(value));
             }
         }
     }
 
     #[test]
     fn marks_lie_in_their_mask() {
-        assert_eq!(
-            mark("0x10/0xff"),
-            Ok(Mark {
-                bits: 0x10,
-                mask: 0xff
-            })
-        );
-        assert_eq!(
-            mark("16"),
-            Ok(Mark {
-                bits: 16,
-                mask: u32::MAX
-            })
-        );
+        assert_eq!(mark("0x10/0xff"), Ok(Mark { bits: 0x10, mask: 0xff }));
+        assert_eq!(mark("16"), Ok(Mark { bits: 16, mask: u32::MAX }));
         for wrong in ["0", "0x100/0xff", "0x/0xff", "0x+1", "0x10/", "x"] {
             assert!(mark(wrong).is_err(), "{wrong}");
         }
@@ -322,24 +281,12 @@ mod tests {
 
     #[test]
     fn shares_and_code_points() {
-        assert_eq!(
-            (sample("0.5"), sample("1"), sample("0")),
-            (Ok(32_768), Ok(65_536), Ok(0))
-        );
-        assert!(
-            ["1.1", "-0.1", "nan", "half"]
-                .iter()
-                .all(|text| sample(text).is_err())
-        );
+        assert_eq!((sample("0.5"), sample("1"), sample("0")), (Ok(32_768), Ok(65_536), Ok(0)));
+        assert!(["1.1", "-0.1", "nan", "half"].iter().all(|text| sample(text).is_err()));
         assert_eq!(
             (dscp("EF"), dscp("46")),
             (Ok(Dscp::new(46).unwrap()), Ok(Dscp::new(46).unwrap()))
         );
-        assert!(
-            dscp("ef")
-                .unwrap_err()
-                .to_string()
-                .ends_with("; did you mean EF?")
-        );
+        assert!(dscp("ef").unwrap_err().to_string().ends_with("; did you mean EF?"));
     }
 }

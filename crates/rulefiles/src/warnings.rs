@@ -61,12 +61,9 @@ impl Warnings {
 
     /// All warnings, in file order.
     pub fn list(&self, rules: &policy::RuleSet) -> Vec<Warning> {
-        let warning =
-            |(&(file, kind), &(line, count)): (&(u16, WarningKind), &(u32, usize))| Warning {
-                place: rules.place(file, line),
-                kind,
-                count,
-            };
+        let warning = |(&(file, kind), &(line, count)): (&(u16, WarningKind), &(u32, usize))| {
+            Warning { place: rules.place(file, line), kind, count }
+        };
         self.found.iter().map(warning).collect()
     }
 }

@@ -67,12 +67,7 @@ pub fn csv(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
     Ok(())
 }
 
-const OVER: [Key; 4] = [
-    Key::OverBytes,
-    Key::OverPackets,
-    Key::OverAge,
-    Key::OverRate,
-];
+const OVER: [Key; 4] = [Key::OverBytes, Key::OverPackets, Key::OverAge, Key::OverRate];
 
 /// The keys that a rule sets, in order.
 fn fields(rules: &RuleSet, rule: RuleNumber) -> Vec<Field> {
@@ -119,13 +114,10 @@ fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<Strin
         }
     };
     let name = |dscp: policy::Dscp| {
-        dscp.name()
-            .map_or_else(|| dscp.code_point().to_string(), str::to_owned)
+        dscp.name().map_or_else(|| dscp.code_point().to_string(), str::to_owned)
     };
     text(Key::Dscp, action.dscp.map(name));
-    let mark = action
-        .mark
-        .map(|mark| format!("{:#x}/{:#x}", mark.bits, mark.mask));
+    let mark = action.mark.map(|mark| format!("{:#x}/{:#x}", mark.bits, mark.mask));
     text(Key::Mark, mark);
     let task = match &action.task {
         Task::AsConfigured => None,
@@ -134,9 +126,7 @@ fn action(rules: &RuleSet, rule: RuleNumber, add: &mut impl FnMut(Key, Vec<Strin
     };
     text(Key::Task, task);
     text(Key::Label, action.label.clone());
-    let sample = action
-        .sample
-        .map(|share| (f64::from(share) / 65_536.0).to_string());
+    let sample = action.sample.map(|share| (f64::from(share) / 65_536.0).to_string());
     text(Key::Sample, sample);
     text(Key::Mirror, action.mirror.clone());
     text(Key::Drop, action.drop.then(|| "true".to_owned()));
@@ -151,13 +141,11 @@ fn boxes(
 ) {
     let v4_text = |(address, length): (u32, u8)| prefix(Ipv4Addr::from_bits(address), length, 32);
     let v6_text = |(address, length): (u128, u8)| prefix(Ipv6Addr::from_bits(address), length, 128);
-    let mut sources: Vec<String> = distinct(v4, |it| (it.source, it.source_length))
-        .map(v4_text)
-        .collect();
+    let mut sources: Vec<String> =
+        distinct(v4, |it| (it.source, it.source_length)).map(v4_text).collect();
     sources.extend(distinct(v6, |it| (it.source, it.source_length)).map(v6_text));
-    let mut destinations: Vec<String> = distinct(v4, |it| (it.destination, it.destination_length))
-        .map(v4_text)
-        .collect();
+    let mut destinations: Vec<String> =
+        distinct(v4, |it| (it.destination, it.destination_length)).map(v4_text).collect();
     destinations.extend(distinct(v6, |it| (it.destination, it.destination_length)).map(v6_text));
     let any_source =
         v4.iter().all(|it| it.source_length == 0) && v6.iter().all(|it| it.source_length == 0);
@@ -174,23 +162,16 @@ fn boxes(
     let mut ports = |key,
                      v4_ports: &dyn Fn(&Filter<u32>) -> Ports,
                      v6_ports: &dyn Fn(&Filter<u128>) -> Ports| {
-        let mut ports: Vec<Ports> = v4
-            .iter()
-            .map(v4_ports)
-            .chain(v6.iter().map(v6_ports))
-            .collect();
+        let mut ports: Vec<Ports> =
+            v4.iter().map(v4_ports).chain(v6.iter().map(v6_ports)).collect();
         ports.sort_unstable();
         ports.dedup();
         if !ports.is_empty() && ports != [Ports::ANY] {
             add(key, ports.into_iter().map(port_text).collect());
         }
     };
-    ports(Key::SourcePort, &|it| it.source_ports, &|it| {
-        it.source_ports
-    });
-    ports(Key::DestinationPort, &|it| it.destination_ports, &|it| {
-        it.destination_ports
-    });
+    ports(Key::SourcePort, &|it| it.source_ports, &|it| it.source_ports);
+    ports(Key::DestinationPort, &|it| it.destination_ports, &|it| it.destination_ports);
     let first = v4.first().map(|it| (it.protocol, it.in_port));
     let Some((protocol, in_port)) = first.or(v6.first().map(|it| (it.protocol, it.in_port))) else {
         return;
@@ -198,9 +179,7 @@ fn boxes(
     if let Some(protocol) = protocol {
         add(Key::Protocol, vec![protocol_text(protocol)]);
     }
-    let name = in_port
-        .checked_sub(1)
-        .and_then(|place| rules.interfaces.get(usize::from(place)));
+    let name = in_port.checked_sub(1).and_then(|place| rules.interfaces.get(usize::from(place)));
     if let Some(name) = name {
         add(Key::InPort, vec![name.clone()]);
     }

@@ -47,10 +47,7 @@ task = "other"
 "#,
     )]);
     let csv = ran(&[
-        (
-            "r.toml",
-            "[sets]\nlan = [\"10.0.0.0/8\", \"fd00::/8\"]\n[[include]]\nfile = \"r.csv\"\n",
-        ),
+        ("r.toml", "[sets]\nlan = [\"10.0.0.0/8\", \"fd00::/8\"]\n[[include]]\nfile = \"r.csv\"\n"),
         (
             "r.csv",
             "name,priority,source,source_port,destination_port,protocol,in_port,app,\
@@ -61,20 +58,11 @@ task = "other"
         ),
     ]);
     for Rules { set, warnings } in [toml, csv] {
-        assert_eq!(
-            (set.rules.len(), set.v4.len(), set.v6.len(), warnings.len()),
-            (2, 5, 3, 0)
-        );
+        assert_eq!((set.rules.len(), set.v4.len(), set.v6.len(), warnings.len()), (2, 5, 3, 0));
         assert_eq!(set.rules[0].rank.priority(), 7);
         let filter = set.v4[3];
         assert_eq!((filter.source, filter.source_length), (0xc000_0201, 32));
-        assert_eq!(
-            set.v4[1].source_ports,
-            Ports {
-                first: 1000,
-                last: 3000
-            }
-        );
+        assert_eq!(set.v4[1].source_ports, Ports { first: 1000, last: 3000 });
         assert_eq!(
             (filter.destination_ports, filter.protocol, filter.in_port),
             (Ports::one(443), Some(6), 1)
@@ -84,25 +72,13 @@ task = "other"
         assert_eq!(condition.labels, ["DNS", "web"]);
         let over = condition.over;
         assert_eq!((over.bytes, over.packets), (Some(10 << 20), Some(1000)));
-        assert_eq!(
-            (over.age_ms, over.bits_per_s),
-            (Some(30_000), Some(5_000_000))
-        );
+        assert_eq!((over.age_ms, over.bits_per_s), (Some(30_000), Some(5_000_000)));
         let action = set.action(0);
         assert_eq!(
             (action.dscp, action.mark),
-            (
-                Dscp::parse("EF"),
-                Some(Mark {
-                    bits: 0x10,
-                    mask: 0xff
-                })
-            )
+            (Dscp::parse("EF"), Some(Mark { bits: 0x10, mask: 0xff }))
         );
-        assert_eq!(
-            (&action.task, action.label.as_deref()),
-            (&Task::None, Some("DNS"))
-        );
+        assert_eq!((&action.task, action.label.as_deref()), (&Task::None, Some("DNS")));
         assert_eq!(
             (action.sample, action.mirror.as_deref(), action.drop),
             (Some(32_768), Some("probe"), true)
@@ -124,10 +100,7 @@ fn rules_and_includes_count_in_their_order_and_parts_are_handed_down() {
             "[[rule]]\ndscp = 1\n[[include]]\nfile = \"a.toml\"\npriority = 5\ndscp = 2\ndrop = \
              true\n[[rule]]\ndscp = 3\n",
         ),
-        (
-            "a.toml",
-            "[[include]]\nfile = \"acl\"\nmark = 1\n[[rule]]\ndrop = false\npriority = 6\n",
-        ),
+        ("a.toml", "[[include]]\nfile = \"acl\"\nmark = 1\n[[rule]]\ndrop = false\npriority = 6\n"),
         ("acl", acl),
     ];
     let set = ran(&files).set;
@@ -181,16 +154,8 @@ fn a_family_is_that_of_the_prefixes() {
         ("source = \"0.0.0.0/0\"", 1, 0),
         ("destination = \"::/0\"", 0, 1),
         ("source = [\"10.0.0.0/8\", \"::1\"]", 1, 1),
-        (
-            "source = [\"10.0.0.0/8\", \"::1\"]\ndestination = \"::2\"",
-            0,
-            1,
-        ),
-        (
-            "source = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\nsource_port = [1, 1, 2]",
-            1,
-            0,
-        ),
+        ("source = [\"10.0.0.0/8\", \"::1\"]\ndestination = \"::2\"", 0, 1),
+        ("source = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\nsource_port = [1, 1, 2]", 1, 0),
     ] {
         let set = set(text);
         assert_eq!((set.v4.len(), set.v6.len()), (v4, v6), "{text}");

@@ -22,14 +22,7 @@ fn one(values: &'static [&'static str]) -> impl Strategy<Value = Option<String>>
 
 fn rule() -> impl Strategy<Value = String> {
     let boxes = (
-        list(&[
-            "10.0.0.0/8",
-            "192.0.2.1",
-            "0.0.0.0/0",
-            "2001:db8::/32",
-            "::1",
-            "::/0",
-        ]),
+        list(&["10.0.0.0/8", "192.0.2.1", "0.0.0.0/0", "2001:db8::/32", "::1", "::/0"]),
         list(&["10.0.0.0/8", "198.51.100.0/24"]),
         list(&["53", "80", "1000-2000", "2001-3000", "0-65535"]),
         list(&["443", "8000-8080", "0", "65535"]),
@@ -75,27 +68,19 @@ fn rule() -> impl Strategy<Value = String> {
             ("mirror", a.6),
             ("drop", a.7),
         ];
-        let said = keys
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)));
-        said.map(|(key, value)| format!("{key} = {value}\n"))
-            .collect()
+        let said = keys.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        said.map(|(key, value)| format!("{key} = {value}\n")).collect()
     })
 }
 
 /// All but places and the hash tables.
 fn assert_same(one: &RuleSet, two: &RuleSet) {
     assert_eq!((&one.v4, &one.v6), (&two.v4, &two.v6));
-    assert_eq!(
-        (&one.conditions, &one.actions),
-        (&two.conditions, &two.actions)
-    );
+    assert_eq!((&one.conditions, &one.actions), (&two.conditions, &two.actions));
     assert_eq!((&one.interfaces, &one.names), (&two.interfaces, &two.names));
     let parts = |rules: &RuleSet| -> Vec<_> {
         let rules = rules.rules.iter();
-        rules
-            .map(|rule| (rule.rank, rule.condition, rule.action))
-            .collect()
+        rules.map(|rule| (rule.rank, rule.condition, rule.action)).collect()
     };
     assert_eq!(parts(one), parts(two));
 }

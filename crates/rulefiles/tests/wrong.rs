@@ -15,10 +15,7 @@ fn ran(files: &[(&str, &str)], interfaces: &[String]) -> Result<Rules, String> {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let options = Options {
-        interfaces,
-        ..Options::default()
-    };
+    let options = Options { interfaces, ..Options::default() };
     let read = read(&folder.path().join(files[0].0), &options);
     let prefix = format!("{}/", folder.path().display());
     read.map_err(|error: ReadError| error.to_string().replace(&prefix, ""))
@@ -33,22 +30,10 @@ const TOML: &[(&str, &str)] = &[
         "[[rule]]\nsource =\n",
         "r.toml:2: not TOML: string values must be quoted, expected literal string",
     ),
-    (
-        "[[rule]]\nsorce = \"::/0\"\n",
-        "r.toml:2: unknown key \"sorce\"; did you mean source?",
-    ),
-    (
-        "[rules]\n",
-        "r.toml:1: unknown table \"rules\"; did you mean rule?",
-    ),
-    (
-        "[rule]\n",
-        "r.toml:1: unknown table \"rule\"; write [[rule]] for each, and its keys below",
-    ),
-    (
-        "dscp = \"EF\"\n",
-        "r.toml:1: unknown table \"dscp\"; keys of a rule stand below [[rule]]",
-    ),
+    ("[[rule]]\nsorce = \"::/0\"\n", "r.toml:2: unknown key \"sorce\"; did you mean source?"),
+    ("[rules]\n", "r.toml:1: unknown table \"rules\"; did you mean rule?"),
+    ("[rule]\n", "r.toml:1: unknown table \"rule\"; write [[rule]] for each, and its keys below"),
+    ("dscp = \"EF\"\n", "r.toml:1: unknown table \"dscp\"; keys of a rule stand below [[rule]]"),
     (
         "[[rule]]\nsource = [\"10.0.0.1/8\"]\n",
         "r.toml:2: source: 10.0.0.1/8 has bits set beyond its length; write 10.0.0.0/8 for the \
@@ -137,10 +122,7 @@ const TOML: &[(&str, &str)] = &[
         "[[rule]]\nsample = 1.5\n",
         "r.toml:2: sample: found \"1.5\", expected a share of the flows from 0 to 1, such as 0.1",
     ),
-    (
-        "[[rule]]\ndrop = \"yes\"\n",
-        "r.toml:2: drop: found \"yes\", expected true or false",
-    ),
+    ("[[rule]]\ndrop = \"yes\"\n", "r.toml:2: drop: found \"yes\", expected true or false"),
     (
         "[[rule]]\nname = \"\"\n",
         "r.toml:2: name: found \"\", expected a name of 1 to 100 bytes, without spaces around it, \
@@ -158,14 +140,8 @@ const TOML: &[(&str, &str)] = &[
         "[[include]]\nfile = \"r.toml\"\n",
         "r.toml:1: include: r.toml includes itself; remove one include",
     ),
-    (
-        "[[include]]\nfile = \".\"\n",
-        "r.toml:1: include: . is not a regular file",
-    ),
-    (
-        "[[include]]\npriority = 1\n",
-        "r.toml:1: [[include]] needs file = \"NAME\"",
-    ),
+    ("[[include]]\nfile = \".\"\n", "r.toml:1: include: . is not a regular file"),
+    ("[[include]]\npriority = 1\n", "r.toml:1: [[include]] needs file = \"NAME\""),
     (
         "[[include]]\nfile = \"x\"\nsource = \"::\"\n",
         "r.toml:3: unknown key \"source\"; there are file, format, priority, dscp, mark, task, \
@@ -183,22 +159,13 @@ const CSV: &[(&str, &str)] = &[
         "r.csv:1: no header; the first line names the columns, such as: \
          source,destination_port,dscp",
     ),
-    (
-        "source,dcsp\n",
-        "r.csv:1: unknown column \"dcsp\"; did you mean dscp?",
-    ),
-    (
-        "source,source\n",
-        "r.csv:1: column source is in the header twice; remove one",
-    ),
+    ("source,dcsp\n", "r.csv:1: unknown column \"dcsp\"; did you mean dscp?"),
+    ("source,source\n", "r.csv:1: column source is in the header twice; remove one"),
     (
         "source,dscp\n# a remark\n\n::1\n",
         "r.csv:4: 1 cells, but the header has 2 columns; leave cells empty, but keep their commas",
     ),
-    (
-        "source\n\"::1\n",
-        "r.csv:2: a quoted cell does not end on its line; close it with \"",
-    ),
+    ("source\n\"::1\n", "r.csv:2: a quoted cell does not end on its line; close it with \""),
     (
         "source\n\"::1\"2\n",
         "r.csv:2: text behind a quoted cell; double the quotes inside: \"a \"\"b\"\"\"",
@@ -213,9 +180,8 @@ const CSV: &[(&str, &str)] = &[
 #[test]
 fn each_wrong_file_gives_its_line() {
     for (text, expected) in TOML {
-        let told = error(&[("r.toml", text)])
-            .replace("/.", ".")
-            .replace("include: .is", "include: . is");
+        let told =
+            error(&[("r.toml", text)]).replace("/.", ".").replace("include: .is", "include: . is");
         assert_eq!(told, *expected, "{text}");
     }
     for (text, expected) in CSV {
@@ -238,10 +204,7 @@ fn bytes_that_are_no_text_and_lines_without_end() {
     text.extend([0xff, b'\n']);
     fs::write(&path, &text).unwrap();
     let told = read(&path, &Options::default()).unwrap_err().to_string();
-    assert!(
-        told.ends_with("r.csv:3: not UTF-8; save the file as UTF-8"),
-        "{told}"
-    );
+    assert!(told.ends_with("r.csv:3: not UTF-8; save the file as UTF-8"), "{told}");
     fs::write(&path, vec![b'x'; 3 << 20]).unwrap();
     let told = read(&path, &Options::default()).unwrap_err().to_string();
     assert!(
@@ -261,22 +224,13 @@ fn includes_that_go_wrong_name_the_line_that_includes() {
         "sub/a.toml:3: include: sub/../r.toml includes itself; remove one include"
     );
     let twice = [
-        (
-            "r.toml",
-            "[[include]]\nfile = \"a.csv\"\n[[include]]\nfile = \"./a.csv\"\n",
-        ),
+        ("r.toml", "[[include]]\nfile = \"a.csv\"\n[[include]]\nfile = \"./a.csv\"\n"),
         ("a.csv", "source\n::1\n"),
     ];
-    assert_eq!(
-        error(&twice),
-        "r.toml:3: include: ./a.csv is included twice; remove one include"
-    );
+    assert_eq!(error(&twice), "r.toml:3: include: ./a.csv is included twice; remove one include");
     let missing = [("r.toml", "[[include]]\nfile = \"a.csv\"\n")];
     let told = error(&missing);
-    assert!(
-        told.starts_with("r.toml:1: a.csv: cannot be opened: "),
-        "{told}"
-    );
+    assert!(told.starts_with("r.toml:1: a.csv: cannot be opened: "), "{told}");
     let inner = [
         ("r.toml", "[sets]\nbad = { file = \"bad.txt\" }\n"),
         ("bad.txt", "# a list\n10.0.0.0/8 # ours\n\nexample.org\n"),
@@ -288,16 +242,10 @@ fn includes_that_go_wrong_name_the_line_that_includes() {
     );
     let names: Vec<(String, String)> = (0..9)
         .map(|number| {
-            (
-                format!("{number}.toml"),
-                format!("[[include]]\nfile = \"{}.toml\"\n", number + 1),
-            )
+            (format!("{number}.toml"), format!("[[include]]\nfile = \"{}.toml\"\n", number + 1))
         })
         .collect();
-    let names: Vec<(&str, &str)> = names
-        .iter()
-        .map(|(name, text)| (&**name, &**text))
-        .collect();
+    let names: Vec<(&str, &str)> = names.iter().map(|(name, text)| (&**name, &**text)).collect();
     assert_eq!(
         error(&names),
         "7.toml:1: include: more than 8 files inside each other; include the files from one place"
@@ -307,10 +255,8 @@ fn includes_that_go_wrong_name_the_line_that_includes() {
 #[test]
 fn sizes_have_bounds() {
     let ports: Vec<String> = (0..2000).map(|port| (port * 2).to_string()).collect();
-    let text = format!(
-        "[[rule]]\nsource_port = [{0}]\ndestination_port = [{0}]\n",
-        ports.join(",")
-    );
+    let text =
+        format!("[[rule]]\nsource_port = [{0}]\ndestination_port = [{0}]\n", ports.join(","));
     assert_eq!(
         error(&[("r.toml", &text)]),
         "r.toml:1: the rule has 8000000 combinations of prefixes and ports, 1048576 at most; use \
@@ -320,41 +266,26 @@ fn sizes_have_bounds() {
 
 #[test]
 fn an_interface_is_one_of_those_that_there_are() {
-    let file = [(
-        "r.toml",
-        "[[rule]]\nin_port = \"eth1\"\n[[rule]]\nin_port = \"eth0\"\n",
-    )];
+    let file = [("r.toml", "[[rule]]\nin_port = \"eth1\"\n[[rule]]\nin_port = \"eth0\"\n")];
     let free = ran(&file, &[]).unwrap().set;
     assert_eq!(free.interfaces, ["eth1", "eth0"]);
     assert_eq!([free.v4[0].in_port, free.v6[1].in_port], [1, 2]);
     let known = ["wan".to_owned(), "eth0".to_owned()];
     let told = ran(&file, &known).unwrap_err();
-    assert_eq!(
-        told,
-        "r.toml:1: in_port: there is no interface \"eth1\"; there are wan, eth0"
-    );
+    assert_eq!(told, "r.toml:1: in_port: there is no interface \"eth1\"; there are wan, eth0");
 }
 
 #[test]
 fn one_rule_is_added_or_nothing_changes() {
     let mut rules = RuleSet::default();
-    let rule = parse_one(
-        &mut rules,
-        "name = \"x\", source = \"10.0.0.0/8\", drop = true",
-        "command",
-    )
-    .unwrap();
+    let rule =
+        parse_one(&mut rules, "name = \"x\", source = \"10.0.0.0/8\", drop = true", "command")
+            .unwrap();
     assert_eq!((rule, rules.filters()), (0, 1));
     assert_eq!(rules.place_of(&rules.rules[0]), "command");
     for (text, expected) in [
-        (
-            "name = \"x\"",
-            "command: a rule named \"x\" is already at command; give it another name",
-        ),
-        (
-            "sorce = \"::\"",
-            "command: unknown key \"sorce\"; did you mean source?",
-        ),
+        ("name = \"x\"", "command: a rule named \"x\" is already at command; give it another name"),
+        ("sorce = \"::\"", "command: unknown key \"sorce\"; did you mean source?"),
         (
             "in_port = \"a\", source = \"::\", destination = \"10.0.0.1\"",
             "command: source is IPv6, destination is IPv4: no packet has both; write prefixes of \
@@ -366,24 +297,10 @@ fn one_rule_is_added_or_nothing_changes() {
              that is read before",
         ),
     ] {
-        assert_eq!(
-            parse_one(&mut rules, text, "command")
-                .unwrap_err()
-                .to_string(),
-            expected
-        );
+        assert_eq!(parse_one(&mut rules, text, "command").unwrap_err().to_string(), expected);
     }
-    for text in [
-        "drop = true }\n[[rule]",
-        "drop = true\n[[rule]]",
-        "}",
-        "drop",
-        "\"",
-    ] {
+    for text in ["drop = true }\n[[rule]", "drop = true\n[[rule]]", "}", "drop", "\""] {
         assert!(parse_one(&mut rules, text, "command").is_err(), "{text}");
     }
-    assert_eq!(
-        (rules.rules.len(), rules.interfaces.len(), rules.files.len()),
-        (1, 0, 1)
-    );
+    assert_eq!((rules.rules.len(), rules.interfaces.len(), rules.files.len()), (1, 0, 1));
 }

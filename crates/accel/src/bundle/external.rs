@@ -213,10 +213,7 @@ fn tensor(bytes: &[u8]) -> Found {
     let at = contents(bytes, EXTERNAL_DATA).find(is_location);
     Found::Tensor {
         name: first(bytes, NAME).unwrap_or_default().to_vec(),
-        at: at
-            .and_then(|entry| first(entry, VALUE))
-            .unwrap_or_default()
-            .to_vec(),
+        at: at.and_then(|entry| first(entry, VALUE)).unwrap_or_default().to_vec(),
     }
 }
 
@@ -235,14 +232,11 @@ fn check_compiled(bytes: &[u8]) -> Result<(), Found> {
         });
         numbers.eq([1])
     };
-    match contents(bytes, node::ATTRIBUTE)
-        .filter(is_mode)
-        .all(is_embedded)
-    {
+    match contents(bytes, node::ATTRIBUTE).filter(is_mode).all(is_embedded) {
         true => Ok(()),
-        false => Err(Found::Compiled {
-            name: first(bytes, node::NAME).unwrap_or_default().to_vec(),
-        }),
+        false => {
+            Err(Found::Compiled { name: first(bytes, node::NAME).unwrap_or_default().to_vec() })
+        }
     }
 }
 
@@ -260,10 +254,7 @@ fn first(bytes: &[u8], wanted: u32) -> Option<&[u8]> {
 
 /// A name from the model, quoted and on one line.
 fn quoted(name: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(name)
-        .chars()
-        .take(NAME_MAX)
-        .collect();
+    let text: String = String::from_utf8_lossy(name).chars().take(NAME_MAX).collect();
     format!("{text:?}")
 }
 

@@ -57,11 +57,8 @@ fn rows(
     meaning: &str,
     holds: fn(f32) -> bool,
 ) -> Result<Vec<Vec<f32>>, BundleError> {
-    let refuse = |line: usize, problem: String| BundleError::Golden {
-        path: path.to_owned(),
-        line,
-        problem,
-    };
+    let refuse =
+        |line: usize, problem: String| BundleError::Golden { path: path.to_owned(), line, problem };
     let mut rows = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let mut row = Vec::with_capacity(width);
@@ -79,19 +76,13 @@ fn rows(
         if row.len() != width {
             return Err(refuse(
                 at + 1,
-                format!(
-                    "{} numbers, but model.toml asks for {width} ({meaning})",
-                    row.len()
-                ),
+                format!("{} numbers, but model.toml asks for {width} ({meaning})", row.len()),
             ));
         }
         rows.push(row);
     }
     if rows.is_empty() {
-        return Err(refuse(
-            1,
-            "no samples; a bundle needs at least one".to_owned(),
-        ));
+        return Err(refuse(1, "no samples; a bundle needs at least one".to_owned()));
     }
     Ok(rows)
 }

@@ -31,12 +31,8 @@ type Problem = (String, String);
 
 /// Names of the features that a bundle may ask for. A feature gives one number per element of a
 /// series.
-pub const FEATURES: [&str; 4] = [
-    "signed_length",
-    "payload_length",
-    "inter_arrival_us",
-    "tcp_flags",
-];
+pub const FEATURES: [&str; 4] =
+    ["signed_length", "payload_length", "inter_arrival_us", "tcp_flags"];
 
 /// Names of the units that a bundle may ask for. The unit says which packets of a flow are the
 /// elements of its series. The first is the default.
@@ -139,9 +135,8 @@ impl Manifest {
         };
         // The version comes first: keys of a later schema would otherwise be reported as unknown.
         let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
-        if let Some(version) = table
-            .get("schema_version")
-            .filter(|version| version.as_integer() != Some(1))
+        if let Some(version) =
+            table.get("schema_version").filter(|version| version.as_integer() != Some(1))
         {
             let problem =
                 format!("is {version}, but this program reads schema 1; get a bundle made for it");
@@ -161,15 +156,9 @@ impl Manifest {
 
     /// Checks the raw form.
     fn check(raw: RawManifest) -> Result<Self, Problem> {
-        let k = usize::try_from(raw.k)
-            .ok()
-            .filter(|_| (1..=K_MAX).contains(&raw.k))
-            .ok_or_else(|| {
-                (
-                    "k".to_owned(),
-                    format!("is {}, but must be 1 to {K_MAX} packets", raw.k),
-                )
-            })?;
+        let k = usize::try_from(raw.k).ok().filter(|_| (1..=K_MAX).contains(&raw.k)).ok_or_else(
+            || ("k".to_owned(), format!("is {}, but must be 1 to {K_MAX} packets", raw.k)),
+        )?;
         check_range(|| "min_confidence".to_owned(), raw.min_confidence)?;
         for (key, text) in [
             ("name", &raw.name),
@@ -190,18 +179,12 @@ impl Manifest {
         if !PRECISIONS.contains(&raw.precision.as_str()) {
             return Err((
                 "precision".into(),
-                format!(
-                    "is \"{}\", but must be one of {PRECISIONS:?}",
-                    raw.precision
-                ),
+                format!("is \"{}\", but must be one of {PRECISIONS:?}", raw.precision),
             ));
         }
         let unit = raw.unit.unwrap_or_else(|| UNITS[0].to_owned());
         if !UNITS.contains(&unit.as_str()) {
-            return Err((
-                "unit".into(),
-                format!("is {unit:?}, but must be one of {UNITS:?}"),
-            ));
+            return Err(("unit".into(), format!("is {unit:?}, but must be one of {UNITS:?}")));
         }
         check_features(&raw.features)?;
         let mut depths = options::depths(raw.depths.as_deref(), raw.confidence.as_deref(), k)?;
@@ -269,10 +252,7 @@ fn check_file(file: &str) -> Result<(), Problem> {
 fn check_features(features: &[String]) -> Result<(), Problem> {
     let key = || "features".to_owned();
     if features.is_empty() {
-        return Err((
-            key(),
-            format!("is empty, but must name at least one of {FEATURES:?}"),
-        ));
+        return Err((key(), format!("is empty, but must name at least one of {FEATURES:?}")));
     }
     for (at, feature) in features.iter().enumerate() {
         if !FEATURES.contains(&feature.as_str()) {
@@ -295,12 +275,7 @@ fn check_features(features: &[String]) -> Result<(), Problem> {
 fn without_unknown(mut labels: Vec<LabelInfo>) -> Result<(Vec<LabelInfo>, bool), Problem> {
     let has_unknown = labels
         .pop_if(|last| last.name == UNKNOWN)
-        .map(|unknown| {
-            check_text(
-                &format!("labels[{}].taxonomy", labels.len()),
-                &unknown.taxonomy,
-            )
-        })
+        .map(|unknown| check_text(&format!("labels[{}].taxonomy", labels.len()), &unknown.taxonomy))
         .transpose()?
         .is_some();
     check_labels(&labels, has_unknown)?;
@@ -309,17 +284,10 @@ fn without_unknown(mut labels: Vec<LabelInfo>) -> Result<(Vec<LabelInfo>, bool),
 
 fn check_labels(labels: &[LabelInfo], has_unknown: bool) -> Result<(), Problem> {
     if labels.is_empty() || labels.len() > LABELS_MAX {
-        let besides = if has_unknown {
-            " besides \"unknown\""
-        } else {
-            ""
-        };
+        let besides = if has_unknown { " besides \"unknown\"" } else { "" };
         return Err((
             "labels".into(),
-            format!(
-                "has {} entries{besides}, but must have 1 to {LABELS_MAX}",
-                labels.len()
-            ),
+            format!("has {} entries{besides}, but must have 1 to {LABELS_MAX}", labels.len()),
         ));
     }
     let mut names = HashSet::new();
@@ -340,10 +308,7 @@ fn check_labels(labels: &[LabelInfo], has_unknown: bool) -> Result<(), Problem> 
         if !names.insert(&label.name) {
             return Err((
                 key,
-                format!(
-                    "is \"{}\", which an earlier label is already called",
-                    label.name
-                ),
+                format!("is \"{}\", which an earlier label is already called", label.name),
             ));
         }
     }

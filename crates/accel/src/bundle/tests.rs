@@ -19,10 +19,7 @@ const OUTPUTS: &str = "0.25,0.75\n1,0\n";
 
 /// A valid manifest for K = 3 and two labels.
 fn manifest() -> String {
-    let sha256: String = Sha256::digest(MODEL)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let sha256: String = Sha256::digest(MODEL).iter().map(|byte| format!("{byte:02x}")).collect();
     format!(
         r#"schema_version = 1
 name = "test"
@@ -57,11 +54,7 @@ fn bundle_with(name: &str, content: &[u8]) -> tempfile::TempDir {
         ("golden/inputs.csv", INPUTS.as_bytes()),
         ("golden/outputs.csv", OUTPUTS.as_bytes()),
     ] {
-        fs::write(
-            dir.path().join(file),
-            if file == name { content } else { default },
-        )
-        .unwrap();
+        fs::write(dir.path().join(file), if file == name { content } else { default }).unwrap();
     }
     dir
 }
@@ -75,9 +68,7 @@ pub(crate) fn good_bundle() -> (tempfile::TempDir, Bundle) {
 
 /// Checks that the bundle is refused in one line that has every one of `parts`.
 fn refused(dir: &Path, parts: &[&str]) {
-    let message = Bundle::open(dir)
-        .expect_err("the bundle is refused")
-        .to_string();
+    let message = Bundle::open(dir).expect_err("the bundle is refused").to_string();
     for part in parts {
         assert!(message.contains(part), "no {part:?} in {message:?}");
     }
@@ -93,10 +84,7 @@ fn manifest_refused(from: &str, to: &str, parts: &[&str]) {
 }
 
 fn file_refused(name: &str, content: &[u8], parts: &[&str]) {
-    refused(
-        bundle_with(name, content).path(),
-        &[&[name], parts].concat(),
-    );
+    refused(bundle_with(name, content).path(), &[&[name], parts].concat());
 }
 
 #[test]
@@ -104,27 +92,10 @@ fn a_good_bundle_opens() {
     let dir = bundle_with("", b"");
     let bundle = Bundle::open(dir.path()).unwrap();
     assert_eq!((bundle.name(), bundle.version()), ("test", "1.0.0"));
-    assert_eq!(
-        bundle.shape(),
-        Shape {
-            channels: 1,
-            k: 3,
-            context: 0,
-            classes: 2
-        }
-    );
-    assert_eq!(
-        bundle.labels()[1],
-        LabelInfo {
-            name: "DNS".into(),
-            taxonomy: "network".into()
-        }
-    );
+    assert_eq!(bundle.shape(), Shape { channels: 1, k: 3, context: 0, classes: 2 });
+    assert_eq!(bundle.labels()[1], LabelInfo { name: "DNS".into(), taxonomy: "network".into() });
     assert_eq!(bundle.min_confidence(), 0.5);
-    assert_eq!(
-        bundle.golden().inputs,
-        [[100.0, -200.0, 0.0], [1.0, 2.0, 3.0]]
-    );
+    assert_eq!(bundle.golden().inputs, [[100.0, -200.0, 0.0], [1.0, 2.0, 3.0]]);
     assert_eq!(bundle.golden().outputs, [[0.25, 0.75], [1.0, 0.0]]);
     assert_eq!(bundle.read_model().unwrap(), MODEL);
 }
@@ -148,12 +119,7 @@ fn missing_parts() {
     let dir = bundle_with("", b"");
     refused(&dir.path().join("nowhere"), &["nowhere", "no such folder"]);
     refused(&dir.path().join("model.toml"), &["no such folder"]);
-    for file in [
-        "golden/outputs.csv",
-        "golden/inputs.csv",
-        "model.onnx",
-        "model.toml",
-    ] {
+    for file in ["golden/outputs.csv", "golden/inputs.csv", "model.onnx", "model.toml"] {
         fs::remove_file(dir.path().join(file)).unwrap();
         refused(dir.path(), &[file, "no such file"]);
     }
@@ -172,12 +138,7 @@ fn what_cannot_be_read() {
 
 #[test]
 fn every_file_must_be_a_regular_one() {
-    for name in [
-        "golden/outputs.csv",
-        "golden/inputs.csv",
-        "model.onnx",
-        "model.toml",
-    ] {
+    for name in ["golden/outputs.csv", "golden/inputs.csv", "model.onnx", "model.toml"] {
         let dir = bundle_with("", b"");
         let path = dir.path().join(name);
         fs::remove_file(&path).unwrap();
@@ -191,11 +152,7 @@ fn every_file_must_be_a_regular_one() {
 
 #[test]
 fn a_model_that_was_changed() {
-    file_refused(
-        "model.onnx",
-        b"other bytes",
-        &["SHA-256", "model.toml says", "restore it"],
-    );
+    file_refused("model.onnx", b"other bytes", &["SHA-256", "model.toml says", "restore it"]);
     let dir = bundle_with("", b"");
     let bundle = Bundle::open(dir.path()).unwrap();
     fs::write(bundle.model_path(), b"exchanged later").unwrap();
@@ -225,24 +182,12 @@ fn a_model_with_data_in_another_file_is_refused_although_its_hash_is_right() {
 #[test]
 fn a_manifest_that_does_not_parse() {
     manifest_refused("k = 3", "k = ", &[":6:"]);
-    manifest_refused(
-        "k = 3",
-        "k = 3\ncolour = 1",
-        &[":7:", "unknown field `colour`"],
-    );
+    manifest_refused("k = 3", "k = 3\ncolour = 1", &[":7:", "unknown field `colour`"]);
     manifest_refused("[input]", "[input]\ndtype = 1", &["unknown field `dtype`"]);
-    manifest_refused(
-        "taxonomy = \"web\"",
-        "family = \"web\"",
-        &["unknown field `family`"],
-    );
+    manifest_refused("taxonomy = \"web\"", "family = \"web\"", &["unknown field `family`"]);
     manifest_refused("k = 3\n", "", &["missing field `k`"]);
     manifest_refused("k = 3", "k = \"3\"", &[":6:", "invalid type"]);
-    manifest_refused(
-        "schema_version = 1\n",
-        "",
-        &["missing field `schema_version`"],
-    );
+    manifest_refused("schema_version = 1\n", "", &["missing field `schema_version`"]);
 }
 
 #[test]
@@ -257,26 +202,14 @@ fn a_later_schema_is_named_before_its_new_keys() {
 #[test]
 fn values_out_of_range() {
     for k in ["0", "33", "-1", "9223372036854775807"] {
-        manifest_refused(
-            "k = 3",
-            &format!("k = {k}"),
-            &[&format!("k is {k}"), "1 to 32"],
-        );
+        manifest_refused("k = 3", &format!("k = {k}"), &[&format!("k is {k}"), "1 to 32"]);
     }
     for min_confidence in ["-0.1", "1.5", "nan", "inf"] {
         let line = format!("min_confidence = {min_confidence}");
-        manifest_refused(
-            "min_confidence = 0.5",
-            &line,
-            &["min_confidence is", "0 to 1"],
-        );
+        manifest_refused("min_confidence = 0.5", &line, &["min_confidence is", "0 to 1"]);
     }
     manifest_refused("\"fp32\"", "\"fp8\"", &["precision is \"fp8\"", "int8"]);
-    manifest_refused(
-        "sha256 = \"",
-        "sha256 = \"00",
-        &["sha256 must be 64 hexadecimal digits"],
-    );
+    manifest_refused("sha256 = \"", "sha256 = \"00", &["sha256 must be 64 hexadecimal digits"]);
     manifest_refused("name = \"test\"", "name = \"\"", &["name is \"\""]);
     manifest_refused("name = \"series\"", "name = \"\"", &["input.name is"]);
     manifest_refused("1.0.0", "1\\n0", &["version is"]);
@@ -284,56 +217,21 @@ fn values_out_of_range() {
 
 #[test]
 fn a_model_outside_the_folder() {
-    for file in [
-        "../model.onnx",
-        "/model.onnx",
-        "sub/model.onnx",
-        "..",
-        ".",
-        "",
-    ] {
+    for file in ["../model.onnx", "/model.onnx", "sub/model.onnx", "..", ".", ""] {
         manifest_refused("model.onnx", file, &["file is", &format!("\"{file}\"")]);
     }
 }
 
 #[test]
 fn golden_files_of_another_model() {
-    file_refused(
-        "golden/inputs.csv",
-        b"1,2\n",
-        &[":1:", "2 numbers", "asks for 3"],
-    );
-    file_refused(
-        "golden/inputs.csv",
-        b"1,2,3\n1,2,3,4\n",
-        &[":2:", "4 numbers"],
-    );
-    file_refused(
-        "golden/inputs.csv",
-        b"a,b,c\n1,2,3\n",
-        &[":1:", "\"a\" is not a number"],
-    );
-    file_refused(
-        "golden/inputs.csv",
-        b"1,2,NaN\n",
-        &["\"NaN\" is not a number"],
-    );
+    file_refused("golden/inputs.csv", b"1,2\n", &[":1:", "2 numbers", "asks for 3"]);
+    file_refused("golden/inputs.csv", b"1,2,3\n1,2,3,4\n", &[":2:", "4 numbers"]);
+    file_refused("golden/inputs.csv", b"a,b,c\n1,2,3\n", &[":1:", "\"a\" is not a number"]);
+    file_refused("golden/inputs.csv", b"1,2,NaN\n", &["\"NaN\" is not a number"]);
     file_refused("golden/inputs.csv", b"", &["no samples"]);
-    file_refused(
-        "golden/inputs.csv",
-        b"1,2,3\n",
-        &["golden/outputs.csv:2", "2 rows", "has 1"],
-    );
-    file_refused(
-        "golden/outputs.csv",
-        b"1\n1\n",
-        &[":1:", "1 numbers", "asks for 2"],
-    );
-    file_refused(
-        "golden/outputs.csv",
-        b"0.25,0.75\n3.5,-1\n",
-        &[":2:", "\"3.5\""],
-    );
+    file_refused("golden/inputs.csv", b"1,2,3\n", &["golden/outputs.csv:2", "2 rows", "has 1"]);
+    file_refused("golden/outputs.csv", b"1\n1\n", &[":1:", "1 numbers", "asks for 2"]);
+    file_refused("golden/outputs.csv", b"0.25,0.75\n3.5,-1\n", &[":2:", "\"3.5\""]);
 }
 
 proptest! {

@@ -25,10 +25,7 @@ pub(super) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), SessionErr
     } else if spec.plugin.is_some() && !matches!(provider, "plugin" | "qnn") {
         format!("provider {provider} takes no plug-in library; for one, ask for provider plugin")
     } else if spec.provider.is_cpu && !spec.options.is_empty() {
-        format!(
-            "provider {provider} has no options, but {} is given",
-            spec.options[0].0
-        )
+        format!("provider {provider} has no options, but {} is given", spec.options[0].0)
     } else if spec.options.iter().any(has_nul) {
         "an option holds a NUL character".to_owned()
     } else if !spec.thresholds.fit(bundle) {

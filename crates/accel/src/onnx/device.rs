@@ -82,11 +82,7 @@ impl OnnxDevice {
         let model = Model::check(library, bundle)?;
         let plugin = plugin(library, &spec)?;
         let effective = effective(library, &spec, plugin.as_ref())?;
-        let rows_min = if spec.provider.is_cpu {
-            RUN_ROWS_MIN
-        } else {
-            1
-        };
+        let rows_min = if spec.provider.is_cpu { RUN_ROWS_MIN } else { 1 };
         let session = |fixed| Session::new(library, &model, &spec, plugin.as_ref(), fixed);
         let sessions = match &spec.sizes {
             Sizes::Any { .. } => vec![session(None)?],
@@ -147,29 +143,18 @@ impl OnnxDevice {
         let classes = self.shape.classes;
         let input = &self.input[..run_rows * self.shape.row_len()];
         let context = &self.context[..run_rows * self.shape.context];
-        self.sessions[session]
-            .run(run_rows, input, context, &mut self.probabilities)
-            .map_err(|failure| {
+        self.sessions[session].run(run_rows, input, context, &mut self.probabilities).map_err(
+            |failure| {
                 let device = self.spec.name.clone();
                 let rows = run_rows;
                 match failure {
-                    Failure::Run(cause) => DeviceError::Run {
-                        device,
-                        rows,
-                        cause,
-                    },
-                    Failure::Output(found) => DeviceError::Output {
-                        device,
-                        rows,
-                        classes,
-                        found,
-                    },
+                    Failure::Run(cause) => DeviceError::Run { device, rows, cause },
+                    Failure::Output(found) => DeviceError::Output { device, rows, classes, found },
                 }
-            })?;
+            },
+        )?;
         self.probabilities.truncate(rows * classes);
-        self.spec
-            .thresholds
-            .classify(&self.probabilities, &mut self.results)
+        self.spec.thresholds.classify(&self.probabilities, &mut self.results)
     }
 }
 
@@ -189,11 +174,7 @@ fn plugin(library: &Library, spec: &DeviceSpec) -> Result<Option<Plugin>, Sessio
 }
 
 fn refused(spec: &DeviceSpec, plugin: &Path, cause: String) -> SessionError {
-    SessionError::Plugin {
-        device: spec.name.clone(),
-        plugin: plugin.to_owned(),
-        cause,
-    }
+    SessionError::Plugin { device: spec.name.clone(), plugin: plugin.to_owned(), cause }
 }
 
 /// What will run the model, as far as it is known. An error if it does not exist.
@@ -258,9 +239,7 @@ impl Device for OnnxDevice {
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         if !self.is_idle() {
-            return Err(DeviceError::Busy {
-                device: self.spec.name.clone(),
-            });
+            return Err(DeviceError::Busy { device: self.spec.name.clone() });
         }
         if !self.spec.sizes.takes(rows) {
             return Err(DeviceError::Rows {

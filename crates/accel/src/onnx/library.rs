@@ -131,10 +131,7 @@ pub fn load(library: Option<&Path>) -> Result<Library, LibraryError> {
         return if library.path == path {
             Ok(library.clone())
         } else {
-            Err(LibraryError::Another {
-                path,
-                loaded: library.path.clone(),
-            })
+            Err(LibraryError::Another { path, loaded: library.path.clone() })
         };
     }
     let library = open(path)?;
@@ -161,22 +158,19 @@ fn places(
         ["", "../onnxruntime", "../lib/fenxi"].map(|place| dir.join(place).join(FILE))
     });
     let installed = FOLDERS.iter().map(|dir| Path::new(dir).join(FILE));
-    near.chain(installed)
-        .map(|path| (String::new(), path))
-        .collect()
+    near.chain(installed).map(|path| (String::new(), path)).collect()
 }
 
 /// The first place that has a file, as an absolute path without links.
 fn find(places: &[(String, PathBuf)]) -> Result<PathBuf, LibraryError> {
-    places
-        .iter()
-        .find_map(|(_, path)| fs::canonicalize(path).ok())
-        .ok_or_else(|| LibraryError::Missing {
+    places.iter().find_map(|(_, path)| fs::canonicalize(path).ok()).ok_or_else(|| {
+        LibraryError::Missing {
             looked_at: places
                 .iter()
                 .map(|(named_by, path)| format!("{}{named_by}", path.display()))
                 .collect(),
-        })
+        }
+    })
 }
 
 fn open(path: PathBuf) -> Result<Library, LibraryError> {
@@ -185,18 +179,16 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
     }
     let file = path.clone();
     let environment = within(Duration::from_secs(LOAD_S_MAX), move || {
-        ort::init_from(&file)
-            .map_err(|error| refusal(&file, error))
-            .and_then(|builder| {
-                // The crate `ort` asks for events unless told otherwise. `telemetry` turns the
-                // client off.
-                let builder = builder.with_name("fenxi").with_telemetry(false);
-                let environment = builder.with_logger(logger()).build();
-                environment.map_err(|error| LibraryError::Unloadable {
-                    path: file,
-                    cause: one_line(error.message()),
-                })
+        ort::init_from(&file).map_err(|error| refusal(&file, error)).and_then(|builder| {
+            // The crate `ort` asks for events unless told otherwise. `telemetry` turns the
+            // client off.
+            let builder = builder.with_name("fenxi").with_telemetry(false);
+            let environment = builder.with_logger(logger()).build();
+            environment.map_err(|error| LibraryError::Unloadable {
+                path: file,
+                cause: one_line(error.message()),
             })
+        })
     });
     let environment = match environment {
         Ok(result) => result?,
@@ -208,11 +200,7 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
     };
     environment.set_log_level(LogLevel::Error);
     let version = version(&path);
-    Ok(Library {
-        path,
-        version,
-        environment,
-    })
+    Ok(Library { path, version, environment })
 }
 
 /// Refuses a file that is not regular: the system's loader would block on a FIFO.
@@ -237,22 +225,19 @@ pub(super) fn within<T: Send + 'static>(
 fn refusal(path: &Path, error: LoadDynamicError) -> LibraryError {
     let path = path.to_owned();
     match error {
-        LoadDynamicError::BadVersion { version_str, .. } => LibraryError::TooOld {
-            path,
-            found: version_str,
-        },
-        LoadDynamicError::Dlopen { error, .. } => LibraryError::Unloadable {
-            path,
-            cause: one_line(&error.to_string()),
-        },
+        LoadDynamicError::BadVersion { version_str, .. } => {
+            LibraryError::TooOld { path, found: version_str }
+        }
+        LoadDynamicError::Dlopen { error, .. } => {
+            LibraryError::Unloadable { path, cause: one_line(&error.to_string()) }
+        }
         LoadDynamicError::MissingApi { .. } => LibraryError::Unloadable {
             path,
             cause: "it is a library, but does not export OrtGetApiBase".to_owned(),
         },
-        LoadDynamicError::InvalidVersionString => LibraryError::Unloadable {
-            path,
-            cause: "its version is not text".to_owned(),
-        },
+        LoadDynamicError::InvalidVersionString => {
+            LibraryError::Unloadable { path, cause: "its version is not text".to_owned() }
+        }
     }
 }
 
@@ -262,15 +247,9 @@ fn version(path: &Path) -> Option<String> {
     const MARK: &[u8] = b"\0VERS_";
     // The symbol tables are at the front of the file.
     let mut head = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(1 << 20)
-        .read_to_end(&mut head)
-        .ok()?;
+    File::open(path).ok()?.take(1 << 20).read_to_end(&mut head).ok()?;
     let at = head.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
-    let digits = head[at..]
-        .iter()
-        .take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
+    let digits = head[at..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
     Some(digits.map(|&byte| char::from(byte)).collect())
 }
 
@@ -282,20 +261,14 @@ mod tests {
     fn named(library: Option<&str>, set: &str, value: &str) -> Vec<String> {
         let environment = |variable: &str| (variable == set).then(|| value.into());
         let places = places(library.map(Path::new), environment);
-        places
-            .iter()
-            .map(|(named_by, path)| format!("{}{named_by}", path.display()))
-            .collect()
+        places.iter().map(|(named_by, path)| format!("{}{named_by}", path.display())).collect()
     }
 
     #[test]
     fn a_named_library_is_the_only_place() {
         assert_eq!(named(Some("/a.so"), VARIABLES[0], "/b.so"), ["/a.so"]);
         for variable in VARIABLES {
-            assert_eq!(
-                named(None, variable, "/b.so"),
-                [format!("/b.so (named by {variable})")]
-            );
+            assert_eq!(named(None, variable, "/b.so"), [format!("/b.so (named by {variable})")]);
         }
     }
 
@@ -331,11 +304,7 @@ mod tests {
     #[test]
     fn the_version_is_read_from_the_symbols() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(
-            file.path(),
-            b"\x7fELF..\0OrtGetApiBase\0VERS_1.31.1\0libdl.so.2\0",
-        )
-        .unwrap();
+        fs::write(file.path(), b"\x7fELF..\0OrtGetApiBase\0VERS_1.31.1\0libdl.so.2\0").unwrap();
         assert_eq!(version(file.path()).as_deref(), Some("1.31.1"));
         fs::write(file.path(), b"\x7fELF").unwrap();
         assert_eq!(version(file.path()), None);

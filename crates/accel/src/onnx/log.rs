@@ -19,15 +19,13 @@ thread_local! {
 
 /// The logger of the runtime's environment.
 pub(super) fn logger() -> LoggerFunction {
-    Arc::new(
-        |level: LogLevel, _: &str, _: &str, _: &str, message: &str| {
-            if level >= LogLevel::Error {
-                LOGGED.with_borrow_mut(|logged| {
-                    logged.get_or_insert_with(|| message.to_owned());
-                });
-            }
-        },
-    )
+    Arc::new(|level: LogLevel, _: &str, _: &str, _: &str, message: &str| {
+        if level >= LogLevel::Error {
+            LOGGED.with_borrow_mut(|logged| {
+                logged.get_or_insert_with(|| message.to_owned());
+            });
+        }
+    })
 }
 
 /// Runs `work`, and adds to its error the reason that was logged meanwhile.
@@ -88,16 +86,10 @@ mod tests {
     #[test]
     fn the_cause_is_told_without_the_place_in_the_source() {
         assert_eq!(
-            failed(
-                "/a/b.cc:9 X& Get() [ONNXRuntimeError] : 1 : FAIL : library : gone\n",
-                None
-            ),
+            failed("/a/b.cc:9 X& Get() [ONNXRuntimeError] : 1 : FAIL : library : gone\n", None),
             "library : gone"
         );
-        assert_eq!(
-            failed("/a/b.cc:9 f() no\nsuch key", None),
-            "f() no such key"
-        );
+        assert_eq!(failed("/a/b.cc:9 f() no\nsuch key", None), "f() no such key");
         assert_eq!(failed("Device is busy", None), "Device is busy");
     }
 
@@ -105,10 +97,6 @@ mod tests {
     fn what_was_only_logged_is_told_too() {
         assert_eq!(failed("failed", Some("/a/b.cc:9 no GPU")), "failed: no GPU");
         assert_eq!(failed("no GPU", Some("/a/b.cc:9 no GPU")), "no GPU");
-        assert_eq!(
-            failed("failed", None),
-            "failed",
-            "an earlier log is forgotten"
-        );
+        assert_eq!(failed("failed", None), "failed", "an earlier log is forgotten");
     }
 }

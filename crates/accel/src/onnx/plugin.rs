@@ -43,9 +43,7 @@ impl Plugin {
         let file = Self::file(path)?;
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(providers) = registered.get(&file) {
-            return Ok(Self {
-                providers: providers.clone(),
-            });
+            return Ok(Self { providers: providers.clone() });
         }
         let environment = &library.environment;
         let before: Vec<_> = environment.devices().map(|device| device.ptr()).collect();
@@ -71,9 +69,7 @@ impl Plugin {
             .environment
             .devices()
             .filter(|device| {
-                device
-                    .ep()
-                    .is_ok_and(|name| self.providers.iter().any(|own| own == name))
+                device.ep().is_ok_and(|name| self.providers.iter().any(|own| own == name))
             })
             .collect();
         devices.sort_by_key(|device| match device.hardware_device().ty() {

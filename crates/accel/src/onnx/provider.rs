@@ -94,9 +94,7 @@ fn options<'a>(provider: &Provider, user: &'a [(String, String)]) -> Vec<(&'a st
     };
     let is_unnamed = |(key, _): &&(&str, &str)| user.iter().all(|(named, _)| named != key);
     let defaults = defaults.iter().filter(is_unnamed).copied();
-    let user = user
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()));
+    let user = user.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     defaults.chain(user).collect()
 }
 
@@ -106,9 +104,7 @@ fn with_options<P: ArbitrarilyConfigurableExecutionProvider>(
 ) -> P {
     options
         .into_iter()
-        .fold(provider, |provider, (key, value)| {
-            provider.with_arbitrary_config(key, value)
-        })
+        .fold(provider, |provider, (key, value)| provider.with_arbitrary_config(key, value))
 }
 
 /// Names the CPU provider explicitly, so that a plug-in that was registered for another device
@@ -131,10 +127,7 @@ mod tests {
     fn given(provider: &str, user: &[(&str, &str)]) -> Vec<(String, String)> {
         let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
         let user: Vec<_> = user.iter().map(owned).collect();
-        options(Provider::parse(provider).unwrap(), &user)
-            .iter()
-            .map(owned)
-            .collect()
+        options(Provider::parse(provider).unwrap(), &user).iter().map(owned).collect()
     }
 
     #[test]

@@ -48,11 +48,7 @@ impl<'a> Model<'a> {
         })?;
         let shape = bundle.shape();
         let output = ("its output", bundle.output_name(), vec![shape.classes]);
-        let mut inputs = vec![(
-            "its input",
-            bundle.input_name(),
-            vec![shape.channels, shape.k],
-        )];
+        let mut inputs = vec![("its input", bundle.input_name(), vec![shape.channels, shape.k])];
         if let Some(name) = bundle.context_input_name() {
             inputs[0].0 = "its input of series";
             inputs.push(("its input of context", name, vec![shape.context]));
@@ -63,11 +59,7 @@ impl<'a> Model<'a> {
             .iter()
             .map(|&(_, name, _)| (name, batch_dimension(session.inputs(), name)))
             .collect();
-        Ok(Self {
-            bundle,
-            bytes,
-            batch_dimensions,
-        })
+        Ok(Self { bundle, bytes, batch_dimensions })
     }
 }
 
@@ -105,10 +97,7 @@ impl Session {
                  exporting",
                 bundle.model_path().display()
             );
-            return Err(SessionError::Spec {
-                device: spec.name.clone(),
-                problem,
-            });
+            return Err(SessionError::Spec { device: spec.name.clone(), problem });
         }
         let shape = bundle.shape();
         let output_name = bundle.output_name().to_owned();
@@ -155,12 +144,7 @@ impl Session {
         context: &[f32],
         probabilities: &mut Vec<f32>,
     ) -> Result<(), Failure> {
-        let Shape {
-            channels,
-            k,
-            context: numbers,
-            classes,
-        } = self.shape;
+        let Shape { channels, k, context: numbers, classes } = self.shape;
         let series = TensorRef::from_array_view(([rows, channels, k], input))?;
         let inputs = match &self.context_name {
             None => ort::inputs![self.input_name.as_str() => series],
@@ -178,10 +162,7 @@ impl Session {
             }
         };
         let Some(output) = outputs.get(&self.output_name) else {
-            return Err(Failure::Output(format!(
-                "no output \"{}\"",
-                self.output_name
-            )));
+            return Err(Failure::Output(format!("no output \"{}\"", self.output_name)));
         };
         let (shape, values) = output
             .try_extract_tensor::<f32>()
@@ -241,12 +222,7 @@ fn check(
 ) -> Result<(), SessionError> {
     let disagrees = |what, found, expected| {
         let model = bundle.model_path().display().to_string();
-        Err(SessionError::Disagrees {
-            model,
-            what,
-            found,
-            expected,
-        })
+        Err(SessionError::Disagrees { model, what, found, expected })
     };
     let names = || outlets.iter().map(Outlet::name).collect::<Vec<_>>();
     for tensor @ (what, name, dimensions) in declared {
@@ -274,10 +250,7 @@ fn outlet_is(outlet: &Outlet) -> String {
 }
 
 fn expected((_, name, dimensions): &Declared<'_>) -> String {
-    let dimensions: String = dimensions
-        .iter()
-        .map(|dimension| format!(", {dimension}"))
-        .collect();
+    let dimensions: String = dimensions.iter().map(|dimension| format!(", {dimension}")).collect();
     format!("\"{name}\", float32 [N{dimensions}] with N free")
 }
 
@@ -285,9 +258,9 @@ fn expected((_, name, dimensions): &Declared<'_>) -> String {
 fn batch_dimension(inputs: &[Outlet], name: &str) -> String {
     let input = inputs.iter().find(|input| input.name() == name);
     match input.map(Outlet::dtype) {
-        Some(ValueType::Tensor {
-            dimension_symbols, ..
-        }) => dimension_symbols.first().cloned().unwrap_or_default(),
+        Some(ValueType::Tensor { dimension_symbols, .. }) => {
+            dimension_symbols.first().cloned().unwrap_or_default()
+        }
         _ => String::new(),
     }
 }
@@ -295,12 +268,7 @@ fn batch_dimension(inputs: &[Outlet], name: &str) -> String {
 /// A dimension that the model leaves open (-1) fits any size. The first run shows whether that is
 /// true.
 fn fits(dtype: &ValueType, dimensions: &[usize]) -> bool {
-    let ValueType::Tensor {
-        ty: TensorElementType::Float32,
-        shape,
-        ..
-    } = dtype
-    else {
+    let ValueType::Tensor { ty: TensorElementType::Float32, shape, .. } = dtype else {
         return false;
     };
     let [batch, rest @ ..] = &shape[..] else {
@@ -321,8 +289,5 @@ fn describe(dtype: &ValueType) -> String {
         other => other.to_string(),
     };
     let dimension = |&d: &i64| if d < 0 { "N".to_owned() } else { d.to_string() };
-    format!(
-        "{ty} [{}]",
-        shape.iter().map(dimension).collect::<Vec<_>>().join(", ")
-    )
+    format!("{ty} [{}]", shape.iter().map(dimension).collect::<Vec<_>>().join(", "))
 }

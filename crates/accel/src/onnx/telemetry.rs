@@ -9,10 +9,7 @@
 //! A variable can be set soundly only while the process has one thread. Where the library is loaded
 //! there are others, so the program's start-up code sets it before `main`. Every program, test and
 //! bench that contains this crate is covered, and none can forget it.
-#![allow(
-    unsafe_code,
-    reason = "the start of the program, and its environment variables"
-)]
+#![allow(unsafe_code, reason = "the start of the program, and its environment variables")]
 
 /// Any value but `0` and the empty one turns the client off.
 const VARIABLE: &str = "ORT_DISABLE_TELEMETRY";

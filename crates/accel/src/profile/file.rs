@@ -180,16 +180,11 @@ impl ProfileFile {
 
     /// Reads a profile, whatever it is of.
     pub(super) fn open(path: &Path) -> Result<Self, ProfileError> {
-        let bytes = read_regular(path, BYTES_MAX).map_err(|cause| ProfileError::Read {
-            path: path.to_owned(),
-            cause,
-        })?;
+        let bytes = read_regular(path, BYTES_MAX)
+            .map_err(|cause| ProfileError::Read { path: path.to_owned(), cause })?;
         let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8 text".to_owned());
         text.and_then(Self::parse)
-            .map_err(|problem| ProfileError::Malformed {
-                path: path.to_owned(),
-                problem,
-            })
+            .map_err(|problem| ProfileError::Malformed { path: path.to_owned(), problem })
     }
 
     /// Compares what the file says with what is expected.
@@ -215,9 +210,7 @@ impl ProfileFile {
         let sound = |us: f64| us.is_finite() && us >= 0.0;
         if file.schema_version != SCHEMA_VERSION {
             let found = file.schema_version;
-            Err(format!(
-                "schema_version is {found}, {SCHEMA_VERSION} is known"
-            ))
+            Err(format!("schema_version is {found}, {SCHEMA_VERSION} is known"))
         } else if !sound(file.t0_us) || !sound(file.t1_us) {
             Err("t0_us and t1_us are to be numbers from 0".to_owned())
         } else if let Some(measured) = Measured::of(file.points.clone()) {
@@ -256,10 +249,7 @@ impl ProfileFile {
 
     /// The line.
     pub fn profile(&self) -> Profile {
-        Profile {
-            t0_us: self.t0_us,
-            t1_us: self.t1_us,
-        }
+        Profile { t0_us: self.t0_us, t1_us: self.t1_us }
     }
 }
 
@@ -320,41 +310,22 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let error = ProfileFile::read(&path, &bundle, provider).unwrap_err();
             let message = error.to_string();
-            assert!(
-                message.contains("cpu.toml: ") && !message.contains('\n'),
-                "{message}"
-            );
+            assert!(message.contains("cpu.toml: ") && !message.contains('\n'), "{message}");
             message
         };
         let text = file(&bundle).to_toml().unwrap();
         let other = text.replace(bundle.sha256(), &"0".repeat(64));
         for (text, provider, part) in [
-            (
-                text.as_str(),
-                "cuda",
-                "with the provider cpu, but cuda is asked for",
-            ),
+            (text.as_str(), "cuda", "with the provider cpu, but cuda is asked for"),
             (&other, "cpu", "with the model 000"),
             (
                 &text.replace("schema_version = 1", "schema_version = 2"),
                 "cpu",
                 "schema_version is 2",
             ),
-            (
-                &text.replace("t0_us = ", "t0_us = -"),
-                "cpu",
-                "t0_us and t1_us",
-            ),
-            (
-                &text.replace("rows = 8", "rows = 1"),
-                "cpu",
-                "different sizes",
-            ),
-            (
-                &format!("colour = 1\n{text}"),
-                "cpu",
-                "unknown field `colour`",
-            ),
+            (&text.replace("t0_us = ", "t0_us = -"), "cpu", "t0_us and t1_us"),
+            (&text.replace("rows = 8", "rows = 1"), "cpu", "different sizes"),
+            (&format!("colour = 1\n{text}"), "cpu", "unknown field `colour`"),
             ("", "cpu", "missing field"),
             ("\u{0}", "cpu", "is not a profile"),
         ] {

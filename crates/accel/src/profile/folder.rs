@@ -55,14 +55,8 @@ pub struct ProfileKey {
 impl ProfileKey {
     /// Name of the file: the device, for people, and a hash of all that a configuration says.
     pub fn file_name(&self) -> String {
-        let Conditions {
-            cpu: _,
-            options,
-            plugin,
-            batch_sizes,
-            fixed_sizes,
-            own_thread,
-        } = &self.conditions;
+        let Conditions { cpu: _, options, plugin, batch_sizes, fixed_sizes, own_thread } =
+            &self.conditions;
         let mut hash = Sha256::new();
         let mut add = |part: &[u8]| {
             // With its length, so that no two lists of parts look the same.
@@ -81,10 +75,7 @@ impl ProfileKey {
             add(&size.to_le_bytes());
         }
         let hash = hash.finalize();
-        let hash: String = hash[..HASHED]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hash: String = hash[..HASHED].iter().map(|byte| format!("{byte:02x}")).collect();
         let plain = |c: char| match c.is_ascii_alphanumeric() || c == '-' {
             true => c,
             false => '_',
@@ -127,13 +118,7 @@ impl ProfileFolder {
             // The CPU is compared on its own, because its name says more than "other conditions".
             Some(it) => format!(
                 "{:?}",
-                (
-                    &it.options,
-                    &it.plugin,
-                    &it.batch_sizes,
-                    it.fixed_sizes,
-                    it.own_thread
-                )
+                (&it.options, &it.plugin, &it.batch_sizes, it.fixed_sizes, it.own_thread)
             ),
             None => "none".to_owned(),
         };
@@ -232,17 +217,11 @@ mod tests {
         let stored = file(&bundle, &key);
         let path = folder.store(&key, &stored).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(
-            name.starts_with("npu_0-") && name.ends_with(".toml"),
-            "{name}"
-        );
+        assert!(name.starts_with("npu_0-") && name.ends_with(".toml"), "{name}");
         assert_eq!(folder.load(&key).unwrap(), Some(stored.clone()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         // A run finds another line, and its file takes the place of this one.
-        let line = Profile {
-            t0_us: 50.0,
-            t1_us: 4.0,
-        };
+        let line = Profile { t0_us: 50.0, t1_us: 4.0 };
         folder.store(&key, &stored.found_by_run(line)).unwrap();
         let found = folder.load(&key).unwrap().unwrap();
         assert_eq!((found.profile(), found.origin()), (line, Origin::Run));
@@ -297,24 +276,15 @@ mod tests {
         for (text, part) in [
             (&*text.replace("1.24.1", "1.25.0"), "ONNX Runtime 1.25.0"),
             (&text.replace("2 GHz", "3 GHz"), "the CPU Some CPU @ 3 GHz"),
-            (
-                &text.replace("[8, 64]", "[8, 32]").replace("    64,\n", ""),
-                "batch sizes",
-            ),
-            (
-                &text.replace(bundle.sha256(), &"0".repeat(64)),
-                "the model 000",
-            ),
+            (&text.replace("[8, 64]", "[8, 32]").replace("    64,\n", ""), "batch sizes"),
+            (&text.replace(bundle.sha256(), &"0".repeat(64)), "the model 000"),
             (no_conditions, "the CPU "),
             (&text[..text.len() / 2], "is not a profile"),
             ("", "is not a profile"),
         ] {
             fs::write(&path, text).unwrap();
             let error = folder.load(&key).unwrap_err().to_string();
-            assert!(
-                error.contains(part) && !error.contains('\n'),
-                "{part}: {error}\n{text}"
-            );
+            assert!(error.contains(part) && !error.contains('\n'), "{part}: {error}\n{text}");
         }
         // A folder that cannot be one.
         let folder = ProfileFolder::new(path.join("below a file"));

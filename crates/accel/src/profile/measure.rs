@@ -102,9 +102,7 @@ pub fn measure(
     }
     times.sort_by_key(|(size, _)| *size);
     let points = times.into_iter().map(|(size, times)| point(size, times));
-    Ok(Measured {
-        points: points.collect(),
-    })
+    Ok(Measured { points: points.collect() })
 }
 
 /// Runs one size several times and adds the times, in µs, to `times` while there is room.
@@ -180,19 +178,13 @@ impl Measured {
             u1 += u;
             v1 += v;
         }
-        let per_row = Profile {
-            t0_us: 0.0,
-            t1_us: v1 / vv,
-        };
+        let per_row = Profile { t0_us: 0.0, t1_us: v1 / vv };
         if self.points.len() == 1 {
             return per_row;
         }
         // This is not zero: the sizes differ, so u and v are not parallel.
         let determinant = uu * vv - uv * uv;
-        let (t0_us, t1_us) = (
-            (u1 * vv - v1 * uv) / determinant,
-            (v1 * uu - u1 * uv) / determinant,
-        );
+        let (t0_us, t1_us) = ((u1 * vv - v1 * uv) / determinant, (v1 * uu - u1 * uv) / determinant);
         if t1_us < 0.0 {
             let (t0_us, t1_us) = (u1 / uu, 0.0);
             Profile { t0_us, t1_us }
@@ -237,11 +229,7 @@ impl Measured {
     /// The knee: the smallest size with 90 % of the best throughput. Above it batches take longer
     /// and are hardly cheaper per row.
     pub fn knee(&self) -> Point {
-        let best = self
-            .points
-            .iter()
-            .map(Point::throughput)
-            .fold(0.0, f64::max);
+        let best = self.points.iter().map(Point::throughput).fold(0.0, f64::max);
         let mut points = self.points.iter();
         let knee = points.find(|point| point.throughput() >= KNEE * best);
         *knee.unwrap_or(&self.points[0])
@@ -257,27 +245,15 @@ mod tests {
     use crate::simulated::SimulatedDevice;
 
     fn measured(points: &[(usize, f64)]) -> Measured {
-        let points = points.iter().map(|&(rows, us)| Point {
-            rows,
-            median_us: us,
-            min_us: us,
-            runs: 1,
-        });
+        let points =
+            points.iter().map(|&(rows, us)| Point { rows, median_us: us, min_us: us, runs: 1 });
         Measured::of(points.collect()).unwrap()
     }
 
     #[test]
     fn a_device_is_timed_at_the_sizes_it_takes() {
-        let shape = Shape {
-            channels: 1,
-            k: 2,
-            context: 1,
-            classes: 3,
-        };
-        let profile = Profile {
-            t0_us: 200.0,
-            t1_us: 100.0,
-        };
+        let shape = Shape { channels: 1, k: 2, context: 1, classes: 3 };
+        let profile = Profile { t0_us: 200.0, t1_us: 100.0 };
         let mut device = SimulatedDevice::new(profile, Sizes::Fixed(vec![1, 4, 8]), shape);
         let rows = [vec![1.0, 2.0]];
         let measured = measure(&mut device, &[8, 2, 1, 8], &rows, Duration::ZERO).unwrap();
@@ -285,17 +261,11 @@ mod tests {
         assert_eq!([points[0].rows, points[1].rows], [1, 8]);
         for point in points {
             let least = 200.0 + 100.0 * point.rows as f64;
-            assert!(
-                point.runs >= TURNS_MIN && point.min_us >= least,
-                "{point:?}"
-            );
+            assert!(point.runs >= TURNS_MIN && point.min_us >= least, "{point:?}");
             assert!(point.median_us >= point.min_us);
         }
         let error = measure(&mut device, &[2, 3], &rows, Duration::ZERO).unwrap_err();
-        assert!(
-            matches!(error, DeviceError::Rows { rows: 3, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, DeviceError::Rows { rows: 3, .. }), "{error}");
     }
 
     #[test]
@@ -337,12 +307,7 @@ mod tests {
 
     #[test]
     fn points_that_cannot_be_are_none() {
-        let point = |rows, median_us| Point {
-            rows,
-            median_us,
-            min_us: 1.0,
-            runs: 1,
-        };
+        let point = |rows, median_us| Point { rows, median_us, min_us: 1.0, runs: 1 };
         for bad in [
             vec![],
             vec![point(0, 1.0)],

@@ -95,9 +95,7 @@ pub fn measure_quickly(
 
 fn measured(times: &[(usize, Vec<f64>)]) -> Measured {
     let points = times.iter();
-    let mut points: Vec<Point> = points
-        .map(|(size, times)| point(*size, times.clone()))
-        .collect();
+    let mut points: Vec<Point> = points.map(|(size, times)| point(*size, times.clone())).collect();
     points.sort_by_key(|point| point.rows);
     Measured { points }
 }
@@ -118,12 +116,7 @@ mod tests {
     use crate::device::Shape;
     use crate::simulated::SimulatedDevice;
 
-    const SHAPE: Shape = Shape {
-        channels: 1,
-        k: 2,
-        context: 0,
-        classes: 3,
-    };
+    const SHAPE: Shape = Shape { channels: 1, k: 2, context: 0, classes: 3 };
 
     fn device(t0_us: f64, t1_us: f64, sizes: Sizes) -> SimulatedDevice {
         SimulatedDevice::new(Profile { t0_us, t1_us }, sizes, SHAPE)

@@ -111,10 +111,7 @@ mod tests {
         assert_eq!(recommended.timeout, Duration::from_micros(9_500 - 2 * 276));
         assert!(recommended.meets_goal);
         let free = measured.recommend(None);
-        assert_eq!(
-            (free.largest, free.timeout),
-            (128, Duration::from_micros(276))
-        );
+        assert_eq!((free.largest, free.timeout), (128, Duration::from_micros(276)));
     }
 
     #[test]
@@ -134,13 +131,7 @@ mod tests {
     #[test]
     fn sizes_that_are_no_faster_are_left_out() {
         // An NPU that takes as long for 8 rows as for 64.
-        let measured = measured(|rows| {
-            if rows <= 64 {
-                1000.0
-            } else {
-                rows as f64 * 15.0
-            }
-        });
+        let measured = measured(|rows| if rows <= 64 { 1000.0 } else { rows as f64 * 15.0 });
         let recommended = measured.recommend(None);
         assert_eq!(recommended.batch_sizes, [64]);
     }

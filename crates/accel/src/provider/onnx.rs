@@ -16,47 +16,23 @@ pub(super) const CPU: Provider = Provider {
 };
 
 /// What the others have in common.
-const ACCELERATOR: Provider = Provider {
-    is_cpu: false,
-    probe: Some(probe),
-    ..CPU
-};
+const ACCELERATOR: Provider = Provider { is_cpu: false, probe: Some(probe), ..CPU };
 
 /// Intel's OpenVINO. Its option `device_type` chooses CPU, GPU or NPU.
-pub(super) const OPENVINO: Provider = Provider {
-    name: "openvino",
-    ..ACCELERATOR
-};
+pub(super) const OPENVINO: Provider = Provider { name: "openvino", ..ACCELERATOR };
 
 /// NVIDIA GPUs through CUDA.
-pub(super) const CUDA: Provider = Provider {
-    name: "cuda",
-    ..ACCELERATOR
-};
+pub(super) const CUDA: Provider = Provider { name: "cuda", ..ACCELERATOR };
 
 /// NVIDIA GPUs through TensorRT.
-pub(super) const TENSORRT: Provider = Provider {
-    name: "tensorrt",
-    needs_fixed_sizes: true,
-    ..ACCELERATOR
-};
+pub(super) const TENSORRT: Provider =
+    Provider { name: "tensorrt", needs_fixed_sizes: true, ..ACCELERATOR };
 
 /// Huawei's Ascend NPUs.
-pub(super) const CANN: Provider = Provider {
-    name: "cann",
-    ..ACCELERATOR
-};
+pub(super) const CANN: Provider = Provider { name: "cann", ..ACCELERATOR };
 
 /// Qualcomm's NPUs, compiled in or as a plug-in.
-pub(super) const QNN: Provider = Provider {
-    name: "qnn",
-    needs_fixed_sizes: true,
-    ..ACCELERATOR
-};
+pub(super) const QNN: Provider = Provider { name: "qnn", needs_fixed_sizes: true, ..ACCELERATOR };
 
 /// Any other provider, from a plug-in library.
-pub(super) const PLUGIN: Provider = Provider {
-    name: "plugin",
-    needs_plugin: true,
-    ..ACCELERATOR
-};
+pub(super) const PLUGIN: Provider = Provider { name: "plugin", needs_plugin: true, ..ACCELERATOR };

@@ -7,19 +7,10 @@ use crate::device::Shape;
 use crate::profile::Profile;
 use crate::simulated::SimulatedDevice;
 
-const SHAPE: Shape = Shape {
-    channels: 1,
-    k: 3,
-    context: 0,
-    classes: 7,
-};
+const SHAPE: Shape = Shape { channels: 1, k: 3, context: 0, classes: 7 };
 
 fn simulated(t0_us: f64) -> SimulatedDevice {
-    SimulatedDevice::new(
-        Profile { t0_us, t1_us: 0.0 },
-        Sizes::Fixed(vec![2, 4]),
-        SHAPE,
-    )
+    SimulatedDevice::new(Profile { t0_us, t1_us: 0.0 }, Sizes::Fixed(vec![2, 4]), SHAPE)
 }
 
 fn threaded(device: impl Device + 'static) -> ThreadedDevice {
@@ -47,15 +38,7 @@ impl Bad {
     fn new(panics: bool) -> (Bad, mpsc::Receiver<()>) {
         let (dropped, received) = mpsc::channel();
         let (inner, runs) = (simulated(0.0), 0);
-        (
-            Bad {
-                inner,
-                panics,
-                runs,
-                dropped,
-            },
-            received,
-        )
+        (Bad { inner, panics, runs, dropped }, received)
     }
 }
 
@@ -87,11 +70,7 @@ impl Device for Bad {
         self.inner.submit(rows)
     }
     fn poll(&mut self) -> Option<Result<&[Classification], DeviceError>> {
-        if self.runs > 1 {
-            None
-        } else {
-            self.inner.poll()
-        }
+        if self.runs > 1 { None } else { self.inner.poll() }
     }
 }
 
@@ -99,22 +78,16 @@ impl Device for Bad {
 fn it_answers_as_the_inner_device_does_on_a_thread_of_its_own() {
     let (sent, received) = mpsc::channel();
     let start = move |name: &str| {
-        sent.send((name.to_owned(), thread::current().id()))
-            .unwrap();
+        sent.send((name.to_owned(), thread::current().id())).unwrap();
     };
     let mut device = ThreadedDevice::new(Box::new(simulated(100.0)), start).unwrap();
     let (name, id) = received.recv().unwrap();
-    assert_eq!(
-        (name.as_str(), device.requested()),
-        ("simulated", "simulated")
-    );
+    assert_eq!((name.as_str(), device.requested()), ("simulated", "simulated"));
     assert_ne!(id, thread::current().id());
     for round in 0..3_u16 {
         assert!(device.is_idle() && device.poll().is_none());
         let first = f32::from(round);
-        device
-            .input(2)
-            .copy_from_slice(&[first, 0.0, 0.0, 0.0, 2.0, 0.0]);
+        device.input(2).copy_from_slice(&[first, 0.0, 0.0, 0.0, 2.0, 0.0]);
         device.submit(2).unwrap();
         assert_eq!(finished(&mut device).unwrap(), [round, 4]);
     }
@@ -123,10 +96,7 @@ fn it_answers_as_the_inner_device_does_on_a_thread_of_its_own() {
 #[test]
 fn busy_and_wrong_sizes_are_refused_before_the_thread() {
     let mut device = threaded(simulated(3.6e9)); // an hour
-    assert!(matches!(
-        device.submit(3),
-        Err(DeviceError::Rows { rows: 3, .. })
-    ));
+    assert!(matches!(device.submit(3), Err(DeviceError::Rows { rows: 3, .. })));
     assert!(device.is_idle());
     device.submit(2).unwrap();
     assert!(!device.is_idle() && device.poll().is_none());
@@ -187,14 +157,8 @@ fn a_dropped_front_takes_its_device_along() {
 
 #[test]
 fn the_context_travels_with_the_input() {
-    let profile = Profile {
-        t0_us: 0.0,
-        t1_us: 0.0,
-    };
-    let shape = Shape {
-        context: 1,
-        ..SHAPE
-    };
+    let profile = Profile { t0_us: 0.0, t1_us: 0.0 };
+    let shape = Shape { context: 1, ..SHAPE };
     let inner = SimulatedDevice::new(profile, Sizes::Any { cap: 2 }, shape);
     let mut device = threaded(inner);
     device.input(2).fill(0.0);

@@ -31,10 +31,7 @@ pub fn fetched(test: &str, file: &str, command: &str) -> Option<PathBuf> {
 pub fn compiled(test: &str, file: PathBuf, source: &str) -> Option<PathBuf> {
     let from = file.with_extension("c");
     std::fs::write(&from, source).unwrap();
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&file, &from])
-        .status();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&file, &from]).status();
     if built.is_ok_and(|status| status.success()) {
         return Some(file);
     }
@@ -101,9 +98,7 @@ pub fn mine(bundle: &Bundle, provider: &str, sizes: Sizes) -> DeviceSpec {
 
 /// The message with which a device is refused, which is one line.
 pub fn refused(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> String {
-    let error = OnnxDevice::new(library, bundle, spec)
-        .err()
-        .expect("the device is refused");
+    let error = OnnxDevice::new(library, bundle, spec).err().expect("the device is refused");
     let message = error.to_string();
     assert!(!message.contains('\n'), "{message:?} is one line");
     message
@@ -118,10 +113,7 @@ pub fn run(
     device.input(rows.len()).copy_from_slice(&flat);
     device.submit(rows.len())?;
     assert!(!device.is_idle());
-    let results = device
-        .poll()
-        .expect("the work was done in submit")?
-        .to_vec();
+    let results = device.poll().expect("the work was done in submit")?.to_vec();
     assert!(device.is_idle() && device.poll().is_none());
     Ok((results, device.probabilities().to_vec()))
 }

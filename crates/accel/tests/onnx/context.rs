@@ -17,15 +17,7 @@ use crate::{changed, refusal};
 /// For DNS, TLS and unknown: five lengths, the protocol, the port of the server.
 const WEIGHTS: [Weights; 7] = {
     let length = [0.0, 0.002, 0.0005];
-    [
-        length,
-        length,
-        length,
-        length,
-        length,
-        [0.3, 0.0, 0.1],
-        [0.0, 0.0, 0.0001],
-    ]
+    [length, length, length, length, length, [0.3, 0.0, 0.1], [0.0, 0.0, 0.0001]]
 };
 
 fn cpu(library: &Library, bundle: &Bundle, sizes: Sizes) -> OnnxDevice {
@@ -65,10 +57,7 @@ fn golden_outputs_agree_at_every_size() {
     let bundle = with_context();
     for sizes in [any(1), any(7), any(256), Sizes::Fixed(vec![1, 8])] {
         let report = check_golden(&bundle, &mut cpu(&library, &bundle, sizes.clone())).unwrap();
-        assert!(
-            report.agrees() && report.argmax_differences == 0,
-            "at {sizes}: {report:?}"
-        );
+        assert!(report.agrees() && report.argmax_differences == 0, "at {sizes}: {report:?}");
     }
 }
 
@@ -95,9 +84,7 @@ fn a_row_has_its_own_context_bit_for_bit_in_every_batch() {
     };
     let bundle = with_context();
     // One series with many contexts, so that nothing else can make a difference.
-    let contexts: Vec<Vec<f32>> = (0..20u8)
-        .map(|at| vec![6.0, 100.0 * f32::from(at)])
-        .collect();
+    let contexts: Vec<Vec<f32>> = (0..20u8).map(|at| vec![6.0, 100.0 * f32::from(at)]).collect();
     let series = vec![bundle.golden().inputs[2].clone(); contexts.len()];
     let mut device = cpu(&library, &bundle, any(contexts.len()));
     let (results, bits) = run(&mut device, &series, &contexts);
@@ -125,10 +112,7 @@ fn the_column_for_unknown_is_the_class_after_the_labels() {
     let series = [[0.0; 5], [1400.0; 5], [20.0, 0.0, 0.0, 0.0, 0.0]].map(Vec::from);
     let contexts = [[17.0, 53.0], [6.0, 443.0], [6.0, 60_000.0]].map(Vec::from);
     let (results, _) = run(&mut device, &series, &contexts);
-    assert_eq!(
-        results.iter().map(|it| it.class).collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    assert_eq!(results.iter().map(|it| it.class).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]
@@ -170,10 +154,7 @@ fn a_context_that_model_and_manifest_do_not_share_is_refused() {
         (
             0,
             vec![("name = \"series\"", "name = \"packets\"")],
-            vec![
-                "its input of series is not among",
-                "asks for \"packets\", float32 [N, 1, 5]",
-            ],
+            vec!["its input of series is not among", "asks for \"packets\", float32 [N, 1, 5]"],
         ),
     ] {
         let dir = changed(WITH_CONTEXT, |file, text| match file {
@@ -202,10 +183,7 @@ fn a_bundle_with_context_for_a_model_of_one_input_is_refused() {
     });
     assert_has(
         &refusal(&library, dir.path()),
-        &[
-            "its input of context is not among [\"series\"]",
-            "float32 [N, 1]",
-        ],
+        &["its input of context is not among [\"series\"]", "float32 [N, 1]"],
     );
 }
 

@@ -60,10 +60,7 @@ fn the_shipped_bundle_agrees_with_its_golden_outputs() {
         let mut device =
             OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(cap))).unwrap();
         let report = check_golden(&bundle, &mut device).unwrap();
-        assert!(
-            report.agrees() && report.argmax_differences == 0,
-            "at {cap} rows: {report:?}"
-        );
+        assert!(report.agrees() && report.argmax_differences == 0, "at {cap} rows: {report:?}");
         assert_eq!(report.rows, bundle.golden().inputs.len());
     }
 }
@@ -74,10 +71,7 @@ fn bundles_of_other_units_and_features_agree_with_their_golden_outputs() {
     let Some(library) = library(test) else {
         return;
     };
-    for (name, unit, shape) in [
-        ("data-k3", "data", [1, 3]),
-        ("times-k10", "packet", [2, 10]),
-    ] {
+    for (name, unit, shape) in [("data-k3", "data", [1, 3]), ("times-k10", "packet", [2, 10])] {
         let bundle = Bundle::open(&root().join("tests/bundles").join(name)).unwrap();
         assert_eq!(bundle.unit(), unit);
         assert_eq!([bundle.channels(), bundle.k()], shape);
@@ -106,10 +100,7 @@ fn golden_outputs_of_another_model_do_not_agree() {
     let bundle = Bundle::open(dir.path()).unwrap();
     let mut device = OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(16))).unwrap();
     let report = check_golden(&bundle, &mut device).unwrap();
-    assert!(
-        !report.agrees() && report.argmax_differences > 0,
-        "{report:?}"
-    );
+    assert!(!report.agrees() && report.argmax_differences > 0, "{report:?}");
 }
 
 #[test]
@@ -138,12 +129,7 @@ fn a_row_gets_the_same_result_bit_for_bit_in_every_batch() {
         }
         assert_eq!(sized, results, "batches of {size}");
         let differ = sized_bits.iter().zip(&bits).filter(|(a, b)| a != b).count();
-        assert_eq!(
-            differ,
-            0,
-            "of {} probabilities, in batches of {size}",
-            bits.len()
-        );
+        assert_eq!(differ, 0, "of {} probabilities, in batches of {size}", bits.len());
     }
 }
 
@@ -185,12 +171,7 @@ fn labels_that_are_not_the_output_columns_are_refused() {
     // The last column is "unknown".
     let columns = shipped().labels().len() + 1;
     let message = refusal(&library, dir.path());
-    assert_has(
-        &message,
-        &[&format!(
-            "its output is \"probabilities\", float32 [N, {columns}]"
-        )],
-    );
+    assert_has(&message, &[&format!("its output is \"probabilities\", float32 [N, {columns}]")]);
     assert_has(&message, &[&format!("float32 [N, {}]", columns + 1)]);
 }
 
@@ -199,10 +180,9 @@ fn other_names_are_refused() {
     let Some(library) = library("other_names_are_refused") else {
         return;
     };
-    for (from, to, what) in [
-        ("series", "packets", "its input"),
-        ("probabilities", "scores", "its output"),
-    ] {
+    for (from, to, what) in
+        [("series", "packets", "its input"), ("probabilities", "scores", "its output")]
+    {
         let dir = shipped_but(|file, text| match file {
             "model.toml" => {
                 text.replace(&format!("name = \"{from}\""), &format!("name = \"{to}\""))
@@ -236,10 +216,7 @@ fn a_fixed_batch_axis_is_refused() {
     };
     let model = model::chain(&["Flatten", "Softmax"], &["N", "1", "3"], &["1", "3"]);
     assert_has(
-        &refusal(
-            &library,
-            model::bundle_of(&model, "1,2,3\n", "0,0,1\n").path(),
-        ),
+        &refusal(&library, model::bundle_of(&model, "1,2,3\n", "0,0,1\n").path()),
         &["float32 [1, 3]", "N free"],
     );
 }
@@ -316,13 +293,7 @@ fn a_nan_fails_its_batch_and_the_device_goes_on() {
         "{error}"
     );
     let (results, _) = run(&mut device, &[vec![0.0, 0.25, 0.0]]).unwrap();
-    assert_eq!(
-        results,
-        [Classification {
-            class: 1,
-            confidence: 0.5
-        }]
-    );
+    assert_eq!(results, [Classification { class: 1, confidence: 0.5 }]);
 }
 
 #[test]
@@ -332,14 +303,8 @@ fn sizes_it_does_not_take_are_refused() {
     };
     let mut device =
         OnnxDevice::new(&library, &shipped(), DeviceSpec::cpu(&shipped(), any(4))).unwrap();
-    assert!(matches!(
-        device.submit(5),
-        Err(DeviceError::Rows { rows: 5, .. })
-    ));
-    assert!(matches!(
-        device.submit(0),
-        Err(DeviceError::Rows { rows: 0, .. })
-    ));
+    assert!(matches!(device.submit(5), Err(DeviceError::Rows { rows: 5, .. })));
+    assert!(matches!(device.submit(0), Err(DeviceError::Rows { rows: 0, .. })));
     assert!(device.is_idle());
     device.submit(4).unwrap();
     assert!(matches!(device.submit(1), Err(DeviceError::Busy { .. })));
@@ -352,10 +317,7 @@ fn a_process_has_one_library() {
     };
     assert_eq!(load(Some(library.path())).unwrap().path(), library.path());
     let other = tempfile::NamedTempFile::new().unwrap();
-    assert!(matches!(
-        load(Some(other.path())),
-        Err(LibraryError::Another { .. })
-    ));
+    assert!(matches!(load(Some(other.path())), Err(LibraryError::Another { .. })));
 }
 
 #[test]
@@ -364,9 +326,7 @@ fn the_library_tells_its_version() {
         return;
     };
     let pinned = fs::read_to_string(root().join("scripts/onnxruntime.txt")).unwrap();
-    let version = library
-        .version()
-        .expect("official builds carry their version");
+    let version = library.version().expect("official builds carry their version");
     assert!(
         pinned.contains(&format!("onnxruntime=={version} ")),
         "{version} is not the pinned one"

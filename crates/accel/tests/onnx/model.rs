@@ -14,12 +14,7 @@ pub fn chain(operators: &[&str], input: &[&str], output: &[&str]) -> Vec<u8> {
     };
     let mut graph = text(2, "chain");
     for (at, operator) in operators.iter().enumerate() {
-        let node = [
-            text(1, &value(at)),
-            text(2, &value(at + 1)),
-            text(4, operator),
-        ]
-        .concat();
+        let node = [text(1, &value(at)), text(2, &value(at + 1)), text(4, operator)].concat();
         graph.extend(bytes(1, &node));
     }
     graph.extend(bytes(11, &value_info("x", input)));
@@ -55,11 +50,7 @@ pub fn with_context(k: usize, weights: &[Weights], batch: [&str; 2]) -> Vec<u8> 
         node.extend(attributes);
         graph.extend(bytes(1, &node));
     }
-    let values: Vec<u8> = weights
-        .iter()
-        .flatten()
-        .flat_map(|x| x.to_le_bytes())
-        .collect();
+    let values: Vec<u8> = weights.iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
     let tensor = [
         number(1, weights.len() as u64),
         number(1, 3),
@@ -83,13 +74,8 @@ pub fn with_context(k: usize, weights: &[Weights], batch: [&str; 2]) -> Vec<u8> 
 const FLOAT: u64 = 1;
 
 fn value_info(name: &str, dimensions: &[&str]) -> Vec<u8> {
-    let dimension = |d: &&str| {
-        bytes(
-            1,
-            &d.parse()
-                .map_or_else(|_| text(2, d), |fixed| number(1, fixed)),
-        )
-    };
+    let dimension =
+        |d: &&str| bytes(1, &d.parse().map_or_else(|_| text(2, d), |fixed| number(1, fixed)));
     let shape: Vec<u8> = dimensions.iter().flat_map(dimension).collect();
     let tensor = [number(1, FLOAT), bytes(2, &shape)].concat();
     [text(1, name), bytes(2, &bytes(1, &tensor))].concat()
@@ -110,12 +96,7 @@ fn number(field: u64, value: u64) -> Vec<u8> {
 }
 
 fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
-    [
-        varint(field << 3 | 2),
-        varint(content.len() as u64),
-        content.to_vec(),
-    ]
-    .concat()
+    [varint(field << 3 | 2), varint(content.len() as u64), content.to_vec()].concat()
 }
 
 fn text(field: u64, content: &str) -> Vec<u8> {

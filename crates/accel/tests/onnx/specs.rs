@@ -18,10 +18,7 @@ fn fixed_sizes_give_what_any_size_gives_bit_for_bit() {
     let rows = &bundle.golden().inputs[..64];
     for size in [64, 8, 1, 2, 8] {
         for batch in rows.chunks(size) {
-            assert_eq!(
-                run(&mut fixed, batch).unwrap(),
-                run(&mut free, batch).unwrap()
-            );
+            assert_eq!(run(&mut fixed, batch).unwrap(), run(&mut free, batch).unwrap());
         }
     }
     assert!(fixed.submit(3).is_err());
@@ -39,10 +36,7 @@ fn a_batch_dimension_without_a_name_cannot_be_fixed() {
     let bundle = Bundle::open(dir.path()).unwrap();
     assert!(OnnxDevice::new(&library, &bundle, DeviceSpec::cpu(&bundle, any(8))).is_ok());
     let spec = mine(&bundle, "cpu", Sizes::Fixed(vec![8]));
-    assert_has(
-        &refused(&library, &bundle, spec),
-        &["device mine", "model.onnx", "has no name"],
-    );
+    assert_has(&refused(&library, &bundle, spec), &["device mine", "model.onnx", "has no name"]);
 }
 
 #[test]
@@ -53,10 +47,7 @@ fn a_class_has_a_threshold_of_its_own() {
     let bundle = shipped();
     let rows = &bundle.golden().inputs[..];
     let classes = |thresholds: Thresholds| -> Vec<u16> {
-        let spec = DeviceSpec {
-            thresholds,
-            ..DeviceSpec::cpu(&bundle, any(rows.len()))
-        };
+        let spec = DeviceSpec { thresholds, ..DeviceSpec::cpu(&bundle, any(rows.len())) };
         let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();
         let (results, _) = run(&mut device, rows).unwrap();
         results.iter().map(|result| result.class).collect()
@@ -68,10 +59,8 @@ fn a_class_has_a_threshold_of_its_own() {
     let strict = before[0];
     thresholds.set(usize::from(strict), 1.1);
     let unknown = bundle.labels().len() as u16;
-    let expected: Vec<u16> = before
-        .iter()
-        .map(|&class| if class == strict { unknown } else { class })
-        .collect();
+    let expected: Vec<u16> =
+        before.iter().map(|&class| if class == strict { unknown } else { class }).collect();
     assert_ne!(before, expected);
     assert_eq!(classes(thresholds), expected);
 }
@@ -87,10 +76,7 @@ fn a_provider_that_the_library_lacks_is_named() {
     for provider in ["openvino", "cuda", "tensorrt", "cann", "qnn"] {
         let spec = mine(&bundle, provider, Sizes::Fixed(vec![8]));
         let lacks = format!("has no provider {provider} (it has CPUExecutionProvider)");
-        assert_has(
-            &refused(&library, &bundle, spec),
-            &["device mine", &path, &lacks],
-        );
+        assert_has(&refused(&library, &bundle, spec), &["device mine", &path, &lacks]);
     }
 }
 
@@ -113,10 +99,7 @@ fn what_no_device_can_have_is_refused() {
         (nul, "NUL"),
         (mine(&bundle, "qnn", any(8)), "fixed batch sizes only"),
         (mine(&bundle, "tensorrt", any(8)), "fixed batch sizes only"),
-        (
-            mine(&bundle, "plugin", any(8)),
-            "needs the path of its library",
-        ),
+        (mine(&bundle, "plugin", any(8)), "needs the path of its library"),
         (mine(&bundle, "cpu", any(0)), "batch sizes"),
         (mine(&bundle, "cpu", Sizes::Fixed(vec![])), "batch sizes"),
         (mine(&bundle, "cpu", Sizes::Fixed(vec![8, 8])), "[8, 8]"),
@@ -134,10 +117,8 @@ fn a_file_that_is_no_plug_in_is_refused() {
     let missing = plugin_devices(&library, "/nowhere.so".as_ref()).unwrap_err();
     assert_has(&missing, &["/nowhere.so", "No such file"]);
     // A library, and no plug-in.
-    let spec = DeviceSpec {
-        plugin: Some(library.path().to_owned()),
-        ..mine(&bundle, "plugin", any(8))
-    };
+    let spec =
+        DeviceSpec { plugin: Some(library.path().to_owned()), ..mine(&bundle, "plugin", any(8)) };
     assert_has(
         &refused(&library, &bundle, spec),
         &["device mine", "libonnxruntime.so", "CreateEpFactories"],
@@ -162,10 +143,7 @@ fn a_plug_in_that_finds_no_device_is_refused() {
     };
     let bundle = shipped();
     assert!(plugin_devices(&library, &file).unwrap().is_empty());
-    let spec = DeviceSpec {
-        plugin: Some(file),
-        ..mine(&bundle, "plugin", any(8))
-    };
+    let spec = DeviceSpec { plugin: Some(file), ..mine(&bundle, "plugin", any(8)) };
     assert_has(
         &refused(&library, &bundle, spec),
         &["device mine", "libidle.so", "finds no device"],

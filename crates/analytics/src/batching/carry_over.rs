@@ -58,13 +58,8 @@ pub(super) fn decide(
 /// Whether the series left behind by a batch of `taken` fill another one that takes less time than
 /// they would wait.
 fn is_another_cheap(now: &Situation<'_>, taken: usize, timeout: Duration) -> bool {
-    let left = Situation {
-        waiting: now.waiting - taken,
-        ..*now
-    };
+    let left = Situation { waiting: now.waiting - taken, ..*now };
     let latency = |size| now.profile.map(|profile| profile.latency(size));
     let another = left.size_down().filter(|size| *size > 0);
-    another
-        .and_then(latency)
-        .is_some_and(|latency| latency < timeout)
+    another.and_then(latency).is_some_and(|latency| latency < timeout)
 }

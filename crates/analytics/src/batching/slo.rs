@@ -32,10 +32,7 @@ pub struct Plan {
 
 impl Plan {
     /// Whatever is there goes at once.
-    pub const AT_ONCE: Self = Self {
-        trigger: 1,
-        budget: Duration::ZERO,
-    };
+    pub const AT_ONCE: Self = Self { trigger: 1, budget: Duration::ZERO };
 }
 
 pub(super) fn decide(now: &Situation<'_>) -> Decision {
@@ -48,12 +45,9 @@ pub(super) fn decide(now: &Situation<'_>) -> Decision {
         let most = fitting(profile, left).max(efficient(profile));
         let most = most.max(now.plan.trigger);
         return match now.largest_within(most) {
-            Some(size) => Decision::Fire(Fire {
-                take: size,
-                size,
-                trigger: Trigger::Slo,
-                more: false,
-            }),
+            Some(size) => {
+                Decision::Fire(Fire { take: size, size, trigger: Trigger::Slo, more: false })
+            }
             None => now.fire_all(Trigger::Slo),
         };
     }

@@ -7,16 +7,9 @@ const T: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const NONE: Policy = Policy::None;
 const MAX: Policy = Policy::Max;
-const ON_OFF: Policy = Policy::OnOff {
-    latency_goal: T,
-    delta: 0.05,
-};
+const ON_OFF: Policy = Policy::OnOff { latency_goal: T, delta: 0.05 };
 const TIMEOUT: Policy = Policy::Timeout { timeout: T };
-const CARRY_OVER: Policy = Policy::CarryOver {
-    timeout: T,
-    phi: 0.2,
-    max_wait: MAX_WAIT,
-};
+const CARRY_OVER: Policy = Policy::CarryOver { timeout: T, phi: 0.2, max_wait: MAX_WAIT };
 
 fn paper_sizes() -> Sizes {
     Sizes::Fixed((3..=10).map(|x| 1 << x).collect())
@@ -41,36 +34,20 @@ fn at_timeout(waiting: usize, sizes: &Sizes) -> Situation<'_> {
 /// `waiting` series a nanosecond before T expires.
 fn before_timeout(waiting: usize, sizes: &Sizes) -> Situation<'_> {
     let almost = T - Duration::from_nanos(1);
-    Situation {
-        oldest_waited: almost,
-        timer: almost,
-        ..at_timeout(waiting, sizes)
-    }
+    Situation { oldest_waited: almost, timer: almost, ..at_timeout(waiting, sizes) }
 }
 
 fn fire(take: usize, size: usize, trigger: Trigger) -> Decision {
-    Decision::Fire(Fire {
-        take,
-        size,
-        trigger,
-        more: false,
-    })
+    Decision::Fire(Fire { take, size, trigger, more: false })
 }
 
 #[test]
 fn algorithm_1_by_hand() {
     let sizes = paper_sizes();
     // r, B = min {b ≥ r}
-    for (r, size) in [
-        (1, 8),
-        (7, 8),
-        (8, 8),
-        (9, 16),
-        (100, 128),
-        (128, 128),
-        (129, 256),
-        (1023, 1024),
-    ] {
+    for (r, size) in
+        [(1, 8), (7, 8), (8, 8), (9, 16), (100, 128), (128, 128), (129, 256), (1023, 1024)]
+    {
         let decision = TIMEOUT.decide(&at_timeout(r, &sizes));
         assert_eq!(decision, fire(r, size, Trigger::Timeout), "r = {r}");
     }
@@ -146,21 +123,9 @@ fn those_left_behind_follow_where_that_takes_less_time_than_they_would_wait() {
         (819, 5.0, 512, true),      // 307, of which 256 go
         (819, 7_500.0, 512, false), // in 10.06 ms
     ] {
-        let now = Situation {
-            profile: Some(profile(t0_us)),
-            ..at_timeout(r, &sizes)
-        };
-        let expected = Fire {
-            take,
-            size: take,
-            trigger: Trigger::CarryOver,
-            more,
-        };
-        assert_eq!(
-            CARRY_OVER.decide(&now),
-            Decision::Fire(expected),
-            "r = {r}, T0 = {t0_us}"
-        );
+        let now = Situation { profile: Some(profile(t0_us)), ..at_timeout(r, &sizes) };
+        let expected = Fire { take, size: take, trigger: Trigger::CarryOver, more };
+        assert_eq!(CARRY_OVER.decide(&now), Decision::Fire(expected), "r = {r}, T0 = {t0_us}");
     }
 }
 
@@ -206,33 +171,21 @@ fn the_largest_size_is_waited_for_however_long_it_takes_unless_a_ring_is_full() 
             ..at_timeout(1023, &sizes)
         };
         assert_eq!(MAX.decide(&now), Decision::Wait);
-        let full = Situation {
-            ring_full: true,
-            ..now
-        };
+        let full = Situation { ring_full: true, ..now };
         assert_eq!(MAX.decide(&full), fire(1023, 1024, Trigger::RingFull));
     }
-    let stalled = Situation {
-        stalled: true,
-        ..at_timeout(1023, &sizes)
-    };
+    let stalled = Situation { stalled: true, ..at_timeout(1023, &sizes) };
     assert_eq!(MAX.decide(&stalled), fire(1023, 1024, Trigger::MaxWait));
     let any = Sizes::Any { cap: 100 };
     assert_eq!(MAX.decide(&at_timeout(99, &any)), Decision::Wait);
-    assert_eq!(
-        MAX.decide(&at_timeout(100, &any)),
-        fire(100, 100, Trigger::Full)
-    );
+    assert_eq!(MAX.decide(&at_timeout(100, &any)), fire(100, 100, Trigger::Full));
     assert_eq!(MAX.time_until_due(T, MAX_WAIT), Duration::MAX);
     assert_eq!(MAX.max_poll_interval(), POLL_INTERVAL_LONG);
 }
 
 #[test]
 fn on_and_off_have_the_goal_and_the_decisions_of_slo() {
-    let slo = Policy::Slo {
-        latency_goal: T,
-        delta: 0.05,
-    };
+    let slo = Policy::Slo { latency_goal: T, delta: 0.05 };
     assert_eq!(ON_OFF.goal(), Some((T, 0.05)));
     assert_eq!(ON_OFF.goal(), slo.goal());
     assert_eq!(MAX.goal(), None);
@@ -262,10 +215,7 @@ fn at_the_end_all_is_fired() {
     let sizes = paper_sizes();
     for policy in [NONE, TIMEOUT, CARRY_OVER, MAX, ON_OFF] {
         for (r, size) in [(1, 8), (9, 16), (300, 512)] {
-            let last = Situation {
-                draining: true,
-                ..before_timeout(r, &sizes)
-            };
+            let last = Situation { draining: true, ..before_timeout(r, &sizes) };
             assert_eq!(policy.decide(&last), fire(r, size, Trigger::Drain));
         }
     }
@@ -274,22 +224,10 @@ fn at_the_end_all_is_fired() {
 #[test]
 fn a_full_ring_does_not_wait_for_the_timeout() {
     let sizes = paper_sizes();
-    let full = |waiting| Situation {
-        ring_full: true,
-        ..before_timeout(waiting, &sizes)
-    };
-    assert_eq!(
-        TIMEOUT.decide(&full(300)),
-        fire(300, 512, Trigger::RingFull)
-    );
-    assert_eq!(
-        CARRY_OVER.decide(&full(300)),
-        fire(256, 256, Trigger::CarryOver)
-    );
-    assert_eq!(
-        CARRY_OVER.decide(&full(500)),
-        fire(500, 512, Trigger::RingFull)
-    );
+    let full = |waiting| Situation { ring_full: true, ..before_timeout(waiting, &sizes) };
+    assert_eq!(TIMEOUT.decide(&full(300)), fire(300, 512, Trigger::RingFull));
+    assert_eq!(CARRY_OVER.decide(&full(300)), fire(256, 256, Trigger::CarryOver));
+    assert_eq!(CARRY_OVER.decide(&full(500)), fire(500, 512, Trigger::RingFull));
     assert_eq!(CARRY_OVER.decide(&full(2)), fire(2, 8, Trigger::RingFull));
 }
 
@@ -314,12 +252,8 @@ prop_compose! {
 
 #[test]
 fn a_lull_is_a_part_of_the_timeout_but_never_so_long_that_others_wait() {
-    let max_poll_interval = |ms| {
-        Policy::Timeout {
-            timeout: Duration::from_millis(ms),
-        }
-        .max_poll_interval()
-    };
+    let max_poll_interval =
+        |ms| Policy::Timeout { timeout: Duration::from_millis(ms) }.max_poll_interval();
     assert_eq!(max_poll_interval(1), POLL_INTERVAL);
     assert_eq!(max_poll_interval(50), Duration::from_micros(12_500));
     assert_eq!(max_poll_interval(1000), POLL_INTERVAL_LONG);

@@ -203,10 +203,7 @@ mod tests {
         assert_eq!(rest(&mut governor), REST_MIN);
         assert_eq!(window(&mut governor, 900), None, "it fills first");
         assert_eq!(window(&mut governor, 120), None);
-        assert!(
-            !governor.is_in_use(),
-            "120 would do to stay, not to come back"
-        );
+        assert!(!governor.is_in_use(), "120 would do to stay, not to come back");
         assert_eq!(rest(&mut governor), 2 * REST_MIN);
         window(&mut governor, 0);
         assert_eq!(window(&mut governor, 130), Some(Transition::On));

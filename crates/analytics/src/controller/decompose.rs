@@ -47,10 +47,7 @@ impl Graph {
         let turnaround = turnaround(self, set);
         let mut paths = self.paths().iter();
         paths.any(|path| {
-            let is_here = path
-                .tasks
-                .iter()
-                .any(|&it| self.tasks()[it].device_set == set);
+            let is_here = path.tasks.iter().any(|&it| self.tasks()[it].device_set == set);
             is_here && turnaround >= path.goal.latency
         })
     }
@@ -80,10 +77,7 @@ impl Graph {
 
     /// The strictest goal of a path that goes through a task.
     fn strictest(&self, task: usize) -> Duration {
-        let through = self
-            .paths()
-            .iter()
-            .filter(|path| path.tasks.contains(&task));
+        let through = self.paths().iter().filter(|path| path.tasks.contains(&task));
         let goals = through.map(|path| path.goal.latency);
         goals.min().unwrap_or(Duration::MAX)
     }
@@ -99,17 +93,11 @@ mod tests {
     /// follows.
     fn graph(devices: usize, tasks: &[(f64, Option<u64>, &[usize])]) -> Graph {
         let of = |&(ms, goal, follows): &(f64, Option<u64>, &[usize])| Task {
-            profile: Profile {
-                t0_us: ms * 1e3,
-                t1_us: 0.0,
-            },
+            profile: Profile { t0_us: ms * 1e3, t1_us: 0.0 },
             sizes: Sizes::Any { cap: 32 },
             device_set: 0,
             follows: follows.to_vec(),
-            goal: goal.map(|ms| Goal {
-                latency: Duration::from_millis(ms),
-                delta: 0.05,
-            }),
+            goal: goal.map(|ms| Goal { latency: Duration::from_millis(ms), delta: 0.05 }),
         };
         Graph::new(tasks.iter().map(of).collect(), vec![devices]).unwrap()
     }
@@ -125,12 +113,8 @@ mod tests {
 
     #[test]
     fn bulk_leaves_the_first_device_to_the_strict() {
-        let tasks: &[(f64, Option<u64>, &[usize])] = &[
-            (9.0, None, &[]),
-            (1.0, Some(5), &[]),
-            (2.0, Some(6), &[]),
-            (8.0, Some(50), &[]),
-        ];
+        let tasks: &[(f64, Option<u64>, &[usize])] =
+            &[(9.0, None, &[]), (1.0, Some(5), &[]), (2.0, Some(6), &[]), (8.0, Some(50), &[])];
         let graph = graph(2, tasks);
         assert_eq!(graph.homes(), [1, 0, 0, 1]);
         let decomposed = graph.decomposed(&graph.homes());

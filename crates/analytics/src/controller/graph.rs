@@ -145,11 +145,7 @@ impl Graph {
         if paths.len() > PATHS_MAX {
             return Err(GraphError::TooManyPaths);
         }
-        Ok(Self {
-            tasks,
-            devices,
-            paths,
-        })
+        Ok(Self { tasks, devices, paths })
     }
 
     /// A graph of `tasks` tasks on one device, for benches: cascades of four, each task with its
@@ -159,10 +155,7 @@ impl Graph {
     /// When there are more than [`TASKS_MAX`].
     pub fn of_cascades(tasks: usize) -> Result<Self, GraphError> {
         let tasks = (0..tasks).map(|i| Task {
-            profile: Profile {
-                t0_us: 5.0 + (i % 4) as f64 * 5.0,
-                t1_us: 1.7 + (i % 3) as f64,
-            },
+            profile: Profile { t0_us: 5.0 + (i % 4) as f64 * 5.0, t1_us: 1.7 + (i % 3) as f64 },
             sizes: Sizes::Any { cap: 256 },
             device_set: 0,
             follows: if i % 4 == 0 { vec![] } else { vec![i - 1] },
@@ -194,10 +187,7 @@ fn check(number: usize, task: &Task, tasks: usize, devices: &[usize]) -> Result<
     let unknown = task.follows.iter().find(|named| **named >= tasks).copied();
     let no_device = devices.get(task.device_set).is_none_or(|n| *n == 0);
     if let Some(named) = unknown.or(no_device.then_some(task.device_set)) {
-        return Err(GraphError::Unknown {
-            task: number,
-            named,
-        });
+        return Err(GraphError::Unknown { task: number, named });
     }
     if task.sizes.largest() == 0 {
         return Err(GraphError::NoSize { task: number });
@@ -298,7 +288,5 @@ pub fn inherent_violations(graph: &Graph) -> Vec<InherentViolation> {
 /// What all tasks of a device set take together, with their largest batches.
 pub(super) fn turnaround(graph: &Graph, device_set: usize) -> Duration {
     let tasks = graph.tasks.iter().filter(|t| t.device_set == device_set);
-    tasks
-        .map(|task| task.profile.latency(task.sizes.largest()))
-        .sum()
+    tasks.map(|task| task.profile.latency(task.sizes.largest())).sum()
 }

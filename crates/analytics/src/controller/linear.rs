@@ -28,10 +28,7 @@ pub(super) struct Square {
 
 impl Square {
     pub fn new(room: usize) -> Self {
-        Self {
-            room,
-            values: vec![0.0; room * room],
-        }
+        Self { room, values: vec![0.0; room * room] }
     }
 
     pub fn get(&self, row: usize, column: usize) -> f64 {
@@ -110,10 +107,8 @@ mod tests {
 
     #[test]
     fn a_dependent_row_gets_nothing() {
-        let [x, y, z] = solved(
-            [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0]],
-            [3.0, 3.0, 4.0],
-        );
+        let [x, y, z] =
+            solved([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0]], [3.0, 3.0, 4.0]);
         assert!((x - 3.0).abs() < 1e-12 && y == 0.0 && (z - 2.0).abs() < 1e-12);
         assert_eq!(solved([[0.0]], [0.0]), [0.0]);
     }

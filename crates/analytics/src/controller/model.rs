@@ -135,11 +135,7 @@ impl TaskState {
     fn take(&mut self, measure: &TaskMeasure, waits_least: f64) {
         let rate = measure.rate_per_s / 1e6;
         let leaps = rate > LEAP * self.rate || self.rate > LEAP * rate;
-        self.rate = if leaps {
-            rate
-        } else {
-            (self.rate + rate) / 2.0
-        };
+        self.rate = if leaps { rate } else { (self.rate + rate) / 2.0 };
         self.batch_in = measure.batch_in;
         self.batch = measure.batch;
         let has_batches = measure.batches_per_s > 0.0;
@@ -238,10 +234,7 @@ impl Model {
     pub fn new(graph: &Graph) -> Self {
         let set_of = |number| {
             let tasks = graph.tasks().iter().enumerate();
-            tasks
-                .filter(|(_, task)| task.device_set == number)
-                .map(|(task, _)| 1 << task)
-                .sum()
+            tasks.filter(|(_, task)| task.device_set == number).map(|(task, _)| 1 << task).sum()
         };
         Self {
             tasks: graph.tasks().iter().map(TaskState::new).collect(),

@@ -125,11 +125,7 @@ impl Projection {
             self.is_free[number] = is_free;
             self.still[number] = STILL * b;
             self.gradient[number] = if is_free { -cost / (b * b) } else { 0.0 };
-            self.scale[number] = if is_free {
-                b * b * b / (2.0 * cost)
-            } else {
-                0.0
-            };
+            self.scale[number] = if is_free { b * b * b / (2.0 * cost) } else { 0.0 };
         }
         self.tight.clear();
         for (number, path) in model.paths.iter().enumerate() {
@@ -140,9 +136,7 @@ impl Projection {
             self.is_kept[number] = self.slack[number] >= -tolerance;
             if !self.is_kept[number] {
                 // No plan keeps this path. Its own tasks do not grow, the others go on.
-                path.tasks()
-                    .iter()
-                    .for_each(|task| self.is_free[*task] = false);
+                path.tasks().iter().for_each(|task| self.is_free[*task] = false);
             } else if self.slack[number] <= tolerance || path.p95_us >= path.goal.aim_us() {
                 self.tight.push(number);
             }
@@ -160,18 +154,13 @@ impl Projection {
         for i in 0..self.tight.len() {
             let row = self.tight[i] * self.tasks..(self.tight[i] + 1) * self.tasks;
             for task in 0..self.tasks {
-                let scale = if self.is_free[task] {
-                    self.scale[task]
-                } else {
-                    0.0
-                };
+                let scale = if self.is_free[task] { self.scale[task] } else { 0.0 };
                 self.scaled[task] = scale * self.slopes[row.start + task];
             }
             self.right[i] = -dot(&self.scaled, &self.gradient);
             for j in 0..=i {
                 let other = self.tight[j] * self.tasks..(self.tight[j] + 1) * self.tasks;
-                self.products
-                    .set(i, j, dot(&self.scaled, &self.slopes[other]));
+                self.products.set(i, j, dot(&self.scaled, &self.slopes[other]));
             }
         }
     }
@@ -236,11 +225,7 @@ impl Projection {
         let is_growth = directions.all(|(d, still)| *d >= -still);
         for path in 0..self.slack.len() {
             let is_capped = is_growth && self.is_held(path);
-            self.lengths[path] = if is_capped {
-                1.0
-            } else {
-                self.path_length(path)
-            };
+            self.lengths[path] = if is_capped { 1.0 } else { self.path_length(path) };
         }
         let all = if is_growth { 1.0 } else { self.length(model) };
         let mut has_moved = false;
@@ -249,11 +234,7 @@ impl Projection {
             if d == 0.0 {
                 continue;
             }
-            let length = if is_growth {
-                self.own_length(number)
-            } else {
-                all
-            };
+            let length = if is_growth { self.own_length(number) } else { all };
             let task = &mut model.tasks[number];
             let b = (task.b + length * d).clamp(1.0, task.largest);
             has_moved |= (b - task.b).abs() > STILL * task.b;
@@ -307,10 +288,6 @@ impl Projection {
         let growth: f64 = growth.map(|(slope, d)| slope * d).sum();
         let slack = self.slack[path].max(0.0);
         let is_along = growth <= 1e-9 * (slack + growth.abs()) || self.is_held(path);
-        if !self.is_kept[path] || is_along {
-            f64::INFINITY
-        } else {
-            slack / growth
-        }
+        if !self.is_kept[path] || is_along { f64::INFINITY } else { slack / growth }
     }
 }

@@ -188,11 +188,7 @@ impl Recovery {
                 let task = &model.tasks[task];
                 (task.rate * task.profile.t0_us * task.slope()).sqrt()
             });
-            let scale = if left > 0.0 {
-                costs.sum::<f64>() / left
-            } else {
-                f64::MAX
-            };
+            let scale = if left > 0.0 { costs.sum::<f64>() / left } else { f64::MAX };
             let least = |model: &Model, task: usize| {
                 let task = &model.tasks[task];
                 (task.rate * task.profile.t0_us / task.slope()).sqrt() * scale

@@ -67,11 +67,7 @@ fn has_room(model: &Model, task: usize) -> bool {
 pub(super) fn trigger(state: &TaskState, sizes: &Sizes) -> usize {
     // If not even the smallest fits, it is padded when the oldest must go.
     let least = sizes.fitting(1).unwrap_or(1);
-    if state.is_buffered() {
-        (state.b as usize).max(least)
-    } else {
-        0
-    }
+    if state.is_buffered() { (state.b as usize).max(least) } else { 0 }
 }
 
 /// The largest size within a planned batch, or if that is raised the smallest size that holds it; 0
@@ -100,14 +96,8 @@ mod tests {
         let fixed = Sizes::Fixed(vec![16, 64]);
         let down = |sizes, b| size_within(sizes, b, false);
         let up = |sizes, b| size_within(sizes, b, true);
-        assert_eq!(
-            [1.0, 8.9, 85.999_999_9, 200.0].map(|b| down(&any, b)),
-            [1, 8, 86, 100]
-        );
-        assert_eq!(
-            [1.0, 16.0, 63.9, 64.0, 99.0].map(|b| down(&fixed, b)),
-            [0, 16, 16, 64, 64]
-        );
+        assert_eq!([1.0, 8.9, 85.999_999_9, 200.0].map(|b| down(&any, b)), [1, 8, 86, 100]);
+        assert_eq!([1.0, 16.0, 63.9, 64.0, 99.0].map(|b| down(&fixed, b)), [0, 16, 16, 64, 64]);
         assert_eq!([7.1, 8.0, 101.0].map(|b| up(&any, b)), [8, 8, 100]);
         assert_eq!([7.1, 16.1, 99.0].map(|b| up(&fixed, b)), [16, 64, 64]);
     }

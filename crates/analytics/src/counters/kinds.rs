@@ -91,16 +91,8 @@ mod tests {
     use accel::{Profile, Shape, SimulatedDevice, Sizes};
 
     fn counters() -> Counters {
-        let profile = Profile {
-            t0_us: 0.0,
-            t1_us: 0.0,
-        };
-        let shape = Shape {
-            channels: 1,
-            k: 2,
-            context: 0,
-            classes: 2,
-        };
+        let profile = Profile { t0_us: 0.0, t1_us: 0.0 };
+        let shape = Shape { channels: 1, k: 2, context: 0, classes: 2 };
         let device = SimulatedDevice::new(profile, Sizes::Any { cap: 8 }, shape);
         let device: Box<dyn accel::Device> = Box::new(device);
         Counters::new(&[device.into()])
@@ -110,15 +102,7 @@ mod tests {
     fn a_copy_says_all_that_the_original_says_whatever_it_said_before() {
         let mut original = counters();
         original.series = 3;
-        original.fired(
-            0,
-            &Fire {
-                take: 3,
-                size: 4,
-                trigger: Trigger::Full,
-                more: false,
-            },
-        );
+        original.fired(0, &Fire { take: 3, size: 4, trigger: Trigger::Full, more: false });
         original.labelled(Source::Model, Ok(()), 5_000_000);
         original.devices[0].failed(&Failure::deadline("d", Duration::ZERO));
         let mut copy = counters();

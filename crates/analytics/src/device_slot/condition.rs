@@ -23,12 +23,7 @@ pub(crate) struct Condition {
 
 impl Condition {
     pub fn up(since_ns: u64) -> Self {
-        Self {
-            state: DeviceState::Up,
-            since_ns,
-            until_ns: 0,
-            backoff: BACKOFF_MIN,
-        }
+        Self { state: DeviceState::Up, since_ns, until_ns: 0, backoff: BACKOFF_MIN }
     }
 
     /// A batch or a probe failed.
@@ -127,10 +122,7 @@ mod tests {
         condition.fail(10);
         condition.probing();
         condition.fail(20);
-        assert_eq!(
-            (condition.state, condition.since_ns),
-            (DeviceState::Down, 10)
-        );
+        assert_eq!((condition.state, condition.since_ns), (DeviceState::Down, 10));
         condition.recover(30);
         assert_eq!((condition.state, condition.since_ns), (DeviceState::Up, 30));
     }

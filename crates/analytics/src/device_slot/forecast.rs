@@ -67,11 +67,7 @@ fn drift(from: Profile, to: Profile, rows: f64) -> f64 {
     let at = |line: Profile| line.t0_us + line.t1_us * rows;
     let drift = at(to) / at(from) - 1.0;
     // Without a batch, or for a device whose profile takes no time.
-    if rows > 0.0 && drift.is_finite() {
-        drift
-    } else {
-        0.0
-    }
+    if rows > 0.0 && drift.is_finite() { drift } else { 0.0 }
 }
 
 /// The running fit of one device.
@@ -115,10 +111,7 @@ impl Forecast {
 
     /// For a device that replaces this one: its count of drifts goes on.
     pub fn replaced_by(&self, profile: Profile) -> Self {
-        Self {
-            drifts: self.drifts,
-            ..Self::new(profile)
-        }
+        Self { drifts: self.drifts, ..Self::new(profile) }
     }
 
     /// All that others may know.
@@ -167,10 +160,8 @@ impl Forecast {
             return;
         }
         let batches = f64::from(drifting.batches);
-        self.reference = Profile {
-            t0_us: drifting.t0_us / batches,
-            t1_us: drifting.t1_us / batches,
-        };
+        self.reference =
+            Profile { t0_us: drifting.t0_us / batches, t1_us: drifting.t1_us / batches };
         self.drifts += 1;
         self.drifting = None;
     }
@@ -205,10 +196,7 @@ impl Forecast {
 mod tests {
     use super::*;
 
-    const PROFILE: Profile = Profile {
-        t0_us: 20.0,
-        t1_us: 2.0,
-    };
+    const PROFILE: Profile = Profile { t0_us: 20.0, t1_us: 2.0 };
 
     /// The expectation after batches of these sizes on such a device.
     fn after(batches: usize, sizes: &[usize], t0_us: f64, t1_us: f64) -> Profile {
@@ -239,10 +227,7 @@ mod tests {
     fn a_device_that_differs_is_found_out_where_sizes_do() {
         for (t0_us, t1_us) in [(20.0, 8.0), (500.0, 2.0), (5.0, 0.5), (2000.0, 20.0)] {
             let found = after(200, &[10, 40, 90, 60], t0_us, t1_us);
-            assert!(
-                is_near(found, t0_us, t1_us),
-                "{t0_us} + {t1_us} b: {found:?}"
-            );
+            assert!(is_near(found, t0_us, t1_us), "{t0_us} + {t1_us} b: {found:?}");
         }
     }
 
@@ -272,10 +257,7 @@ mod tests {
     /// Batches of 10, 40 and 90 rows in turn, one every 10 ms from `from_ms` to `to_ms`, on a
     /// device that takes `factor` times what the profile says.
     fn run(forecast: &mut Forecast, from_ms: u64, to_ms: u64, factor: f64) {
-        for (at_ms, rows) in (from_ms..to_ms)
-            .step_by(10)
-            .zip([10, 40, 90].into_iter().cycle())
-        {
+        for (at_ms, rows) in (from_ms..to_ms).step_by(10).zip([10, 40, 90].into_iter().cycle()) {
             let took = PROFILE.latency(rows).mul_f64(factor);
             forecast.observe(rows, took, at_ms * MS);
         }
@@ -333,10 +315,7 @@ mod tests {
         let mut forecast = Forecast::new(PROFILE);
         run(&mut forecast, 0, 10_000, 3.0);
         assert_eq!(forecast.profile().drifts, 1);
-        let other = forecast.replaced_by(Profile {
-            t0_us: 60.0,
-            t1_us: 6.0,
-        });
+        let other = forecast.replaced_by(Profile { t0_us: 60.0, t1_us: 6.0 });
         let found = other.profile();
         assert_eq!((found.drifts, found.rows, found.drift()), (1, 0.0, 0.0));
         assert_eq!(found.started, found.reference);
@@ -344,14 +323,8 @@ mod tests {
 
     #[test]
     fn a_device_that_was_said_to_take_no_time_does_not_drift() {
-        let mut nothing = Forecast::new(Profile {
-            t0_us: 0.0,
-            t1_us: 0.0,
-        });
+        let mut nothing = Forecast::new(Profile { t0_us: 0.0, t1_us: 0.0 });
         run(&mut nothing, 0, 20_000, 1.0);
-        assert_eq!(
-            (nothing.profile().drift(), nothing.profile().drifts),
-            (0.0, 0)
-        );
+        assert_eq!((nothing.profile().drift(), nothing.profile().drifts), (0.0, 0));
     }
 }

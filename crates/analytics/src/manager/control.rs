@@ -9,10 +9,7 @@ use crate::{Policy, Task, controller};
 use accel::{Profile, Sizes};
 
 /// The assumed time of a batch on a device that nobody has measured, before it has run one.
-const UNMEASURED: Profile = Profile {
-    t0_us: 100.0,
-    t1_us: 10.0,
-};
+const UNMEASURED: Profile = Profile { t0_us: 100.0, t1_us: 10.0 };
 
 /// The controller, and room for its inputs.
 pub(super) struct Control {
@@ -30,9 +27,7 @@ impl Control {
     /// `None` unless some task has a goal. Continues from the controller before, and gives tasks
     /// their plans at once, because their old ones may be far too long for a new goal.
     pub fn of(tasks: &mut [Task], before: Option<Control>, now_ns: u64) -> Option<Control> {
-        tasks
-            .iter_mut()
-            .for_each(|task| task.dispatch_mut().spread(0, None));
+        tasks.iter_mut().for_each(|task| task.dispatch_mut().spread(0, None));
         let mut kinds = tasks.iter().filter_map(|task| match task.terms().policy {
             Policy::Slo { .. } => Some(Kind::Slo),
             Policy::OnOff { .. } => Some(Kind::OnOff),
@@ -185,11 +180,7 @@ fn graph(tasks: &[Task]) -> Result<Graph, controller::GraphError> {
             sizes: sizes(task),
             device_set,
             follows: follows(tasks, task),
-            goal: task
-                .terms()
-                .policy
-                .goal()
-                .map(|(latency, delta)| Goal { latency, delta }),
+            goal: task.terms().policy.goal().map(|(latency, delta)| Goal { latency, delta }),
         }
     };
     let of_tasks = tasks.iter().map(of).collect();
@@ -210,8 +201,5 @@ fn follows(tasks: &[Task], task: &Task) -> Vec<usize> {
 
 fn sizes(task: &Task) -> Sizes {
     // A task has a device.
-    task.dispatch()
-        .sizes()
-        .cloned()
-        .unwrap_or(Sizes::Any { cap: 1 })
+    task.dispatch().sizes().cloned().unwrap_or(Sizes::Any { cap: 1 })
 }

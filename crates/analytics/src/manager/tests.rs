@@ -78,10 +78,7 @@ impl Device for Echo {
         self.log.lock().unwrap().push((self.number, rows));
         self.answers.clear();
         for row in self.input[..2 * rows].chunks_exact(2) {
-            self.answers.push(Classification {
-                class: row[0] as u16,
-                confidence: row[1] / 100.0,
-            });
+            self.answers.push(Classification { class: row[0] as u16, confidence: row[1] / 100.0 });
         }
         self.in_flight = true;
         Ok(())
@@ -144,10 +141,7 @@ impl Plan {
     }
 
     fn after(needs: Vec<Need>) -> Plan {
-        Plan {
-            after: After { needs },
-            ..Plan::at_once()
-        }
+        Plan { after: After { needs }, ..Plan::at_once() }
     }
 
     fn accelerator(&self, number: usize, lane: u8, fails: bool, log: &Log) -> crate::Accelerator {
@@ -162,31 +156,16 @@ impl Plan {
             log: log.clone(),
         });
         let profile = self.batch_us.map(|t0_us| Profile { t0_us, t1_us: 0.0 });
-        crate::Accelerator {
-            lane,
-            profile,
-            deadline: Some(DEADLINE),
-            ..device.into()
-        }
+        crate::Accelerator { lane, profile, deadline: Some(DEADLINE), ..device.into() }
     }
 }
 
 fn below(task: u8, confidence: u16) -> Need {
-    Need {
-        words: words_of(task),
-        test: Test::Confidence(0..=confidence - 1),
-    }
+    Need { words: words_of(task), test: Test::Confidence(0..=confidence - 1) }
 }
 
 fn words_of(task: u8) -> TaskWords {
-    TaskWords {
-        first: task,
-        depths: vec![Depth {
-            sure: 0,
-            classes: CLASSES,
-            contradicts: None,
-        }],
-    }
+    TaskWords { first: task, depths: vec![Depth { sure: 0, classes: CLASSES, contradicts: None }] }
 }
 
 fn config(policy: Policy) -> Config {
@@ -195,11 +174,7 @@ fn config(policy: Policy) -> Config {
         features: vec![Feature::SignedLength],
         context: Vec::new(),
         policy,
-        cache: CacheConfig {
-            prefix: 0,
-            entries: 0,
-            audit: 0.0,
-        },
+        cache: CacheConfig { prefix: 0, entries: 0, audit: 0.0 },
         probe: Vec::new(),
         word: 0,
         priority: 0,
@@ -208,10 +183,7 @@ fn config(policy: Policy) -> Config {
 }
 
 fn slo(ms: u64) -> Policy {
-    Policy::Slo {
-        latency_goal: Duration::from_millis(ms),
-        delta: 0.05,
-    }
+    Policy::Slo { latency_goal: Duration::from_millis(ms), delta: 0.05 }
 }
 
 impl World {
@@ -222,10 +194,7 @@ impl World {
         let tasks = plans.into_iter().enumerate().map(|(number, plan)| {
             let (producer, series) = cring::ring(64);
             producers.push(producer);
-            let input = RingInput {
-                series,
-                labels: words.clone(),
-            };
+            let input = RingInput { series, labels: words.clone() };
             let fails_first = plan.fails && plan.second_lane.is_none();
             let first = plan.accelerator(number, plan.lane, fails_first, &log);
             let second = plan.second_lane;
@@ -240,14 +209,7 @@ impl World {
             Task::new(config, vec![input], accelerators.collect()).unwrap()
         });
         let manager = Manager::new(tasks.collect());
-        World {
-            manager,
-            producers,
-            words,
-            log,
-            now_us: 0,
-            turn: 0,
-        }
+        World { manager, producers, words, log, now_us: 0, turn: 0 }
     }
 
     /// A flow asks a task, with the answer that it is to give.
@@ -318,11 +280,7 @@ impl World {
     fn configure(&mut self, task: usize, new: &Config) {
         let task = &mut self.manager.tasks_mut()[task];
         let settings = Settings::change(&config(task.terms().policy), new).unwrap();
-        task.prepare(Standby {
-            model: None,
-            settings: Some(settings),
-        })
-        .unwrap();
+        task.prepare(Standby { model: None, settings: Some(settings) }).unwrap();
         task.commit();
     }
 
@@ -355,11 +313,7 @@ fn an_expensive_task_is_asked_where_the_cheap_one_is_unsure() {
         world.emit(1, flow, 2, 99);
     }
     world.rounds(1);
-    assert_eq!(
-        world.manager.undecided(),
-        6,
-        "the expensive one waits for the cheap one"
-    );
+    assert_eq!(world.manager.undecided(), 6, "the expensive one waits for the cheap one");
     world.rounds(3);
     let expensive = [0, 1, 2].map(|flow| world.class(1, flow));
     assert_eq!(expensive, [None, Some(2), Some(2)]);
@@ -384,16 +338,11 @@ fn a_series_that_came_before_the_one_it_waits_for_does_not_put_the_thread_to_sle
 #[test]
 fn a_patient_task_does_not_let_the_series_of_an_urgent_one_lie() {
     let patient = |ms| Plan {
-        policy: Policy::Timeout {
-            timeout: Duration::from_millis(ms),
-        },
+        policy: Policy::Timeout { timeout: Duration::from_millis(ms) },
         ..Plan::at_once()
     };
     let urgent = Plan {
-        policy: Policy::Slo {
-            latency_goal: Duration::from_millis(2),
-            delta: 0.05,
-        },
+        policy: Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 },
         batch_us: Some(100.0),
         ..Plan::at_once()
     };
@@ -402,9 +351,7 @@ fn a_patient_task_does_not_let_the_series_of_an_urgent_one_lie() {
         world.emit(0, 0, 1, 99);
         world.rounds(1);
         assert_eq!(world.manager.undecided(), 1);
-        world
-            .manager
-            .time_until_due(world.now_us * 1000 + 10_000_000)
+        world.manager.time_until_due(world.now_us * 1000 + 10_000_000)
     };
     // A series of the second task could come while the thread sleeps.
     assert_eq!(rest(urgent), Duration::ZERO);
@@ -430,19 +377,13 @@ fn a_label_is_asked_for_by_its_class_and_by_both_of_two_tasks() {
         world.emit(2, flow, 0, 99);
     }
     world.rounds(4);
-    assert_eq!(
-        [0, 1, 2].map(|flow| world.class(2, flow)),
-        [Some(0), None, None]
-    );
+    assert_eq!([0, 1, 2].map(|flow| world.class(2, flow)), [Some(0), None, None]);
     assert_eq!(world.fates(2), [1, 2, 0]);
 }
 
 #[test]
 fn a_task_that_failed_counts_as_unsure_and_one_that_was_not_asked_ends_the_chain() {
-    let failing = Plan {
-        fails: true,
-        ..Plan::at_once()
-    };
+    let failing = Plan { fails: true, ..Plan::at_once() };
     let mut world = World::new(vec![failing, Plan::after(vec![below(0, 58_982)])]);
     world.emit(0, 0, 1, 95);
     world.emit(1, 0, 2, 99);
@@ -474,20 +415,11 @@ fn a_flow_that_is_gone_holds_nothing_up() {
 
 #[test]
 fn full_batches_are_not_waited_for_where_a_replay_waits_for_their_labels() {
-    let on_off = Policy::OnOff {
-        latency_goal: Duration::from_millis(2),
-        delta: 0.05,
-    };
-    for (policy, gathers, is_labelled) in [
-        (Policy::Max, true, true),
-        (Policy::Max, false, false),
-        (on_off, true, true),
-    ] {
-        let plan = Plan {
-            policy,
-            batch_us: Some(100.0),
-            ..Plan::at_once()
-        };
+    let on_off = Policy::OnOff { latency_goal: Duration::from_millis(2), delta: 0.05 };
+    for (policy, gathers, is_labelled) in
+        [(Policy::Max, true, true), (Policy::Max, false, false), (on_off, true, true)]
+    {
+        let plan = Plan { policy, batch_us: Some(100.0), ..Plan::at_once() };
         let mut world = World::new(vec![plan]);
         if gathers {
             world.manager.gather();

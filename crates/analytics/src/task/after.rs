@@ -63,9 +63,8 @@ impl After {
         for need in &self.needs {
             match need.words.label(labels, flow) {
                 Some(Label::Pending) => verdict = Verdict::Waits,
-                Some(Label::Class {
-                    class, confidence, ..
-                }) if need.test.holds(class, confidence) => {}
+                Some(Label::Class { class, confidence, .. })
+                    if need.test.holds(class, confidence) => {}
                 Some(Label::Unlabelled) if need.test.holds_without() => {}
                 _ => return Verdict::NotAsked,
             }
@@ -101,10 +100,7 @@ mod tests {
         let below = Test::Confidence(0..=58_000);
         assert!(below.holds(3, 58_000) && !below.holds(3, 58_001) && below.holds_without());
         assert!(!Test::Confidence(1..=u16::MAX).holds_without());
-        let is = Test::Class {
-            is_wanted: vec![false, true],
-            without: false,
-        };
+        let is = Test::Class { is_wanted: vec![false, true], without: false };
         assert!(is.holds(1, 0) && !is.holds(0, 60_000) && !is.holds(9, 60_000));
         assert!(!is.holds_without());
     }

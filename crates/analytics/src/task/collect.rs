@@ -40,18 +40,8 @@ impl Task {
                 return false;
             }
             Polled::Failed(failure) => Some(failure),
-            Polled::Results {
-                answers,
-                rows,
-                model,
-                device_ns,
-                late,
-            } => {
-                let batch = Batch {
-                    rows,
-                    answers,
-                    model,
-                };
+            Polled::Results { answers, rows, model, device_ns, late } => {
+                let batch = Batch { rows, answers, model };
                 let labelling = &mut self.labelling;
                 labelling.counters.devices[i].busy += Duration::from_nanos(device_ns);
                 let labels = batch.settle(now_ns, &self.rings.queues, labelling);
@@ -96,20 +86,13 @@ impl Task {
         let dispatch = &mut self.dispatch;
         device.went_down += u64::from(was_up && !dispatch.device_slots[i].is_up());
         let is_another_up = dispatch.up() > 0;
-        let Dispatch {
-            device_slots,
-            retries,
-            ..
-        } = dispatch;
+        let Dispatch { device_slots, retries, .. } = dispatch;
         for (&row, series) in device_slots[i].rows.iter() {
             if row.audit.is_some() {
                 continue;
             }
             if is_another_up && !row.is_retry {
-                let row = Row {
-                    is_retry: true,
-                    ..row
-                };
+                let row = Row { is_retry: true, ..row };
                 counters.retried += 1;
                 let series = *series;
                 retries.push_back(Retry { row, series });

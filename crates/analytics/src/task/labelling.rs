@@ -23,11 +23,7 @@ pub(super) struct Labelling {
 
 impl Labelling {
     pub fn new(accelerators: &[Accelerator], measure: Measure) -> Self {
-        Self {
-            counters: Counters::new(accelerators),
-            measure,
-            observer: None,
-        }
+        Self { counters: Counters::new(accelerators), measure, observer: None }
     }
 
     /// Offers an answer to the flow that asked. Returns the time since its series was emitted, in

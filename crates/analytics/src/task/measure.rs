@@ -82,10 +82,7 @@ impl Measure {
                 unjudged: Unjudged::default(),
             })
         });
-        Self {
-            labels,
-            ..Self::default()
-        }
+        Self { labels, ..Self::default() }
     }
 
     /// The goal by which labels are late.
@@ -166,10 +163,7 @@ impl Measure {
             Some(labels) => labels.take(slo),
             None => PathMeasure::default(),
         };
-        *self = Self {
-            labels: self.labels.take(),
-            ..Self::default()
-        };
+        *self = Self { labels: self.labels.take(), ..Self::default() };
         (task, path)
     }
 }
@@ -221,14 +215,7 @@ impl Labels {
 }
 
 impl Group {
-    const EMPTY: Group = Group {
-        counts: Counts {
-            labels: 0,
-            late: 0,
-            near: 0,
-        },
-        bins: [0; BINS],
-    };
+    const EMPTY: Group = Group { counts: Counts { labels: 0, late: 0, near: 0 }, bins: [0; BINS] };
 
     fn add(&mut self, other: &Group) {
         self.counts = self.counts.and(other.counts);
@@ -256,16 +243,10 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const PROFILE: Profile = Profile {
-        t0_us: 20.0,
-        t1_us: 2.0,
-    };
+    const PROFILE: Profile = Profile { t0_us: 20.0, t1_us: 2.0 };
 
     fn measure() -> Measure {
-        Measure::new(Some(Goal {
-            latency: Duration::from_millis(2),
-            delta: 0.05,
-        }))
+        Measure::new(Some(Goal { latency: Duration::from_millis(2), delta: 0.05 }))
     }
 
     #[test]

@@ -77,8 +77,7 @@ impl Rings {
     /// Whether producers that may wait for a label have sent nothing for some time.
     pub fn is_stalled(&self, now_ns: u64) -> bool {
         let stall_ns = STALL.as_nanos() as u64;
-        self.news_ns
-            .is_some_and(|news_ns| now_ns.saturating_sub(news_ns) >= stall_ns)
+        self.news_ns.is_some_and(|news_ns| now_ns.saturating_sub(news_ns) >= stall_ns)
     }
 
     /// Whether a ring is full of series that wait: more will be shed, or a replay waits for room.
@@ -283,10 +282,7 @@ impl TimedCache {
         let cost_ns = (self.clock)().saturating_sub(began_ns);
         let spared = (new - kept) as u64;
         let turn = cache.governor.looked_up(new as u64, spared, cost_ns);
-        labelling
-            .counters
-            .cache
-            .looked_up(new as u64, cost_ns, turn);
+        labelling.counters.cache.looked_up(new as u64, cost_ns, turn);
         kept
     }
 }

@@ -143,12 +143,8 @@ mod tests {
         let mut series = Series::new(6, 2, Features::ALL);
         series.set_signed(0, 60);
         series.set_signed(1, -65_535);
-        series
-            .channel_mut(Feature::PayloadLength)
-            .copy_from_slice(&[8, 9]);
-        series
-            .channel_mut(Feature::TcpFlags)
-            .copy_from_slice(&[2, 18]);
+        series.channel_mut(Feature::PayloadLength).copy_from_slice(&[8, 9]);
+        series.channel_mut(Feature::TcpFlags).copy_from_slice(&[2, 18]);
         series.set_inter_arrival_us(1, 70_000);
         let mut row = [7.0; 12];
         let layout = RowLayout {
@@ -163,12 +159,8 @@ mod tests {
             probe: Vec::new(),
         };
         layout.write(&mut row, &series);
-        let expected = [
-            [2.0, 18.0, 0.0],
-            [0.0, 70_000.0, 0.0],
-            [60.0, -65_535.0, 0.0],
-            [8.0, 9.0, 0.0],
-        ];
+        let expected =
+            [[2.0, 18.0, 0.0], [0.0, 70_000.0, 0.0], [60.0, -65_535.0, 0.0], [8.0, 9.0, 0.0]];
         assert_eq!(row, expected.concat()[..]);
     }
 }

@@ -53,9 +53,7 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("policy", &self.policy)
-            .finish_non_exhaustive()
+        f.debug_struct("Settings").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 

@@ -144,11 +144,7 @@ impl Task {
     /// Applies the prepared settings, and replaces each device by its counterpart as soon as it is
     /// between two batches. Allocates, unlike a round.
     pub fn commit(&mut self) {
-        let Some(Standby {
-            model,
-            mut settings,
-        }) = self.swaps.standby.take()
-        else {
+        let Some(Standby { model, mut settings }) = self.swaps.standby.take() else {
             return;
         };
         if model.is_some() {
@@ -163,10 +159,7 @@ impl Task {
         let (accelerators, generation) =
             model.map_or((Vec::new(), 0), |it| (it.accelerators, it.generation));
         self.swaps.swap = Some(Swap {
-            retired: Retired {
-                accelerators: Vec::with_capacity(accelerators.len()),
-                settings,
-            },
+            retired: Retired { accelerators: Vec::with_capacity(accelerators.len()), settings },
             incoming: accelerators.into_iter().map(Some).collect(),
             generation,
             began_ns: None,
@@ -233,10 +226,7 @@ impl Swaps {
             };
             let device = &mut counters.devices[i];
             device.replaced_by(&accelerator, device_slot.is_up());
-            let model = Model {
-                generation: swap.generation,
-                swap: self.count,
-            };
+            let model = Model { generation: swap.generation, swap: self.count };
             changes += u64::from(!device_slot.plans_as(&accelerator));
             let retired = device_slot.replace(accelerator, model, now_ns);
             swap.retired.accelerators.push(retired);

@@ -17,18 +17,11 @@ use device::{Deed, FakeDevice, class_by, class_of};
 use world::{K, NO_CACHE, Plan, TCP, World, row_of, series};
 
 const T: Duration = Duration::from_millis(10);
-const CARRY_OVER: Policy = Policy::CarryOver {
-    timeout: T,
-    phi: 0.2,
-    max_wait: Duration::from_millis(50),
-};
+const CARRY_OVER: Policy =
+    Policy::CarryOver { timeout: T, phi: 0.2, max_wait: Duration::from_millis(50) };
 
 fn exact_cache(audit: f64) -> CacheConfig {
-    CacheConfig {
-        prefix: K,
-        entries: 100,
-        audit,
-    }
+    CacheConfig { prefix: K, entries: 100, audit }
 }
 
 #[test]
@@ -52,17 +45,10 @@ fn a_series_becomes_a_label() {
     assert_eq!(counters.time_to_label_us().len(), 1);
     assert_eq!(counters.time_to_label_us().max() / 10, 600);
     let phases = &counters.phases;
-    let all = [
-        &phases.ring_wait_us,
-        &phases.batch_wait_us,
-        &phases.device_us,
-    ];
+    let all = [&phases.ring_wait_us, &phases.batch_wait_us, &phases.device_us];
     assert_eq!(all.map(|phase| phase.len()), [1, 1, 1]);
     assert_eq!(all.map(|phase| phase.max() / 100), [10, 0, 50]);
-    assert_eq!(
-        world.batches()[0].rows,
-        [[60.0, -1500.0, 52.0], [0.0; K], [0.0; K], [0.0; K]]
-    );
+    assert_eq!(world.batches()[0].rows, [[60.0, -1500.0, 52.0], [0.0; K], [0.0; K], [0.0; K]]);
     assert!(!world.round_at_ms(7));
 }
 
@@ -80,10 +66,7 @@ fn a_short_series_is_padded_and_a_long_one_cut() {
     world.emit(0, short);
     world.emit(0, long);
     world.round_at_ms(0);
-    assert_eq!(
-        world.batches()[0].rows[..2],
-        [[60.0, -1500.0, 0.0], [1.0, 2.0, 3.0]]
-    );
+    assert_eq!(world.batches()[0].rows[..2], [[60.0, -1500.0, 0.0], [1.0, 2.0, 3.0]]);
 }
 
 #[test]
@@ -148,10 +131,7 @@ fn a_lonely_series_is_padded_after_the_longest_wait() {
     world.round_at_ms(50);
     assert_eq!(world.batch_sizes(), [(1, 4)]);
     let batches = world.task.counters().batches(Trigger::MaxWait);
-    assert_eq!(
-        (batches.batches, batches.series, batches.padding),
-        (1, 1, 3)
-    );
+    assert_eq!((batches.batches, batches.series, batches.padding), (1, 1, 3));
 }
 
 #[test]
@@ -169,10 +149,7 @@ fn a_device_busy_at_the_timeout_is_fed_when_it_is_free() {
     assert_eq!(world.batch_sizes(), [(16, 16), (1, 4)]);
 }
 
-const CHEAP: Profile = Profile {
-    t0_us: 5.0,
-    t1_us: 2.0,
-};
+const CHEAP: Profile = Profile { t0_us: 5.0, t1_us: 2.0 };
 
 #[test]
 fn what_is_left_goes_at_once_where_that_is_cheaper_than_waiting() {
@@ -217,10 +194,7 @@ fn what_is_left_is_shared_out_in_one_round() {
     world.round_at_ms(10);
     assert_eq!(world.batch_sizes(), [(8, 8), (4, 4)]);
     let batches = world.task.counters().batches(Trigger::CarryOver);
-    assert_eq!(
-        batches.batches, 1,
-        "the second is no carry-over: nothing is left"
-    );
+    assert_eq!(batches.batches, 1, "the second is no carry-over: nothing is left");
 }
 
 #[test]
@@ -308,10 +282,7 @@ fn what_cannot_work_is_refused() {
     };
     let inputs = || {
         let (_, series) = cring::ring(8);
-        vec![RingInput {
-            series,
-            labels: std::sync::Arc::new(Vec::new()),
-        }]
+        vec![RingInput { series, labels: std::sync::Arc::new(Vec::new()) }]
     };
     let any = Some(Sizes::Any { cap: 8 });
     assert_eq!(refused(Vec::new(), K, any.clone()), ConfigError::NoInputs);

@@ -21,19 +21,13 @@ impl Coverage {
     }
 
     pub fn merge(&mut self, other: Coverage) {
-        other
-            .0
-            .into_iter()
-            .for_each(|(what, times)| self.add(what, times));
+        other.0.into_iter().for_each(|(what, times)| self.add(what, times));
     }
 
     /// Panics if one of these was not seen.
     pub fn assert_seen(&self, all: &[&str]) {
         let was_seen = |what: &&&str| self.0.get(**what).is_some_and(|times| *times > 0);
         let missing: Vec<_> = all.iter().filter(|what| !was_seen(what)).collect();
-        assert!(
-            missing.is_empty(),
-            "never reached: {missing:?}; reached: {self:#?}"
-        );
+        assert!(missing.is_empty(), "never reached: {missing:?}; reached: {self:#?}");
     }
 }

@@ -68,13 +68,7 @@ pub struct Told {
 impl Told {
     /// A device that holds the model of this generation.
     pub fn new(bay: SharedBay, generation: u16, sizes: Sizes) -> Told {
-        Told {
-            bay,
-            generation,
-            sizes,
-            input: Vec::new(),
-            results: Vec::new(),
-        }
+        Told { bay, generation, sizes, input: Vec::new(), results: Vec::new() }
     }
 
     fn error(&self) -> DeviceError {

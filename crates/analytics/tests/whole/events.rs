@@ -151,11 +151,7 @@ pub fn policy(number: u8) -> Policy {
     match number % 3 {
         0 => Policy::None,
         1 => Policy::Timeout { timeout },
-        _ => Policy::CarryOver {
-            timeout,
-            phi: 0.2,
-            max_wait: 4 * timeout,
-        },
+        _ => Policy::CarryOver { timeout, phi: 0.2, max_wait: 4 * timeout },
     }
 }
 
@@ -171,11 +167,7 @@ pub fn cache(number: u8) -> CacheConfig {
         2 => (K, 64, 0.5),
         _ => (PREFIX, 2, 0.25),
     };
-    CacheConfig {
-        prefix,
-        entries,
-        audit,
-    }
+    CacheConfig { prefix, entries, audit }
 }
 
 pub fn lists() -> impl Strategy<Value = Vec<Event>> {

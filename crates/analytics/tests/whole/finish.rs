@@ -28,8 +28,7 @@ impl World {
             }
         }
         let awaited = self.flows.labels_awaited() > 0;
-        self.coverage
-            .saw_if(awaited, "stopped with labels on their way");
+        self.coverage.saw_if(awaited, "stopped with labels on their way");
         self.flows.drain();
         self.until("everything is said", |world| {
             world.settle()?;
@@ -74,10 +73,7 @@ impl World {
             self.settle()?;
         }
         let alive = self.flows.flows_alive();
-        ensure!(
-            alive == 0,
-            "{alive} flows have not ended in 100 s of silence"
-        );
+        ensure!(alive == 0, "{alive} flows have not ended in 100 s of silence");
         self.coverage.saw("silence");
         Ok(())
     }
@@ -87,15 +83,8 @@ impl World {
         let counters = self.flows.counters();
         let ended: u64 = counters.flows_ended.iter().sum();
         let finals = ended - counters.flows_ended[EndReason::Active as usize];
-        ensure!(
-            finals == self.model.finals,
-            "{finals} ends counted, {} said",
-            self.model.finals
-        );
-        ensure!(
-            counters.flows_begun.total() == finals,
-            "{finals} flows over"
-        );
+        ensure!(finals == self.model.finals, "{finals} ends counted, {} said", self.model.finals);
+        ensure!(counters.flows_begun.total() == finals, "{finals} flows over");
         let bytes: u64 = counters.behaviours.iter().map(|it| it.bytes).sum();
         ensure!(
             bytes == counters.flow_bytes,
@@ -104,25 +93,18 @@ impl World {
         );
         let left = self.model.unrecorded();
         ensure!(left == 0, "{left} packets in no record");
-        let labelled = (
-            counters.verdicts.of(Verdict::Labelled),
-            counters.labelled_bytes,
-        );
+        let labelled = (counters.verdicts.of(Verdict::Labelled), counters.labelled_bytes);
         ensure!(
             labelled == self.model.labelled,
             "labelled {labelled:?}, not {:?}",
             self.model.labelled
         );
         let by_class = counters.labelled_by_class.iter();
-        let by_class = by_class.fold((0, 0), |(packets, bytes), it| {
-            (packets + it.packets, bytes + it.bytes)
-        });
+        let by_class =
+            by_class.fold((0, 0), |(packets, bytes), it| (packets + it.packets, bytes + it.bytes));
         ensure!(by_class == labelled, "labelled by class {by_class:?}");
         let (evicted, idle) = (self.model.evicted_established, counters.evictions.idle);
-        ensure!(
-            evicted <= idle,
-            "{evicted} evicted in use, {idle} of them idle"
-        );
+        ensure!(evicted <= idle, "{evicted} evicted in use, {idle} of them idle");
         for (kind, flows) in counters.evictions.by_kind() {
             self.coverage.add(kind, flows);
         }
@@ -134,10 +116,9 @@ impl World {
         let contradicting = self.model.contradicting;
         let counted = counters.tasks[0].flows_contradicting;
         ensure!(counted == contradicting, "{counted} contradictions counted");
-        for (counted, said) in [
-            (counters.labels_given(), labels),
-            (counters.flows_labelled(), labels - contradicting),
-        ] {
+        for (counted, said) in
+            [(counters.labels_given(), labels), (counters.flows_labelled(), labels - contradicting)]
+        {
             let counted: u64 = counted.iter().sum();
             ensure!(counted == said, "{counted} labels counted, {said} said");
         }
@@ -150,13 +131,7 @@ impl World {
         let given = self.flows.counters().series_emitted() - shed;
         let (is_live, labels) = (self.is_live(), self.model.labels);
         let ports_first = self.plan.ports_first;
-        let World {
-            flows,
-            mut series,
-            mut coverage,
-            mut now_ns,
-            ..
-        } = self;
+        let World { flows, mut series, mut coverage, mut now_ns, .. } = self;
         drop(flows);
         series.drain();
         let mut rounds = 0;
@@ -180,10 +155,7 @@ impl World {
             false => decided == said,
         };
         ensure!(is_right, "{decided} labels, {said} said");
-        ensure!(
-            is_live || counters.post_mortem == 0,
-            "post-mortem in a replay"
-        );
+        ensure!(is_live || counters.post_mortem == 0, "post-mortem in a replay");
         ensure!(counters.cache.audits_differ == 0, "the cache was wrong");
 
         coverage.add("ring full", shed);
@@ -191,10 +163,7 @@ impl World {
         coverage.add("audit", counters.cache.audits_agree);
         coverage.add("retried", counters.retried);
         coverage.add("failed twice", counters.failed_after_retry);
-        coverage.add(
-            "failed without another device",
-            counters.failed_no_other_device,
-        );
+        coverage.add("failed without another device", counters.failed_no_other_device);
         coverage.add("shed without a device", counters.shed_no_device);
         coverage.add("swap", counters.swaps);
         for device in &counters.devices {

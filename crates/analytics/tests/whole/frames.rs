@@ -88,19 +88,13 @@ pub fn flow_of_length(length: i32) -> u8 {
 pub fn flow_of_ends(source: (IpAddr, u16), destination: (IpAddr, u16)) -> (u8, bool) {
     let is_client = source.1 == CLIENT_PORT;
     let (client, _) = if is_client { source } else { destination };
-    let IpAddr::V4(client) = client else {
-        unreachable!("all are IPv4")
-    };
+    let IpAddr::V4(client) = client else { unreachable!("all are IPv4") };
     (client.octets()[3], is_client)
 }
 
 /// A fragment and one of a protocol without ports.
 pub fn noise() -> [[u8; FRAME]; 2] {
-    let packet = Packet {
-        flow: 0,
-        kind: Kind::Data,
-        length: FRAME as u16,
-    };
+    let packet = Packet { flow: 0, kind: Kind::Data, length: FRAME as u16 };
     let (mut fragment, mut icmp) = (packet.frame(), packet.frame());
     fragment[7] = 9;
     icmp[9] = 1;

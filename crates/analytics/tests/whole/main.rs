@@ -54,20 +54,14 @@ fn run(plan: &Plan, events: &[Event], effect: Effect) -> Result<Coverage, String
         let outcome = world.step(event);
         outcome.map_err(|error| format!("event {at}, {event:?}: {error}"))?;
     }
-    world
-        .finish()
-        .map_err(|error| format!("at the end: {error}"))
+    world.finish().map_err(|error| format!("at the end: {error}"))
 }
 
 fn run_lists(effect: Effect, reached: &[&'static str]) {
     let is_asked = std::env::var_os("PROPTEST_CASES").is_some();
     let default = Config::default();
     let cases = if is_asked { default.cases } else { LISTS };
-    let mut runner = TestRunner::new(Config {
-        cases,
-        failure_persistence: None,
-        ..default
-    });
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..default });
     let coverage = Mutex::new(Coverage::default());
     let result = runner.run(&(plans(), lists()), |(plan, events)| {
         let seen = run(&plan, &events, effect).map_err(TestCaseError::fail)?;
@@ -126,12 +120,7 @@ const REACHED: [&str; 38] = [
 
 #[test]
 fn live_everything_balances_and_each_label_is_its_own_flows() {
-    let live = [
-        "ring full",
-        "ring half full",
-        "post-mortem",
-        "stopped with labels on their way",
-    ];
+    let live = ["ring full", "ring half full", "post-mortem", "stopped with labels on their way"];
     run_lists(Effect::Arrival, &[&REACHED[..], &live].concat());
 }
 
@@ -139,8 +128,5 @@ fn live_everything_balances_and_each_label_is_its_own_flows() {
 fn in_a_replay_too() {
     let delay_us = 200;
     let replay = ["replay held up"];
-    run_lists(
-        Effect::PacketTime { delay_us },
-        &[&REACHED[..], &replay].concat(),
-    );
+    run_lists(Effect::PacketTime { delay_us }, &[&REACHED[..], &replay].concat());
 }

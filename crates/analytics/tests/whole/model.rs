@@ -136,10 +136,7 @@ impl Model {
                 return Err("it contradicts nothing".to_owned());
             };
             ensure!(by_port.decided_by == DecidedBy::Port, "a third label");
-            ensure!(
-                conversation.marked_by >= Some(id),
-                "the port's label made no mark"
-            );
+            ensure!(conversation.marked_by >= Some(id), "the port's label made no mark");
             self.contradicting += 1;
         } else {
             ensure!(is_new(conversation.marked_by), "a second label");
@@ -198,10 +195,7 @@ impl Model {
         ensure!(told_id == id, "flow {told_id} is not over");
         let counts = record.counts;
         let count = (counts.packets[0] + counts.packets[1]) as usize;
-        ensure!(
-            count <= conversation.sent.len(),
-            "more packets than were sent"
-        );
+        ensure!(count <= conversation.sent.len(), "more packets than were sent");
         let (mut packets, mut bytes) = ([0, 0], [0, 0]);
         for sent in conversation.sent.drain(..count) {
             let direction = usize::from(sent.packet.is_from_client() != client_began);
@@ -213,10 +207,7 @@ impl Model {
                 self.labelled.1 += u64::from(sent.packet.length);
             }
         }
-        ensure!(
-            (packets, bytes) == (counts.packets, counts.bytes),
-            "{packets:?} {bytes:?}"
-        );
+        ensure!((packets, bytes) == (counts.packets, counts.bytes), "{packets:?} {bytes:?}");
         told.check(record)?;
         told.check_port(record)?;
         let is_wanted = moment.asks_midstream || !record.midstream;
@@ -253,8 +244,7 @@ impl Told {
         }
         if self.packets < K {
             let length = i32::from(packet.length);
-            self.series
-                .push(if direction == 1 { -length } else { length });
+            self.series.push(if direction == 1 { -length } else { length });
             let is_right = labelled.is_some() == self.is_named;
             ensure!(is_right, "packet {}: {labelled:?}", self.packets);
         }
@@ -289,11 +279,7 @@ impl Told {
     /// Whether the record says what its packets were.
     fn check(&self, record: &FlowRecord) -> Outcome {
         let series = record.series.as_ref().map(|series| &series.lengths[..]);
-        ensure!(
-            series == Some(&self.series[..]),
-            "its series was {:?}",
-            self.series
-        );
+        ensure!(series == Some(&self.series[..]), "its series was {:?}", self.series);
         let (flow, _) = flow_of_ends(record.flow.source, record.flow.destination);
         let is_own = |length: &i32| flow_of_length(*length) == flow;
         ensure!(self.series.iter().all(is_own), "of another flow");
@@ -320,16 +306,9 @@ impl Told {
         }
         ensure!(self.series.len() == K, "a label without a series");
         let right = model(decision.model, [self.series[0], self.series[1]]);
-        ensure!(
-            right.class == decision.class,
-            "class {} was right",
-            right.class
-        );
+        ensure!(right.class == decision.class, "class {} was right", right.class);
         let confidence = (right.confidence * f32::from(u16::MAX)).round();
-        ensure!(
-            f32::from(decision.confidence) == confidence,
-            "confidence {confidence}"
-        );
+        ensure!(f32::from(decision.confidence) == confidence, "confidence {confidence}");
         Ok(())
     }
 

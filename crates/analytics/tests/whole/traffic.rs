@@ -36,11 +36,7 @@ impl World {
     fn burst_at_once(&mut self, packets: &[(u8, Kind)], before: u64) -> Outcome {
         let packets = packets.iter().zip(before..).map(|(&(flow, kind), at)| {
             self.packets += 1;
-            Packet {
-                flow,
-                kind,
-                length: length(flow, at, self.packets),
-            }
+            Packet { flow, kind, length: length(flow, at, self.packets) }
         });
         let packets: Vec<Packet> = packets.collect();
         let mut data: Vec<u8> = packets.iter().flat_map(|packet| packet.frame()).collect();
@@ -87,10 +83,7 @@ impl World {
         let is_full = !self.flows.has_room(1);
         ensure!(after[0] == before[0] || is_full, "shed, and there is room");
         let is_half_full = !self.flows.has_room(self.plan.ring_slots / 2);
-        ensure!(
-            after[1] == before[1] || is_half_full,
-            "half-open and shed, and there is room"
-        );
+        ensure!(after[1] == before[1] || is_half_full, "half-open and shed, and there is room");
         Ok(())
     }
 
@@ -113,8 +106,7 @@ impl World {
         };
         let packets = (0..data.len()).step_by(FRAME).map(packet);
         let packets: Vec<_> = packets.collect();
-        self.flows
-            .burst(data, &packets, self.now_ns, &mut self.fates);
+        self.flows.burst(data, &packets, self.now_ns, &mut self.fates);
         let entries = self.flows.flows_alive() + self.flows.flows_unrecorded();
         self.entries = self.entries.max(entries);
     }

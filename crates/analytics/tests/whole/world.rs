@@ -68,9 +68,7 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
         active_timeout_s: u32::from(plan.reports),
         end_on_fin_rst: true,
         actions: Actions::of_dscp(
-            &(0..CLASSES as u16)
-                .map(|class| Some(dscp_of(class, way)))
-                .collect::<Vec<_>>(),
+            &(0..CLASSES as u16).map(|class| Some(dscp_of(class, way))).collect::<Vec<_>>(),
         ),
     }
 }
@@ -123,13 +121,7 @@ fn tasks(plan: &Plan) -> Vec<SeriesTask> {
 }
 
 fn by_port(protocol: u8) -> PortLabel {
-    PortLabel {
-        task: 0,
-        protocol,
-        port: SERVER_PORT,
-        class: BY_PORT,
-        precision: PRECISION,
-    }
+    PortLabel { task: 0, protocol, port: SERVER_PORT, class: BY_PORT, precision: PRECISION }
 }
 
 /// Devices with one model; the first takes two sizes, the second any.
@@ -154,10 +146,7 @@ impl World {
         let (producer, consumer) = cring::ring(plan.ring_slots);
         let flows = flowmgr::Manager::new(flow_config(&plan, effect), producer).unwrap();
         let labels = flows.labels();
-        let ring_input = RingInput {
-            series: consumer,
-            labels: labels.clone(),
-        };
+        let ring_input = RingInput { series: consumer, labels: labels.clone() };
         let config = Config {
             context: Vec::new(),
             k: K,
@@ -308,13 +297,8 @@ impl World {
     fn standby(&mut self) -> (Standby, Vec<SharedBay>) {
         let generation = self.generations.len() as u16;
         let (accelerators, bays) = accelerators(&self.plan, generation);
-        let standby = Standby {
-            model: Some(NewModel {
-                accelerators,
-                generation,
-            }),
-            settings: None,
-        };
+        let standby =
+            Standby { model: Some(NewModel { accelerators, generation }), settings: None };
         (standby, bays)
     }
 
@@ -342,15 +326,10 @@ impl World {
         let mut others = settings(number, &self.plan);
         self.flows.configure(&mut others);
         self.way = number % 2;
-        let new = Config {
-            policy: policy(number),
-            cache: cache(number / 3),
-            ..self.config.clone()
-        };
-        let standby = Standby {
-            model: None,
-            settings: Some(Settings::change(&self.config, &new).unwrap()),
-        };
+        let new =
+            Config { policy: policy(number), cache: cache(number / 3), ..self.config.clone() };
+        let standby =
+            Standby { model: None, settings: Some(Settings::change(&self.config, &new).unwrap()) };
         if self.task().prepare(standby).is_err() {
             self.coverage.saw("reload refused");
             return;
@@ -365,11 +344,7 @@ impl World {
     pub fn check_balances(&self) -> Outcome {
         let (flows, series) = (self.flows.counters(), self.series.tasks()[0].counters());
         let verdicts = flows.verdicts.total();
-        ensure!(
-            verdicts == self.packets,
-            "{verdicts} verdicts for {} packets",
-            self.packets
-        );
+        ensure!(verdicts == self.packets, "{verdicts} verdicts for {} packets", self.packets);
 
         let finals: u64 = self.model.finals;
         let alive = self.flows.flows_alive() as u64;
@@ -379,29 +354,16 @@ impl World {
             begun == finals + alive + unrecorded,
             "{begun} flows begun, {finals} + {alive} + {unrecorded}"
         );
-        ensure!(
-            alive <= self.plan.max_flows as u64,
-            "{alive} flows in the table"
-        );
+        ensure!(alive <= self.plan.max_flows as u64, "{alive} flows in the table");
 
         let given = flows.series_emitted() - flows.series_shed();
         let Some(in_ring) = given.checked_sub(series.series) else {
             return Err(format!("{} series seen of {given}", series.series));
         };
-        ensure!(
-            in_ring <= self.plan.ring_slots as u64,
-            "{in_ring} in the ring"
-        );
+        ensure!(in_ring <= self.plan.ring_slots as u64, "{in_ring} in the ring");
         let had_fate = series.cached + series.inferred + series.shed() + series.failed();
-        ensure!(
-            had_fate <= series.series,
-            "{had_fate} fates of {}",
-            series.series
-        );
-        ensure!(
-            self.is_live() || flows.series_shed() == 0,
-            "a replay sheds nothing"
-        );
+        ensure!(had_fate <= series.series, "{had_fate} fates of {}", series.series);
+        ensure!(self.is_live() || flows.series_shed() == 0, "a replay sheds nothing");
         let awaited = in_ring + series.series - had_fate;
         let asked = u8::from(self.plan.ports_first);
         let word = |entry| self.labels.word(asked, entry).read().1;

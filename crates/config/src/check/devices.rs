@@ -52,10 +52,7 @@ impl<'a> DeviceTables<'a> {
 /// A device that says nothing of itself.
 fn plain() -> DeviceKeys {
     let deadline = DeviceKeys::defaults().deadline;
-    DeviceKeys {
-        deadline,
-        ..DeviceKeys::default()
-    }
+    DeviceKeys { deadline, ..DeviceKeys::default() }
 }
 
 /// What the use of a device says about it.
@@ -104,9 +101,7 @@ fn device(
         plugin: own.plugin.clone(),
         options: own.options.clone(),
         batch_sizes: batch_sizes.unwrap_or(of.batch_sizes).to_vec(),
-        fixed_sizes: own
-            .fixed_sizes
-            .unwrap_or(provider.needs_fixed_sizes || accel.fixed_sizes),
+        fixed_sizes: own.fixed_sizes.unwrap_or(provider.needs_fixed_sizes || accel.fixed_sizes),
         thread: own.thread.unwrap_or(match shares {
             true => DeviceThread::Shared,
             false => DeviceThread::Own,

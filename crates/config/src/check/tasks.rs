@@ -29,9 +29,7 @@ pub(super) fn read<'a>(settings: &'a Settings, problems: &mut Vec<String>) -> Ve
         return vec![Asked::new(settings, None, true, problems)];
     }
     let tables = tables.into_iter().enumerate();
-    tables
-        .map(|(at, table)| Asked::new(settings, Some(table), at == 0, problems))
-        .collect()
+    tables.map(|(at, table)| Asked::new(settings, Some(table), at == 0, problems)).collect()
 }
 
 /// The tasks, checked one by one and against each other.
@@ -43,9 +41,8 @@ pub(super) fn checked(
 ) -> Vec<Task> {
     let whens = graph::resolve(&asked, problems);
     let tasks = asked.into_iter().zip(whens);
-    let mut tasks: Vec<Task> = tasks
-        .map(|(task, when)| task.checked(when, common, devices, problems))
-        .collect();
+    let mut tasks: Vec<Task> =
+        tasks.map(|(task, when)| task.checked(when, common, devices, problems)).collect();
     graph::check(&tasks, problems);
     check_policies(&tasks, problems);
     number_devices(&mut tasks);
@@ -148,20 +145,14 @@ impl<'a> Asked<'a> {
     /// Where the key was set that holds for the task, or else where it was first named.
     pub(super) fn origin(&self, key: &str) -> &'a Origin {
         let named_at = self.table.map_or(&Origin::BuiltIn, |table| &table.origin);
-        self.holds(key)
-            .1
-            .map_or(named_at, |setting| &setting.origin)
+        self.holds(key).1.map_or(named_at, |setting| &setting.origin)
     }
 
     /// Path, value and origin of what holds for the task, for messages.
     fn named(&self, key: &str) -> String {
         let (path, setting) = self.holds(key);
         let value = setting.map(|setting| setting.value.to_string());
-        format!(
-            "{path} = {} ({})",
-            value.unwrap_or_default(),
-            self.origin(key)
-        )
+        format!("{path} = {} ({})", value.unwrap_or_default(), self.origin(key))
     }
 
     /// Whether a value was refused that plays a part in one of these.
@@ -191,13 +182,8 @@ impl<'a> Asked<'a> {
         self.check_goal(problems);
         self.check_in_ports(&common.interfaces, problems);
         let is_dscp = self.is_first && common.mark.holds == MarkAs::Dscp;
-        let [
-            origin,
-            model_origin,
-            depths_origin,
-            when_origin,
-            policy_origin,
-        ] = ["", "model", "depths", "when", "policy"].map(|key| self.origin(key).clone());
+        let [origin, model_origin, depths_origin, when_origin, policy_origin] =
+            ["", "model", "depths", "when", "policy"].map(|key| self.origin(key).clone());
         Task {
             name: self.name.to_owned(),
             origin,
@@ -365,11 +351,7 @@ impl<'a> Asked<'a> {
     }
 
     fn unknown_device(&self, why: &str) -> String {
-        format!(
-            "{}: {}: {why}",
-            self.origin("devices"),
-            self.path("devices")
-        )
+        format!("{}: {}: {why}", self.origin("devices"), self.path("devices"))
     }
 }
 

@@ -79,14 +79,8 @@ impl Batching {
                 PolicyName::Timeout => BatchPolicy::Timeout,
                 PolicyName::None => BatchPolicy::None,
                 PolicyName::Max => BatchPolicy::Max,
-                PolicyName::Slo => BatchPolicy::Slo {
-                    latency_goal,
-                    delta,
-                },
-                PolicyName::OnOff => BatchPolicy::OnOff {
-                    latency_goal,
-                    delta,
-                },
+                PolicyName::Slo => BatchPolicy::Slo { latency_goal, delta },
+                PolicyName::OnOff => BatchPolicy::OnOff { latency_goal, delta },
             },
             timeout: self.timeout,
             phi: self.phi,

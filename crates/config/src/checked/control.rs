@@ -31,9 +31,10 @@ fn http(setting: &Setting) -> Result<Option<HttpPlace>, String> {
         return Ok(None);
     };
     match HttpPlace::parse(&text, |path| setting.origin.resolve(path)) {
-        None => Err(
-            "expected an address and a port such as 127.0.0.1:9469, or unix: and a path".to_owned(),
-        ),
+        None => {
+            Err("expected an address and a port such as 127.0.0.1:9469, or unix: and a path"
+                .to_owned())
+        }
         Some(HttpPlace::Unix(path)) => Ok(Some(HttpPlace::Unix(fits_a_socket(path)?))),
         place => Ok(place),
     }

@@ -96,10 +96,7 @@ fn timeout(setting: &Setting, by_default: Duration) -> Result<ByRun, String> {
         }
         _ => setting.seconds_or_off()?,
     };
-    Ok(ByRun {
-        replay,
-        live: replay,
-    })
+    Ok(ByRun { replay, live: replay })
 }
 
 fn hash_seed(setting: &Setting) -> Result<Option<u64>, String> {

@@ -133,9 +133,7 @@ pub struct BehaviourMark {
 }
 
 fn behaviour_marks(setting: &Setting) -> Result<Vec<BehaviourMark>, String> {
-    let named = Behaviour::ALL
-        .into_iter()
-        .filter(|it| *it != Behaviour::None);
+    let named = Behaviour::ALL.into_iter().filter(|it| *it != Behaviour::None);
     let rows = setting.rows(|name, mark, _| (name.to_owned(), mark))?;
     let row = |(name, mark): (String, u32)| {
         let behaviour = named.clone().find(|it| it.name() == name);
@@ -143,10 +141,7 @@ fn behaviour_marks(setting: &Setting) -> Result<Vec<BehaviourMark>, String> {
             let known: Vec<&str> = named.clone().map(Behaviour::name).collect();
             let near = nearest(&name, known.iter().copied());
             let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-            format!(
-                "found \"{name}\", expected some of {}{near}",
-                known.join(", ")
-            )
+            format!("found \"{name}\", expected some of {}{near}", known.join(", "))
         });
         behaviour.map(|behaviour| BehaviourMark { behaviour, mark })
     };
@@ -157,10 +152,7 @@ fn behaviour_marks(setting: &Setting) -> Result<Vec<BehaviourMark>, String> {
 pub(super) fn dscp_rule(row: &DscpMapping, table: &str) -> LabelRule {
     LabelRule {
         label: row.label.clone(),
-        action: Action {
-            dscp: Some(row.dscp),
-            mark: None,
-        },
+        action: Action { dscp: Some(row.dscp), mark: None },
         required: row.required,
         origin: format!("{}: {table}", row.origin),
     }
@@ -168,16 +160,10 @@ pub(super) fn dscp_rule(row: &DscpMapping, table: &str) -> LabelRule {
 
 /// The same for marks within `mask`.
 pub(super) fn mark_rule(row: &MarkMapping, mask: u32, table: &str) -> LabelRule {
-    let mark = policy::Mark {
-        bits: row.mark,
-        mask,
-    };
+    let mark = policy::Mark { bits: row.mark, mask };
     LabelRule {
         label: row.label.clone(),
-        action: Action {
-            dscp: None,
-            mark: Some(mark),
-        },
+        action: Action { dscp: None, mark: Some(mark) },
         required: row.required,
         origin: format!("{}: {table}", row.origin),
     }
@@ -203,8 +189,7 @@ impl Mark {
     /// The rules for connections.
     pub fn rules(&self) -> Vec<LabelRule> {
         let rows = self.class.iter();
-        rows.map(|row| mark_rule(row, self.mask, self.table()))
-            .collect()
+        rows.map(|row| mark_rule(row, self.mask, self.table())).collect()
     }
 
     /// The bits that behaviours may write.

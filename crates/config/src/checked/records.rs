@@ -59,9 +59,7 @@ pub struct Rotate {
 impl Records {
     /// When a live run begins a new file; `None`: never.
     pub fn rotate(&self) -> Option<Rotate> {
-        (self.rotate_bytes > 0).then_some(Rotate {
-            bytes: self.rotate_bytes,
-            files: self.rotate_files,
-        })
+        (self.rotate_bytes > 0)
+            .then_some(Rotate { bytes: self.rotate_bytes, files: self.rotate_files })
     }
 }

@@ -31,12 +31,7 @@ const TASK_NAME_MAX: usize = 32;
 const NO_TASK: &str = "none";
 
 /// Depths of a model. Flow managers have a task for each.
-const DEPTHS: Kind = Kind::IntegerList {
-    least: 0,
-    min: 1,
-    max: K_MAX as i64,
-    most: MAX_TASKS,
-};
+const DEPTHS: Kind = Kind::IntegerList { least: 0, min: 1, max: K_MAX as i64, most: MAX_TASKS };
 
 /// The keys of a task that only policies with a goal read.
 pub(crate) const GOAL_KEYS: [&str; 2] = ["latency_goal_ms", "slo_delta"];
@@ -131,9 +126,7 @@ fn name(setting: &Setting) -> Result<String, String> {
     }
     match (1..=TASK_NAME_MAX).contains(&name.len()) && name.chars().all(is_word) {
         true => Ok(name),
-        false => Err(format!(
-            "expected 1 to {TASK_NAME_MAX} letters, digits, - and _"
-        )),
+        false => Err(format!("expected 1 to {TASK_NAME_MAX} letters, digits, - and _")),
     }
 }
 
@@ -206,8 +199,7 @@ impl Task {
     pub fn mark_rules(&self) -> Vec<LabelRule> {
         let table = format!("task.{}.mark", self.name);
         let rows = self.mark.iter();
-        rows.map(|row| mark_rule(row, self.mark_mask, &table))
-            .collect()
+        rows.map(|row| mark_rule(row, self.mark_mask, &table)).collect()
     }
 }
 

@@ -31,10 +31,9 @@ pub(super) enum Source<'a> {
 impl Source<'_> {
     fn origin(&self, at: Range<usize>) -> Origin {
         match self {
-            Source::File { name, text } => Origin::File {
-                file: name.clone(),
-                line: line_and_column(text, at.start).0,
-            },
+            Source::File { name, text } => {
+                Origin::File { file: name.clone(), line: line_and_column(text, at.start).0 }
+            }
             Source::Variable(name) => Origin::Variable(name.clone()),
             Source::Set => Origin::Set,
         }
@@ -61,11 +60,7 @@ impl<'a> Layer<'a> {
         settings: &'a mut Settings,
         problems: &'a mut Vec<String>,
     ) -> Layer<'a> {
-        Layer {
-            source,
-            settings,
-            problems,
-        }
+        Layer { source, settings, problems }
     }
 
     pub(super) fn read_file(&mut self, text: &str) {
@@ -79,8 +74,7 @@ impl<'a> Layer<'a> {
                 return;
             };
             let message = one_line(first.message());
-            self.problems
-                .push(format!("{name}:{line}:{column}: not TOML: {message}"));
+            self.problems.push(format!("{name}:{line}:{column}: not TOML: {message}"));
             return;
         }
         for (name, value) in in_order(root.get_ref()) {
@@ -140,8 +134,7 @@ impl<'a> Layer<'a> {
                 None => {
                     let found = owned(name).map_or_else(|found| found, |found| found.to_string());
                     let key = section.keys.iter().find(|key| key.name() == "name");
-                    key.map(|key| key.kind.complaint(&found, key.unit))
-                        .unwrap_or_default()
+                    key.map(|key| key.kind.complaint(&found, key.unit)).unwrap_or_default()
                 }
                 Some(text) if !names.insert(text.to_owned()) => {
                     format!("there is already a {of} {text}; each needs a name of its own")
@@ -284,11 +277,7 @@ impl<'a> Layer<'a> {
                 let empty = Value::Table(toml::Table::new());
                 let map = table.values[place.key]
                     .get_or_insert_with(|| Setting::accepted(empty, origin.clone()));
-                let entry = EntrySetting {
-                    value,
-                    origin,
-                    is_default,
-                };
+                let entry = EntrySetting { value, origin, is_default };
                 map.entries.insert(name.to_owned(), entry);
             }
             Err(found) => {
@@ -352,10 +341,7 @@ impl<'a> Layer<'a> {
     }
 
     fn unknown_section(&mut self, name: &str, at: Range<usize>) {
-        let near = nearest(
-            name,
-            self.settings.sections.iter().map(|section| section.name),
-        );
+        let near = nearest(name, self.settings.sections.iter().map(|section| section.name));
         let is_list = |near| {
             let section = self.settings.section(near);
             section.is_some_and(|section| section.shape == Shape::List)
@@ -368,7 +354,6 @@ impl<'a> Layer<'a> {
     }
 
     fn problem(&mut self, at: Range<usize>, message: &str) {
-        self.problems
-            .push(format!("{}: {message}", self.source.origin(at)));
+        self.problems.push(format!("{}: {message}", self.source.origin(at)));
     }
 }

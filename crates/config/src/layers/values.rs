@@ -15,10 +15,7 @@ pub(super) fn loose(text: &str, is_text: bool) -> Result<Spanned<DeValue<'_>>, S
         Ok(value) if is_text && !value.get_ref().is_str() => Ok(word()),
         Ok(value) => Ok(value),
         Err(_) if !text.starts_with(['"', '\'', '[', '{']) => Ok(word()),
-        Err(error) => Err(format!(
-            "{text} is not a TOML value: {}",
-            one_line(error.message())
-        )),
+        Err(error) => Err(format!("{text} is not a TOML value: {}", one_line(error.message()))),
     }
 }
 
@@ -28,10 +25,7 @@ pub(super) fn owned(value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
     Value::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
         match value.get_ref() {
             DeValue::Integer(integer) => integer.as_str().to_owned(),
-            _ => format!(
-                "a value that cannot be used ({})",
-                one_line(error.message())
-            ),
+            _ => format!("a value that cannot be used ({})", one_line(error.message())),
         }
     })
 }
@@ -54,17 +48,10 @@ pub(super) fn suggest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c 
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (
-        before.matches('\n').count() + 1,
-        before[line_start..].chars().count() + 1,
-    )
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 /// A message of the parser, which may have several lines, as one.
 pub(super) fn one_line(message: &str) -> String {
-    message
-        .lines()
-        .map(str::trim)
-        .collect::<Vec<_>>()
-        .join("; ")
+    message.lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }

@@ -40,10 +40,7 @@ fn a_table_becomes_a_device() {
     assert_eq!(npu.provider.name, "qnn");
     assert_eq!(npu.plugin, Some("/lib/qnn.so".into()));
     let options = [("a b", "c"), ("backend_path", "libQnnHtp.so")];
-    assert_eq!(
-        npu.options,
-        options.map(|(name, value)| (name.to_owned(), value.to_owned()))
-    );
+    assert_eq!(npu.options, options.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(npu.batch_sizes, [1, 64]);
     assert!(npu.fixed_sizes, "an NPU wants fixed sizes");
     assert_eq!((npu.thread, npu.deadline), (DeviceThread::Own, None));
@@ -61,16 +58,9 @@ fn a_providers_name_needs_no_table_and_may_have_one() {
     assert_eq!(plain.provider.name, "cuda");
     let file = "[device.simulated]\nthread = \"own\"\n[accel]\ndevices = [\"simulated\"]";
     let tabled = only_device(file, &[]);
-    assert_eq!(
-        (tabled.provider.name, tabled.thread),
-        ("simulated", DeviceThread::Own)
-    );
+    assert_eq!((tabled.provider.name, tabled.thread), ("simulated", DeviceThread::Own));
     assert!(
-        !only_device(
-            "[device.qnn]\nfixed_sizes = false",
-            &["accel.devices=[\"qnn\"]"]
-        )
-        .fixed_sizes
+        !only_device("[device.qnn]\nfixed_sizes = false", &["accel.devices=[\"qnn\"]"]).fixed_sizes
     );
 }
 
@@ -107,10 +97,7 @@ fn what_is_shown_of_a_device_has_origins_and_can_be_read_back() {
     let (config, effective) = load(NPU, &[], &["device.npu.thread=shared"]).unwrap();
     assert_eq!(origin(&effective, "device.npu.provider"), "c.toml:8");
     assert_eq!(origin(&effective, "device.npu.thread"), "--set");
-    assert_eq!(
-        origin(&effective, "device.npu.options.\"a b\""),
-        "c.toml:16"
-    );
+    assert_eq!(origin(&effective, "device.npu.options.\"a b\""), "c.toml:16");
     let (again, _) = load(&effective.to_toml(true), &[], &[]).unwrap();
     assert_eq!(again.accel, config.accel);
 }
@@ -123,24 +110,12 @@ fn confidences_and_the_latency_goal() {
     assert_eq!(config.model.min_confidence, Some(0.0));
     let entries = config.model.class_confidence.iter();
     let entries: Vec<_> = entries
-        .map(|entry| {
-            (
-                entry.label.as_str(),
-                entry.confidence,
-                entry.origin.to_string(),
-            )
-        })
+        .map(|entry| (entry.label.as_str(), entry.confidence, entry.origin.to_string()))
         .collect();
-    let expected = [
-        ("DNS", 0.25, "--set".to_owned()),
-        ("TLS", 1.0, "c.toml:4".to_owned()),
-    ];
+    let expected = [("DNS", 0.25, "--set".to_owned()), ("TLS", 1.0, "c.toml:4".to_owned())];
     assert_eq!(entries, expected);
     assert_eq!(
         config.analytics.policy,
-        BatchPolicy::Slo {
-            latency_goal: Duration::from_millis(2),
-            delta: 0.05
-        }
+        BatchPolicy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 }
     );
 }

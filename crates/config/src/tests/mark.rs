@@ -11,11 +11,7 @@ fn marks_are_bits_as_rules_see_them() {
     let (config, _) = load("", &[], &[]).unwrap();
     assert_eq!((config.mark.mask, config.mark.queue), (0xff00_0000, 16_384));
     let built_in = &config.mark.class;
-    assert!(
-        built_in
-            .iter()
-            .all(|entry| !entry.required && entry.mark & !0xff00_0000 == 0)
-    );
+    assert!(built_in.iter().all(|entry| !entry.required && entry.mark & !0xff00_0000 == 0));
     let mut marks: Vec<_> = built_in.iter().map(|entry| entry.mark).collect();
     marks.sort_unstable();
     marks.dedup();
@@ -29,10 +25,7 @@ fn marks_are_bits_as_rules_see_them() {
         .iter()
         .map(|entry| (entry.label.as_str(), entry.mark, entry.required))
         .collect();
-    assert_eq!(
-        (config.mark.mask, shown),
-        (7, vec![("DNS", 3, true), ("TLS", 5, true)])
-    );
+    assert_eq!((config.mark.mask, shown), (7, vec![("DNS", 3, true), ("TLS", 5, true)]));
     assert_eq!(origin(&effective, "mark.class.TLS"), "c.toml:4");
 }
 
@@ -41,11 +34,7 @@ fn the_built_in_marks_name_the_labels_of_the_shipped_model() {
     let model = include_str!("../../../../models/protocol/model.toml");
     let (config, _) = load("", &[], &[]).unwrap();
     for entry in &config.mark.class {
-        assert!(
-            model.contains(&format!("name = \"{}\"", entry.label)),
-            "{}",
-            entry.label
-        );
+        assert!(model.contains(&format!("name = \"{}\"", entry.label)), "{}", entry.label);
     }
 }
 
@@ -58,21 +47,14 @@ fn the_built_in_labels_are_precise_and_found() {
     let (_, names) = card.split_once("## The name a flow ends with").unwrap();
     let (config, _) = load("", &[], &[]).unwrap();
     let marks = config.mark.class.iter().map(|entry| &entry.label);
-    let labels: Vec<&String> = marks
-        .chain(config.tag.dscp.iter().map(|it| &it.label))
-        .collect();
+    let labels: Vec<&String> = marks.chain(config.tag.dscp.iter().map(|it| &it.label)).collect();
     assert!(labels.len() > 10);
     for label in labels {
-        let row = names
-            .lines()
-            .find(|row| row.starts_with(&format!("| {label} |")));
+        let row = names.lines().find(|row| row.starts_with(&format!("| {label} |")));
         let score = |column| row.unwrap().split('|').nth(column).unwrap().trim();
         let [precision, recall] = [3, 4].map(|column| score(column).parse::<f64>().unwrap());
         let f1 = 2.0 * precision * recall / (precision + recall);
-        assert!(
-            precision >= 0.95 && f1 >= 0.9,
-            "{label}: {precision}, {recall}"
-        );
+        assert!(precision >= 0.95 && f1 >= 0.9, "{label}: {precision}, {recall}");
     }
 }
 
@@ -83,11 +65,7 @@ fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
     let (config, _) = load("", &[], &[]).unwrap();
     let row = |mark: u32, label: &str| format!("| `{mark:#010x}` | {label}");
     for entry in &config.mark.class {
-        assert!(
-            page.contains(&row(entry.mark, &entry.label)),
-            "{}",
-            entry.label
-        );
+        assert!(page.contains(&row(entry.mark, &entry.label)), "{}", entry.label);
     }
     let rules_file = include_str!("../../../../examples/shaper/rules.toml");
     let sorted = rules.lines().filter(|line| line.contains(" : goto "));
@@ -111,10 +89,7 @@ fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
 fn bits_outside_of_the_mask_are_refused_in_one_line() {
     let lines = load("[mark]\nmask = 0xff", &[], &[]).unwrap_err();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in [
-        "mark.class: DNS = 0x4000000 (built-in), ",
-        "mark.mask = 0xff (c.toml:2)",
-    ] {
+    for part in ["mark.class: DNS = 0x4000000 (built-in), ", "mark.mask = 0xff (c.toml:2)"] {
         assert!(lines[0].contains(part), "{lines:?}");
     }
     let lines = load("", &[], &["mark.class.TLS=0x1ff0000"]).unwrap_err();
@@ -149,10 +124,7 @@ fn the_built_in_mask_has_bits_that_nobody_else_writes() {
     for (name, bits) in OTHERS {
         assert_eq!(config.mark.mask & bits, 0, "{name}");
         let (name, _) = name.split_once(',').unwrap_or((name, ""));
-        assert!(
-            include_str!("../../../../docs/mark.md").contains(name),
-            "{name}"
-        );
+        assert!(include_str!("../../../../docs/mark.md").contains(name), "{name}");
     }
 }
 
@@ -175,36 +147,24 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
     assert_eq!(again.mark.mask, 0xbf);
 
     // A table of the user's, with a DSCP of 0.
-    let sets = [
-        "mark.as=dscp",
-        "mark.mask=0xbf",
-        "tag.dscp={ DNS = \"CS0\" }",
-    ];
+    let sets = ["mark.as=dscp", "mark.mask=0xbf", "tag.dscp={ DNS = \"CS0\" }"];
     let (config, _) = load("", &[], &sets).unwrap();
-    let marks: Vec<_> = config
-        .mark
-        .class
-        .iter()
-        .map(|row| (row.label.as_str(), row.mark))
-        .collect();
+    let marks: Vec<_> =
+        config.mark.class.iter().map(|row| (row.label.as_str(), row.mark)).collect();
     assert_eq!(marks, [("DNS", 128)]);
 
     let file = "[mark]\nas = \"dscp\"\nmask = 0xff00";
     assert_eq!(
         load(file, &[], &[]).unwrap_err(),
-        [
-            "mark.mask = 0xff00 (c.toml:3) with mark.as = \"dscp\" (c.toml:2): impossible \
+        ["mark.mask = 0xff00 (c.toml:3) with mark.as = \"dscp\" (c.toml:2): impossible \
              combination: a DSCP takes the bits \
-          0xbf; leave mark.mask out"
-        ]
+          0xbf; leave mark.mask out"]
     );
     let file = "[mark]\nas = \"dscp\"\n[mark.class]\nDNS = 0x80";
     assert_eq!(
         load(file, &[], &[]).unwrap_err(),
-        [
-            "mark.class (c.toml:4): no effect, because mark.as = \"dscp\" writes the DSCP of \
-             [tag.dscp]; leave one of the two out"
-        ]
+        ["mark.class (c.toml:4): no effect, because mark.as = \"dscp\" writes the DSCP of \
+             [tag.dscp]; leave one of the two out"]
     );
 }
 
@@ -213,10 +173,8 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
 #[test]
 fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     const BY_MODE: &str = "default of mode mark";
-    let slo = |ms: u64| BatchPolicy::Slo {
-        latency_goal: Duration::from_micros(ms * 1000),
-        delta: 0.05,
-    };
+    let slo =
+        |ms: u64| BatchPolicy::Slo { latency_goal: Duration::from_micros(ms * 1000), delta: 0.05 };
     let of = |file: &str, sets: &[&str]| {
         let (config, effective) = load(file, &[], sets).unwrap();
         let origins = ["io.capture", "analytics.policy"].map(|key| origin(&effective, key));
@@ -227,10 +185,7 @@ fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     let built_in = || ["built-in"; 2].map(str::to_owned);
     for mode in ["tap", "inline"] {
         let file = format!("[io]\nmode = \"{mode}\"\ninterfaces = [\"a\", \"b\"]");
-        assert_eq!(
-            of(&file, &[]),
-            (Capture::All, vec![BatchPolicy::CarryOver], built_in())
-        );
+        assert_eq!(of(&file, &[]), (Capture::All, vec![BatchPolicy::CarryOver], built_in()));
     }
     let mark = "[io]\nmode = \"mark\"\n";
     let (capture, policies, origins) = of(mark, &[]);
@@ -270,14 +225,7 @@ fn mode_mark_has_defaults_of_its_own_and_settings_win() {
 fn defaults_of_a_mode_are_those_of_the_run() {
     let read = |sets: &[&str]| {
         let sets: Vec<_> = sets.iter().map(|set| (*set).to_owned()).collect();
-        Config::from_layers(
-            crate::checked::SECTIONS.to_vec(),
-            &[],
-            &[],
-            &sets,
-            Vec::new(),
-        )
-        .unwrap()
+        Config::from_layers(crate::checked::SECTIONS.to_vec(), &[], &[], &sets, Vec::new()).unwrap()
     };
     let [tap, mark] = [read(&[]), read(&["io.mode=mark"])];
     for (running, next) in [(&tap, &mark), (&mark, &tap)] {
@@ -286,10 +234,7 @@ fn defaults_of_a_mode_are_those_of_the_run() {
         assert_eq!(policies[0], policies[1]);
         assert_eq!(taken.config.io, running.config.io);
     }
-    assert_eq!(
-        mark.replayed().config.tasks[0].batching,
-        tap.config.tasks[0].batching
-    );
+    assert_eq!(mark.replayed().config.tasks[0].batching, tap.config.tasks[0].batching);
     let asked = read(&["io.mode=mark", "analytics.policy=slo"]).replayed();
     assert!(asked.config.analytics.policy.plans());
 }
@@ -300,23 +245,14 @@ fn behaviours_have_bits_of_their_own() {
     let (config, _) = load(file, &[], &[]).unwrap();
     assert_eq!(config.mark.behaviour_mask(), 0x30_0000);
     let lines = load(file, &[], &["behaviour.enabled=false"]).unwrap_err();
-    assert!(
-        lines[0].contains("no effect: flows have no behaviour"),
-        "{lines:?}"
-    );
+    assert!(lines[0].contains("no effect: flows have no behaviour"), "{lines:?}");
     let lines = load("[mark.behaviour]\nbulc = 1", &[], &[]).unwrap_err();
     let expected =
         "found \"bulc\", expected some of bulk, interactive, realtime, idle; did you mean bulk?";
     assert!(lines[0].contains(expected), "{lines:?}");
     let lines = load("[mark.behaviour]\nbulk = 0x1000001", &[], &[]).unwrap_err();
     assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(
-        lines[0].contains("bits 0x1000000 belong to task"),
-        "{lines:?}"
-    );
+    assert!(lines[0].contains("bits 0x1000000 belong to task"), "{lines:?}");
     let lines = load("[behaviour]\nbulk_bytes = 16777216", &[], &[]).unwrap_err();
-    assert!(
-        lines[0].contains("an integer from 1 to 16777215"),
-        "{lines:?}"
-    );
+    assert!(lines[0].contains("an integer from 1 to 16777215"), "{lines:?}");
 }

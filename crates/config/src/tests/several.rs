@@ -38,17 +38,8 @@ records = false
 "#;
 
 fn loaded(text: &str) -> Loaded {
-    let file = layers::FileLayer {
-        name: "c.toml".to_owned(),
-        text: text.to_owned(),
-    };
-    match Config::from_layers(
-        crate::checked::SECTIONS.to_vec(),
-        &[file],
-        &[],
-        &[],
-        Vec::new(),
-    ) {
+    let file = layers::FileLayer { name: "c.toml".to_owned(), text: text.to_owned() };
+    match Config::from_layers(crate::checked::SECTIONS.to_vec(), &[file], &[], &[], Vec::new()) {
         Ok(loaded) => loaded,
         Err(ConfigErrors::Invalid(lines)) => panic!("{lines:?}"),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),
@@ -81,11 +72,7 @@ fn each_task_has_its_own_values_and_the_others_of_the_sections() {
     assert_eq!(dear.when.tasks().copied().collect::<Vec<_>>(), [0, 1]);
     assert_eq!(
         dear.when.terms[0],
-        Term::Confidence {
-            task: 0,
-            comparison: Comparison::Below,
-            bound: 0.9
-        }
+        Term::Confidence { task: 0, comparison: Comparison::Below, bound: 0.9 }
     );
     assert_eq!(
         dear.when.named(|at| &config.tasks[at].name).to_string(),
@@ -106,10 +93,7 @@ fn labels_of_the_first_task_are_those_of_the_sections() {
     assert_eq!(config.model.min_confidence, Some(0.5));
     assert_eq!((app.dscp.len(), &app.dscp), (1, &config.tag.dscp));
     assert!(app.dscp[0].required);
-    assert_eq!(
-        (&app.mark, app.mark_mask),
-        (&config.mark.class, 0xff00_0000)
-    );
+    assert_eq!((&app.mark, app.mark_mask), (&config.mark.class, 0xff00_0000));
     assert_eq!(device.min_confidence, None);
     assert!(device.dscp.is_empty() && dear.mark.is_empty());
     // Left out: all bits of its marks.
@@ -249,23 +233,14 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
             "c.toml:6: task.b.when: b.label = x: a task cannot wait for itself; name another task",
         ),
         (
-            &[
-                "when = 'c.label = x'",
-                "when = 'a.label = x'",
-                "when = 'b.label = x'",
-                "",
-            ],
+            &["when = 'c.label = x'", "when = 'a.label = x'", "when = 'b.label = x'", ""],
             "c.toml:3: task.a.when: the tasks a -> c -> b -> a wait for each other, so none would \
              ever be asked; leave one of \
              these terms out: c.label = x (of task a), b.label = x (of task c), a.label = x (of \
              task b)",
         ),
         (
-            &[
-                "",
-                "when = 'c.label = x'",
-                "when = 'a.label = x and b.label = x'",
-            ],
+            &["", "when = 'c.label = x'", "when = 'a.label = x and b.label = x'"],
             "c.toml:6: task.b.when: the tasks b -> c -> b wait",
         ),
         (
@@ -293,10 +268,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
             "c.toml:6: task.b.when: a.confidence < 0.5 and a.confidence >= 0.9 never hold together",
         ),
         (
-            &[
-                "when = 'protocol = tcp'",
-                "when = 'protocol = udp and a.label = x'",
-            ],
+            &["when = 'protocol = tcp'", "when = 'protocol = udp and a.label = x'"],
             "c.toml:6: task.b.when: protocol = udp and protocol = tcp (of task a) never hold \
              together",
         ),
@@ -307,11 +279,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
              bits of its own",
         ),
         (
-            &[
-                "",
-                "mark = { x = 0x1 }\nmark_mask = 0xf",
-                "mark = { x = 0x18 }\nmark_mask = 0x18",
-            ],
+            &["", "mark = { x = 0x1 }\nmark_mask = 0xf", "mark = { x = 0x18 }\nmark_mask = 0x18"],
             "c.toml:11: task.c.mark_mask: bits 0x8 already belong to task b, task.b.mark_mask = \
              0xf (c.toml:7); give",
         ),
@@ -336,11 +304,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
         ),
         (&[none], "c.toml:3: task.a.mark_mask: no effect"),
         (
-            &[
-                "",
-                "when = 'in_port = eth1, ehtO'",
-                "\n[io]\ninterfaces = [\"eth0\", \"eth1\"]",
-            ],
+            &["", "when = 'in_port = eth1, ehtO'", "\n[io]\ninterfaces = [\"eth0\", \"eth1\"]"],
             "c.toml:6: task.b.when: in_port = eth1, ehtO: there is no interface ehtO; \
              io.interfaces has eth0, eth1",
         ),
@@ -367,10 +331,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
             "task.b.max_wait_ms = 5.0 (c.toml:6) with analytics.timeout_ms = 10.0 (built-in): \
              impossible combination",
         ),
-        (
-            &["", "policy = \"onoff\""],
-            "c.toml:6: task.b.policy: found \"onoff\", expected one of",
-        ),
+        (&["", "policy = \"onoff\""], "c.toml:6: task.b.policy: found \"onoff\", expected one of"),
         (
             &["", "latency_goal_ms = 5"],
             "c.toml:6: task.b.latency_goal_ms: no effect: analytics.policy = \"carry-over\" \
@@ -387,10 +348,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
             &["", "", "\n[cache]\nprefix = 20"],
             "cache.prefix = 20 (c.toml:11) with flow.k = 10 (built-in): impossible combination",
         ),
-        (
-            &[""; MAX_TASKS + 1],
-            "c.toml:25: task.i: expected 8 tasks at most; leave some out",
-        ),
+        (&[""; MAX_TASKS + 1], "c.toml:25: task.i: expected 8 tasks at most; leave some out"),
     ] {
         let file = tasks(lines);
         let problems = load(&file, &[], &[]).expect_err(&file);
@@ -430,20 +388,13 @@ fn a_later_layer_may_choose_a_policy_without_goals() {
     };
     assert!(has_max(&config));
     let shown = effective.to_toml(false);
-    let idle = [
-        "# policy = \"on-off\"",
-        "# latency_goal_ms = 5.0",
-        "# slo_delta = 0.1",
-    ];
+    let idle = ["# policy = \"on-off\"", "# latency_goal_ms = 5.0", "# slo_delta = 0.1"];
     assert!(idle.iter().all(|line| shown.contains(line)), "{shown}");
     let (again, _) = load(&shown, &[], &[]).unwrap();
     assert!(has_max(&again));
     // The goal comes later than the policy.
     let refused = load(&tasks(&[""]), &[], &["task.a.latency_goal_ms=5"]).unwrap_err();
-    assert!(
-        refused[0].starts_with("--set: task.a.latency_goal_ms: no effect"),
-        "{refused:?}"
-    );
+    assert!(refused[0].starts_with("--set: task.a.latency_goal_ms: no effect"), "{refused:?}");
 }
 
 #[test]
@@ -474,11 +425,8 @@ fn a_cascade_of_any_order_is_accepted() {
         "when = 'protocol = udp'",
     ]);
     let config = loaded(&file).config;
-    let needs: Vec<Vec<usize>> = config
-        .tasks
-        .iter()
-        .map(|task| task.when.tasks().copied().collect())
-        .collect();
+    let needs: Vec<Vec<usize>> =
+        config.tasks.iter().map(|task| task.when.tasks().copied().collect()).collect();
     assert_eq!(needs, [vec![2], vec![0, 2], vec![]]);
     let (config, _) = load(&file, &[], &["task.c.when=", "task.a.dscp.TLS=AF21"]).unwrap();
     assert!(config.tasks[2].when.is_always());
@@ -497,10 +445,8 @@ fn goals_are_kept_in_one_way() {
     let refused = load(&tasks("on-off"), &[], &[]).unwrap_err();
     assert_eq!(
         refused,
-        [
-            "c.toml:4: task.b: impossible combination: its policy is \"on-off\", and task a has \
-             \"slo\"; give both the same"
-        ]
+        ["c.toml:4: task.b: impossible combination: its policy is \"on-off\", and task a has \
+             \"slo\"; give both the same"]
     );
 }
 
@@ -510,10 +456,6 @@ fn one_name_is_one_device_whichever_tasks_name_it() {
         [\"cpu\"]\n[[task]]\nname = \"b\"\n\
                 devices = [\"fast\"]\n[[task]]\nname = \"c\"\ndevices = [\"cpu\"]\n";
     let (config, _) = load(file, &[], &[]).unwrap();
-    let numbers: Vec<u8> = config
-        .tasks
-        .iter()
-        .map(|task| task.devices[0].number)
-        .collect();
+    let numbers: Vec<u8> = config.tasks.iter().map(|task| task.devices[0].number).collect();
     assert_eq!(numbers, [0, 1, 0]);
 }

@@ -23,18 +23,12 @@ cache_prefix = 6
 
 /// The files as `0.toml`, `1.toml` and so on, the later over the earlier.
 fn load_files(files: &[&str]) -> Result<Config, Vec<String>> {
-    let files = files.iter().enumerate().map(|(i, text)| FileLayer {
-        name: format!("{i}.toml"),
-        text: (*text).to_owned(),
-    });
+    let files = files
+        .iter()
+        .enumerate()
+        .map(|(i, text)| FileLayer { name: format!("{i}.toml"), text: (*text).to_owned() });
     let files: Vec<_> = files.collect();
-    match Config::from_layers(
-        crate::checked::SECTIONS.to_vec(),
-        &files,
-        &[],
-        &[],
-        Vec::new(),
-    ) {
+    match Config::from_layers(crate::checked::SECTIONS.to_vec(), &files, &[], &[], Vec::new()) {
         Ok(loaded) => Ok(loaded.config),
         Err(ConfigErrors::Invalid(lines)) => Err(lines),
         Err(ConfigErrors::Unreadable(line)) => panic!("nothing was read: {line}"),
@@ -51,10 +45,7 @@ fn assert_same_as_sections(config: &Config) {
     assert_eq!(task.batching, config.analytics);
     assert_eq!(task.cache, config.cache);
     assert_eq!(task.dscp, config.tag.dscp);
-    assert_eq!(
-        (&task.mark, task.mark_mask),
-        (&config.mark.class, config.mark.mask)
-    );
+    assert_eq!((&task.mark, task.mark_mask), (&config.mark.class, config.mark.mask));
     assert_eq!(task.min_confidence, config.model.min_confidence);
 }
 
@@ -74,10 +65,7 @@ fn a_table_goes_over_the_sections_key_by_key() {
     let (config, effective) = load(WEB, &[], &[]).unwrap();
     assert_same_as_sections(&config);
     let task = &config.tasks[0];
-    assert_eq!(
-        (task.name.as_str(), &task.model),
-        ("web", &Some("w".into()))
-    );
+    assert_eq!((task.name.as_str(), &task.model), ("web", &Some("w".into())));
     assert_eq!(task.devices[0].provider.name, "simulated");
     let BatchPolicy::Slo { latency_goal, .. } = task.batching.policy else {
         panic!("{:?}", task.batching);
@@ -104,10 +92,7 @@ fn a_later_layer_goes_over_a_table_wherever_it_says_so() {
 
     let later = "[[task]]\nname = \"web\"\ncache_prefix = 8";
     let config = load_files(&[WEB, later]).unwrap();
-    assert_eq!(
-        config.tasks[0].cache.as_ref().map(|cache| cache.prefix),
-        Some(8)
-    );
+    assert_eq!(config.tasks[0].cache.as_ref().map(|cache| cache.prefix), Some(8));
     assert_eq!(config.tasks[0].devices[0].provider.name, "simulated");
 }
 
@@ -115,19 +100,12 @@ fn a_later_layer_goes_over_a_table_wherever_it_says_so() {
 fn the_example_files_task_has_the_defaults() {
     let (_, tables) = EXAMPLE.split_once("# [[task]]").unwrap();
     let (table, _) = tables.split_once("\n\n").unwrap();
-    let lines = table
-        .lines()
-        .map(|line| line.trim_start_matches(['#', ' ']));
+    let lines = table.lines().map(|line| line.trim_start_matches(['#', ' ']));
     let keys: Vec<_> = lines.filter(|line| line.contains(" = ")).collect();
-    let keys = keys
-        .iter()
-        .filter(|line| toml::from_str::<toml::Table>(line).is_ok());
+    let keys = keys.iter().filter(|line| toml::from_str::<toml::Table>(line).is_ok());
     let keys: Vec<_> = keys.copied().collect();
     // What is empty here is as in the sections where it is left out.
-    let keys: Vec<_> = keys
-        .into_iter()
-        .filter(|line| !line.ends_with("= {}"))
-        .collect();
+    let keys: Vec<_> = keys.into_iter().filter(|line| !line.ends_with("= {}")).collect();
     // Only policies that plan for a goal read it.
     let is_goal = |line: &&str| GOAL_KEYS.iter().any(|id| line.starts_with(id));
     let (goal, others): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_goal);
@@ -146,27 +124,14 @@ fn the_example_files_task_has_the_defaults() {
 #[test]
 fn a_reload_takes_over_the_keys_of_a_task_but_no_other_tasks() {
     let loaded = |text: &str| {
-        let file = FileLayer {
-            name: "c.toml".to_owned(),
-            text: text.to_owned(),
-        };
-        Config::from_layers(
-            crate::checked::SECTIONS.to_vec(),
-            &[file],
-            &[],
-            &[],
-            Vec::new(),
-        )
-        .unwrap()
+        let file = FileLayer { name: "c.toml".to_owned(), text: text.to_owned() };
+        Config::from_layers(crate::checked::SECTIONS.to_vec(), &[file], &[], &[], Vec::new())
+            .unwrap()
     };
     let running = loaded("[[task]]\nname = \"a\"\ncache_prefix = 4");
     let next = loaded("[[task]]\nname = \"a\"\ncache_prefix = 5\nmodel = \"m\"");
     let differences = next.effective().differences(&running.effective());
-    let live: Vec<_> = differences
-        .live
-        .iter()
-        .map(|row| row.key.as_str())
-        .collect();
+    let live: Vec<_> = differences.live.iter().map(|row| row.key.as_str()).collect();
     assert_eq!(live, ["task.a.model", "task.a.cache_prefix"]);
     assert!(differences.restart.is_empty(), "{differences:?}");
     assert_eq!(next.taken_over_by(&running).unwrap().config, next.config);
@@ -187,18 +152,12 @@ fn each_wrong_task_gets_one_clear_line() {
             "[[task]]\nname = \"a\"\n[[task]]\nname = \"a\"",
             "c.toml:4: task.name: there is already a task a; each needs a name of its own",
         ),
-        (
-            "\n[[task]]\nmodel = \"m\"",
-            "c.toml:2: task: name is missing",
-        ),
+        ("\n[[task]]\nmodel = \"m\"", "c.toml:2: task: name is missing"),
         (
             "[[task]]\nname = 3",
             "c.toml:2: task.name: found 3, expected text (letters, digits, - and _)",
         ),
-        (
-            "[[task]]\nname = \"a b\"",
-            "c.toml:2: task.a b.name: expected 1 to 32 letters",
-        ),
+        ("[[task]]\nname = \"a b\"", "c.toml:2: task.a b.name: expected 1 to 32 letters"),
         (
             "[[task]]\nname = \"a\"\npolcy = \"none\"",
             "c.toml:3: unknown key task.a.polcy; did you mean policy?",
@@ -233,14 +192,8 @@ fn each_wrong_task_gets_one_clear_line() {
             "[[task]]\nname = \"a\"\ndevices = [\"cpu\", \"cpu\"]",
             "task.a.devices = [\"cpu\", \"cpu\"] (c.toml:3) with pipeline.layout",
         ),
-        (
-            "task = 3",
-            "c.toml:1: task is a list of tables: write [[task]]",
-        ),
-        (
-            "[task]\nname = \"a\"",
-            "c.toml:1: task is a list of tables: write [[task]]",
-        ),
+        ("task = 3", "c.toml:1: task is a list of tables: write [[task]]"),
+        ("[task]\nname = \"a\"", "c.toml:1: task is a list of tables: write [[task]]"),
     ] {
         let lines = load(file, &[], &[]).expect_err(file);
         assert_eq!(lines.len(), 1, "{file}: {lines:?}");

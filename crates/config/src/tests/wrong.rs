@@ -10,19 +10,11 @@ struct Bad {
 }
 
 const fn bad(file: &'static str, says: &'static [&'static str]) -> Bad {
-    Bad {
-        file,
-        sets: &[],
-        says,
-    }
+    Bad { file, sets: &[], says }
 }
 
 const fn bad_set(set: &'static [&'static str], says: &'static [&'static str]) -> Bad {
-    Bad {
-        file: "",
-        sets: set,
-        says,
-    }
+    Bad { file: "", sets: set, says }
 }
 
 #[test]
@@ -31,23 +23,12 @@ fn each_wrong_configuration_gets_one_clear_line() {
         // Not TOML.
         bad("[flow]\nk = = 3", &["c.toml:2:5: not TOML"]),
         bad("[flow\nk = 3", &["c.toml:1:6: not TOML", "]"]),
-        bad(
-            "[flow]\nk = 1\nk = 2",
-            &["c.toml:3:1: not TOML", "duplicate key"],
-        ),
-        bad(
-            "[flow]\nk = 3 4\n[io]\nburst = [1,",
-            &["c.toml:2:5: not TOML"],
-        ),
+        bad("[flow]\nk = 1\nk = 2", &["c.toml:3:1: not TOML", "duplicate key"]),
+        bad("[flow]\nk = 3 4\n[io]\nburst = [1,", &["c.toml:2:5: not TOML"]),
         // Text that is not what it should be.
         bad(
             "[log]\nlevel = \"info,fenxi::sinks::mark=loud\"",
-            &[
-                "log.level",
-                "c.toml:2",
-                "fenxi::sinks::mark=loud",
-                "expected off, error",
-            ],
+            &["log.level", "c.toml:2", "fenxi::sinks::mark=loud", "expected off, error"],
         ),
         bad(
             "[hosts]\nnetworks = [\"10.0.0.0/8\", \"lan\"]",
@@ -86,67 +67,37 @@ fn each_wrong_configuration_gets_one_clear_line() {
                 "name another interface",
             ],
         ),
-        bad(
-            "[records]\npath = \"-\"",
-            &["records.path", "c.toml:2", "fenxi run --flows -"],
-        ),
+        bad("[records]\npath = \"-\"", &["records.path", "c.toml:2", "fenxi run --flows -"]),
         // Unknown names.
         bad(
             "[flow]\nidle_timeout = 3",
-            &[
-                "c.toml:2: unknown key flow.idle_timeout",
-                "did you mean flow.idle_timeout_s?",
-            ],
+            &["c.toml:2: unknown key flow.idle_timeout", "did you mean flow.idle_timeout_s?"],
         ),
-        bad(
-            "\nk = 3",
-            &["c.toml:2: unknown key k", "did you mean flow.k?"],
-        ),
+        bad("\nk = 3", &["c.toml:2: unknown key k", "did you mean flow.k?"]),
         bad(
             "[flow]\nphi = 0.1",
-            &[
-                "c.toml:2: unknown key flow.phi",
-                "did you mean analytics.phi?",
-            ],
+            &["c.toml:2: unknown key flow.phi", "did you mean analytics.phi?"],
         ),
         bad(
             "[io]\n[flwo]\nk = 3\nk2 = 3",
             &["c.toml:2: unknown section [flwo]", "did you mean [flow]?"],
         ),
-        bad(
-            "[io]\n[colour]\nred = 3",
-            &["c.toml:2: unknown section [colour]"],
-        ),
+        bad("[io]\n[colour]\nred = 3", &["c.toml:2: unknown section [colour]"]),
         bad("flow = 3", &["c.toml:1: flow is a section"]),
         bad("[[flow]]\nk = 3", &["c.toml:1: flow is a section"]),
-        bad_set(
-            &["flow.kk=3"],
-            &["--set: unknown key flow.kk", "did you mean flow.k?"],
-        ),
+        bad_set(&["flow.kk=3"], &["--set: unknown key flow.kk", "did you mean flow.k?"]),
         bad_set(&["flow.k"], &["--set: flow.k: expected key=value"]),
         // Wrong types.
         bad(
             "[flow]\nk = \"ten\"",
             &["c.toml:2: flow.k: found \"ten\", expected an integer from 1 to 32 (packets)"],
         ),
-        bad(
-            "[flow]\nk = 1.5",
-            &["c.toml:2: flow.k: found 1.5, expected an integer"],
-        ),
-        bad(
-            "[flow]\nk.x = 1",
-            &["c.toml:2: flow.k: found a table, expected an integer"],
-        ),
-        bad(
-            "[flow]\nend_on_fin_rst = 1",
-            &["found 1, expected true or false"],
-        ),
+        bad("[flow]\nk = 1.5", &["c.toml:2: flow.k: found 1.5, expected an integer"]),
+        bad("[flow]\nk.x = 1", &["c.toml:2: flow.k: found a table, expected an integer"]),
+        bad("[flow]\nend_on_fin_rst = 1", &["found 1, expected true or false"]),
         bad(
             "[flow]\nhash = \"keyd\"",
-            &[
-                "found \"keyd\", expected one of \"keyed\", \"fenxi\"",
-                "did you mean \"keyed\"?",
-            ],
+            &["found \"keyd\", expected one of \"keyed\", \"fenxi\"", "did you mean \"keyed\"?"],
         ),
         bad(
             "[io]\nbackend = \"afpacket\"",
@@ -160,85 +111,41 @@ fn each_wrong_configuration_gets_one_clear_line() {
             "[model]\npath = 2026-11-20",
             &["found the date or time 2026-11-20, expected text (path)"],
         ),
-        bad(
-            "[analytics]\nphi = \"a\"",
-            &["found \"a\", expected a number from 0 to 0.5"],
-        ),
+        bad("[analytics]\nphi = \"a\"", &["found \"a\", expected a number from 0 to 0.5"]),
         bad(
             "[analytics]\nbatch_sizes = 8",
             &["found 8, expected a list of 1 to 16 integers from 1 to 16384 (series)"],
         ),
-        bad(
-            "[analytics]\nbatch_sizes = []",
-            &["found an empty list, expected a list"],
-        ),
-        bad(
-            "[analytics]\nbatch_sizes = [8, \"x\"]",
-            &["found \"x\" in the list, expected a list"],
-        ),
-        bad(
-            "[accel]\ndevices = \"cpu\"",
-            &["found \"cpu\", expected a list of texts"],
-        ),
-        bad(
-            "[accel]\ndevices = [1]",
-            &["found 1 in the list, expected a list of texts"],
-        ),
-        bad_set(
-            &["flow.k=1O"],
-            &["--set: flow.k: found \"1O\", expected an integer"],
-        ),
-        bad_set(
-            &["accel.devices=[cpu]"],
-            &["--set: accel.devices: [cpu] is not a TOML value"],
-        ),
+        bad("[analytics]\nbatch_sizes = []", &["found an empty list, expected a list"]),
+        bad("[analytics]\nbatch_sizes = [8, \"x\"]", &["found \"x\" in the list, expected a list"]),
+        bad("[accel]\ndevices = \"cpu\"", &["found \"cpu\", expected a list of texts"]),
+        bad("[accel]\ndevices = [1]", &["found 1 in the list, expected a list of texts"]),
+        bad_set(&["flow.k=1O"], &["--set: flow.k: found \"1O\", expected an integer"]),
+        bad_set(&["accel.devices=[cpu]"], &["--set: accel.devices: [cpu] is not a TOML value"]),
         // Out of range.
-        bad(
-            "[flow]\nk = 0",
-            &["flow.k: found 0, expected an integer from 1 to 32 (packets)"],
-        ),
+        bad("[flow]\nk = 0", &["flow.k: found 0, expected an integer from 1 to 32 (packets)"]),
         bad(
             "[flow]\n\nidle_timeout_s = -1",
-            &[
-                "c.toml:3:",
-                "found -1, expected an integer from 0 to 32000 (seconds, 0 = off)",
-            ],
+            &["c.toml:3:", "found -1, expected an integer from 0 to 32000 (seconds, 0 = off)"],
         ),
         bad(
             "[flow]\nk = 99999999999999999999",
             &["c.toml:2: flow.k: found 99999999999999999999, expected an integer"],
         ),
-        bad(
-            "[flow]\nhash_seed = -5",
-            &["found -5, expected an integer from 0 upwards"],
-        ),
-        bad(
-            "[flow]\nbuckets = 12",
-            &["found 12, expected 0 or a power of two from 8 to 16777216"],
-        ),
+        bad("[flow]\nhash_seed = -5", &["found -5, expected an integer from 0 upwards"]),
+        bad("[flow]\nbuckets = 12", &["found 12, expected 0 or a power of two from 8 to 16777216"]),
         bad(
             "[flow]\nbuckets = 64\nmax_flows = 1000",
-            &[
-                "flow.buckets = 64 (c.toml:2) with flow.max_flows = 1000 (c.toml:3): impossible \
-                 combination",
-            ],
+            &["flow.buckets = 64 (c.toml:2) with flow.max_flows = 1000 (c.toml:3): impossible \
+                 combination"],
         ),
-        bad(
-            "[flow]\nbuckets = 4",
-            &["found 4, expected 0 or a power of two"],
-        ),
-        bad(
-            "[ring]\nslots = 0",
-            &["found 0, expected a power of two from 16 to 1048576 (series)"],
-        ),
+        bad("[flow]\nbuckets = 4", &["found 4, expected 0 or a power of two"]),
+        bad("[ring]\nslots = 0", &["found 0, expected a power of two from 16 to 1048576 (series)"]),
         bad(
             "[analytics]\ntimeout_ms = nan",
             &["found nan, expected a number from 0.1 to 1000 (milliseconds)"],
         ),
-        bad(
-            "[analytics]\nphi = 1",
-            &["found 1, expected a number from 0 to 0.5"],
-        ),
+        bad("[analytics]\nphi = 1", &["found 1, expected a number from 0 to 0.5"]),
         bad("[analytics]\nbatch_sizes = [0]", &["found 0 in the list"]),
         bad(
             "[analytics]\nbatch_sizes = [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
@@ -251,15 +158,9 @@ fn each_wrong_configuration_gets_one_clear_line() {
         ),
         bad(
             "[tag.dscp]\nTLS = \"AF44\"",
-            &[
-                "c.toml:2: tag.dscp.TLS: found \"AF44\", expected a DSCP name",
-                "did you mean",
-            ],
+            &["c.toml:2: tag.dscp.TLS: found \"AF44\", expected a DSCP name", "did you mean"],
         ),
-        bad(
-            "[tag.dscp]\nHTTP = 3\nTLS = 64",
-            &["c.toml:3: tag.dscp.TLS: found 64", "0 to 63"],
-        ),
+        bad("[tag.dscp]\nHTTP = 3\nTLS = 64", &["c.toml:3: tag.dscp.TLS: found 64", "0 to 63"]),
         bad_set(
             &["tag.dscp.TLS=ef"],
             &["--set: tag.dscp.TLS: found \"ef\"", "did you mean \"EF\"?"],
@@ -281,10 +182,8 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad("[analytics]\nbatch_sizes = [16, 8]", &["must ascend"]),
         bad(
             "[analytics]\ntimeout_ms = 60",
-            &[
-                "analytics.max_wait_ms = 50.0 (built-in) with analytics.timeout_ms = 60.0 \
-                 (c.toml:2)",
-            ],
+            &["analytics.max_wait_ms = 50.0 (built-in) with analytics.timeout_ms = 60.0 \
+                 (c.toml:2)"],
         ),
         bad(
             "[pipeline]\nlayout = \"1:1\"",
@@ -307,17 +206,11 @@ fn each_wrong_configuration_gets_one_clear_line() {
         ),
         bad(
             "[pipeline]\nlayout = \"2:1:2\"\ncores = [0, 1, 2, 3]",
-            &[
-                "pipeline.cores = [0, 1, 2, 3] (c.toml:3)",
-                "5 threads want one each",
-            ],
+            &["pipeline.cores = [0, 1, 2, 3] (c.toml:3)", "5 threads want one each"],
         ),
         bad(
             "[pipeline]\ninstances = 3\ncores = [0, 1]",
-            &[
-                "pipeline.instances = 3 (c.toml:2)",
-                "6 threads want one each",
-            ],
+            &["pipeline.instances = 3 (c.toml:2)", "6 threads want one each"],
         ),
         bad(
             "[pipeline]\ncores = [-1]",
@@ -337,10 +230,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
         ),
         bad(
             "[device.npu]\nproviedr = \"qnn\"",
-            &[
-                "c.toml:2: unknown key device.npu.proviedr",
-                "did you mean provider?",
-            ],
+            &["c.toml:2: unknown key device.npu.proviedr", "did you mean provider?"],
         ),
         bad(
             "\n[device.npu]\nplugin = \"x\"",
@@ -358,10 +248,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
             "[device.cpu]\nbatch_sizes = [8, 4]",
             &["c.toml:2: device.cpu.batch_sizes = [8, 4]: batch sizes must ascend"],
         ),
-        bad(
-            "[device.cpu]\nfaults = \"eror=2\"",
-            &["c.toml:2: device.cpu.faults: "],
-        ),
+        bad("[device.cpu]\nfaults = \"eror=2\"", &["c.toml:2: device.cpu.faults: "]),
         bad(
             "[device.cpu.options]\nthreads = 4",
             &["c.toml:2: device.cpu.options.threads: found 4, expected a text"],
@@ -370,21 +257,12 @@ fn each_wrong_configuration_gets_one_clear_line() {
             "[device]\nprovider = \"cpu\"",
             &["c.toml:2: device.provider: every device is a table of its own"],
         ),
-        bad(
-            "device = 1",
-            &["c.toml:1: device is a section of tables: write [device.NAME]"],
-        ),
+        bad("device = 1", &["c.toml:1: device is a section of tables: write [device.NAME]"]),
         bad(
             "[devices.npu]\nprovider = \"cpu\"",
-            &[
-                "c.toml:1: unknown section [devices]",
-                "did you mean [device]?",
-            ],
+            &["c.toml:1: unknown section [devices]", "did you mean [device]?"],
         ),
-        bad_set(
-            &["device.npu=1"],
-            &["--set: device.npu: expected device.NAME.KEY=VALUE"],
-        ),
+        bad_set(&["device.npu=1"], &["--set: device.npu: expected device.NAME.KEY=VALUE"]),
         bad_set(
             &["device.cpu.thread=mine"],
             &["--set: device.cpu.thread: found \"mine\", expected one of \"own\", \"shared\""],
@@ -399,11 +277,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
         assert_eq!(lines.len(), 1, "{file} {sets:?}: {lines:?}");
         assert!(!lines[0].contains('\n'), "{lines:?}");
         for part in says {
-            assert!(
-                lines[0].contains(part),
-                "{file} {sets:?}: {:?} lacks {part:?}",
-                lines[0]
-            );
+            assert!(lines[0].contains(part), "{file} {sets:?}: {:?} lacks {part:?}", lines[0]);
         }
     }
 }

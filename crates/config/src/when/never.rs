@@ -83,10 +83,7 @@ fn ports(term: &Term) -> Option<Vec<Ports>> {
 
 fn overlaps(a: &[Ports], b: &[Ports]) -> Vec<Ports> {
     let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
-    let both = pairs.map(|(a, b)| Ports {
-        first: a.first.max(b.first),
-        last: a.last.min(b.last),
-    });
+    let both = pairs.map(|(a, b)| Ports { first: a.first.max(b.first), last: a.last.min(b.last) });
     let mut both: Vec<Ports> = both.filter(|both| both.first <= both.last).collect();
     // Long lists that repeat themselves would otherwise grow with each term.
     both.sort_unstable();
@@ -141,17 +138,12 @@ fn labels(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
 
 /// Two choices that contradict each other: one takes only names that the other excludes.
 fn excluded<'a>(count: usize, choice: impl Fn(usize) -> Option<&'a Choice>) -> Option<Vec<usize>> {
-    let choices: Vec<_> = (0..count)
-        .filter_map(|at| Some((at, choice(at)?)))
-        .collect();
+    let choices: Vec<_> = (0..count).filter_map(|at| Some((at, choice(at)?))).collect();
     let (ones, others): (Vec<_>, Vec<_>) = choices.iter().partition(|(_, choice)| choice.is_one);
     ones.iter().find_map(|(one_at, one)| {
         let excludes = |name: &String| others.iter().find(|(_, other)| other.names.contains(name));
-        let by: Option<Vec<usize>> = one
-            .names
-            .iter()
-            .map(|name| excludes(name).map(|(at, _)| *at))
-            .collect();
+        let by: Option<Vec<usize>> =
+            one.names.iter().map(|name| excludes(name).map(|(at, _)| *at)).collect();
         let mut positions: BTreeSet<usize> = by?.into_iter().collect();
         positions.insert(*one_at);
         Some(positions.into_iter().collect())
@@ -167,11 +159,9 @@ fn bounds<'a>(
     of: usize,
 ) -> impl Iterator<Item = (usize, &'a Comparison, &'a f32)> {
     let of_term = move |(at, needed): (usize, &'a Needed<'_>)| match needed.term {
-        Term::Confidence {
-            task,
-            comparison,
-            bound,
-        } if *task == of => Some((at, comparison, bound)),
+        Term::Confidence { task, comparison, bound } if *task == of => {
+            Some((at, comparison, bound))
+        }
         _ => None,
     };
     terms.iter().enumerate().filter_map(of_term)
@@ -199,9 +189,7 @@ fn confidence(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
         }
     }
     let is_empty = least.0 > most.0 || (least.0 == most.0 && (least.1 || most.1));
-    is_empty
-        .then(|| positions([least.2, most.2]))
-        .or_else(|| between_steps(terms, of))
+    is_empty.then(|| positions([least.2, most.2])).or_else(|| between_steps(terms, of))
 }
 
 /// Bounds with no step of label words between them, such as `> 0.5 and < 0.500001`.

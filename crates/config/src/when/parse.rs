@@ -11,16 +11,8 @@ use crate::nearest::nearest;
 pub(super) const AND: &str = "and";
 
 /// What a term may begin with.
-const SUBJECTS: [&str; 8] = [
-    "protocol",
-    "port",
-    "in_port",
-    "direction",
-    "rule",
-    "sample",
-    "TASK.label",
-    "TASK.confidence",
-];
+const SUBJECTS: [&str; 8] =
+    ["protocol", "port", "in_port", "direction", "rule", "sample", "TASK.label", "TASK.confidence"];
 
 /// Words that others use for a subject.
 const OTHER_WORDS: [(&str, &str); 6] = [
@@ -62,19 +54,14 @@ impl When<String> {
             let whole = &text[first.start..end];
             self::term(tokens).map_err(|why| error(whole, why))
         };
-        Ok(When {
-            terms: terms.map(term).collect::<Result<_, _>>()?,
-        })
+        Ok(When { terms: terms.map(term).collect::<Result<_, _>>()? })
     }
 }
 
 fn error(term: &str, why: String) -> WhenError {
     // A message is one line.
     let one_line = |text: String| text.replace(char::is_control, " ");
-    WhenError {
-        term: one_line(shortened(term.trim())),
-        why: one_line(why),
-    }
+    WhenError { term: one_line(shortened(term.trim())), why: one_line(why) }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -166,11 +153,7 @@ fn term(tokens: &[Spanned<'_>]) -> Result<Term<String>, String> {
     let (comparison, values) = match rest {
         [Token::Comparison(comparison), values @ ..] => (*comparison, values),
         _ => {
-            return Err(format!(
-                "expected {} after {}",
-                subject.compared(),
-                subject.shown()
-            ));
+            return Err(format!("expected {} after {}", subject.compared(), subject.shown()));
         }
     };
     if !subject.comparisons().contains(&comparison) {
@@ -282,14 +265,11 @@ impl<'a> Subject<'a> {
 
     fn term(&self, comparison: &str, values: &[&str]) -> Result<Term<String>, String> {
         let owned = || values.iter().map(|&value| value.to_owned()).collect();
-        let choice = || Choice {
-            is_one: comparison == "=",
-            names: owned(),
-        };
+        let choice = || Choice { is_one: comparison == "=", names: owned() };
         Ok(match self {
-            Subject::Protocol => Term::Protocol(each(values, |text| {
-                word(text, Protocol::NAMES, Protocol::parse)
-            })?),
+            Subject::Protocol => {
+                Term::Protocol(each(values, |text| word(text, Protocol::NAMES, Protocol::parse))?)
+            }
             Subject::Port => Term::Port(each(values, ports)?),
             Subject::InPort => Term::InPort(owned()),
             Subject::Direction => Term::Direction(each(values, |text| {
@@ -297,10 +277,7 @@ impl<'a> Subject<'a> {
             })?),
             Subject::Rule => Term::Rule(choice()),
             Subject::Sample => Term::Sample(share(values)?),
-            Subject::Label(task) => Term::Label {
-                task: (*task).to_owned(),
-                labels: choice(),
-            },
+            Subject::Label(task) => Term::Label { task: (*task).to_owned(), labels: choice() },
             Subject::Confidence(task) => Term::Confidence {
                 task: (*task).to_owned(),
                 comparison: Comparison::parse(comparison).unwrap_or_default(),
@@ -318,11 +295,7 @@ fn word<V>(text: &str, words: &[&'static str], of: fn(&str) -> Option<V>) -> Res
     of(text).ok_or_else(|| {
         let near = nearest(text, words.iter().copied());
         let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-        format!(
-            "found {}, expected {}{near}",
-            shortened(text),
-            any_of(words)
-        )
+        format!("found {}, expected {}{near}", shortened(text), any_of(words))
     })
 }
 
@@ -335,15 +308,13 @@ fn ports(text: &str) -> Result<Ports, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let ends = port(first).zip(port(last));
     let ports = ends.map(|(first, last)| Ports { first, last });
-    ports
-        .filter(|ports| ports.first <= ports.last)
-        .ok_or_else(|| {
-            format!(
-                "found {}, expected a port from 0 to 65535, or the first and the last as in \
+    ports.filter(|ports| ports.first <= ports.last).ok_or_else(|| {
+        format!(
+            "found {}, expected a port from 0 to 65535, or the first and the last as in \
                  8000-8100",
-                shortened(text)
-            )
-        })
+            shortened(text)
+        )
+    })
 }
 
 /// One number from 0 to 1, written with digits and a point.
@@ -351,9 +322,7 @@ fn share<N: std::str::FromStr + PartialOrd + From<u8>>(values: &[&str]) -> Resul
     let [text] = values else {
         return Err(format!("found {} values, expected one", values.len()));
     };
-    let is_plain = text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let number = text.parse::<N>().ok().filter(|_| is_plain);
     number
         .filter(|number| *number <= N::from(1))

@@ -20,26 +20,14 @@ fn a_text_becomes_its_terms() {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let terms = [
         Term::Protocol(vec![Protocol::Tcp, Protocol::Udp]),
-        Term::Port(vec![
-            one,
-            Ports {
-                first: 8000,
-                last: 8100,
-            },
-        ]),
+        Term::Port(vec![one, Ports { first: 8000, last: 8100 }]),
         Term::InPort(names(&["eth0"])),
         Term::Direction(vec![Direction::Out]),
-        Term::Rule(Choice {
-            is_one: false,
-            names: names(&["a \"b\"", "c"]),
-        }),
+        Term::Rule(Choice { is_one: false, names: names(&["a \"b\"", "c"]) }),
         Term::Sample(0.5),
         Term::Label {
             task: "app".to_owned(),
-            labels: Choice {
-                is_one: true,
-                names: names(&["video"]),
-            },
+            labels: Choice { is_one: true, names: names(&["video"]) },
         },
         Term::Confidence {
             task: "other-1".to_owned(),
@@ -61,9 +49,7 @@ fn a_text_becomes_its_terms() {
 #[test]
 fn words_that_mean_something_else_stand_in_quotes() {
     for name in ["and", "", "a b", "a,b", "a=b", "it's", "\"", " "] {
-        let when = When {
-            terms: vec![Term::<String>::InPort(vec![name.to_owned()])],
-        };
+        let when = When { terms: vec![Term::<String>::InPort(vec![name.to_owned()])] };
         assert_eq!(parsed(&when.to_string()), when, "{name:?}");
     }
     assert_eq!(parsed("and.label = x").tasks().collect::<Vec<_>>(), ["and"]);
@@ -72,10 +58,7 @@ fn words_that_mean_something_else_stand_in_quotes() {
 #[test]
 fn each_wrong_text_gets_its_term_and_a_cure() {
     for (text, says) in [
-        (
-            "protocol = tpc",
-            "protocol = tpc: found tpc, expected tcp or udp",
-        ),
+        ("protocol = tpc", "protocol = tpc: found tpc, expected tcp or udp"),
         ("protocol = icmp", "expected tcp or udp"),
         (
             "protocl = tcp",
@@ -84,28 +67,13 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         ),
         ("interface = eth0", "did you mean in_port?"),
         ("label = video", "did you mean TASK.label?"),
-        (
-            "app.lable = video",
-            "write app.label or app.confidence; did you mean label?",
-        ),
+        ("app.lable = video", "write app.label or app.confidence; did you mean label?"),
         (".label = video", "write .label or .confidence"),
-        (
-            "protocol != tcp",
-            "protocol != tcp: found !=, expected = after protocol",
-        ),
-        (
-            "app.label < video",
-            "found <, expected = or != after app.label",
-        ),
-        (
-            "app.confidence = 1",
-            "found =, expected <, <=, >= or > after app.confidence",
-        ),
+        ("protocol != tcp", "protocol != tcp: found !=, expected = after protocol"),
+        ("app.label < video", "found <, expected = or != after app.label"),
+        ("app.confidence = 1", "found =, expected <, <=, >= or > after app.confidence"),
         ("app.confidence => 1", "found =>, expected <"),
-        (
-            "app.confidence < 1.5",
-            "found 1.5, expected a number from 0 to 1",
-        ),
+        ("app.confidence < 1.5", "found 1.5, expected a number from 0 to 1"),
         ("app.confidence < nan", "found nan, expected a number"),
         ("app.confidence < +1", "found +1, expected a number"),
         ("app.confidence < 0.1, 0.2", "found 2 values, expected one"),
@@ -114,40 +82,22 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         ("port = 70000", "found 70000, expected a port"),
         ("port = 90-80", "found 90-80, expected a port"),
         ("port = -80", "found -80, expected a port"),
-        (
-            "direction = outt",
-            "found outt, expected out, in, inside or outside; did you mean out?",
-        ),
+        ("direction = outt", "found outt, expected out, in, inside or outside; did you mean out?"),
         ("protocol", "protocol: expected = after protocol"),
         ("protocol =", "protocol =: the value is missing"),
-        (
-            "protocol = tcp,",
-            "expected a value on both sides of each comma",
-        ),
-        (
-            "protocol = ,tcp",
-            "expected a value on both sides of each comma",
-        ),
+        ("protocol = tcp,", "expected a value on both sides of each comma"),
+        ("protocol = ,tcp", "expected a value on both sides of each comma"),
         (
             "rule = big downloads",
             "found downloads after a value, expected a comma or \"and\"; put a value with spaces \
              in quotes",
         ),
-        (
-            "rule = \"big downloads",
-            "a \" is missing at the end of a value",
-        ),
-        (
-            "protocol = tcp and",
-            "protocol = tcp and: expected a term on both sides of \"and\"",
-        ),
+        ("rule = \"big downloads", "a \" is missing at the end of a value"),
+        ("protocol = tcp and", "protocol = tcp and: expected a term on both sides of \"and\""),
         ("and", "expected a term on both sides"),
         ("port = 1 or port = 2", "found or after a value"),
         ("= 3", "= 3: expected protocol, port,"),
-        (
-            "protocol = 'a\nb'",
-            "protocol = 'a b': found a b, expected tcp or udp",
-        ),
+        ("protocol = 'a\nb'", "protocol = 'a b': found a b, expected tcp or udp"),
     ] {
         let error = When::parse(text).expect_err(text).to_string();
         assert!(error.contains(says), "{text}: {error}");
@@ -167,10 +117,7 @@ fn each_wrong_text_gets_its_term_and_a_cure() {
         format!("rule {}", "=".repeat(500)),
     ] {
         let error = When::parse(&text).unwrap_err();
-        assert!(
-            error.why.contains("...") && error.why.len() < 300,
-            "{error}"
-        );
+        assert!(error.why.contains("...") && error.why.len() < 300, "{error}");
     }
 }
 
@@ -192,10 +139,7 @@ fn what_can_never_hold_is_found() {
         ("sample = 0", &[0][..]),
         ("sample = 0.5 and sample = 0.0", &[1]),
         ("protocol = tcp and protocol = udp", &[0, 1]),
-        (
-            "port = 80 and protocol = tcp and port = 443, 8000-8100",
-            &[0, 2],
-        ),
+        ("port = 80 and protocol = tcp and port = 443, 8000-8100", &[0, 2]),
         // Each two have something in common.
         ("port = 1, 2 and port = 2, 3 and port = 1, 3", &[0, 1, 2]),
         ("in_port = a and in_port = b", &[0, 1]),
@@ -302,10 +246,8 @@ fn terms() -> impl Strategy<Value = Term<String>> {
         Just(Comparison::AtLeast),
         Just(Comparison::Above),
     ];
-    let ports = (any::<u16>(), any::<u16>()).prop_map(|(a, b)| Ports {
-        first: a.min(b),
-        last: a.max(b),
-    });
+    let ports =
+        (any::<u16>(), any::<u16>()).prop_map(|(a, b)| Ports { first: a.min(b), last: a.max(b) });
     prop_oneof![
         prop::collection::vec(protocols, 1..3).prop_map(Term::Protocol),
         prop::collection::vec(ports, 1..4).prop_map(Term::Port),
@@ -314,13 +256,8 @@ fn terms() -> impl Strategy<Value = Term<String>> {
         choices().prop_map(Term::Rule),
         (0.0..=1.0f64).prop_map(Term::Sample),
         (task(), choices()).prop_map(|(task, labels)| Term::Label { task, labels }),
-        (task(), comparisons, 0.0..=1.0f32).prop_map(|(task, comparison, bound)| {
-            Term::Confidence {
-                task,
-                comparison,
-                bound,
-            }
-        }),
+        (task(), comparisons, 0.0..=1.0f32)
+            .prop_map(|(task, comparison, bound)| { Term::Confidence { task, comparison, bound } }),
     ]
 }
 

@@ -10,9 +10,8 @@ use crate::text::html;
 
 /// The colours of the labels that come most; legible on light and on dark (Okabe and Ito 2008,
 /// somewhat deeper).
-const COLOURS: [&str; 7] = [
-    "#3b82c4", "#e08e1b", "#2a9d6f", "#c65d9b", "#7a6fd0", "#c9483a", "#5aa9d6",
-];
+const COLOURS: [&str; 7] =
+    ["#3b82c4", "#e08e1b", "#2a9d6f", "#c65d9b", "#7a6fd0", "#c9483a", "#5aa9d6"];
 /// All other labels.
 const REST: &str = "#98a2ae";
 
@@ -35,9 +34,7 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
     ranked.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     let colour = |label: &str| {
         let rank = ranked.iter().position(|(name, _)| *name == label);
-        rank.and_then(|rank| COLOURS.get(rank))
-            .copied()
-            .unwrap_or(REST)
+        rank.and_then(|rank| COLOURS.get(rank)).copied().unwrap_or(REST)
     };
     let total = |point: &Point| point.labels.iter().map(|(_, count)| count).sum::<u64>();
     let most = history.iter().map(total).max().unwrap_or(0).max(1);
@@ -58,11 +55,7 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
     let step = (WIDTH - LEFT) / f64::from(POINTS);
     for minutes in [10, 8, 6, 4, 2] {
         let at = WIDTH - f64::from(minutes * 60 / EVERY_S) * step;
-        write!(
-            out,
-            "<text x=\"{at:.0}\" y=\"{}\">-{minutes} min</text>",
-            HEIGHT + 15.0
-        )?;
+        write!(out, "<text x=\"{at:.0}\" y=\"{}\">-{minutes} min</text>", HEIGHT + 15.0)?;
     }
     for point in history {
         let place = f64::from(point.ago_s / EVERY_S + 1);
@@ -94,11 +87,7 @@ pub fn write(out: &mut String, history: &[Point]) -> std::fmt::Result {
         )?;
     }
     if ranked.len() > COLOURS.len() {
-        let rest: u64 = ranked
-            .iter()
-            .skip(COLOURS.len())
-            .map(|(_, count)| count)
-            .sum();
+        let rest: u64 = ranked.iter().skip(COLOURS.len()).map(|(_, count)| count).sum();
         write!(
             out,
             "<span><svg width=\"10\" height=\"10\" viewBox=\"0 0 10 10\" class=\"key\"><rect \

@@ -63,23 +63,13 @@ fn names_are_text_wherever_they_stand() {
     assert!(!page.html.contains('\u{1b}'));
     assert!(!page.html.contains("onload='x'"));
     let shown = page.html.matches("&lt;script&gt;alert(1)").count();
-    assert_eq!(
-        shown, 8,
-        "model, problem, label, host, chart and its legend, a task and its model"
-    );
+    assert_eq!(shown, 8, "model, problem, label, host, chart and its legend, a task and its model");
 }
 
 #[test]
 fn the_figures_need_no_script_and_nothing_from_elsewhere() {
     let page = page(&top());
-    for part in [
-        "12.3 kpps",
-        "4.50 MB/s",
-        "10,000",
-        "10.0.0.5",
-        "TLS: 2",
-        "0.47 ms",
-    ] {
+    for part in ["12.3 kpps", "4.50 MB/s", "10,000", "10.0.0.5", "TLS: 2", "0.47 ms"] {
         assert!(page.html.contains(part), "{part}");
     }
     for elsewhere in ["http://", "https://", "src=", "@import", "url("] {

@@ -37,10 +37,7 @@ pub enum AskError {
 impl Client {
     /// For the socket; a reply has to come within so much time.
     pub fn new(socket: &Path, within: Duration) -> Client {
-        Client {
-            socket: socket.to_owned(),
-            within,
-        }
+        Client { socket: socket.to_owned(), within }
     }
 
     /// Sends a request; returns the line of the reply, and the reply.

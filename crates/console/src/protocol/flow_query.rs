@@ -37,11 +37,7 @@ impl FromStr for FlowQuery {
     type Err = NotAFlow;
 
     fn from_str(text: &str) -> Result<FlowQuery, NotAFlow> {
-        let shown: String = text
-            .chars()
-            .take(80)
-            .flat_map(char::escape_default)
-            .collect();
+        let shown: String = text.chars().take(80).flat_map(char::escape_default).collect();
         if let Ok(id) = text.trim().trim_start_matches('#').parse() {
             return Ok(FlowQuery::Id(id));
         }
@@ -55,11 +51,7 @@ impl FromStr for FlowQuery {
             false => ends_of_words(&words),
         };
         let (a, b) = ends.ok_or(NotAFlow(shown))?;
-        Ok(FlowQuery::Ends {
-            protocol: words.iter().find_map(|word| protocol(word)),
-            a,
-            b,
-        })
+        Ok(FlowQuery::Ends { protocol: words.iter().find_map(|word| protocol(word)), a, b })
     }
 }
 
@@ -161,10 +153,7 @@ mod tests {
         assert!(v6.is_of(
             1,
             UDP,
-            [
-                ("2001:db8::2".parse().unwrap(), 5353),
-                ("2001:db8::1".parse().unwrap(), 53)
-            ]
+            [("2001:db8::2".parse().unwrap(), 5353), ("2001:db8::1".parse().unwrap(), 53)]
         ));
         assert_eq!(query("17"), FlowQuery::Id(17));
         assert_eq!(query(" #9 "), FlowQuery::Id(9));
@@ -184,13 +173,7 @@ mod tests {
 
     #[test]
     fn what_names_no_flow_is_refused_in_one_line() {
-        for text in [
-            "",
-            "tcp",
-            "10.0.0.5:4000",
-            "\u{1b}[2J 1.2.3.4 5.6.7.8",
-            "-1",
-        ] {
+        for text in ["", "tcp", "10.0.0.5:4000", "\u{1b}[2J 1.2.3.4 5.6.7.8", "-1"] {
             let error = text.parse::<FlowQuery>().unwrap_err().to_string();
             assert!(error.contains("names no flow"), "{error}");
             assert!(!error.contains(char::is_control), "{error:?}");

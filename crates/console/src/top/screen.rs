@@ -124,11 +124,7 @@ impl Screen {
     pub fn text(&self, width: usize, height: usize) -> String {
         let mut text = String::new();
         for line in self.lines(width, height) {
-            let line: String = line
-                .spans
-                .iter()
-                .map(|span| span.content.as_ref())
-                .collect();
+            let line: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
             text += line.trim_end();
             text.push('\n');
         }
@@ -136,15 +132,9 @@ impl Screen {
     }
 
     fn waiting(&self, width: usize, height: usize) -> Vec<Line<'static>> {
-        let what = self
-            .problem
-            .as_deref()
-            .unwrap_or("waiting for the first answer …");
+        let what = self.problem.as_deref().unwrap_or("waiting for the first answer …");
         let lines = [
-            styled(
-                cut(what, width),
-                if self.problem.is_some() { BAD } else { PLAIN },
-            ),
+            styled(cut(what, width), if self.problem.is_some() { BAD } else { PLAIN }),
             styled(cut("trying again; q quits", width), DIM),
         ];
         lines.into_iter().take(height).collect()
@@ -157,11 +147,7 @@ impl Screen {
             styled(cut(&format!("{} q quits", top.state), width), BOLD),
             styled(
                 cut(
-                    &format!(
-                        "{}pps {} fl",
-                        scaled(top.packets_per_s),
-                        grouped(top.flows_now)
-                    ),
+                    &format!("{}pps {} fl", scaled(top.packets_per_s), grouped(top.flows_now)),
                     width,
                 ),
                 PLAIN,
@@ -174,10 +160,8 @@ impl Screen {
         }
         for row in &top.labels {
             let name = row.label.as_deref().unwrap_or("(no label)");
-            lines.push(styled(
-                cut(&format!("{name} {}B/s", scaled(row.bytes_per_s)), width),
-                PLAIN,
-            ));
+            lines
+                .push(styled(cut(&format!("{name} {}B/s", scaled(row.bytes_per_s)), width), PLAIN));
         }
         lines.truncate(height);
         lines
@@ -261,11 +245,7 @@ impl Screen {
         let skipped = self.scrolled.min(rows.saturating_sub(room.min(rows)));
         let mut lines = lines.into_iter();
         let heading = lines.next();
-        heading
-            .into_iter()
-            .chain(lines.skip(skipped))
-            .take(height)
-            .collect()
+        heading.into_iter().chain(lines.skip(skipped)).take(height).collect()
     }
 
     fn flows(&self, top: &Top, width: usize) -> Vec<Line<'static>> {
@@ -298,10 +278,7 @@ impl Screen {
                 Span::styled(rest, styles[1]),
             ])
         };
-        let titles = columns
-            .iter()
-            .map(|column| column.title.to_owned())
-            .collect();
+        let titles = columns.iter().map(|column| column.title.to_owned()).collect();
         let title = format!("FLOWS by {}", self.sort.name());
         let mut lines = vec![row(&title, titles, "FROM", "TO", [HEAD, HEAD])];
         lines.extend(rows.into_iter().map(|flow| {
@@ -316,16 +293,9 @@ impl Screen {
     /// The columns between the label and the two ends; a narrow screen has the more important ones
     /// only.
     fn columns(&self, width: usize) -> Vec<Column> {
-        let column = |title, width, is_number, of| Column {
-            title,
-            width,
-            is_number,
-            of,
-        };
-        let confidence: fn(&FlowRow) -> String = |flow| {
-            flow.confidence
-                .map_or(String::new(), |it| format!("{it:.2}"))
-        };
+        let column = |title, width, is_number, of| Column { title, width, is_number, of };
+        let confidence: fn(&FlowRow) -> String =
+            |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"));
         let transport: fn(&FlowRow) -> String = |flow| flow.transport.clone();
         let rate: fn(&FlowRow) -> String = |flow| short(flow.bytes_per_s);
         let bytes: fn(&FlowRow) -> String = |flow| short(flow.bytes as f64);
@@ -346,9 +316,7 @@ impl Screen {
         }
         vec![
             column("CONF", 4, true, confidence),
-            column("BY", 5, false, |flow| {
-                flow.decided_by.clone().unwrap_or_default()
-            }),
+            column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
             column("L4", 3, false, transport),
             column("PKT/S", 6, true, |flow| short(flow.packets_per_s)),
             column("B/S", 6, true, rate),
@@ -376,12 +344,7 @@ fn styled(text: String, style: Style) -> Line<'static> {
 fn tasks_line(tasks: &[TaskRow]) -> String {
     let each = tasks.iter().map(|task| {
         let labels = short(task.labels as f64);
-        format!(
-            "{} {} labels, {:.1} ms",
-            task.task,
-            labels.trim(),
-            task.label_p99_ms
-        )
+        format!("{} {} labels, {:.1} ms", task.task, labels.trim(), task.label_p99_ms)
     });
     each.collect::<Vec<_>>().join("  ")
 }
@@ -413,12 +376,7 @@ fn labels(top: &Top, width: usize) -> Vec<Line<'static>> {
         Line::from(vec![
             Span::styled(left(cells[0], name), styles[0]),
             Span::styled(
-                format!(
-                    " {} {} {}",
-                    right(cells[1], 6),
-                    right(cells[2], 7),
-                    right(cells[3], 7)
-                ),
+                format!(" {} {} {}", right(cells[1], 6), right(cells[2], 7), right(cells[3], 7)),
                 styles[1],
             ),
         ])
@@ -444,12 +402,7 @@ fn hosts(top: &Top, width: usize) -> Vec<Line<'static>> {
     let row = |cells: [&str; 4], styles: [Style; 2]| {
         Line::from(vec![
             Span::styled(
-                format!(
-                    "{} {} {} ",
-                    left(cells[0], name),
-                    right(cells[1], 6),
-                    right(cells[2], 7)
-                ),
+                format!("{} {} {} ", left(cells[0], name), right(cells[1], 6), right(cells[2], 7)),
                 styles[0],
             ),
             Span::styled(left(cells[3], 10), styles[1]),
@@ -471,10 +424,7 @@ fn hosts(top: &Top, width: usize) -> Vec<Line<'static>> {
 }
 
 fn health(top: &Top, width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![styled(
-        left("DEVICES, AND WHAT WAS LOST SINCE THE START", width),
-        HEAD,
-    )];
+    let mut lines = vec![styled(left("DEVICES, AND WHAT WAS LOST SINCE THE START", width), HEAD)];
     for device in &top.devices {
         let text = format!(
             "{}: {}, {} series, {} failures",
@@ -487,17 +437,11 @@ fn health(top: &Top, width: usize) -> Vec<Line<'static>> {
         lines.push(styled(cut(&text, width), style));
     }
     if top.devices.is_empty() {
-        lines.push(styled(
-            cut("no device yet: the model is being opened", width),
-            DIM,
-        ));
+        lines.push(styled(cut("no device yet: the model is being opened", width), DIM));
     }
     for (noun, count) in &top.losses.0 {
         let style = if *count > 0 { BAD } else { PLAIN };
-        lines.push(styled(
-            cut(&format!("{} {noun}", grouped(*count)), width),
-            style,
-        ));
+        lines.push(styled(cut(&format!("{} {noun}", grouped(*count)), width), style));
     }
     lines
 }

@@ -37,9 +37,7 @@ pub struct Options {
 /// # Errors
 /// Why there is none, in one line.
 pub fn moment(client: &Client, rows: usize) -> Result<Top, String> {
-    let (_, reply) = client
-        .ask(&Request::Top { rows })
-        .map_err(|error| error.to_string())?;
+    let (_, reply) = client.ask(&Request::Top { rows }).map_err(|error| error.to_string())?;
     match (reply.body, reply.error) {
         (Some(Body::Top(top)), _) => Ok(*top),
         (_, Some(error)) => Err(error),
@@ -68,9 +66,7 @@ pub fn run(client: Client, options: Options) -> io::Result<()> {
     thread::Builder::new()
         .name("top".to_owned())
         .spawn(move || ask(&client, interval, &asked, &answers))?;
-    thread::Builder::new()
-        .name("hang-up".to_owned())
-        .spawn(end_with_the_terminal)?;
+    thread::Builder::new().name("hang-up".to_owned()).spawn(end_with_the_terminal)?;
     // It also makes a panic restore the terminal first.
     let mut terminal = ratatui::try_init()?;
     let mut screen = Screen::default();
@@ -181,11 +177,7 @@ fn press(screen: &mut Screen, key: KeyEvent) -> bool {
 /// Bold, dim and reversed stay; they are no colours.
 fn without_colour(line: Line<'static>) -> Line<'static> {
     let spans = line.spans.into_iter().map(|mut span| {
-        span.style = Style {
-            fg: None,
-            bg: None,
-            ..span.style
-        };
+        span.style = Style { fg: None, bg: None, ..span.style };
         span
     });
     Line::from(spans.collect::<Vec<_>>())

@@ -200,11 +200,7 @@ impl Oracle {
             }
         }
         let slots: Vec<u64> = (0..self.seen).map(|i| *consumer.get(i)).collect();
-        assert!(
-            slots.iter().eq(self.queue.iter().take(self.seen)),
-            "{slots:?} {:?}",
-            self.queue
-        );
+        assert!(slots.iter().eq(self.queue.iter().take(self.seen)), "{slots:?} {:?}", self.queue);
     }
 
     fn push(&mut self, producer: &mut Producer<u64>) {
@@ -278,10 +274,7 @@ fn two_threads_hand_over_every_slot_whole_and_in_order() {
 
 /// A slot whose first and last bytes tell the number, so that a torn one shows.
 fn numbered(number: u64) -> Slot {
-    let mut slot = Slot {
-        emitted_ns: number,
-        ..Slot::default()
-    };
+    let mut slot = Slot { emitted_ns: number, ..Slot::default() };
     slot.flow.index = number as u32;
     slot.series = Series::new(0, crate::K_MAX, Features::ALL);
     for feature in Feature::ALL {

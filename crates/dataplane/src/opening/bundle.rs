@@ -54,9 +54,7 @@ pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
     let candidates: Vec<PathBuf> = places.iter().map(|dir| dir.join(path)).collect();
     let found = candidates.iter().find(|candidate| candidate.exists());
     found.cloned().ok_or_else(|| {
-        let looked_at = candidates
-            .iter()
-            .map(|candidate| candidate.display().to_string());
+        let looked_at = candidates.iter().map(|candidate| candidate.display().to_string());
         looked_at.collect::<Vec<_>>().join(", ")
     })
 }
@@ -65,9 +63,7 @@ pub fn find_shipped(path: &str) -> Result<PathBuf, String> {
 /// checkout where the program was built, and the folder of the package.
 fn places(program: Option<&Path>) -> Vec<PathBuf> {
     let folder = program.and_then(Path::parent);
-    let shared = folder
-        .and_then(Path::parent)
-        .map(|prefix| prefix.join("share/fenxi"));
+    let shared = folder.and_then(Path::parent).map(|prefix| prefix.join("share/fenxi"));
     let places = folder.map(Path::to_owned).into_iter().chain(shared);
     let mut places: Vec<PathBuf> = places.chain(program.and_then(checkout)).collect();
     if !places.contains(&PathBuf::from(INSTALLED)) {
@@ -105,10 +101,7 @@ pub fn open_named_bundle(config: &Config, named: Option<&Path>) -> Result<Bundle
     let dir = find_bundle(config, named)?;
     match (named, config.tasks.first()) {
         (Some(_), Some(first)) => {
-            let task = Task {
-                depths: Vec::new(),
-                ..first.clone()
-            };
+            let task = Task { depths: Vec::new(), ..first.clone() };
             open_of_task(config, &task, &dir)
         }
         _ => open_bundle(config, &dir),
@@ -183,17 +176,11 @@ fn check_k(config: &Config, task: &Task, bundle: &Bundle) -> Result<(), Error> {
 /// The tasks that make flow managers collect the bundle's series: one for each depth, and one in
 /// front of them where ports name flows with their first packets.
 pub fn series_tasks(bundle: &Bundle) -> Vec<SeriesTask> {
-    let of_ports = bundle.is_ports_first().then(|| SeriesTask {
-        k: 0,
-        ..series_task(bundle)
-    });
+    let of_ports = bundle.is_ports_first().then(|| SeriesTask { k: 0, ..series_task(bundle) });
     let of_depth = |depth: &Depth| SeriesTask {
         k: depth.elements,
         sure: in_words(depth.confidence),
-        contradicts: depth
-            .contradiction
-            .filter(|least| *least < 1.0)
-            .map(in_words),
+        contradicts: depth.contradiction.filter(|least| *least < 1.0).map(in_words),
         ..series_task(bundle)
     };
     let depths = bundle.depths().iter().map(of_depth);
@@ -261,14 +248,11 @@ pub fn classes(bundle: &Bundle) -> Arc<[String]> {
 
 /// The same with their taxonomies; [`UNKNOWN`] has none.
 pub fn labels(bundle: &Bundle) -> Arc<[Label]> {
-    let labels = bundle.labels().iter().map(|label| Label {
-        name: label.name.clone(),
-        taxonomy: label.taxonomy.clone(),
-    });
-    let unknown = Label {
-        name: UNKNOWN.to_owned(),
-        taxonomy: String::new(),
-    };
+    let labels = bundle
+        .labels()
+        .iter()
+        .map(|label| Label { name: label.name.clone(), taxonomy: label.taxonomy.clone() });
+    let unknown = Label { name: UNKNOWN.to_owned(), taxonomy: String::new() };
     labels.chain([unknown]).collect()
 }
 
@@ -316,10 +300,7 @@ mod tests {
 
     fn shown(program: &str) -> Vec<String> {
         let places = places(Some(Path::new(program)));
-        places
-            .iter()
-            .map(|place| place.display().to_string())
-            .collect()
+        places.iter().map(|place| place.display().to_string()).collect()
     }
 
     #[test]
@@ -349,10 +330,7 @@ mod tests {
     fn a_task_asks_its_model_at_some_depths() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let open = |depths: &str| {
-            let sets = [
-                "task.a.name=a".to_owned(),
-                format!("task.a.depths={depths}"),
-            ];
+            let sets = ["task.a.name=a".to_owned(), format!("task.a.depths={depths}")];
             let config = Config::load(None, &sets).unwrap();
             open_bundle(&config, &root.join("models/protocol"))
         };
@@ -388,10 +366,7 @@ mod tests {
         let times = bundle("tests/bundles/times-k10");
         let order = [Feature::SignedLength, Feature::InterArrival];
         assert_eq!(features(&times), order);
-        assert_eq!(
-            series_tasks(&times)[0].features,
-            order.into_iter().collect()
-        );
+        assert_eq!(series_tasks(&times)[0].features, order.into_iter().collect());
     }
 
     #[test]
@@ -406,10 +381,7 @@ mod tests {
             "/src/fenxi/target/debug/deps/fenxi-0123",
             "/src/fenxi/target/x86_64-unknown-linux-gnu/release/fenxi",
         ] {
-            assert!(
-                shown(program).contains(&"/src/fenxi".to_owned()),
-                "{program}"
-            );
+            assert!(shown(program).contains(&"/src/fenxi".to_owned()), "{program}");
         }
         assert_eq!(places(None), [PathBuf::from("/usr/share/fenxi")]);
     }

@@ -41,10 +41,7 @@ impl Opener<'_> {
             let role = Role::Session(i);
             self.accelerator(
                 &self.config.accel.devices[place.device],
-                &Thread {
-                    instance: manager.instance,
-                    role,
-                },
+                &Thread { instance: manager.instance, role },
             )
         })
         .collect()
@@ -57,8 +54,7 @@ impl Opener<'_> {
             check_outputs(self.bundle, is_exact, session.as_mut())?;
         }
         let profile =
-            self.profiles
-                .of_session(self.config, self.bundle, device, session.as_mut())?;
+            self.profiles.of_session(self.config, self.bundle, device, session.as_mut())?;
         if let Some(deadline) = device.deadline {
             session.limit_runs(deadline);
         }

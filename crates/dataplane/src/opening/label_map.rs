@@ -105,13 +105,8 @@ impl LabelMap {
     /// there are besides.
     pub fn unmapped(&self) -> (Vec<&str>, usize) {
         let labels = self.rows.iter().filter(|(label, _)| label.name != UNKNOWN);
-        let without = labels
-            .clone()
-            .filter(|(_, action)| !self.effect.has(action));
-        (
-            without.map(|(label, _)| label.name.as_str()).collect(),
-            labels.count(),
-        )
+        let without = labels.clone().filter(|(_, action)| !self.effect.has(action));
+        (without.map(|(label, _)| label.name.as_str()).collect(), labels.count())
     }
 
     /// Refuses a map that changes no packet or mark, although the run's mode says that it does.
@@ -211,10 +206,7 @@ mod tests {
 
     #[test]
     fn a_taxonomy_maps_its_labels_and_the_others_are_named() {
-        let sets = [
-            MARK,
-            "mark.class={ camera = 0x1000000, D-LinkCam = 0x2000000 }",
-        ];
+        let sets = [MARK, "mark.class={ camera = 0x1000000, D-LinkCam = 0x2000000 }"];
         let map = map("iot-family", &sets).unwrap();
         let bits = |name: &str| {
             let row = map.rows().iter().find(|(label, _)| label.name == name);
@@ -223,10 +215,7 @@ mod tests {
         let shown = ["D-LinkCam", "D-LinkDayCam", "Aria"].map(bits);
         assert_eq!(shown, [Some(0x200_0000), Some(0x100_0000), None]);
         let gap = map.gap().unwrap();
-        assert!(
-            gap.starts_with("15 of 19 labels have no mark in mark.class: Aria, "),
-            "{gap}"
-        );
+        assert!(gap.starts_with("15 of 19 labels have no mark in mark.class: Aria, "), "{gap}");
         assert!(map.is_users() && !gap.contains("unknown"), "{gap}");
     }
 

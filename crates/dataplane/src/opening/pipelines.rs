@@ -104,11 +104,8 @@ impl PacketSide {
         ring_slots: usize,
         names: Arc<[TaskNames]>,
     ) -> Result<PacketSide, Error> {
-        let mut side = PacketSide {
-            flow_managers: Vec::new(),
-            names,
-            series: SeriesSide(Vec::new()),
-        };
+        let mut side =
+            PacketSide { flow_managers: Vec::new(), names, series: SeriesSide(Vec::new()) };
         for instance in 0..pipeline.instances {
             side.add(flow, &pipeline.layout, ring_slots, instance)?;
         }
@@ -131,14 +128,8 @@ impl PacketSide {
             let places = layout.rings().into_iter();
             let places = places.map(|ring| (ring.flow_manager, ring.analytics_manager));
             let rings = Mesh::new(places, ring_slots);
-            producers
-                .iter_mut()
-                .zip(rings.producers)
-                .for_each(|(all, of_task)| all.push(of_task));
-            consumers
-                .iter_mut()
-                .zip(rings.consumers)
-                .for_each(|(all, of_task)| all.push(of_task));
+            producers.iter_mut().zip(rings.producers).for_each(|(all, of_task)| all.push(of_task));
+            consumers.iter_mut().zip(rings.consumers).for_each(|(all, of_task)| all.push(of_task));
         }
         let mut labels = Vec::new();
         for (i, producers) in producers.into_iter().enumerate() {
@@ -147,8 +138,7 @@ impl PacketSide {
             let manager = flowmgr::Manager::with_rings(flow, producers).map_err(flow_failure)?;
             labels.push(manager.labels());
             let role = Role::Flow(i);
-            self.flow_managers
-                .push((Thread { instance, role }, manager));
+            self.flow_managers.push((Thread { instance, role }, manager));
         }
         let input = |(flow_manager, series): (usize, Consumer<Slot>)| RingInput {
             series,
@@ -287,14 +277,9 @@ pub fn flow_config(
         asked: asked.collect(),
         inside: inside(config),
         ports: OpenTask::ports(tasks),
-        settings: flow_settings(
-            config,
-            actions(config, tasks.iter().map(|task| &task.bundle))?,
-        ),
+        settings: flow_settings(config, actions(config, tasks.iter().map(|task| &task.bundle))?),
         hash: match flow.hash {
-            FlowHash::Keyed => HashKind::Keyed {
-                seed: flow.hash_seed.unwrap_or(REPLAY_SEED),
-            },
+            FlowHash::Keyed => HashKind::Keyed { seed: flow.hash_seed.unwrap_or(REPLAY_SEED) },
             FlowHash::Fenxi => HashKind::Fenxi,
         },
         max_flows: flow.max_flows,
@@ -332,40 +317,20 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
         policy: match analytics.policy {
             BatchPolicy::None => Policy::None,
             BatchPolicy::Max => Policy::Max,
-            BatchPolicy::Timeout => Policy::Timeout {
-                timeout: analytics.timeout,
-            },
+            BatchPolicy::Timeout => Policy::Timeout { timeout: analytics.timeout },
             BatchPolicy::CarryOver => Policy::CarryOver {
                 timeout: analytics.timeout,
                 phi: analytics.phi,
                 max_wait: analytics.max_wait,
             },
-            BatchPolicy::Slo {
-                latency_goal,
-                delta,
-            } => Policy::Slo {
-                latency_goal,
-                delta,
-            },
-            BatchPolicy::OnOff {
-                latency_goal,
-                delta,
-            } => Policy::OnOff {
-                latency_goal,
-                delta,
-            },
+            BatchPolicy::Slo { latency_goal, delta } => Policy::Slo { latency_goal, delta },
+            BatchPolicy::OnOff { latency_goal, delta } => Policy::OnOff { latency_goal, delta },
         },
         cache: match &config.cache {
-            Some(cache) => CacheConfig {
-                prefix: cache.prefix,
-                entries: cache.entries,
-                audit: cache.audit,
-            },
-            None => CacheConfig {
-                prefix: 0,
-                entries: 0,
-                audit: 0.0,
-            },
+            Some(cache) => {
+                CacheConfig { prefix: cache.prefix, entries: cache.entries, audit: cache.audit }
+            }
+            None => CacheConfig { prefix: 0, entries: 0, audit: 0.0 },
         },
         probe: probe(bundle),
         word: 0,

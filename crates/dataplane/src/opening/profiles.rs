@@ -88,10 +88,7 @@ pub enum Stored {
 
 /// The folder of profiles that a configuration names, or systemd's unit.
 pub fn folder(config: &Config) -> Option<PathBuf> {
-    folder_of(
-        config.accel.profiles.as_deref(),
-        std::env::var_os(CACHE_VARIABLE),
-    )
+    folder_of(config.accel.profiles.as_deref(), std::env::var_os(CACHE_VARIABLE))
 }
 
 /// Makes the folder to which a run of these tasks may write profiles, before its rights are
@@ -128,9 +125,7 @@ impl Profiles {
         Profiles(Arc::new(Inner {
             folder: folder.map(ProfileFolder::new),
             limit: limit.min(MEASURE_ONE),
-            is_planned: tasks
-                .iter()
-                .any(|task| task.config.analytics.policy.plans()),
+            is_planned: tasks.iter().any(|task| task.config.analytics.policy.plans()),
             state: Mutex::default(),
         }))
     }
@@ -187,21 +182,16 @@ impl Profiles {
         let Some((key, file)) = ({
             let mut state = self.state();
             let mut known = state.known.iter_mut().rev();
-            known
-                .find(|(key, _)| key.device == device && key.model_sha256 == model_sha256)
-                .map(|(key, file)| {
+            known.find(|(key, _)| key.device == device && key.model_sha256 == model_sha256).map(
+                |(key, file)| {
                     *file = file.found_by_run(now);
                     (key.clone(), file.clone())
-                })
+                },
+            )
         }) else {
             return Stored::Nowhere;
         };
-        match self
-            .0
-            .folder
-            .as_ref()
-            .map(|folder| folder.store(&key, &file))
-        {
+        match self.0.folder.as_ref().map(|folder| folder.store(&key, &file)) {
             None => Stored::Nowhere,
             Some(Ok(path)) => Stored::At(path),
             Some(Err(error)) => Stored::Failed(error.to_string()),
@@ -296,9 +286,7 @@ impl Profiles {
     fn known(&self, key: &ProfileKey) -> Option<ProfileFile> {
         let state = self.state();
         let mut known = state.known.iter();
-        known
-            .find(|(of, _)| of == key)
-            .map(|(_, file)| file.clone())
+        known.find(|(of, _)| of == key).map(|(_, file)| file.clone())
     }
 
     fn remember(&self, key: ProfileKey, file: ProfileFile) {

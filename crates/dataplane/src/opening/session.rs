@@ -45,10 +45,8 @@ pub fn cpu_device(
     bundle: &Bundle,
     sizes: Sizes,
 ) -> Result<Box<dyn Device>, Error> {
-    let spec = DeviceSpec {
-        library: config.accel.library.clone(),
-        ..DeviceSpec::cpu(bundle, sizes)
-    };
+    let spec =
+        DeviceSpec { library: config.accel.library.clone(), ..DeviceSpec::cpu(bundle, sizes) };
     accel::open(&spec, bundle).map_err(refused)
 }
 

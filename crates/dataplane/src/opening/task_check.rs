@@ -42,9 +42,8 @@ fn check_depths(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
         return Ok(());
     }
     let tasks = || config.tasks.iter().zip(bundles);
-    let each: Vec<String> = tasks()
-        .map(|(task, bundle)| format!("{} ({})", task.name, depths(bundle)))
-        .collect();
+    let each: Vec<String> =
+        tasks().map(|(task, bundle)| format!("{} ({})", task.name, depths(bundle))).collect();
     let mut so_far = 0;
     let first_beyond = tasks().find(|(_, bundle)| {
         so_far += depths(bundle);
@@ -111,9 +110,7 @@ fn never(
     terms: &[(&Needed<'_>, &Choice)],
     bundle: &Bundle,
 ) -> String {
-    let shown = terms
-        .iter()
-        .map(|(needed, _)| shown(config, number, needed));
+    let shown = terms.iter().map(|(needed, _)| shown(config, number, needed));
     let shown: Vec<String> = shown.collect();
     format!(
         "{}: task.{}.when: {} never hold together: no label of the model {} satisfies all of them, \

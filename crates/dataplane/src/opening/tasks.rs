@@ -81,9 +81,7 @@ impl OpenTask {
             config: config.of_task(number),
             bundle: bundle.clone(),
             asked: asked(config, &task.when),
-            after: After {
-                needs: needs(config, bundles, &words, &task.when),
-            },
+            after: After { needs: needs(config, bundles, &words, &task.when) },
             word: words[number].first,
             priority: task.priority,
         };
@@ -192,10 +190,7 @@ fn asked(config: &Config, when: &When) -> Asked {
                 narrow(&mut asked.in_ports, numbers);
             }
             Term::Direction(directions) => {
-                narrow(
-                    &mut asked.directions,
-                    directions.iter().map(direction).collect(),
-                );
+                narrow(&mut asked.directions, directions.iter().map(direction).collect());
             }
             Term::Sample(share) => {
                 let share = (share * WHOLE).ceil() as u32;
@@ -239,14 +234,9 @@ fn both(
     if some.is_empty() {
         return others;
     }
-    let pairs = some
-        .iter()
-        .flat_map(|range| others.iter().map(move |other| (range, other)));
+    let pairs = some.iter().flat_map(|range| others.iter().map(move |other| (range, other)));
     let common = pairs.map(|(range, other)| {
-        let (first, last) = (
-            range.start().max(other.start()),
-            range.end().min(other.end()),
-        );
+        let (first, last) = (range.start().max(other.start()), range.end().min(other.end()));
         *first..=*last
     });
     common.filter(|range| !range.is_empty()).collect()
@@ -258,38 +248,22 @@ fn needs(config: &Config, bundles: &[Bundle], words: &[TaskWords], when: &When) 
     let mut needs: Vec<Need> = Vec::new();
     for term in &when.terms {
         let (task, test) = match term {
-            Term::Label {
-                task,
-                labels: choice,
-            } => {
+            Term::Label { task, labels: choice } => {
                 let labels = labels(&bundles[*task]);
-                let classes = labels
-                    .iter()
-                    .map(|label| choice.holds(names(choice, &labels, label)));
-                let test = Test::Class {
-                    is_wanted: classes.collect(),
-                    without: choice.holds(false),
-                };
+                let classes =
+                    labels.iter().map(|label| choice.holds(names(choice, &labels, label)));
+                let test =
+                    Test::Class { is_wanted: classes.collect(), without: choice.holds(false) };
                 (*task, test)
             }
-            Term::Confidence {
-                task,
-                comparison,
-                bound,
-            } => (*task, Test::Confidence(comparison.steps(*bound))),
+            Term::Confidence { task, comparison, bound } => {
+                (*task, Test::Confidence(comparison.steps(*bound)))
+            }
             _ => continue,
         };
         let words_of = words[task].clone();
-        needs.push(Need {
-            words: words_of,
-            test,
-        });
-        needs.extend(self::needs(
-            config,
-            bundles,
-            words,
-            &config.tasks[task].when,
-        ));
+        needs.push(Need { words: words_of, test });
+        needs.extend(self::needs(config, bundles, words, &config.tasks[task].when));
     }
     needs
 }

@@ -86,11 +86,8 @@ impl AnalyticsWorker {
             // If the system refuses, sleeps are only a little longer.
             let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         }
-        let mut idle = Idle {
-            backoff: Backoff::new(),
-            waiter: run.waker.waiter(),
-            is_prepared: false,
-        };
+        let mut idle =
+            Idle { backoff: Backoff::new(), waiter: run.waker.waiter(), is_prepared: false };
         while !self.manager.is_done() {
             let drains = run.inputs_open.load(Ordering::Acquire) == 0;
             if drains {
@@ -115,11 +112,7 @@ impl AnalyticsWorker {
     }
 
     fn serve_hooks(&mut self) {
-        let Hooks {
-            swaps,
-            telemetry,
-            recorder,
-        } = &mut self.hooks;
+        let Hooks { swaps, telemetry, recorder } = &mut self.hooks;
         for (task, swap) in swaps.iter().enumerate() {
             swap.serve(&mut self.manager, task, recorder.as_mut());
         }

@@ -135,19 +135,14 @@ pub struct GoalState {
 
 impl GoalState {
     fn of(task: &analytics::Task) -> GoalState {
-        GoalState {
-            devices_left: task.devices_left(),
-            unreachable: task.unreachable(),
-        }
+        GoalState { devices_left: task.devices_left(), unreachable: task.unreachable() }
     }
 }
 
 impl AnalyticsSnapshot {
     /// The manager's counters and devices at this moment.
     pub fn of(manager: &analytics::Manager) -> AnalyticsSnapshot {
-        AnalyticsSnapshot {
-            tasks: manager.tasks().iter().map(TaskSnapshot::of).collect(),
-        }
+        AnalyticsSnapshot { tasks: manager.tasks().iter().map(TaskSnapshot::of).collect() }
     }
 
     /// Takes the manager's counters again, into the memory that is there.

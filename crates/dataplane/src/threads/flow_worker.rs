@@ -186,10 +186,7 @@ impl FlowWorker {
             looked_us: now_us,
             alone_since: None,
         };
-        worker.processor.take(&mut Update {
-            settings: None,
-            rules,
-        });
+        worker.processor.take(&mut Update { settings: None, rules });
         worker
     }
 
@@ -223,12 +220,7 @@ impl FlowWorker {
                 settings.take(|update| self.processor.take(update));
             }
             if let Some(look) = &mut self.hooks.look {
-                let Processor {
-                    manager,
-                    clock,
-                    rules,
-                    ..
-                } = &self.processor;
+                let Processor { manager, clock, rules, .. } = &self.processor;
                 let is_idle = round == Round::Idle;
                 look.go_on(manager, clock.ahead_us(), is_idle, rules.as_ref());
             }
@@ -251,9 +243,7 @@ impl FlowWorker {
 
     /// A burst from each port.
     fn round(&mut self) -> Result<Round, Error> {
-        let FlowWorker {
-            ports, processor, ..
-        } = self;
+        let FlowWorker { ports, processor, .. } = self;
         processor.now_us = processor.clock.now_us().unwrap_or_default();
         let (mut round, mut packets) = (Round::End, 0);
         for (i, port) in ports.iter_mut().enumerate() {
@@ -292,11 +282,7 @@ impl FlowWorker {
     /// Sleeps until there are packets, a label that a sink wants at once, or a timeout may be due.
     fn sleep(&mut self) -> Result<(), Error> {
         let is_looking = self.hooks.look.as_ref().is_some_and(LookPort::is_looking);
-        let most = if is_looking {
-            Duration::ZERO
-        } else {
-            SLEEP_MAX
-        };
+        let most = if is_looking { Duration::ZERO } else { SLEEP_MAX };
         let Processor { manager, sinks, .. } = &self.processor;
         let is_urgent = sinks.iter().any(|sink| sink.is_urgent());
         if !is_urgent || manager.labels_awaited() == 0 {
@@ -359,13 +345,7 @@ impl FlowWorker {
     }
 
     fn publish(&mut self) {
-        let FlowWorker {
-            ports,
-            processor,
-            hooks,
-            counters,
-            ..
-        } = self;
+        let FlowWorker { ports, processor, hooks, counters, .. } = self;
         if let Some(telemetry) = &hooks.telemetry {
             telemetry.publish(|snapshot| {
                 count_ports(ports, processor, counters);
@@ -580,9 +560,7 @@ impl Processor {
     /// A moment for the analytics side, unless its labels will never come.
     fn wait_for_labels(&self, backoff: &Backoff) -> Result<(), Error> {
         if self.is_analytics_dead() {
-            return Err(Error::software(
-                "the analytics thread died; its series have no labels",
-            ));
+            return Err(Error::software("the analytics thread died; its series have no labels"));
         }
         if backoff.is_completed() {
             std::thread::sleep(PAUSE);

@@ -50,10 +50,7 @@ impl LabelWaker {
         let given = self.given.load(Ordering::Acquire);
         let looked = self.looked.load(Ordering::Relaxed);
         self.looked.store(given, Ordering::Relaxed);
-        Prepared {
-            event: event.as_ref().map(AsFd::as_fd),
-            must_look: given != looked,
-        }
+        Prepared { event: event.as_ref().map(AsFd::as_fd), must_look: given != looked }
     }
 
     /// The flow worker has slept, or found labels instead.
@@ -124,10 +121,7 @@ mod tests {
             given.store(round, Ordering::Relaxed);
             wake([&*waker]);
             while seen.load(Ordering::Acquire) < round {
-                assert!(
-                    began.elapsed() < Duration::from_secs(50),
-                    "asleep at {round}"
-                );
+                assert!(began.elapsed() < Duration::from_secs(50), "asleep at {round}");
                 std::thread::yield_now();
             }
         }

@@ -93,16 +93,8 @@ pub enum Portion {
 pub fn looks() -> (Looker, LookPort) {
     let (asks, asked) = bounded(1);
     let (answers, answered) = bounded(1);
-    let looker = Looker {
-        asks,
-        answers: answered,
-        free: Some(Look::new()),
-    };
-    let port = LookPort {
-        asked,
-        answers,
-        current: None,
-    };
+    let looker = Looker { asks, answers: answered, free: Some(Look::new()) };
+    let port = LookPort { asked, answers, current: None };
     (looker, port)
 }
 

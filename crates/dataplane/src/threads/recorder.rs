@@ -31,13 +31,7 @@ pub enum FlowStep<'a> {
     /// [`Manager::change_rules`].
     ChangeRules(&'a mut RulesChange),
     /// [`Manager::answer_rules`].
-    AnswerRules(
-        &'a [RuleAnswer],
-        &'a mut [u8],
-        &'a [Packet],
-        u64,
-        &'a mut Vec<Fate>,
-    ),
+    AnswerRules(&'a [RuleAnswer], &'a mut [u8], &'a [Packet], u64, &'a mut Vec<Fate>),
     /// [`Manager::drain`].
     Drain,
 }
@@ -60,19 +54,13 @@ impl FlowStep<'_> {
     #[inline]
     pub fn apply(self, manager: &mut Manager) -> usize {
         match self {
-            FlowStep::Port {
-                port,
-                owns_flows: true,
-            } => manager.receive_from(port),
+            FlowStep::Port { port, owns_flows: true } => manager.receive_from(port),
             FlowStep::Port { port, .. } => manager.note_port(port),
             FlowStep::Burst(data, packets, now_ns, fates) => {
                 manager.burst(data, packets, now_ns, fates);
             }
             FlowStep::Count(flows, unknown) => {
-                let new = flows
-                    .iter()
-                    .zip(0..)
-                    .filter(|(flow, _)| !manager.count(flow));
+                let new = flows.iter().zip(0..).filter(|(flow, _)| !manager.count(flow));
                 unknown.extend(new.map(|(_, number)| number));
             }
             FlowStep::Pass(time_us) => manager.pass(time_us),

@@ -57,10 +57,7 @@ impl Unasked {
 impl RulesInForce {
     /// A rule as people know it; `None`: no rule has this number any more.
     pub fn known(&self, rule: RuleNumber) -> Option<KnownRule> {
-        Some(KnownRule {
-            order: self.policy.order(rule)?,
-            names: self.names.clone(),
-        })
+        Some(KnownRule { order: self.policy.order(rule)?, names: self.names.clone() })
     }
 }
 
@@ -132,20 +129,12 @@ impl RulesUpdate {
                 "no memory for the rules of {max_flows} flows: {error}; lower flow.max_flows"
             ))
         })?;
-        Ok(RulesUpdate {
-            counts: RuleCounts::of(rules.counted.len()),
-            rules,
-            memory: Some(memory),
-        })
+        Ok(RulesUpdate { counts: RuleCounts::of(rules.counted.len()), rules, memory: Some(memory) })
     }
 
     /// These rules, for a worker that has had others.
     pub fn again(rules: RulesInForce) -> RulesUpdate {
-        RulesUpdate {
-            counts: RuleCounts::of(rules.counted.len()),
-            rules,
-            memory: None,
-        }
+        RulesUpdate { counts: RuleCounts::of(rules.counted.len()), rules, memory: None }
     }
 }
 
@@ -185,10 +174,7 @@ counters! {
 impl RuleCounts {
     /// Zeros, for `counted` rules that have counters of their own.
     fn of(counted: usize) -> RuleCounts {
-        RuleCounts {
-            by_rule: vec![RuleVolume::default(); counted + 1],
-            ..RuleCounts::default()
-        }
+        RuleCounts { by_rule: vec![RuleVolume::default(); counted + 1], ..RuleCounts::default() }
     }
 }
 
@@ -205,10 +191,7 @@ pub struct RuleTotals {
 impl RuleTotals {
     /// With room for all rules that have counters of their own.
     pub fn with_capacity() -> RuleTotals {
-        RuleTotals {
-            numbering: 0,
-            by_rule: Vec::with_capacity(COUNTED_MAX + 1),
-        }
+        RuleTotals { numbering: 0, by_rule: Vec::with_capacity(COUNTED_MAX + 1) }
     }
 
     /// Adds flows of a table, whose rules have their numbers. `is_first`: they are the first ones
@@ -284,11 +267,7 @@ impl FlowRules {
     /// The rules of an update, with which the flow manager has to be told the change that is
     /// returned.
     pub fn new(update: RulesUpdate) -> (FlowRules, RulesChange) {
-        let RulesUpdate {
-            rules,
-            memory,
-            counts,
-        } = update;
+        let RulesUpdate { rules, memory, counts } = update;
         let change = RulesChange {
             has_bounds: rules.policy.has_bounds(),
             has_behaviours: rules.policy.has_behaviours(),
@@ -346,13 +325,7 @@ impl FlowRules {
         questions: &[RuleQuestion],
         mut ruled: impl FnMut(&Ruled),
     ) -> &[RuleAnswer] {
-        let FlowRules {
-            rules,
-            counts,
-            asks,
-            decisions,
-            answers,
-        } = self;
+        let FlowRules { rules, counts, asks, decisions, answers } = self;
         // What is new of a flow may change nothing: then its rule stays.
         let asks_for_news =
             rules.policy.has_labels() || rules.policy.has_bounds() || rules.policy.has_behaviours();
@@ -411,13 +384,7 @@ fn slot(counted: &[RuleNumber], rule: RuleNumber) -> usize {
 
 /// The question as the policy takes it.
 pub(crate) fn ask(question: &RuleQuestion) -> Ask {
-    let RuleQuestion {
-        protocol,
-        source,
-        destination,
-        in_port,
-        ..
-    } = *question;
+    let RuleQuestion { protocol, source, destination, in_port, .. } = *question;
     // A flow's ends are of one family.
     let tuple = Tuple::new(protocol, source, destination, in_port);
     Ask {
@@ -441,12 +408,7 @@ fn answer(rule: Option<RuleNumber>, outcome: &Decision, unasked: u8) -> RuleAnsw
         Some(only) => !(1 << only),
         None => 0,
     };
-    RuleAnswer {
-        rule,
-        action: action(outcome),
-        unasked: by_rule | unasked,
-        class: outcome.class,
-    }
+    RuleAnswer { rule, action: action(outcome), unasked: by_rule | unasked, class: outcome.class }
 }
 
 /// The class of a flow's label with this answer.
@@ -482,14 +444,8 @@ mod tests {
     use super::*;
 
     fn totals(numbering: u64, packets: &[u64]) -> RuleTotals {
-        let volume = |packets: &u64| RuleVolume {
-            packets: *packets,
-            ..RuleVolume::default()
-        };
-        RuleTotals {
-            numbering,
-            by_rule: packets.iter().map(volume).collect(),
-        }
+        let volume = |packets: &u64| RuleVolume { packets: *packets, ..RuleVolume::default() };
+        RuleTotals { numbering, by_rule: packets.iter().map(volume).collect() }
     }
 
     fn packets(totals: &RuleTotals) -> Vec<u64> {
@@ -499,11 +455,7 @@ mod tests {
     #[test]
     fn tables_of_the_same_rules_are_added_and_older_rules_are_left_out() {
         let mut sum = RuleTotals::default();
-        for table in [
-            totals(7, &[1, 2]),
-            totals(7, &[10, 20, 30]),
-            totals(6, &[100]),
-        ] {
+        for table in [totals(7, &[1, 2]), totals(7, &[10, 20, 30]), totals(6, &[100])] {
             sum.merge(&table);
         }
         assert_eq!((sum.numbering, packets(&sum)), (7, vec![11, 22, 30]));

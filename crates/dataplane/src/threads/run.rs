@@ -122,10 +122,7 @@ impl Run {
     /// A flow worker has finished a round of `packets` packets.
     pub(crate) fn count_round(&self, flow_worker: usize, packets: u64) {
         // Only this worker writes the two, so a load and a store are enough.
-        let Progress {
-            rounds,
-            packets: sum,
-        } = &*self.progress[flow_worker];
+        let Progress { rounds, packets: sum } = &*self.progress[flow_worker];
         rounds.store(rounds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if packets > 0 {
             sum.store(sum.load(Ordering::Relaxed) + packets, Ordering::Relaxed);
@@ -141,8 +138,6 @@ impl Run {
     /// Packets that all flow workers have processed.
     pub fn packets(&self) -> u64 {
         let progress = self.progress.iter();
-        progress
-            .map(|progress| progress.packets.load(Ordering::Relaxed))
-            .sum()
+        progress.map(|progress| progress.packets.load(Ordering::Relaxed)).sum()
     }
 }

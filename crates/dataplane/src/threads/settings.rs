@@ -39,10 +39,7 @@ pub fn settings() -> (SettingsSender, SettingsPort) {
     let (outgoing, incoming) = bounded(1);
     let (returned, back) = bounded(1);
     let sender = SettingsSender { outgoing, back };
-    let port = SettingsPort {
-        incoming,
-        back: returned,
-    };
+    let port = SettingsPort { incoming, back: returned };
     (sender, port)
 }
 

@@ -52,16 +52,8 @@ pub enum Looked<T> {
 pub fn snapshots<T>(empty: impl Fn() -> T) -> (Publisher<T>, Subscriber<T>) {
     let (asks, asked) = bounded(1);
     let (answers, answered) = bounded(2); // the one that goes to and fro, and the last
-    let publisher = Publisher {
-        asked,
-        answers,
-        last: Box::new(empty()),
-    };
-    let subscriber = Subscriber {
-        asks,
-        answers: answered,
-        free: Some(Box::new(empty())),
-    };
+    let publisher = Publisher { asked, answers, last: Box::new(empty()) };
+    let subscriber = Subscriber { asks, answers: answered, free: Some(Box::new(empty())) };
     (publisher, subscriber)
 }
 

@@ -166,12 +166,7 @@ pub enum RulesOp {
 
 impl RulesOp {
     /// All of them.
-    pub const ALL: [RulesOp; 4] = [
-        RulesOp::Change,
-        RulesOp::Load,
-        RulesOp::Undo,
-        RulesOp::Reload,
-    ];
+    pub const ALL: [RulesOp; 4] = [RulesOp::Change, RulesOp::Load, RulesOp::Undo, RulesOp::Reload];
 
     /// The name in metrics.
     pub const fn name(self) -> &'static str {

@@ -172,27 +172,17 @@ impl Swapper {
 
     /// Prepares every worker, or none.
     fn first_phase(&mut self, prepared: Prepared) -> Result<Ready, Refusal> {
-        let Prepared {
-            accelerators,
-            bundle,
-            settings,
-            change,
-            cache_entries,
-            is_return,
-        } = prepared;
+        let Prepared { accelerators, bundle, settings, change, cache_entries, is_return } =
+            prepared;
         let has_model = !accelerators.is_empty();
         let generation = match has_model {
             true => (self.generation + 1) % MODELS_MAX as u16,
             false => self.generation,
         };
-        let models = accelerators.into_iter().map(|accelerators| NewModel {
-            accelerators,
-            generation,
-        });
+        let models =
+            accelerators.into_iter().map(|accelerators| NewModel { accelerators, generation });
         let models = models.map(Some).chain(std::iter::repeat_with(|| None));
-        let standbys = models
-            .zip(settings)
-            .map(|(model, settings)| Standby { model, settings });
+        let standbys = models.zip(settings).map(|(model, settings)| Standby { model, settings });
         let prepared = self.prepare(standbys, change.as_ref());
         if let Err(Refusal::Because(why)) = &prepared
             && has_model
@@ -200,24 +190,12 @@ impl Swapper {
             self.opening().refuse(why);
         }
         prepared?;
-        Ok(Ready {
-            bundle,
-            generation,
-            has_model,
-            cache_entries,
-            is_return,
-        })
+        Ok(Ready { bundle, generation, has_model, cache_entries, is_return })
     }
 
     /// Commits on every worker, and says so.
     fn second_phase(&mut self, ready: Ready) -> Result<Option<Previous>, Refusal> {
-        let Ready {
-            bundle,
-            generation,
-            has_model,
-            cache_entries,
-            is_return,
-        } = ready;
+        let Ready { bundle, generation, has_model, cache_entries, is_return } = ready;
         let accelerators = self.commit()?;
         self.generation = generation;
         let bundle = std::mem::replace(&mut self.bundle, bundle);
@@ -232,10 +210,7 @@ impl Swapper {
                 false => swaps.done += u64::from(has_model),
             }
         });
-        let before = accelerators.map(|accelerators| Previous {
-            accelerators,
-            bundle,
-        });
+        let before = accelerators.map(|accelerators| Previous { accelerators, bundle });
         Ok(before.filter(|_| has_model))
     }
 

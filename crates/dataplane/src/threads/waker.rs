@@ -37,9 +37,7 @@ impl Waker {
 
     /// The waiter of the calling thread; `None` if nobody would wake it.
     pub fn waiter(&self) -> Option<&Waiter> {
-        let waiter = self
-            .waiters
-            .get(self.taken.fetch_add(1, Ordering::Relaxed))?;
+        let waiter = self.waiters.get(self.taken.fetch_add(1, Ordering::Relaxed))?;
         waiter.thread.get_or_init(std::thread::current);
         Some(waiter)
     }
@@ -114,10 +112,7 @@ mod tests {
             published.store(round, Ordering::Release);
             waker.wake();
             while seen.load(Ordering::Acquire) < round {
-                assert!(
-                    began.elapsed() < Duration::from_secs(50),
-                    "asleep at {round}"
-                );
+                assert!(began.elapsed() < Duration::from_secs(50), "asleep at {round}");
                 std::thread::yield_now();
             }
         }

@@ -69,10 +69,8 @@ fn add(set: &mut RuleSet, rule: &Written) -> RuleNumber {
     let added = set.push(rule.priority, Condition::default(), action, (0, 0));
     let (number, rank) = added.unwrap();
     let [(source, source_length), (destination, destination_length)] = rule.ends;
-    let ports = |port: Option<u16>| Ports {
-        first: port.unwrap_or(0),
-        last: port.unwrap_or(u16::MAX),
-    };
+    let ports =
+        |port: Option<u16>| Ports { first: port.unwrap_or(0), last: port.unwrap_or(u16::MAX) };
     set.v4.push(Filter {
         source,
         destination,
@@ -161,17 +159,10 @@ impl World {
             egress: Some(Box::new(Sent(sent))),
             sinks: vec![Box::new(Recorded::new(recorded))],
             clock: Clock::Packets,
-            hooks: Hooks {
-                settings: Some(port),
-                ..Hooks::default()
-            },
+            hooks: Hooks { settings: Some(port), ..Hooks::default() },
             rules: Some(rules),
             run: Arc::new(Run::new(1, 0).0),
-            limits: Limits {
-                burst: BURST,
-                handover: Duration::ZERO,
-                give_up_after: Duration::MAX,
-            },
+            limits: Limits { burst: BURST, handover: Duration::ZERO, give_up_after: Duration::MAX },
         });
         World {
             store,
@@ -217,10 +208,8 @@ impl World {
         let old = self.store.version().clone();
         change(&mut self.store);
         self.version += 1;
-        let update = Update {
-            settings: None,
-            rules: Some(RulesUpdate::again(in_force(&self.store))),
-        };
+        let update =
+            Update { settings: None, rules: Some(RulesUpdate::again(in_force(&self.store))) };
         self.settings.send(update).unwrap();
         self.settings.taken(&self.run_ended).unwrap();
         assert!(self.store.give_back(old), "somebody holds the old version");

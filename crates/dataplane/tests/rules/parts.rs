@@ -37,10 +37,7 @@ pub fn key(flow: usize) -> Key<u32> {
 /// A packet of a flow, forward or in reverse, with DSCP 0.
 pub fn frame((flow, is_reverse): (usize, bool)) -> Vec<u8> {
     let key = key(flow);
-    let (from, to) = (
-        (key.source, key.source_port),
-        (key.destination, key.destination_port),
-    );
+    let (from, to) = ((key.source, key.source_port), (key.destination, key.destination_port));
     let (from, to) = if is_reverse { (to, from) } else { (from, to) };
     let mut frame = vec![0; 60];
     frame[12] = 8;
@@ -65,12 +62,7 @@ pub struct Told {
 
 impl Told {
     pub fn new(bursts: Receiver<Vec<Vec<u8>>>) -> Told {
-        Told {
-            bursts,
-            data: Vec::new(),
-            frames: Vec::new(),
-            time_us: 1_700_000_000_000_000,
-        }
+        Told { bursts, data: Vec::new(), frames: Vec::new(), time_us: 1_700_000_000_000_000 }
     }
 }
 
@@ -140,10 +132,7 @@ pub struct Recorded {
 
 impl Recorded {
     pub fn new(records: Sender<(usize, Option<u32>)>) -> Recorded {
-        Recorded {
-            rules: None,
-            records,
-        }
+        Recorded { rules: None, records }
     }
 }
 
@@ -160,10 +149,8 @@ impl Sink for Recorded {
         let name = &flow.flow;
         let is_of = |key: Key<u32>| {
             let end = |address: u32, port| (IpAddr::from(Ipv4Addr::from(address)), port);
-            let ends = [
-                end(key.source, key.source_port),
-                end(key.destination, key.destination_port),
-            ];
+            let ends =
+                [end(key.source, key.source_port), end(key.destination, key.destination_port)];
             ends.contains(&name.source) && ends.contains(&name.destination)
         };
         let of = (0..FLOWS).find(|&it| is_of(key(it))).unwrap();

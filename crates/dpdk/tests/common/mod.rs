@@ -1,11 +1,7 @@
 //! For tests with DPDK, also in other crates: a process for each test, since DPDK starts once
 //! per process, and captures.
 
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "tests, each of which uses some of it"
-)]
+#![allow(clippy::unwrap_used, dead_code, reason = "tests, each of which uses some of it")]
 
 use std::fs;
 use std::path::Path;
@@ -41,9 +37,7 @@ fn run(mut command: Command, name: &str, test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return test();
     }
-    command
-        .args([name, "--exact", "--nocapture"])
-        .env(INSIDE, "1");
+    command.args([name, "--exact", "--nocapture"]).env(INSIDE, "1");
     let output = command.output().unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     assert!(output.status.success(), "{out}{err}");

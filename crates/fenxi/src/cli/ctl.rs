@@ -183,10 +183,7 @@ mod tests {
     #[test]
     fn times_have_units() {
         let times = ["300", "300s", "5m", "1h", "24h"].map(|text| confirm_within(text).ok());
-        assert_eq!(
-            times,
-            [Some(300), Some(300), Some(300), Some(3600), Some(86_400)]
-        );
+        assert_eq!(times, [Some(300), Some(300), Some(300), Some(3600), Some(86_400)]);
         for wrong in ["", "s", "0", "25h", "-1", "1d", "99999999999", "1.5m"] {
             assert!(confirm_within(wrong).is_err(), "{wrong}");
         }

@@ -20,12 +20,7 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Interface to run on, or several; overrides io.interfaces
-    #[arg(
-        short,
-        long = "interface",
-        value_name = "NAME,...",
-        value_delimiter = ','
-    )]
+    #[arg(short, long = "interface", value_name = "NAME,...", value_delimiter = ',')]
     pub interfaces: Vec<String>,
     /// What to do with packets; overrides io.mode
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(IoMode::NAMES))]
@@ -52,10 +47,7 @@ impl LiveArgs {
         if let Some(dir) = &self.model {
             let text = dir.to_str().map(str::to_owned);
             let text = text.ok_or_else(|| {
-                Failure::usage(format!(
-                    "--model {}: the path is not UTF-8 text",
-                    dir.display()
-                ))
+                Failure::usage(format!("--model {}: the path is not UTF-8 text", dir.display()))
             })?;
             sets.push(format!("model.path={}", Value::String(text)));
         }

@@ -161,9 +161,7 @@ impl ReplayArgs {
         } else if stdins > 0 && self.loops > 1 {
             Err(Failure::usage("--loop cannot repeat stdin (-); use a file"))
         } else if self.write.as_deref().is_some_and(is_dash) {
-            Err(Failure::usage(
-                "--write needs a file; stdout is not supported",
-            ))
+            Err(Failure::usage("--write needs a file; stdout is not supported"))
         } else if self.output.series && self.output.flows.is_none() {
             Err(Failure::usage(
                 "--series includes the series in records, but no records are written; add --flows \
@@ -214,32 +212,22 @@ pub struct FaultRates {
 
 impl FaultRates {
     fn parse(text: &str) -> Result<FaultRates, String> {
-        let mut rates = FaultRates {
-            loss: 0.0,
-            truncate: 0.0,
-            corrupt: 0.0,
-            seed: 1,
-        };
+        let mut rates = FaultRates { loss: 0.0, truncate: 0.0, corrupt: 0.0, seed: 1 };
         for part in text.split(',') {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| format!("{part}: expected name=value"))?;
+            let (name, value) =
+                part.split_once('=').ok_or_else(|| format!("{part}: expected name=value"))?;
             let rate = match name {
                 "loss" => &mut rates.loss,
                 "truncate" => &mut rates.truncate,
                 "corrupt" => &mut rates.corrupt,
                 "seed" => {
-                    rates.seed = value
-                        .parse()
-                        .map_err(|_| format!("{part}: expected a whole number"))?;
+                    rates.seed =
+                        value.parse().map_err(|_| format!("{part}: expected a whole number"))?;
                     continue;
                 }
                 _ => return Err(format!("{part}: expected loss, truncate, corrupt or seed")),
             };
-            let share = value
-                .parse::<f64>()
-                .ok()
-                .filter(|share| (0.0..=1.0).contains(share));
+            let share = value.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
             *rate = share.ok_or_else(|| format!("{part}: expected a number from 0 to 1"))?;
         }
         Ok(rates)

@@ -130,11 +130,7 @@ fn deep(
     let mut findings = interfaces::findings(machine, config);
     findings.extend(mirror::findings(machine, config));
     for name in interfaces::present(config) {
-        findings.extend(offloads::findings(
-            name,
-            config.io.mode,
-            config.io.promiscuous,
-        ));
+        findings.extend(offloads::findings(name, config.io.mode, config.io.promiscuous));
         findings.extend(queues::findings(machine, name, config));
         findings.extend(interrupts::findings(machine, name, &cores));
     }
@@ -152,11 +148,7 @@ fn deep(
     for (number, task) in tasks.iter().enumerate() {
         let (found, profiles) = model::findings(args, &task.config, task.bundle.dir());
         findings.extend(found);
-        measured.extend(
-            profiles
-                .into_iter()
-                .map(|(device, profile)| (number, device, profile)),
-        );
+        measured.extend(profiles.into_iter().map(|(device, profile)| (number, device, profile)));
     }
     findings.extend(goals::findings(tasks, Some(&measured)));
     findings.extend(clock::findings(machine));
@@ -172,10 +164,7 @@ fn start(
     is_running: bool,
     findings: &[Finding],
 ) -> Option<Finding> {
-    if findings
-        .iter()
-        .any(|finding| finding.level == Level::Problem)
-    {
+    if findings.iter().any(|finding| finding.level == Level::Problem) {
         return None;
     }
     let probe = || {

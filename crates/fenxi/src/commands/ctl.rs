@@ -43,10 +43,7 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     match reply.error {
         // Errors of a configuration already name file and line, so the socket is not added.
         Some(lines) if reply.code == Code::Invalid as u16 => Err(refusal(reply.code, lines)),
-        Some(error) => Err(refusal(
-            reply.code,
-            format!("{}: {error}", socket.display()),
-        )),
+        Some(error) => Err(refusal(reply.code, format!("{}: {error}", socket.display()))),
         None => Ok(()),
     }
 }
@@ -66,24 +63,15 @@ fn request(command: &CtlCommand) -> Result<Request, Failure> {
         CtlCommand::Threads => Request::Threads {},
         CtlCommand::Devices => Request::Devices {},
         CtlCommand::Metrics => Request::Metrics {},
-        CtlCommand::Flows { label, host, top } => Request::Flows {
-            label: label.clone(),
-            host: *host,
-            top: *top,
-        },
-        CtlCommand::Explain { flow } => Request::Explain {
-            flow: flow.join(" "),
-        },
-        CtlCommand::Hosts { label, top } => Request::Hosts {
-            label: label.clone(),
-            top: *top,
-        },
-        CtlCommand::Log { level } => Request::Log {
-            level: level.clone(),
-        },
-        CtlCommand::Reload { confirm_within } => Request::Reload {
-            confirm_within_s: *confirm_within,
-        },
+        CtlCommand::Flows { label, host, top } => {
+            Request::Flows { label: label.clone(), host: *host, top: *top }
+        }
+        CtlCommand::Explain { flow } => Request::Explain { flow: flow.join(" ") },
+        CtlCommand::Hosts { label, top } => Request::Hosts { label: label.clone(), top: *top },
+        CtlCommand::Log { level } => Request::Log { level: level.clone() },
+        CtlCommand::Reload { confirm_within } => {
+            Request::Reload { confirm_within_s: *confirm_within }
+        }
         CtlCommand::Confirm => Request::Confirm {},
         CtlCommand::Reopen => Request::Reopen {},
         CtlCommand::Model(CtlModelCommand::Load { dir, task }) => Request::ModelLoad {
@@ -127,9 +115,7 @@ fn page(body: &Body) -> String {
     match body {
         Body::Status(status) => status::page(status),
         Body::Threads(threads) => table(
-            &[
-                "thread", "core", "state", "cpu s", "stalls", "packets", "series", "share",
-            ],
+            &["thread", "core", "state", "cpu s", "stalls", "packets", "series", "share"],
             threads.iter().map(|thread| thread_row(thread, threads)),
         ),
         Body::Devices(devices) => table(
@@ -155,10 +141,7 @@ fn page(body: &Body) -> String {
         Body::Metrics(page) => page.clone(),
         Body::Explained(explanation) => console::explanation::text(explanation),
         Body::Top(top) => {
-            let screen = Screen {
-                top: Some((**top).clone()),
-                ..Screen::default()
-            };
+            let screen = Screen { top: Some((**top).clone()), ..Screen::default() };
             screen.text(80, 24)
         }
         Body::Hosts(hosts) => table(
@@ -202,11 +185,7 @@ fn reloaded_page(reloaded: &Reloaded) -> String {
             "{} of the rules by `fenxi ctl policy` {} gone; `fenxi ctl policy undo` brings the old \
              rules back",
             status::changes(reloaded.policy_changes_gone as u64),
-            if reloaded.policy_changes_gone == 1 {
-                "is"
-            } else {
-                "are"
-            }
+            if reloaded.policy_changes_gone == 1 { "is" } else { "are" }
         );
     }
     if let Some(seconds) = reloaded.confirm_within_s {
@@ -315,10 +294,7 @@ mod tests {
     fn columns_line_up() {
         let rows = [["x", "longer", "1"], ["yy", "", "23"]];
         let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(
-            table(&["a", "b", "c"], rows),
-            "a   b       c\nx   longer  1\nyy          23\n"
-        );
+        assert_eq!(table(&["a", "b", "c"], rows), "a   b       c\nx   longer  1\nyy          23\n");
     }
 
     #[test]

@@ -29,9 +29,8 @@ use trial::{Outcome, here, in_a_process};
 /// simulated one does not count.
 pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     let sets = sets(args);
-    let config = sinks::known(Sources::of_service(args.config.config.as_deref(), &sets))
-        .load()?
-        .config;
+    let config =
+        sinks::known(Sources::of_service(args.config.config.as_deref(), &sets)).load()?.config;
     let dir = find_bundle(&config, args.model.as_deref())?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
     if let Some(name) = &args.trial {
@@ -58,17 +57,11 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
         model: format!("{} {}", bundle.name(), bundle.version()),
         devices: outcomes.collect(),
     };
-    print(&if args.json {
-        to_json(&found)?
-    } else {
-        found.page()
-    })?;
+    print(&if args.json { to_json(&found)? } else { found.page() })?;
     if found.devices.iter().any(Outcome::classifies) {
         return Ok(());
     }
-    Err(Failure::unavailable(
-        "no device runs the model on this machine",
-    ))
+    Err(Failure::unavailable("no device runs the model on this machine"))
 }
 
 /// The command line that tries the device `name`.
@@ -97,16 +90,9 @@ impl Found {
     /// The report as text.
     fn page(&self) -> String {
         let (library, version) = (self.library.display(), &self.library_version);
-        let mut page = format!(
-            "library  {library} (ONNX Runtime {version})\nmodel    {}\n\n",
-            self.model
-        );
-        let width = self
-            .devices
-            .iter()
-            .map(|it| it.device.len())
-            .max()
-            .unwrap_or(0);
+        let mut page =
+            format!("library  {library} (ONNX Runtime {version})\nmodel    {}\n\n", self.model);
+        let width = self.devices.iter().map(|it| it.device.len()).max().unwrap_or(0);
         for outcome in &self.devices {
             // Writing to a string cannot fail.
             let _ = writeln!(page, "{:width$}  {}", outcome.device, outcome.line());
@@ -119,16 +105,10 @@ impl Found {
 fn sets(args: &DevicesArgs) -> Vec<String> {
     let mut sets = args.config.sets.clone();
     if let Some(path) = &args.library {
-        sets.push(format!(
-            "accel.library={}",
-            quoted(&path.display().to_string())
-        ));
+        sets.push(format!("accel.library={}", quoted(&path.display().to_string())));
     }
     if let Some(path) = &args.plugin {
-        sets.push(format!(
-            "device.plugin.plugin={}",
-            quoted(&path.display().to_string())
-        ));
+        sets.push(format!("device.plugin.plugin={}", quoted(&path.display().to_string())));
     }
     sets
 }
@@ -156,11 +136,7 @@ pub(super) fn config_for(
     let mut sets = sets.to_vec();
     sets.push(format!("accel.devices=[{}]", quoted(name)));
     sets.push("pipeline.layout=1:1:1".to_owned());
-    Ok(
-        sinks::known(Sources::of_service(args.config.as_deref(), &sets))
-            .load()?
-            .config,
-    )
+    Ok(sinks::known(Sources::of_service(args.config.as_deref(), &sets)).load()?.config)
 }
 
 /// `text` as a TOML string.

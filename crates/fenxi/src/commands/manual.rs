@@ -31,10 +31,7 @@ const EXIT_CODES: [(&str, &str); 9] = [
     ("66", "a file that does not exist or cannot be read"),
     ("69", "no such interface or device, or no ONNX Runtime"),
     ("70", "a bug in fenxi"),
-    (
-        "73, 74",
-        "a file cannot be created; reading or writing failed",
-    ),
+    ("73, 74", "a file cannot be created; reading or writing failed"),
     ("77", "a missing permission"),
     ("78", "a wrong configuration"),
 ];
@@ -63,9 +60,7 @@ pub fn manual(args: &ManualArgs) -> Result<(), Failure> {
 
 /// `fenxi help` has no page of its own.
 fn without_help(command: Command) -> Command {
-    command
-        .disable_help_subcommand(true)
-        .mut_subcommands(without_help)
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 /// The pages of the command and its subcommands.
@@ -114,49 +109,22 @@ fn files(out: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in EXIT_CODES {
-        roff.control("TP", [])
-            .text([bold(code)])
-            .text([roman(meaning)]);
+        roff.control("TP", []).text([bold(code)]).text([roman(meaning)]);
     }
     roff.control("SH", ["FILES"]);
     for (path, what) in [
-        (
-            "/etc/fenxi/fenxi.toml",
-            "the configuration of the service, fenxi.toml(5)",
-        ),
-        (
-            "/etc/fenxi/conf.d/*.toml",
-            "files that override it, in the order of their names",
-        ),
+        ("/etc/fenxi/fenxi.toml", "the configuration of the service, fenxi.toml(5)"),
+        ("/etc/fenxi/conf.d/*.toml", "files that override it, in the order of their names"),
         ("/usr/share/fenxi/models", "the shipped models"),
-        (
-            "/usr/lib/fenxi/libonnxruntime.so",
-            "ONNX Runtime, which runs them",
-        ),
+        ("/usr/lib/fenxi/libonnxruntime.so", "ONNX Runtime, which runs them"),
         ("/run/fenxi/ctl.sock", "the socket of fenxi ctl"),
-        (
-            "/var/lib/fenxi",
-            "records, where the configuration asks for them",
-        ),
-        (
-            "/usr/share/doc/fenxi",
-            "the documents, and examples for nftables and tc",
-        ),
+        ("/var/lib/fenxi", "records, where the configuration asks for them"),
+        ("/usr/share/doc/fenxi", "the documents, and examples for nftables and tc"),
     ] {
-        roff.control("TP", [])
-            .text([italic(path)])
-            .text([roman(what)]);
+        roff.control("TP", []).text([italic(path)]).text([roman(what)]);
     }
     roff.to_writer(out)?;
-    see_also(
-        out,
-        &[
-            ("fenxi.toml", "5"),
-            ("conntrack", "8"),
-            ("nft", "8"),
-            ("tc", "8"),
-        ],
-    )
+    see_also(out, &[("fenxi.toml", "5"), ("conntrack", "8"), ("nft", "8"), ("tc", "8")])
 }
 
 fn see_also(out: &mut Vec<u8>, pages: &[(&str, &str)]) -> io::Result<()> {
@@ -232,22 +200,14 @@ mod tests {
     #[test]
     fn every_command_and_key_has_its_place() {
         let dir = tempfile::tempdir().unwrap();
-        manual(&ManualArgs {
-            dir: dir.path().to_owned(),
-        })
-        .unwrap();
+        manual(&ManualArgs { dir: dir.path().to_owned() }).unwrap();
         let names = |folder: &str| -> Vec<String> {
             let entries = fs::read_dir(dir.path().join(folder)).unwrap();
             let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
             names.collect()
         };
         let pages = names("man");
-        for page in [
-            "fenxi.8",
-            "fenxi-run.8",
-            "fenxi-ctl-flows.8",
-            "fenxi.toml.5",
-        ] {
+        for page in ["fenxi.8", "fenxi-run.8", "fenxi-ctl-flows.8", "fenxi.toml.5"] {
             assert!(pages.contains(&page.to_owned()), "{page}: {pages:?}");
         }
         for hidden in ["manual", "try", "help"] {

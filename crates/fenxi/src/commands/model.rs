@@ -48,11 +48,7 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
         let report = as_json(&model.bundle, golden, against.as_ref(), &comparisons);
         return print(&format!("{report}\n"));
     }
-    let mut page = format!(
-        "{}: golden outputs agree: {}\n",
-        title(&model.bundle),
-        found(golden)
-    );
+    let mut page = format!("{}: golden outputs agree: {}\n", title(&model.bundle), found(golden));
     if let Some(against) = &against {
         page += &format!("against {}:\n", title(against));
     }
@@ -81,9 +77,7 @@ pub fn trial(args: &TryArgs) -> Result<(), Failure> {
     config.accel.library = args.library.clone();
     let mut model = load(&config, &args.dir)?;
     let checked = check_golden(&model.bundle, model.device.as_mut());
-    checked
-        .map(drop)
-        .map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
+    checked.map(drop).map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
 }
 
 /// Opens a bundle.
@@ -161,29 +155,15 @@ fn compare_all(
         contexts: model.bundle.golden().contexts.clone(),
         classes: Vec::new(),
     };
-    let mut comparisons = vec![Comparison::of(
-        "golden inputs".to_owned(),
-        &golden,
-        model,
-        against,
-    )?];
+    let mut comparisons =
+        vec![Comparison::of("golden inputs".to_owned(), &golden, model, against)?];
     for path in &args.series {
         let samples = series::of_table(path, &model.bundle)?;
-        comparisons.push(Comparison::of(
-            path.display().to_string(),
-            &samples,
-            model,
-            against,
-        )?);
+        comparisons.push(Comparison::of(path.display().to_string(), &samples, model, against)?);
     }
     for path in &args.capture {
         let samples = series::of_capture(path, &model.bundle)?;
-        comparisons.push(Comparison::of(
-            path.display().to_string(),
-            &samples,
-            model,
-            against,
-        )?);
+        comparisons.push(Comparison::of(path.display().to_string(), &samples, model, against)?);
     }
     Ok(comparisons)
 }
@@ -216,12 +196,7 @@ fn as_json(
 }
 
 fn title(bundle: &Bundle) -> String {
-    format!(
-        "{} {} ({})",
-        bundle.name(),
-        bundle.version(),
-        bundle.precision()
-    )
+    format!("{} {} ({})", bundle.name(), bundle.version(), bundle.precision())
 }
 
 fn found(report: GoldenReport) -> String {

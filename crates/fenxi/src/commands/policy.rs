@@ -27,12 +27,7 @@ fn read(file: &RuleFile, interfaces: &[String]) -> Result<Rules, Failure> {
         RuleFormat::Csv => Format::Csv,
         RuleFormat::ClassBench => Format::ClassBench,
     });
-    let options = Options {
-        format,
-        interfaces,
-        takes_pipes: true,
-        ..Options::default()
-    };
+    let options = Options { format, interfaces, takes_pipes: true, ..Options::default() };
     Ok(rulefiles::read(&file.file, &options)?)
 }
 

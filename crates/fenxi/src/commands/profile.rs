@@ -38,11 +38,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         latency_goal: args.latency_goal_ms,
         file: &file,
     };
-    let page = if args.json {
-        to_json(&found.object())?
-    } else {
-        found.page()
-    };
+    let page = if args.json { to_json(&found.object())? } else { found.page() };
     print(&page)?;
     if file.r_squared() < R_SQUARED_MIN {
         remark(&format!(
@@ -61,9 +57,7 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
         )?;
     }
     let Some(path) = &args.out else { return Ok(()) };
-    let text = file
-        .to_toml()
-        .map_err(|error| Failure::software(error.to_string()))?;
+    let text = file.to_toml().map_err(|error| Failure::software(error.to_string()))?;
     fs::write(path, text).map_err(|error| Failure::creating(path, &error))?;
     remark(&format!("fenxi: profile written to {}\n", path.display()))
 }
@@ -78,9 +72,7 @@ fn measured(
     let mut sizes: Vec<usize> = args.sizes.iter().map(|&size| size as usize).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let library = asked
-        .provider
-        .library_version(config.accel.library.as_deref());
+    let library = asked.provider.library_version(config.accel.library.as_deref());
     let library = library.map_err(|error| Failure::unavailable(error.to_string()))?;
     let before_kib = resident_kib();
     let mut sized = asked.clone();
@@ -95,10 +87,7 @@ fn measured(
     file.provider = asked.provider.name.to_owned();
     file.effective = device.effective().to_owned();
     file.library = library;
-    file.machine = format!(
-        "{}, {} cores, Linux {}",
-        machine.cpu, machine.cores, machine.kernel
-    );
+    file.machine = format!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
     file.memory_kib = resident_kib().saturating_sub(before_kib);
     Ok((file, measured))
 }
@@ -107,9 +96,7 @@ fn measured(
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    resident
-        .and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok())
-        .unwrap_or(0)
+    resident.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
 /// The report.
@@ -202,18 +189,11 @@ impl Found<'_> {
             file.batchiness(),
             self.measured.points().last().map_or(1, |point| point.rows)
         );
-        let _ = writeln!(
-            page,
-            "knee     batch of {}, {:.0} class/s",
-            knee.rows,
-            knee.throughput()
-        );
+        let _ = writeln!(page, "knee     batch of {}, {:.0} class/s", knee.rows, knee.throughput());
         let _ = writeln!(page, "memory   {:.1} MiB", file.memory_kib as f64 / 1024.0);
-        let goal = self
-            .latency_goal
-            .map_or("without a latency goal".to_owned(), |goal| {
-                format!("for a latency goal of {} ms", goal.as_secs_f64() * 1e3)
-            });
+        let goal = self.latency_goal.map_or("without a latency goal".to_owned(), |goal| {
+            format!("for a latency goal of {} ms", goal.as_secs_f64() * 1e3)
+        });
         let _ = writeln!(
             page,
             "\nrecommended {goal}:\n  analytics.batch_sizes = {:?}\n  analytics.timeout_ms = {}\n  \

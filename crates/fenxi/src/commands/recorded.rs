@@ -41,10 +41,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let lines = Lines::new(names, None);
     let (sink, mut records) = match output.flows.as_deref() {
         Some(path) => {
-            let start = ReplayStart {
-                waits: true,
-                stopped: None,
-            };
+            let start = ReplayStart { waits: true, stopped: None };
             let (sink, records) = RecordSink::start(path, QUEUE, lines, &start)?;
             (Some(sink), Some(records))
         }
@@ -66,10 +63,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let (summary, report) = (Summary::new(&outcome), &replayed.report);
     let said = match output.json {
         true => {
-            let page = Page {
-                summary,
-                recorded: report,
-            };
+            let page = Page { summary, recorded: report };
             // A summary always serializes.
             let text = serde_json::to_string(&page).unwrap_or_default();
             print(&format!("{text}\n"))
@@ -112,11 +106,7 @@ fn text(report: &Report) -> String {
         let _ = writeln!(page, "request   {note}");
     }
     let same = if report.same { "yes" } else { "no" };
-    let _ = writeln!(
-        page,
-        "same      {same}: counters compared {} times",
-        report.compared
-    );
+    let _ = writeln!(page, "same      {same}: counters compared {} times", report.compared);
     page
 }
 
@@ -133,15 +123,8 @@ fn outcome(
         tasks: replayed.tasks.clone(),
         layout,
         instances: header.instances,
-        cores: Cores::of_one(
-            &layout,
-            header.instances,
-            "a recording is replayed on one thread",
-        ),
-        swaps: Swaps {
-            done: replayed.swaps,
-            ..Swaps::default()
-        },
+        cores: Cores::of_one(&layout, header.instances, "a recording is replayed on one thread"),
+        swaps: Swaps { done: replayed.swaps, ..Swaps::default() },
         names: header.names(),
         table: Table {
             max_flows: flow.max_flows * workers,

@@ -21,41 +21,25 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if let Some(dir) = &args.recorded {
         return super::recorded::replay(dir, &args.output);
     }
-    let sets: Vec<String> = args
-        .config
-        .sets
-        .iter()
-        .cloned()
-        .chain(args.output.sets())
-        .collect();
+    let sets: Vec<String> = args.config.sets.iter().cloned().chain(args.output.sets()).collect();
     let sources = sinks::known(Sources::named(args.config.config.as_deref(), &sets));
     let mut config = sources.load()?.replayed().config;
     // The configuration may be a live run's, whose collector must not get a capture's records.
     if args.output.ipfix.is_none() {
         config.reset("ipfix.to");
     }
-    let outcome = replay::run(&Plan {
-        config: &config,
-        args,
-    })?;
+    let outcome = replay::run(&Plan { config: &config, args })?;
     if let Some(query) = &args.explain {
         let explained = explain(query, &config, args, &outcome);
         let failures = [outcome.failure, explained.err()].into_iter().flatten();
         return failures.reduce(Failure::and).map_or(Ok(()), Err);
     }
     let summary = Summary::new(&outcome);
-    let printed = if args.output.json {
-        print(&format!("{}\n", summary.to_json()))
-    } else {
-        Ok(())
-    };
+    let printed =
+        if args.output.json { print(&format!("{}\n", summary.to_json())) } else { Ok(()) };
     let remarked = remark(&(remarks(args, &outcome, &summary) + &tasks_by_in_port(&config)));
     let failures = [outcome.failure, printed.err(), remarked.err()];
-    failures
-        .into_iter()
-        .flatten()
-        .reduce(Failure::and)
-        .map_or(Ok(()), Err)
+    failures.into_iter().flatten().reduce(Failure::and).map_or(Ok(()), Err)
 }
 
 /// Prints why a flow got its label, or none.
@@ -124,11 +108,7 @@ fn remarks(args: &ReplayArgs, outcome: &Outcome, summary: &Summary) -> String {
     }
     let records_dropped = outcome.sink_sum("records_dropped");
     if records_dropped > 0 {
-        let output = args
-            .output
-            .flows
-            .as_deref()
-            .filter(|output| !is_dash(output));
+        let output = args.output.flows.as_deref().filter(|output| !is_dash(output));
         let output = output.map_or("stdout".to_owned(), |output| output.display().to_string());
         page += &format!(
             "fenxi: {output}: {records_dropped} records were dropped because their queue was full; \

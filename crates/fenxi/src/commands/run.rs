@@ -22,12 +22,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let flow = &mut config.flow;
     flow.hash_seed = flow.hash_seed.or_else(|| Some(random()));
     log::start(&config.log)?;
-    let outcome = run::run(&Plan {
-        sources,
-        loaded,
-        config: &config,
-        args,
-    })?;
+    let outcome = run::run(&Plan { sources, loaded, config: &config, args })?;
     info!(
         "ended after {:.0} s: {} packets, {} flows, {} records dropped",
         outcome.wall.as_secs_f64(),

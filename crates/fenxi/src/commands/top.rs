@@ -30,10 +30,7 @@ pub fn top(args: &TopArgs) -> Result<(), Failure> {
         return once(&client);
     }
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let options = Options {
-        interval: Duration::from_secs(u64::from(args.interval)),
-        has_colour,
-    };
+    let options = Options { interval: Duration::from_secs(u64::from(args.interval)), has_colour };
     run(client, options).map_err(|error| Failure::unavailable(format!("fenxi top: {error}")))
 }
 
@@ -42,14 +39,9 @@ fn once(client: &Client) -> Result<(), Failure> {
     client.ask(&Request::Threads {}).map_err(unanswered)?;
     let top = moment(client, 200).map_err(Failure::unavailable)?;
     let size = |name: &str, default: usize| {
-        let value = std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse().ok());
+        let value = std::env::var(name).ok().and_then(|value| value.parse().ok());
         value.unwrap_or(default).clamp(1, 1000)
     };
-    let screen = Screen {
-        top: Some(top),
-        ..Screen::default()
-    };
+    let screen = Screen { top: Some(top), ..Screen::default() };
     print(&screen.text(size("COLUMNS", COLUMNS), size("LINES", LINES)))
 }

@@ -44,21 +44,15 @@ const fn metric(
     help: &'static str,
     samples: fn(&View<'_>) -> Vec<Sample>,
 ) -> Row {
-    Row {
-        metric: Metric::new(kind, name, unit, labels, help),
-        samples,
-    }
+    Row { metric: Metric::new(kind, name, unit, labels, help), samples }
 }
 
 /// All metrics with their samples, in the order of the page.
 pub fn families(view: &View<'_>) -> Vec<Family> {
-    let own = CATALOGUE.iter().map(|row| Family {
-        metric: row.metric,
-        samples: (row.samples)(view),
-    });
+    let own =
+        CATALOGUE.iter().map(|row| Family { metric: row.metric, samples: (row.samples)(view) });
     let sinks = view.collector.sinks.iter();
-    own.chain(sinks.flat_map(|report| report.metrics.iter().cloned()))
-        .collect()
+    own.chain(sinks.flat_map(|report| report.metrics.iter().cloned())).collect()
 }
 
 const C: Kind = Kind::Counter;
@@ -66,9 +60,7 @@ const G: Kind = Kind::Gauge;
 const H: Kind = Kind::Histogram;
 
 /// Upper bounds for batches, in series.
-const SIZES: [f64; 11] = [
-    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
-];
+const SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 /// Features of this build: ports, ways to mark, devices.
 const FEATURES: &str = "af_packet,capture,ctnetlink,onnxruntime,simulated";

@@ -306,18 +306,13 @@ mod tests {
     use super::*;
 
     fn watched() -> (Publisher<u64>, Watched<u64>) {
-        let thread = Thread {
-            instance: 0,
-            role: Role::Flow(0),
-        };
+        let thread = Thread { instance: 0, role: Role::Flow(0) };
         Watched::new(thread, None, || 0)
     }
 
     /// Asks in a round of its own; true when all have answered.
     fn round(watched: &mut Watched<u64>) -> bool {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.unwrap();
         runtime.block_on(ask(std::slice::from_mut(watched)))
     }
@@ -328,10 +323,7 @@ mod tests {
         assert!(!round(&mut watched), "nobody publishes");
         publisher.publish(|snapshot| *snapshot = 1);
         watched.begin();
-        assert!(
-            !watched.advance(),
-            "it may be older than the others of this round"
-        );
+        assert!(!watched.advance(), "it may be older than the others of this round");
         publisher.publish(|snapshot| *snapshot = 2);
         assert!(watched.advance());
         assert_eq!(*watched.latest, 0, "not in use yet");

@@ -25,9 +25,7 @@ pub fn thread_times() -> Vec<ThreadTime> {
         }
     }
     let times = times.into_iter();
-    times
-        .map(|(name, seconds)| ThreadTime { name, seconds })
-        .collect()
+    times.map(|(name, seconds)| ThreadTime { name, seconds }).collect()
 }
 
 /// Name and ticks of a `stat` file. The name stands in brackets and may itself contain brackets.
@@ -55,10 +53,6 @@ mod tests {
     #[test]
     fn this_thread_is_among_them() {
         let name = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(
-            thread_times()
-                .iter()
-                .any(|time| time.name == name.trim_end())
-        );
+        assert!(thread_times().iter().any(|time| time.name == name.trim_end()));
     }
 }

@@ -91,11 +91,7 @@ impl Drifts {
             return None;
         }
         (*profile, *logged) = (Some(now), Some(at));
-        Some(Drift {
-            from,
-            to: now.reference,
-            rows: now.rows,
-        })
+        Some(Drift { from, to: now.reference, rows: now.rows })
     }
 }
 
@@ -147,9 +143,7 @@ impl Drift {
         };
         let writer = std::thread::Builder::new().name("profiles".to_owned());
         let spawned = writer.spawn(write);
-        spawned
-            .inspect_err(|error| warn!("{without}; no thread to store it: {error}"))
-            .ok()
+        spawned.inspect_err(|error| warn!("{without}; no thread to store it: {error}")).ok()
     }
 }
 
@@ -172,11 +166,7 @@ mod tests {
     }
 
     fn drift(from: f64, to: f64) -> Option<Drift> {
-        Some(Drift {
-            from: line(from),
-            to: line(to),
-            rows: 40.0,
-        })
+        Some(Drift { from: line(from), to: line(to), rows: 40.0 })
     }
 
     #[test]
@@ -203,19 +193,12 @@ mod tests {
         let mut said = Vec::new();
         for seconds in 0..120_u32 {
             let is_slow = seconds % 10 < 5;
-            let now = profile(
-                20.0,
-                if is_slow { 60.0 } else { 20.0 },
-                u64::from(seconds / 5),
-            );
+            let now = profile(20.0, if is_slow { 60.0 } else { 20.0 }, u64::from(seconds / 5));
             let at = begin + Duration::from_secs(seconds.into());
             said.extend(drifts.compare(0, now, at));
         }
         // Messages at 5 s and, with the drifts in between, at 65 s.
-        assert_eq!(
-            said,
-            [drift(60.0, 20.0).unwrap(), drift(20.0, 20.0).unwrap()]
-        );
+        assert_eq!(said, [drift(60.0, 20.0).unwrap(), drift(20.0, 20.0).unwrap()]);
     }
 
     #[test]

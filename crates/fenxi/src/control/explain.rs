@@ -34,10 +34,7 @@ const CLASSES: usize = 5;
 pub fn wanted(query: &FlowQuery) -> Wanted {
     match *query {
         FlowQuery::Id(id) => Wanted::Id(id),
-        FlowQuery::Ends { protocol, a, b } => Wanted::Ends {
-            protocol,
-            ends: [a, b],
-        },
+        FlowQuery::Ends { protocol, a, b } => Wanted::Ends { protocol, ends: [a, b] },
     }
 }
 
@@ -53,11 +50,7 @@ pub fn explanation(
     let parts = tasks::parts(&tasks, config);
     let has_several = config.tasks.len() > 1;
     let when = tasks::when(config, 0);
-    let AskedTask {
-        asked,
-        model,
-        subject,
-    } = tasks.into_iter().next()?;
+    let AskedTask { asked, model, subject } = tasks.into_iter().next()?;
     let bundle = &asked.bundle;
     Some(Explanation {
         first: rfc3339(subject.times_us[0]),
@@ -95,10 +88,7 @@ fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {
         unit: bundle.unit().to_owned(),
         features: bundle.features().to_vec(),
         k: bundle.k(),
-        server_port: subject
-            .series
-            .as_ref()
-            .map_or(0, |series| series.server_port),
+        server_port: subject.series.as_ref().map_or(0, |series| series.server_port),
         elements,
         why_none: why_none.to_owned(),
     }
@@ -112,9 +102,7 @@ fn elements(series: &Series) -> Vec<Element> {
         length: numbers(Feature::SignedLength).get(at).map(|&it| it.into()),
         payload: numbers(Feature::PayloadLength).get(at).map(|&it| it.into()),
         inter_arrival_us: times.get(at).copied(),
-        tcp_flags: numbers(Feature::TcpFlags)
-            .get(at)
-            .map(|&flags| flag_names(flags)),
+        tcp_flags: numbers(Feature::TcpFlags).get(at).map(|&flags| flag_names(flags)),
     };
     (0..series.k()).map(element).collect()
 }
@@ -133,11 +121,7 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
     let by_port = port_first(subject, bundle).map(|port| port.label as u16);
     let depths = bundle.depths().iter().enumerate();
     let answer = |(at, depth): (usize, &accel::Depth)| {
-        let word = subject
-            .answers
-            .as_ref()
-            .and_then(|answers| answers.get(at))
-            .copied();
+        let word = subject.answers.as_ref().and_then(|answers| answers.get(at)).copied();
         // Once a deeper one has decided, the first label word holds its answer.
         let is_own =
             at != 0 || bundle.is_ports_first() || decided.is_none_or(|decided| decided == 0);
@@ -147,21 +131,14 @@ fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
             None => depth.confidence,
         };
         let (label, confidence, by) = match own {
-            Some(Label::Class {
-                class,
-                confidence,
-                source,
-                ..
-            }) => (
+            Some(Label::Class { class, confidence, source, .. }) => (
                 Some(class_name(bundle, class)),
                 Some(f64::from(confidence) / f64::from(u16::MAX)),
                 Some(DecidedBy::from(source).name().to_owned()),
             ),
-            _ if decided == Some(at) => (
-                subject.row.label.clone(),
-                subject.row.confidence,
-                subject.row.decided_by.clone(),
-            ),
+            _ if decided == Some(at) => {
+                (subject.row.label.clone(), subject.row.confidence, subject.row.decided_by.clone())
+            }
             _ => (None, None, None),
         };
         Answer {
@@ -229,11 +206,7 @@ fn outcome(
 }
 
 fn probabilities(asked: &Asked, bundle: &Bundle, at: usize) -> Vec<Probability> {
-    let row = asked
-        .probabilities
-        .as_ref()
-        .ok()
-        .and_then(|all| all.get(at));
+    let row = asked.probabilities.as_ref().ok().and_then(|all| all.get(at));
     let mut ranked: Vec<(usize, f32)> = row.into_iter().flatten().copied().enumerate().collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     let probability = |(class, probability)| Probability {
@@ -245,9 +218,7 @@ fn probabilities(asked: &Asked, bundle: &Bundle, at: usize) -> Vec<Probability> 
 
 fn class_name(bundle: &Bundle, class: u16) -> String {
     let label = bundle.labels().get(usize::from(class));
-    label
-        .map_or(dataplane::bundle::UNKNOWN, |label| &label.name)
-        .to_owned()
+    label.map_or(dataplane::bundle::UNKNOWN, |label| &label.name).to_owned()
 }
 
 fn asked_again(subject: &Subject, asked: &Asked) -> String {

@@ -42,10 +42,7 @@ fn write_buckets(
     let comma = if labels.is_empty() { "" } else { "," };
     for (bound, count) in &buckets.cumulative {
         let bound = text(*bound);
-        writeln!(
-            page,
-            "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}"
-        )?;
+        writeln!(page, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {count}")?;
     }
     let (count, braced) = (buckets.count, braced(labels));
     writeln!(page, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}")?;
@@ -56,9 +53,8 @@ fn write_buckets(
 /// `a="1",b="2"`.
 fn labels(names: &[&str], values: &[String]) -> String {
     let pairs = names.iter().zip(values);
-    let pairs: Vec<String> = pairs
-        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
-        .collect();
+    let pairs: Vec<String> =
+        pairs.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
     pairs.join(",")
 }
 
@@ -129,10 +125,7 @@ mod tests {
         let samples = numbers.map(|number| sample(&[], Value::Number(number)));
         let page = page(Kind::Gauge, &[], &samples);
         let lines: Vec<_> = page.lines().skip(2).collect();
-        assert_eq!(
-            lines,
-            ["m -0.25", "m 0.0000001", "m 3", "m NaN", "m +Inf", "m -Inf"]
-        );
+        assert_eq!(lines, ["m -0.25", "m 0.0000001", "m 3", "m NaN", "m +Inf", "m -Inf"]);
     }
 
     #[test]
@@ -167,15 +160,8 @@ mod tests {
     fn a_histogram_without_labels_has_bounds_only() {
         let samples = [sample(&[], Value::Buckets(Buckets::new(&[1.0])))];
         assert_eq!(
-            page(Kind::Histogram, &[], &samples)
-                .lines()
-                .collect::<Vec<_>>()[2..],
-            [
-                "m_bucket{le=\"1\"} 0",
-                "m_bucket{le=\"+Inf\"} 0",
-                "m_sum 0",
-                "m_count 0"
-            ]
+            page(Kind::Histogram, &[], &samples).lines().collect::<Vec<_>>()[2..],
+            ["m_bucket{le=\"1\"} 0", "m_bucket{le=\"+Inf\"} 0", "m_sum 0", "m_count 0"]
         );
     }
 }

@@ -23,10 +23,7 @@ pub struct Filter {
 
 /// The answer to [`crate::protocol::Request::Flows`].
 pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter) -> Reply {
-    let wanted = filter
-        .label
-        .as_deref()
-        .map(|label| classes_of(names, label));
+    let wanted = filter.label.as_deref().map(|label| classes_of(names, label));
     let wanted = match wanted.transpose() {
         Err(why) => return Reply::refused(Code::NotFound, why),
         Ok(classes) => classes,

@@ -273,10 +273,7 @@ fn rate(
 ) -> Rate {
     let per_s = |counts: [u64; 2], us: i64| {
         let seconds = us.max(RATE_OVER_US) as f64 / 1e6;
-        Rate {
-            packets: counts[0] as f64 / seconds,
-            bytes: counts[1] as f64 / seconds,
-        }
+        Rate { packets: counts[0] as f64 / seconds, bytes: counts[1] as f64 / seconds }
     };
     let now = totals(&row.counts);
     match before {
@@ -353,10 +350,7 @@ mod tests {
                 first_us: reported_us,
             },
             last_us: reported_us,
-            counts: Counts {
-                packets: [bytes / 100, 0],
-                bytes: [bytes, 0],
-            },
+            counts: Counts { packets: [bytes / 100, 0], bytes: [bytes, 0] },
             reported_us,
             midstream: false,
             rule: None,
@@ -416,10 +410,7 @@ mod tests {
         let silent = live(row(1, 5000, 0), 3_500_000, Some(&second));
         assert_eq!(silent.rate, Rate::default());
         // A record in between has reset the counts.
-        let reported = FlowLook {
-            last_us: 4_900_000,
-            ..row(1, 600, 3_000_000)
-        };
+        let reported = FlowLook { last_us: 4_900_000, ..row(1, 600, 3_000_000) };
         let reported = live(reported, 5_000_000, Some(&silent));
         assert_eq!(reported.rate.bytes, 300.0);
     }

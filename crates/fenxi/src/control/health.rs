@@ -63,9 +63,8 @@ impl Health {
         } else {
             State::Degraded
         };
-        let interfaces = facts
-            .ports_up_least
-            .map(|least| interfaces(&away, facts.ports.len(), least));
+        let interfaces =
+            facts.ports_up_least.map(|least| interfaces(&away, facts.ports.len(), least));
         let is_running = matches!(state, State::Ready | State::Degraded);
         let running = Check {
             name: "running",
@@ -82,20 +81,12 @@ impl Health {
         ready.extend(interfaces);
         ready.extend(helpers(run_state));
         ready.extend(faults(collector));
-        Health {
-            state,
-            live: vec![threads],
-            ready,
-        }
+        Health { state, live: vec![threads], ready }
     }
 }
 
 fn none_is_open() -> Check {
-    Check {
-        name: "devices",
-        holds: false,
-        reason: "none is open yet".to_owned(),
-    }
+    Check { name: "devices", holds: false, reason: "none is open yet".to_owned() }
 }
 
 /// Abandoned helpers that still run. They keep memory, and perhaps a core, so they are named; but
@@ -116,11 +107,7 @@ fn helpers(run_state: &RuntimeState) -> Option<Check> {
 /// Sinks that do not work.
 fn faults(collector: &Collector) -> impl Iterator<Item = Check> {
     let faults = collector.sinks.iter().filter_map(|it| it.fault.as_ref());
-    faults.map(|(name, reason)| Check {
-        name,
-        holds: false,
-        reason: reason.clone(),
-    })
+    faults.map(|(name, reason)| Check { name, holds: false, reason: reason.clone() })
 }
 
 /// Holds if every thread of the data path answers.
@@ -141,11 +128,9 @@ fn threads(collector: &Collector) -> Check {
 fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
     let wrong = watched.iter().filter_map(|it| match it.life {
         Life::Died => Some(format!("{} has died", it.thread)),
-        _ if it.owes() > STALLED_AFTER => Some(format!(
-            "{} has not answered for {:.1} s",
-            it.thread,
-            it.owes().as_secs_f64()
-        )),
+        _ if it.owes() > STALLED_AFTER => {
+            Some(format!("{} has not answered for {:.1} s", it.thread, it.owes().as_secs_f64()))
+        }
         Life::Running | Life::Ended => None,
     });
     wrong.collect()
@@ -200,10 +185,7 @@ fn devices_down(collector: &Collector) -> Vec<String> {
     for it in &collector.analytics {
         let devices = it.latest.devices();
         for (state, device) in devices.filter(|(state, _)| !state.is_up()) {
-            let error = device
-                .last_error
-                .as_deref()
-                .unwrap_or("no error was reported");
+            let error = device.last_error.as_deref().unwrap_or("no error was reported");
             wrong.push(format!(
                 "{} of {} is {}: {error}",
                 device.requested,

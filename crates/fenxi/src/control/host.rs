@@ -13,9 +13,7 @@ pub struct HostStats {
 impl HostStats {
     /// Counts from now on.
     pub fn new(interfaces: &[String]) -> HostStats {
-        HostStats {
-            nics: Mutex::new(interfaces.iter().map(|name| Nic::new(name)).collect()),
-        }
+        HostStats { nics: Mutex::new(interfaces.iter().map(|name| Nic::new(name)).collect()) }
     }
 
     /// Drops of each interface so far.
@@ -75,19 +73,10 @@ impl Nic {
             let text = std::fs::read_to_string(self.folder.join(file)).ok()?;
             text.trim().parse().ok()
         };
-        let counters = [
-            "rx_missed_errors",
-            "rx_fifo_errors",
-            "rx_over_errors",
-            "rx_dropped",
-        ];
+        let counters = ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_dropped"];
         // While the interface is gone there is nothing to read.
         if let [Some(nic_missed), Some(fifo), Some(over), Some(kernel)] = counters.map(read) {
-            self.note(NicDrops {
-                nic_missed,
-                no_buffer: fifo.max(over),
-                kernel,
-            });
+            self.note(NicDrops { nic_missed, no_buffer: fifo.max(over), kernel });
         }
     }
 
@@ -109,17 +98,11 @@ mod tests {
     fn only_what_is_new_counts_also_where_the_interface_began_anew() {
         let mut nic = Nic {
             folder: PathBuf::new(),
-            last: NicDrops {
-                kernel: 100,
-                ..NicDrops::default()
-            },
+            last: NicDrops { kernel: 100, ..NicDrops::default() },
             dropped: NicDrops::default(),
         };
         for (kernel, expected) in [(100, 0), (103, 3), (2, 5), (2, 5), (4, 7)] {
-            nic.note(NicDrops {
-                kernel,
-                ..NicDrops::default()
-            });
+            nic.note(NicDrops { kernel, ..NicDrops::default() });
             assert_eq!(nic.dropped.kernel, expected);
         }
         assert_eq!(nic.dropped.total(), 7);

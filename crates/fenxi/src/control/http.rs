@@ -70,11 +70,7 @@ type Answer = Response<Full<Bytes>>;
 /// # Errors
 /// The runtime cannot take the socket.
 pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
-    let mut server = Server {
-        plane,
-        room: Room::new(CONNECTIONS),
-        is_local: false,
-    };
+    let mut server = Server { plane, room: Room::new(CONNECTIONS), is_local: false };
     match socket {
         HttpSocket::Tcp(listener) => {
             server.is_local = listener.local_addr()?.ip().is_loopback();
@@ -96,9 +92,7 @@ pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
                 let _file = file;
                 loop {
                     let accepted = listener.accept().await;
-                    server
-                        .take(accepted.map(|(stream, _)| with_peer(stream)))
-                        .await;
+                    server.take(accepted.map(|(stream, _)| with_peer(stream))).await;
                 }
             });
         }
@@ -222,10 +216,7 @@ fn is_loopback_name(request: &Request<Incoming>) -> bool {
     let Ok(Ok(authority)) = host.to_str().map(str::parse::<Authority>) else {
         return false;
     };
-    let name = authority
-        .host()
-        .trim_start_matches('[')
-        .trim_end_matches(']');
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     let is_loopback = |address: IpAddr| address.is_loopback();
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
 }
@@ -243,11 +234,7 @@ fn for_people(page: &Page) -> Answer {
         digest(page.style),
         digest(page.script)
     );
-    let mut answer = typed(
-        StatusCode::OK,
-        "text/html; charset=utf-8",
-        page.html.clone(),
-    );
+    let mut answer = typed(StatusCode::OK, "text/html; charset=utf-8", page.html.clone());
     let headers = answer.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(CONTENT_SECURITY_POLICY, policy);
@@ -263,9 +250,7 @@ fn for_people(page: &Page) -> Answer {
 }
 
 fn asks_for_reasons(query: &str) -> bool {
-    query
-        .split('&')
-        .any(|part| part == "verbose" || part.starts_with("verbose="))
+    query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="))
 }
 
 fn checked(checks: &[health::Check], is_verbose: bool) -> Answer {

@@ -25,9 +25,7 @@ pub fn of(view: &View<'_>) -> Overview {
         }
     }
     let ms = |quantile| {
-        let us = times
-            .as_ref()
-            .map_or(0, |times| times.value_at_quantile(quantile));
+        let us = times.as_ref().map_or(0, |times| times.value_at_quantile(quantile));
         us as f64 / 1e3
     };
     let nics: u64 = collector.dropped.iter().map(|nic| nic.total()).sum();

@@ -56,10 +56,7 @@ pub struct Place {
 impl Room {
     /// A room whose places are all free.
     pub fn new(places: usize) -> Room {
-        Room {
-            places,
-            taken: Arc::default(),
-        }
+        Room { places, taken: Arc::default() }
     }
 
     /// A place for a new connection; `None` if all are taken and none can be taken away.
@@ -69,11 +66,7 @@ impl Room {
             let leaving = to_leave(&taken)?;
             taken.remove(leaving).leave.notify_one();
         }
-        let seat = Arc::new(Seat {
-            peer,
-            stage: Mutex::new(Stage::Asking),
-            leave: Notify::new(),
-        });
+        let seat = Arc::new(Seat { peer, stage: Mutex::new(Stage::Asking), leave: Notify::new() });
         taken.push(seat.clone());
         let room = self.clone();
         Some(Place { room, seat })

@@ -47,10 +47,7 @@ impl Sockets {
         let http = config.http.as_ref().map(HttpSocket::bind);
         let ctl = config.socket.as_deref();
         let ctl = ctl.map(|path| UnixSocket::bind("control.socket", path, CTL_MODE));
-        Ok(Sockets {
-            http: http.transpose()?,
-            ctl: ctl.transpose()?,
-        })
+        Ok(Sockets { http: http.transpose()?, ctl: ctl.transpose()? })
     }
 
     /// Checks whether [`Sockets::bind`] would succeed, without listening or leaving files.

@@ -57,11 +57,7 @@ impl History {
         for point in &mut self.points {
             point.ago_s += POINT_EVERY_S;
         }
-        self.points.push_back(Point {
-            ago_s: 0,
-            packets_per_s: collector.packets_per_s,
-            labels,
-        });
+        self.points.push_back(Point { ago_s: 0, packets_per_s: collector.packets_per_s, labels });
     }
 
     fn points(&self) -> Vec<Point> {
@@ -121,9 +117,7 @@ pub async fn of(
 
 fn problems(checks: Vec<CheckRow>) -> Vec<String> {
     let failed = checks.into_iter().filter(|check| !check.holds);
-    failed
-        .map(|check| format!("{}: {}", check.name, check.reason))
-        .collect()
+    failed.map(|check| format!("{}: {}", check.name, check.reason)).collect()
 }
 
 /// Labels with flows in the tables or since the start, by rate and then by name.
@@ -193,9 +187,6 @@ fn losses(overview: &Overview) -> Losses {
         ("packets that found the table full", overview.table_full),
         ("flows evicted", overview.evicted),
     ];
-    let all = path
-        .into_iter()
-        .chain(sinks::lost(&overview.sinks))
-        .chain(table);
+    let all = path.into_iter().chain(sinks::lost(&overview.sinks)).chain(table);
     Losses(all.map(|(noun, count)| (noun.to_owned(), count)).collect())
 }

@@ -102,10 +102,7 @@ pub fn series_lost(
 
 /// The sums of each pipeline, in order.
 pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums> {
-    let of_flows = collector
-        .flows
-        .iter()
-        .map(|watched| watched.thread.instance);
+    let of_flows = collector.flows.iter().map(|watched| watched.thread.instance);
     let instances = of_flows.max().map_or(0, |last| last + 1);
     let sums = (0..instances).map(|instance| {
         let flows = of(&collector.flows, instance);
@@ -116,10 +113,7 @@ pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums
 }
 
 fn of<T>(watched: &[Watched<T>], instance: usize) -> Vec<&Watched<T>> {
-    watched
-        .iter()
-        .filter(|watched| watched.thread.instance == instance)
-        .collect()
+    watched.iter().filter(|watched| watched.thread.instance == instance).collect()
 }
 
 impl PipelineSums {
@@ -147,9 +141,7 @@ impl PipelineSums {
         };
         let tasks: Vec<TaskSums> = tasks.iter().enumerate().map(&mut of_task).collect();
         let mut analytics = Counters::none();
-        tasks
-            .iter()
-            .for_each(|task| analytics.merge(&task.analytics));
+        tasks.iter().for_each(|task| analytics.merge(&task.analytics));
         PipelineSums {
             name: instance.to_string(),
             balance: balance(&flows, &tasks),
@@ -181,11 +173,7 @@ impl TaskSums {
             sums.analytics.merge(&snapshot.counters);
             sums.on_devices += snapshot.on_devices;
         }
-        let TaskCounters {
-            series_emitted,
-            series_shed,
-            ..
-        } = sums.flows;
+        let TaskCounters { series_emitted, series_shed, .. } = sums.flows;
         if !has_ended {
             let pushed = series_emitted - series_shed;
             sums.in_rings = pushed.saturating_sub(sums.analytics.series);

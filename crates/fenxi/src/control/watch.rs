@@ -90,11 +90,7 @@ impl Watch {
         for watched in &collector.analytics {
             for (state, device) in watched.latest.devices() {
                 if place == self.devices.len() {
-                    self.devices.push(Device {
-                        is_up: true,
-                        went_down: 0,
-                        probes: 0,
-                    });
+                    self.devices.push(Device { is_up: true, went_down: 0, probes: 0 });
                 }
                 let now = Device {
                     is_up: state.is_up(),
@@ -103,10 +99,7 @@ impl Watch {
                 };
                 let before = std::mem::replace(&mut self.devices[place], now);
                 let name = format!("{} of {}", device.requested, watched.thread);
-                let why = device
-                    .last_error
-                    .as_deref()
-                    .unwrap_or("no error was reported");
+                let why = device.last_error.as_deref().unwrap_or("no error was reported");
                 say_device(&name, why, before, now);
                 place += 1;
             }
@@ -121,8 +114,7 @@ impl Watch {
         let abandoned = ports().map(|port| port.rx.abandoned).sum();
         self.abandoned.poll(now, abandoned, String::new);
         let dropped: u64 = ports().map(|port| port.rx.dropped).sum();
-        self.kernel_dropped
-            .poll(now, dropped - abandoned, String::new);
+        self.kernel_dropped.poll(now, dropped - abandoned, String::new);
         let full = flows().map(|flows| flows.counters.verdicts.of(Verdict::TableFull));
         self.table_full.poll(now, full.sum(), String::new);
         let evictions = flows().flat_map(|flows| flows.counters.evictions.by_kind());
@@ -160,10 +152,9 @@ fn say_thread(name: &str, before: Answers, now: Answers) {
     match now {
         _ if now == before => {}
         Answers::NoMore => error!("{name}: the thread has died"),
-        Answers::Late => warn!(
-            "{name}: the thread has not answered for {} s",
-            STALLED_AFTER.as_secs()
-        ),
+        Answers::Late => {
+            warn!("{name}: the thread has not answered for {} s", STALLED_AFTER.as_secs())
+        }
         Answers::InTime => info!("{name}: the thread answers again"),
     }
 }

@@ -30,11 +30,7 @@ enum Change {
 impl Loss {
     /// Nothing is lost yet. `what` reads "packets are lost".
     pub fn new(what: &'static str) -> Loss {
-        Loss {
-            what,
-            count: 0,
-            going_on: None,
-        }
+        Loss { what, count: 0, going_on: None }
     }
 
     /// Logs changes, given the total `count` so far. `why` is called when loss begins, and may
@@ -58,10 +54,7 @@ impl Loss {
         let before = std::mem::replace(&mut self.count, count);
         match &mut self.going_on {
             None if count > before => {
-                self.going_on = Some(Going {
-                    count_before: before,
-                    last: now,
-                });
+                self.going_on = Some(Going { count_before: before, last: now });
                 Change::Begins
             }
             Some(going) if count > before => {

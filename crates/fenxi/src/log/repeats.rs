@@ -71,12 +71,7 @@ impl Repeats {
         if !kinds.contains_key(&kind) && kinds.len() >= KINDS {
             kind = hash(&place);
         }
-        let seen = kinds.entry(kind).or_insert(Seen {
-            began: now,
-            lines: 0,
-            level,
-            text,
-        });
+        let seen = kinds.entry(kind).or_insert(Seen { began: now, lines: 0, level, text });
         seen.lines += 1;
         seen.lines <= LINES
     }
@@ -96,11 +91,7 @@ impl Repeats {
         let over = kinds.extract_if(|_, seen| is_over(seen));
         let repeated = over.filter_map(|(_, seen)| {
             let times = seen.lines.checked_sub(LINES).filter(|times| *times > 0)?;
-            Some(Repeated {
-                times,
-                level: seen.level,
-                text: seen.text,
-            })
+            Some(Repeated { times, level: seen.level, text: seen.text })
         });
         repeated.collect()
     }
@@ -159,11 +150,7 @@ mod tests {
     }
 
     fn repeated(times: u64, text: &str) -> Repeated {
-        Repeated {
-            times,
-            level: Level::WARN,
-            text: text.to_owned(),
-        }
+        Repeated { times, level: Level::WARN, text: text.to_owned() }
     }
 
     #[test]
@@ -198,9 +185,7 @@ mod tests {
         let repeats = Repeats::default();
         let now = Instant::now();
         let lines = 10_000;
-        let passed: u64 = (0..lines)
-            .map(|i| passed(&repeats, now, 7, &i.to_string(), 1))
-            .sum();
+        let passed: u64 = (0..lines).map(|i| passed(&repeats, now, 7, &i.to_string(), 1)).sum();
         assert_eq!(passed, KINDS as u64 + LINES);
         assert!(repeats.lock().len() <= KINDS + 1);
         let told: u64 = repeats.take_all().iter().map(|it| it.times).sum();
@@ -221,9 +206,7 @@ mod tests {
             }
         }
         let (repeats, kept) = (Repeats::default(), Kept::default());
-        let log = tracing_subscriber::registry()
-            .with(Limit(repeats.clone()))
-            .with(kept.clone());
+        let log = tracing_subscriber::registry().with(Limit(repeats.clone())).with(kept.clone());
         tracing::subscriber::with_default(log, || {
             for _ in 0..LINES + 2 {
                 tracing::info!(disk = 1, "full");

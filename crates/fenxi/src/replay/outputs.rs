@@ -18,11 +18,7 @@ use crate::sinks::ipfix::{Destination, IpfixKeys};
 /// # Errors
 /// 64, with the option and the file.
 pub fn check(args: &ReplayArgs, config: &Config) -> Result<(), Failure> {
-    let flows = args
-        .output
-        .flows
-        .as_deref()
-        .filter(|output| !is_dash(output));
+    let flows = args.output.flows.as_deref().filter(|output| !is_dash(output));
     let write = args.write.as_deref();
     let to = config.section::<IpfixKeys>().to;
     let ipfix = match &to {
@@ -58,11 +54,7 @@ pub fn check(args: &ReplayArgs, config: &Config) -> Result<(), Failure> {
 /// Devices such as `/dev/null` do not count, since writing does not destroy them.
 fn is_same(a: &Path, b: &Path) -> bool {
     let of = |path: &Path| -> Option<Metadata> {
-        let path = if is_dash(path) {
-            Path::new("/dev/stdin")
-        } else {
-            path
-        };
+        let path = if is_dash(path) { Path::new("/dev/stdin") } else { path };
         path.metadata().ok()
     };
     match (of(a), of(b)) {

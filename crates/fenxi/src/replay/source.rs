@@ -50,12 +50,7 @@ impl Source {
         let read = Arc::new(AtomicU64::new(0));
         let size = Sequence::size(&settings);
         let captures = Sequence::open(settings, read.clone(), run.stop.clone());
-        Ok(Source {
-            captures: captures.map_err(Error::from)?,
-            run,
-            read,
-            size,
-        })
+        Ok(Source { captures: captures.map_err(Error::from)?, run, read, size })
     }
 
     /// Bytes read so far, as they are read.
@@ -98,12 +93,7 @@ impl Source {
             let hash = rss.hash(frame.link, bytes);
             (Rss::queue(hash, queues), hash)
         };
-        Ok(batch::spread(
-            &mut self.captures,
-            senders,
-            steer,
-            &self.run.stop,
-        )?)
+        Ok(batch::spread(&mut self.captures, senders, steer, &self.run.stop)?)
     }
 }
 

@@ -46,9 +46,7 @@ impl From<PolicyError> for Refused {
     fn from(error: PolicyError) -> Refused {
         Refused::Invalid(match error {
             // Without its place, which the caller adds.
-            PolicyError::Name(policy::UnknownName {
-                kind, name, known, ..
-            }) => {
+            PolicyError::Name(policy::UnknownName { kind, name, known, .. }) => {
                 format!("there is no {kind} \"{name}\"; there are {known}")
             }
             PolicyError::Full(error) => error.to_string(),
@@ -63,23 +61,12 @@ impl Rules {
     /// A line is wrong, or a rule is not there; then nothing changes. The error names the line if
     /// there are several.
     pub fn change(&mut self, text: &str) -> Result<PolicyChanged, Refused> {
-        let lines = text
-            .lines()
-            .enumerate()
-            .map(|(at, line)| (at + 1, line.trim()));
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         let is_change = |(_, line): &(usize, &str)| !line.is_empty() && !line.starts_with('#');
         let has_several = text.lines().nth(1).is_some();
-        let Rules {
-            store,
-            terms,
-            by_name,
-            ..
-        } = self;
+        let Rules { store, terms, by_name, .. } = self;
         let mut changed = PolicyChanged::default();
-        let mut names = Names {
-            before: by_name,
-            changed: HashMap::new(),
-        };
+        let mut names = Names { before: by_name, changed: HashMap::new() };
         let mut batch = store.batch();
         for (number, line) in lines.filter(is_change) {
             let made = one(&mut batch, &mut names, terms, line);
@@ -206,10 +193,7 @@ fn find(
     is_there: impl Fn(RuleNumber) -> bool,
     named: impl Fn(&str) -> Option<RuleNumber>,
 ) -> Result<RuleNumber, Refused> {
-    let number = text
-        .parse::<u32>()
-        .ok()
-        .and_then(|number| number.checked_sub(1));
+    let number = text.parse::<u32>().ok().and_then(|number| number.checked_sub(1));
     let rule = match number {
         Some(order) => set.by_order(order),
         None => named(text),

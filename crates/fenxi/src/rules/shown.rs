@@ -18,9 +18,7 @@ impl Rules {
             None => {
                 let numbers = 0..self.store.rules().rules.len() as RuleNumber;
                 let live = numbers.filter(|rule| self.store.is_live(*rule));
-                live.take(limit.min(RULES_MAX))
-                    .map(|rule| self.row(rule))
-                    .collect()
+                live.take(limit.min(RULES_MAX)).map(|rule| self.row(rule)).collect()
             }
         };
         Ok(PolicyShown {

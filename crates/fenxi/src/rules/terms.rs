@@ -110,25 +110,18 @@ impl Terms {
         let named = named.filter(|(_, name)| is_asked_for(name));
         let mut by_rule: Vec<_> = named.map(|(rule, name)| (rule, of(Some(name)))).collect();
         by_rule.sort_unstable();
-        Unasked {
-            otherwise: of(None),
-            by_rule,
-        }
+        Unasked { otherwise: of(None), by_rule }
     }
 
     /// Reads a file unless `stop` is set; `key` precedes the error if it cannot be opened.
     pub(super) fn read(&self, path: &Path, key: &str, stop: &AtomicBool) -> Result<RuleSet, Error> {
-        let options = Options {
-            interfaces: &self.interfaces,
-            stop: Some(stop),
-            ..Options::default()
-        };
+        let options =
+            Options { interfaces: &self.interfaces, stop: Some(stop), ..Options::default() };
         let read = rulefiles::read(path, &options).map_err(|error| match error {
             ReadError::Open { .. } => Error::NoInput(format!("{key}{error}")),
-            ReadError::Wrong {
-                problem: Problem::NotRegular,
-                ..
-            } => Error::Data(format!("{key}{error}")),
+            ReadError::Wrong { problem: Problem::NotRegular, .. } => {
+                Error::Data(format!("{key}{error}"))
+            }
             error => Error::Data(error.to_string()),
         })?;
         for warning in &read.warnings {
@@ -290,9 +283,7 @@ impl Terms {
         let cure = "which fenxi may not write; use others, or set mark.mask";
         if mark.bits & !own != 0 {
             let bits = mark.bits;
-            return Some(format!(
-                "mark: {bits:#x} has bits {beyond} = {own:#x}, {cure}"
-            ));
+            return Some(format!("mark: {bits:#x} has bits {beyond} = {own:#x}, {cure}"));
         }
         // A mark without its own mask uses `mark.mask`.
         (mark.mask != u32::MAX && mark.mask & !own != 0).then(|| {
@@ -306,17 +297,11 @@ impl Terms {
     fn confined(&self, action: &RuleAction) -> Option<RuleAction> {
         if self.mode.is_none() {
             action.mirror.as_ref()?;
-            return Some(RuleAction {
-                mirror: None,
-                ..action.clone()
-            });
+            return Some(RuleAction { mirror: None, ..action.clone() });
         }
         let of_dscp = action.dscp.filter(|_| self.mode == Some(IoMode::Mark));
         let mut mark = action.mark.or_else(|| of_dscp.map(Mark::of_dscp))?;
         mark.mask &= self.mark_mask;
-        (action.mark != Some(mark)).then(|| RuleAction {
-            mark: Some(mark),
-            ..action.clone()
-        })
+        (action.mark != Some(mark)).then(|| RuleAction { mark: Some(mark), ..action.clone() })
     }
 }

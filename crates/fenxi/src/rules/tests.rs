@@ -9,20 +9,13 @@ const LABELS: [&str; 2] = ["DNS", "TLS"];
 fn rules_with(set: &[&str]) -> Rules {
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     let config = Sources::named(None, &set).load().unwrap().config;
-    let labels = LABELS.map(|name| Label {
-        name: name.into(),
-        taxonomy: "Network".into(),
-    });
+    let labels = LABELS.map(|name| Label { name: name.into(), taxonomy: "Network".into() });
     Rules::load(&config, &labels, Traffic::Live).unwrap()
 }
 
 fn texts(rules: &Rules) -> Vec<String> {
     let shown = rules.shown(None, 100).unwrap();
-    shown
-        .rows
-        .into_iter()
-        .map(|row| format!("{} {}", row.number, row.rule))
-        .collect()
+    shown.rows.into_iter().map(|row| format!("{} {}", row.number, row.rule)).collect()
 }
 
 #[test]
@@ -33,10 +26,7 @@ fn a_batch_is_made_whole() {
     let text = "# two rules\nadd name = \"a\", source = \"10.0.0.0/8\", dscp = \"AF41\"\n\n  add \
         drop = true\n";
     let changed = rules.change(text).unwrap();
-    assert_eq!(
-        (changed.first, changed.added, changed.rules),
-        (Some(1), 2, 2)
-    );
+    assert_eq!((changed.first, changed.added, changed.rules), (Some(1), 2, 2));
     assert!(rules.advance(&old), "another version");
     let before = texts(&rules);
     assert_eq!(
@@ -47,14 +37,8 @@ fn a_batch_is_made_whole() {
     rules.change("add name = \"a\", drop = true").unwrap_err();
     let both = "delete a\nadd name = \"a\", dscp = \"CS1\"\nadd dscp = \"CS2\"\ndelete 2";
     let changed = rules.change(both).unwrap();
-    assert_eq!(
-        (changed.first, changed.added, changed.deleted),
-        (Some(3), 2, 2)
-    );
-    assert_eq!(
-        texts(&rules),
-        ["3 name = \"a\", dscp = \"CS1\"", "4 dscp = \"CS2\""]
-    );
+    assert_eq!((changed.first, changed.added, changed.deleted), (Some(3), 2, 2));
+    assert_eq!(texts(&rules), ["3 name = \"a\", dscp = \"CS1\"", "4 dscp = \"CS2\""]);
     rules.undo().unwrap();
     assert_eq!(texts(&rules), before);
     assert_eq!(rules.changes(), 1);
@@ -102,24 +86,16 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
     assert_eq!(rules.changes(), 1);
     // A refused change leaves nothing behind.
     rules.change("add app = \"DNS\", mark = 0x1000000").unwrap();
-    assert_eq!(
-        texts(&rules)[1],
-        "2 app = \"DNS\", mark = \"0x1000000/0xff000000\""
-    );
+    assert_eq!(texts(&rules)[1], "2 app = \"DNS\", mark = \"0x1000000/0xff000000\"");
 }
 
 #[test]
 fn in_mode_mark_a_dscp_is_written_into_the_mark() {
     let mut rules = rules_with(&["io.mode=mark", "mark.as=dscp"]);
-    rules
-        .change("add dscp = \"EF\"\nadd dscp = \"EF\", mark = \"0x81/0xbf\"")
-        .unwrap();
+    rules.change("add dscp = \"EF\"\nadd dscp = \"EF\", mark = \"0x81/0xbf\"").unwrap();
     assert_eq!(
         texts(&rules),
-        [
-            "1 dscp = \"EF\", mark = \"0xae/0xbf\"",
-            "2 dscp = \"EF\", mark = \"0x81/0xbf\""
-        ]
+        ["1 dscp = \"EF\", mark = \"0xae/0xbf\"", "2 dscp = \"EF\", mark = \"0x81/0xbf\""]
     );
     let Err(Refused::Invalid(said)) = rules.change("add mark = \"0x88/0xff\"") else {
         panic!("bits that are not fenxi's");
@@ -155,18 +131,14 @@ fn rules_are_known_by_the_order_in_which_they_were_written() {
     // A refused change frees its names.
     let refused = "add name = \"c\", drop = true\nadd app = \"Napster\"";
     rules.change(refused).unwrap_err();
-    rules
-        .change("delete a\nadd name = \"a\", drop = true")
-        .unwrap();
+    rules.change("delete a\nadd name = \"a\", drop = true").unwrap();
     rules.advance(&old);
     assert_eq!(known(&rules, 0..5), ["1 a", "2 -", "3 b", "4 a"]);
 
     let old = rules.version();
     let many = "add source = \"10.0.0.0/8\", drop = true\n".repeat(600);
     rules.change(&many).unwrap();
-    let all: String = (5..605)
-        .map(|number| format!("delete {number}\n"))
-        .collect();
+    let all: String = (5..605).map(|number| format!("delete {number}\n")).collect();
     rules.change(&all).unwrap();
     assert!(rules.compact().unwrap());
     rules.advance(&old);
@@ -186,10 +158,7 @@ fn counted_rules_keep_their_places_while_numbers_mean_the_same() {
         rules.change(&format!("delete n{round}")).unwrap();
         rules.advance(&old);
         assert_eq!(rules.in_force().numbering, numbering);
-        assert!(
-            rules.in_force().counted.starts_with(&counted),
-            "{counted:?}"
-        );
+        assert!(rules.in_force().counted.starts_with(&counted), "{counted:?}");
         counted = rules.in_force().counted.to_vec();
     }
     assert_eq!(rules.state().counted.len(), 3);
@@ -213,10 +182,7 @@ fn a_rule_names_the_interface_for_copies() {
         "{said}"
     );
     let said = refused(&["io.mode=tap", "policy.mirror=copy"]);
-    assert!(
-        said.starts_with("mirror: only mode inline can copy packets"),
-        "{said}"
-    );
+    assert!(said.starts_with("mirror: only mode inline can copy packets"), "{said}");
     let mut rules = rules_with(&[&inline[..], &["policy.mirror=copy"]].concat());
     rules.change(add).unwrap();
     assert_eq!(texts(&rules), ["1 mirror = \"copy\""]);

@@ -32,10 +32,7 @@ impl Kept {
         if !keeps {
             // The mode or backend has changed.
             store.iter().for_each(|store| store.forget_all(&inherited));
-            return Kept {
-                store: None,
-                inherited: Vec::new(),
-            };
+            return Kept { store: None, inherited: Vec::new() };
         }
         Kept { store, inherited }
     }

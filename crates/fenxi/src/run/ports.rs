@@ -88,10 +88,10 @@ pub fn open(
     let mut by_worker: Vec<Vec<Opened>> = (0..workers).map(|_| Vec::new()).collect();
     let keeper = kept.keeper();
     let interfaces = |first| -> Vec<PortSettings> {
-        let settings = io.interfaces.iter().map(|it| PortSettings {
-            keeper: keeper.clone(),
-            ..settings(io, first, it)
-        });
+        let settings = io
+            .interfaces
+            .iter()
+            .map(|it| PortSettings { keeper: keeper.clone(), ..settings(io, first, it) });
         settings.collect()
     };
     let open = |first| packetio::open(io.backend, &interfaces(first), workers as u16);
@@ -150,13 +150,9 @@ pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, 
 /// owner of their flow.
 fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
     let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
-    let ports = rings
-        .iter_mut()
-        .map(|ring| std::mem::replace(&mut ring.rx, away()));
+    let ports = rings.iter_mut().map(|ring| std::mem::replace(&mut ring.rx, away()));
     let shared = share(ports.collect(), owner).map_err(|error| {
-        Failure::unavailable(format!(
-            "cannot make an event for each flow worker: {error}"
-        ))
+        Failure::unavailable(format!("cannot make an event for each flow worker: {error}"))
     })?;
     for (ring, rx) in rings.iter_mut().zip(shared) {
         ring.rx = rx;

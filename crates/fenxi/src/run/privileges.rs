@@ -42,10 +42,7 @@ pub fn drop_unneeded(plan: &Plan<'_>, tasks: &[OpenTask]) -> Result<(), Failure>
             .iter()
             .flat_map(|task| &task.config.accel.devices)
             .any(is_accelerator),
-        written: written
-            .chain(recording.as_deref())
-            .chain(profiles.as_deref())
-            .collect(),
+        written: written.chain(recording.as_deref()).chain(profiles.as_deref()).collect(),
         sockets: sockets.collect(),
         connects: sinks.connects,
         read: read

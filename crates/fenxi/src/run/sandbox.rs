@@ -92,10 +92,7 @@ pub fn enter(needs: &Needs<'_>) -> Result<(), Failure> {
     }
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
-        warn!(
-            "sandbox: not in effect for {} threads that were started earlier",
-            threads - 1
-        );
+        warn!("sandbox: not in effect for {} threads that were started earlier", threads - 1);
     }
     Ok(())
 }
@@ -134,11 +131,8 @@ fn keep_only(needed: CapabilitySet) -> Result<CapabilitySet, Errno> {
             Err(error) => return Err(error),
         }
     }
-    let sets = CapabilitySets {
-        effective: kept,
-        permitted: kept,
-        inheritable: CapabilitySet::empty(),
-    };
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets)?;
     Ok(kept)
 }
@@ -159,11 +153,8 @@ impl fmt::Display for Names {
 
 /// The only program that may be started: this one, to try a new model before it is opened here, and
 /// its loaders (x86-64, aarch64).
-const OWN_PROGRAM: [&str; 3] = [
-    "/proc/self/exe",
-    "/lib64/ld-linux-x86-64.so.2",
-    "/lib/ld-linux-aarch64.so.1",
-];
+const OWN_PROGRAM: [&str; 3] =
+    ["/proc/self/exe", "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
 
 /// Why files and TCP are not restricted.
 #[derive(Debug, thiserror::Error)]

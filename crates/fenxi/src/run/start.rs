@@ -159,13 +159,7 @@ impl Opened {
             progress: None,
             holds: false,
         };
-        Ok(Started {
-            supervisor,
-            recorder,
-            host,
-            state,
-            pair: self.pair,
-        })
+        Ok(Started { supervisor, recorder, host, state, pair: self.pair })
     }
 }
 

@@ -15,11 +15,7 @@ use crate::supervise::analytics::AnalyticsOutcome;
 pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, host: &HostStats) {
     let written = sinks.finish(ended.at);
     outcome.sinks = sinks.reports();
-    let AnalyticsOutcome {
-        mut counters,
-        is_partial,
-        failure,
-    } = ended.analytics;
+    let AnalyticsOutcome { mut counters, is_partial, failure } = ended.analytics;
     outcome.add_failures(failure.into_iter().chain(written.err()));
     let copied = copied(&ended.workers);
     let ports = outcome.add_workers(ended.workers);

@@ -31,10 +31,7 @@ use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::protocol::Written;
 
-const WORDING: Wording = Wording {
-    doing: "labelling connections",
-    what: "connection labels",
-};
+const WORDING: Wording = Wording { doing: "labelling connections", what: "connection labels" };
 
 /// Changes nothing.
 const NOTHING: Change = Change::Labels { bits: 0, mask: 0 };
@@ -52,23 +49,14 @@ const FIGURES: Figures = Figures {
         "Labels of connections that the kernel refused, by cause; no_labels, the connection began \
          when no rule of nftables used ct label.",
     ],
-    waiting: [
-        "fenxi_connlabels_waiting",
-        "Labels of connections that wait to be written.",
-    ],
+    waiting: ["fenxi_connlabels_waiting", "Labels of connections that wait to be written."],
     latency: [
         "fenxi_connlabel_latency_seconds",
         "Time from a label to the kernel's confirmation that the connection has it. Bounds are \
          conservative, within 1 %.",
     ],
     fates: OF_CONNECTIONS,
-    causes: &[
-        Cause::Permission,
-        Cause::NoMemory,
-        Cause::NoLabels,
-        Cause::Unanswered,
-        Cause::Other,
-    ],
+    causes: &[Cause::Permission, Cause::NoMemory, Cause::NoLabels, Cause::Unanswered, Cause::Other],
     labels: [&[], &["outcome"], &["cause"]],
 };
 
@@ -155,17 +143,10 @@ impl ClassLabels {
                 origin: format!("{}: connlabel.class", row.origin),
             })
         };
-        let rules: Vec<_> = config
-            .class
-            .iter()
-            .map(rule)
-            .collect::<Result<_, Error>>()?;
+        let rules: Vec<_> = config.class.iter().map(rule).collect::<Result<_, Error>>()?;
         let by_class = policy::by_class(&rules, labels, Option::or)
             .map_err(|error| Error::Config(error.to_string()))?;
-        Ok(Some(ClassLabels {
-            by_class,
-            overwrites: config.overwrite,
-        }))
+        Ok(Some(ClassLabels { by_class, overwrites: config.overwrite }))
     }
 
     /// A label of the connection and one, so that 0 is none.
@@ -191,10 +172,7 @@ fn names(config: &Connlabel) -> Result<Names, Error> {
         return Ok(Names::default());
     };
     Names::read(&file).map_err(|error| {
-        Error::Config(format!(
-            "connlabel.file: cannot read {}: {error}",
-            file.display()
-        ))
+        Error::Config(format!("connlabel.file: cannot read {}: {error}", file.display()))
     })
 }
 
@@ -229,10 +207,7 @@ impl SinkKind for Connlabels {
     }
 
     fn places(&self, config: &Config) -> Vec<String> {
-        is_wanted(config)
-            .then(|| "connlabel".to_owned())
-            .into_iter()
-            .collect()
+        is_wanted(config).then(|| "connlabel".to_owned()).into_iter().collect()
     }
 
     fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
@@ -292,19 +267,12 @@ impl SinkKind for Connlabels {
     }
 
     fn empty_report(&self) -> Report {
-        Report {
-            metrics: FIGURES.families(&[(None, Counts::none())]),
-            ..Report::default()
-        }
+        Report { metrics: FIGURES.families(&[(None, Counts::none())]), ..Report::default() }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
         sums.get("connlabels_asked")?;
-        let names = [
-            "connlabels_written",
-            "connlabels_kept",
-            "connlabels_not_found",
-        ];
+        let names = ["connlabels_written", "connlabels_kept", "connlabels_not_found"];
         let [written, kept, not_found] =
             names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
         Some(format!(
@@ -443,11 +411,7 @@ fn report(counts: &Counts, missing: i64) -> Report {
                  have room"
                     .to_owned(),
             ),
-            lost(
-                "the kernel refuses labels of connections",
-                others,
-                newest_error(counts),
-            ),
+            lost("the kernel refuses labels of connections", others, newest_error(counts)),
             lost(
                 "labels of connections are dropped because their queue is full; see \
                  connlabel.queue",
@@ -475,10 +439,8 @@ mod tests {
 
     fn labels() -> Vec<Label> {
         let rows = [("TLS", "web"), ("HTTP", "web"), ("SSH", "remote")];
-        let rows = rows.map(|(name, taxonomy)| Label {
-            name: name.to_owned(),
-            taxonomy: taxonomy.to_owned(),
-        });
+        let rows = rows
+            .map(|(name, taxonomy)| Label { name: name.to_owned(), taxonomy: taxonomy.to_owned() });
         rows.to_vec()
     }
 
@@ -499,12 +461,7 @@ mod tests {
     #[test]
     fn what_has_no_connection_is_lost_as_with_marks() {
         let mut counts = Counts::none();
-        (
-            counts.asked,
-            counts.written,
-            counts.not_found,
-            counts.dropped,
-        ) = (7, 4, 2, 1);
+        (counts.asked, counts.written, counts.not_found, counts.dropped) = (7, 4, 2, 1);
         let status = report(&counts, 0).status;
         assert!(status.contains(&("connlabels_lost", 3)), "{status:?}");
     }
@@ -521,20 +478,12 @@ mod tests {
         assert_eq!(of(&[]).unwrap(), None);
         let error = |rows: &[_]| of(rows).unwrap_err().to_string();
         let wrong = error(&[("SSH", "shel\u{1b}l")]);
-        assert!(
-            wrong.contains("no name in") && wrong.contains("(browsing, shell)"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("no name in") && wrong.contains("(browsing, shell)"), "{wrong}");
         assert!(error(&[("SSH", "128")]).contains("no number below 128"));
         assert!(error(&[("SHS", "1")]).contains("the model has no label \"SHS\""));
         let missing = config(&[("SSH", "1")], Some(Path::new("/nowhere")));
-        let error = ClassLabels::new(&missing, &labels())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("connlabel.file: cannot read /nowhere"),
-            "{error}"
-        );
+        let error = ClassLabels::new(&missing, &labels()).unwrap_err().to_string();
+        assert!(error.starts_with("connlabel.file: cannot read /nowhere"), "{error}");
     }
 
     #[test]

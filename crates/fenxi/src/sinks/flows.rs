@@ -41,13 +41,8 @@ struct FlowControl(RecentFlows);
 impl SinkControl for FlowControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
         Some(match self.0.only {
-            Some(wanted) => Box::new(Watch {
-                wanted,
-                recent: self.0.clone(),
-            }),
-            None => Box::new(FlowTap {
-                records: self.0.sender.clone(),
-            }),
+            Some(wanted) => Box::new(Watch { wanted, recent: self.0.clone() }),
+            None => Box::new(FlowTap { records: self.0.sender.clone() }),
         })
     }
 
@@ -69,10 +64,7 @@ pub struct RecentFlows {
 impl RecentFlows {
     /// Only these flows, for a replay, which may wait.
     pub fn only(wanted: Wanted) -> RecentFlows {
-        RecentFlows {
-            only: Some(wanted),
-            ..RecentFlows::new()
-        }
+        RecentFlows { only: Some(wanted), ..RecentFlows::new() }
     }
 
     /// None yet.
@@ -84,11 +76,7 @@ impl RecentFlows {
             order: VecDeque::new(),
             reported: HashMap::new(),
         };
-        RecentFlows {
-            sender,
-            recent: Arc::new(Mutex::new(recent)),
-            only: None,
-        }
+        RecentFlows { sender, recent: Arc::new(Mutex::new(recent)), only: None }
     }
 
     /// To look into, with all that was offered so far.
@@ -322,10 +310,7 @@ mod tests {
             flow: name(flow_id),
             last_us: 7,
             midstream: false,
-            counts: Counts {
-                packets: [1, 2],
-                bytes: [0, bytes],
-            },
+            counts: Counts { packets: [1, 2], bytes: [0, bytes] },
             reason,
             is_half_open: false,
             decision: None,

@@ -83,10 +83,7 @@ impl SinkControl for Control {
         let outcomes = ["sent", "failed", "dropped"].into_iter().zip(&*self.2);
         let samples = outcomes.map(|(outcome, labels)| count(&[outcome], labels.load(Relaxed)));
         let labels = Family::counter(name, "labels", &["outcome"], help, samples);
-        Report {
-            metrics: vec![labels],
-            ..Report::default()
-        }
+        Report { metrics: vec![labels], ..Report::default() }
     }
 
     /// A thread whose reader takes nothing is left behind.

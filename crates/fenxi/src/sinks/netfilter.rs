@@ -143,12 +143,7 @@ impl Sink for WriterSink {
 
 /// The flow as a packet of its forward direction has it.
 pub fn tuple(name: &FlowName, zone: u16) -> Tuple {
-    Tuple {
-        zone,
-        protocol: name.protocol,
-        source: name.source,
-        destination: name.destination,
-    }
+    Tuple { zone, protocol: name.protocol, source: name.source, destination: name.destination }
 }
 
 /// What a writer writes, in the words of `fenxi ctl explain`.
@@ -181,10 +176,9 @@ impl Explained<'_> {
             // A rule writes without a label, too.
             (_, Some(settled)) => (Some(settled.word), self.sentence(settled.fate)),
             (None, None) => (None, "nothing, since there is no label to write".to_owned()),
-            (Some(0), None) => (
-                None,
-                format!("nothing: [{}] has nothing for this label", self.table),
-            ),
+            (Some(0), None) => {
+                (None, format!("nothing: [{}] has nothing for this label", self.table))
+            }
             (Some(word), None) => (
                 Some(word),
                 "waits to be written, found the queue full, or is longer ago than is remembered"
@@ -290,14 +284,11 @@ impl Figures {
         let [plain, by_outcome, by_cause] = self.labels;
         let all = |samples: &dyn Fn(&[&str], &Counts) -> Vec<Sample>| -> Vec<Sample> {
             let rows = writers.iter();
-            rows.flat_map(|(name, counts)| samples(name.as_slice(), counts))
-                .collect()
+            rows.flat_map(|(name, counts)| samples(name.as_slice(), counts)).collect()
         };
         let outcomes = |labels: &[&str], counts: &Counts| {
             let fates = self.fates.iter();
-            fates
-                .map(|(name, of)| count(&with(labels, name), of(counts)))
-                .collect()
+            fates.map(|(name, of)| count(&with(labels, name), of(counts))).collect()
         };
         let causes = |labels: &[&str], counts: &Counts| {
             let causes = self.causes.iter();
@@ -319,13 +310,7 @@ impl Figures {
             family(Kind::Counter, self.total, unit, by_outcome, all(&outcomes)),
             family(Kind::Counter, self.failed, unit, by_cause, all(&causes)),
             family(Kind::Gauge, self.waiting, unit, plain, all(&waiting)),
-            family(
-                Kind::Histogram,
-                self.latency,
-                "seconds",
-                plain,
-                all(&latency),
-            ),
+            family(Kind::Histogram, self.latency, "seconds", plain, all(&latency)),
         ]
     }
 }
@@ -367,11 +352,7 @@ mod tests {
     }
 
     fn behaviour(behaviour: Behaviour) -> Record {
-        Record::Behaviour(BehaviourRecord {
-            flow: flow(),
-            time_us: 0,
-            behaviour,
-        })
+        Record::Behaviour(BehaviourRecord { flow: flow(), time_us: 0, behaviour })
     }
 
     fn label(task: u8, class: u16) -> Record {
@@ -416,20 +397,11 @@ mod tests {
     #[test]
     fn each_task_has_words_of_its_own() {
         let two = Places::of([2, 2]);
-        let labels = [
-            label(0, 1),
-            label(1, 0),
-            label(1, 1),
-            label(0, 2),
-            label(2, 0),
-        ];
+        let labels = [label(0, 1), label(1, 0), label(1, 1), label(0, 2), label(2, 0)];
         assert_eq!(words_of(two.clone(), ByRule::Marks, &labels), [2, 3, 4]);
         // Rules give the marks of the first task.
         assert_eq!(words_of(two, ByRule::InForce, &labels), [3, 4]);
-        assert_eq!(
-            words_of(Places::of_first_task(), ByRule::Nothing, &labels[..2]),
-            [2]
-        );
+        assert_eq!(words_of(Places::of_first_task(), ByRule::Nothing, &labels[..2]), [2]);
     }
 
     #[test]

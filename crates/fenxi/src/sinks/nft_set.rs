@@ -54,13 +54,7 @@ const FIGURES: Figures = Figures {
         ("failed", Counts::failed),
         ("dropped", |counts| counts.dropped),
     ],
-    causes: &[
-        Cause::Permission,
-        Cause::NoMemory,
-        Cause::Full,
-        Cause::Unanswered,
-        Cause::Other,
-    ],
+    causes: &[Cause::Permission, Cause::NoMemory, Cause::Full, Cause::Unanswered, Cause::Other],
     labels: [&["set"], &["set", "outcome"], &["set", "cause"]],
 };
 
@@ -174,9 +168,7 @@ fn named(set: &Named<NftSet>, error: StartError) -> StartError {
 /// The capability or the kernel's part is not to be had, or the set does not fit.
 fn probe(set: &Named<NftSet>) -> Result<(), StartError> {
     let opened = members(set).map(|members| elements::open(&members));
-    opened
-        .map_or(Ok(()), |opened| opened.map(drop))
-        .map_err(|error| named(set, error))
+    opened.map_or(Ok(()), |opened| opened.map(drop)).map_err(|error| named(set, error))
 }
 
 impl SinkKind for NftSets {
@@ -191,11 +183,7 @@ impl SinkKind for NftSets {
 
     fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
         let part = |set: Named<NftSet>| {
-            let name = set
-                .keys
-                .set
-                .as_ref()
-                .map_or(String::new(), ToString::to_string);
+            let name = set.keys.set.as_ref().map_or(String::new(), ToString::to_string);
             KernelPart {
                 check: "nftset",
                 probed: probe(&set),
@@ -249,10 +237,7 @@ impl SinkKind for NftSets {
     }
 
     fn empty_report(&self) -> Report {
-        Report {
-            metrics: FIGURES.families(&[]),
-            ..Report::default()
-        }
+        Report { metrics: FIGURES.families(&[]), ..Report::default() }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
@@ -281,10 +266,7 @@ struct Control {
 
 impl Control {
     fn all(&self) -> Vec<Arc<Writer>> {
-        self.writers
-            .iter()
-            .map(|(_, writer)| writer.clone())
-            .collect()
+        self.writers.iter().map(|(_, writer)| writer.clone()).collect()
     }
 }
 
@@ -304,13 +286,11 @@ impl SinkControl for Control {
     fn report(&self) -> Report {
         let workers = self.workers.load(Ordering::Relaxed);
         let rows = self.writers.iter();
-        let rows: Vec<_> = rows
-            .map(|(name, writer)| (Some(name.as_str()), writer.counts()))
-            .collect();
+        let rows: Vec<_> =
+            rows.map(|(name, writer)| (Some(name.as_str()), writer.counts())).collect();
         let writers = self.writers.iter().zip(&rows);
-        let missing = writers
-            .map(|((_, writer), (_, counts))| missing(writer, counts, workers))
-            .sum();
+        let missing =
+            writers.map(|((_, writer), (_, counts))| missing(writer, counts, workers)).sum();
         report(&rows, missing)
     }
 
@@ -366,11 +346,7 @@ fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
     let others: fn(&Counts) -> u64 = |counts| counts.failed() - counts.failed_by(Cause::Full);
     let dropped: fn(&Counts) -> u64 = |counts| counts.dropped;
     let not_found: fn(&Counts) -> u64 = |counts| counts.not_found;
-    let lost = |what, of, why: String| Lost {
-        what,
-        count: sum(of),
-        why,
-    };
+    let lost = |what, of, why: String| Lost { what, count: sum(of), why };
     let sums = vec![
         ("nftset_asked", sum(|counts| counts.asked)),
         ("nftset_written", sum(|counts| counts.written)),

@@ -120,13 +120,7 @@ impl RecordSender {
             Some(replay) if replay.waits => WhenFull::Wait,
             _ => WhenFull::Drop,
         };
-        let sender = RecordSender {
-            queue,
-            rules: None,
-            when_full,
-            drain,
-            counts,
-        };
+        let sender = RecordSender { queue, rules: None, when_full, drain, counts };
         (sender, records)
     }
 
@@ -290,20 +284,12 @@ impl WritingThread {
         work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
     ) -> Result<WritingThread, Failure> {
         // In a replay nobody else holds the receiver, so senders notice where the thread dies.
-        let live = drain.map(|drain| LiveEnd {
-            backlog: records.clone(),
-            drain,
-        });
+        let live = drain.map(|drain| LiveEnd { backlog: records.clone(), drain });
         let builder = std::thread::Builder::new().name(thread.to_owned());
         let started = builder.spawn(move || work(&records)).map_err(|error| {
             Failure::unavailable(format!("cannot start the {thread} thread: {error}"))
         });
-        Ok(WritingThread {
-            name: name.to_owned(),
-            thread: started?,
-            counts,
-            live,
-        })
+        Ok(WritingThread { name: name.to_owned(), thread: started?, counts, live })
     }
 
     /// Waits until everything is written; all senders must be gone. Live, no longer than until
@@ -453,14 +439,7 @@ mod tests {
         let named = |order, name: &str| Some((order, Some(name.to_owned())));
         assert_eq!(
             known.collect::<Vec<_>>(),
-            [
-                None,
-                None,
-                Some((0, None)),
-                named(1, "before"),
-                None,
-                named(2, "after")
-            ]
+            [None, None, Some((0, None)), named(1, "before"), None, named(2, "after")]
         );
     }
 

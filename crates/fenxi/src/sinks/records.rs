@@ -74,10 +74,7 @@ impl Names {
             name: (&*task.name != DEFAULT_TASK).then(|| task.name.to_string()),
             is_left_out: tasks.get(number).is_some_and(|task| !task.records),
         });
-        Names {
-            first: all.next().unwrap_or_default(),
-            others: all.collect(),
-        }
+        Names { first: all.next().unwrap_or_default(), others: all.collect() }
     }
 
     fn of(&self, task: u8) -> Option<&OfTask> {
@@ -173,10 +170,7 @@ enum Line<'a> {
         labels: Option<Vec<Labelled<'a>>>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series: Option<&'a [i32]>,
-        #[serde(
-            skip_serializing_if = "Option::is_none",
-            serialize_with = "name_of_unit"
-        )]
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "name_of_unit")]
         series_unit: Option<Unit>,
         #[serde(skip_serializing_if = "Option::is_none")]
         series_us: Option<&'a [i64]>,
@@ -237,10 +231,7 @@ fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
         flow: flow(&record.flow),
         time: rfc3339(record.time_us),
-        labelled: labelled(
-            Some(&record.decision),
-            names.of(record.task).unwrap_or(&names.first),
-        ),
+        labelled: labelled(Some(&record.decision), names.of(record.task).unwrap_or(&names.first)),
     }
 }
 
@@ -285,11 +276,7 @@ fn labels_of_others<'a>(
     }
     let both = others.iter().zip(&names.others);
     let given = both.filter(|(decision, task)| decision.is_some() && !task.is_left_out);
-    Some(
-        given
-            .map(|(decision, task)| labelled(decision.as_ref(), task))
-            .collect(),
-    )
+    Some(given.map(|(decision, task)| labelled(decision.as_ref(), task)).collect())
 }
 
 fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
@@ -322,10 +309,7 @@ fn flow(name: &FlowName) -> Flow {
 fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> {
     let task = names.name.as_deref();
     let Some(decision) = decision.filter(|_| !names.is_left_out) else {
-        return Labelled {
-            task,
-            ..Labelled::default()
-        };
+        return Labelled { task, ..Labelled::default() };
     };
     let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
     let is_answer = !matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule);
@@ -404,21 +388,14 @@ mod tests {
             ..name()
         };
         assert_eq!(community_id(&name), "1:LQU9qZlK+B5F3KDmev6m5PMibrg=");
-        let back = FlowName {
-            source: name.destination,
-            destination: name.source,
-            ..name
-        };
+        let back = FlowName { source: name.destination, destination: name.source, ..name };
         assert_eq!(community_id(&back), community_id(&name));
     }
 
     #[test]
     fn times_are_rfc_3339_with_six_decimals_whatever_they_are() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
-        assert_eq!(
-            rfc3339(1_500_000_000_000_001),
-            "2017-07-14T02:40:00.000001Z"
-        );
+        assert_eq!(rfc3339(1_500_000_000_000_001), "2017-07-14T02:40:00.000001Z");
         assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999999Z");
         assert!(rfc3339(i64::MAX).starts_with("9999-12-30T"));
         assert!(rfc3339(i64::MIN).starts_with("0000-01-01T"));
@@ -430,10 +407,7 @@ mod tests {
             flow: name(),
             last_us: 1_500_000_000_000_002,
             midstream: true,
-            counts: Counts {
-                packets: [3, 0],
-                bytes: [120, 0],
-            },
+            counts: Counts { packets: [3, 0], bytes: [120, 0] },
             reason: EndReason::Active,
             is_half_open: false,
             decision: None,
@@ -447,10 +421,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["type"], "flow");
         assert_eq!(json["label"], serde_json::Value::Null);
-        assert_eq!(
-            (&json["final"], &json["one_way"]),
-            (&false.into(), &true.into())
-        );
+        assert_eq!((&json["final"], &json["one_way"]), (&false.into(), &true.into()));
         assert!(json.get("series").is_none() && json.get("task").is_none());
         assert_eq!(line.last(), Some(&b'\n'));
     }
@@ -485,22 +456,12 @@ mod tests {
     fn each_task_names_its_own_classes() {
         let mut names = Names {
             first: of_task("protocol", ["TLS", "DNS"]),
-            others: vec![
-                of_task("device", ["camera", "plug"]),
-                of_task("second", ["x", "y"]),
-            ],
+            others: vec![of_task("device", ["camera", "plug"]), of_task("second", ["x", "y"])],
         };
-        let label = Record::Label(LabelRecord {
-            flow: name(),
-            task: 1,
-            time_us: 1,
-            decision: decision(1),
-        });
+        let label =
+            Record::Label(LabelRecord { flow: name(), task: 1, time_us: 1, decision: decision(1) });
         let json = written(&label, &names);
-        assert_eq!(
-            (&json["task"], &json["label"]),
-            (&"device".into(), &"plug".into())
-        );
+        assert_eq!((&json["task"], &json["label"]), (&"device".into(), &"plug".into()));
         let mut others_decided = [None; flowmgr::OTHERS_MAX];
         others_decided[0] = Some(decision(0));
         let flow = Record::Flow(FlowRecord {
@@ -517,10 +478,7 @@ mod tests {
             behaviour: flowmgr::Behaviour::None,
         });
         let json = written(&flow, &names);
-        assert_eq!(
-            (&json["task"], &json["label"]),
-            (&"protocol".into(), &"TLS".into())
-        );
+        assert_eq!((&json["task"], &json["label"]), (&"protocol".into(), &"TLS".into()));
         let labels = json["labels"].as_array().unwrap();
         assert_eq!(labels.len(), 1, "of tasks that gave one");
         assert_eq!(
@@ -552,19 +510,13 @@ mod tests {
             },
         });
         let mut line = Vec::new();
-        let names = Names {
-            first: of_task("protocol", ["TLS", "DNS"]),
-            others: Vec::new(),
-        };
+        let names = Names { first: of_task("protocol", ["TLS", "DNS"]), others: Vec::new() };
         write_line(&record, None, &names, &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(
             (&json["task"], &json["label"], &json["decided_by"]),
             (&"protocol".into(), &"DNS".into(), &"cache".into())
         );
-        assert_eq!(
-            (&json["confidence"], &json["time_to_label_us"]),
-            (&1.0.into(), &12.into())
-        );
+        assert_eq!((&json["confidence"], &json["time_to_label_us"]), (&1.0.into(), &12.into()));
     }
 }

@@ -88,16 +88,9 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
     let own_kind: &'static dyn SinkKind = &LabelSocket;
     let kinds = [KINDS, &[own_kind]].concat();
     let own = own_kind.sections().iter().copied();
-    let config = known(Sources::named(None, &sets))
-        .and(own)
-        .load()
-        .unwrap()
-        .config;
+    let config = known(Sources::named(None, &sets)).and(own).load().unwrap().config;
     let tasks = OpenTask::open_all(&config, None).unwrap();
-    let options = FlowOptions {
-        effect: EFFECT,
-        record_series: flowmgr::SeriesShare::NONE,
-    };
+    let options = FlowOptions { effect: EFFECT, record_series: flowmgr::SeriesShare::NONE };
     let cores = Cores::of(&config);
     let pipelines = Pipelines::for_replay(&config, &tasks, &cores, options).unwrap();
     let sinks = Sinks::start_of(
@@ -111,10 +104,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
             record_socket: None,
             record_series: false,
             recent: None,
-            replay: Some(ReplayStart {
-                waits: true,
-                stopped: None,
-            }),
+            replay: Some(ReplayStart { waits: true, stopped: None }),
         },
     )
     .unwrap();
@@ -138,11 +128,7 @@ fn another_sink_needs_its_file_and_a_place_in_the_list() {
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
         .filter(|record| record["type"] == "label")
         .map(|record| {
-            format!(
-                "{} default {}",
-                record["flow_id"],
-                record["label"].as_str().unwrap()
-            )
+            format!("{} default {}", record["flow_id"], record["label"].as_str().unwrap())
         })
         .collect();
     assert_eq!(labels.join().unwrap(), recorded);

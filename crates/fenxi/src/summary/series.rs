@@ -135,10 +135,7 @@ impl Cache {
 }
 
 /// For fields that only runs with a `when` have.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde gives a reference to the field"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference to the field")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -220,11 +217,7 @@ impl Phases {
 impl fmt::Display for Phases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ring, batch) = (self.ring_wait.short(), self.batch_wait.short());
-        write!(
-            f,
-            "ring wait {ring}, batch wait {batch}, device {}",
-            self.device.short()
-        )
+        write!(f, "ring wait {ring}, batch wait {batch}, device {}", self.device.short())
     }
 }
 
@@ -236,10 +229,7 @@ pub struct Slo {
 
 impl Slo {
     pub fn new(slo: &SloCounters) -> Slo {
-        Slo {
-            periods: slo.periods,
-            violations: slo.violations,
-        }
+        Slo { periods: slo.periods, violations: slo.violations }
     }
 
     /// Writes the line of the goal, if the policy is `slo` and had a control period.
@@ -277,12 +267,7 @@ impl Swaps {
 
     /// Writes the line of swaps, if any were requested.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
-        let Swaps {
-            done,
-            refused,
-            reverted,
-            ..
-        } = self;
+        let Swaps { done, refused, reverted, .. } = self;
         if done + refused == 0 {
             return Ok(());
         }

@@ -49,9 +49,7 @@ impl Task {
     }
 
     fn new(names: &TaskNames, depths: &[TaskCounters], series: &Counters) -> Task {
-        let labelled = depths
-            .first()
-            .map_or(&[][..], |first| &first.flows_labelled);
+        let labelled = depths.first().map_or(&[][..], |first| &first.flows_labelled);
         let labels = names.classes.iter().cloned().zip(labelled.iter().copied());
         let (asked, decided) = decided_by_depth(&names.depths, depths);
         Task {
@@ -88,8 +86,6 @@ impl Task {
         writeln!(block, "times     to label {} ms", self.time_to_label_ms)?;
         writeln!(block, "phases    {} (p50/p99, ms)", self.phases_ms)?;
         writeln!(page, "task      {}", self.name)?;
-        block
-            .lines()
-            .try_for_each(|line| writeln!(page, "  {line}"))
+        block.lines().try_for_each(|line| writeln!(page, "  {line}"))
     }
 }

@@ -44,16 +44,10 @@ mod tests {
     #[test]
     fn microseconds_become_milliseconds() {
         let mut times = Histogram::new(3).unwrap();
-        assert_eq!(
-            Quantiles::from_us(&times).to_string(),
-            "p50 0.000, p99 0.000, max 0.000"
-        );
+        assert_eq!(Quantiles::from_us(&times).to_string(), "p50 0.000, p99 0.000, max 0.000");
         for us in 1..=100 {
             times.record(us * 10).unwrap();
         }
-        assert_eq!(
-            Quantiles::from_us(&times).to_string(),
-            "p50 0.500, p99 0.990, max 1.000"
-        );
+        assert_eq!(Quantiles::from_us(&times).to_string(), "p50 0.500, p99 0.990, max 1.000");
     }
 }

@@ -79,12 +79,7 @@ impl ModelOpening {
             });
             let _ = done.send(managers);
         })?;
-        Ok(ModelOpening {
-            opened,
-            helper,
-            limit,
-            until: since + limit,
-        })
+        Ok(ModelOpening { opened, helper, limit, until: since + limit })
     }
 
     /// Waits until the model is open. Safe to cancel and call again.
@@ -156,14 +151,8 @@ impl AnalyticsParts {
 impl AnalyticsSide {
     /// Waits for the analytics workers. Called after the flow workers have stopped.
     pub async fn end(self, plane: &Plane) -> AnalyticsOutcome {
-        wait_until(THREADS_WITHIN, || {
-            self.threads.iter().all(JoinHandle::is_finished)
-        })
-        .await;
-        let mut outcome = AnalyticsOutcome {
-            is_partial: false,
-            ..AnalyticsOutcome::nothing()
-        };
+        wait_until(THREADS_WITHIN, || self.threads.iter().all(JoinHandle::is_finished)).await;
+        let mut outcome = AnalyticsOutcome { is_partial: false, ..AnalyticsOutcome::nothing() };
         let mut failures = Vec::new();
         for (thread, last) in self.threads.into_iter().zip(plane.last_counters().await) {
             let name = thread.thread().name().unwrap_or_default().to_owned();
@@ -200,11 +189,7 @@ impl AnalyticsOutcome {
 
     /// For a run whose analytics workers never started.
     pub fn nothing() -> AnalyticsOutcome {
-        AnalyticsOutcome {
-            counters: Vec::new(),
-            is_partial: true,
-            failure: None,
-        }
+        AnalyticsOutcome { counters: Vec::new(), is_partial: true, failure: None }
     }
 }
 

@@ -122,9 +122,7 @@ impl Live {
 
     /// Waits for the first model and for SIGHUP.
     pub async fn next(&mut self) -> LiveEvent {
-        let Live {
-            opening, hangups, ..
-        } = self;
+        let Live { opening, hangups, .. } = self;
         let opened = async {
             match opening {
                 Some(opening) => opening.opened().await,
@@ -165,9 +163,7 @@ impl Live {
             self.is_to_reload = true;
             return;
         };
-        let kind = CommandKind::Reload {
-            confirm_within: None,
-        };
+        let kind = CommandKind::Reload { confirm_within: None };
         let answer = Box::new(|_| {});
         self.is_to_reload = commands.try_send(Command { kind, answer }).is_err();
     }
@@ -188,8 +184,7 @@ impl Live {
             let (what, overview) = (&self.what, plane.status_line().await);
             self.notifier.say(&format!("STATUS={what}: {overview}"));
         }
-        self.workers_until
-            .is_some_and(|until| Instant::now() >= until)
+        self.workers_until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Answers requests that only a live run supports.
@@ -217,8 +212,7 @@ impl Live {
     /// Begins the shutdown: gives up everything that may hang while packets still pass.
     pub async fn end(&mut self, plane: &Plane, run: &Run) {
         let what = &self.what;
-        self.notifier
-            .say(&format!("STOPPING=1\nSTATUS={what}: shutting down"));
+        self.notifier.say(&format!("STOPPING=1\nSTATUS={what}: shutting down"));
         self.leave_helpers().await;
         if self.analytics.is_none() || plane.has_stalled_analytics().await {
             // No more labels will come, so flow workers need not wait for them.
@@ -304,10 +298,7 @@ pub struct Watchdog {
 impl Watchdog {
     /// A watchdog for the flow workers of a run.
     pub fn new(run: &Run) -> Watchdog {
-        Watchdog {
-            rounds: run.rounds().map(|_| 0).collect(),
-            said_at: Instant::now(),
-        }
+        Watchdog { rounds: run.rounds().map(|_| 0).collect(), said_at: Instant::now() }
     }
 
     fn poll(&mut self, notifier: &Notifier, run: &Run) {

@@ -35,10 +35,7 @@ impl Notifier {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|us| *us > 0 && is_ours);
-        Notifier {
-            socket,
-            watchdog: watchdog.map(Duration::from_micros),
-        }
+        Notifier { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
     /// Reports the start of a reload; `READY=1` reports its end. Units of type `notify-reload` need
@@ -104,10 +101,7 @@ mod tests {
 
     fn said(to: &SocketAddr, name: &OsStr) -> String {
         let manager = UnixDatagram::bind_addr(to).unwrap();
-        let notifier = Notifier {
-            socket: open(name),
-            watchdog: None,
-        };
+        let notifier = Notifier { socket: open(name), watchdog: None };
         notifier.say("READY=1");
         let mut text = [0; 16];
         let bytes = manager.recv(&mut text).unwrap();

@@ -121,15 +121,8 @@ impl Running {
     pub fn start(rules: SharedRules, helpers: Helpers) -> Result<Running, Failure> {
         let (commands, asked) = bounded(QUEUE);
         let (trained, done) = bounded(1);
-        let running = Running {
-            commands,
-            state: helpers.state().clone(),
-        };
-        let thread = Thread {
-            rules,
-            helpers,
-            trained,
-        };
+        let running = Running { commands, state: helpers.state().clone() };
+        let thread = Thread { rules, helpers, trained };
         std::thread::Builder::new()
             .name("policy".to_owned())
             .spawn(move || {
@@ -151,8 +144,7 @@ impl Running {
             Err(TrySendError::Disconnected(command)) => (command, "the run is shutting down"),
         };
         if let Some(op) = command.kind.op() {
-            self.state
-                .update(|state| state.rules_updates.count(op, false));
+            self.state.update(|state| state.rules_updates.count(op, false));
         }
         (command.answer)(Reply::refused(Code::Busy, why));
     }
@@ -261,9 +253,9 @@ impl Thread {
             machine: copy the file to a local disk, or load fewer rules";
         let stop = Arc::new(AtomicBool::new(false));
         let asked = stop.clone();
-        let read = self.helpers.run(&what, READ_WITHIN, cure, move || {
-            Rules::read_until(&path, "", terms, &asked)
-        });
+        let read = self
+            .helpers
+            .run(&what, READ_WITHIN, cure, move || Rules::read_until(&path, "", terms, &asked));
         // Ends a helper that has missed its deadline.
         stop.store(true, Ordering::Relaxed);
         let invalid = |error: dataplane::Error| Refused::Invalid(error.to_string());

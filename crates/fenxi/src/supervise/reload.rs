@@ -252,33 +252,20 @@ impl Reloader {
         let cure = "check why its files cannot be read";
         let read = self
             .helpers
-            .run("reading the configuration", READ_WITHIN, cure, move || {
-                sources.load()
-            })?;
+            .run("reading the configuration", READ_WITHIN, cure, move || sources.load())?;
         let read = read.map_err(unreadable)?.live();
         let differences = read.effective().differences(&self.running.effective());
         if !differences.restart.is_empty() {
             self.check_alone(&read)?;
         }
-        let next = read
-            .taken_over_by(&self.running)
-            .map_err(unreadable)?
-            .live();
+        let next = read.taken_over_by(&self.running).map_err(unreadable)?.live();
         let change = self.prepare(&next.config, Sessions::AsConfigured)?;
         let has_model = change.has_model();
         let Applied { before, rules_gone } = self.apply(change)?;
         let running = std::mem::replace(&mut self.running, next);
-        self.undo = confirm_within.map(|time| Undo {
-            running,
-            before,
-            at: Instant::now() + time,
-        });
+        self.undo = confirm_within.map(|time| Undo { running, before, at: Instant::now() + time });
         self.note_undo();
-        Ok(Outcome {
-            differences,
-            has_model,
-            rules_gone,
-        })
+        Ok(Outcome { differences, has_model, rules_gone })
     }
 
     /// Checks what the next start would refuse, as far as this process can see it.
@@ -332,19 +319,12 @@ impl Reloader {
         };
         let openings = base.openings.clone();
         let opening = || &openings[at.load(Ordering::Relaxed)];
-        self.helpers
-            .open_model(opening, what, limit, move || work(&base))
+        self.helpers.open_model(opening, what, limit, move || work(&base))
     }
 
     /// Applies the change and returns what it replaced.
     fn apply(&mut self, change: Change) -> Result<Applied, Refusal> {
-        let Change {
-            prepared,
-            flow,
-            rules,
-            sinks,
-            log_level,
-        } = change;
+        let Change { prepared, flow, rules, sinks, log_level } = change;
         // The only step that can be refused comes first.
         let prepared = prepared.into_iter();
         let prepared = prepared.map(|task| task.filter(Prepared::is_something));
@@ -381,10 +361,7 @@ impl Reloader {
 
     /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
-        let Some(Undo {
-            running, before, ..
-        }) = self.undo.take()
-        else {
+        let Some(Undo { running, before, .. }) = self.undo.take() else {
             return;
         };
         let sessions = Sessions::Again(before);
@@ -420,10 +397,7 @@ impl Reloader {
             Err(refusal) => {
                 let reply = answers::refused(&refusal);
                 let why = reply.error.as_deref().unwrap_or_default();
-                warn!(
-                    "model {}: refused, the old model stays in use: {why}",
-                    dir.display()
-                );
+                warn!("model {}: refused, the old model stays in use: {why}", dir.display());
                 reply
             }
         }
@@ -436,9 +410,7 @@ impl Reloader {
         let listed = names.clone().collect::<Vec<_>>().join(", ");
         match name {
             None if tasks.len() == 1 => Ok(0),
-            None => Err(format!(
-                "name the task whose model it is with --task: {listed}"
-            )),
+            None => Err(format!("name the task whose model it is with --task: {listed}")),
             Some(name) => names
                 .clone()
                 .position(|it| it == name)

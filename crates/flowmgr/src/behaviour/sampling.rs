@@ -126,10 +126,7 @@ impl Behaviours {
             };
             flows.outbox.change(changed);
         }
-        debug_assert!(
-            self.changed.len() < CHANGED_MAX,
-            "nobody was told of changes"
-        );
+        debug_assert!(self.changed.len() < CHANGED_MAX, "nobody was told of changes");
         self.changed.push(index);
     }
 

@@ -12,12 +12,7 @@ const BOUNDS: Bounds = Bounds {
 };
 
 fn sample(packets: [u64; 2], length: u64, is_udp: bool) -> Sample {
-    Sample {
-        packets,
-        bytes: packets.map(|packets| packets * length),
-        seconds: 1,
-        is_udp,
-    }
+    Sample { packets, bytes: packets.map(|packets| packets * length), seconds: 1, is_udp }
 }
 
 /// The behaviours that a flow has behind each of these samples.
@@ -49,10 +44,7 @@ fn a_shape_asks_for_small_packets_both_ways_and_a_rate() {
         assert_eq!(BOUNDS.shape(&sample), expected, "{sample:?}");
     }
     // Rates are averages over the sample.
-    let long = Sample {
-        seconds: 5,
-        ..sample([60, 60], 100, true)
-    };
+    let long = Sample { seconds: 5, ..sample([60, 60], 100, true) };
     assert_eq!(BOUNDS.shape(&long), Realtime);
 }
 
@@ -68,9 +60,7 @@ fn a_behaviour_must_hold_before_it_is_taken_and_before_it_goes() {
     );
     assert_eq!(
         behind(&[call, call, call, other, other, call, other, other, other]),
-        [
-            None, None, Realtime, Realtime, Realtime, Realtime, Realtime, Realtime, None
-        ]
+        [None, None, Realtime, Realtime, Realtime, Realtime, Realtime, Realtime, None]
     );
 }
 

@@ -63,12 +63,7 @@ impl Hot {
     }
 
     pub fn key(&self) -> Key {
-        Key {
-            low: self.low,
-            high: self.high,
-            ports: self.ports,
-            kind: self.state & STATE_KIND,
-        }
+        Key { low: self.low, high: self.high, ports: self.ports, kind: self.state & STATE_KIND }
     }
 
     #[inline]
@@ -100,11 +95,7 @@ impl Hot {
 
     #[inline]
     pub fn set(&mut self, state: u8) {
-        debug_assert_eq!(
-            state & (STATE_KIND | STATE_LOW_IS_FORWARD),
-            0,
-            "not a state"
-        );
+        debug_assert_eq!(state & (STATE_KIND | STATE_LOW_IS_FORWARD), 0, "not a state");
         self.state |= state;
     }
 
@@ -159,10 +150,8 @@ impl Hot {
         let bytes = self.bytes(direction) + length;
         self.packets[direction] = packets;
         self.set_bytes(direction, bytes);
-        (packets_carry || bytes >> 24 != 0).then_some(Carry {
-            packets: packets_carry,
-            bytes: (bytes >> 24) as u8,
-        })
+        (packets_carry || bytes >> 24 != 0)
+            .then_some(Carry { packets: packets_carry, bytes: (bytes >> 24) as u8 })
     }
 
     #[inline]

@@ -58,10 +58,7 @@ impl Flows {
     /// Takes back packets that were counted as labelled.
     pub fn retract(&mut self, index: u32, packets: u32, length: u32) {
         let bytes = u64::from(packets) * u64::from(length);
-        debug_assert!(
-            self.counters.labelled_bytes >= bytes,
-            "these were not counted"
-        );
+        debug_assert!(self.counters.labelled_bytes >= bytes, "these were not counted");
         self.counters.labelled_bytes -= bytes;
         if let (_, Label::Class { class, .. }) = self.entries.label(index).read()
             && let Some(volume) = self.counters.labelled_by_class.get_mut(usize::from(class))
@@ -121,22 +118,13 @@ impl Flows {
         if let Some(of_class) = self.counters.labelled_by_class.get_mut(class) {
             of_class.add(labelled.packets, labelled.bytes);
         }
-        debug_assert!(
-            labelled.packets <= promised.packets,
-            "more than was promised"
-        );
+        debug_assert!(labelled.packets <= promised.packets, "more than was promised");
         let others = InEffect {
             packets: promised.packets - labelled.packets,
             bytes: promised.bytes - labelled.bytes,
         };
-        if let (
-            _,
-            Label::Class {
-                class,
-                source: Source::Port,
-                ..
-            },
-        ) = self.entries.label(index).read()
+        if let (_, Label::Class { class, source: Source::Port, .. }) =
+            self.entries.label(index).read()
         {
             let by_class = &mut self.counters.labelled_by_class;
             if let Some(of_class) = by_class.get_mut(usize::from(class)) {

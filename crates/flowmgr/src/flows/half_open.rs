@@ -62,12 +62,8 @@ impl Flows {
 
     /// A connection that will end by FIN or RST may be silent for long before that.
     pub(crate) fn establish(&mut self, place: Place, is_tcp: bool) {
-        let is_closing = self
-            .entries
-            .hot(self.table.occupant(place).index)
-            .is_closing();
-        self.table
-            .establish(place, is_tcp && self.settings.end_on_fin_rst && !is_closing);
+        let is_closing = self.entries.hot(self.table.occupant(place).index).is_closing();
+        self.table.establish(place, is_tcp && self.settings.end_on_fin_rst && !is_closing);
     }
 
     /// Whether a flow was silent for too long.
@@ -105,10 +101,7 @@ impl Flows {
     /// the idle timeout: on a link that carries one direction all flows are such.
     pub(crate) fn as_timed(&self, occupant: Occupant) -> Occupant {
         let is_half_open = occupant.is_half_open && !self.has_series(occupant.index);
-        Occupant {
-            is_half_open,
-            ..occupant
-        }
+        Occupant { is_half_open, ..occupant }
     }
 
     /// Whether a flow has given a series for the first task, or has its label from a rule. The
@@ -116,13 +109,7 @@ impl Flows {
     fn has_series(&self, index: u32) -> bool {
         let is_by_port = || {
             let (_, label) = self.entries.label(index).read();
-            matches!(
-                label,
-                Label::Class {
-                    source: Source::Port,
-                    ..
-                }
-            )
+            matches!(label, Label::Class { source: Source::Port, .. })
         };
         self.entries.hot(index).has(STATE_EMITTED)
             && (!is_by_port() || self.entries.word(self.first_asked, index).read().1 != Label::None)
@@ -171,19 +158,13 @@ impl Flows {
         let may_go = |occupant| lifetimes.may_be_evicted(occupant, now);
         let table = &mut self.table;
         match table.half_open() > self.max_flows / HALF_OPEN_SHARE {
-            true => table
-                .half_open_victim()
-                .or_else(|| table.settled_victim(now, may_go)),
-            false => table
-                .settled_victim(now, may_go)
-                .or_else(|| table.half_open_victim()),
+            true => table.half_open_victim().or_else(|| table.settled_victim(now, may_go)),
+            false => table.settled_victim(now, may_go).or_else(|| table.half_open_victim()),
         }
     }
 
     fn victim_in_chain(&mut self, hash: u64) -> Option<Place> {
         let (lifetimes, now) = (self.lifetimes, self.clock.second());
-        self.table.victim_in_chain(hash, now, |occupant| {
-            lifetimes.may_be_evicted(occupant, now)
-        })
+        self.table.victim_in_chain(hash, now, |occupant| lifetimes.may_be_evicted(occupant, now))
     }
 }

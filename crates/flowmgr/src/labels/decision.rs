@@ -54,10 +54,7 @@ impl Labels {
             TaskId::FIRST if self.class_by_port(flows, task, index).is_none() => {
                 self.has_decided(flows, index)
             }
-            _ => matches!(
-                self.answers(flows, task, index, None),
-                Answers::Decided { .. }
-            ),
+            _ => matches!(self.answers(flows, task, index, None), Answers::Decided { .. }),
         }
     }
 
@@ -72,11 +69,7 @@ impl Labels {
         let (first, depths) = self.tasks.span(task);
         if depths == 1 {
             let is_class = matches!(flows.entries.label_of(awaited), Some(Label::Class { .. }));
-            return is_class.then_some(Deciding {
-                awaited,
-                by: depth,
-                contradicts: false,
-            });
+            return is_class.then_some(Deciding { awaited, by: depth, contradicts: false });
         }
         // The entry may be another flow's by now.
         flows.entries.label_of(awaited)?;
@@ -102,8 +95,7 @@ impl Labels {
         if let Some(class) = contradicts {
             // The flow has another label from now on, which is recorded again.
             self.kept.set_contradicts(first, flow.index, class);
-            self.kept
-                .set_time_to_label_us(&mut flows.entries, first, flow.index, None);
+            self.kept.set_time_to_label_us(&mut flows.entries, first, flow.index, None);
             flows.counters.tasks[first.index()].flows_contradicting += 1;
         }
         Some(Deciding {
@@ -149,10 +141,7 @@ impl Labels {
         };
         let first = self.tasks.task(task).first;
         let took_us = self.kept.time_to_label_us(&flows.entries, first, index);
-        let awaited = Awaited {
-            flow: flows.entries.flow_ref(index),
-            depth: first.behind(depth),
-        };
+        let awaited = Awaited { flow: flows.entries.flow_ref(index), depth: first.behind(depth) };
         Some((depth, self.answer(flows, awaited, took_us)?))
     }
 
@@ -160,9 +149,7 @@ impl Labels {
     /// label that they have decided on.
     pub fn decision(&self, flows: &Flows, awaited: Awaited) -> Option<Decision> {
         let Awaited { flow, depth: first } = awaited;
-        let time_to_label_us = self
-            .kept
-            .time_to_label_us(&flows.entries, first, flow.index);
+        let time_to_label_us = self.kept.time_to_label_us(&flows.entries, first, flow.index);
         let task = self.tasks.of_depth(first);
         if self.tasks.task(task).depths.count() == 1 {
             return self.answer(flows, awaited, time_to_label_us);
@@ -181,12 +168,7 @@ impl Labels {
         time_to_label_us: Option<u32>,
     ) -> Option<Decision> {
         match flows.entries.label_of(awaited)? {
-            Label::Class {
-                class,
-                confidence,
-                source,
-                model,
-            } => {
+            Label::Class { class, confidence, source, model } => {
                 let Awaited { flow, depth: by } = awaited;
                 let depth = match source {
                     Source::Port | Source::Rule => 0,

@@ -135,10 +135,9 @@ impl Kept {
     /// `first`: the first depth of the task.
     fn decision(&self, first: DepthId, index: u32) -> Decided {
         match first {
-            DepthId::FIRST => self
-                .deeper(index)
-                .first()
-                .map_or_else(Decided::default, |it| it.decided),
+            DepthId::FIRST => {
+                self.deeper(index).first().map_or_else(Decided::default, |it| it.decided)
+            }
             _ => self.other(first, index).decided,
         }
     }
@@ -159,10 +158,7 @@ impl Kept {
     }
 
     pub fn set_decided(&mut self, first: DepthId, index: u32, depth: u8) {
-        debug_assert!(
-            usize::from(depth) <= self.counts[0],
-            "a task has fewer depths"
-        );
+        debug_assert!(usize::from(depth) <= self.counts[0], "a task has fewer depths");
         if let Some(decided) = self.decision_mut(first, index) {
             decided.depth = u16::from(depth) + 1;
         }

@@ -64,9 +64,7 @@ impl Ports {
 impl Labels {
     /// The class that its port will give a flow that has just begun, for the first task.
     pub fn class_at_first(&self, subject: &Subject) -> Option<u16> {
-        self.ports
-            .at_first(&self.tasks, TaskId::FIRST, subject)
-            .map(|port| port.class)
+        self.ports.at_first(&self.tasks, TaskId::FIRST, subject).map(|port| port.class)
     }
 
     /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns
@@ -112,8 +110,7 @@ impl Labels {
         let is_by_packet_time = flows.effect != Effect::Arrival;
         if let Effect::PacketTime { delay_us } = flows.effect {
             let at = time_us.saturating_sub(delay_us);
-            self.kept
-                .set_emitted_at(&mut flows.entries, first, index, at);
+            self.kept.set_emitted_at(&mut flows.entries, first, index, at);
         }
         // The hot line holds the first task's states.
         if first == DepthId::FIRST {
@@ -143,17 +140,11 @@ impl Labels {
         {
             return false;
         }
-        let label = Label::Class {
-            class,
-            confidence: u16::MAX,
-            source: Source::Rule,
-            model: 0,
-        };
+        let label = Label::Class { class, confidence: u16::MAX, source: Source::Rule, model: 0 };
         self.label_at_first(flows, index, DepthId::FIRST, label, time_us);
         if flows.effect == Effect::Arrival {
             flows.entries.hot_mut(index).set(STATE_COLLECTED);
-            self.kept
-                .set_emitted_at(&mut flows.entries, DepthId::FIRST, index, now_ns as i64);
+            self.kept.set_emitted_at(&mut flows.entries, DepthId::FIRST, index, now_ns as i64);
         }
         self.kept.set_decided(DepthId::FIRST, index, 0);
         flows.counters.flows_by_rule += 1;
@@ -165,11 +156,7 @@ impl Labels {
     pub fn class_by_port(&self, flows: &Flows, task: TaskId, index: u32) -> Option<u16> {
         let first = self.tasks.task(task).first;
         match flows.entries.word(first, index).read().1 {
-            Label::Class {
-                class,
-                source: Source::Port,
-                ..
-            } => Some(class),
+            Label::Class { class, source: Source::Port, .. } => Some(class),
             _ => None,
         }
     }
@@ -225,7 +212,6 @@ impl Labels {
         word.pend(generation);
         // Cannot be post-mortem: nobody else knows of the pending word.
         let _ = word.decide(generation, Label::Unlabelled);
-        self.kept
-            .set_emitted_at(&mut flows.entries, first, index, emitted_at);
+        self.kept.set_emitted_at(&mut flows.entries, first, index, emitted_at);
     }
 }

@@ -257,15 +257,8 @@ impl Labels {
         };
         let first = flows.entries.label(index);
         let (generation, before) = first.read();
-        let (_, label) = flows
-            .entries
-            .word(DepthId::FIRST.behind(rank), index)
-            .read();
-        debug_assert_ne!(
-            before,
-            Label::Pending,
-            "an answer that may decide is on its way"
-        );
+        let (_, label) = flows.entries.word(DepthId::FIRST.behind(rank), index).read();
+        debug_assert_ne!(before, Label::Pending, "an answer that may decide is on its way");
         if before != label {
             // Decided means that no word waits, so this one is ours.
             first.replace(generation, label);

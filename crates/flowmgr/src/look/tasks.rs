@@ -88,12 +88,7 @@ impl View<'_> {
         let asked_from = task.first_asked.rank(task.first);
         let decided = self.labels.decision_now(self.flows, id, index);
         let decided = decided.and_then(|(depth, _)| depth.checked_sub(asked_from));
-        TaskDetail {
-            standing: self.standing_of(id, index),
-            series,
-            answers,
-            decided,
-        }
+        TaskDetail { standing: self.standing_of(id, index), series, answers, decided }
     }
 
     /// How far a flow is on the way to a task's label; also for the first task, where there are

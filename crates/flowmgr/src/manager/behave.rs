@@ -17,10 +17,7 @@ impl<P: Part> Walk<P> {
 
     /// Counts `packets` with `bytes` in total.
     pub fn count_sum(&mut self, index: u32, direction: usize, packets: u64, bytes: u64) {
-        let carried = self
-            .flows
-            .entries
-            .count_sum(index, direction, packets, bytes);
+        let carried = self.flows.entries.count_sum(index, direction, packets, bytes);
         self.carried(index, carried);
     }
 
@@ -34,10 +31,9 @@ impl<P: Part> Walk<P> {
     /// Samples the flows of these buckets, see [`crate::behaviour`]; returns how many it looked at.
     pub fn sample_buckets(&mut self, mut heads: std::ops::Range<u32>, since_s: u16) -> usize {
         let mut sampled = 0;
-        while let (Some(head), Some(behaviours)) = (
-            self.flows.table.in_use_from(heads.start, heads.end),
-            &mut self.behaviours,
-        ) {
+        while let (Some(head), Some(behaviours)) =
+            (self.flows.table.in_use_from(heads.start, heads.end), &mut self.behaviours)
+        {
             sampled += behaviours.sample_bucket(&mut self.flows, head, since_s);
             self.ask_for_changes(false);
             heads.start = head + 1;
@@ -54,9 +50,7 @@ impl<P: Part> Walk<P> {
         let changed = behaviours.take_changed();
         let may_raise = in_walk || self.flows.effect == Effect::Arrival;
         for &index in &changed {
-            let cause = self
-                .rules
-                .cause_by_behaviour(&mut self.flows, index, may_raise);
+            let cause = self.rules.cause_by_behaviour(&mut self.flows, index, may_raise);
             self.ask_now(index, cause);
         }
         if let Some(behaviours) = &mut self.behaviours {

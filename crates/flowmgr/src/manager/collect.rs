@@ -25,12 +25,7 @@ impl<P: Part> Walk<P> {
         let Ok(headers) = &staged.headers else {
             return;
         };
-        let arrival = Arrival {
-            index,
-            hash: staged.hash,
-            time_us,
-            now_ns,
-        };
+        let arrival = Arrival { index, hash: staged.hash, time_us, now_ns };
         // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);
@@ -41,11 +36,7 @@ impl<P: Part> Walk<P> {
             return;
         }
         if self.series.store.is_lengths_only() {
-            if self
-                .series
-                .store
-                .add_length(index, direction, headers.length)
-            {
+            if self.series.store.add_length(index, direction, headers.length) {
                 self.complete(arrival, 0);
             }
             return;
@@ -86,16 +77,12 @@ impl<P: Part> Walk<P> {
             let subject = has_conditions.then(|| self.subject(index));
             let is_midstream = self.series.store.is_midstream(index);
             let flows = &mut self.flows;
-            if !self
-                .labels
-                .sends(flows, &arrival, depth, subject.as_ref(), is_midstream)
-            {
+            if !self.labels.sends(flows, &arrival, depth, subject.as_ref(), is_midstream) {
                 continue;
             }
             let task = self.labels.tasks.of_depth(depth);
             let is_by_port = self.labels.class_by_port(flows, task, index).is_some();
-            self.series
-                .send(flows, &arrival, depth, &self.labels.tasks, is_by_port);
+            self.series.send(flows, &arrival, depth, &self.labels.tasks, is_by_port);
         }
         if self.labels.has_more_tasks
             && self.flows.effect == Effect::Arrival
@@ -129,7 +116,6 @@ impl<P: Part> Walk<P> {
             return None;
         }
         let subject = self.subject(index);
-        self.labels
-            .name_by_ports(&mut self.flows, index, &subject, time_us)
+        self.labels.name_by_ports(&mut self.flows, index, &subject, time_us)
     }
 }

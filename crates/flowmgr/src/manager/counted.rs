@@ -52,19 +52,14 @@ impl<P: Part> Walk<P> {
         let class = match self.rules.is_on() {
             // The action waits for the answer.
             true => self.labels.class_of(&mut self.flows, index),
-            false if self.flows.entries.hot(index).has(STATE_EMITTED) => self
-                .labels
-                .look_up_action(&mut self.flows, index)
-                .map(|(class, _)| class),
+            false if self.flows.entries.hot(index).has(STATE_EMITTED) => {
+                self.labels.look_up_action(&mut self.flows, index).map(|(class, _)| class)
+            }
             false => None,
         };
         if let Some(class) = class {
             self.flows.counters.labelled_bytes += bytes;
-            if let Some(volume) = self
-                .flows
-                .counters
-                .labelled_by_class
-                .get_mut(usize::from(class))
+            if let Some(volume) = self.flows.counters.labelled_by_class.get_mut(usize::from(class))
             {
                 volume.add(packets, bytes);
             }

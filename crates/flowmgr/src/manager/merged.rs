@@ -127,10 +127,7 @@ impl<P: Part> Walk<P> {
         data: &mut [u8],
         fates: &mut Vec<Fate>,
     ) {
-        let staged = Staged {
-            headers: Ok(*headers),
-            ..*staged
-        };
+        let staged = Staged { headers: Ok(*headers), ..*staged };
         // It was counted when it came.
         self.flows.position -= 1;
         self.walk(slice::from_ref(packet), &[staged], now_ns, data, fates);
@@ -154,12 +151,7 @@ impl<P: Part> Walk<P> {
             self.ask_now(index, cause);
         }
         let time_us = self.flows.entries.hot(index).last_us;
-        let seen = Seen {
-            headers,
-            time_us,
-            direction,
-            packets,
-        };
+        let seen = Seen { headers, time_us, direction, packets };
         self.more.packet(index, &seen);
         if verdict != Verdict::Labelled {
             return;
@@ -168,11 +160,7 @@ impl<P: Part> Walk<P> {
         // By packet time they count with the flow's record.
         if self.flows.effect == Effect::Arrival
             && let (_, Label::Class { class, .. }) = self.flows.entries.label(index).read()
-            && let Some(volume) = self
-                .flows
-                .counters
-                .labelled_by_class
-                .get_mut(usize::from(class))
+            && let Some(volume) = self.flows.counters.labelled_by_class.get_mut(usize::from(class))
         {
             volume.add(many, bytes);
         }

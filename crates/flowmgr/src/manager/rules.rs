@@ -27,9 +27,7 @@ impl<P: Part> Walk<P> {
         data: &mut [u8],
     ) {
         let number = self.flows.entries.hot(index).action;
-        let must_ask = self
-            .rules
-            .must_ask(&self.flows, index, fate.verdict, headers.from_low);
+        let must_ask = self.rules.must_ask(&self.flows, index, fate.verdict, headers.from_low);
         if must_ask && self.waits_for_answer(at, index, packet, staged, fate.verdict) || number == 0
         {
             return;
@@ -41,9 +39,7 @@ impl<P: Part> Walk<P> {
                 fate.action = number;
                 set_dscp(frame, headers.ip_at, dscp);
             }
-            _ => self
-                .flows
-                .apply(number, index, fate, 1, headers.length, frame),
+            _ => self.flows.apply(number, index, fate, 1, headers.length, frame),
         }
     }
 
@@ -61,8 +57,7 @@ impl<P: Part> Walk<P> {
         let in_port = self.series.store.port(index);
         let flows = &mut self.flows;
         let when = (at, packet.time_us);
-        self.rules
-            .waits_for_answer(flows, index, in_port, when, (staged, verdict))
+        self.rules.waits_for_answer(flows, index, in_port, when, (staged, verdict))
     }
 
     /// Raises a question about a flow that no packet of this burst raised, if there is a cause.
@@ -72,9 +67,7 @@ impl<P: Part> Walk<P> {
         };
         let in_port = self.series.store.port(index);
         let last_us = self.flows.entries.hot(index).last_us;
-        let raised = self
-            .rules
-            .raise(&mut self.flows, index, in_port, cause, last_us);
+        let raised = self.rules.raise(&mut self.flows, index, in_port, cause, last_us);
         if let Some(number) = raised {
             self.complete_question(number);
         }
@@ -194,8 +187,7 @@ impl<P: Part> Answering<'_, P> {
         self.walk.rules.put_asking(questions, waiting);
         if fates.len() < packets.len() {
             let has_merged = packets.iter().any(|packet| !packet.gso.is_none());
-            self.walk
-                .walk_on(has_merged, packets, self.now_ns, data, fates);
+            self.walk.walk_on(has_merged, packets, self.now_ns, data, fates);
         }
         self.walk.series.publish();
     }
@@ -234,10 +226,7 @@ impl<P: Part> Answering<'_, P> {
             (None, _) if !self.walk.labels.acts_by_others() => 0,
             // By packet time labels are looked up later than the walk.
             (None, Effect::PacketTime { .. }) => 0,
-            _ => self
-                .walk
-                .labels
-                .action_of_labels(&self.walk.flows, index, class),
+            _ => self.walk.labels.action_of_labels(&self.walk.flows, index, class),
         };
         let action = answer.action.or_dscp_of(Action::of_number(of_labels));
         let stamp = self.walk.flows.policy.knowing(class.is_some());
@@ -267,11 +256,7 @@ impl<P: Part> Answering<'_, P> {
         let (packets, length) = (waiting.packets, waiting.length);
         let was = waiting.verdict;
         let is_given = self.walk.rules.is_labelled(index)
-            || self
-                .walk
-                .labels
-                .class_by_port(&self.walk.flows, TaskId::FIRST, index)
-                .is_some();
+            || self.walk.labels.class_by_port(&self.walk.flows, TaskId::FIRST, index).is_some();
         if was == Verdict::Unlabelled && is_given {
             waiting.verdict = Verdict::Labelled;
             self.walk.flows.count_labelled(index, packets, length);
@@ -282,14 +267,8 @@ impl<P: Part> Answering<'_, P> {
         }
         fate.verdict = waiting.verdict;
         let action = self.walk.flows.entries.hot(index).action;
-        self.walk
-            .flows
-            .apply(action, index, fate, packets, length, frame);
-        self.walk
-            .flows
-            .counters
-            .verdicts
-            .change(was, fate.verdict, u64::from(packets));
+        self.walk.flows.apply(action, index, fate, packets, length, frame);
+        self.walk.flows.counters.verdicts.change(was, fate.verdict, u64::from(packets));
     }
 
     /// Adds a packet that waited to the series of its flow.
@@ -305,12 +284,6 @@ impl<P: Part> Answering<'_, P> {
             return;
         }
         let direction = hot.direction(headers.from_low);
-        self.walk.collect(
-            index,
-            direction,
-            &waiting.staged,
-            waiting.time_us,
-            self.now_ns,
-        );
+        self.walk.collect(index, direction, &waiting.staged, waiting.time_us, self.now_ns);
     }
 }

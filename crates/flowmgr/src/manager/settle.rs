@@ -53,12 +53,7 @@ impl<P: Part> Settling<'_, P> {
             match event {
                 Event::Label(awaited) => self.emit_label(awaited),
                 Event::Active(report) => self.report(report),
-                Event::Ended {
-                    occupant,
-                    reason,
-                    at_us,
-                    ..
-                } => {
+                Event::Ended { occupant, reason, at_us, .. } => {
                     self.count_end(occupant, reason, at_us);
                     self.finalize(occupant, reason);
                 }
@@ -140,14 +135,9 @@ impl<P: Part> Settling<'_, P> {
             Event::Active(report) => self.walk.labels.tasks.depth_ids().all(|depth| {
                 // A series completed after the report's moment does not belong to it.
                 !self.walk.labels.tasks.is_due(depth, &report.series_seen)
-                    || !self.walk.flows.entries.is_pending(Awaited {
-                        flow: report.flow,
-                        depth,
-                    })
+                    || !self.walk.flows.entries.is_pending(Awaited { flow: report.flow, depth })
             }),
-            Event::Ended {
-                occupant, position, ..
-            } => {
+            Event::Ended { occupant, position, .. } => {
                 let flow = self.walk.flows.entries.flow_ref(occupant.index);
                 position <= written
                     && self
@@ -181,16 +171,10 @@ impl<P: Part> Settling<'_, P> {
         let Awaited { flow, depth } = awaited;
         let (labels, flows) = (&mut self.walk.labels, &mut self.walk.flows);
         let kept = &mut labels.kept;
-        if kept
-            .time_to_label_us(&flows.entries, depth, flow.index)
-            .is_some()
-        {
+        if kept.time_to_label_us(&flows.entries, depth, flow.index).is_some() {
             return;
         }
-        debug_assert_eq!(
-            labels.tasks.of_depth(depth),
-            labels.tasks.of_depth(decided_by)
-        );
+        debug_assert_eq!(labels.tasks.of_depth(depth), labels.tasks.of_depth(decided_by));
         let emitted_at = kept.emitted_at(&flows.entries, decided_by, flow.index);
         let is_by_rule = self.walk.rules.is_labelled(flow.index);
         let is_by_port = labels.tasks.depth(decided_by).is_of_ports() && !is_by_rule;
@@ -244,10 +228,8 @@ impl<P: Part> Settling<'_, P> {
             // The depths' common answer is stored at the first.
             let task = labels.tasks.task(id);
             let (first, first_asked) = (task.first, task.first_asked);
-            let awaited = Awaited {
-                flow,
-                depth: labels.tasks.deepest_complete(id, report.series_seen),
-            };
+            let awaited =
+                Awaited { flow, depth: labels.tasks.deepest_complete(id, report.series_seen) };
             // A port's label is there from the first packet on, and an answer that has contradicted
             // it since takes its place.
             let is_named = labels.was_named_by_port(flows, id, flow.index);
@@ -317,10 +299,7 @@ impl<P: Part> Settling<'_, P> {
     fn series_record(&self, index: u32) -> Box<SeriesRecord> {
         let mut series = cring::Series::default();
         let protocol = self.walk.flows.entries.hot(index).key().protocol();
-        self.walk
-            .series
-            .store
-            .read_all(index, protocol, &mut series);
+        self.walk.series.store.read_all(index, protocol, &mut series);
         let numbers = |feature| {
             let words = series.channel(feature);
             series.features().contains(feature).then(|| words.to_vec())

@@ -26,9 +26,7 @@ pub(super) struct Staging {
 
 impl Staging {
     pub fn new() -> Staging {
-        Staging {
-            staged: Vec::with_capacity(BURST_MAX),
-        }
+        Staging { staged: Vec::with_capacity(BURST_MAX) }
     }
 
     /// Stage one: headers and hash of every packet. Returns whether one of them was merged.
@@ -48,11 +46,7 @@ impl Staging {
                 hash = flows.hash(&headers.key, packet.rss.map(NonZeroU32::get));
                 flows.table.prefetch(hash);
             }
-            self.staged.push(Staged {
-                headers,
-                hash,
-                guess: None,
-            });
+            self.staged.push(Staged { headers, hash, guess: None });
         }
         gso != 0
     }
@@ -60,11 +54,7 @@ impl Staging {
     /// Stage two: prefetches the entry that each packet most likely needs.
     #[inline]
     pub fn prefetch_entries(&mut self, flows: &Flows) {
-        for staged in self
-            .staged
-            .iter_mut()
-            .filter(|staged| staged.headers.is_ok())
-        {
+        for staged in self.staged.iter_mut().filter(|staged| staged.headers.is_ok()) {
             if let Some((slot, index)) = flows.table.guess(staged.hash) {
                 staged.guess = Some(slot);
                 flows.entries.prefetch(index);

@@ -34,10 +34,7 @@ const SECOND_US: i64 = 1_000_000;
 
 fn config() -> Config {
     Config {
-        tasks: vec![SeriesTask {
-            midstream: true,
-            ..SeriesTask::lengths(3, 3)
-        }],
+        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(3, 3) }],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,
@@ -74,37 +71,16 @@ struct Tcp {
 
 impl Tcp {
     fn bytes(self) -> Vec<u8> {
-        let mut ip = vec![
-            0x45,
-            0,
-            0,
-            40 + self.payload,
-            0,
-            0,
-            0,
-            0,
-            64,
-            wire::TCP,
-            0,
-            0,
-        ];
+        let mut ip = vec![0x45, 0, 0, 40 + self.payload, 0, 0, 0, 0, 64, wire::TCP, 0, 0];
         ip.extend([10, 0, 0, self.from, 10, 0, 0, self.to]);
-        ip.extend([
-            0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, self.flags, 0, 0, 0, 0, 0, 0,
-        ]);
+        ip.extend([0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, self.flags, 0, 0, 0, 0, 0, 0]);
         ip.resize(ip.len() + usize::from(self.payload), 0);
         ip
     }
 }
 
 fn tcp(time_us: i64, from: u8, to: u8, flags: u8) -> Tcp {
-    Tcp {
-        time_us,
-        from,
-        to,
-        flags,
-        payload: 0,
-    }
+    Tcp { time_us, from, to, flags, payload: 0 }
 }
 
 /// A manager, the consumer of its ring, and its records.
@@ -165,8 +141,7 @@ impl Bench {
 
     fn settle(&mut self) {
         let records = &mut self.records;
-        self.manager
-            .settle(u64::MAX, 0, &mut |record| records.push(record));
+        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record));
     }
 
     fn finish(&mut self) -> Vec<FlowRecord> {
@@ -190,12 +165,8 @@ impl Bench {
     }
 }
 
-const CLASS_0: Label = Label::Class {
-    class: 0,
-    confidence: 60_000,
-    source: Source::Model,
-    model: 0,
-};
+const CLASS_0: Label =
+    Label::Class { class: 0, confidence: 60_000, source: Source::Model, model: 0 };
 
 #[test]
 fn the_kth_packet_emits_and_later_ones_are_tagged() {
@@ -209,20 +180,12 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     bench.burst(&packets);
     assert_eq!(
         bench.verdicts(),
-        [
-            Verdict::Unlabelled,
-            Verdict::Unlabelled,
-            Verdict::Unlabelled,
-            Verdict::Labelled
-        ]
+        [Verdict::Unlabelled, Verdict::Unlabelled, Verdict::Unlabelled, Verdict::Labelled]
     );
     assert_eq!(bench.ring.waiting(), 1);
     let slot = *bench.ring.get(0);
     assert_eq!((slot.series.k(), slot.kth_us), (3, 2));
-    assert_eq!(
-        (0..3).map(|i| slot.series.signed(i)).collect::<Vec<_>>(),
-        [40, -40, 40]
-    );
+    assert_eq!((0..3).map(|i| slot.series.signed(i)).collect::<Vec<_>>(), [40, -40, 40]);
     assert_eq!(bench.fates[3].label_of, Some(slot.flow));
 
     let flows = bench.finish();
@@ -278,9 +241,7 @@ fn records_wait_for_labels_in_order_and_for_the_writer() {
 
     bench.manager.drain();
     let records = &mut bench.records;
-    bench
-        .manager
-        .settle(5, 0, &mut |record| records.push(record));
+    bench.manager.settle(5, 0, &mut |record| records.push(record));
     assert_eq!(bench.flows().len(), 1, "packet 6 is not written yet");
     bench.settle();
     assert_eq!(bench.flows().len(), 3);
@@ -288,10 +249,7 @@ fn records_wait_for_labels_in_order_and_for_the_writer() {
 
 #[test]
 fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
-    let mut bench = Bench::new(Config {
-        effect: Effect::Arrival,
-        ..config()
-    });
+    let mut bench = Bench::new(Config { effect: Effect::Arrival, ..config() });
     let packet = tcp(0, 1, 2, TCP_ACK);
     let data = bench.burst(&[packet; 4]);
     assert_eq!(bench.verdicts(), [Verdict::Unlabelled; 4]);
@@ -347,10 +305,7 @@ fn live_a_pause_is_swept_in_bounded_portions() {
 
 #[test]
 fn time_passes_without_packets() {
-    let mut bench = Bench::new(Config {
-        effect: Effect::Arrival,
-        ..config()
-    });
+    let mut bench = Bench::new(Config { effect: Effect::Arrival, ..config() });
     bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 3, 4, 0)]);
     bench.manager.pass(20 * SECOND_US);
     assert_eq!(bench.manager.flows_alive(), 2);
@@ -367,10 +322,7 @@ fn time_passes_without_packets() {
 fn flows_that_end_say_how_late_and_whether_anybody_answered() {
     let mut bench = Bench::new(Config {
         effect: Effect::Arrival,
-        settings: Settings {
-            active_timeout_s: 10,
-            ..config().settings
-        },
+        settings: Settings { active_timeout_s: 10, ..config().settings },
         ..config()
     });
     bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 2, 1, 0), tcp(0, 3, 4, 0)]);
@@ -436,27 +388,17 @@ fn handshake(time_us: i64, client: u8, server: u8) -> [Tcp; 3] {
 
 #[test]
 fn a_full_table_forwards_and_counts() {
-    let mut bench = Bench::new(Config {
-        max_flows: 4,
-        ..config()
-    });
+    let mut bench = Bench::new(Config { max_flows: 4, ..config() });
     for host in 0..4 {
         bench.burst(&handshake(0, host, 99));
     }
     let packets: Vec<Tcp> = (3..6).map(|host| tcp(0, host, 99, TCP_SYN)).collect();
     bench.burst(&packets);
-    assert_eq!(
-        bench.verdicts(),
-        [Verdict::Labelled, Verdict::TableFull, Verdict::TableFull]
-    );
+    assert_eq!(bench.verdicts(), [Verdict::Labelled, Verdict::TableFull, Verdict::TableFull]);
     bench.burst(&[tcp(0, 0, 99, 0)]);
     assert_eq!(bench.verdicts(), [Verdict::Labelled], "known flows go on");
     bench.burst(&[tcp(60 * SECOND_US, 5, 99, TCP_SYN)]);
-    assert_eq!(
-        bench.verdicts(),
-        [Verdict::Unlabelled],
-        "silent flows made room"
-    );
+    assert_eq!(bench.verdicts(), [Verdict::Unlabelled], "silent flows made room");
     assert_eq!(bench.finish().len(), 5);
 }
 
@@ -473,25 +415,15 @@ fn closed_flows_linger_until_a_syn() {
     ]);
     let flows = bench.finish();
     assert_eq!(flows.len(), 2);
-    assert_eq!(
-        (flows[0].reason, flows[0].counts.packets),
-        (EndReason::Fin, [3, 1])
-    );
-    assert_eq!(
-        (flows[1].reason, flows[1].counts.packets),
-        (EndReason::Drain, [2, 0])
-    );
+    assert_eq!((flows[0].reason, flows[0].counts.packets), (EndReason::Fin, [3, 1]));
+    assert_eq!((flows[1].reason, flows[1].counts.packets), (EndReason::Drain, [2, 0]));
     assert_eq!(flows[1].flow.source.0.to_string(), "10.0.0.2");
 }
 
 #[test]
 fn active_timeouts_report_what_was_added() {
     let mut bench = Bench::new(Config {
-        settings: Settings {
-            active_timeout_s: 10,
-            idle_timeout_s: 0,
-            ..config().settings
-        },
+        settings: Settings { active_timeout_s: 10, idle_timeout_s: 0, ..config().settings },
         ..config()
     });
     for second in 0..=35 {
@@ -500,10 +432,7 @@ fn active_timeouts_report_what_was_added() {
         bench.settle();
     }
     let flows = bench.finish();
-    let seen: Vec<_> = flows
-        .iter()
-        .map(|flow| (flow.reason, flow.counts.packets[0]))
-        .collect();
+    let seen: Vec<_> = flows.iter().map(|flow| (flow.reason, flow.counts.packets[0])).collect();
     assert_eq!(
         seen,
         [
@@ -567,13 +496,7 @@ impl Model {
         }
         let (seen, _) = self.flows.entry(key).or_insert_with(|| {
             self.begun += 1;
-            (
-                FlowSeen {
-                    forward_from: packet.from,
-                    ..FlowSeen::default()
-                },
-                self.begun - 1,
-            )
+            (FlowSeen { forward_from: packet.from, ..FlowSeen::default() }, self.begun - 1)
         });
         let direction = usize::from(packet.from != seen.forward_from);
         seen.packets[direction] += 1;
@@ -587,11 +510,7 @@ impl Model {
         let now_s = self.now_us.div_euclid(SECOND_US);
         for (_, (seen, id)) in self.flows.drain() {
             let silent_s = now_s - seen.touched_us.div_euclid(SECOND_US);
-            let otherwise = if silent_s > 30 {
-                EndReason::Idle
-            } else {
-                EndReason::Drain
-            };
+            let otherwise = if silent_s > 30 { EndReason::Idle } else { EndReason::Drain };
             self.ended.push((id, seen, seen.reason(otherwise)));
         }
         self.ended.sort_by_key(|&(id, ..)| id);

@@ -73,16 +73,10 @@ impl<P: Part> Walk<P> {
         let slots = rings.iter().flatten().map(Producer::capacity).sum();
         let flows = Flows::new(&config, tasks.task(TaskId::FIRST).first_asked, slots)?;
         let counted = config.expects_counts.then(|| CountedSoFar::new(entries));
-        let behaviours = config
-            .behaviour
-            .map(|bounds| Behaviours::new(entries, bounds));
+        let behaviours = config.behaviour.map(|bounds| Behaviours::new(entries, bounds));
         Ok(Walk {
             flows,
-            series: SeriesPart {
-                store,
-                share,
-                rings,
-            },
+            series: SeriesPart { store, share, rings },
             labels: Labels::new(&mut config, tasks, entries)?,
             rules: Rules::default(),
             counted: counted.transpose()?,
@@ -230,22 +224,15 @@ impl<P: Part> Walk<P> {
         }
         self.flows.counters.flow_bytes += u64::from(headers.length);
         if is_half_open && is_answered {
-            self.flows
-                .look_at_answer(staged.hash, index, direction, headers);
+            self.flows.look_at_answer(staged.hash, index, direction, headers);
         }
         let waits = RULES && !is_collected && self.rules.must_wait(&self.flows, index);
         if !is_collected && !waits {
             self.collect(index, direction, staged, packet.time_us, now_ns);
         }
-        let seen = Seen {
-            headers,
-            time_us: packet.time_us,
-            direction,
-            packets: 1,
-        };
+        let seen = Seen { headers, time_us: packet.time_us, direction, packets: 1 };
         self.more.packet(index, &seen);
-        self.flows
-            .close_by(staged.hash, index, direction, headers.tcp_flags);
+        self.flows.close_by(staged.hash, index, direction, headers.tcp_flags);
         fate
     }
 

@@ -164,10 +164,7 @@ impl Rules {
         cause: Cause,
         time_us: i64,
     ) -> Option<usize> {
-        debug_assert!(
-            !flows.entries.hot(index).policy.is_asked(),
-            "a question is open"
-        );
+        debug_assert!(!flows.entries.hot(index).policy.is_asked(), "a question is open");
         // By packet time rules do not change, and no flow waits for its turn.
         if cause == Cause::Renewed && flows.effect == Effect::Arrival {
             if self.asking.renewals_left == 0 {
@@ -322,11 +319,7 @@ impl Rules {
         if flows.entries.hot(index).policy.is_asked()
             && let Some(&last) = self.asking.waiting.last()
         {
-            self.asking.waiting.push(Waiting {
-                packets,
-                may_be_element: false,
-                ..last
-            });
+            self.asking.waiting.push(Waiting { packets, may_be_element: false, ..last });
         }
     }
 
@@ -362,15 +355,11 @@ impl Rules {
 
     /// Whether a rule keeps a flow from being asked about.
     pub fn is_unasked(&self, index: u32) -> bool {
-        self.in_force
-            .as_ref()
-            .is_some_and(|rules| rules.is_unasked(index))
+        self.in_force.as_ref().is_some_and(|rules| rules.is_unasked(index))
     }
 
     /// Whether a rule gave the flow's label.
     pub fn is_labelled(&self, index: u32) -> bool {
-        self.in_force
-            .as_ref()
-            .is_some_and(|rules| rules.is_labelled(index))
+        self.in_force.as_ref().is_some_and(|rules| rules.is_labelled(index))
     }
 }

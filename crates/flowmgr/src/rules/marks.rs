@@ -169,10 +169,7 @@ impl InForce {
             true => self.memory.reported[index as usize],
             false => Reported::default(),
         };
-        (
-            reported.bytes + counts.bytes_total(),
-            reported.packets + counts.packets_total(),
-        )
+        (reported.bytes + counts.bytes_total(), reported.packets + counts.packets_total())
     }
 
     pub fn rule(&self, index: u32) -> Option<u32> {

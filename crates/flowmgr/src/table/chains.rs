@@ -16,10 +16,7 @@ impl Chains {
     /// No bucket of `buckets`.
     pub fn new(buckets: usize) -> io::Result<Chains> {
         let words = buckets.div_ceil(64);
-        Ok(Chains {
-            words: Array::new(words)?,
-            summary: Array::new(words.div_ceil(64))?,
-        })
+        Ok(Chains { words: Array::new(words)?, summary: Array::new(words.div_ceil(64))? })
     }
 
     #[inline]
@@ -46,8 +43,7 @@ impl Chains {
         if bits != 0 {
             return Some(word as u32 * 64 + bits.trailing_zeros());
         }
-        self.in_words_from(word + 1)
-            .or_else(|| self.in_words_from(0))
+        self.in_words_from(word + 1).or_else(|| self.in_words_from(0))
     }
 
     fn in_words_from(&mut self, first: usize) -> Option<u32> {

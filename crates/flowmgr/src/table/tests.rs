@@ -17,12 +17,7 @@ struct Seen {
 
 impl Seen {
     fn begun(stamp: u16) -> Seen {
-        Seen {
-            stamp,
-            is_closed: false,
-            is_half_open: true,
-            is_lasting: false,
-        }
+        Seen { stamp, is_closed: false, is_half_open: true, is_lasting: false }
     }
 }
 
@@ -35,16 +30,11 @@ struct Keyed {
 
 impl Keyed {
     fn new(buckets: usize, entries: usize, hash: fn(u64) -> u64) -> Keyed {
-        Keyed {
-            table: Table::new(buckets, entries).unwrap(),
-            keys: vec![u64::MAX; entries],
-            hash,
-        }
+        Keyed { table: Table::new(buckets, entries).unwrap(), keys: vec![u64::MAX; entries], hash }
     }
 
     fn find(&self, key: u64) -> Option<Place> {
-        self.table
-            .find((self.hash)(key), |index| self.keys[index as usize] == key)
+        self.table.find((self.hash)(key), |index| self.keys[index as usize] == key)
     }
 
     fn insert(&mut self, key: u64, stamp: u16) -> bool {
@@ -304,9 +294,7 @@ fn the_entry_freed_last_is_taken_first_and_none_is_lost() {
         let place = table.find(key).unwrap();
         table.remove(place);
     }
-    let taken: Vec<u32> = (100..103)
-        .map(|key| table.table.insert(key, 0).unwrap().1)
-        .collect();
+    let taken: Vec<u32> = (100..103).map(|key| table.table.insert(key, 0).unwrap().1).collect();
     assert_eq!(taken, [0, 2, 3]);
     assert!(table.table.insert(103, 0).is_none());
 }
@@ -422,10 +410,7 @@ fn buckets_in_use_are_found_within_the_range_only() {
 #[test]
 fn a_chain_is_bounded_and_other_buckets_go_on() {
     let mut table = Keyed::new(8, 100, |key| key & 1);
-    let even = (0..100)
-        .step_by(2)
-        .filter(|&key| table.insert(key, 0))
-        .count();
+    let even = (0..100).step_by(2).filter(|&key| table.insert(key, 0)).count();
     assert_eq!(even, CHAIN_SLOTS);
     assert_eq!(table.table.entries_free(), 100 - CHAIN_SLOTS);
     assert!(table.insert(1, 0));

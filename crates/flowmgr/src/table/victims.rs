@@ -30,13 +30,7 @@ pub(super) struct Hands {
 
 impl Hands {
     pub fn new(buckets: u32) -> Hands {
-        Hands {
-            half_open: 0,
-            settled: 0,
-            second: 0,
-            left: buckets,
-            turn: 0,
-        }
+        Hands { half_open: 0, settled: 0, second: 0, left: buckets, turn: 0 }
     }
 }
 
@@ -88,11 +82,7 @@ impl Table {
             let bucket = &self.buckets[at as usize];
             let half_open = bucket.half_open & bucket.occupied;
             let old = half_open & (bucket.kept | bucket.closed);
-            let place = |bits: u8| Place {
-                head,
-                bucket: at,
-                slot: bits.trailing_zeros() as u8,
-            };
+            let place = |bits: u8| Place { head, bucket: at, slot: bits.trailing_zeros() as u8 };
             if old != 0 {
                 return Some((place(old), true));
             }

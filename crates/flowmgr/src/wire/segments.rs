@@ -120,20 +120,12 @@ impl Segments {
         if number > 0 {
             cleared |= TCP_CWR;
         }
-        Headers {
-            length: self.length(number),
-            tcp_flags: headers.tcp_flags & !cleared,
-            ..*headers
-        }
+        Headers { length: self.length(number), tcp_flags: headers.tcp_flags & !cleared, ..*headers }
     }
 
     /// Bytes at the IP layer of segment `number`.
     pub fn length(&self, number: u32) -> u32 {
-        let payload = if number + 1 < self.count {
-            self.size
-        } else {
-            self.last
-        };
+        let payload = if number + 1 < self.count { self.size } else { self.last };
         self.headers + payload
     }
 

@@ -9,9 +9,7 @@ const ETHERNET: u16 = 1;
 const RAW: u16 = 101;
 
 fn udp_v4(total_length: u16) -> Vec<u8> {
-    let mut ip = vec![
-        0x45, 0, 0, 0, 0, 0, 0, 0, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
-    ];
+    let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     ip[2..4].copy_from_slice(&total_length.to_be_bytes());
     ip.extend([0x13, 0x88, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]);
     ip
@@ -114,48 +112,18 @@ fn each_defect_has_its_verdict() {
 fn link_layers_lead_to_the_ip_header() {
     let ip = udp_v4(32);
     let at = |link, frame: &[u8]| parse(link, frame).map(|headers| headers.ip_at);
-    assert_eq!(
-        at(
-            ETHERNET,
-            &ethernet(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 7, 8, 0], &ip)
-        ),
-        Ok(22)
-    );
-    assert_eq!(
-        at(
-            ETHERNET,
-            &ethernet(&[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21], &ip)
-        ),
-        Ok(22)
-    );
-    assert_eq!(
-        at(
-            ETHERNET,
-            &ethernet(&[0x88, 0x47, 0, 0, 0x10, 64, 0, 0, 0x11, 64], &ip)
-        ),
-        Ok(22)
-    );
-    assert_eq!(
-        at(ETHERNET, &ethernet(&[0x86, 0xdd], &ip)),
-        Err(Verdict::IpVersion)
-    );
+    assert_eq!(at(ETHERNET, &ethernet(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 7, 8, 0], &ip)), Ok(22));
+    assert_eq!(at(ETHERNET, &ethernet(&[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21], &ip)), Ok(22));
+    assert_eq!(at(ETHERNET, &ethernet(&[0x88, 0x47, 0, 0, 0x10, 64, 0, 0, 0x11, 64], &ip)), Ok(22));
+    assert_eq!(at(ETHERNET, &ethernet(&[0x86, 0xdd], &ip)), Err(Verdict::IpVersion));
     assert_eq!(at(ETHERNET, &ethernet(&[8, 6], &ip)), Err(Verdict::NonIp));
-    assert_eq!(
-        at(ETHERNET, &ethernet(&[0x81, 0, 0], &[])),
-        Err(Verdict::LinkShort)
-    );
+    assert_eq!(at(ETHERNET, &ethernet(&[0x81, 0, 0], &[])), Err(Verdict::LinkShort));
     assert_eq!(at(113, &[&[0; 14][..], &[8, 0], &ip].concat()), Ok(16));
     assert_eq!(at(276, &[&[8, 0][..], &[0; 18], &ip].concat()), Ok(20));
     assert_eq!(at(0, &[&[2, 0, 0, 0][..], &ip].concat()), Ok(4));
     assert_eq!(at(108, &[&[0, 0, 0, 2][..], &ip].concat()), Ok(4));
-    assert_eq!(
-        at(0, &[&[30, 0, 0, 0][..], &udp_v6(UDP, &[])].concat()),
-        Ok(4)
-    );
-    assert_eq!(
-        at(0, &[&[99, 0, 0, 0][..], &ip].concat()),
-        Err(Verdict::NonIp)
-    );
+    assert_eq!(at(0, &[&[30, 0, 0, 0][..], &udp_v6(UDP, &[])].concat()), Ok(4));
+    assert_eq!(at(0, &[&[99, 0, 0, 0][..], &ip].concat()), Err(Verdict::NonIp));
 }
 
 #[test]
@@ -163,17 +131,11 @@ fn extension_headers_are_skipped_in_any_order() {
     let hop_then_fragment = [44, 0, 0, 0, 0, 0, 0, 0, UDP, 0, 0, 1, 0, 0, 0, 9];
     assert!(parse(RAW, &udp_v6(0, &hop_then_fragment)).is_ok());
     let later_fragment = [UDP, 0, 0, 8, 0, 0, 0, 9];
-    assert_eq!(
-        parse(RAW, &udp_v6(44, &later_fragment)),
-        Err(Verdict::Fragment)
-    );
+    assert_eq!(parse(RAW, &udp_v6(44, &later_fragment)), Err(Verdict::Fragment));
     let authentication = [UDP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert!(parse(RAW, &udp_v6(51, &authentication)).is_ok());
     let too_long = [UDP, 200, 0, 0, 0, 0, 0, 0];
-    assert_eq!(
-        parse(RAW, &udp_v6(60, &too_long)),
-        Err(Verdict::Ip6ExtShort)
-    );
+    assert_eq!(parse(RAW, &udp_v6(60, &too_long)), Err(Verdict::Ip6ExtShort));
     assert_eq!(parse(RAW, &udp_v6(50, &[])), Err(Verdict::OtherL4));
     assert_eq!(parse(RAW, &udp_v6(UDP, &[])).unwrap().length, 48);
 }

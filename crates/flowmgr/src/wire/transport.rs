@@ -42,10 +42,5 @@ pub(super) fn parse(protocol: u8, payload: &[u8]) -> Result<Ports, Verdict> {
         }
         _ => return Err(Verdict::OtherL4),
     };
-    Ok(Ports {
-        source: be16(payload, 0),
-        destination: be16(payload, 2),
-        tcp_flags,
-        header,
-    })
+    Ok(Ports { source: be16(payload, 0), destination: be16(payload, 2), tcp_flags, header })
 }

@@ -75,10 +75,9 @@ fn records_are_as_long_as_their_templates_say() {
     let lengths = lengths(sets(&messages[0].bytes)[0].1);
     assert_eq!(lengths[0].0, FLOW_V4);
     assert_eq!(lengths[1].0, FLOW_V6);
-    for (number, source, destination) in [
-        (FLOW_V4, "192.0.2.1", "198.51.100.2"),
-        (FLOW_V6, "2001:db8::1", "2001:db8::2"),
-    ] {
+    for (number, source, destination) in
+        [(FLOW_V4, "192.0.2.1", "198.51.100.2"), (FLOW_V6, "2001:db8::1", "2001:db8::2")]
+    {
         encoder.flow(&flow(source, destination), 0);
         let message = encoder.flush(0).unwrap();
         let sets = sets(&message.bytes);

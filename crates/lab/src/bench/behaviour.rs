@@ -137,9 +137,7 @@ impl Walk {
 
     fn burst(&mut self, data: &mut [u8], packets: &[Packet], fates: &mut Vec<Fate>) {
         let began = Instant::now();
-        let now_ns = packets
-            .first()
-            .map_or(0, |packet| packet.time_us as u64 * 1000);
+        let now_ns = packets.first().map_or(0, |packet| packet.time_us as u64 * 1000);
         self.manager.burst(data, packets, now_ns, fates);
         let told = &mut self.told;
         self.manager.settle(u64::MAX, now_ns, &mut |record| {

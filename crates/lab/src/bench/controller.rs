@@ -17,15 +17,8 @@ use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 
 /// Numbers of tasks, and the response times of Batchy's controller with as many branches, ms.
-const TASKS: [(usize, f64); 7] = [
-    (1, 2.4),
-    (2, 3.5),
-    (4, 6.9),
-    (8, 11.6),
-    (16, 21.9),
-    (32, 34.8),
-    (64, 89.1),
-];
+const TASKS: [(usize, f64); 7] =
+    [(1, 2.4), (2, 3.5), (4, 6.9), (8, 11.6), (16, 21.9), (32, 34.8), (64, 89.1)];
 /// Control periods that are timed, after some that are not.
 const STEPS: usize = 1000;
 const WARM_UP: usize = 20;

@@ -107,10 +107,7 @@ fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
     // Twice as many as the table holds, so that a tuple's flow has been evicted when the tuple
     // comes again.
     syn_flood.frames = Frames::new(2 * table.entries, |i| Tuple::tcp(i as u32));
-    let fenxi = Table {
-        hash: HashKind::Fenxi,
-        ..table
-    };
+    let fenxi = Table { hash: HashKind::Fenxi, ..table };
     let chosen = of_one_bucket(table, flows);
     Ok([
         Traffic::known("ordinary", table, flows, Tuple::of)?,
@@ -119,20 +116,14 @@ fn traffic(table: Table, flows: u32) -> Result<[Traffic; 7], Failure> {
         syn_flood,
         Traffic::known("collisions, fenxi hash", fenxi, flows, colliding)?,
         Traffic::known("collisions, keyed hash", table, flows, colliding)?,
-        Traffic::known("collisions, known key", table, flows, |i| {
-            chosen[i as usize]
-        })?,
+        Traffic::known("collisions, known key", table, flows, |i| chosen[i as usize])?,
     ])
 }
 
 /// Tuples with equal FENXI hashes, which depend only on `source ^ destination` and on the ports.
 fn colliding(flow: u32) -> Tuple {
     let tuple = Tuple::of(flow);
-    Tuple {
-        destination: tuple.source ^ 0x5555_5555,
-        source_port: 40_000,
-        ..tuple
-    }
+    Tuple { destination: tuple.source ^ 0x5555_5555, source_port: 40_000, ..tuple }
 }
 
 /// Tuples that fall into one bucket of `table`, found by trial with its key.
@@ -143,8 +134,5 @@ fn of_one_bucket(table: Table, flows: u32) -> Vec<Tuple> {
         source_port: 1024 + (number >> 24) as u16,
         ..Tuple::of(number as u32)
     });
-    tried
-        .filter(|tuple| hash(&tuple.key()) & mask == 0)
-        .take(flows as usize)
-        .collect()
+    tried.filter(|tuple| hash(&tuple.key()) & mask == 0).take(flows as usize).collect()
 }

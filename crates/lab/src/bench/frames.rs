@@ -41,11 +41,7 @@ impl Tuple {
     /// A TCP flow that is no [`Tuple::of`] anything.
     pub fn tcp(flow: u32) -> Tuple {
         let destination = 0xc613_0001;
-        Tuple {
-            protocol: TCP,
-            destination,
-            ..Tuple::of(flow)
-        }
+        Tuple { protocol: TCP, destination, ..Tuple::of(flow) }
     }
 
     pub fn key(self) -> Key {
@@ -124,9 +120,7 @@ impl Zipf {
             *sum += 1.0 / f64::from(rank);
             Some(*sum)
         });
-        Zipf {
-            sums: sums.collect(),
-        }
+        Zipf { sums: sums.collect() }
     }
 
     pub fn draw(&self, rng: &mut Rng) -> u32 {

@@ -51,10 +51,7 @@ const SNAP: usize = 96;
 const PIECE_S: f64 = 0.05;
 const HELD_S: f64 = 4.0;
 /// The goal of the policy: configs/live-mark.toml has the same.
-const GOAL: Policy = Policy::Slo {
-    latency_goal: Duration::from_millis(2),
-    delta: 0.05,
-};
+const GOAL: Policy = Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 };
 /// The largest batch, the default of the configuration.
 const CAP: usize = 256;
 /// Bar for the time to a label, ms.
@@ -72,9 +69,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let turns = (args.seconds / HELD_S).round().max(1.0) as usize;
     let outcomes = (0..turns).map(|_| turn(capture, &bundle, args.entries_or(1 << 22)));
     let outcomes = outcomes.collect::<Result<Vec<Outcome>, Failure>>()?;
-    let pages = outcomes
-        .first()
-        .map_or(flowmgr::Pages::Plain, |it| it.pages);
+    let pages = outcomes.first().map_or(flowmgr::Pages::Plain, |it| it.pages);
     Ok(Report {
         bench: "headline",
         title: "An average 100 Gb/s link from memory: one flow worker, one analytics worker, a \
@@ -108,10 +103,7 @@ struct Outcome {
 fn turn(capture: &Path, bundle: &Bundle, entries: usize) -> Result<Outcome, Failure> {
     let mut templates = Templates::read(capture)?;
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
-    let mut rig = Rig::new(Table {
-        idle_timeout_s: IDLE_TIMEOUT_S,
-        ..Table::of(entries)
-    })?;
+    let mut rig = Rig::new(Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) })?;
     let share = entries as f64 / (1 << 22) as f64;
     let mut senders = prepare(&mut rig, &templates, share);
     let link = Link::held(&templates, &mut senders, share);
@@ -134,16 +126,10 @@ fn turn(capture: &Path, bundle: &Bundle, entries: usize) -> Result<Outcome, Fail
         hooks: Hooks::default(),
         rules: None,
         run: run.clone(),
-        limits: Limits {
-            burst: BURST,
-            handover: Duration::ZERO,
-            give_up_after: Duration::MAX,
-        },
+        limits: Limits { burst: BURST, handover: Duration::ZERO, give_up_after: Duration::MAX },
     });
     let (after, analytics, analytics_s) = side_by_side(worker, analytics, run);
-    let seen = seen
-        .lock()
-        .map_or_else(|seen| seen.into_inner().clone(), |seen| seen.clone());
+    let seen = seen.lock().map_or_else(|seen| seen.into_inner().clone(), |seen| seen.clone());
     Ok(Outcome {
         pages,
         seconds: seen.seconds,
@@ -209,12 +195,7 @@ fn figures(outcomes: &[Outcome]) -> Vec<Figure> {
         median("series", "k/s", |it| it.series as f64 / it.seconds / 1e3),
         median("labels", "k/s", |it| it.labels as f64 / it.seconds / 1e3),
         Figure::one("packets lost, all turns", "packets", all(|it| it.lost)).at_most(0.0),
-        Figure::one(
-            "series shed or failed, all turns",
-            "series",
-            all(|it| it.shed),
-        )
-        .at_most(0.0),
+        Figure::one("series shed or failed, all turns", "series", all(|it| it.shed)).at_most(0.0),
         quantile("packet due to burst, p99", &waited, 0.99),
         quantile("packet due to burst, largest", &waited, 1.0),
         quantile("series to label, p50", &labelled, 0.5),
@@ -298,14 +279,7 @@ impl Link {
         let longest_us = (HELD_S * 1e6) as u64;
         let waited_us =
             Histogram::new_with_max(longest_us, 3).unwrap_or_else(|error| unreachable!("{error}"));
-        let own = Seen {
-            seconds: 0.0,
-            packets: 0,
-            bursts: 0,
-            lost: 0,
-            busy_s: 0.0,
-            waited_us,
-        };
+        let own = Seen { seconds: 0.0, packets: 0, bursts: 0, lost: 0, busy_s: 0.0, waited_us };
         Link {
             data,
             held,

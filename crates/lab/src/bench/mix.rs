@@ -42,10 +42,7 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
     let mut templates = Templates::read(capture)?;
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
     let share = entries as f64 / ENTRIES;
-    let mut rig = Rig::new(Table {
-        idle_timeout_s: IDLE_TIMEOUT_S,
-        ..Table::of(entries)
-    })?;
+    let mut rig = Rig::new(Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) })?;
     let mut senders = prepare(&mut rig, &templates, share);
     let mut ring = Ring::default();
     let packets = PIECE.min(2 * entries) as f64;
@@ -67,11 +64,7 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
     let spare = |rate: f64| 1.0 - PACKETS_PER_S / rate;
     let spared = Figure {
         best: spare(rates[0].best()),
-        ..Figure::one(
-            "mix, core to spare at 13.4 Mpps",
-            "share",
-            spare(rates[0].median()),
-        )
+        ..Figure::one("mix, core to spare at 13.4 Mpps", "share", spare(rates[0].median()))
     };
     let flows = rig.manager.flows_alive() as f64;
     let new_flows = begun / walked as f64 * PACKETS_PER_S / 1e3;

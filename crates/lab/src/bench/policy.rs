@@ -63,14 +63,9 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
             }
         };
         remark(&line(set, &names, &outcomes))?;
-        all.push(Measured {
-            size: set.size,
-            outcomes,
-        });
+        all.push(Measured { size: set.size, outcomes });
     }
-    let skipped = mix
-        .is_none()
-        .then(|| "mix: needs --capture FILE".to_owned());
+    let skipped = mix.is_none().then(|| "mix: needs --capture FILE".to_owned());
     Ok(Report {
         bench: "policy",
         title: "Finding the rules of keys, one core, batches of 32; geometric means of sets",
@@ -87,11 +82,7 @@ fn mix_of(capture: &Path) -> Result<Vec<u32>, Failure> {
     templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
     let mut senders = Senders::new(&templates, FLOWS_PER_S, 0.0, &mut Vec::new());
     let packets = senders.window(&templates, 1.2 * KEYS as f64 / PACKETS_PER_S);
-    Ok(packets
-        .iter()
-        .map(|(_, packet)| packet.copy)
-        .take(KEYS)
-        .collect())
+    Ok(packets.iter().map(|(_, packet)| packet.copy).take(KEYS).collect())
 }
 
 fn traces(filters: &[Filter<u32>], mix: Option<&[u32]>) -> Vec<Vec<Key<u32>>> {
@@ -128,19 +119,14 @@ fn line(set: &Set, names: &[&str], outcomes: &[Outcome]) -> String {
         let times = outcome.speeds.iter().zip(names);
         let times = times.map(|(speed, name)| format!("{:.0} {name}", speed.ns()));
         let times: Vec<String> = times.collect();
-        line += &format!(
-            "  {peer} ns {} built {:.2} s;",
-            times.join(", "),
-            outcome.built_s
-        );
+        line += &format!("  {peer} ns {} built {:.2} s;", times.join(", "), outcome.built_s);
     }
     line.trim_end_matches(';').to_owned() + "\n"
 }
 
 fn geometric(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value: f64| {
-        (sum + value.max(1e-9).ln(), count + 1.0)
-    });
+    let (sum, count) = values
+        .fold((0.0, 0.0), |(sum, count), value: f64| (sum + value.max(1e-9).ln(), count + 1.0));
     (sum / f64::max(count, 1.0)).exp()
 }
 
@@ -148,16 +134,11 @@ fn figures(all: &[Measured], names: &[&str]) -> Vec<Figure> {
     let mut sizes: Vec<u32> = all.iter().map(|it| it.size).collect();
     sizes.dedup();
     let of_size = |&size: &u32| {
-        let sets: Vec<&[Outcome]> = all
-            .iter()
-            .filter(|it| it.size == size)
-            .map(|it| &*it.outcomes)
-            .collect();
+        let sets: Vec<&[Outcome]> =
+            all.iter().filter(|it| it.size == size).map(|it| &*it.outcomes).collect();
         let speeds = (0..names.len()).flat_map(|trace| of_trace(&sets, size, trace, names[trace]));
         let figures: Vec<Figure> = speeds.chain(of_building(&sets, size)).collect();
-        figures
-            .into_iter()
-            .map(move |figure| figure.at(f64::from(size)))
+        figures.into_iter().map(move |figure| figure.at(f64::from(size)))
     };
     sizes.iter().flat_map(of_size).collect()
 }
@@ -197,23 +178,11 @@ fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Fig
         geometric(sets.iter().map(of))
     };
     let (p50, p99) = (batch(0.5), batch(0.99));
-    figures.push(Figure::one(
-        format!("{}, batch p50, {name}", NAMES[OURS]),
-        "ns",
-        p50,
-    ));
-    figures.push(Figure::one(
-        format!("{}, batch p99, {name}", NAMES[OURS]),
-        "ns",
-        p99,
-    ));
+    figures.push(Figure::one(format!("{}, batch p50, {name}", NAMES[OURS]), "ns", p50));
+    figures.push(Figure::one(format!("{}, batch p99, {name}", NAMES[OURS]), "ns", p99));
     figures.push(
-        Figure::one(
-            format!("{}, batch p99 / p50, {name}", NAMES[OURS]),
-            "x",
-            p99 / p50,
-        )
-        .at_most(3.0),
+        Figure::one(format!("{}, batch p99 / p50, {name}", NAMES[OURS]), "x", p99 / p50)
+            .at_most(3.0),
     );
     figures
 }

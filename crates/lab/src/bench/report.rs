@@ -71,14 +71,7 @@ impl Figure {
 
     /// A single value.
     pub fn one(line: impl Into<String>, unit: &'static str, value: f64) -> Figure {
-        Figure {
-            line: line.into(),
-            x: None,
-            unit,
-            median: value,
-            best: value,
-            bar: None,
-        }
+        Figure { line: line.into(), x: None, unit, median: value, best: value, bar: None }
     }
 
     /// Repeated measurements of something that is better if smaller.
@@ -86,11 +79,7 @@ impl Figure {
         values.sort_by(f64::total_cmp);
         Figure {
             best: values.first().copied().unwrap_or_default(),
-            ..Figure::one(
-                line,
-                unit,
-                values.get(values.len() / 2).copied().unwrap_or_default(),
-            )
+            ..Figure::one(line, unit, values.get(values.len() / 2).copied().unwrap_or_default())
         }
     }
 

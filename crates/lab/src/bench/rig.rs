@@ -163,8 +163,7 @@ impl Rig {
 
     /// Processes one burst, labels its series and takes its records.
     pub fn burst(&mut self, data: &mut [u8], packets: &[Packet]) {
-        self.manager
-            .burst(data, packets, self.now_ns, &mut self.fates);
+        self.manager.burst(data, packets, self.now_ns, &mut self.fates);
         self.look_up_rules(data, packets);
         // A flow that ended in the same burst makes the label post-mortem, which is ordinary.
         label_all(&mut self.ring, &*self.labels);
@@ -180,11 +179,8 @@ impl Rig {
     pub fn begin_rules(&mut self, update: RulesUpdate, tuples: Vec<policy::Key<u32>>) {
         let (looked_up, mut change) = FlowRules::new(update);
         self.manager.change_rules(&mut change);
-        self.rules = Some(Rules {
-            looked_up,
-            tuples,
-            questions: Vec::with_capacity(flowmgr::BURST_MAX),
-        });
+        self.rules =
+            Some(Rules { looked_up, tuples, questions: Vec::with_capacity(flowmgr::BURST_MAX) });
     }
 
     /// Takes other rules; the old ones are left in their place.
@@ -210,14 +206,11 @@ impl Rig {
             rules.questions.clear();
             let questions = self.manager.rule_questions().iter();
             let tuples = &rules.tuples;
-            rules
-                .questions
-                .extend(questions.map(|question| with_tuple(question, tuples)));
+            rules.questions.extend(questions.map(|question| with_tuple(question, tuples)));
             let answers = rules.looked_up.answer(&rules.questions, |ruled| {
                 black_box(ruled);
             });
-            self.manager
-                .answer_rules(answers, data, packets, self.now_ns, &mut self.fates);
+            self.manager.answer_rules(answers, data, packets, self.now_ns, &mut self.fates);
         }
     }
 }

@@ -22,10 +22,7 @@ impl Rates {
 
     /// The middle rate; with an even number of rates, the lower one of the two.
     pub fn median(&self) -> f64 {
-        self.rates
-            .get(self.rates.len() / 2)
-            .copied()
-            .unwrap_or_default()
+        self.rates.get(self.rates.len() / 2).copied().unwrap_or_default()
     }
 }
 
@@ -39,9 +36,7 @@ pub fn interleave(
     points: usize,
     mut rate_of: impl FnMut(usize) -> f64,
 ) -> Vec<Rates> {
-    let Ok(all) = try_interleave(seconds, points, |point| {
-        Ok::<f64, Infallible>(rate_of(point))
-    });
+    let Ok(all) = try_interleave(seconds, points, |point| Ok::<f64, Infallible>(rate_of(point)));
     all
 }
 

@@ -19,15 +19,7 @@ use crate::rng::Rng;
 use fenxi::exit::Failure;
 use fenxi::machine::{Machine, cores};
 
-const FLOWS: [u32; 7] = [
-    1 << 10,
-    1 << 12,
-    1 << 14,
-    1 << 16,
-    1 << 18,
-    1 << 20,
-    1 << 22,
-];
+const FLOWS: [u32; 7] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 /// Passes over the frames that count each time a point is measured; one more pass warms up.
 const PASSES: usize = 5;
 /// About how long it takes to measure all points once, s.
@@ -42,11 +34,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         given => given,
     };
     let workers: Vec<usize> = (1..=cores()).collect();
-    let points = || {
-        workers
-            .iter()
-            .flat_map(|&workers| flows.iter().map(move |&flows| (workers, flows)))
-    };
+    let points =
+        || workers.iter().flat_map(|&workers| flows.iter().map(move |&flows| (workers, flows)));
     let mut rates = vec![Rates::default(); points().count()];
     let mut pages = Pages::Huge;
     for _ in 0..((args.seconds / LADDER_S).round() as usize).max(1) {
@@ -88,9 +77,8 @@ fn build(workers: usize, flows: u32) -> Result<Vec<Share>, Failure> {
         Ok((rig, frames))
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers as u32)
-            .map(|worker| scope.spawn(move || build(worker)))
-            .collect();
+        let threads: Vec<_> =
+            (0..workers as u32).map(|worker| scope.spawn(move || build(worker))).collect();
         threads.into_iter().map(joined).collect()
     })
 }

@@ -43,11 +43,7 @@ const SLOTS: usize = 4096;
 const TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_WAIT: Duration = Duration::from_millis(50);
 const PHI: f64 = 0.2;
-const CARRY_OVER: Policy = Policy::CarryOver {
-    timeout: TIMEOUT,
-    phi: PHI,
-    max_wait: MAX_WAIT,
-};
+const CARRY_OVER: Policy = Policy::CarryOver { timeout: TIMEOUT, phi: PHI, max_wait: MAX_WAIT };
 
 /// How long each batch size is profiled.
 const PROFILE_TIME: Duration = Duration::from_millis(100);
@@ -111,12 +107,7 @@ pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     let rows = &bundle.golden().inputs;
     let measured = profile::measure(device.as_mut(), &sizes, rows, PROFILE_TIME)
         .map_err(|error| Failure::data(error.to_string()))?;
-    Ok(Accelerator {
-        profile: Some(measured.fit()),
-        device,
-        deadline: None,
-        lane: 0,
-    })
+    Ok(Accelerator { profile: Some(measured.fit()), device, deadline: None, lane: 0 })
 }
 
 /// A manager of one task with one ring and without a cache.
@@ -126,11 +117,7 @@ pub fn manager(
     inlet: RingInput,
     accelerators: Vec<Accelerator>,
 ) -> Result<Manager, Failure> {
-    let cache = CacheConfig {
-        prefix: 0,
-        entries: 0,
-        audit: 0.0,
-    };
+    let cache = CacheConfig { prefix: 0, entries: 0, audit: 0.0 };
     let config = analytics::Config {
         context: Vec::new(),
         k,

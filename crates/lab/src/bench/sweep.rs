@@ -87,11 +87,7 @@ impl Loaded {
         let flows = entries / 2;
         let mut rng = Rng::new(1);
         Ok(Loaded {
-            rig: Rig::new(Table {
-                buckets: entries,
-                idle_timeout_s,
-                ..Table::of(entries)
-            })?,
+            rig: Rig::new(Table { buckets: entries, idle_timeout_s, ..Table::of(entries) })?,
             frames: Frames::new(FRAMES, |_| Tuple::of(rng.below(flows as u32))),
             flows,
         })
@@ -124,13 +120,7 @@ fn figures(runs: &[Vec<Histogram<u64>>]) -> Vec<Figure> {
     let mut add = |case: usize, of: &str, quantile| {
         // The first run only warmed up.
         let line = format!("{}: {of}", CASES[case]);
-        figures.push(Figure::quantile(
-            line,
-            "µs",
-            1e3,
-            &runs[case][1..],
-            quantile,
-        ));
+        figures.push(Figure::quantile(line, "µs", 1e3, &runs[case][1..], quantile));
     };
     for case in 0..3 {
         add(case, "median", 0.5);

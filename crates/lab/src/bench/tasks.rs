@@ -42,11 +42,7 @@ const PERIODS_MIN: u64 = 3;
 const SEEDS: u64 = 5;
 const PERIODS_OF_SEEDS: u64 = 10;
 /// Where flows are too many, rings are full soon, and one period is like the next.
-const SATURATED: Length = Length {
-    warm_up: 10,
-    periods: 10,
-    seeds: 2,
-};
+const SATURATED: Length = Length { warm_up: 10, periods: 10, seeds: 2 };
 
 /// The graphs for changes.
 const CHANGED: [&str; 3] = ["chain of 2", "split of 4", "split and join"];
@@ -82,11 +78,7 @@ fn length(seconds: f64) -> Length {
     Length {
         warm_up: WARM_UP.min(periods),
         periods,
-        seeds: if periods >= PERIODS_OF_SEEDS {
-            SEEDS
-        } else {
-            1
-        },
+        seeds: if periods >= PERIODS_OF_SEEDS { SEEDS } else { 1 },
     }
 }
 
@@ -134,9 +126,7 @@ fn in_parallel<T: Send>(
         threads.into_iter().for_each(joined);
     });
     let results = results.into_iter();
-    results
-        .filter_map(|it| it.into_inner().ok().flatten())
-        .collect()
+    results.filter_map(|it| it.into_inner().ok().flatten()).collect()
 }
 
 #[cfg(test)]

@@ -47,10 +47,7 @@ impl Templates {
     pub fn read(path: &Path) -> Result<Templates, Failure> {
         let mut port = CaptureReader::open(path)
             .map_err(|error: OpenError| Failure::no_input(error.to_string()))?;
-        let mut templates = Templates {
-            data: Vec::new(),
-            flows: Vec::new(),
-        };
+        let mut templates = Templates { data: Vec::new(), flows: Vec::new() };
         let mut by_key: HashMap<Key, usize> = HashMap::new();
         loop {
             let received = port.receive(flowmgr::BURST_MAX);
@@ -107,12 +104,7 @@ impl Templates {
     pub fn lengthen(&mut self, mean: f64) {
         let is_long = |flow: &&mut Template| flow.packets >= K as f64;
         let all: f64 = self.flows.iter().map(|flow| flow.packets).sum();
-        let long: f64 = self
-            .flows
-            .iter_mut()
-            .filter(is_long)
-            .map(|it| it.packets)
-            .sum();
+        let long: f64 = self.flows.iter_mut().filter(is_long).map(|it| it.packets).sum();
         let factor = (mean * self.flows.len() as f64 - (all - long)) / long.max(1.0);
         for flow in self.flows.iter_mut().filter(is_long) {
             flow.packets *= factor.max(1.0);

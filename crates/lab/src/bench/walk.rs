@@ -48,10 +48,7 @@ fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failur
     let mut uniform = Frames::new(entries, |_| Tuple::of(rng.below(flows)));
     let zipf = Zipf::new(flows);
     let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut rng)));
-    let mut turnover = Rig::new(Table {
-        idle_timeout_s: 1,
-        ..Table::of(entries)
-    })?;
+    let mut turnover = Rig::new(Table { idle_timeout_s: 1, ..Table::of(entries) })?;
     let mut fresh = Frames::new(entries, |i| Tuple::of(i as u32));
     let new_gap_ns = NEW_PASS_NS / entries as u64;
 

@@ -82,9 +82,7 @@ impl GenerateArgs {
         if self.captures.iter().filter(|file| is_dash(file)).count() > 1 {
             Err(Failure::usage("stdin (-) can be read once only"))
         } else if self.json && self.to.as_deref().is_some_and(is_dash) {
-            Err(Failure::usage(
-                "--to - and --json both want stdout; give --to a file",
-            ))
+            Err(Failure::usage("--to - and --json both want stdout; give --to a file"))
         } else {
             Ok(())
         }

@@ -70,13 +70,8 @@ impl Catalogue {
     /// # Errors
     /// A capture cannot be opened or is damaged, there are no flows, or too many.
     pub fn read(captures: &[PathBuf], payload: Payload) -> Result<Catalogue, Failure> {
-        let mut catalogue = Catalogue {
-            payload,
-            data: Vec::new(),
-            packets: 0,
-            flows: Vec::new(),
-            start_us: 0,
-        };
+        let mut catalogue =
+            Catalogue { payload, data: Vec::new(), packets: 0, flows: Vec::new(), start_us: 0 };
         for path in captures {
             catalogue.add_capture(path)?;
         }
@@ -167,11 +162,7 @@ impl Catalogue {
 impl Flow {
     fn new(first_us: i64, headers: &Headers) -> Flow {
         let ((_, one), (_, other)) = headers.key.ends(true);
-        Flow {
-            packets: Vec::new(),
-            server_port: one.min(other),
-            first_us,
-        }
+        Flow { packets: Vec::new(), server_port: one.min(other), first_us }
     }
 
     fn add(&mut self, frame: &Frame, at: usize, model: Model) {
@@ -179,11 +170,7 @@ impl Flow {
         let after_ns = after_us.saturating_mul(1000) + u64::from(frame.time_sub_ns);
         // A capture's clock may step back; the clock of a copy does not.
         let before_ns = self.packets.last().map_or(0, |packet| packet.after_ns);
-        self.packets.push(Packet {
-            after_ns: after_ns.max(before_ns),
-            at,
-            model,
-        });
+        self.packets.push(Packet { after_ns: after_ns.max(before_ns), at, model });
     }
 }
 
@@ -205,13 +192,7 @@ impl Latest {
             true => headers.from_low,
             false => low_port > high_port,
         };
-        Latest {
-            flow,
-            last_us: i64::MAX,
-            fins: [false; 2],
-            is_reset: false,
-            client_is_low,
-        }
+        Latest { flow, last_us: i64::MAX, fins: [false; 2], is_reset: false, client_is_low }
     }
 
     fn is_over(&self, time_us: i64, headers: &Headers) -> bool {
@@ -271,11 +252,7 @@ mod tests {
 
     #[test]
     fn silence_ends_a_flow() {
-        let flows = flows_of(&[
-            (7, false, ACK),
-            (30_000_006, true, ACK),
-            (60_000_006, false, ACK),
-        ]);
+        let flows = flows_of(&[(7, false, ACK), (30_000_006, true, ACK), (60_000_006, false, ACK)]);
         assert_eq!(lengths(&flows), [2, 1]);
         assert_eq!(flows[0].packets[1].after_ns, 29_999_999_250);
         assert_eq!(flows[1].packets[0].after_ns, 250);

@@ -26,11 +26,7 @@ pub fn generate(args: &GenerateArgs) -> Result<(), Failure> {
         false => remark(&to_text(&outcome)),
     };
     let failures = [outcome.failure, printed.err()];
-    failures
-        .into_iter()
-        .flatten()
-        .reduce(Failure::and)
-        .map_or(Ok(()), Err)
+    failures.into_iter().flatten().reduce(Failure::and).map_or(Ok(()), Err)
 }
 
 fn packets_per_s(outcome: &Outcome) -> f64 {

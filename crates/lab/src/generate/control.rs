@@ -47,15 +47,9 @@ pub fn run<R: Send + 'static>(
 ) -> Result<(R, bool), Failure> {
     let no_control =
         |error: std::io::Error| Failure::unavailable(format!("no control thread: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(no_control)?;
-    let shared = Arc::new(Shared {
-        packets: AtomicU64::new(0),
-        steps: AtomicU64::new(0),
-        stop,
-    });
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_control)?;
+    let shared = Arc::new(Shared { packets: AtomicU64::new(0), steps: AtomicU64::new(0), stop });
     let (sender, receiver) = oneshot::channel();
     runtime.block_on(async {
         let interrupt = signal(SignalKind::interrupt()).map_err(no_control)?;

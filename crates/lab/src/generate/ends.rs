@@ -28,11 +28,7 @@ impl End {
     fn v4(address: u32, port: u16) -> End {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&address.to_be_bytes());
-        End {
-            bytes,
-            is_v6: false,
-            port,
-        }
+        End { bytes, is_v6: false, port }
     }
 
     /// On a network of its own.
@@ -41,11 +37,7 @@ impl End {
         bytes[..6].copy_from_slice(&PREFIX_V6);
         bytes[7] = network;
         bytes[12..].copy_from_slice(&host.to_be_bytes());
-        End {
-            bytes,
-            is_v6: true,
-            port,
-        }
+        End { bytes, is_v6: true, port }
     }
 
     /// The bytes of the address: 4 or 16.
@@ -76,10 +68,9 @@ impl Ends {
                 client: End::v4(0x0a00_0000 | client, port),
                 server: End::v4(0xc612_0000 | server, server_port),
             },
-            true => Ends {
-                client: End::v6(1, client, port),
-                server: End::v6(2, server, server_port),
-            },
+            true => {
+                Ends { client: End::v6(1, client, port), server: End::v6(2, server, server_port) }
+            }
         }
     }
 }
@@ -89,10 +80,7 @@ impl Ends {
 fn permuted(seed: u64, number: u64) -> u64 {
     const MASK: u64 = COPIES_MAX - 1;
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let scattered = number
-        .wrapping_add(seed.wrapping_mul(ODD))
-        .wrapping_mul(ODD)
-        & MASK;
+    let scattered = number.wrapping_add(seed.wrapping_mul(ODD)).wrapping_mul(ODD) & MASK;
     let mixed = scattered ^ scattered >> (BITS / 2);
     mixed.wrapping_mul(ODD) & MASK
 }

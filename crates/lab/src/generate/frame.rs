@@ -58,12 +58,7 @@ pub struct Model {
 impl Model {
     /// The model of an original. Appends the bytes that it keeps to `data`.
     pub fn of(original: &Original<'_>, keep_payload: bool, data: &mut Vec<u8>) -> Model {
-        let &Original {
-            bytes,
-            headers,
-            transport_at,
-            ..
-        } = original;
+        let &Original { bytes, headers, transport_at, .. } = original;
         let (ip_at, begin) = (headers.ip_at as usize, data.len());
         let is_v6 = headers.key.ends(true).0.0.is_ipv6();
         let is_udp = headers.key.protocol() == UDP;
@@ -211,9 +206,7 @@ fn sums(
 /// Sum of big-endian words (RFC 1071), folded so far that a few may be added.
 fn sum(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<2>();
-    let words = words
-        .iter()
-        .map(|&word| u64::from(u16::from_be_bytes(word)));
+    let words = words.iter().map(|&word| u64::from(u16::from_be_bytes(word)));
     let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
     let sum = words.sum::<u64>() + last;
     ((sum >> 16) + (sum & 0xffff)) as u32

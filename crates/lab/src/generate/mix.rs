@@ -91,13 +91,12 @@ impl Mix {
     /// Draws when the next flow begins.
     fn draw_arrival(&mut self) {
         let gap_s = self.rng.gap(self.flows_per_s);
-        self.arrival_s = self
-            .arrival_s
-            .map(|arrival_s| arrival_s + gap_s)
-            .filter(|&arrival_s| match self.until {
+        self.arrival_s = self.arrival_s.map(|arrival_s| arrival_s + gap_s).filter(|&arrival_s| {
+            match self.until {
                 Until::Flows(flows) => self.begun < flows,
                 Until::Seconds(seconds) => arrival_s < seconds,
-            });
+            }
+        });
     }
 
     /// Begins the flows that are due before the next packet of the running ones.
@@ -127,12 +126,7 @@ impl Mix {
     fn write(&mut self, running: Running) {
         let flow = &self.catalogue.flows[running.flow as usize];
         let packet = &flow.packets[running.packet as usize];
-        let ends = Ends::of(
-            self.seed,
-            running.copy,
-            packet.model.is_v6,
-            flow.server_port,
-        );
+        let ends = Ends::of(self.seed, running.copy, packet.model.is_v6, flow.server_port);
         let bytes = self.catalogue.bytes(packet);
         let after_us = i64::try_from(running.next_ns / 1000).unwrap_or(i64::MAX);
         let frame = self.frames.push(
@@ -157,10 +151,7 @@ impl Rx for Mix {
             let packets = &self.catalogue.flows[running.flow as usize].packets;
             if let Some(next) = packets.get(running.packet as usize + 1) {
                 self.running.push(Reverse(Running {
-                    next_ns: running
-                        .begin_us
-                        .saturating_mul(1000)
-                        .saturating_add(next.after_ns),
+                    next_ns: running.begin_us.saturating_mul(1000).saturating_add(next.after_ns),
                     packet: running.packet + 1,
                     ..running
                 }));

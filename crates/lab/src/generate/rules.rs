@@ -20,9 +20,8 @@ use tree::Shape;
 
 /// The profiles from which sets are made where no others are named: four each of access lists,
 /// firewalls and IP chains.
-pub const SEEDS: [&str; 12] = [
-    "acl1", "acl2", "acl3", "acl4", "fw1", "fw2", "fw3", "fw4", "ipc1", "ipc2", "ipc3", "ipc4",
-];
+pub const SEEDS: [&str; 12] =
+    ["acl1", "acl2", "acl3", "acl4", "fw1", "fw2", "fw3", "fw4", "ipc1", "ipc2", "ipc3", "ipc4"];
 /// How often more rules are drawn, until enough of them are distinct.
 const TRIES: usize = 6;
 /// Rules drawn for each that is asked for, at most.
@@ -46,10 +45,7 @@ pub struct Asked<'a> {
 pub fn generate(asked: &Asked<'_>) -> Result<Vec<Filter<u32>>, Failure> {
     let profile = profile::named(asked.seed)?;
     let forms = Forms::new(&profile)?;
-    let name = asked
-        .seed
-        .bytes()
-        .fold(0, |sum: u64, byte| sum * 31 + u64::from(byte));
+    let name = asked.seed.bytes().fold(0, |sum: u64, byte| sum * 31 + u64::from(byte));
     let mut rng = Rng::new(asked.random ^ name << 32);
     let mut drawn = asked.rules + asked.rules / 50 + 4;
     let mut most = 0;
@@ -81,12 +77,7 @@ fn draw(
     let forms: Vec<Form> = (0..drawn).map(|_| forms.draw(rng)).collect();
     let lengths: Vec<u8> = forms.iter().map(|form| form.source_length).collect();
     let [nesting, destination_nesting] = profile.nesting;
-    let shape = Shape::new(
-        &profile.source_branching,
-        &profile.source_skew,
-        nesting,
-        growth,
-    );
+    let shape = Shape::new(&profile.source_branching, &profile.source_skew, nesting, growth);
     let sources = tree::sources(&lengths, &shape, rng);
     let sources: Vec<(u32, u8)> = sources.into_iter().zip(lengths).collect();
     let lengths: Vec<u8> = forms.iter().map(|form| form.destination_length).collect();
@@ -108,9 +99,7 @@ fn draw(
         is_conditional: false,
         rank: Rank::LAST,
     });
-    filters
-        .filter(|filter| seen.insert(identity(filter)))
-        .collect()
+    filters.filter(|filter| seen.insert(identity(filter))).collect()
 }
 
 /// What makes a rule of a file another than the rules before it.
@@ -142,13 +131,7 @@ fn numbered(mut filters: Vec<Filter<u32>>) -> Vec<Filter<u32>> {
         let any = if filter.protocol.is_none() { 8 } else { 0 };
         let ports = (bits(filter.source_ports), bits(filter.destination_ports));
         let bits = 64 + any - u32::from(source) - u32::from(destination);
-        (
-            1000 * bits + ports.0 + ports.1,
-            source,
-            destination,
-            ports,
-            any,
-        )
+        (1000 * bits + ports.0 + ports.1, source, destination, ports, any)
     });
     for (number, filter) in filters.iter_mut().enumerate() {
         filter.rule = number as u32;
@@ -162,12 +145,7 @@ mod tests {
     use super::*;
 
     fn set(seed: &str, rules: usize, random: u64) -> Vec<Filter<u32>> {
-        generate(&Asked {
-            seed,
-            rules,
-            random,
-        })
-        .unwrap()
+        generate(&Asked { seed, rules, random }).unwrap()
     }
 
     #[test]

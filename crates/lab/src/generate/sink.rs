@@ -68,10 +68,7 @@ impl Sink {
             OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
             error => Failure::unavailable(error.to_string()),
         })?;
-        Ok(Sink::Interface {
-            tx,
-            pace: Pace::new(1.0),
-        })
+        Ok(Sink::Interface { tx, pace: Pace::new(1.0) })
     }
 
     /// Takes the frames, which lie in `data`, and returns how many it took: an interface takes

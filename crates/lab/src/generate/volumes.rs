@@ -52,17 +52,10 @@ pub fn volumes(path: &Path, flows: u64) -> Result<Vec<Volume>, Failure> {
 /// Flows, packets and octets of each row.
 fn rows(text: &str) -> Result<Vec<[f64; 3]>, (usize, String)> {
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
-    let header: Vec<&str> = lines
-        .next()
-        .map_or(Vec::new(), |(_, line)| line.split(',').collect());
+    let header: Vec<&str> = lines.next().map_or(Vec::new(), |(_, line)| line.split(',').collect());
     let place = |name: &str| {
         let found = header.iter().position(|column| *column == name);
-        found.ok_or_else(|| {
-            (
-                1,
-                format!("no column {name}; a table has flows, packets and octets"),
-            )
-        })
+        found.ok_or_else(|| (1, format!("no column {name}; a table has flows, packets and octets")))
     };
     let places = [place("flows")?, place("packets")?, place("octets")?];
     let is_of =
@@ -72,10 +65,7 @@ fn rows(text: &str) -> Result<Vec<[f64; 3]>, (usize, String)> {
     for (line, text) in lines.filter(|(_, text)| !text.is_empty()) {
         let cells: Vec<&str> = text.split(',').collect();
         if cells.len() != header.len() {
-            return Err((
-                line,
-                format!("{} cells, and {} columns", cells.len(), header.len()),
-            ));
+            return Err((line, format!("{} cells, and {} columns", cells.len(), header.len())));
         }
         let first = first.get_or_insert_with(|| cells.clone());
         if (0..header.len()).any(|column| is_of(column) && cells[column] != first[column]) {
@@ -85,13 +75,7 @@ fn rows(text: &str) -> Result<Vec<[f64; 3]>, (usize, String)> {
         for (value, place) in row.iter_mut().zip(places) {
             let number: Option<u64> = cells[place].parse().ok();
             let wrong = || {
-                (
-                    line,
-                    format!(
-                        "{}: expected a number, found {:?}",
-                        header[place], cells[place]
-                    ),
-                )
+                (line, format!("{}: expected a number, found {:?}", header[place], cells[place]))
             };
             *value = number.ok_or_else(wrong)? as f64;
         }
@@ -298,14 +282,8 @@ mod tests {
             ("flows,packets\n", (1, "no column octets")),
             ("flows,packets,octets\n", (1, "no rows")),
             ("flows,packets,octets\n1,2\n", (2, "2 cells, and 3 columns")),
-            (
-                "flows,packets,octets\n1,1,40\n1,x,40\n",
-                (3, "packets: expected a number"),
-            ),
-            (
-                "flows,packets,octets\n2,1,40\n",
-                (2, "expected a flow at least"),
-            ),
+            ("flows,packets,octets\n1,1,40\n1,x,40\n", (3, "packets: expected a number")),
+            ("flows,packets,octets\n2,1,40\n", (2, "expected a flow at least")),
         ] {
             let (line, why) = rows(text).unwrap_err();
             assert_eq!(line, expected.0, "{why}");

@@ -31,13 +31,8 @@ impl Field {
     ];
 
     /// The names of all fields.
-    pub const NAMES: [&'static str; 5] = [
-        Field::ALL[0].0,
-        Field::ALL[1].0,
-        Field::ALL[2].0,
-        Field::ALL[3].0,
-        Field::ALL[4].0,
-    ];
+    pub const NAMES: [&'static str; 5] =
+        [Field::ALL[0].0, Field::ALL[1].0, Field::ALL[2].0, Field::ALL[3].0, Field::ALL[4].0];
 
     /// The field with this name.
     pub fn parse(name: &str) -> Option<Field> {
@@ -87,9 +82,8 @@ impl Type {
 
     /// The names of the types in a set's number.
     pub fn names_of(number: u32) -> String {
-        let parts = (0..u32::BITS / Type::BITS)
-            .rev()
-            .map(|place| number >> (place * Type::BITS) & 0x3f);
+        let parts =
+            (0..u32::BITS / Type::BITS).rev().map(|place| number >> (place * Type::BITS) & 0x3f);
         let names = parts.filter(|part| *part != 0).map(|part| {
             let known = Type::ALL.iter().find(|(_, _, number, _)| *number == part);
             known.map_or(format!("type {part}"), |(_, name, _, _)| (*name).to_owned())
@@ -108,10 +102,7 @@ pub struct Key {
 impl Key {
     /// A key of these fields.
     pub fn new(fields: &[Field], is_v6: bool) -> Key {
-        Key {
-            fields: fields.into(),
-            is_v6,
-        }
+        Key { fields: fields.into(), is_v6 }
     }
 
     fn types(&self) -> impl Iterator<Item = Type> {
@@ -120,8 +111,7 @@ impl Key {
 
     /// The number of its type.
     pub(super) fn type_number(&self) -> u32 {
-        self.types()
-            .fold(0, |number, part| number << Type::BITS | part.row().2)
+        self.types().fold(0, |number, part| number << Type::BITS | part.row().2)
     }
 
     /// Bytes of a key.
@@ -199,21 +189,12 @@ mod tests {
         let all = ["originator_address", "protocol", "responder_port"];
         let fields = all.map(|name| Field::parse(name).unwrap());
         let key = Key::new(&fields, false);
-        assert_eq!(
-            key.for_tuple(&tuple).unwrap(),
-            [10, 0, 0, 1, 6, 0, 0, 0, 1, 187, 0, 0]
-        );
-        assert_eq!(
-            (key.length(), key.type_number()),
-            (12, 7 << 12 | 12 << 6 | 13)
-        );
+        assert_eq!(key.for_tuple(&tuple).unwrap(), [10, 0, 0, 1, 6, 0, 0, 0, 1, 187, 0, 0]);
+        assert_eq!((key.length(), key.type_number()), (12, 7 << 12 | 12 << 6 | 13));
         assert_eq!(key.to_string(), "ipv4_addr . inet_proto . inet_service");
         assert_eq!(Type::names_of(key.type_number()), key.to_string());
         assert_eq!(Key::new(&fields, true).for_tuple(&tuple), None);
         let port = Key::new(&[Field::OriginatorPort], true);
-        assert_eq!(
-            (port.for_tuple(&tuple).unwrap(), port.length()),
-            (vec![0x12, 0x34], 2)
-        );
+        assert_eq!((port.for_tuple(&tuple).unwrap(), port.length()), (vec![0x12, 0x34], 2));
     }
 }

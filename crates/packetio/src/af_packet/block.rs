@@ -214,11 +214,7 @@ impl Header {
         }
         if self.status & VLAN_VALID != 0 && how.is_ethernet {
             let known = self.status & VLAN_TPID_VALID != 0;
-            let protocol = if known {
-                self.tag_protocol
-            } else {
-                vlan::DOT1Q
-            };
+            let protocol = if known { self.tag_protocol } else { vlan::DOT1Q };
             if vlan::restore(
                 &mut block[self.room..],
                 raw.at - self.room,

@@ -70,11 +70,7 @@ fn a_stripped_tag_comes_back() {
 /// As a process does that takes over from one that was killed.
 #[test]
 fn a_frame_that_is_read_again_is_the_same() {
-    let how = Reading {
-        has_offload: true,
-        completes_checksums: true,
-        ..PLAIN
-    };
+    let how = Reading { has_offload: true, completes_checksums: true, ..PLAIN };
     let mut block = block(&[60, 61], VLAN_VALID | CHECKSUM_NOT_READY);
     let second = block.len() / 2;
     for at in [0, second] {
@@ -96,10 +92,7 @@ fn a_frame_that_is_read_again_is_the_same() {
 
 #[test]
 fn what_splits_a_frame_moves_with_it() {
-    let how = Reading {
-        has_offload: true,
-        ..PLAIN
-    };
+    let how = Reading { has_offload: true, ..PLAIN };
     let mut block = block(&[60], VLAN_VALID);
     block[76..86].copy_from_slice(&[1, 4, 74, 0, 100, 5, 54, 0, 16, 0]);
     let (frames, seen) = frames(&mut block, 1, &how);
@@ -110,12 +103,7 @@ fn what_splits_a_frame_moves_with_it() {
 
 #[test]
 fn a_checksum_is_completed_whatever_the_mtu_was() {
-    let how = Reading {
-        has_offload: true,
-        completes_checksums: true,
-        frame_max: 30,
-        ..PLAIN
-    };
+    let how = Reading { has_offload: true, completes_checksums: true, frame_max: 30, ..PLAIN };
     let mut block = block(&[60], CHECKSUM_NOT_READY);
     // From byte 34 on, to byte 40.
     block[76..86].copy_from_slice(&[1, 0, 0, 0, 0, 0, 34, 0, 6, 0]);
@@ -137,10 +125,7 @@ fn super_packets_are_told_by_length_or_status() {
 
 #[test]
 fn the_kernel_says_of_what_a_frame_was_merged() {
-    let how = Reading {
-        has_offload: true,
-        ..PLAIN
-    };
+    let how = Reading { has_offload: true, ..PLAIN };
     const ECN: u8 = 0x80;
     const TUNNEL: u8 = 0x20;
     for (kind, size, expected) in [

@@ -11,10 +11,7 @@ pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
         return;
     };
     let checksum = !sum(segment);
-    if let Some(place) = field
-        .checked_add(2)
-        .and_then(|end| segment.get_mut(field..end))
-    {
+    if let Some(place) = field.checked_add(2).and_then(|end| segment.get_mut(field..end)) {
         // In UDP 0 means "none"; 0xffff is equivalent and valid for all.
         let checksum = if checksum == 0 { 0xffff } else { checksum };
         place.copy_from_slice(&checksum.to_ne_bytes());
@@ -23,10 +20,7 @@ pub(super) fn complete(frame: &mut [u8], start: usize, field: usize) {
 
 fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<4>();
-    let mut sum: u64 = words
-        .iter()
-        .map(|&word| u64::from(u32::from_ne_bytes(word)))
-        .sum();
+    let mut sum: u64 = words.iter().map(|&word| u64::from(u32::from_ne_bytes(word))).sum();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
     sum += u64::from(u32::from_ne_bytes(last));
@@ -46,9 +40,7 @@ mod tests {
         let pseudo: u32 = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 17 + 13;
         let [high, low] = (pseudo as u16).to_be_bytes();
         let mut frame = [9; 34].to_vec();
-        frame.extend([
-            0x03, 0xe8, 0, 53, 0, 13, high, low, b'h', b'e', b'l', b'l', b'o',
-        ]);
+        frame.extend([0x03, 0xe8, 0, 53, 0, 13, high, low, b'h', b'e', b'l', b'l', b'o']);
         complete(&mut frame, 34, 6);
         let total: u32 = pseudo
             + frame[34..]

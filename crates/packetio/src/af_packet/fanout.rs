@@ -44,12 +44,7 @@ struct Joined {
 
 impl Group {
     pub fn new(rings: u32, ignores_outgoing: bool, is_ethernet: bool) -> Self {
-        Self {
-            rings,
-            ignores_outgoing,
-            is_ethernet,
-            joined: Mutex::default(),
-        }
+        Self { rings, ignores_outgoing, is_ethernet, joined: Mutex::default() }
     }
 
     /// Number of rings.
@@ -74,12 +69,7 @@ impl Group {
 
     /// Whether ring `i` may join now: the first always, the others after their predecessor.
     pub fn is_turn(&self, i: u32) -> bool {
-        let joined = || {
-            self.joined
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .count
-        };
+        let joined = || self.joined.lock().unwrap_or_else(PoisonError::into_inner).count;
         i == 0 || joined() == i
     }
 
@@ -89,21 +79,14 @@ impl Group {
             return Ok(());
         }
         let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        let outgoing = if self.ignores_outgoing {
-            IGNORE_OUTGOING
-        } else {
-            0
-        };
+        let outgoing = if self.ignores_outgoing { IGNORE_OUTGOING } else { 0 };
         let kind = libc::PACKET_FANOUT_CBPF | outgoing;
         if i == 0 {
             let unique = kind | libc::PACKET_FANOUT_FLAG_UNIQUEID;
             sys::set_option(socket, libc::PACKET_FANOUT, &[unique << 16])?;
             let [id] = sys::option(socket, libc::PACKET_FANOUT)?;
             sys::set_fanout_program(socket, &program(self.is_ethernet))?;
-            *joined = Joined {
-                id: id & 0xffff,
-                count: 1,
-            };
+            *joined = Joined { id: id & 0xffff, count: 1 };
         } else {
             sys::set_option(socket, libc::PACKET_FANOUT, &[kind << 16 | joined.id])?;
             joined.count += 1;
@@ -189,8 +172,7 @@ fn program(is_ethernet: bool) -> Program {
     let mut asm = Assembly::default();
     asm.add(SET, 0).add(STORE, PORTS).add(SET_INDEX, 0);
     if is_ethernet {
-        asm.add(LOAD_HALF_AT, FRAME_KIND)
-            .jump_unless(KIND_OUTGOING, Label::Incoming);
+        asm.add(LOAD_HALF_AT, FRAME_KIND).jump_unless(KIND_OUTGOING, Label::Incoming);
         asm.add(SET_INDEX, 14).place(Label::Incoming);
     }
     asm.add(LOAD_HALF_AT, FRAME_PROTOCOL);
@@ -204,24 +186,13 @@ fn program(is_ethernet: bool) -> Program {
     asm.jump_if(0x0800, Label::V4).jump_if(0x86dd, Label::V6);
     asm.jump_if(0x8864, Label::Pppoe).add(RETURN, 0);
     asm.place(Label::Pppoe).add(LOAD_HALF, 6).skip(8);
-    asm.jump_if(0x0021, Label::V4)
-        .jump_if(0x0057, Label::V6)
-        .add(RETURN, 0);
+    asm.jump_if(0x0021, Label::V4).jump_if(0x0057, Label::V6).add(RETURN, 0);
     asm.v4();
     asm.v6();
-    asm.place(Label::Ports)
-        .add(LOAD_HALF, 0)
-        .add(STORE, PORTS)
-        .add(LOAD_HALF, 2);
-    asm.add(LOAD_INDEX, PORTS)
-        .add(XOR_INDEX, 0)
-        .add(STORE, PORTS);
-    asm.place(Label::Hash)
-        .add(LOAD, PORTS)
-        .add(MULTIPLY, 0x9e37_79b1);
-    asm.add(LOAD_INDEX, ADDRESSES)
-        .add(ADD_INDEX, 0)
-        .add(MULTIPLY, 0x85eb_ca6b);
+    asm.place(Label::Ports).add(LOAD_HALF, 0).add(STORE, PORTS).add(LOAD_HALF, 2);
+    asm.add(LOAD_INDEX, PORTS).add(XOR_INDEX, 0).add(STORE, PORTS);
+    asm.place(Label::Hash).add(LOAD, PORTS).add(MULTIPLY, 0x9e37_79b1);
+    asm.add(LOAD_INDEX, ADDRESSES).add(ADD_INDEX, 0).add(MULTIPLY, 0x85eb_ca6b);
     asm.add(STORE, KEPT)
         .add(LOAD_INDEX, KEPT)
         .add(SHIFT_RIGHT, 16)
@@ -235,9 +206,7 @@ impl Assembly {
         self.place(Label::V4).sum(12, 2);
         self.add(LOAD_HALF, 6);
         self.jump_on(JUMP_ANY_BIT, 0x1fff, Label::Hash); // a later fragment
-        self.add(LOAD_BYTE, 9)
-            .jump_if(TCP, Label::V4Ports)
-            .jump_if(UDP, Label::V4Ports);
+        self.add(LOAD_BYTE, 9).jump_if(TCP, Label::V4Ports).jump_if(UDP, Label::V4Ports);
         self.jump(Label::Hash).place(Label::V4Ports);
         self.add(LOAD_BYTE, 0).add(AND, 0x0f).add(SHIFT_LEFT, 2);
         self.add(ADD_INDEX, 0).add(TO_INDEX, 0).jump(Label::Ports);
@@ -260,9 +229,7 @@ impl Assembly {
                 .add(SHIFT_LEFT, 3)
                 .add(ADD_INDEX, 0)
                 .add(STORE, BASE);
-            self.add(LOAD_BYTE, 0)
-                .add(LOAD_INDEX, BASE)
-                .place(Label::NoExtension(i));
+            self.add(LOAD_BYTE, 0).add(LOAD_INDEX, BASE).place(Label::NoExtension(i));
         }
         self.jump_if(TCP, Label::Ports)
             .jump_if(UDP, Label::Ports)
@@ -270,33 +237,22 @@ impl Assembly {
         self.jump(Label::Hash);
         self.place(Label::V6Fragment).add(LOAD_HALF, 2);
         self.jump_on(JUMP_ANY_BIT, 0xfff8, Label::Hash); // a later fragment
-        self.add(LOAD_BYTE, 0)
-            .skip(8)
-            .jump_if(TCP, Label::Ports)
-            .jump_if(UDP, Label::Ports);
+        self.add(LOAD_BYTE, 0).skip(8).jump_if(TCP, Label::Ports).jump_if(UDP, Label::Ports);
         self.jump(Label::Hash);
     }
 
     /// Sums `words` words from X + `offset` on: the addresses.
     fn sum(&mut self, offset: u32, words: u32) {
-        self.add(STORE_INDEX, BASE)
-            .add(LOAD_WORD, offset)
-            .add(STORE, ADDRESSES);
+        self.add(STORE_INDEX, BASE).add(LOAD_WORD, offset).add(STORE, ADDRESSES);
         for i in 1..words {
-            self.add(LOAD_WORD, offset + 4 * i)
-                .add(LOAD_INDEX, ADDRESSES)
-                .add(ADD_INDEX, 0);
+            self.add(LOAD_WORD, offset + 4 * i).add(LOAD_INDEX, ADDRESSES).add(ADD_INDEX, 0);
             self.add(STORE, ADDRESSES).add(LOAD_INDEX, BASE);
         }
     }
 
     /// Advances X, keeps A.
     fn skip(&mut self, bytes: u32) -> &mut Self {
-        self.add(STORE, KEPT)
-            .add(FROM_INDEX, 0)
-            .add(ADD, bytes)
-            .add(TO_INDEX, 0)
-            .add(LOAD, KEPT)
+        self.add(STORE, KEPT).add(FROM_INDEX, 0).add(ADD, bytes).add(TO_INDEX, 0).add(LOAD, KEPT)
     }
 
     fn add(&mut self, code: u16, k: u32) -> &mut Self {
@@ -314,10 +270,7 @@ impl Assembly {
     }
 
     fn jump_unless(&mut self, k: u32, to: Label) -> &mut Self {
-        let over = libc::sock_filter {
-            jt: 1,
-            ..instruction(JUMP_EQUAL, k)
-        };
+        let over = libc::sock_filter { jt: 1, ..instruction(JUMP_EQUAL, k) };
         self.program.push(over);
         self.jump(to)
     }
@@ -347,12 +300,7 @@ impl Assembly {
 }
 
 fn instruction(code: u16, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
 #[cfg(test)]

@@ -12,11 +12,7 @@ fn run(program: &Program, protocol: u16, kind: u8, frame: &[u8]) -> u32 {
         let number = |offset: u32, bytes: usize| {
             let offset = offset as usize;
             let bytes = frame.get(offset..offset + bytes)?;
-            Some(
-                bytes
-                    .iter()
-                    .fold(0, |number, &byte| number << 8 | u32::from(byte)),
-            )
+            Some(bytes.iter().fold(0, |number, &byte| number << 8 | u32::from(byte)))
         };
         let loaded = match it.code {
             LOAD_WORD => number(x + it.k, 4),
@@ -129,11 +125,7 @@ fn end() -> impl Strategy<Value = End> {
 }
 
 fn fragment() -> impl Strategy<Value = Fragment> {
-    prop_oneof![
-        Just(Fragment::Whole),
-        Just(Fragment::First),
-        Just(Fragment::Later)
-    ]
+    prop_oneof![Just(Fragment::Whole), Just(Fragment::First), Just(Fragment::Later)]
 }
 
 proptest! {
@@ -179,22 +171,11 @@ fn flows_of_two_hosts_are_spread() {
     let asm = program(true);
     let mut members = [0; 4];
     for port in 0..4000 {
-        let (a, b) = (
-            End {
-                address: [10; 16],
-                port: 32768 + port,
-            },
-            End {
-                address: [20; 16],
-                port: 443,
-            },
-        );
+        let (a, b) =
+            (End { address: [10; 16], port: 32768 + port }, End { address: [20; 16], port: 443 });
         members[run(&asm, 0x0800, 0, &v4(a, b, Fragment::Whole, 0)) as usize % 4] += 1;
     }
-    assert!(
-        members.iter().all(|&count| (800..1200).contains(&count)),
-        "{members:?}"
-    );
+    assert!(members.iter().all(|&count| (800..1200).contains(&count)), "{members:?}");
 }
 
 #[test]
@@ -206,8 +187,5 @@ fn jumps_fit_their_instructions() {
             assert!(from + 1 + usize::from(it.jt) < asm.len());
         }
     }
-    assert!(
-        asm.len() < 256,
-        "a conditional jump could not reach its place"
-    );
+    assert!(asm.len() < 256, "a conditional jump could not reach its place");
 }

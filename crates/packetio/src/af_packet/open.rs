@@ -40,16 +40,8 @@ pub(super) fn set_up(
     let set = |option, words: &[u32], step| {
         sys::set_option(socket, option, words).map_err(system(name, step))
     };
-    set(
-        libc::PACKET_VERSION,
-        &[VERSION],
-        "the kernel has no TPACKET_V3",
-    )?;
-    set(
-        libc::PACKET_RESERVE,
-        &[vlan::TAG as u32],
-        "no room for VLAN tags",
-    )?;
+    set(libc::PACKET_VERSION, &[VERSION], "the kernel has no TPACKET_V3")?;
+    set(libc::PACKET_RESERVE, &[vlan::TAG as u32], "no room for VLAN tags")?;
     if reading.has_offload {
         set(
             libc::PACKET_VNET_HDR,
@@ -64,21 +56,11 @@ pub(super) fn set_up(
     let blocks = config.blocks;
     let slot = SLOT.min(config.block_bytes);
     let slots = (config.block_bytes / slot).saturating_mul(blocks);
-    let request = [
-        config.block_bytes,
-        blocks,
-        slot,
-        slots,
-        config.block_timeout_ms,
-        0,
-        0,
-    ];
+    let request = [config.block_bytes, blocks, slot, slots, config.block_timeout_ms, 0, 0];
     let no_memory = |source: io::Error| match source.raw_os_error() {
-        Some(libc::ENOMEM) => OpenError::NoMemory {
-            interface: name.clone(),
-            blocks,
-            block_bytes: config.block_bytes,
-        },
+        Some(libc::ENOMEM) => {
+            OpenError::NoMemory { interface: name.clone(), blocks, block_bytes: config.block_bytes }
+        }
         _ => system(name, "the receive ring is refused")(source),
     };
     sys::set_option(socket, libc::PACKET_RX_RING, &request).map_err(no_memory)?;
@@ -102,7 +84,5 @@ pub(super) fn start(
         let refused = system(name, "the promiscuous mode is refused");
         sys::be_promiscuous(socket, interface.index).map_err(refused)?;
     }
-    group
-        .join(number, socket)
-        .map_err(system(name, "the ring cannot join the others"))
+    group.join(number, socket).map_err(system(name, "the ring cannot join the others"))
 }

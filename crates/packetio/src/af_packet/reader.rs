@@ -125,11 +125,7 @@ impl RingReader {
         socket: OwnedFd,
         ring: Ring,
     ) -> Self {
-        let state = if interface.link.is_up {
-            RingState::Up
-        } else {
-            RingState::Down
-        };
+        let state = if interface.link.is_up { RingState::Up } else { RingState::Down };
         Self {
             config: config.clone(),
             group,
@@ -164,11 +160,7 @@ impl RingReader {
         opened.accept()?;
         let frames = std::mem::take(&mut self.frames);
         self.forget();
-        *self = Self {
-            counts,
-            frames,
-            ..opened
-        };
+        *self = Self { counts, frames, ..opened };
         self.keep();
         Ok(true)
     }
@@ -233,11 +225,7 @@ impl RingReader {
     /// The frames of the last [`Self::fetch`].
     pub(super) fn burst(&mut self) -> Burst<'_> {
         let burst = Burst::new(self.ring.held(), &self.frames);
-        if self.reading.has_offload {
-            burst.with_offload()
-        } else {
-            burst
-        }
+        if self.reading.has_offload { burst.with_offload() } else { burst }
     }
 
     /// An error of the interface.
@@ -248,11 +236,7 @@ impl RingReader {
     /// The descriptor that announces frames. While the interface is down it would be readable all
     /// the time, so there is none.
     pub(super) fn wait_handle(&self) -> WaitHandle<'_> {
-        if self.is_up() {
-            WaitHandle::Fd(self.socket.as_fd())
-        } else {
-            WaitHandle::Away
-        }
+        if self.is_up() { WaitHandle::Fd(self.socket.as_fd()) } else { WaitHandle::Away }
     }
 
     /// Fills `frames` from the held block or, if none is held, from the next one.
@@ -315,10 +299,8 @@ impl RingReader {
             RingState::Up => Ok(()),
             RingState::Down => {
                 let _ = socket_error(&self.socket); // known: the interface is down
-                let link = self
-                    .interface
-                    .refresh()
-                    .inspect_err(|_| self.state = RingState::Gone)?;
+                let link =
+                    self.interface.refresh().inspect_err(|_| self.state = RingState::Gone)?;
                 if link.is_up {
                     self.state = RingState::Up;
                 }

@@ -67,11 +67,7 @@ impl Receiver {
     fn new(ring: RingReader, reports: bool, shared: Arc<Shared>) -> Self {
         Self {
             is_empty: false,
-            state: if ring.is_up() {
-                PortState::Up
-            } else {
-                PortState::Down
-            },
+            state: if ring.is_up() { PortState::Up } else { PortState::Down },
             check: Check::new(),
             merged: (0, false),
             checked: Instant::now(),
@@ -98,9 +94,7 @@ impl Receiver {
     fn note(&mut self, kind: InterfaceErrorKind) {
         let state = match kind {
             InterfaceErrorKind::Down => PortState::Down,
-            InterfaceErrorKind::Gone => PortState::Gone {
-                retry: Instant::now() + RETRY_EVERY,
-            },
+            InterfaceErrorKind::Gone => PortState::Gone { retry: Instant::now() + RETRY_EVERY },
             InterfaceErrorKind::System(_) => PortState::Failed,
         };
         let before = std::mem::replace(&mut self.state, state);
@@ -300,23 +294,14 @@ struct Check {
 
 impl Check {
     fn new() -> Check {
-        Check {
-            due: 0,
-            since: Instant::now(),
-            is_over: false,
-            missing: 0,
-        }
+        Check { due: 0, since: Instant::now(), is_over: false, missing: 0 }
     }
 
     /// Takes the frames that have gone in and come out by now; returns how many are missing.
     fn update(&mut self, due: u64, done: u64, is_empty: &mut bool) -> i64 {
         if self.is_over && *is_empty {
             let missing = self.due.saturating_sub(done);
-            *self = Check {
-                due,
-                missing,
-                ..Check::new()
-            };
+            *self = Check { due, missing, ..Check::new() };
         } else if !self.is_over && self.since.elapsed() >= OUT_AFTER {
             (self.is_over, *is_empty) = (true, false);
         }
@@ -338,11 +323,7 @@ mod tests {
             check.since = Instant::now().checked_sub(2 * OUT_AFTER).unwrap();
         };
         let mut is_empty = true;
-        assert_eq!(
-            check.update(10, 7, &mut is_empty),
-            0,
-            "they may be on their way"
-        );
+        assert_eq!(check.update(10, 7, &mut is_empty), 0, "they may be on their way");
         later(&mut check);
         assert_eq!(check.update(10, 7, &mut is_empty), 0);
         assert!(!is_empty, "it was so before the time had passed");
@@ -353,11 +334,7 @@ mod tests {
         assert_eq!(check.update(12, 10, &mut is_empty), 0);
         is_empty = true;
         assert_eq!(check.update(20, 11, &mut is_empty), 1, "of twelve eleven");
-        assert_eq!(
-            check.update(20, 12, &mut is_empty),
-            1,
-            "until it was looked again"
-        );
+        assert_eq!(check.update(20, 12, &mut is_empty), 1, "until it was looked again");
         assert_eq!(check.update(20, 23, &mut is_empty), -3);
     }
 }

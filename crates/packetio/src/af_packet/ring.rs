@@ -65,9 +65,7 @@ pub(super) struct Contents {
 impl Ring {
     /// Maps the receive ring of a socket: `blocks` blocks of `block_bytes` bytes.
     pub fn map(socket: BorrowedFd<'_>, block_bytes: usize, blocks: usize) -> io::Result<Self> {
-        let bytes = block_bytes
-            .checked_mul(blocks)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = block_bytes.checked_mul(blocks).ok_or(io::ErrorKind::OutOfMemory)?;
         if block_bytes <= DESCRIPTOR
             || !block_bytes.is_multiple_of(align_of::<AtomicU64>())
             || blocks == 0
@@ -80,13 +78,7 @@ impl Ring {
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let start = unsafe { mmap(at, bytes, protection, MapFlags::SHARED, socket, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self {
-            start,
-            block_bytes,
-            blocks,
-            at: 0,
-            is_held: false,
-        })
+        Ok(Self { start, block_bytes, blocks, at: 0, is_held: false })
     }
 
     /// Continues where the previous process stopped, while the kernel may go on filling.
@@ -146,8 +138,7 @@ impl Ring {
     #[inline]
     pub fn note(&mut self, read: u32) {
         if self.is_held {
-            self.word(VERSION)
-                .store(READING | read.min(READ - READING - 1), Ordering::Relaxed);
+            self.word(VERSION).store(READING | read.min(READ - READING - 1), Ordering::Relaxed);
         }
     }
 
@@ -191,11 +182,7 @@ impl Ring {
     #[inline]
     fn read(&self, block: usize) -> u32 {
         let word = self.descriptor(block, VERSION).load(Ordering::Relaxed);
-        if word & READING == 0 {
-            0
-        } else {
-            word & !READING
-        }
+        if word & READING == 0 { 0 } else { word & !READING }
     }
 
     /// The number that the kernel gave the block on opening it; 0 if it never did.

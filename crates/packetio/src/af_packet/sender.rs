@@ -82,11 +82,7 @@ impl Sender {
         sends_merged: bool,
         partner: Option<Partner>,
     ) -> Result<Self, OpenError> {
-        Ok(Self {
-            transmit: Transmit::open(interface, sends_merged)?,
-            partner,
-            event: None,
-        })
+        Ok(Self { transmit: Transmit::open(interface, sends_merged)?, partner, event: None })
     }
 
     /// Reopens the interface if the receiving side has done so.

@@ -39,21 +39,13 @@ impl RingReader {
 
 /// A port on the far end of the pair.
 fn config() -> PortSettings {
-    PortSettings {
-        direction: Direction::Incoming,
-        is_promiscuous: true,
-        ..PortSettings::new("b0")
-    }
+    PortSettings { direction: Direction::Incoming, is_promiscuous: true, ..PortSettings::new("b0") }
 }
 
 /// One of several rings: small, and patient, for a block counts as used once its time is up,
 /// however little is in it, and a busy machine takes its time to send.
 fn one_of_several() -> PortSettings {
-    PortSettings {
-        blocks: 32,
-        block_timeout_ms: 20,
-        ..config()
-    }
+    PortSettings { blocks: 32, block_timeout_ms: 20, ..config() }
 }
 
 fn sender(interface: &str) -> Transmit {
@@ -73,34 +65,22 @@ fn what_is_sent_is_received() {
         send(&mut transmit, &sent);
         let mut received = Vec::new();
         drain(&mut port, |frame, bytes| {
-            assert_eq!(
-                (frame.link, frame.rss, frame.wire),
-                (1, None, bytes.len() as u32)
-            );
+            assert_eq!((frame.link, frame.rss, frame.wire), (1, None, bytes.len() as u32));
             assert!((before_s - 1..=seconds() + 1).contains(&(frame.time_us / 1_000_000)));
             received.push(bytes.to_vec());
         });
         assert!(received == sent, "{} frames received", received.len());
         let bytes: usize = sent.iter().map(Vec::len).sum();
         let (counts, sent_counts) = (port.counts(), transmit.counts());
-        assert_eq!(
-            (counts.received, counts.seen, counts.dropped),
-            (5000, 5000, 0)
-        );
+        assert_eq!((counts.received, counts.seen, counts.dropped), (5000, 5000, 0));
         assert_eq!(counts.received_bytes, bytes as u64);
-        assert_eq!(
-            (sent_counts.sent, sent_counts.sent_bytes),
-            (5000, bytes as u64)
-        );
+        assert_eq!((sent_counts.sent, sent_counts.sent_bytes), (5000, bytes as u64));
     });
     assert_eq!(netns.received_by("b0"), 5000);
 }
 
 fn seconds() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_secs() as i64
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
 #[test]
@@ -109,10 +89,7 @@ fn a_snap_length_cuts_what_is_kept() {
         return;
     };
     netns.inside(|| {
-        let config = PortSettings {
-            snap_length: 96,
-            ..config()
-        };
+        let config = PortSettings { snap_length: 96, ..config() };
         let mut port = RingReader::open(&config).unwrap();
         send(&mut sender("a0"), numbered(100));
         let mut count = 0;
@@ -130,21 +107,13 @@ fn vlan_tags_are_there() {
         return;
     };
     let (a, b) = (End { host: 1, port: 7 }, End { host: 2, port: 9 });
-    let tags: [&[(u16, u16)]; 4] = [
-        &[],
-        &[(0x8100, 0x6064)],
-        &[(0x88a8, 10), (0x8100, 20)],
-        &[(0x8100, 0)],
-    ];
-    let sent: Vec<_> = (0..400_u32)
-        .map(|i| frame(a, b, KINDS[i as usize % 6], tags[i as usize % 4], i))
-        .collect();
+    let tags: [&[(u16, u16)]; 4] =
+        [&[], &[(0x8100, 0x6064)], &[(0x88a8, 10), (0x8100, 20)], &[(0x8100, 0)]];
+    let sent: Vec<_> =
+        (0..400_u32).map(|i| frame(a, b, KINDS[i as usize % 6], tags[i as usize % 4], i)).collect();
     netns.inside(|| {
         for completes_checksums in [false, true] {
-            let config = PortSettings {
-                completes_checksums,
-                ..config()
-            };
+            let config = PortSettings { completes_checksums, ..config() };
             let mut port = RingReader::open(&config).unwrap();
             send(&mut sender("a0"), &sent);
             let received = all(&mut port);
@@ -171,10 +140,7 @@ fn assert_spread(seen: &HashMap<u32, usize>, rings: usize) {
     assert_eq!(seen.len(), 640);
     for ring in 0..rings {
         let share = seen.values().filter(|&&of| of == ring).count();
-        assert!(
-            share * rings * 2 > seen.len(),
-            "ring {ring} of {rings} has {share} flows"
-        );
+        assert!(share * rings * 2 > seen.len(), "ring {ring} of {rings} has {share} flows");
     }
 }
 
@@ -185,23 +151,14 @@ fn both_directions_of_a_flow_meet_in_one_ring() {
     };
     netns.inside(|| {
         for rings in [2, 3] {
-            let config = PortSettings {
-                direction: Direction::Both,
-                ..one_of_several()
-            };
+            let config = PortSettings { direction: Direction::Both, ..one_of_several() };
             let mut ports = RingReader::open_rings(&config, rings).unwrap();
             send(&mut sender("a0"), flows(false));
             send(&mut sender("b0"), flows(true));
             assert_spread(&rings_of_flows(&mut ports), usize::from(rings));
             let counts: Vec<_> = ports.iter_mut().map(RingReader::counts).collect();
-            assert_eq!(
-                counts.iter().map(|counts| counts.received).sum::<u64>(),
-                2 * 1800
-            );
-            assert_eq!(
-                counts.iter().map(|counts| counts.seen).sum::<u64>(),
-                2 * 1800
-            );
+            assert_eq!(counts.iter().map(|counts| counts.received).sum::<u64>(), 2 * 1800);
+            assert_eq!(counts.iter().map(|counts| counts.seen).sum::<u64>(), 2 * 1800);
         }
     });
 }
@@ -214,14 +171,7 @@ fn rings_of_two_interfaces_see_the_same_flows() {
     netns.inside(|| {
         let open = |name: &str| {
             let interface = name.to_owned();
-            RingReader::open_rings(
-                &PortSettings {
-                    interface,
-                    ..one_of_several()
-                },
-                3,
-            )
-            .unwrap()
+            RingReader::open_rings(&PortSettings { interface, ..one_of_several() }, 3).unwrap()
         };
         let (mut near, mut far) = (open("a0"), open("b0"));
         send(&mut sender("a0"), flows(false));
@@ -266,11 +216,7 @@ fn what_finds_the_ring_full_is_counted_once() {
         return;
     };
     netns.inside(|| {
-        let config = PortSettings {
-            block_bytes: 4096,
-            blocks: 4,
-            ..config()
-        };
+        let config = PortSettings { block_bytes: 4096, blocks: 4, ..config() };
         let mut port = RingReader::open(&config).unwrap();
         send(&mut sender("a0"), numbered(3000));
         let early = port.counts();
@@ -279,10 +225,7 @@ fn what_finds_the_ring_full_is_counted_once() {
         let counts = port.counts();
         assert!(!received.is_empty());
         assert_eq!(counts.received, received.len() as u64);
-        assert_eq!(
-            (counts.seen, counts.dropped),
-            (3000, 3000 - counts.received)
-        );
+        assert_eq!((counts.seen, counts.dropped), (3000, 3000 - counts.received));
         assert_eq!(port.counts(), counts);
         // What it lost is over: it goes on.
         send(&mut sender("a0"), numbered(2));
@@ -320,25 +263,16 @@ fn cap_net_raw_alone_suffices_and_is_named() {
     };
     netns.inside(|| {
         set_capabilities(None, only(CapabilitySet::NET_RAW)).unwrap();
-        let config = PortSettings {
-            completes_checksums: true,
-            ..config()
-        };
+        let config = PortSettings { completes_checksums: true, ..config() };
         let mut ports = RingReader::open_rings(&config, 2).unwrap();
         send(&mut sender("a0"), numbered(20));
-        assert_eq!(
-            ports.iter_mut().map(|port| all(port).len()).sum::<usize>(),
-            20
-        );
+        assert_eq!(ports.iter_mut().map(|port| all(port).len()).sum::<usize>(), 20);
     });
     netns.inside(|| {
         set_capabilities(None, only(CapabilitySet::empty())).unwrap();
         let error = RingReader::open(&config()).unwrap_err();
         assert!(matches!(&error, OpenError::MissingCapability { .. }));
-        assert_eq!(
-            error.to_string(),
-            "b0: permission denied; packet sockets need CAP_NET_RAW"
-        );
+        assert_eq!(error.to_string(), "b0: permission denied; packet sockets need CAP_NET_RAW");
     });
 }
 
@@ -350,11 +284,7 @@ fn what_cannot_be_opened_is_named() {
     netns.inside(|| {
         for name in ["b1", "", "an-interface-name-beyond-all-bounds"] {
             let error = RingReader::open(&PortSettings::new(name)).unwrap_err();
-            let OpenError::NoSuchInterface {
-                interface,
-                mut known,
-            } = error
-            else {
+            let OpenError::NoSuchInterface { interface, mut known } = error else {
                 panic!("{error}");
             };
             known.sort();
@@ -364,22 +294,10 @@ fn what_cannot_be_opened_is_named() {
             );
         }
         for bad in [
-            PortSettings {
-                block_bytes: 5000,
-                ..config()
-            },
-            PortSettings {
-                blocks: 1,
-                ..config()
-            },
-            PortSettings {
-                block_timeout_ms: 0,
-                ..config()
-            },
-            PortSettings {
-                snap_length: 0,
-                ..config()
-            },
+            PortSettings { block_bytes: 5000, ..config() },
+            PortSettings { blocks: 1, ..config() },
+            PortSettings { block_timeout_ms: 0, ..config() },
+            PortSettings { snap_length: 0, ..config() },
         ] {
             let error = RingReader::open(&bad).unwrap_err();
             assert!(matches!(error, OpenError::BadSetting { .. }), "{error}");

@@ -84,10 +84,7 @@ impl Transmit {
 
     /// Waits for room if patient; `false`: do not retry.
     fn waits(&mut self) -> bool {
-        if self
-            .patient_until
-            .is_none_or(|until| Instant::now() >= until)
-        {
+        if self.patient_until.is_none_or(|until| Instant::now() >= until) {
             self.patient_until = None;
             return false;
         }
@@ -186,11 +183,7 @@ impl Transmit {
         match failure {
             Some(errno) => {
                 self.is_failed = true;
-                if was_failed {
-                    Ok(())
-                } else {
-                    Err(self.failure(errno))
-                }
+                if was_failed { Ok(()) } else { Err(self.failure(errno)) }
             }
             None => {
                 self.is_failed &= self.counts.sent == sent_before;
@@ -220,9 +213,8 @@ impl Transmit {
             let rest = &mut messages[done..frames.len()];
             match sendmmsg(&self.socket, rest, SendFlags::DONTWAIT) {
                 Ok(taken) if taken > 0 => {
-                    let bytes = frames[done..done + taken]
-                        .iter()
-                        .map(|(_, frame)| frame.len() as u64);
+                    let bytes =
+                        frames[done..done + taken].iter().map(|(_, frame)| frame.len() as u64);
                     self.counts.sent += taken as u64;
                     self.counts.sent_bytes += bytes.sum::<u64>();
                     done += taken;

@@ -28,21 +28,15 @@ impl Area {
     /// Allocates adjacent regions of these sizes in bytes, each a multiple of the page size.
     pub fn cut(sizes: &[usize]) -> io::Result<Vec<Region>> {
         let bytes = sizes.iter().sum();
-        let (protection, flags) = (
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::POPULATE,
-        );
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let area = Arc::new(Area { start, bytes });
         let mut offset = 0;
         let region = |bytes: &usize| {
-            let region = Region {
-                area: area.clone(),
-                offset,
-                bytes: *bytes,
-            };
+            let region = Region { area: area.clone(), offset, bytes: *bytes };
             offset += *bytes;
             region
         };
@@ -115,9 +109,6 @@ mod tests {
         assert_eq!(runs, [1, 2, 2, 3]);
         assert_eq!((regions[1].offset(), regions[2].offset()), (4096, 12288));
         let (start, bytes) = regions[0].area().place();
-        assert_eq!(
-            (start as usize + 4096, bytes),
-            (regions[1].address(), 16384)
-        );
+        assert_eq!((start as usize + 4096, bytes), (regions[1].address(), 16384));
     }
 }

@@ -30,11 +30,8 @@ pub(super) fn check(
     place: &Place,
 ) -> Result<u32, OpenError> {
     let name = &interface.name;
-    let unsuitable = |why: String, cure: String| OpenError::Unsuitable {
-        interface: name.clone(),
-        why,
-        cure,
-    };
+    let unsuitable =
+        |why: String, cure: String| OpenError::Unsuitable { interface: name.clone(), why, cure };
     if interface.link_type != ETHERNET {
         return Err(OpenError::UnsupportedLink {
             interface: name.clone(),
@@ -45,10 +42,7 @@ pub(super) fn check(
     let queues = count(name)?;
     if queues < place.rings {
         return Err(unsuitable(
-            format!(
-                "it has {queues} receive queues for {} flow managers",
-                place.rings
-            ),
+            format!("it has {queues} receive queues for {} flow managers", place.rings),
             format!(
                 "`ethtool -L {name} combined {0}` (or rx {0}), or use fewer flow managers",
                 place.rings
@@ -133,10 +127,7 @@ pub(super) fn check_settings(settings: &PortSettings) -> Result<(), OpenError> {
         ));
     }
     if ![2048, 4096].contains(&xdp.frame_bytes) {
-        return refused(format!(
-            "frames of {} bytes; 2048 and 4096 are possible",
-            xdp.frame_bytes
-        ));
+        return refused(format!("frames of {} bytes; 2048 and 4096 are possible", xdp.frame_bytes));
     }
     if xdp.to_host.len() > HOSTS_MAX {
         return refused(format!(

@@ -32,11 +32,7 @@ fn check_all(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Checked>, Op
         let any = Place::new(0, rings, u32::MAX - rings);
         let queues = check(&interface, settings, &any)?;
         let program = Program::load(&interface.name, queues, &settings.xdp)?;
-        Ok(Checked {
-            settings: settings.clone(),
-            queues,
-            shared: Arc::new(Shared::new(program)),
-        })
+        Ok(Checked { settings: settings.clone(), queues, shared: Arc::new(Shared::new(program)) })
     });
     checked.collect()
 }
@@ -56,17 +52,13 @@ pub(super) fn open(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Vec<Op
 
 /// Opens the ports of one thread, one per interface, over one area of memory.
 fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opened>, OpenError> {
-    let places: Vec<Place> = checked
-        .iter()
-        .map(|it| Place::new(number, rings, it.queues))
-        .collect();
+    let places: Vec<Place> =
+        checked.iter().map(|it| Place::new(number, rings, it.queues)).collect();
     let bytes_of =
         |it: &Checked, frames: u32| frames as usize * it.settings.xdp.frame_bytes as usize;
     let frames_of = |it: &Checked, place: &Place| place.queues * it.settings.xdp.frames;
-    let receives = checked
-        .iter()
-        .zip(&places)
-        .map(|(it, place)| bytes_of(it, frames_of(it, place)));
+    let receives =
+        checked.iter().zip(&places).map(|(it, place)| bytes_of(it, frames_of(it, place)));
     let sends = checked.iter().map(|it| bytes_of(it, OWN_FRAMES));
     let sizes: Vec<usize> = receives.chain(sends).collect();
     let Some(first) = checked.first() else {
@@ -87,15 +79,7 @@ fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opene
     let parts = checked.iter().zip(places).zip(regions).zip(own).zip(loans);
     let opened = parts.enumerate().map(|(at, parts)| {
         let ((((checked, place), region), own), loans) = parts;
-        Port {
-            at: at as u16,
-            checked,
-            place,
-            region,
-            own,
-            loans,
-        }
-        .open(&lenders)
+        Port { at: at as u16, checked, place, region, own, loans }.open(&lenders)
     });
     opened.collect()
 }
@@ -113,11 +97,7 @@ struct Port<'a> {
 
 impl Port<'_> {
     fn open(self, lenders: &[Lender]) -> Result<Opened, OpenError> {
-        let Checked {
-            settings,
-            queues,
-            shared,
-        } = self.checked;
+        let Checked { settings, queues, shared } = self.checked;
         let interface = Interface::open(&settings.interface)?;
         let partner = Arc::new(Partner::new(interface.link.mtu));
         let (rx, effect) = Receiver::open(receiver::Parts {
@@ -143,12 +123,7 @@ impl Port<'_> {
             false => None,
         };
         let how = Some(describe(settings, *queues, effect));
-        Ok(Opened {
-            rx: Box::new(rx),
-            tx,
-            enough: None,
-            how,
-        })
+        Ok(Opened { rx: Box::new(rx), tx, enough: None, how })
     }
 }
 
@@ -163,10 +138,7 @@ fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
         false => "the kernel copies",
     };
     let s = if queues == 1 { "" } else { "s" };
-    format!(
-        "{}: XDP in {mode} mode, {copies}, {queues} queue{s}",
-        settings.interface
-    )
+    format!("{}: XDP in {mode} mode, {copies}, {queues} queue{s}", settings.interface)
 }
 
 /// An interface for sending only.
@@ -176,10 +148,10 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     check_settings(&settings)?;
     let bytes = OWN_FRAMES as usize * settings.xdp.frame_bytes as usize;
     let own = Area::cut(&[bytes]).map_err(system(name, "no memory for frames"))?;
-    let own = own.into_iter().next().ok_or(OpenError::LockedMemory {
-        interface: name.to_owned(),
-        bytes: bytes as u64,
-    })?;
+    let own = own
+        .into_iter()
+        .next()
+        .ok_or(OpenError::LockedMemory { interface: name.to_owned(), bytes: bytes as u64 })?;
     let halves = socket::open(&Wanted {
         interface: &interface,
         queue: 0,
@@ -215,7 +187,5 @@ pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     let bytes = queues as usize * settings.xdp.frames as usize * settings.xdp.frame_bytes as usize;
     let regions =
         Area::cut(&[bytes]).map_err(system(&settings.interface, "no memory for frames"))?;
-    regions
-        .iter()
-        .try_for_each(|it| socket::probe(&settings.interface, it.area(), settings))
+    regions.iter().try_for_each(|it| socket::probe(&settings.interface, it.area(), settings))
 }

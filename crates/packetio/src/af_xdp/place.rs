@@ -15,11 +15,7 @@ impl Place {
     /// Port `number` of `rings` on an interface with `queues` queues: it owns every `rings`-th.
     pub fn new(number: u32, rings: u32, queues: u32) -> Place {
         let own = (queues + rings - 1 - number) / rings;
-        Place {
-            number,
-            rings,
-            queues: own,
-        }
+        Place { number, rings, queues: own }
     }
 
     /// Its queues, of `queues` in total.

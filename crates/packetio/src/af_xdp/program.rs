@@ -72,20 +72,10 @@ impl Program {
         let mut hosts: HashMap<_, [u8; 16], u8> =
             HashMap::try_from(hosts).map_err(|error| bad(&error))?;
         for address in &settings.to_host {
-            hosts
-                .insert(key(*address), 1, 0)
-                .map_err(|error| bad(&error))?;
+            hosts.insert(key(*address), 1, 0).map_err(|error| bad(&error))?;
         }
-        let mut program = Self {
-            loaded,
-            name,
-            sockets,
-            link: None,
-        };
-        program
-            .xdp(interface)?
-            .load()
-            .map_err(|error| bad(&error))?;
+        let mut program = Self { loaded, name, sockets, link: None };
+        program.xdp(interface)?.load().map_err(|error| bad(&error))?;
         Ok(program)
     }
 
@@ -98,10 +88,9 @@ impl Program {
         };
         let tried = self.try_attach(interface.index, first);
         let (link, attached) = match (tried, mode) {
-            (Err(error), XdpMode::Auto) if errno(&error) == Some(libc::EOPNOTSUPP) => (
-                self.try_attach(interface.index, Attach::Skb),
-                Attached::Generic,
-            ),
+            (Err(error), XdpMode::Auto) if errno(&error) == Some(libc::EOPNOTSUPP) => {
+                (self.try_attach(interface.index, Attach::Skb), Attached::Generic)
+            }
             (tried, _) => (tried, attached),
         };
         self.link = Some(link.map_err(|error| cannot_attach(interface, &error))?);
@@ -126,11 +115,8 @@ impl Program {
     }
 
     fn try_attach(&mut self, index: u32, mode: Attach) -> Result<FdLink, ProgramError> {
-        let xdp: &mut Xdp = self
-            .loaded
-            .program_mut(self.name)
-            .ok_or(ProgramError::NotLoaded)?
-            .try_into()?;
+        let xdp: &mut Xdp =
+            self.loaded.program_mut(self.name).ok_or(ProgramError::NotLoaded)?.try_into()?;
         let id = xdp.attach_to_if_index(index, mode)?;
         // Kernels before 5.9 attach without a link, which would outlive the process; refuse them.
         FdLink::try_from(xdp.take_link(id)?).map_err(|_| {
@@ -144,9 +130,7 @@ impl Program {
     fn xdp(&mut self, interface: &str) -> Result<&mut Xdp, OpenError> {
         let program = self.loaded.program_mut(self.name);
         let program = program.ok_or(missing(interface))?;
-        program
-            .try_into()
-            .map_err(|error: ProgramError| refused(interface, &error))
+        program.try_into().map_err(|error: ProgramError| refused(interface, &error))
     }
 }
 
@@ -182,21 +166,15 @@ fn refused(interface: &str, error: &(dyn Error + 'static)) -> OpenError {
 }
 
 fn missing(interface: &str) -> OpenError {
-    let (interface, log) = (
-        interface.to_owned(),
-        "its object is not complete".to_owned(),
-    );
+    let (interface, log) = (interface.to_owned(), "its object is not complete".to_owned());
     OpenError::ProgramRefused { interface, log }
 }
 
 /// The error of attaching the program.
 fn cannot_attach(interface: &Interface, error: &ProgramError) -> OpenError {
     let name = interface.name.clone();
-    let unsuitable = |why: String, cure: String| OpenError::Unsuitable {
-        interface: name.clone(),
-        why,
-        cure,
-    };
+    let unsuitable =
+        |why: String, cure: String| OpenError::Unsuitable { interface: name.clone(), why, cure };
     match errno(error) {
         Some(libc::EBUSY | libc::EEXIST) => OpenError::InUse {
             what: "another XDP program is attached".to_owned(),
@@ -251,9 +229,7 @@ mod tests {
         let call = [0x85, 0, 0, 0, 51, 0, 0, 0];
         let mut object = OBJECT.to_vec();
         let starts = 0..object.len() - call.len();
-        let calls: Vec<usize> = starts
-            .filter(|at| object[*at..].starts_with(&call))
-            .collect();
+        let calls: Vec<usize> = starts.filter(|at| object[*at..].starts_with(&call)).collect();
         assert!(!calls.is_empty());
         for at in calls {
             object[at + 5] = 0x7f;
@@ -276,9 +252,7 @@ mod tests {
     fn the_object_can_be_read_without_btf() {
         let mut object = OBJECT.to_vec();
         let starts = 0..object.len() - 4;
-        let places: Vec<usize> = starts
-            .filter(|at| object[*at..].starts_with(b".BTF"))
-            .collect();
+        let places: Vec<usize> = starts.filter(|at| object[*at..].starts_with(b".BTF")).collect();
         assert!(!places.is_empty());
         for at in places {
             object[at..at + 4].copy_from_slice(b".XXX");

@@ -63,9 +63,7 @@ impl Queues<'_> {
             is_zero_copy &= halves.is_zero_copy;
             sending = sending.or(halves.sending);
             if let Some(opened) = halves.queue {
-                bound
-                    .program
-                    .hand_over(name, queue, opened.socket.as_fd())?;
+                bound.program.hand_over(name, queue, opened.socket.as_fd())?;
                 queues.push(opened);
             }
         }
@@ -80,10 +78,7 @@ impl Queues<'_> {
             epoll,
             promiscuous,
             sending,
-            effect: Effect {
-                attached,
-                is_zero_copy,
-            },
+            effect: Effect { attached, is_zero_copy },
         })
     }
 }

@@ -102,11 +102,7 @@ impl Receiver {
             epoll: None,
             promiscuous: None,
             frames: Vec::new(),
-            state: if is_up {
-                PortState::Up
-            } else {
-                PortState::Down
-            },
+            state: if is_up { PortState::Up } else { PortState::Down },
             checked: Instant::now(),
             counts: RxCounts::default(),
             events: Vec::new(),
@@ -178,19 +174,15 @@ impl Receiver {
         for at in 0..count {
             let most = max.saturating_sub(frames.len()) as u32;
             let queue = &mut queues[(self.first + at) % count];
-            queue
-                .received
-                .take(most, |desc| frames.extend(reading.frame(&desc)));
+            queue.received.take(most, |desc| frames.extend(reading.frame(&desc)));
         }
         self.first = (self.first + 1) % count.max(1);
         if frames.is_empty() {
             return false;
         }
         let now = clock_gettime(ClockId::Realtime);
-        let (time_us, time_sub_ns) = (
-            now.tv_sec * 1_000_000 + now.tv_nsec / 1000,
-            now.tv_nsec % 1000,
-        );
+        let (time_us, time_sub_ns) =
+            (now.tv_sec * 1_000_000 + now.tv_nsec / 1000, now.tv_nsec % 1000);
         for frame in frames.iter_mut() {
             (frame.time_us, frame.time_sub_ns) = (time_us, time_sub_ns as u16);
             self.loans.hold((frame.at >> self.frame_shift) as u32);

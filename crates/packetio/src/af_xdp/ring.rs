@@ -53,29 +53,13 @@ impl<T: Entry> Map<T> {
         {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let (protection, flags) = (
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::SHARED | MapFlags::POPULATE,
-        );
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                flags,
-                socket,
-                offset,
-            )
-        }?;
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, socket, offset) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Map {
-            start,
-            bytes,
-            at,
-            size,
-            entries: PhantomData,
-        })
+        Ok(Map { start, bytes, at, size, entries: PhantomData })
     }
 
     fn word(&self, offset: u64) -> &AtomicU32 {

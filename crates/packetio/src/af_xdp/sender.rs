@@ -39,12 +39,7 @@ pub(super) struct Lender {
 impl Lender {
     /// `loans` tracks the region's frames.
     pub fn new(region: &Region, bytes: usize, loans: Arc<Loans>) -> Lender {
-        Lender {
-            address: region.address(),
-            offset: region.offset(),
-            bytes: bytes as u64,
-            loans,
-        }
+        Lender { address: region.address(), offset: region.offset(), bytes: bytes as u64, loans }
     }
 
     /// Whether a burst lies in the region.
@@ -245,12 +240,7 @@ impl Sender {
     /// Whether a frame exceeds the MTU or the memory of a frame.
     fn is_too_long(&self, burst: &Burst<'_>, i: usize, frame: &Frame, mtu: u32) -> bool {
         let over = frame.captured.saturating_sub(mtu + LINK_HEADER);
-        let is_tagged = || {
-            matches!(
-                burst.bytes(i).get(12..14),
-                Some([0x81, 0x00] | [0x88, 0xa8])
-            )
-        };
+        let is_tagged = || matches!(burst.bytes(i).get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
         let is_beyond = frame.captured > 1 << self.frame_shift;
         is_beyond || (over > 0 && !(over <= TAG && is_tagged()))
     }

@@ -64,11 +64,7 @@ pub(super) struct Partner {
 
 impl Partner {
     pub fn new(mtu: u32) -> Partner {
-        Partner {
-            version: AtomicU32::new(0),
-            next: Mutex::new(None),
-            mtu: AtomicU32::new(mtu),
-        }
+        Partner { version: AtomicU32::new(0), next: Mutex::new(None), mtu: AtomicU32::new(mtu) }
     }
 
     /// Replaces the socket.
@@ -84,12 +80,7 @@ impl Partner {
             return None;
         }
         *known = version;
-        Some(
-            self.next
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        )
+        Some(self.next.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
 
     /// MTU of the interface at the last check.

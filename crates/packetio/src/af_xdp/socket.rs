@@ -169,10 +169,9 @@ fn register(
         tx_metadata_len: 0,
     };
     set_xdp_umem_reg(socket, memory).map_err(|error| match error {
-        Errno::NOBUFS | Errno::NOMEM => OpenError::LockedMemory {
-            interface: name.to_owned(),
-            bytes: len,
-        },
+        Errno::NOBUFS | Errno::NOMEM => {
+            OpenError::LockedMemory { interface: name.to_owned(), bytes: len }
+        }
         error => system(name, "the memory of the frames is refused")(error.into()),
     })
 }

@@ -45,10 +45,7 @@ fn settings(interface: &str) -> PortSettings {
         is_promiscuous: true,
         wait: Duration::ZERO,
         sends: true,
-        xdp: XdpSettings {
-            frames: 2048,
-            ..XdpSettings::default()
-        },
+        xdp: XdpSettings { frames: 2048, ..XdpSettings::default() },
         ..PortSettings::new(interface)
     }
 }
@@ -114,10 +111,7 @@ fn what_is_sent_is_received() {
                 XdpMode::Generic => "generic",
                 _ => "native",
             };
-            assert_eq!(
-                how,
-                format!("b0: XDP in {name} mode, the kernel copies, 1 queue")
-            );
+            assert_eq!(how, format!("b0: XDP in {name} mode, the kernel copies, 1 queue"));
             let sent = numbered(5000);
             for part in sent.chunks(500) {
                 let before_s = seconds();
@@ -145,11 +139,7 @@ fn frames_have_the_time_of_their_burst_and_are_cut_as_asked() {
         return;
     };
     netns.inside(|| {
-        let mut port = open_one(PortSettings {
-            snap_length: 96,
-            sends: false,
-            ..settings("b0")
-        });
+        let mut port = open_one(PortSettings { snap_length: 96, sends: false, ..settings("b0") });
         assert!(port.tx.is_none());
         let before_s = seconds();
         send("a0", numbered(100));
@@ -194,10 +184,7 @@ fn what_finds_no_frame_is_counted_once_and_it_goes_on() {
         send("a0", numbered(30));
         assert!(take(&mut *port.rx, 30) == numbered(30));
         let counts = port.rx.counts();
-        assert_eq!(
-            (counts.received, counts.dropped, counts.waiting),
-            (94, 936, 0)
-        );
+        assert_eq!((counts.received, counts.dropped, counts.waiting), (94, 936, 0));
         assert_sums_close(&counts);
     });
 }
@@ -239,9 +226,7 @@ fn several_queues_are_spread_over_ports() {
     plain(&netns, &["a0", "b0"]);
     netns.inside(|| {
         for rings in [1, 3, 4] {
-            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings)
-                .unwrap()
-                .remove(0);
+            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings).unwrap().remove(0);
             assert_eq!(ports.len(), usize::from(rings));
             // Packet sockets send on the queue of the CPU, or of the flow.
             send("a0", flows(false));
@@ -317,10 +302,7 @@ fn frames_to_this_machine_reach_it() {
         assert!(ping("10.7.0.2") && ping("fd07::2"));
         assert!(!ping("10.7.0.3"), "nobody has it");
         take(&mut *port.rx, 1);
-        assert!(
-            port.rx.counts().received > before,
-            "its ARP request is the port's"
-        );
+        assert!(port.rx.counts().received > before, "its ARP request is the port's");
         drop(port);
         settings.xdp.to_host.clear();
         let port = open_one(settings);
@@ -354,11 +336,7 @@ fn the_other_ways_to_bind_work_or_are_refused() {
             send_by(&mut **tx, numbered(100));
             assert_eq!(tx.counts().sent, 100);
         }
-        let error = open(
-            Backend::AfXdp,
-            &[with(&|it| it.zero_copy = ZeroCopy::On)],
-            1,
-        );
+        let error = open(Backend::AfXdp, &[with(&|it| it.zero_copy = ZeroCopy::On)], 1);
         assert_eq!(
             error.err().unwrap().to_string(),
             "b0: its driver does not share memory in this mode; set xdp.zero_copy = \"auto\""
@@ -370,15 +348,9 @@ fn the_other_ways_to_bind_work_or_are_refused() {
 /// Frames with no tag, one and two.
 fn tagged(count: u32) -> Vec<Vec<u8>> {
     let (a, b) = (End { host: 1, port: 7 }, End { host: 2, port: 9 });
-    let tags: [&[(u16, u16)]; 4] = [
-        &[],
-        &[(0x8100, 0x6064)],
-        &[(0x88a8, 10), (0x8100, 20)],
-        &[(0x8100, 0)],
-    ];
-    (0..count)
-        .map(|i| frame(a, b, KINDS[i as usize % 6], tags[i as usize % 4], i))
-        .collect()
+    let tags: [&[(u16, u16)]; 4] =
+        [&[], &[(0x8100, 0x6064)], &[(0x88a8, 10), (0x8100, 20)], &[(0x8100, 0)]];
+    (0..count).map(|i| frame(a, b, KINDS[i as usize % 6], tags[i as usize % 4], i)).collect()
 }
 
 #[test]

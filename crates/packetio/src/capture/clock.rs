@@ -19,10 +19,7 @@ impl Clock {
     /// The clock of an interface with these options; microseconds by default. The last of repeated
     /// options counts; a truncated one ends the list.
     pub fn from_options(options: &[u8], order: ByteOrder) -> Self {
-        let mut clock = Self {
-            per_second: 1_000_000,
-            offset_us: 0,
-        };
+        let mut clock = Self { per_second: 1_000_000, offset_us: 0 };
         let mut rest = options;
         while let Some((&[c0, c1, s0, s1], values)) = rest.split_first_chunk() {
             let size = usize::from(order.u16([s0, s1]));

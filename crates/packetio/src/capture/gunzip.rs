@@ -49,11 +49,7 @@ enum State {
 impl Gunzip {
     /// An unpacker for a file whose first bytes, `input`, were read already.
     pub fn new(input: Vec<u8>) -> Self {
-        Self {
-            input,
-            taken: 0,
-            state: State::Between,
-        }
+        Self { input, taken: 0, state: State::Between }
     }
 
     /// Unpacks into `out`, which must not be empty. Returns the bytes written; 0 at the end.

@@ -36,11 +36,7 @@ impl Pcap {
             return None;
         };
         let (order, nanosecond) = variant(magic)?;
-        Some(Self {
-            order,
-            nanosecond,
-            link: (order.u32(link) & 0xffff) as u16,
-        })
+        Some(Self { order, nanosecond, link: (order.u32(link) & 0xffff) as u16 })
     }
 
     /// Takes records off the front of `bytes` until there are `max` frames or no record is
@@ -53,20 +49,14 @@ impl Pcap {
             }
             let rest = &bytes[used..];
             let Some([seconds, fraction, captured, wire]) = self.order.u32s(rest) else {
-                break Stop::More {
-                    need: RECORD_HEADER,
-                    inside: Part::RecordHeader,
-                };
+                break Stop::More { need: RECORD_HEADER, inside: Part::RecordHeader };
             };
             if captured > CAPTURED_MAX {
                 break Stop::Bad(Flaw::CapturedTooLarge(captured));
             }
             let record = RECORD_HEADER + captured as usize;
             if rest.len() < record {
-                break Stop::More {
-                    need: record,
-                    inside: Part::PacketData,
-                };
+                break Stop::More { need: record, inside: Part::PacketData };
             }
             let (fraction_us, time_sub_ns) = self.split(fraction);
             frames.push(Frame {
@@ -89,11 +79,7 @@ impl Pcap {
     /// more occur and are taken as they are.
     #[inline]
     fn split(&self, fraction: u32) -> (u32, u16) {
-        if self.nanosecond {
-            (fraction / 1000, (fraction % 1000) as u16)
-        } else {
-            (fraction, 0)
-        }
+        if self.nanosecond { (fraction / 1000, (fraction % 1000) as u16) } else { (fraction, 0) }
     }
 }
 

@@ -157,10 +157,7 @@ impl Pcapng {
             if taken == 0 {
                 return Err(more(1));
             }
-            self.passing = Some(Passing {
-                taken: block.taken + taken as u32,
-                ..block
-            });
+            self.passing = Some(Passing { taken: block.taken + taken as u32, ..block });
             return Ok(taken);
         }
         let Some(trailer) = rest.get(..TRAILER as usize) else {
@@ -242,11 +239,7 @@ impl Pcapng {
             return Err(too_short(SIMPLE_PACKET, body));
         };
         let interface = self.described(0)?;
-        let snap = if interface.snap == 0 {
-            wire
-        } else {
-            interface.snap
-        };
+        let snap = if interface.snap == 0 { wire } else { interface.snap };
         // The block fits BLOCK_MAX, so its length fits 32 bits.
         let captured = wire.min(snap).min((body.len() - SIMPLE_FRONT) as u32);
         if captured > CAPTURED_MAX {
@@ -266,19 +259,13 @@ impl Pcapng {
     fn described(&self, index: u32) -> Result<&Interface, Flaw> {
         self.interfaces
             .get(index as usize)
-            .ok_or(Flaw::UnknownInterface {
-                index,
-                known: self.interfaces.len(),
-            })
+            .ok_or(Flaw::UnknownInterface { index, known: self.interfaces.len() })
     }
 }
 
 /// Whether bodies of this kind are read. A section header is handled by its front alone.
 fn is_read(kind: u32) -> bool {
-    matches!(
-        kind,
-        INTERFACE | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET
-    )
+    matches!(kind, INTERFACE | OLD_PACKET | SIMPLE_PACKET | ENHANCED_PACKET)
 }
 
 /// A stop inside a block.

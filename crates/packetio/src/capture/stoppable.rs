@@ -47,15 +47,8 @@ impl Stoppable {
                 }
             }
         };
-        thread::Builder::new()
-            .name("input".to_owned())
-            .spawn(reads)?;
-        Ok(Self {
-            chunks,
-            chunk: Vec::new(),
-            taken: 0,
-            stop,
-        })
+        thread::Builder::new().name("input".to_owned()).spawn(reads)?;
+        Ok(Self { chunks, chunk: Vec::new(), taken: 0, stop })
     }
 }
 

@@ -53,15 +53,8 @@ impl Outcome {
     /// Asserts that the file ended inside `part`, the broken record beginning at `at`.
     fn assert_truncated(&self, part: Part, at: u64) {
         let error = self.error.as_ref().expect("the end is an error");
-        assert!(
-            matches!(error.kind, CaptureErrorKind::Truncated(p) if p == part),
-            "{error}"
-        );
-        assert_eq!(
-            (error.at, error.packets),
-            (at, self.packets.len() as u64),
-            "{error}"
-        );
+        assert!(matches!(error.kind, CaptureErrorKind::Truncated(p) if p == part), "{error}");
+        assert_eq!((error.at, error.packets), (at, self.packets.len() as u64), "{error}");
     }
 }
 
@@ -104,11 +97,7 @@ struct Trickle {
 
 impl Trickle {
     fn new(bytes: &[u8], sizes: &[usize]) -> Self {
-        Self {
-            bytes: Cursor::new(bytes.to_vec()),
-            sizes: sizes.to_vec(),
-            call: 0,
-        }
+        Self { bytes: Cursor::new(bytes.to_vec()), sizes: sizes.to_vec(), call: 0 }
     }
 }
 

@@ -39,10 +39,7 @@ pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Op
 
 /// Opens a device for sending only, with default settings.
 pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
-    let settings = PortSettings {
-        sends: true,
-        ..PortSettings::new(interface)
-    };
+    let settings = PortSettings { sends: true, ..PortSettings::new(interface) };
     let eal = start(interface, &settings.dpdk)?;
     let queues = open_device(&eal, &settings, 1)?;
     let tx = queues.into_iter().find_map(|queue| queue.tx);
@@ -137,28 +134,19 @@ fn failure(interface: &str, error: &Error) -> OpenError {
                 "{error}; DPDK needs root, or the rights to its devices and to huge pages"
             ),
         },
-        ErrorKind::Memory => refused(
-            interface,
-            error,
-            "give DPDK more memory, or lower dpdk.mbufs",
-        ),
-        ErrorKind::NoDevice | ErrorKind::Refused => OpenError::Unavailable {
-            interface: interface.to_owned(),
-            why: error.to_string(),
-        },
+        ErrorKind::Memory => {
+            refused(interface, error, "give DPDK more memory, or lower dpdk.mbufs")
+        }
+        ErrorKind::NoDevice | ErrorKind::Refused => {
+            OpenError::Unavailable { interface: interface.to_owned(), why: error.to_string() }
+        }
     }
 }
 
 fn refused(interface: &str, error: &Error, cure: &str) -> OpenError {
-    OpenError::Unavailable {
-        interface: interface.to_owned(),
-        why: format!("{error}; {cure}"),
-    }
+    OpenError::Unavailable { interface: interface.to_owned(), why: format!("{error}; {cure}") }
 }
 
 fn bad(interface: &str, setting: String) -> OpenError {
-    OpenError::BadSetting {
-        interface: interface.to_owned(),
-        setting,
-    }
+    OpenError::BadSetting { interface: interface.to_owned(), setting }
 }

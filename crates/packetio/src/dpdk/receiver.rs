@@ -73,10 +73,7 @@ impl Rx for Receiver {
         }
         self.empty = 0;
         self.describe();
-        Ok(Received::Burst(Burst::lent(
-            self.queue.lend(),
-            &self.frames,
-        )))
+        Ok(Received::Burst(Burst::lent(self.queue.lend(), &self.frames)))
     }
 
     fn name(&self) -> &str {
@@ -116,9 +113,9 @@ impl Rx for Receiver {
             Link::Down => LinkEvent::Down(format!(
                 "{name}: the link is down; work on it goes on when it is up"
             )),
-            Link::Removed => LinkEvent::Down(format!(
-                "{name}: the device is gone; start again when it is back"
-            )),
+            Link::Removed => {
+                LinkEvent::Down(format!("{name}: the device is gone; start again when it is back"))
+            }
         })
     }
 

@@ -15,10 +15,6 @@ pub struct DpdkSettings {
 
 impl Default for DpdkSettings {
     fn default() -> Self {
-        Self {
-            args: Vec::new(),
-            mbufs: 8192,
-            sleep: Duration::from_micros(50),
-        }
+        Self { args: Vec::new(), mbufs: 8192, sleep: Duration::from_micros(50) }
     }
 }

@@ -34,9 +34,8 @@ impl Secrets {
             low.wrapping_mul((word >> 32).wrapping_add(high))
         };
         let words = if key.is_v6 == 0 { 1 } else { 4 };
-        let sum = (0..words).fold(term(key.kind(), 0), |sum, i| {
-            sum.wrapping_add(term(key.word(i), i + 1))
-        });
+        let sum = (0..words)
+            .fold(term(key.kind(), 0), |sum, i| sum.wrapping_add(term(key.word(i), i + 1)));
         fold(fold(sum).wrapping_mul(self.0[Secrets::COUNT - 1]))
     }
 }
@@ -84,9 +83,7 @@ mod tests {
     fn forgotten(secrets: Secrets, flows: impl Iterator<Item = Key>) -> usize {
         let mut sets = vec![0; SETS];
         flows.for_each(|key| sets[secrets.hash(&key) as usize % SETS] += 1);
-        sets.iter()
-            .map(|flows: &usize| flows.saturating_sub(WAYS))
-            .sum()
+        sets.iter().map(|flows: &usize| flows.saturating_sub(WAYS)).sum()
     }
 
     #[test]
@@ -102,11 +99,7 @@ mod tests {
                     |i| v4((1 << 31) | ((i % 64) << 25)),
                     |i| ((i / 64) << 10) as u16 | 5,
                 )),
-                Box::new(flows(
-                    3968,
-                    |i| v4((11 << 24) | (i % 64)),
-                    |i| (i / 64) as u16,
-                )),
+                Box::new(flows(3968, |i| v4((11 << 24) | (i % 64)), |i| (i / 64) as u16)),
                 Box::new(flows(3968, |_| v4(11 << 24), |i| i as u16)),
                 Box::new(flows(3968, |i| v4((1 << 31) | (i << 19)), |_| 5)),
                 Box::new(flows(
@@ -126,12 +119,8 @@ mod tests {
 
     #[test]
     fn seeds_and_flows_have_hashes_of_their_own() {
-        let key = |protocol| {
-            Key::new(
-                protocol,
-                [([10, 0, 0, 1].into(), 1), ([10, 0, 0, 2].into(), 2)],
-            )
-        };
+        let key =
+            |protocol| Key::new(protocol, [([10, 0, 0, 1].into(), 1), ([10, 0, 0, 2].into(), 2)]);
         let [one, other] = [1, 2].map(Secrets::new);
         assert_ne!(one.hash(&key(17)), other.hash(&key(17)));
         assert_ne!(one.hash(&key(17)), one.hash(&key(6)));

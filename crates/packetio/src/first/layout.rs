@@ -94,10 +94,7 @@ impl Key {
                 IpAddr::V6(bits.into())
             }
         };
-        [
-            (address(self.low), self.low_port),
-            (address(self.high), self.high_port),
-        ]
+        [(address(self.low), self.low_port), (address(self.high), self.high_port)]
     }
 
     /// From the program's words: ports, protocol and family in one, then a word per pair of address
@@ -191,10 +188,7 @@ mod tests {
     fn both_directions_have_one_key_which_names_the_ends() {
         let (v4, v6): ([IpAddr; 2], [IpAddr; 2]) = (
             ["10.0.0.2".parse().unwrap(), "10.0.0.1".parse().unwrap()],
-            [
-                "2001:db8::1".parse().unwrap(),
-                "2001:db8:1::".parse().unwrap(),
-            ],
+            ["2001:db8::1".parse().unwrap(), "2001:db8:1::".parse().unwrap()],
         );
         for addresses in [v4, v6] {
             let ends = [(addresses[0], 40_000), (addresses[1], 53)];

@@ -134,16 +134,12 @@ fn load_object(
         let table = Table::map(maps, (workers, sets), secrets)?;
         Ok((ebpf, table))
     };
-    loaded
-        .and_then(table)
-        .map_err(|error| refused(interface, &*error))
+    loaded.and_then(table).map_err(|error| refused(interface, &*error))
 }
 
 /// Loads the program into the kernel, unless it is loaded.
 fn load_program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, Box<dyn Error>> {
-    let program = ebpf
-        .program_mut("fenxi_first")
-        .ok_or("the object has no program")?;
+    let program = ebpf.program_mut("fenxi_first").ok_or("the object has no program")?;
     let program: &mut SchedClassifier = program.try_into()?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(program),
@@ -163,9 +159,7 @@ fn add_ring(
     settings: &PortSettings,
 ) -> Result<RingBuf<MapData>, Box<dyn Error>> {
     let wanted = u64::from(settings.block_bytes) * u64::from(settings.blocks);
-    let bytes = wanted
-        .clamp(RING_BYTES_MIN, RING_BYTES_MAX)
-        .next_power_of_two() as u32;
+    let bytes = wanted.clamp(RING_BYTES_MIN, RING_BYTES_MAX).next_power_of_two() as u32;
     let ring = aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
     let ring = MapData::create(ring, "fenxi_ring", None)?;
     let rings = ebpf.map_mut("rings").ok_or("the object has no map rings")?;
@@ -191,8 +185,7 @@ impl Program {
             // In front of other programs, which may drop or redirect.
             let options = TcAttachOptions::TcxOrder(LinkOrder::first());
             let link = program.attach_with_options(&interface.name, *direction, options);
-            self.links
-                .push(link.map_err(|error| refused(error.into()))?);
+            self.links.push(link.map_err(|error| refused(error.into()))?);
         }
         Ok(())
     }
@@ -233,8 +226,5 @@ fn refused(interface: &Interface, error: &(dyn Error + 'static)) -> OpenError {
     if let Some(cure) = cure {
         why = format!("{why}; {cure}");
     }
-    OpenError::FirstPackets {
-        interface: interface.name.clone(),
-        why,
-    }
+    OpenError::FirstPackets { interface: interface.name.clone(), why }
 }

@@ -82,16 +82,9 @@ pub fn open(
     settings.check()?;
     let workers = u32::from(workers.max(1));
     let interface = Interface::open(&settings.interface)?;
-    let Loaded {
-        mut program,
-        rings,
-        table,
-    } = program::load(settings, first, &interface, workers)?;
+    let Loaded { mut program, rings, table } = program::load(settings, first, &interface, workers)?;
     program.attach(&interface)?;
-    let shared = Arc::new(Shared {
-        program: Mutex::new(program),
-        table,
-    });
+    let shared = Arc::new(Shared { program: Mutex::new(program), table });
     let ports = rings.into_iter().zip(0..).map(|(ring, worker)| {
         let interface = Interface::open(&settings.interface)?;
         let receiver = Receiver::new(settings, interface, shared.clone(), ring, worker)?;
@@ -168,8 +161,7 @@ impl Receiver {
             let link = self.interface.link_type;
             let captured = put(room, frame, record.tag, link == ETHERNET);
             if record.flags & HAS_COUNTS != 0 {
-                self.counts
-                    .push(flow_counts(&record.key, &record.counts, clocks));
+                self.counts.push(flow_counts(&record.key, &record.counts, clocks));
                 self.keys.push((record.key, record.counts.version));
             }
             if record.flags & OPENS != 0 {
@@ -179,8 +171,7 @@ impl Receiver {
                 self.opening_at = at;
                 return false;
             }
-            self.frames
-                .push(describe(&record, at, captured, link, clocks));
+            self.frames.push(describe(&record, at, captured, link, clocks));
             at += captured;
         }
         false

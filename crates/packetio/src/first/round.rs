@@ -71,11 +71,7 @@ impl Round {
     /// Reads the next portion; it is read again unless [`Self::take`] follows.
     pub fn read(&mut self, table: &Table, clocks: Clocks) {
         // Changes during the last round may have been missed.
-        let known = if self.at == 0 {
-            self.began
-        } else {
-            self.before
-        };
+        let known = if self.at == 0 { self.began } else { self.before };
         let since = clocks.ticks.wrapping_sub(known).wrapping_add(COARSE);
         let to = (self.at + PORTION).min(table.len());
         self.found.clear();

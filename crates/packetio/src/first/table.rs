@@ -4,10 +4,7 @@
 //! restart or that returns elsewhere. A writer swaps the version first, so there is one at a time;
 //! a reader checks the version before and after, and treats an entry that changed meanwhile as
 //! free.
-#![allow(
-    unsafe_code,
-    reason = "memory shared with the kernel; it is only reached as atomic words"
-)]
+#![allow(unsafe_code, reason = "memory shared with the kernel; it is only reached as atomic words")]
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -160,12 +157,8 @@ impl Table {
         }
         let key = self.key(number)?;
         let load = |words: &[AtomicU64; 2]| [0, 1].map(|i| words[i].load(Ordering::Relaxed));
-        let counts = Counts {
-            packets: load(&entry.packets),
-            bytes: load(&entry.bytes),
-            last,
-            version,
-        };
+        let counts =
+            Counts { packets: load(&entry.packets), bytes: load(&entry.bytes), last, version };
         // Orders the reads before the second read of the version.
         fence(Ordering::Acquire);
         (entry.version.load(Ordering::Relaxed) == version).then_some((key, counts))
@@ -200,9 +193,7 @@ impl Table {
             return;
         };
         let swap = |from, to| {
-            entry
-                .version
-                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            entry.version.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
         };
         // On failure the kernel is using the entry for something else.
         if swap(version, version | GIVING).is_ok() {

@@ -117,12 +117,7 @@ impl Bench {
 
     fn with(settings: &PortSettings, workers: u16) -> Bench {
         let mut ports = open(Backend::AfPacket, std::slice::from_ref(settings), workers).unwrap();
-        Bench {
-            ports: ports.remove(0),
-            wire: Wire::of("a0"),
-            told: HashMap::new(),
-            sent: 0,
-        }
+        Bench { ports: ports.remove(0), wire: Wire::of("a0"), told: HashMap::new(), sent: 0 }
     }
 
     fn send(&mut self, packets: impl IntoIterator<Item = Packet>) {

@@ -23,13 +23,8 @@ const NAMES: [(&str, &[&str]); 10] = [
 ];
 
 /// Offloads that merge incoming packets.
-pub const MERGE_INCOMING: [&str; 5] = [
-    "gro",
-    "lro",
-    "rx-gro-hw",
-    "rx-gro-list",
-    "rx-udp-gro-forwarding",
-];
+pub const MERGE_INCOMING: [&str; 5] =
+    ["gro", "lro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding"];
 
 /// Offloads that show a port outgoing packets before they are split. Not GSO: without TSO the
 /// kernel splits merged packets before a port sees them.
@@ -70,9 +65,8 @@ impl Offloads {
         let bit = |name: &str| names.iter().position(|known| known == name);
         let state = |name: &str| {
             let bit = bit(name)?;
-            let [available, _, active, never_changed] = blocks
-                .get(bit / 32)?
-                .map(|word| word >> (bit % 32) & 1 == 1);
+            let [available, _, active, never_changed] =
+                blocks.get(bit / 32)?.map(|word| word >> (bit % 32) & 1 == 1);
             Some((active, !available || never_changed))
         };
         let known = NAMES.iter().filter_map(|(name, features)| {
@@ -85,17 +79,12 @@ impl Offloads {
             let is_fixed = on.all(|(_, is_fixed)| is_fixed);
             Some(Offload { name, is_fixed })
         });
-        Self {
-            on: known.collect(),
-        }
+        Self { on: known.collect() }
     }
 
     /// The offloads in `names` that are on.
     pub fn on(&self, names: &[&str]) -> Vec<Offload> {
-        let on = self
-            .on
-            .iter()
-            .filter(|offload| names.contains(&offload.name));
+        let on = self.on.iter().filter(|offload| names.contains(&offload.name));
         on.copied().collect()
     }
 
@@ -107,10 +96,7 @@ impl Offloads {
     /// The command that turns off the offloads in `names`; `None` if none is on, or the driver does
     /// not allow it.
     pub fn remedy(&self, interface: &str, names: &[&str]) -> Option<String> {
-        let on = self
-            .on(names)
-            .into_iter()
-            .filter(|offload| !offload.is_fixed);
+        let on = self.on(names).into_iter().filter(|offload| !offload.is_fixed);
         let off: Vec<_> = on.map(|offload| format!("{} off", offload.name)).collect();
         (!off.is_empty()).then(|| format!("ethtool -K {interface} {}", off.join(" ")))
     }
@@ -125,29 +111,17 @@ mod tests {
         let mut names = vec!["rx-gro".to_owned(), "rx-lro".to_owned()];
         names.resize(33, "something-else".to_owned());
         names.push("rx-gro-hw".to_owned());
-        Offloads::read(
-            &names,
-            &[[available, 0, active, never_changed], [0, 0, 0b10, 0]],
-        )
+        Offloads::read(&names, &[[available, 0, active, never_changed], [0, 0, 0b10, 0]])
     }
 
     #[test]
     fn the_remedy_names_what_is_on_and_can_be_turned_off() {
         let names = &MERGE_INCOMING;
         let offloads = read(0b11, 0b01, 0);
-        let fixed = Offload {
-            name: "rx-gro-hw",
-            is_fixed: true,
-        };
-        let gro = Offload {
-            name: "gro",
-            is_fixed: false,
-        };
+        let fixed = Offload { name: "rx-gro-hw", is_fixed: true };
+        let gro = Offload { name: "gro", is_fixed: false };
         assert_eq!(offloads.on(names), [gro, fixed]);
-        assert_eq!(
-            offloads.remedy("eth0", names).as_deref(),
-            Some("ethtool -K eth0 gro off")
-        );
+        assert_eq!(offloads.remedy("eth0", names).as_deref(), Some("ethtool -K eth0 gro off"));
         assert_eq!(
             read(0b11, 0b11, 0b10).remedy("eth0", names).as_deref(),
             Some("ethtool -K eth0 gro off")

@@ -78,10 +78,7 @@ impl ReceiveHash {
         let head = words.get(..HEAD)?;
         let (table, key_bytes) = (head[2] as usize, head[3] as usize);
         let [function, input, _, _] = head[4].to_ne_bytes();
-        let key = words
-            .get(HEAD + table..)?
-            .iter()
-            .flat_map(|word| word.to_ne_bytes());
+        let key = words.get(HEAD + table..)?.iter().flat_map(|word| word.to_ne_bytes());
         Some(Self {
             is_toeplitz: function == 0 || function & TOEPLITZ != 0,
             is_input_symmetric: input != 0,
@@ -102,11 +99,7 @@ impl ReceiveHash {
     pub fn remedy(&self, interface: &str) -> Option<String> {
         let pattern = ["6d", "5a"].into_iter().cycle().take(self.key.len());
         let key = pattern.collect::<Vec<_>>().join(":");
-        let function = if self.is_toeplitz {
-            ""
-        } else {
-            " hfunc toeplitz"
-        };
+        let function = if self.is_toeplitz { "" } else { " hfunc toeplitz" };
         (!key.is_empty()).then(|| format!("ethtool -X {interface} hkey {key}{function}"))
     }
 }
@@ -125,22 +118,15 @@ mod tests {
 
     #[test]
     fn a_key_that_repeats_is_symmetric_and_any_other_is_not() {
-        let random = ReceiveHash::read(&reply(
-            1,
-            0,
-            [0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2],
-        ))
-        .unwrap();
+        let random =
+            ReceiveHash::read(&reply(1, 0, [0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2]))
+                .unwrap();
         assert!(!random.is_symmetric());
         assert_eq!(random.table, [0, 1, 2, 3]);
         let line = random.remedy("eth0").unwrap();
         assert_eq!(line, "ethtool -X eth0 hkey 6d:5a:6d:5a:6d:5a:6d:5a");
         let repeating = [0x6d, 0x5a].repeat(4).try_into().unwrap();
-        assert!(
-            ReceiveHash::read(&reply(1, 0, repeating))
-                .unwrap()
-                .is_symmetric()
-        );
+        assert!(ReceiveHash::read(&reply(1, 0, repeating)).unwrap().is_symmetric());
     }
 
     #[test]
@@ -149,11 +135,7 @@ mod tests {
         let crc = ReceiveHash::read(&reply(4, 0, repeating)).unwrap();
         assert!(!crc.is_symmetric());
         assert!(crc.remedy("eth0").unwrap().ends_with(" hfunc toeplitz"));
-        assert!(
-            ReceiveHash::read(&reply(1, 1, [1, 2, 3, 4, 5, 6, 7, 8]))
-                .unwrap()
-                .is_symmetric()
-        );
+        assert!(ReceiveHash::read(&reply(1, 1, [1, 2, 3, 4, 5, 6, 7, 8])).unwrap().is_symmetric());
     }
 
     #[test]

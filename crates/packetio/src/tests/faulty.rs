@@ -40,10 +40,7 @@ fn settings() -> PortSettings {
     PortSettings {
         direction: Direction::Incoming,
         wait: Duration::ZERO,
-        xdp: XdpSettings {
-            frames: 1024,
-            ..XdpSettings::default()
-        },
+        xdp: XdpSettings { frames: 1024, ..XdpSettings::default() },
         ..PortSettings::new("b0")
     }
 }
@@ -88,16 +85,8 @@ fn faults_are_injected_into_each_backend() {
 
 fn go_through(backend: Backend, settings: PortSettings) {
     let what = format!("{backend:?}, first: {}", settings.first.is_some());
-    let rates = FaultRates {
-        loss: 0.2,
-        truncation: 0.1,
-        corruption: 0.1,
-    };
-    let rx = open(backend, &[settings], 1)
-        .unwrap()
-        .remove(0)
-        .remove(0)
-        .rx;
+    let rates = FaultRates { loss: 0.2, truncation: 0.1, corruption: 0.1 };
+    let rx = open(backend, &[settings], 1).unwrap().remove(0).remove(0).rx;
     let mut faults = Faults::new(Port(rx), rates, 7);
     let mut tx = open_tx(Backend::AfPacket, "a0").unwrap();
     let sent = numbered(FRAMES);
@@ -122,15 +111,9 @@ fn go_through(backend: Backend, settings: PortSettings) {
     let counts = faults.faults();
     assert_eq!(counts.received, u64::from(FRAMES), "{what}");
     assert_eq!(out, counts.received - counts.lost, "{what}");
-    assert!(
-        counts.lost > 1000 && cut > 0 && counts.truncated > cut,
-        "{what}: {counts:?}, {cut}"
-    );
+    assert!(counts.lost > 1000 && cut > 0 && counts.truncated > cut, "{what}: {counts:?}, {cut}");
     // A flipped bit may lie behind a cut.
-    assert!(
-        changed > 0 && changed <= counts.corrupted,
-        "{what}: {counts:?}, {changed}"
-    );
+    assert!(changed > 0 && changed <= counts.corrupted, "{what}: {counts:?}, {changed}");
     assert_eq!(faults.counts().dropped, 0, "{what}");
 }
 

@@ -24,14 +24,8 @@ pub enum Kind {
     V6Later,
 }
 
-pub const KINDS: [Kind; 6] = [
-    Kind::V4,
-    Kind::V4First,
-    Kind::V4Later,
-    Kind::V6,
-    Kind::V6First,
-    Kind::V6Later,
-];
+pub const KINDS: [Kind; 6] =
+    [Kind::V4, Kind::V4First, Kind::V4Later, Kind::V6, Kind::V6First, Kind::V6Later];
 
 /// An Ethernet frame with a UDP packet that ends with `mark`.
 pub fn frame(from: End, to: End, kind: Kind, tags: &[(u16, u16)], mark: u32) -> Vec<u8> {
@@ -72,18 +66,8 @@ fn v6(from: End, to: End, kind: Kind, udp: &[u8]) -> Vec<u8> {
         _ => &[UDP, 0, 0, 0x28, 0, 0, 0, 9],
     };
     let next = if fragment.is_empty() { UDP } else { 44 };
-    let mut packet = vec![
-        0x86,
-        0xdd,
-        0x60,
-        0,
-        0,
-        0,
-        0,
-        (fragment.len() + udp.len()) as u8,
-        next,
-        64,
-    ];
+    let mut packet =
+        vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, (fragment.len() + udp.len()) as u8, next, 64];
     for end in [from, to] {
         packet.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end.host]);
     }
@@ -104,13 +88,7 @@ pub fn trace<B: AsRef<[u8]>>(frames: impl IntoIterator<Item = B>) -> MemoryTrace
     for frame in frames {
         let bytes = frame.as_ref();
         let wire = bytes.len() as u32;
-        trace.push(
-            &Frame {
-                wire,
-                ..Frame::default()
-            },
-            bytes,
-        );
+        trace.push(&Frame { wire, ..Frame::default() }, bytes);
     }
     trace
 }
@@ -131,24 +109,14 @@ pub fn numbered(count: u32) -> Vec<Vec<u8>> {
 pub fn flows(is_back: bool) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for flow in 0..300_u16 {
-        let a = End {
-            host: 1 + (flow % 20) as u8,
-            port: 32_768 + flow,
-        };
-        let b = End {
-            host: 200,
-            port: 53,
-        };
+        let a = End { host: 1 + (flow % 20) as u8, port: 32_768 + flow };
+        let b = End { host: 200, port: 53 };
         let (from, to) = if is_back { (b, a) } else { (a, b) };
         for (i, kind) in KINDS.into_iter().enumerate() {
             let is_later = matches!(kind, Kind::V4Later | Kind::V6Later);
             let version = u32::from(i >= 3) << 16;
-            let mark = version
-                | if is_later {
-                    0x20000 | u32::from(a.host)
-                } else {
-                    u32::from(flow)
-                };
+            let mark =
+                version | if is_later { 0x20000 | u32::from(a.host) } else { u32::from(flow) };
             let tags = [(0x8100, 7), (0x8100, 8)];
             all.push(frame(from, to, kind, &tags[..usize::from(flow) % 3], mark));
         }

@@ -17,11 +17,7 @@ impl Netns {
     /// An empty namespace. `None`, said on the terminal: that needs root and `ip`.
     pub fn new(test: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "pio{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("pio{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let added = Command::new("ip").args(["netns", "add", &name]).output();
         if !added.is_ok_and(|output| output.status.success()) {
             skip(test, "root and ip");
@@ -69,9 +65,7 @@ impl Netns {
                     .expect("root may");
                 work()
             });
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -84,9 +78,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        let _ = Command::new("ip")
-            .args(["netns", "del", &self.name])
-            .status();
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
     }
 }
 

@@ -134,11 +134,7 @@ fn family<A: Address>(
         return;
     }
     let overlapping = |one: &Filter<A>, two: &Filter<A>| {
-        let (first, second) = if one.rank < two.rank {
-            (one, two)
-        } else {
-            (two, one)
-        };
+        let (first, second) = if one.rank < two.rank { (one, two) } else { (two, one) };
         if first.rule == second.rule
             || have_one_action(rules, first.rule, second.rule)
             || !first.overlaps(second)

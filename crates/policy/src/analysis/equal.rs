@@ -28,26 +28,13 @@ pub fn covers<A: Address>(rules: &RuleSet, filters: &[Filter<A>]) -> Covers {
 }
 
 /// The box of a filter as a key.
-#[allow(
-    clippy::type_complexity,
-    reason = "the parts of a box, in sorting order"
-)]
+#[allow(clippy::type_complexity, reason = "the parts of a box, in sorting order")]
 fn part<A: Address>(
     filter: &Filter<A>,
 ) -> ((A, u8, A, u8), (Option<u8>, u8, crate::Ports, crate::Ports)) {
     (
-        (
-            filter.source,
-            filter.source_length,
-            filter.destination,
-            filter.destination_length,
-        ),
-        (
-            filter.protocol,
-            filter.in_port,
-            filter.source_ports,
-            filter.destination_ports,
-        ),
+        (filter.source, filter.source_length, filter.destination, filter.destination_length),
+        (filter.protocol, filter.in_port, filter.source_ports, filter.destination_ports),
     )
 }
 

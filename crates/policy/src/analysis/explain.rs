@@ -55,10 +55,7 @@ pub struct Explanation {
 impl Explanation {
     /// The flow's rule, unless a rule with a share takes the flow.
     pub fn winner(&self) -> Option<RuleNumber> {
-        let won = self
-            .matches
-            .iter()
-            .find(|found| found.verdict == Verdict::Wins);
+        let won = self.matches.iter().find(|found| found.verdict == Verdict::Wins);
         won.map(|found| found.rule)
     }
 }
@@ -92,9 +89,7 @@ pub fn explain(
         };
         Match { rule, verdict }
     };
-    Explanation {
-        matches: ranks.into_iter().map(verdict).collect(),
-    }
+    Explanation { matches: ranks.into_iter().map(verdict).collect() }
 }
 
 fn with_key<A: crate::Address>(filters: &[Filter<A>], key: &Key<A>) -> Vec<(Rank, RuleNumber)> {
@@ -117,12 +112,7 @@ fn lacks(rules: &RuleSet, rule: RuleNumber, label: Option<&Label>, facts: &Facts
     if behaviours != 0 && behaviours >> facts.behaviour & 1 == 0 {
         lacks.push(Lack::Behaviour(behaviour_names(behaviours).collect()));
     }
-    let Over {
-        bytes,
-        packets,
-        age_ms,
-        bits_per_s,
-    } = condition.over;
+    let Over { bytes, packets, age_ms, bits_per_s } = condition.over;
     // As in `Policy::holds`: bytes · 8 / age > bound, without a division.
     let bits = u128::from(facts.bytes) * 8 * 1_000_000;
     let age_us = u128::from(facts.age_us.max(1));
@@ -130,34 +120,14 @@ fn lacks(rules: &RuleSet, rule: RuleNumber, label: Option<&Label>, facts: &Facts
     let is_slow = |bound: u64| bits <= u128::from(bound) * age_us;
     let age = facts.age_us / 1000;
     let bounds = [
-        (
-            "bytes",
-            "bytes",
-            bytes.filter(|bound| facts.bytes <= *bound),
-            facts.bytes,
-        ),
-        (
-            "packets",
-            "packets",
-            packets.filter(|bound| facts.packets <= *bound),
-            facts.packets,
-        ),
+        ("bytes", "bytes", bytes.filter(|bound| facts.bytes <= *bound), facts.bytes),
+        ("packets", "packets", packets.filter(|bound| facts.packets <= *bound), facts.packets),
         ("age", "ms", age_ms.filter(|bound| age <= *bound), age),
-        (
-            "rate",
-            "bit/s",
-            bits_per_s.filter(|bound| is_slow(*bound)),
-            rate,
-        ),
+        ("rate", "bit/s", bits_per_s.filter(|bound| is_slow(*bound)), rate),
     ];
     for (what, unit, bound, has) in bounds {
         if let Some(bound) = bound {
-            lacks.push(Lack::Over {
-                what,
-                unit,
-                bound,
-                has,
-            });
+            lacks.push(Lack::Over { what, unit, bound, has });
         }
     }
     lacks

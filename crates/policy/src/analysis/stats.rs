@@ -96,11 +96,7 @@ pub fn stats(rules: &RuleSet) -> Stats {
         conditions: rules.conditions.iter().filter(|it| !it.is_none()).count(),
         ..Stats::default()
     };
-    let priorities: BTreeSet<u32> = rules
-        .rules
-        .iter()
-        .map(|rule| rule.rank.priority())
-        .collect();
+    let priorities: BTreeSet<u32> = rules.rules.iter().map(|rule| rule.rank.priority()).collect();
     stats.priorities = priorities.len();
     count_parts(rules, &mut stats);
     let mut counts = FilterCounts::default();
@@ -167,13 +163,8 @@ fn count_filters<A: Address>(
 ) -> Vec<((u8, u8), usize)> {
     let mut lengths: HashMap<(u8, u8), usize> = HashMap::new();
     for filter in filters {
-        *lengths
-            .entry((filter.source_length, filter.destination_length))
-            .or_default() += 1;
-        let ports = (
-            PortClass::new(filter.source_ports),
-            PortClass::new(filter.destination_ports),
-        );
+        *lengths.entry((filter.source_length, filter.destination_length)).or_default() += 1;
+        let ports = (PortClass::new(filter.source_ports), PortClass::new(filter.destination_ports));
         *counts.ports.entry(ports).or_default() += 1;
         *counts.protocols.entry(filter.protocol).or_default() += 1;
         *counts.in_ports.entry(filter.in_port).or_default() += 1;

@@ -42,10 +42,7 @@ struct Steps {
 
 impl Steps {
     fn new() -> Steps {
-        Steps {
-            all: STEPS,
-            of_filter: 0,
-        }
+        Steps { all: STEPS, of_filter: 0 }
     }
 
     fn begin(&mut self) {
@@ -70,10 +67,7 @@ impl<A: Address> Sweep<A> {
             (source(filter), destination(filter), filter.rank)
         });
         let sorted = order.iter().map(|place| filters[*place as usize]);
-        Sweep {
-            sorted: sorted.collect(),
-            order,
-        }
+        Sweep { sorted: sorted.collect(), order }
     }
 
     /// For each filter without a cover, finds an earlier rule that takes all flows of its condition
@@ -191,11 +185,7 @@ impl<A: Address> Sweep<A> {
             is_there[usize::from(self.at(place).destination_length)] = true;
         }
         let lengths = (0..=128_u8).filter(|length| is_there[usize::from(*length)]);
-        Group {
-            first,
-            end,
-            lengths: lengths.collect(),
-        }
+        Group { first, end, lengths: lengths.collect() }
     }
 
     /// Visits the filters of a group whose destination contains `filter`'s; filters of one
@@ -217,11 +207,7 @@ impl<A: Address> Sweep<A> {
             }
             return steps.take((group.end - group.first) as u64);
         }
-        for &shorter in group
-            .lengths
-            .iter()
-            .take_while(|shorter| **shorter <= length)
-        {
+        for &shorter in group.lengths.iter().take_while(|shorter| **shorter <= length) {
             if !steps.take(SEARCH_STEPS) {
                 return false;
             }

@@ -9,10 +9,8 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 
@@ -26,23 +24,14 @@ impl Dice {
     fn ports(&mut self) -> Ports {
         match self.below(4) {
             0 => Ports::one(80),
-            1 => Ports {
-                first: 0,
-                last: 1023,
-            },
+            1 => Ports { first: 0, last: 1023 },
             _ => Ports::ANY,
         }
     }
 }
 
 fn marked(bits: u32) -> RuleAction {
-    RuleAction {
-        mark: Some(Mark {
-            bits,
-            mask: u32::MAX,
-        }),
-        ..RuleAction::default()
-    }
+    RuleAction { mark: Some(Mark { bits, mask: u32::MAX }), ..RuleAction::default() }
 }
 
 /// Rules that often meet.
@@ -63,9 +52,7 @@ fn random(rules: u32, seed: u64) -> RuleSet {
             action.sample = Some(30_000);
         }
         let is_conditional = !condition.is_none() || action.sample.is_some();
-        let (rule, rank) = set
-            .push(dice.below(3) as u32, condition, action, (0, 1))
-            .unwrap();
+        let (rule, rank) = set.push(dice.below(3) as u32, condition, action, (0, 1)).unwrap();
         for _ in 0..=dice.below(2) {
             let ((source, source_length), (destination, destination_length)) =
                 (dice.prefix(), dice.prefix());
@@ -112,17 +99,10 @@ fn check_finds_what_comparing_each_with_each_finds() {
             }
         }
         let found: Vec<RuleNumber> = report.unreachable.iter().map(|found| found.rule).collect();
-        assert_eq!(
-            (found, report.idle_filters),
-            (unreachable, idle_filters),
-            "{seed}"
-        );
+        assert_eq!((found, report.idle_filters), (unreachable, idle_filters), "{seed}");
         let (mut crossings, mut exceptions) = (0, 0);
-        let awake: Vec<&Filter<u32>> = set
-            .v4
-            .iter()
-            .filter(|filter| !is_idle(&set, filter))
-            .collect();
+        let awake: Vec<&Filter<u32>> =
+            set.v4.iter().filter(|filter| !is_idle(&set, filter)).collect();
         for (place, one) in awake.iter().enumerate() {
             for two in &awake[..place] {
                 if one.rule != two.rule
@@ -136,11 +116,7 @@ fn check_finds_what_comparing_each_with_each_finds() {
                 }
             }
         }
-        assert_eq!(
-            (report.crossings, report.exceptions),
-            (crossings, exceptions),
-            "{seed}"
-        );
+        assert_eq!((report.crossings, report.exceptions), (crossings, exceptions), "{seed}");
         assert_eq!((report.not_compared, report.not_overlapped), (0, 0));
     }
 }
@@ -165,14 +141,8 @@ fn causes_are_told_apart() {
             rank,
         });
     };
-    let labelled = || Condition {
-        labels: vec!["DNS".to_owned()],
-        ..Condition::default()
-    };
-    let sampled = RuleAction {
-        sample: Some(1),
-        ..marked(9)
-    };
+    let labelled = || Condition { labels: vec!["DNS".to_owned()], ..Condition::default() };
+    let sampled = RuleAction { sample: Some(1), ..marked(9) };
     add(Condition::default(), sampled, 8);
     add(labelled(), marked(1), 8);
     add(labelled(), marked(1), 8);
@@ -181,14 +151,9 @@ fn causes_are_told_apart() {
     add(Condition::default(), marked(3), 8);
     add(Condition::default(), marked(4), 8);
     add(labelled(), marked(4), 9);
-    let _ = set
-        .push(0, Condition::default(), marked(1), (0, 1))
-        .unwrap();
-    let found: Vec<_> = check(&set, 99)
-        .unreachable
-        .into_iter()
-        .map(|it| (it.rule, it.by, it.cause))
-        .collect();
+    let _ = set.push(0, Condition::default(), marked(1), (0, 1)).unwrap();
+    let found: Vec<_> =
+        check(&set, 99).unreachable.into_iter().map(|it| (it.rule, it.by, it.cause)).collect();
     assert_eq!(
         found,
         [
@@ -207,9 +172,7 @@ fn a_large_hostile_set_is_left_in_time() {
     // All of one source and destination, with ports that never cover each other.
     let mut set = RuleSet::default();
     for number in 0..10_000_u32 {
-        let (rule, rank) = set
-            .push(0, Condition::default(), marked(number + 1), (0, 1))
-            .unwrap();
+        let (rule, rank) = set.push(0, Condition::default(), marked(number + 1), (0, 1)).unwrap();
         set.v4.push(Filter {
             source: 0,
             destination: 0,
@@ -232,14 +195,9 @@ fn a_large_hostile_set_is_left_in_time() {
 
 #[test]
 fn explain_agrees_with_the_data_path() {
-    let labels = ["DNS", "TLS"].map(|name| Label {
-        name: name.to_owned(),
-        taxonomy: String::new(),
-    });
-    let names = Names {
-        labels: &labels,
-        ..Names::default()
-    };
+    let labels =
+        ["DNS", "TLS"].map(|name| Label { name: name.to_owned(), taxonomy: String::new() });
+    let names = Names { labels: &labels, ..Names::default() };
     let dice = &mut Dice(5);
     for seed in 0..20 {
         let set = random(60, seed);

@@ -25,10 +25,7 @@ pub(super) struct Best {
 
 impl Best {
     pub fn new() -> Best {
-        Best {
-            ranks: [Rank::LAST; BATCH],
-            rules: [0; BATCH],
-        }
+        Best { ranks: [Rank::LAST; BATCH], rules: [0; BATCH] }
     }
 
     /// The least rank found for a key; [`Rank::LAST`] if none.

@@ -169,10 +169,7 @@ fn best_partition<A: Address>(filters: &[Filter<A>], left: &[u32]) -> Option<Par
                 best = Some(found);
             }
         }
-        if best
-            .as_ref()
-            .is_some_and(|best| best.members.len() >= enough)
-        {
+        if best.as_ref().is_some_and(|best| best.members.len() >= enough) {
             return best;
         }
     }
@@ -190,7 +187,6 @@ pub(super) struct Find<'a, A: Address, F> {
 impl<A: Address, F: FnMut(Hit) -> bool> WithVectors for Find<'_, A, F> {
     #[inline(always)]
     fn call<V: Vectors>(self) {
-        self.learned
-            .find_into::<V>(self.keys, self.counts, self.best);
+        self.learned.find_into::<V>(self.keys, self.counts, self.best);
     }
 }

@@ -39,16 +39,10 @@ impl Random {
     fn ports(&mut self) -> Ports {
         match self.below(4) {
             0 => Ports::one(self.below(3) as u16 * 400),
-            1 => Ports {
-                first: 1024,
-                last: u16::MAX,
-            },
+            1 => Ports { first: 1024, last: u16::MAX },
             2 => {
                 let first = self.below(60_000) as u16;
-                Ports {
-                    first,
-                    last: first + self.below(5000) as u16,
-                }
+                Ports { first, last: first + self.below(5000) as u16 }
             }
             _ => Ports::ANY,
         }
@@ -103,9 +97,7 @@ pub(crate) fn random_key<A: Address>(seed: u64, filters: &[Filter<A>]) -> Key<A>
         destination: within(&mut random, filter.destination, filter.destination_length),
         source_port: port(&mut random, filter.source_ports),
         destination_port: port(&mut random, filter.destination_ports),
-        protocol: filter
-            .protocol
-            .unwrap_or([6, 17, 1, 0][random.below(4) as usize]),
+        protocol: filter.protocol.unwrap_or([6, 17, 1, 0][random.below(4) as usize]),
         in_port: random.below(3) as u8,
     }
 }
@@ -121,9 +113,8 @@ fn counts(hit: Hit) -> bool {
 
 fn all_agree<A: Address>(seed: u64, count: usize, keys: usize) {
     let filters = random_filters::<A>(seed, count);
-    let keys: Vec<Key<A>> = (0..keys)
-        .map(|at| random_key(seed ^ (at as u64) << 40, &filters))
-        .collect();
+    let keys: Vec<Key<A>> =
+        (0..keys).map(|at| random_key(seed ^ (at as u64) << 40, &filters)).collect();
     let linear = Linear::new(&filters);
     let expected: Vec<_> = keys
         .iter()
@@ -136,12 +127,7 @@ fn all_agree<A: Address>(seed: u64, count: usize, keys: usize) {
         let mut found = vec![None; keys.len()];
         let batches = keys.chunks(at_a_time).zip(found.chunks_mut(at_a_time));
         for (batch, (keys, found)) in batches.enumerate() {
-            let counts = |hit: Hit| {
-                counts(Hit {
-                    place: batch * at_a_time + hit.place,
-                    ..hit
-                })
-            };
+            let counts = |hit: Hit| counts(Hit { place: batch * at_a_time + hit.place, ..hit });
             classifier.find(keys, counts, found);
         }
         assert_eq!(found, expected, "seed {seed}, {count} filters");
@@ -162,12 +148,7 @@ fn agrees<A: Address>(tables: &TupleMerge<A>, keys: &[Key<A>], expected: &[Optio
         let mut best = Best::new();
         tables.find_into(
             keys,
-            |hit| {
-                counts(Hit {
-                    place: batch * BATCH + hit.place,
-                    ..hit
-                })
-            },
+            |hit| counts(Hit { place: batch * BATCH + hit.place, ..hit }),
             &mut best,
         );
         let found: Vec<_> = (0..keys.len()).map(|place| best.rule(place)).collect();
@@ -178,9 +159,7 @@ fn agrees<A: Address>(tables: &TupleMerge<A>, keys: &[Key<A>], expected: &[Optio
 /// Look-ups of all sets together: 120,000, or what the environment says.
 fn lookups() -> usize {
     let asked = std::env::var("FENXI_LOOKUPS").ok();
-    asked
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(120_000)
+    asked.and_then(|count| count.parse().ok()).unwrap_or(120_000)
 }
 
 #[test]
@@ -211,10 +190,7 @@ fn filters_that_share_a_list_take_no_time_of_their_square() {
         protocol: None,
         in_port: 0,
         source_ports: Ports::ANY,
-        destination_ports: Ports {
-            first,
-            last: u16::MAX,
-        },
+        destination_ports: Ports { first, last: u16::MAX },
         rule: number,
         is_conditional: false,
         rank: Rank::new(priority, number),

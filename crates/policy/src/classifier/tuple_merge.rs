@@ -91,10 +91,8 @@ impl<A: Address> TupleMerge<A> {
         let fitting = |(_, table): &(usize, &Table<A>)| own.fits_in(&table.mask);
         let short = |(_, table): &(usize, &Table<A>)| table.has_short_list(filter, LIST_MAX);
         let tables = self.tables.iter().enumerate();
-        let found = tables
-            .filter(fitting)
-            .filter(short)
-            .max_by_key(|(_, table)| table.mask.specificity());
+        let found =
+            tables.filter(fitting).filter(short).max_by_key(|(_, table)| table.mask.specificity());
         if let Some((at, _)) = found {
             return at;
         }
@@ -128,11 +126,7 @@ impl<A: Address> TupleMerge<A> {
                     if best.rank(usize::from(place)) > table.best && count < BATCH {
                         let hash = table.hash_of_key(key);
                         table.prefetch_head(hash);
-                        probes[count] = Probe {
-                            table: number,
-                            place,
-                            hash,
-                        };
+                        probes[count] = Probe { table: number, place, hash };
                         count += 1;
                     }
                 }
@@ -152,11 +146,7 @@ impl<A: Address> TupleMerge<A> {
             for &(Probe { table, place, .. }, node) in &nodes[..candidates] {
                 let place = usize::from(place);
                 let wanted = |filter: &Filter<A>| {
-                    counts(Hit {
-                        place,
-                        rule: filter.rule,
-                        is_conditional: filter.is_conditional,
-                    })
+                    counts(Hit { place, rule: filter.rule, is_conditional: filter.is_conditional })
                 };
                 let table = &tables[usize::from(table)];
                 let found = table.find_from(node, &keys[place], best.rank(place), wanted);
@@ -187,10 +177,6 @@ fn relaxed<A: Address>(own: &Mask) -> impl Iterator<Item = Mask> {
         source_port: false,
         destination_port: false,
     };
-    let exact_addresses = Mask {
-        source_port: false,
-        destination_port: false,
-        ..*own
-    };
+    let exact_addresses = Mask { source_port: false, destination_port: false, ..*own };
     [addresses, exact_addresses, *own].into_iter()
 }

@@ -95,10 +95,7 @@ mod avx2 {
         let [w1, b1, w2] = [w1, b1, w2].map(|it| unsafe { _mm256_loadu_ps(it.as_ptr()) });
         let inner = _mm256_add_ps(_mm256_mul_ps(w1, _mm256_set1_ps(x)), b1);
         let terms = _mm256_mul_ps(_mm256_max_ps(inner, _mm256_setzero_ps()), w2);
-        let halves = _mm_add_ps(
-            _mm256_castps256_ps128(terms),
-            _mm256_extractf128_ps::<1>(terms),
-        );
+        let halves = _mm_add_ps(_mm256_castps256_ps128(terms), _mm256_extractf128_ps::<1>(terms));
         let quarters = _mm_add_ps(halves, _mm_movehl_ps(halves, halves));
         let sum = _mm_add_ss(quarters, _mm_movehdup_ps(quarters));
         _mm_cvtss_f32(sum) + b2
@@ -107,13 +104,7 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn matches(boxes: &Boxes<u32>, key: &Key<u32>) -> u8 {
-        let Boxes {
-            source,
-            destination,
-            source_ports,
-            destination_ports,
-            rest,
-        } = boxes;
+        let Boxes { source, destination, source_ports, destination_ports, rest } = boxes;
         // SAFETY: the arrays have eight elements.
         let [source, destination, source_ports, destination_ports, rest] =
             [source, destination, source_ports, destination_ports, rest]
@@ -171,10 +162,8 @@ mod tests {
             let mut float = || (random.next() >> 40) as f32 / 1e5 - 80.0;
             let [w1, b1, w2] = std::array::from_fn(|_| std::array::from_fn(|_| float()));
             let (b2, x) = (float(), float());
-            let (plain, vector) = (
-                Plain::weigh(&w1, &b1, &w2, b2, x),
-                V::weigh(&w1, &b1, &w2, b2, x),
-            );
+            let (plain, vector) =
+                (Plain::weigh(&w1, &b1, &w2, b2, x), V::weigh(&w1, &b1, &w2, b2, x));
             assert_eq!(plain.to_bits(), vector.to_bits(), "{plain} {vector}");
             let mut filters = random_filters::<u32>(self.0, LANES);
             filters.retain(Blocks::takes);

@@ -11,19 +11,9 @@ use crate::{Ask, Facts, Key, Tuple};
 /// Adds one of the filters as a rule of its own.
 fn add(rules: &mut RuleSet, filter: &Filter<u32>) -> RuleNumber {
     let (rule, rank) = rules
-        .push(
-            filter.rank.priority(),
-            Condition::default(),
-            RuleAction::default(),
-            (0, 0),
-        )
+        .push(filter.rank.priority(), Condition::default(), RuleAction::default(), (0, 0))
         .unwrap();
-    rules.v4.push(Filter {
-        rule,
-        rank,
-        is_conditional: false,
-        ..*filter
-    });
+    rules.v4.push(Filter { rule, rank, is_conditional: false, ..*filter });
     rule
 }
 
@@ -36,10 +26,7 @@ fn store(filters: &[Filter<u32>], update: Update) -> Store {
 }
 
 fn asks(keys: &[Key<u32>]) -> Vec<Ask> {
-    let ask = |&key| Ask {
-        tuple: Tuple::V4(key),
-        facts: Facts::default(),
-    };
+    let ask = |&key| Ask { tuple: Tuple::V4(key), facts: Facts::default() };
     keys.iter().map(ask).collect()
 }
 
@@ -57,9 +44,7 @@ fn agrees(store: &Store, keys: &[Key<u32>]) {
 }
 
 fn keys(seed: u64, filters: &[Filter<u32>]) -> Vec<Key<u32>> {
-    (0..64)
-        .map(|at| random_key(seed ^ at << 40, filters))
-        .collect()
+    (0..64).map(|at| random_key(seed ^ at << 40, filters)).collect()
 }
 
 /// Something that is done to a store.
@@ -79,11 +64,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let batch = (0..40_usize, 2..60_usize, any::<bool>()).prop_map(
-        |(adds, delete_every, is_given_back)| Step::Batch {
-            adds,
-            delete_every,
-            is_given_back,
-        },
+        |(adds, delete_every, is_given_back)| Step::Batch { adds, delete_every, is_given_back },
     );
     let step = prop_oneof![
         4 => batch,
@@ -104,20 +85,13 @@ fn take_step(
 ) {
     *now += Duration::from_secs(10);
     match *step {
-        Step::Batch {
-            adds,
-            delete_every,
-            is_given_back,
-        } => {
+        Step::Batch { adds, delete_every, is_given_back } => {
             let old = store.version().clone();
-            let live: Vec<RuleNumber> = (0..store.rules().rules.len() as u32)
-                .filter(|&it| store.is_live(it))
-                .collect();
+            let live: Vec<RuleNumber> =
+                (0..store.rules().rules.len() as u32).filter(|&it| store.is_live(it)).collect();
             let mut batch = store.batch();
             for filter in added.iter().take(adds) {
-                batch
-                    .add(|rules| Ok::<_, StoreError>(add(rules, filter)))
-                    .unwrap();
+                batch.add(|rules| Ok::<_, StoreError>(add(rules, filter))).unwrap();
             }
             for rule in live.iter().step_by(delete_every) {
                 batch.delete(*rule).unwrap();
@@ -186,36 +160,19 @@ fn a_batch_that_is_dropped_or_wrong_changes_nothing() {
         batch.delete(3).unwrap_err().to_string(),
         "there is no rule 3; `fenxi ctl policy show` lists them"
     );
-    batch
-        .add(|rules| Ok::<_, StoreError>(add(rules, &filters[0])))
-        .unwrap();
+    batch.add(|rules| Ok::<_, StoreError>(add(rules, &filters[0]))).unwrap();
     drop(batch);
-    assert_eq!(
-        (
-            store.len(),
-            store.rules().rules.len(),
-            store.rules().v4.len()
-        ),
-        (20, 20, 20)
-    );
+    assert_eq!((store.len(), store.rules().rules.len(), store.rules().v4.len()), (20, 20, 20));
     agrees(&store, &keys);
 
     let mut batch = store.batch();
     let named = |rules: &mut RuleSet| {
-        let action = RuleAction {
-            label: Some("DNS".to_owned()),
-            ..RuleAction::default()
-        };
-        rules
-            .push(0, Condition::default(), action, (0, 0))
-            .map(|(rule, _)| rule)
+        let action = RuleAction { label: Some("DNS".to_owned()), ..RuleAction::default() };
+        rules.push(0, Condition::default(), action, (0, 0)).map(|(rule, _)| rule)
     };
     batch.add(named).unwrap();
     let error = batch.commit().unwrap_err();
-    assert!(
-        error.to_string().contains("there is no label \"DNS\""),
-        "{error}"
-    );
+    assert!(error.to_string().contains("there is no label \"DNS\""), "{error}");
     assert_eq!((store.len(), store.rules().rules.len()), (20, 20));
 }
 
@@ -244,9 +201,7 @@ fn delayed_changes_count_once_they_were_trained() {
     store.adopt(training.run().unwrap(), now).unwrap();
     assert!(store.has_pending());
     let training = store.training(now + Duration::from_secs(10)).unwrap();
-    store
-        .adopt(training.run().unwrap(), now + Duration::from_secs(10))
-        .unwrap();
+    store.adopt(training.run().unwrap(), now + Duration::from_secs(10)).unwrap();
     assert!(!store.has_pending());
     assert_eq!(found(&store), expected(&store, &keys));
 }
@@ -273,10 +228,7 @@ fn a_refused_batch_leaves_nothing_behind() {
     let filters = random_filters::<u32>(7, 20);
     let mut store = store(&filters, Update::Instant);
     let mut batch = store.batch();
-    let nobody_has = Condition {
-        labels: vec!["Napster".to_owned()],
-        ..Condition::default()
-    };
+    let nobody_has = Condition { labels: vec!["Napster".to_owned()], ..Condition::default() };
     let push = |rules: &mut RuleSet| rules.push(0, nobody_has, RuleAction::default(), (0, 0));
     let added = batch.add(|rules| push(rules).map(|(rule, _)| rule));
     assert!(batch.has(added.unwrap()));

@@ -175,9 +175,7 @@ written_as!(
     },
     |(first, others)| {
         let first = Actions::of_dscp(&first);
-        others.iter().fold(first, |actions, (task, by_class)| {
-            actions.and_dscp_of(*task, by_class)
-        })
+        others.iter().fold(first, |actions, (task, by_class)| actions.and_dscp_of(*task, by_class))
     }
 );
 

@@ -65,22 +65,10 @@ enum ContextForm {
 enum PolicyForm {
     None,
     Max,
-    Timeout {
-        timeout: Duration,
-    },
-    CarryOver {
-        timeout: Duration,
-        phi: f64,
-        max_wait: Duration,
-    },
-    Slo {
-        latency_goal: Duration,
-        delta: f64,
-    },
-    OnOff {
-        latency_goal: Duration,
-        delta: f64,
-    },
+    Timeout { timeout: Duration },
+    CarryOver { timeout: Duration, phi: f64, max_wait: Duration },
+    Slo { latency_goal: Duration, delta: f64 },
+    OnOff { latency_goal: Duration, delta: f64 },
 }
 
 #[derive(Serialize, Deserialize)]

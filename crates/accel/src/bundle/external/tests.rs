@@ -35,24 +35,12 @@ fn external(name: &str) -> Vec<u8> {
 }
 
 fn inner(name: &str) -> Vec<u8> {
-    [
-        number(1, 2),
-        part(8, name),
-        part(9, "12345678"),
-        number(14, 0),
-    ]
-    .concat()
+    [number(1, 2), part(8, name), part(9, "12345678"), number(14, 0)].concat()
 }
 
 /// A node with one attribute.
 fn node(operator: &str, attribute: &[u8]) -> Vec<u8> {
-    [
-        part(2, "out"),
-        part(3, "node"),
-        part(4, operator),
-        part(5, attribute),
-    ]
-    .concat()
+    [part(2, "out"), part(3, "node"), part(4, operator), part(5, attribute)].concat()
 }
 
 /// The whole graph of a model.
@@ -61,10 +49,7 @@ fn model(graph: &[u8]) -> Vec<u8> {
 }
 
 fn in_node(attribute: Vec<u8>) -> Vec<u8> {
-    model(&part(
-        1,
-        node("Op", &[part(1, "attribute"), attribute].concat()),
-    ))
+    model(&part(1, node("Op", &[part(1, "attribute"), attribute].concat())))
 }
 
 /// The body of a Loop around a graph.
@@ -75,45 +60,24 @@ fn in_loop(graph: &[u8]) -> Vec<u8> {
 /// Every place of a tensor: what it is called, and a model with the tensor there.
 fn places(tensor: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let initializer = part(5, tensor);
-    let constant = part(
-        1,
-        node("Constant", &[part(1, "value"), part(5, tensor)].concat()),
-    );
+    let constant = part(1, node("Constant", &[part(1, "value"), part(5, tensor)].concat()));
     let with = |field, graph: &[u8]| [number(1, 8), part(field, graph)].concat();
     vec![
         ("initializer", model(&initializer)),
         ("Constant", model(&constant)),
         ("initializer in a Loop", model(&in_loop(&initializer))),
-        (
-            "Constant in two Loops",
-            model(&in_loop(&in_loop(&constant))),
-        ),
+        ("Constant in two Loops", model(&in_loop(&in_loop(&constant)))),
         ("one of the branches", in_node(part(11, &initializer))),
-        (
-            "one of the tensors",
-            in_node([part(10, inner("a")), part(10, tensor)].concat()),
-        ),
+        ("one of the tensors", in_node([part(10, inner("a")), part(10, tensor)].concat())),
         ("sparse values", model(&part(15, part(1, tensor)))),
         ("sparse indices", model(&part(15, part(2, tensor)))),
         ("sparse constant", in_node(part(22, part(1, tensor)))),
-        (
-            "one of the sparse tensors",
-            in_node(part(23, part(2, tensor))),
-        ),
-        (
-            "node of a function",
-            with(25, &part(7, node("Constant", &part(5, tensor)))),
-        ),
-        (
-            "default of a function's attribute",
-            with(25, &part(11, part(5, tensor))),
-        ),
+        ("one of the sparse tensors", in_node(part(23, part(2, tensor)))),
+        ("node of a function", with(25, &part(7, node("Constant", &part(5, tensor))))),
+        ("default of a function's attribute", with(25, &part(11, part(5, tensor)))),
         ("training, initialization", with(20, &part(1, &initializer))),
         ("training, algorithm", with(20, &part(2, &constant))),
-        (
-            "a second graph",
-            [model(&[]), part(7, &initializer)].concat(),
-        ),
+        ("a second graph", [model(&[]), part(7, &initializer)].concat()),
     ]
 }
 
@@ -172,34 +136,22 @@ fn any_sign_of_data_elsewhere_is_enough() {
 fn names_cannot_break_the_line() {
     let name = format!("a\n\u{1b}[31m{}", "x".repeat(500));
     let problem = refusal(&model(&part(5, external(&name))));
-    assert!(
-        problem.len() < 500 && !problem.contains('\u{1b}'),
-        "{problem}"
-    );
+    assert!(problem.len() < 500 && !problem.contains('\u{1b}'), "{problem}");
 }
 
 #[test]
 fn a_compiled_model_in_another_file_is_refused() {
     let compiled = |attributes: &[Vec<u8>]| {
         let attributes: Vec<u8> = attributes.iter().flat_map(|it| part(5, it)).collect();
-        model(&part(
-            1,
-            [part(3, "npu"), part(4, "EPContext"), attributes].concat(),
-        ))
+        model(&part(1, [part(3, "npu"), part(4, "EPContext"), attributes].concat()))
     };
     let mode = |value: Vec<u8>| [part(1, "embed_mode"), value].concat();
     let context = [part(1, "ep_cache_context"), part(4, "blob")].concat();
     assert_eq!(check(&compiled(std::slice::from_ref(&context))), Ok(()));
-    assert_eq!(
-        check(&compiled(&[context.clone(), mode(number(3, 1))])),
-        Ok(())
-    );
+    assert_eq!(check(&compiled(&[context.clone(), mode(number(3, 1))])), Ok(()));
     for value in [number(3, 0), vec![], [number(3, 1), number(3, 0)].concat()] {
         let problem = refusal(&compiled(&[mode(value), context.clone()]));
-        assert!(
-            problem.contains("the node \"npu\" (EPContext)"),
-            "{problem}"
-        );
+        assert!(problem.contains("the node \"npu\" (EPContext)"), "{problem}");
     }
     let other = node("Other", &mode(number(3, 0)));
     assert_eq!(check(&model(&part(1, other))), Ok(()));
@@ -209,10 +161,7 @@ fn a_compiled_model_in_another_file_is_refused() {
 fn what_cannot_be_judged_is_refused() {
     // A field that this version of ONNX does not have, with contents; a number holds no tensor.
     let problem = refusal(&model(&part(30, inner("w"))));
-    assert!(
-        problem.contains("field 30 of its GraphProto is unknown"),
-        "{problem}"
-    );
+    assert!(problem.contains("field 30 of its GraphProto is unknown"), "{problem}");
     assert_eq!(check(&model(&number(30, 1))), Ok(()));
     assert!(refusal(b"\x20\0\0\0ORTM....").contains("ORT format"));
     assert!(refusal(b"not a model").contains("is not an ONNX model"));
@@ -231,10 +180,7 @@ fn nesting_is_bounded() {
 
 /// The shipped model, which has everything in its file.
 fn shipped() -> Vec<u8> {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../models/app-id-k10/model.onnx"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10/model.onnx");
     std::fs::read(path).unwrap()
 }
 

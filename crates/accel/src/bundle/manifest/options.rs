@@ -142,11 +142,7 @@ pub(super) fn depths(
         (Some(depths), Some(confidence)) => (depths, confidence),
         (None, None) => {
             let (elements, confidence) = (k, 0.0);
-            return Ok(vec![Depth {
-                elements,
-                confidence,
-                contradiction: None,
-            }]);
+            return Ok(vec![Depth { elements, confidence, contradiction: None }]);
         }
         (Some(_), None) => {
             let problem = "is missing, but depths need it; give a number, 0 to 1, for each depth";
@@ -266,12 +262,7 @@ pub(super) fn ports(raw: &[RawPort], labels: &[LabelInfo]) -> Result<Vec<PortLab
             return refuse(".label", no_label(&entry.label));
         };
         check_range(|| format!("ports[{at}].precision"), entry.precision)?;
-        ports.push(PortLabel {
-            protocol,
-            port,
-            label,
-            precision: entry.precision as f32,
-        });
+        ports.push(PortLabel { protocol, port, label, precision: entry.precision as f32 });
     }
     Ok(ports)
 }
@@ -316,10 +307,7 @@ fn confusions(raw: &[RawConfusion], labels: &[LabelInfo]) -> Result<Vec<Confusio
             let problem = format!("is {:?}, which named is already; name another", entry.label);
             return refuse(".label", problem);
         }
-        if found
-            .iter()
-            .any(|it| (it.named, it.label) == (named, label))
-        {
+        if found.iter().any(|it| (it.named, it.label) == (named, label)) {
             let problem = "has the labels of an earlier entry; remove one of the two".to_owned();
             return refuse("", problem);
         }
@@ -333,11 +321,7 @@ fn confusions(raw: &[RawConfusion], labels: &[LabelInfo]) -> Result<Vec<Confusio
             );
             return refuse(".share", problem);
         }
-        found.push(Confusion {
-            named,
-            label,
-            share: entry.share as f32,
-        });
+        found.push(Confusion { named, label, share: entry.share as f32 });
     }
     Ok(found)
 }
@@ -345,9 +329,7 @@ fn confusions(raw: &[RawConfusion], labels: &[LabelInfo]) -> Result<Vec<Confusio
 /// The index of each label by its name.
 fn numbers(labels: &[LabelInfo]) -> HashMap<&str, usize> {
     let labels = labels.iter().enumerate();
-    labels
-        .map(|(at, label)| (label.name.as_str(), at))
-        .collect()
+    labels.map(|(at, label)| (label.name.as_str(), at)).collect()
 }
 
 fn no_label(name: &str) -> String {

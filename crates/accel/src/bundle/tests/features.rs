@@ -60,19 +60,7 @@ fn all_features_can_be_asked_for_at_once() {
 
 #[test]
 fn features_that_cannot_be_computed() {
-    manifest_refused(
-        "[\"signed_length\"]",
-        "[]",
-        &["features is empty", "signed_length"],
-    );
-    manifest_refused(
-        "signed_length",
-        "gap_us",
-        &["features asks for \"gap_us\"", "signed_length"],
-    );
-    manifest_refused(
-        "[\"",
-        "[\"signed_length\", \"",
-        &["features names \"signed_length\" twice"],
-    );
+    manifest_refused("[\"signed_length\"]", "[]", &["features is empty", "signed_length"]);
+    manifest_refused("signed_length", "gap_us", &["features asks for \"gap_us\"", "signed_length"]);
+    manifest_refused("[\"", "[\"signed_length\", \"", &["features names \"signed_length\" twice"]);
 }

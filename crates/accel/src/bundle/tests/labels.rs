@@ -6,11 +6,7 @@ const UNKNOWN: &str = "[[labels]]\nname = \"unknown\"\ntaxonomy = \"none\"\n";
 
 #[test]
 fn labels_that_cannot_be_told_apart() {
-    manifest_refused(
-        "\"DNS\"",
-        "\"TLS\"",
-        &["labels[1].name is \"TLS\"", "earlier"],
-    );
+    manifest_refused("\"DNS\"", "\"TLS\"", &["labels[1].name is \"TLS\"", "earlier"]);
     manifest_refused("\"DNS\"", "\"\"", &["labels[1].name is \"\""]);
     manifest_refused(
         "\"TLS\"",
@@ -45,16 +41,11 @@ fn labels_that_cannot_be_told_apart() {
     );
     // The largest set passes the manifest's checks, and the golden outputs are the next thing that
     // is wrong.
-    let dir = bundle_with(
-        "model.toml",
-        format!("{head}{}", labels(LABELS_MAX)).as_bytes(),
-    );
+    let dir = bundle_with("model.toml", format!("{head}{}", labels(LABELS_MAX)).as_bytes());
     refused(dir.path(), &["golden/outputs.csv:1", "2 numbers", "4095"]);
     // "unknown" does not count.
-    let dir = bundle_with(
-        "model.toml",
-        format!("{head}{}{UNKNOWN}", labels(LABELS_MAX)).as_bytes(),
-    );
+    let dir =
+        bundle_with("model.toml", format!("{head}{}{UNKNOWN}", labels(LABELS_MAX)).as_bytes());
     refused(dir.path(), &["golden/outputs.csv:1", "2 numbers", "4096"]);
 }
 
@@ -70,9 +61,5 @@ fn a_column_for_unknown_is_no_label() {
     assert_eq!(names, ["TLS", "DNS"]);
     assert_eq!(bundle.shape().classes, 3);
     let nameless = manifest() + &UNKNOWN.replace("\"none\"", "\"\"");
-    file_refused(
-        "model.toml",
-        nameless.as_bytes(),
-        &["labels[2].taxonomy is \"\""],
-    );
+    file_refused("model.toml", nameless.as_bytes(), &["labels[2].taxonomy is \"\""]);
 }

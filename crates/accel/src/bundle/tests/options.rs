@@ -23,11 +23,7 @@ fn lines_refused(lines: &str, tables: &str, parts: &[&str]) {
 #[test]
 fn a_bundle_without_depths_answers_once() {
     let bundle = opened(&manifest());
-    let depth = Depth {
-        elements: 3,
-        confidence: 0.0,
-        contradiction: None,
-    };
+    let depth = Depth { elements: 3, confidence: 0.0, contradiction: None };
     assert_eq!(bundle.depths(), [depth]);
 }
 
@@ -69,10 +65,7 @@ fn answers_may_contradict_ports_at_each_depth() {
     let at = bundle.depths().iter().map(|depth| depth.contradiction);
     assert_eq!(at.collect::<Vec<_>>(), [Some(1.0), Some(0.9)]);
     for (lines, parts) in [
-        (
-            "contradiction = [0.9]",
-            &["contradiction is given without depths"][..],
-        ),
+        ("contradiction = [0.9]", &["contradiction is given without depths"][..]),
         (
             &format!("{depths}contradiction = [0.9]"),
             &["contradiction has 1 entries", "must have 2"],
@@ -92,10 +85,7 @@ fn depths_that_are_refused() {
         let lines = format!("depths = {depths}\nconfidence = {confidence}");
         lines_refused(&lines, "", parts);
     };
-    for (depths, entries) in [
-        ("[]", "0 entries"),
-        ("[-3, -2, -1, 0, 1, 2, 3]", "7 entries"),
-    ] {
+    for (depths, entries) in [("[]", "0 entries"), ("[-3, -2, -1, 0, 1, 2, 3]", "7 entries")] {
         refused(depths, "[]", &["depths has", entries, "1 to 6"]);
     }
     for depths in ["[3, 1]", "[1, 1, 3]", "[0, 3]", "[-1, 3]"] {
@@ -105,11 +95,7 @@ fn depths_that_are_refused() {
         let parts = ["depths is", depths, "must end with k, which is 3"];
         refused(depths, "[0.5, 0.5]", &parts);
     }
-    refused(
-        "[1, 3]",
-        "[0.5]",
-        &["confidence has 1 entries", "must have 2"],
-    );
+    refused("[1, 3]", "[0.5]", &["confidence has 1 entries", "must have 2"]);
     for bad in ["-0.1", "1.01", "nan"] {
         let parts = ["confidence[1] is", "must be 0 to 1"];
         refused("[1, 3]", &format!("[0.5, {bad}]"), &parts);
@@ -139,10 +125,7 @@ fn a_golden_row_ends_with_its_context() {
     let dir = bundle_with("model.toml", text.as_bytes());
     refused(
         dir.path(),
-        &[
-            "inputs.csv:1: 3 numbers",
-            "asks for 5 (channels × K, then the context)",
-        ],
+        &["inputs.csv:1: 3 numbers", "asks for 5 (channels × K, then the context)"],
     );
     let inputs = "100,-200,0,443,6\n1,2,3,53,17\n";
     fs::write(dir.path().join("golden/inputs.csv"), inputs).unwrap();
@@ -162,45 +145,24 @@ fn a_context_that_is_refused() {
         lines_refused(&format!("context = {context}"), CONTEXT_INPUT, parts);
     };
     refused("[]", &["context is empty", "protocol", "left out"]);
-    refused(
-        "[\"client_port\"]",
-        &["context asks for \"client_port\"", "server_port"],
-    );
-    refused(
-        "[\"protocol\", \"protocol\"]",
-        &["context names \"protocol\" twice"],
-    );
+    refused("[\"client_port\"]", &["context asks for \"client_port\"", "server_port"]);
+    refused("[\"protocol\", \"protocol\"]", &["context names \"protocol\" twice"]);
     let lines = "context = [\"protocol\"]";
     lines_refused(lines, "", &["context_input is missing", "context needs it"]);
-    lines_refused(
-        "",
-        CONTEXT_INPUT,
-        &["context_input is given without context", "remove it"],
-    );
+    lines_refused("", CONTEXT_INPUT, &["context_input is given without context", "remove it"]);
     lines_refused(
         lines,
         "[context_input]\nname = \"series\"\n",
         &["context_input.name is \"series\"", "input.name"],
     );
-    lines_refused(
-        lines,
-        "[context_input]\nname = \"\"\n",
-        &["context_input.name is \"\""],
-    );
-    lines_refused(
-        lines,
-        "[context_input]\ndtype = 1\n",
-        &["unknown field `dtype`"],
-    );
+    lines_refused(lines, "[context_input]\nname = \"\"\n", &["context_input.name is \"\""]);
+    lines_refused(lines, "[context_input]\ndtype = 1\n", &["unknown field `dtype`"]);
 }
 
 #[test]
 fn ports_have_a_label_each() {
     assert!(opened(&manifest()).ports().is_empty());
-    let tcp = PORT
-        .replace("udp", "tcp")
-        .replace("DNS", "TLS")
-        .replace("0.995", "0");
+    let tcp = PORT.replace("udp", "tcp").replace("DNS", "TLS").replace("0.995", "0");
     let bundle = opened(&with("", &format!("{PORT}{tcp}")));
     let expected = [(17, 1, 0.995), (6, 0, 0.0)].map(|(protocol, label, precision)| PortLabel {
         protocol,
@@ -217,62 +179,31 @@ fn ports_that_are_refused() {
         assert!(PORT.contains(from), "{from:?} is in the entry");
         lines_refused("", &PORT.replace(from, to), parts);
     };
-    refused(
-        "udp",
-        "sctp",
-        &["ports[0].protocol is \"sctp\"", "\"tcp\" or \"udp\""],
-    );
+    refused("udp", "sctp", &["ports[0].protocol is \"sctp\"", "\"tcp\" or \"udp\""]);
     for port in ["0", "-1", "65536", "9223372036854775807"] {
         let parts = [&*format!("ports[0].port is {port}"), "1 to 65535"];
         refused("53", port, &parts);
     }
     refused("53", "\"53\"", &["invalid type"]);
-    refused(
-        "DNS",
-        "QUIC",
-        &["ports[0].label is \"QUIC\"", "one of [[labels]]"],
-    );
-    refused(
-        "DNS",
-        "unknown",
-        &["ports[0].label is \"unknown\"", "name a label"],
-    );
+    refused("DNS", "QUIC", &["ports[0].label is \"QUIC\"", "one of [[labels]]"]);
+    refused("DNS", "unknown", &["ports[0].label is \"unknown\"", "name a label"]);
     for precision in ["-0.5", "1.5", "nan"] {
         let parts = ["ports[0].precision is", "0 to 1"];
         refused("0.995", precision, &parts);
     }
     refused("precision = 0.995", "", &["missing field `precision`"]);
-    refused(
-        "port = 53",
-        "port = 53\nname = \"x\"",
-        &["unknown field `name`"],
-    );
-    lines_refused(
-        "",
-        &format!("{PORT}{PORT}"),
-        &["ports[1] names udp port 53", "earlier entry"],
-    );
+    refused("port = 53", "port = 53\nname = \"x\"", &["unknown field `name`"]);
+    lines_refused("", &format!("{PORT}{PORT}"), &["ports[1] names udp port 53", "earlier entry"]);
 }
 
 #[test]
 fn hosts_are_named_only_where_the_bundle_asks_for_it() {
     assert_eq!(opened(&manifest()).hosts(), None);
-    let expected = HostLabels {
-        flows: 20,
-        min_flows: 3,
-        confidence: 0.75,
-        confusions: Vec::new(),
-    };
+    let expected = HostLabels { flows: 20, min_flows: 3, confidence: 0.75, confusions: Vec::new() };
     assert_eq!(opened(&with("", HOSTS)).hosts(), Some(&expected));
     let bundle = opened(&with("", &format!("{HOSTS}{CONFUSION}")));
-    let expected = HostLabels {
-        confusions: vec![Confusion {
-            named: 0,
-            label: 1,
-            share: 0.6,
-        }],
-        ..expected
-    };
+    let expected =
+        HostLabels { confusions: vec![Confusion { named: 0, label: 1, share: 0.6 }], ..expected };
     assert_eq!(bundle.hosts(), Some(&expected));
 }
 

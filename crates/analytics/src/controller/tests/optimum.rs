@@ -64,10 +64,7 @@ fn alone_a_task_goes_to_its_goal_in_one_step() {
 
 #[test]
 fn two_tasks_on_one_path_share_it_by_the_roots_of_their_costs() {
-    let loads = [
-        load(5.0, 2.0, 512, 1_000_000, 0.0, &[]),
-        load(20.0, 2.0, 512, 4000, 0.0, &[0]),
-    ];
+    let loads = [load(5.0, 2.0, 512, 1_000_000, 0.0, &[]), load(20.0, 2.0, 512, 4000, 0.0, &[0])];
     let rates = [40_000.0, 10_000.0];
     let mut controller = controller(&loads, &rates, Turnaround::Constant);
     let mut plan = vec![10.0, 10.0];
@@ -77,44 +74,29 @@ fn two_tasks_on_one_path_share_it_by_the_roots_of_their_costs() {
     // min 0.2/x + 0.2/y, both in batches per µs, for 27 x + 102 y = 4000 - 25: x/y = √(102/27).
     let y = 3975.0 / ((27.0_f64 * 102.0).sqrt() + 102.0);
     let x = y * (102.0_f64 / 27.0).sqrt();
-    assert!(
-        is_near(plan[0], x, 0.01) && is_near(plan[1], y, 0.01),
-        "{plan:?}, not {x}, {y}"
-    );
+    assert!(is_near(plan[0], x, 0.01) && is_near(plan[1], y, 0.01), "{plan:?}, not {x}, {y}");
 }
 
 #[test]
 fn a_task_at_its_largest_batch_leaves_the_rest_to_others() {
-    let loads = [
-        load(5.0, 2.0, 16, 1_000_000, 0.0, &[]),
-        load(20.0, 2.0, 512, 4000, 0.0, &[0]),
-    ];
+    let loads = [load(5.0, 2.0, 16, 1_000_000, 0.0, &[]), load(20.0, 2.0, 512, 4000, 0.0, &[0])];
     let mut controller = controller(&loads, &[40_000.0, 10_000.0], Turnaround::Constant);
     let mut plan = vec![10.0, 10.0];
     for _ in 0..20 {
         plan = step_from(&mut controller, &plan);
     }
     assert_eq!(plan[0], 16.0);
-    assert!(
-        is_near(plan[1], (3975.0 - 27.0 * 16.0) / 102.0, 0.01),
-        "{plan:?}"
-    );
+    assert!(is_near(plan[1], (3975.0 - 27.0 * 16.0) / 102.0, 0.01), "{plan:?}");
 }
 
 #[test]
 fn devices_that_would_not_keep_up_get_batches_where_they_pay_most() {
-    let loads = [
-        load(20.0, 2.0, 512, 300, 0.0, &[]),
-        load(5.0, 2.0, 512, 300, 0.0, &[]),
-    ];
+    let loads = [load(20.0, 2.0, 512, 300, 0.0, &[]), load(5.0, 2.0, 512, 300, 0.0, &[])];
     let mut controller = controller(&loads, &[100_000.0, 100_000.0], Turnaround::Planned);
     controller.recovery.keep_up(&mut controller.model);
     let b = [0, 1].map(|task| controller.model.tasks[task].b);
     // 0.9 of the time, less 0.4 for the rows, for 2/x + 0.5/y: x is twice y.
-    assert!(
-        is_near(b[0], 6.0, 1e-6) && is_near(b[1], 3.0, 1e-6),
-        "{b:?}"
-    );
+    assert!(is_near(b[0], 6.0, 1e-6) && is_near(b[1], 3.0, 1e-6), "{b:?}");
     // Alone: (20 us + 2 us b) 0.2/us <= 0.9 b: b >= 8, whatever the goal.
     let mut alone = super::optimum::controller(&loads[..1], &[200_000.0], Turnaround::Planned);
     alone.recovery.keep_up(&mut alone.model);
@@ -123,10 +105,7 @@ fn devices_that_would_not_keep_up_get_batches_where_they_pay_most() {
 
 #[test]
 fn a_path_over_its_budget_takes_the_same_part_from_all() {
-    let loads = [
-        load(5.0, 2.0, 512, 1_000_000, 0.0, &[]),
-        load(20.0, 2.0, 512, 4000, 0.0, &[0]),
-    ];
+    let loads = [load(5.0, 2.0, 512, 1_000_000, 0.0, &[]), load(20.0, 2.0, 512, 4000, 0.0, &[0])];
     let mut controller = controller(&loads, &[40_000.0, 10_000.0], Turnaround::Constant);
     controller.model.tasks[0].b = 101.0;
     controller.model.tasks[1].b = 51.0;
@@ -137,27 +116,15 @@ fn a_path_over_its_budget_takes_the_same_part_from_all() {
     // No batch fits: every task is short-circuited.
     controller.model.paths[1].budget_us = 40.0;
     controller.recovery.recover(&mut controller.model);
-    assert_eq!(
-        [0, 1].map(|task| controller.model.tasks[task].b),
-        [0.0, 0.0]
-    );
+    assert_eq!([0, 1].map(|task| controller.model.tasks[task].b), [0.0, 0.0]);
 }
 
 #[test]
 fn goals_that_cannot_hold_are_named() {
-    let loads = [
-        load(20.0, 2.0, 512, 2000, 0.05, &[]),
-        load(5.0, 2.0, 512, 3000, 0.05, &[0]),
-    ];
-    let graph = Graph::new(
-        loads.iter().map(|load| load.task.clone()).collect(),
-        vec![1],
-    )
-    .unwrap();
+    let loads = [load(20.0, 2.0, 512, 2000, 0.05, &[]), load(5.0, 2.0, 512, 3000, 0.05, &[0])];
+    let graph = Graph::new(loads.iter().map(|load| load.task.clone()).collect(), vec![1]).unwrap();
     // 20 + 1024 and 5 + 1024 µs.
-    let [violation] = inherent_violations(&graph)[..] else {
-        panic!()
-    };
+    let [violation] = inherent_violations(&graph)[..] else { panic!() };
     assert_eq!((violation.task, violation.device_set), (0, 0));
     assert_eq!(violation.turnaround, Duration::from_micros(2073));
 }
@@ -165,39 +132,23 @@ fn goals_that_cannot_hold_are_named() {
 #[test]
 fn impossible_graphs_are_refused() {
     let refused = |follows: &[&[usize]]| {
-        let tasks = follows
-            .iter()
-            .map(|it| load(5.0, 2.0, 32, 1000, 0.05, it).task);
+        let tasks = follows.iter().map(|it| load(5.0, 2.0, 32, 1000, 0.05, it).task);
         Graph::new(tasks.collect(), vec![1]).err()
     };
     assert_eq!(refused(&[&[], &[0], &[0], &[1, 2]]), None);
     assert_eq!(refused(&[&[1], &[0]]), Some(GraphError::Cycle { task: 0 }));
-    assert_eq!(
-        refused(&[&[2]]),
-        Some(GraphError::Unknown { task: 0, named: 2 })
-    );
-    assert_eq!(
-        refused(&[&[] as &[usize]; 65]),
-        Some(GraphError::TooManyTasks { tasks: 65 })
-    );
+    assert_eq!(refused(&[&[2]]), Some(GraphError::Unknown { task: 0, named: 2 }));
+    assert_eq!(refused(&[&[] as &[usize]; 65]), Some(GraphError::TooManyTasks { tasks: 65 }));
     let mut task = load(5.0, 2.0, 32, 1000, 0.05, &[]).task;
     assert!(Graph::new(vec![task.clone()], vec![0]).is_err());
-    task.goal = Some(Goal {
-        latency: Duration::ZERO,
-        delta: 0.05,
-    });
-    assert_eq!(
-        Graph::new(vec![task], vec![1]).err(),
-        Some(GraphError::OutOfRange { task: 0 })
-    );
+    task.goal = Some(Goal { latency: Duration::ZERO, delta: 0.05 });
+    assert_eq!(Graph::new(vec![task], vec![1]).err(), Some(GraphError::OutOfRange { task: 0 }));
 }
 
 #[test]
 fn a_task_that_is_followed_through_another_one_makes_no_path_of_its_own() {
     let graph = |follows: &[Vec<usize>]| {
-        let tasks = follows
-            .iter()
-            .map(|it| load(5.0, 2.0, 32, 1000, 0.05, it).task);
+        let tasks = follows.iter().map(|it| load(5.0, 2.0, 32, 1000, 0.05, it).task);
         Graph::new(tasks.collect(), vec![1]).unwrap()
     };
     // A row in which each waits for all before.
@@ -237,12 +188,7 @@ fn paths_that_end_at_one_task_halve_what_they_share_once() {
         load(5.0, 2.0, 512, 90_000, 0.0, &[0]),
         load(5.0, 2.0, 512, 90_000, 0.0, &[1, 2]),
     ];
-    let late = PathMeasure {
-        late: 500,
-        near: 500,
-        labels: 1000,
-        ..PathMeasure::default()
-    };
+    let late = PathMeasure { late: 500, near: 500, labels: 1000, ..PathMeasure::default() };
     for within in [true, false] {
         let mut controller = controller(&loads, &[1e5; 4], Turnaround::Constant);
         for task in &mut controller.model.tasks {
@@ -390,16 +336,14 @@ fn any_period() -> impl Strategy<Value = ([TaskMeasure; 3], PathMeasure, u64)> {
     let share = prop_oneof![Just(0.0), Just(1.0)];
     let rate = prop_oneof![1 => Just(0.0), 4 => 0.0..1e6f64];
     let numbers = (rate, number(), number(), number(), number(), share);
-    let task = numbers.prop_map(
-        |(rate, batch, batch_in, t0_us, t1_us, waited)| TaskMeasure {
-            rate_per_s: rate,
-            batches_per_s: if batch > 0.0 { rate / batch } else { 0.0 },
-            batch,
-            batch_in,
-            profile: accel::Profile { t0_us, t1_us },
-            waited,
-        },
-    );
+    let task = numbers.prop_map(|(rate, batch, batch_in, t0_us, t1_us, waited)| TaskMeasure {
+        rate_per_s: rate,
+        batches_per_s: if batch > 0.0 { rate / batch } else { 0.0 },
+        batch,
+        batch_in,
+        profile: accel::Profile { t0_us, t1_us },
+        waited,
+    });
     let path = (0.0..1e5f64, 0..3000u64, 0..60u64).prop_map(|(us, labels, late)| PathMeasure {
         p95_us: us,
         p99_us: us,

@@ -199,15 +199,9 @@ impl Plant {
     fn flow(&mut self) {
         let number = self.first_flow + self.flows.len();
         let random = self.uniform();
-        self.flows.push_back(Flow {
-            came_us: self.next_us,
-            labelled: 0,
-            emitted: 0,
-        });
+        self.flows.push_back(Flow { came_us: self.next_us, labelled: 0, emitted: 0 });
         for task in 0..self.queues.len() {
-            let Load {
-                share, later_us, ..
-            } = self.loads[task];
+            let Load { share, later_us, .. } = self.loads[task];
             if !(share.0..share.1).contains(&random) {
                 continue;
             }
@@ -236,9 +230,7 @@ impl Plant {
     fn has_labels(&self, task: usize, place: usize) -> bool {
         let flow = self.flows[place];
         let follows = &self.loads[task].task.follows;
-        follows
-            .iter()
-            .all(|before| flow.labelled >> before & 1 == 1)
+        follows.iter().all(|before| flow.labelled >> before & 1 == 1)
     }
 
     fn push(&mut self, task: usize, number: usize, emitted_us: f64) {
@@ -257,11 +249,7 @@ impl Plant {
         let (_, emitted_us) = *queue.ready.front()?;
         let Task { sizes, goal, .. } = &self.loads[task].task;
         let profile = self.expected(task);
-        let trigger = if goal.is_none() {
-            1
-        } else {
-            self.controller.trigger(task)
-        };
+        let trigger = if goal.is_none() { 1 } else { self.controller.trigger(task) };
         let budget_us = self.controller.budget(task).as_secs_f64() * 1e6;
         let left_us = budget_us - (self.now_us - emitted_us);
         if waiting >= trigger {
@@ -270,18 +258,11 @@ impl Plant {
             let most = fitting.max(efficient).max(trigger).min(waiting);
             let size = match sizes {
                 Sizes::Any { cap } => most.min(*cap),
-                Sizes::Fixed(sizes) => sizes
-                    .iter()
-                    .copied()
-                    .filter(|size| *size <= most)
-                    .max()
-                    .unwrap_or(0),
+                Sizes::Fixed(sizes) => {
+                    sizes.iter().copied().filter(|size| *size <= most).max().unwrap_or(0)
+                }
             };
-            return Some(if size > 0 {
-                (size, size)
-            } else {
-                (waiting, sizes.fitting(waiting)?)
-            });
+            return Some(if size > 0 { (size, size) } else { (waiting, sizes.fitting(waiting)?) });
         }
         let take = waiting.min(sizes.largest());
         let size = sizes.fitting(take)?;
@@ -291,10 +272,7 @@ impl Plant {
 
     fn expected(&self, task: usize) -> Profile {
         let Profile { t0_us, t1_us } = self.loads[task].task.profile;
-        Profile {
-            t0_us: t0_us * self.forecast[task],
-            t1_us: t1_us * self.forecast[task],
-        }
+        Profile { t0_us: t0_us * self.forecast[task], t1_us: t1_us * self.forecast[task] }
     }
 
     /// Runs a batch to completion.
@@ -384,10 +362,7 @@ pub fn load(
             sizes: Sizes::Any { cap },
             device_set: 0,
             follows: follows.to_vec(),
-            goal: Some(Goal {
-                latency: Duration::from_micros(goal_us),
-                delta,
-            }),
+            goal: Some(Goal { latency: Duration::from_micros(goal_us), delta }),
         },
         share: Share(0.0, 1.0),
         later_us: 0.0,

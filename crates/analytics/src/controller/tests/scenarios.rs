@@ -31,10 +31,7 @@ fn split(branches: usize, cap: usize, goal_us: u64, delta: f64) -> Vec<Load> {
     for i in 0..branches {
         let (t0, t1) = profile_of(i + 1);
         let share = Share(i as f64 / branches as f64, (i + 1) as f64 / branches as f64);
-        loads.push(Load {
-            share,
-            ..load(t0, t1, cap, goal_us, delta, &[0])
-        });
+        loads.push(Load { share, ..load(t0, t1, cap, goal_us, delta, &[0]) });
     }
     loads
 }
@@ -76,11 +73,7 @@ fn graphs(delta: f64) -> [(&'static str, Vec<Load>, f64); 8] {
         ("chain of 4, 32", chain(4, 32, 3000, delta), 30_000.0),
         ("split in 4, 256", split(4, 256, 6000, delta), 50_000.0),
         ("split in 15, 32", split(15, 32, 6000, delta), 60_000.0),
-        (
-            "tight split in 15, 32",
-            split(15, 32, 2000, delta),
-            60_000.0,
-        ),
+        ("tight split in 15, 32", split(15, 32, 2000, delta), 60_000.0),
         ("split in 15, 256", split(15, 256, 9000, delta), 100_000.0),
         ("join of 2, 256", join(2, 256, 9000, delta), 30_000.0),
         ("join of 4, 32", join(4, 32, 9000, delta), 30_000.0),
@@ -104,11 +97,7 @@ fn the_device_has_less_to_do_and_goals_are_kept() {
             violated(&slo),
         );
         assert!(gain >= 1.5, "{name}: {gain}");
-        assert!(
-            violated(&slo) * 100 <= 9 * PERIODS,
-            "{name}: {} violated",
-            violated(&slo)
-        );
+        assert!(violated(&slo) * 100 <= 9 * PERIODS, "{name}: {} violated", violated(&slo));
         // What has come and still waits at the end makes a little difference.
         assert!(labels(&slo) as f64 >= 0.95 * labels(&max) as f64, "{name}");
     }
@@ -130,11 +119,7 @@ fn where_null_is_overloaded_all_that_comes_is_labelled_as_with_max() {
             [Kind::Null, Kind::Max, Kind::Slo].map(|kind| settled(&loads, kind, rate));
         assert!((labels(&null) as f64) < 0.8 * labels(&max) as f64);
         assert!(labels(&slo) as f64 >= 0.95 * labels(&max) as f64, "{rate}");
-        assert!(
-            !can_be_kept || violated(&slo) * 100 <= 9 * PERIODS,
-            "{rate}: {}",
-            violated(&slo)
-        );
+        assert!(!can_be_kept || violated(&slo) * 100 <= 9 * PERIODS, "{rate}: {}", violated(&slo));
     }
 }
 
@@ -189,21 +174,9 @@ fn halved_goals_and_tenfold_rates_are_kept_again_within_a_period() {
     ] {
         let mut plant = plant(&loads, Kind::Slo, rate);
         plant.play(WARM_UP);
-        assert_eq!(
-            violated_after(&mut plant, halve_goals),
-            0,
-            "{name}: halved goals"
-        );
-        assert_eq!(
-            violated_after(&mut plant, |it| it.rate_per_s /= 10.0),
-            0,
-            "{name}: a tenth"
-        );
-        assert_eq!(
-            violated_after(&mut plant, |it| it.rate_per_s *= 10.0),
-            0,
-            "{name}: tenfold"
-        );
+        assert_eq!(violated_after(&mut plant, halve_goals), 0, "{name}: halved goals");
+        assert_eq!(violated_after(&mut plant, |it| it.rate_per_s /= 10.0), 0, "{name}: a tenth");
+        assert_eq!(violated_after(&mut plant, |it| it.rate_per_s *= 10.0), 0, "{name}: tenfold");
     }
 }
 
@@ -212,11 +185,7 @@ fn larger_batches_come_back_with_a_longer_goal() {
     let mut plant = plant(&chain(2, 256, 4000, 0.05), Kind::Slo, 30_000.0);
     plant.play(WARM_UP);
     let before = mean_load(&plant.play(5));
-    let goals: Vec<Goal> = plant
-        .loads
-        .iter()
-        .filter_map(|load| load.task.goal)
-        .collect();
+    let goals: Vec<Goal> = plant.loads.iter().filter_map(|load| load.task.goal).collect();
     halve_goals(&mut plant);
     plant.play(5);
     for (task, goal) in goals.into_iter().enumerate() {
@@ -230,10 +199,7 @@ fn larger_batches_come_back_with_a_longer_goal() {
 #[test]
 fn a_short_goal_beside_large_batches_is_kept() {
     // A batch of 256 takes 440 us, longer than the first goal leaves.
-    let loads = [
-        load(10.0, 2.0, 256, 600, 0.05, &[]),
-        load(5.0, 1.7, 256, 20_000, 0.05, &[]),
-    ];
+    let loads = [load(10.0, 2.0, 256, 600, 0.05, &[]), load(5.0, 1.7, 256, 20_000, 0.05, &[])];
     let [null, slo] = [Kind::Null, Kind::Slo].map(|kind| settled(&loads, kind, 20_000.0));
     assert!(violated(&slo) * 100 <= 9 * PERIODS, "{}", violated(&slo));
     assert!(mean_load(&null) >= 2.0 * mean_load(&slo));
@@ -253,11 +219,7 @@ fn sizes_far_apart_are_filled_where_there_is_time() {
         let slo = settled(&loads, Kind::Slo, rate);
         let last = &slo[PERIODS - 1];
         assert_eq!(violated(&slo), 0, "{rate}");
-        assert!(
-            expected.is_none_or(|size| last.triggers == [size; 2]),
-            "{:?}",
-            last.triggers
-        );
+        assert!(expected.is_none_or(|size| last.triggers == [size; 2]), "{:?}", last.triggers);
     }
 }
 
@@ -268,21 +230,14 @@ fn tasks_with_another_policy_take_their_time_on_the_device() {
     let slo = settled(&loads, Kind::Slo, 20_000.0);
     assert!(violated(&slo) * 100 <= 9 * PERIODS, "{}", violated(&slo));
     assert_eq!(slo[0].triggers[1], 0);
-    assert!(
-        slo[PERIODS - 1].triggers[2] >= 60,
-        "{:?}",
-        slo[PERIODS - 1].triggers
-    );
+    assert!(slo[PERIODS - 1].triggers[2] >= 60, "{:?}", slo[PERIODS - 1].triggers);
 }
 
 #[test]
 fn beside_a_task_that_keeps_the_device_busy_by_design_a_late_period_is_got_over() {
     // Without batching the first task would need twice the device's time; so it always has the next
     // small batch.
-    let mut loads = vec![
-        load(100.0, 1.0, 256, 1, 0.0, &[]),
-        load(20.0, 2.0, 256, 4000, 0.05, &[]),
-    ];
+    let mut loads = vec![load(100.0, 1.0, 256, 1, 0.0, &[]), load(20.0, 2.0, 256, 4000, 0.05, &[])];
     loads[0].task.goal = None;
     let mut plant = plant(&loads, Kind::Slo, 20_000.0);
     plant.play(WARM_UP);

@@ -41,10 +41,7 @@ fn a_goal_longer_than_a_period_has_batches_of_more_than_a_period() {
         plant.rate_per_s = 1000.0;
         plant.play(60);
         let periods = plant.play(60);
-        let batches: f64 = periods
-            .iter()
-            .map(|it| it.tasks[0].batches_per_s / 10.0)
-            .sum();
+        let batches: f64 = periods.iter().map(|it| it.tasks[0].batches_per_s / 10.0).sum();
         let mean = 6000.0 / batches;
         assert!(mean >= least, "{goal_us} us: batches of {mean}");
         assert_eq!(violated(&periods), 0, "{goal_us} us");
@@ -65,11 +62,7 @@ fn a_task_that_comes_less_often_than_its_goal_is_not_batched() {
 fn a_wrong_profile_does_not_break_the_goal() {
     // Four times slower than it says; 8 us a row are 40 % of the device.
     let periods = single(4.0).play(40);
-    assert!(
-        violated(&periods) * 100 <= 9 * 40,
-        "{} violated",
-        violated(&periods)
-    );
+    assert!(violated(&periods) * 100 <= 9 * 40, "{} violated", violated(&periods));
 }
 
 #[test]
@@ -91,14 +84,8 @@ fn poisson_arrivals_and_hold_ups_cost_few_violations() {
         plant.hold_up_us = (hold_up_us > 0.0).then_some((37_000.0, hold_up_us));
         let periods = plant.play(80);
         let violated = violated(&periods);
-        println!(
-            "{hold_up_us} us: {violated} of 80, load {:.3}",
-            mean_load(&periods[10..])
-        );
-        assert!(
-            violated * 100 <= most * 80,
-            "{hold_up_us}: {violated} violated"
-        );
+        println!("{hold_up_us} us: {violated} of 80, load {:.3}", mean_load(&periods[10..]));
+        assert!(violated * 100 <= most * 80, "{hold_up_us}: {violated} violated");
     }
 }
 
@@ -117,10 +104,7 @@ fn a_violation_cuts_at_once_and_once_per_period() {
     assert!(!controller.cut(0, 100, 300));
     // It comes back by steps of a 32nd of 1.9 ms.
     plant.play(1);
-    assert_eq!(
-        plant.controller.budget(0),
-        Duration::from_nanos(950_000 + 1_900_000 / 32)
-    );
+    assert_eq!(plant.controller.budget(0), Duration::from_nanos(950_000 + 1_900_000 / 32));
 }
 
 #[test]
@@ -132,11 +116,7 @@ fn no_cut_goes_below_what_keeps_up() {
     for _ in 0..12 {
         cuts += usize::from(plant.controller.cut(0, 100_000, 100_000));
         // (20 us + 2 us b) 0.2/us <= 0.9 b: b >= 8.
-        assert!(
-            plant.controller.trigger(0) >= 8,
-            "{}",
-            plant.controller.trigger(0)
-        );
+        assert!(plant.controller.trigger(0) >= 8, "{}", plant.controller.trigger(0));
         plant.play(1);
     }
     assert!(cuts > 0);

@@ -4,10 +4,7 @@ use super::*;
 
 #[test]
 fn a_device_that_fails_leaves_the_other_tasks_alone() {
-    let failing = Plan {
-        fails: true,
-        ..Plan::at_once()
-    };
+    let failing = Plan { fails: true, ..Plan::at_once() };
     let mut world = World::new(vec![Plan::at_once(), failing]);
     for flow in 0..10 {
         world.emit(0, flow, 1, 99);
@@ -20,15 +17,9 @@ fn a_device_that_fails_leaves_the_other_tasks_alone() {
 
 #[test]
 fn a_probe_takes_its_lane_and_is_not_kept_from_it() {
-    let failing = Plan {
-        fails: true,
-        ..Plan::at_once()
-    };
+    let failing = Plan { fails: true, ..Plan::at_once() };
     let slow = Arc::new(AtomicBool::new(false));
-    let other = Plan {
-        hangs: slow.clone(),
-        ..Plan::at_once()
-    };
+    let other = Plan { hangs: slow.clone(), ..Plan::at_once() };
     let mut world = World::new(vec![other, failing]);
     world.emit(1, 0, 1, 99);
     world.rounds(3);
@@ -50,10 +41,7 @@ fn a_probe_takes_its_lane_and_is_not_kept_from_it() {
 
 #[test]
 fn a_session_that_hangs_leaves_the_other_tasks_of_its_lane_alone() {
-    let hanging = Plan {
-        hangs: Arc::new(true.into()),
-        ..Plan::at_once()
-    };
+    let hanging = Plan { hangs: Arc::new(true.into()), ..Plan::at_once() };
     let mut world = World::new(vec![Plan::at_once(), hanging]);
     world.emit(1, 0, 1, 99);
     world.rounds(600);
@@ -72,11 +60,7 @@ fn a_session_that_hangs_leaves_the_other_tasks_of_its_lane_alone() {
 #[test]
 fn where_a_shared_device_hangs_all_its_tasks_shed_until_it_answers() {
     let hangs = Arc::new(AtomicBool::new(true));
-    let shares = || Plan {
-        lane: 1,
-        hangs: hangs.clone(),
-        ..Plan::at_once()
-    };
+    let shares = || Plan { lane: 1, hangs: hangs.clone(), ..Plan::at_once() };
     let mut world = World::new(vec![shares(), shares()]);
     for flow in 0..20 {
         world.emit(0, flow, 1, 99);

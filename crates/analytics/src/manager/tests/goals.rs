@@ -6,10 +6,7 @@ use super::*;
 /// fails or not.
 fn urgent_and_slow(slow_us: f64, fails: bool) -> World {
     let goal = |ms, batch_us, fails| Plan {
-        policy: Policy::Slo {
-            latency_goal: Duration::from_millis(ms),
-            delta: 0.05,
-        },
+        policy: Policy::Slo { latency_goal: Duration::from_millis(ms), delta: 0.05 },
         second_lane: Some(1),
         batch_us: Some(batch_us),
         fails,
@@ -51,10 +48,7 @@ fn a_slow_task_leaves_a_device_to_one_whose_goal_could_not_hold_otherwise() {
     assert_eq!(left(&world), [0, 1]);
     assert_eq!(lanes_of(&world, 1), [1]);
     assert_eq!(lanes_of(&world, 0), [0, 1]);
-    assert_eq!(
-        [0, 1].map(|task| world.manager.tasks()[task].unreachable()),
-        [None, None]
-    );
+    assert_eq!([0, 1].map(|task| world.manager.tasks()[task].unreachable()), [None, None]);
     assert_eq!((world.fates(0)[0], world.fates(1)[0]), (40, 40));
     // Where that one is down, it goes to the first.
     let world = run(urgent_and_slow(10_000.0, true));
@@ -63,11 +57,7 @@ fn a_slow_task_leaves_a_device_to_one_whose_goal_could_not_hold_otherwise() {
 
 /// Two tasks with goals of 50 ms, which come to full batches of 8.
 fn two_with_goals() -> World {
-    let goal = || Plan {
-        policy: slo(50),
-        batch_us: Some(100.0),
-        ..Plan::at_once()
-    };
+    let goal = || Plan { policy: slo(50), batch_us: Some(100.0), ..Plan::at_once() };
     let mut world = World::new(vec![goal(), goal()]);
     world.play(2000);
     let before = world.batches(0);
@@ -78,11 +68,7 @@ fn two_with_goals() -> World {
 
 #[test]
 fn the_tasks_of_a_cascade_leave_each_other_their_part_of_the_goal() {
-    let goal = |ms, needs| Plan {
-        policy: slo(ms),
-        batch_us: Some(100.0),
-        ..Plan::after(needs)
-    };
+    let goal = |ms, needs| Plan { policy: slo(ms), batch_us: Some(100.0), ..Plan::after(needs) };
     // Alone, the first could wait 7 ms for a batch of 8. Both have to label within 10 ms.
     let cascade = vec![goal(50, vec![]), goal(10, vec![below(0, 65_535)])];
     let mut world = World::new(cascade);
@@ -126,26 +112,15 @@ fn a_change_of_one_task_leaves_the_others_their_batches() {
 
 #[test]
 fn a_goal_is_judged_by_the_model_in_use() {
-    let of = |batch_us| Plan {
-        policy: slo(2),
-        batch_us: Some(batch_us),
-        ..Plan::at_once()
-    };
+    let of = |batch_us| Plan { policy: slo(2), batch_us: Some(batch_us), ..Plan::at_once() };
     let mut world = World::new(vec![of(100.0)]);
     world.rounds(1);
     assert_eq!(world.manager.tasks()[0].unreachable(), None);
     // The same sizes, and another profile.
     let accelerator = of(3_000.0).accelerator(0, 0, false, &world.log);
     let task = &mut world.manager.tasks_mut()[0];
-    let model = NewModel {
-        accelerators: vec![accelerator],
-        generation: 1,
-    };
-    task.prepare(Standby {
-        model: Some(model),
-        settings: None,
-    })
-    .unwrap();
+    let model = NewModel { accelerators: vec![accelerator], generation: 1 };
+    task.prepare(Standby { model: Some(model), settings: None }).unwrap();
     task.commit();
     world.rounds(1);
     let unreachable = world.manager.tasks()[0].unreachable();
@@ -155,10 +130,7 @@ fn a_goal_is_judged_by_the_model_in_use() {
 #[test]
 fn a_goal_that_is_shorter_than_a_batch_is_said_to_be_out_of_reach() {
     let slow = Plan {
-        policy: Policy::Slo {
-            latency_goal: Duration::from_millis(2),
-            delta: 0.05,
-        },
+        policy: Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 },
         batch_us: Some(3_000.0),
         ..Plan::at_once()
     };

@@ -5,9 +5,7 @@ use super::*;
 #[test]
 fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
     let patient = |ms| Plan {
-        policy: Policy::Timeout {
-            timeout: Duration::from_millis(ms),
-        },
+        policy: Policy::Timeout { timeout: Duration::from_millis(ms) },
         ..Plan::at_once()
     };
     let mut world = World::new(vec![patient(2), patient(1)]);
@@ -21,13 +19,7 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
     world.rounds(1);
     assert_eq!(*world.log.lock().unwrap(), [(1, 1), (0, 1)]);
     // On lanes of their own they fire side by side.
-    let mut world = World::new(vec![
-        Plan::at_once(),
-        Plan {
-            lane: 1,
-            ..Plan::at_once()
-        },
-    ]);
+    let mut world = World::new(vec![Plan::at_once(), Plan { lane: 1, ..Plan::at_once() }]);
     world.emit(0, 0, 1, 99);
     world.emit(1, 0, 1, 99);
     world.rounds(1);
@@ -36,10 +28,7 @@ fn the_task_that_is_due_first_fires_first_and_one_batch_a_lane() {
 
 #[test]
 fn what_works_on_the_managers_thread_is_submitted_last() {
-    let elsewhere = || Plan {
-        lane: 1,
-        ..Plan::at_once()
-    };
+    let elsewhere = || Plan { lane: 1, ..Plan::at_once() };
     let mut world = World::new(vec![Plan::at_once(), elsewhere()]);
     for flow in 0..3 {
         world.emit(0, flow, 1, 99);
@@ -52,10 +41,7 @@ fn what_works_on_the_managers_thread_is_submitted_last() {
 
 #[test]
 fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
-    let full = || Plan {
-        policy: Policy::Max,
-        ..Plan::at_once()
-    };
+    let full = || Plan { policy: Policy::Max, ..Plan::at_once() };
     let mut world = World::new(vec![full(), full()]);
     let batch = |world: &mut World, task, flows: std::ops::Range<u32>| {
         flows.for_each(|flow| world.emit(task, flow, 1, 99));
@@ -71,10 +57,7 @@ fn where_nothing_is_due_the_task_that_has_waited_longest_fires_first() {
 
 #[test]
 fn in_a_crowd_the_task_with_the_greatest_priority_goes_first() {
-    let of = |priority| Plan {
-        priority,
-        ..Plan::at_once()
-    };
+    let of = |priority| Plan { priority, ..Plan::at_once() };
     let mut world = World::new(vec![of(1), of(2), of(0)]);
     let play = |world: &mut World, rounds| {
         for _ in 0..rounds {
@@ -107,10 +90,7 @@ fn a_priority_that_changes_counts_from_then_on() {
         world.batches(1) - before
     };
     assert!(play(&mut world) < 15, "they take turns");
-    let new = Config {
-        priority: 1,
-        ..config(Policy::None)
-    };
+    let new = Config { priority: 1, ..config(Policy::None) };
     world.configure(1, &new);
     assert_eq!(play(&mut world), 20);
 }
@@ -137,11 +117,8 @@ fn a_task_that_an_important_one_waits_for_is_not_starved() {
 
 #[test]
 fn nor_does_that_task_starve_the_important_one() {
-    let important = Plan {
-        policy: Policy::Max,
-        priority: 9,
-        ..Plan::after(vec![below(0, 65_535)])
-    };
+    let important =
+        Plan { policy: Policy::Max, priority: 9, ..Plan::after(vec![below(0, 65_535)]) };
     let mut world = World::new(vec![Plan::at_once(), important]);
     // The first task always has a batch, which is due at once. The second one's never are.
     for flow in 0..64 {

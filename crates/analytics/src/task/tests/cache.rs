@@ -30,10 +30,7 @@ fn a_hit_is_labelled_at_once() {
 #[test]
 fn a_short_prefix_is_found_out_by_the_audit() {
     let mut plan = Plan::new(Policy::None);
-    plan.cache = CacheConfig {
-        prefix: 2,
-        ..exact_cache(0.5)
-    };
+    plan.cache = CacheConfig { prefix: 2, ..exact_cache(0.5) };
     let mut world = plan.start();
     let like = |last| series([60.0, -1500.0, last]);
     world.emit(0, like(1.0));
@@ -79,17 +76,12 @@ fn an_audit_that_fails_leaves_the_label_alone() {
 #[test]
 fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
     let mut plan = Plan::new(Policy::None);
-    plan.cache = CacheConfig {
-        entries: 10_000,
-        ..exact_cache(0.0)
-    };
+    plan.cache = CacheConfig { entries: 10_000, ..exact_cache(0.0) };
     let mut world = plan.start();
     // A look-up costs 1 µs a round at least, a round of eight series takes the device 8 µs.
     let clock = Arc::new(AtomicU64::new(0));
     let cost = Arc::clone(&clock);
-    world
-        .task
-        .set_cost_clock(move || cost.fetch_add(1000, Ordering::Relaxed));
+    world.task.set_cost_clock(move || cost.fetch_add(1000, Ordering::Relaxed));
     let mut now_us = 0;
     let mut play = |world: &mut World, rounds: usize, is_alike: bool| {
         for _ in 0..rounds {
@@ -112,10 +104,7 @@ fn a_cache_that_does_not_pay_steps_aside_and_comes_back() {
     play(&mut world, 12_000, true);
     let counters = world.task.counters();
     let cache = counters.cache;
-    assert_eq!(
-        (cache.turned_off, cache.turned_on, cache.is_off),
-        (1, 1, false)
-    );
+    assert_eq!((cache.turned_off, cache.turned_on, cache.is_off), (1, 1, false));
     assert_eq!(cache.lookups + cache.bypassed, counters.series);
     assert!(cache.hits > 16_000);
 }

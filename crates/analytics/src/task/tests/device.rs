@@ -52,9 +52,7 @@ pub fn class_of(row: &[f32]) -> u16 {
 
 /// The model of that generation, which agrees with none of the 64 before it.
 pub fn class_by(generation: u16, row: &[f32]) -> u16 {
-    let sum = row.iter().fold(17.0, |sum: f64, x| {
-        (sum * 31.0 + f64::from(*x) + 1e5) % 4001.0
-    });
+    let sum = row.iter().fold(17.0, |sum: f64, x| (sum * 31.0 + f64::from(*x) + 1e5) % 4001.0);
     sum as u16 + generation % 64
 }
 
@@ -129,22 +127,13 @@ impl Device for FakeDevice {
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
         assert!(self.is_idle() && self.sizes.takes(rows) && self.input.len() == rows * K);
         assert!(self.input.iter().all(|x| x.is_finite()));
-        let rows: Vec<Row> = self
-            .input
-            .chunks_exact(K)
-            .map(|row| row.try_into().unwrap())
-            .collect();
+        let rows: Vec<Row> =
+            self.input.chunks_exact(K).map(|row| row.try_into().unwrap()).collect();
         let class = |row: &Row| class_by(self.generation, row);
-        let results = rows.iter().map(|row| Classification {
-            class: class(row),
-            confidence: 0.5,
-        });
+        let results = rows.iter().map(|row| Classification { class: class(row), confidence: 0.5 });
         self.results = results.collect();
         if rows[0] != PROBE {
-            self.log.lock().unwrap().push(Batch {
-                device: self.number,
-                rows,
-            });
+            self.log.lock().unwrap().push(Batch { device: self.number, rows });
         }
         let deed = self.deeds[self.submitted % self.deeds.len()];
         self.submitted += 1;
@@ -152,10 +141,9 @@ impl Device for FakeDevice {
         self.in_flight = Some(match deed {
             Deed::FailsAtSubmit => return Err(self.error()),
             Deed::Works(polls) => (polls, false),
-            Deed::Takes { polls, per_row } => (
-                (polls + per_row * self.results.len() as f64).ceil() as usize - 1,
-                false,
-            ),
+            Deed::Takes { polls, per_row } => {
+                ((polls + per_row * self.results.len() as f64).ceil() as usize - 1, false)
+            }
             Deed::FailsAtPoll(polls) => (polls, true),
             Deed::GivesNan => {
                 self.results[last].confidence = f32::NAN;
@@ -177,11 +165,7 @@ impl Device for FakeDevice {
         match self.in_flight? {
             (0, fails) => {
                 self.in_flight = None;
-                Some(if fails {
-                    Err(self.error())
-                } else {
-                    Ok(&self.results)
-                })
+                Some(if fails { Err(self.error()) } else { Ok(&self.results) })
             }
             (polls, fails) => {
                 self.in_flight = Some((polls - 1, fails));

@@ -50,11 +50,7 @@ fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
             FailureKind::NotAProbability,
             "device fake gave row 3 the confidence NaN, which is not a probability",
         ),
-        (
-            FOREVER,
-            FailureKind::Deadline,
-            "device fake has not answered within its deadline of 5ms",
-        ),
+        (FOREVER, FailureKind::Deadline, "device fake has not answered within its deadline of 5ms"),
     ] {
         let mut world = world(&[&[deed], &[Deed::Works(0)]]);
         world.emit_new(0, 4);
@@ -62,21 +58,10 @@ fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
             world.round_at_ms(now_ms);
         }
         let counters = world.task.counters();
-        assert_eq!(
-            (counters.inferred, counters.retried, counters.failed()),
-            (4, 4, 0),
-            "{deed:?}"
-        );
+        assert_eq!((counters.inferred, counters.retried, counters.failed()), (4, 4, 0), "{deed:?}");
         assert_eq!(counters.batches(Trigger::Retry).series, 4);
         let device = &counters.devices[0];
-        assert_eq!(
-            (
-                device.failures(kind),
-                device.failures_total(),
-                device.went_down
-            ),
-            (1, 1, 1)
-        );
+        assert_eq!((device.failures(kind), device.failures_total(), device.went_down), (1, 1, 1));
         assert_eq!(device.last_error.as_deref(), Some(message));
         assert_eq!(counters.devices[1].failures_total(), 0);
         assert!(
@@ -89,24 +74,13 @@ fn every_kind_of_failure_is_told_apart_and_retried_elsewhere() {
 
 #[test]
 fn a_series_is_retried_once() {
-    let mut world = world(&[
-        &[Deed::FailsAtPoll(0)],
-        &[Deed::FailsAtPoll(0)],
-        &[Deed::Works(0)],
-    ]);
+    let mut world = world(&[&[Deed::FailsAtPoll(0)], &[Deed::FailsAtPoll(0)], &[Deed::Works(0)]]);
     world.emit_new(0, 4);
     for now_ms in 0..4 {
         world.round_at_ms(now_ms);
     }
     let counters = world.task.counters();
-    assert_eq!(
-        (
-            counters.retried,
-            counters.failed_after_retry,
-            counters.inferred
-        ),
-        (4, 4, 0)
-    );
+    assert_eq!((counters.retried, counters.failed_after_retry, counters.inferred), (4, 4, 0));
     assert_eq!(world.label(0, 3), Some(Label::Unlabelled));
 }
 
@@ -120,10 +94,7 @@ fn without_a_device_series_are_shed_at_once() {
     world.round_at_ms(2); // 16 go
     world.round_at_ms(3); // and fail; the rest is shed in the same round
     let counters = world.task.counters();
-    assert_eq!(
-        (counters.failed_no_other_device, counters.shed_no_device),
-        (16, 4)
-    );
+    assert_eq!((counters.failed_no_other_device, counters.shed_no_device), (16, 4));
     assert_eq!(world.label(0, 4), Some(Label::Unlabelled));
     assert_eq!(world.label(0, 23), Some(Label::Unlabelled));
     for now_ms in 4..12 {
@@ -132,10 +103,7 @@ fn without_a_device_series_are_shed_at_once() {
         assert_eq!(world.task.counters().undecided(), 0);
     }
     let health = world.task.health().next().unwrap();
-    assert_eq!(
-        (health.state, health.since_ns),
-        (DeviceState::Down, 3_000_000)
-    );
+    assert_eq!((health.state, health.since_ns), (DeviceState::Down, 3_000_000));
     assert!(health.last_error.unwrap().contains("it was told to"));
     // 10 ms after the failure it is probed, and a round later it is back.
     world.round_at_ms(13);
@@ -148,10 +116,7 @@ fn without_a_device_series_are_shed_at_once() {
     let counters = world.task.counters();
     assert_eq!((counters.inferred, counters.shed()), (8, 244));
     let device = &counters.devices[0];
-    assert_eq!(
-        (device.probes, device.went_down, device.came_back),
-        (1, 1, 1)
-    );
+    assert_eq!((device.probes, device.went_down, device.came_back), (1, 1, 1));
 }
 
 #[test]
@@ -167,19 +132,13 @@ fn a_hung_device_stays_down_until_it_has_answered_and_been_probed() {
     assert_eq!(world.task.counters().devices[0].probes, 0);
     let inferred = world.task.counters().inferred;
     world.round_at_ms(41);
-    assert!(
-        world.task.counters().inferred <= inferred + 1,
-        "the late answer is of no use"
-    );
+    assert!(world.task.counters().inferred <= inferred + 1, "the late answer is of no use");
     assert_eq!(states(&world)[0], DeviceState::Probing);
     world.round_at_ms(42);
     assert_eq!(states(&world)[0], DeviceState::Up);
     world.finish();
     assert_eq!(world.task.counters().inferred, 44);
-    assert_eq!(
-        world.task.counters().devices[0].failures(FailureKind::Deadline),
-        1
-    );
+    assert_eq!(world.task.counters().devices[0].failures(FailureKind::Deadline), 1);
 }
 
 #[test]
@@ -207,10 +166,7 @@ fn a_probe_must_be_sane_and_in_time() {
         world.emit_new(0, 1);
         for now_ms in 0..=29 {
             world.round_at_ms(now_ms);
-            assert!(
-                now_ms == 0 || !states(&world)[0].is_up(),
-                "{deed:?} at {now_ms} ms"
-            );
+            assert!(now_ms == 0 || !states(&world)[0].is_up(), "{deed:?} at {now_ms} ms");
         }
         // Down since 1 ms, probed at 11; the second probe not before 20 ms more.
         for now_ms in 30..40 {
@@ -255,10 +211,7 @@ fn an_audit_is_not_retried() {
     }
     world.finish();
     let counters = world.task.counters();
-    assert_eq!(
-        (counters.cached, counters.retried, counters.failed()),
-        (2, 0, 0)
-    );
+    assert_eq!((counters.cached, counters.retried, counters.failed()), (2, 0, 0));
     assert_eq!(counters.cache.audits_agree, 1);
 }
 
@@ -280,10 +233,7 @@ fn traffic_goes_on_whatever_fails() {
         }
         world.finish();
         let counters = world.task.counters();
-        assert_eq!(
-            counters.inferred, 6000,
-            "{deeds:?}: the other device takes all"
-        );
+        assert_eq!(counters.inferred, 6000, "{deeds:?}: the other device takes all");
         assert!(
             counters.retried > 0 && counters.devices[0].came_back > 0,
             "{deeds:?}: {counters:?}"

@@ -28,14 +28,8 @@ fn a_full_size_feeds_both_devices_under_any_policy() {
         Policy::Max,
         Policy::Timeout { timeout: T },
         CARRY_OVER,
-        Policy::Slo {
-            latency_goal: T,
-            delta: 0.05,
-        },
-        Policy::OnOff {
-            latency_goal: T,
-            delta: 0.05,
-        },
+        Policy::Slo { latency_goal: T, delta: 0.05 },
+        Policy::OnOff { latency_goal: T, delta: 0.05 },
     ] {
         let mut plan = Plan::new(policy);
         plan.profile = Some(CHEAP);
@@ -51,10 +45,7 @@ fn a_full_size_feeds_both_devices_under_any_policy() {
         }
         let devices = &world.task.counters().devices;
         let batches: Vec<_> = devices.iter().map(|device| device.batches).collect();
-        assert!(
-            batches[0].abs_diff(batches[1]) <= 1,
-            "{policy:?}: {batches:?}"
-        );
+        assert!(batches[0].abs_diff(batches[1]) <= 1, "{policy:?}: {batches:?}");
         let series: u64 = devices.iter().map(|device| device.series).sum();
         assert!(series >= 31_900, "{policy:?}: {series} of 32,000");
     }

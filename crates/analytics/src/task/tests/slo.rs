@@ -3,14 +3,8 @@
 use super::*;
 
 const GOAL: Duration = Duration::from_millis(2);
-const SLO: Policy = Policy::Slo {
-    latency_goal: GOAL,
-    delta: 0.05,
-};
-const PROFILE: Profile = Profile {
-    t0_us: 20.0,
-    t1_us: 2.0,
-};
+const SLO: Policy = Policy::Slo { latency_goal: GOAL, delta: 0.05 };
+const PROFILE: Profile = Profile { t0_us: 20.0, t1_us: 2.0 };
 /// Time between two rounds.
 const STEP_US: u64 = 10;
 
@@ -23,10 +17,7 @@ fn world(slower: f64) -> World {
     let per_row = slower * PROFILE.t1_us / STEP_US as f64;
     plan.devices = vec![(
         Sizes::Any { cap: 512 },
-        vec![Deed::Takes {
-            polls: slower * PROFILE.t0_us / STEP_US as f64,
-            per_row,
-        }],
+        vec![Deed::Takes { polls: slower * PROFILE.t0_us / STEP_US as f64, per_row }],
     )];
     plan.start()
 }
@@ -72,11 +63,7 @@ fn at_low_rates_age_decides() {
     let mut world = world(1.0);
     play(&mut world, 500.0, 5.0);
     let counters = world.task.counters();
-    assert!(
-        counters.time_to_label_us().max() <= 2000,
-        "{}",
-        counters.time_to_label_us().max()
-    );
+    assert!(counters.time_to_label_us().max() <= 2000, "{}", counters.time_to_label_us().max());
     let (violations, periods) = violations(&world);
     assert!(violations == 0 && periods > 5, "{violations} of {periods}");
 }
@@ -144,14 +131,8 @@ fn poisson_arrivals_and_hold_ups_cost_few_violations() {
         let (violations, periods) = violations(&world);
         let counters = world.task.counters();
         let p99_us = counters.time_to_label_us().value_at_quantile(0.99);
-        assert!(
-            is_beyond_goal || violations * 100 <= 9 * periods,
-            "{violations} of {periods}"
-        );
-        assert!(
-            is_beyond_goal || p99_us <= 2000,
-            "{p99_us} us at the 99th percentile"
-        );
+        assert!(is_beyond_goal || violations * 100 <= 9 * periods, "{violations} of {periods}");
+        assert!(is_beyond_goal || p99_us <= 2000, "{p99_us} us at the 99th percentile");
         // Smaller batches would not help against a hold-up longer than the goal.
         let device = &counters.devices[0];
         let mean = device.series / device.batches;
@@ -174,27 +155,12 @@ fn a_device_without_a_profile_is_refused() {
         after: crate::After::default(),
     };
     let (_, consumer) = cring::ring(8);
-    let ring_input = RingInput {
-        series: consumer,
-        labels: std::sync::Arc::new(Vec::new()),
-    };
+    let ring_input = RingInput { series: consumer, labels: std::sync::Arc::new(Vec::new()) };
     let device = FakeDevice::new(0, Sizes::Any { cap: 8 }, Vec::new(), Default::default());
     let device: Box<dyn accel::Device> = Box::new(device);
     let refused = |profile, device| {
-        let accelerator = Accelerator {
-            device,
-            profile,
-            deadline: None,
-            lane: 0,
-        };
-        Task::new(config, vec![ring_input], vec![accelerator])
-            .err()
-            .unwrap()
+        let accelerator = Accelerator { device, profile, deadline: None, lane: 0 };
+        Task::new(config, vec![ring_input], vec![accelerator]).err().unwrap()
     };
-    assert_eq!(
-        refused(None, device),
-        ConfigError::NoProfile {
-            device: "fake".into()
-        }
-    );
+    assert_eq!(refused(None, device), ConfigError::NoProfile { device: "fake".into() });
 }

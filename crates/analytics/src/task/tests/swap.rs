@@ -11,10 +11,7 @@ fn standby(world: &World, devices: usize, generation: u16) -> Standby {
         Accelerator::from(device)
     });
     Standby {
-        model: Some(NewModel {
-            accelerators: accelerators.collect(),
-            generation,
-        }),
+        model: Some(NewModel { accelerators: accelerators.collect(), generation }),
         settings: None,
     }
 }
@@ -45,8 +42,7 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
     let mut plan = Plan::new(CARRY_OVER);
     plan.cache = exact_cache(0.2);
     plan.devices[0].1 = vec![Deed::Works(1)];
-    plan.devices
-        .push((Sizes::Fixed(vec![4, 8, 16]), vec![Deed::Works(2)]));
+    plan.devices.push((Sizes::Fixed(vec![4, 8, 16]), vec![Deed::Works(2)]));
     let mut world = plan.start();
     let (mut retired, mut now_us) = (0, 0);
     for generation in 1..=100 {
@@ -63,10 +59,8 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
         for round in 0..20 {
             for i in 0..5 {
                 // The cache already knows half of them.
-                world.emit(
-                    0,
-                    series([1.0, (i % 2) as f32, if i < 3 { 0.0 } else { round as f32 }]),
-                );
+                world
+                    .emit(0, series([1.0, (i % 2) as f32, if i < 3 { 0.0 } else { round as f32 }]));
             }
             now_us += 700;
             world.round_at_us(now_us);
@@ -82,21 +76,13 @@ fn a_hundred_exchanges_under_load_lose_nothing() {
     world.finish();
     let counters = world.task.counters();
     assert_eq!(counters.swaps, 100);
-    assert!(
-        counters.last_swap <= Duration::from_millis(5),
-        "{:?}",
-        counters.last_swap
-    );
-    assert_eq!(
-        (counters.undecided(), counters.failed(), counters.shed()),
-        (0, 0, 0)
-    );
+    assert!(counters.last_swap <= Duration::from_millis(5), "{:?}", counters.last_swap);
+    assert_eq!((counters.undecided(), counters.failed(), counters.shed()), (0, 0, 0));
     assert!(counters.cached > 1000, "{}", counters.cached);
     assert_eq!(counters.cache.audits_differ, 0);
     assert_eq!(counters.series, world.sources[0].emitted.len() as u64);
-    let models: Vec<u16> = (0..world.sources[0].emitted.len())
-        .map(|flow| check_label(&world, flow))
-        .collect();
+    let models: Vec<u16> =
+        (0..world.sources[0].emitted.len()).map(|flow| check_label(&world, flow)).collect();
     assert!(models.iter().all(|model| (0..=100).contains(model)));
 }
 
@@ -151,10 +137,7 @@ fn a_hung_device_is_replaced_at_once() {
     assert_eq!(check_label(&world, 4), 1);
     let counters = world.task.counters();
     assert_eq!((counters.failed(), counters.inferred), (4, 4));
-    assert_eq!(
-        (counters.devices[0].went_down, counters.devices[0].came_back),
-        (1, 1)
-    );
+    assert_eq!((counters.devices[0].went_down, counters.devices[0].came_back), (1, 1));
     assert_eq!(counters.last_swap, Duration::from_millis(5));
 }
 
@@ -168,22 +151,13 @@ fn what_does_not_fit_is_refused_and_comes_back() {
     let other = Plan::new(Policy::None).start();
     let (n, error) = refused(standby(&other, 2, 1));
     assert_eq!(n, 2);
-    assert_eq!(
-        error,
-        "2 accelerators stand by for 1 devices: give one for each"
-    );
+    assert_eq!(error, "2 accelerators stand by for 1 devices: give one for each");
     let (_, error) = refused(standby(&other, 1, 256));
-    assert_eq!(
-        error,
-        "model generation 256 does not fit a label: it lies below 256"
-    );
+    assert_eq!(error, "model generation 256 does not fit a label: it lies below 256");
     let device = FakeDevice::new(0, Sizes::Fixed(vec![]), Vec::new(), other.log.clone());
     let device: Box<dyn Device> = Box::new(device);
     let (_, error) = refused(Standby {
-        model: Some(NewModel {
-            accelerators: vec![device.into()],
-            generation: 1,
-        }),
+        model: Some(NewModel { accelerators: vec![device.into()], generation: 1 }),
         settings: None,
     });
     assert!(error.contains("sizes are positive and ascend"), "{error}");
@@ -234,10 +208,7 @@ fn settings(old: Policy, new: Policy, caches: [CacheConfig; 2]) -> Standby {
         priority: 0,
         after: crate::After::default(),
     });
-    Standby {
-        model: None,
-        settings: Some(Settings::change(&old, &new).unwrap()),
-    }
+    Standby { model: None, settings: Some(Settings::change(&old, &new).unwrap()) }
 }
 
 #[test]
@@ -248,11 +219,7 @@ fn settings_hold_from_the_change_over_on_and_no_series_is_lost() {
     world.emit_new(0, 1);
     world.round_at_ms(0);
     assert_eq!(world.batch_sizes(), [], "it waits");
-    let other = settings(
-        CARRY_OVER,
-        Policy::None,
-        [exact_cache(0.0), exact_cache(0.5)],
-    );
+    let other = settings(CARRY_OVER, Policy::None, [exact_cache(0.0), exact_cache(0.5)]);
     swap(&mut world, other);
     world.round_at_ms(1);
     assert_eq!(world.batch_sizes(), [(1, 4)], "and waits no more");

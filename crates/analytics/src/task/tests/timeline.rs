@@ -15,10 +15,7 @@ const TIMEOUT: Duration = Duration::from_micros(100);
 const MAX_WAIT: Duration = Duration::from_micros(400);
 const PHI: f64 = 0.2;
 /// What the policies believe that devices take; devices take other times.
-const PROFILE: Option<Profile> = Some(Profile {
-    t0_us: 10.0,
-    t1_us: 1.0,
-});
+const PROFILE: Option<Profile> = Some(Profile { t0_us: 10.0, t1_us: 1.0 });
 const DEADLINE: Duration = Duration::from_micros(300);
 
 #[derive(Clone, Debug)]
@@ -48,19 +45,9 @@ fn policies() -> impl Strategy<Value = Policy> {
         Just(Policy::None),
         Just(Policy::Max),
         Just(Policy::Timeout { timeout: TIMEOUT }),
-        Just(Policy::CarryOver {
-            timeout: TIMEOUT,
-            phi: PHI,
-            max_wait: MAX_WAIT
-        }),
-        Just(Policy::Slo {
-            latency_goal: MAX_WAIT,
-            delta: 0.05,
-        }),
-        Just(Policy::OnOff {
-            latency_goal: MAX_WAIT,
-            delta: 0.05,
-        }),
+        Just(Policy::CarryOver { timeout: TIMEOUT, phi: PHI, max_wait: MAX_WAIT }),
+        Just(Policy::Slo { latency_goal: MAX_WAIT, delta: 0.05 }),
+        Just(Policy::OnOff { latency_goal: MAX_WAIT, delta: 0.05 }),
     ]
 }
 
@@ -113,10 +100,7 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     let task = &world.task;
     world.check_sum();
     let waiting = task.rings.waiting();
-    prop_assert!(
-        task.dispatch.up() > 0 || waiting == 0,
-        "without a device nothing waits"
-    );
+    prop_assert!(task.dispatch.up() > 0 || waiting == 0, "without a device nothing waits");
 
     // Without a reason in the devices, none waits longer than its policy says.
     let oldest_ns = task.rings.oldest_seen_ns();
@@ -128,9 +112,7 @@ fn check_round(world: &World, policy: Policy) -> Result<(), TestCaseError> {
         match policy {
             Policy::None => prop_assert!(false, "{waiting} wait beside an idle device"),
             Policy::Timeout { timeout } => prop_assert!(timer < timeout, "timer {timer:?}"),
-            Policy::CarryOver {
-                timeout, max_wait, ..
-            } => prop_assert!(
+            Policy::CarryOver { timeout, max_wait, .. } => prop_assert!(
                 timer < timeout && waited < max_wait,
                 "timer {timer:?}, waited {waited:?}"
             ),
@@ -170,14 +152,8 @@ fn check_batches(world: &World, policy: Policy) -> Result<(), TestCaseError> {
     let all = Trigger::ALL.map(|trigger| counters.batches(trigger));
     let series: u64 = all.iter().map(|b| b.series).sum();
     let rows: u64 = series + all.iter().map(|b| b.padding).sum::<u64>();
-    prop_assert_eq!(
-        all.iter().map(|b| b.batches).sum::<u64>(),
-        seen.len() as u64
-    );
-    prop_assert_eq!(
-        series,
-        seen.iter().map(|b| b.series().len() as u64).sum::<u64>()
-    );
+    prop_assert_eq!(all.iter().map(|b| b.batches).sum::<u64>(), seen.len() as u64);
+    prop_assert_eq!(series, seen.iter().map(|b| b.series().len() as u64).sum::<u64>());
     prop_assert_eq!(rows, seen.iter().map(|b| b.rows.len() as u64).sum::<u64>());
 
     for trigger in [Trigger::Full, Trigger::CarryOver] {

@@ -48,11 +48,7 @@ pub struct Plan {
     pub deadline: Option<Duration>,
 }
 
-pub const NO_CACHE: CacheConfig = CacheConfig {
-    prefix: 0,
-    entries: 0,
-    audit: 0.0,
-};
+pub const NO_CACHE: CacheConfig = CacheConfig { prefix: 0, entries: 0, audit: 0.0 };
 
 impl Plan {
     pub fn new(policy: Policy) -> Self {
@@ -74,16 +70,8 @@ impl Plan {
         for _ in 0..self.inputs {
             let (producer, consumer) = ring(self.ring_slots);
             let words: Arc<Vec<_>> = Arc::new((0..FLOWS_MAX).map(|_| LabelWord::new()).collect());
-            inputs.push(RingInput {
-                series: consumer,
-                labels: Arc::clone(&words) as _,
-            });
-            sources.push(Source {
-                producer: Some(producer),
-                words,
-                emitted: Vec::new(),
-                again: 0,
-            });
+            inputs.push(RingInput { series: consumer, labels: Arc::clone(&words) as _ });
+            sources.push(Source { producer: Some(producer), words, emitted: Vec::new(), again: 0 });
         }
         let devices = self.devices.into_iter().enumerate();
         let accelerators = devices.map(|(number, (sizes, deeds))| Accelerator {
@@ -105,12 +93,7 @@ impl Plan {
         };
         let mut task = Task::new(config, inputs, accelerators.collect()).unwrap();
         task.set_cost_clock(|| 0);
-        World {
-            task: OneTask(crate::Manager::new(vec![task])),
-            sources,
-            log,
-            now_ns: 0,
-        }
+        World { task: OneTask(crate::Manager::new(vec![task])), sources, log, now_ns: 0 }
     }
 }
 
@@ -163,18 +146,12 @@ impl World {
         }
         source.words[index].begin(GENERATION);
         source.words[index].pend(GENERATION);
-        let flow = FlowRef {
-            index: index as u32,
-            generation: GENERATION,
-        };
-        assert!(producer.push(|slot| {
-            *slot = Slot {
-                flow,
-                emitted_ns: now_ns,
-                series,
-                ..Slot::default()
-            }
-        }));
+        let flow = FlowRef { index: index as u32, generation: GENERATION };
+        assert!(
+            producer.push(|slot| {
+                *slot = Slot { flow, emitted_ns: now_ns, series, ..Slot::default() }
+            })
+        );
         producer.publish();
         source.emitted.push(series);
         true
@@ -193,18 +170,8 @@ impl World {
         source.again += 1;
         let generation = source.words[index].retire();
         source.words[index].pend(generation);
-        let flow = FlowRef {
-            index: index as u32,
-            generation,
-        };
-        producer.push(|slot| {
-            *slot = Slot {
-                flow,
-                emitted_ns: now_ns,
-                series,
-                ..Slot::default()
-            }
-        });
+        let flow = FlowRef { index: index as u32, generation };
+        producer.push(|slot| *slot = Slot { flow, emitted_ns: now_ns, series, ..Slot::default() });
         producer.publish();
         true
     }
@@ -215,10 +182,7 @@ impl World {
         (0..count)
             .take_while(|_| {
                 let number = self.sources[ring_input].emitted.len();
-                self.emit(
-                    ring_input,
-                    series([(ring_input + 1) as f32, -(number as f32), 40.0]),
-                )
+                self.emit(ring_input, series([(ring_input + 1) as f32, -(number as f32), 40.0]))
             })
             .count()
     }
@@ -243,18 +207,9 @@ impl World {
     /// Every series that was seen is decided, or is where it can be found.
     pub fn check_sum(&self) {
         let dispatch = &self.task.dispatch;
-        let rows = dispatch
-            .device_slots
-            .iter()
-            .flat_map(|device_slot| device_slot.rows.iter());
+        let rows = dispatch.device_slots.iter().flat_map(|device_slot| device_slot.rows.iter());
         let in_flight = rows.filter(|(row, _)| row.audit.is_none()).count();
-        let waiting: usize = self
-            .task
-            .rings
-            .queues
-            .iter()
-            .map(Queue::waiting_for_label)
-            .sum();
+        let waiting: usize = self.task.rings.queues.iter().map(Queue::waiting_for_label).sum();
         assert_eq!(
             self.task.counters().undecided(),
             (waiting + in_flight + dispatch.retries.len()) as u64,
@@ -303,9 +258,6 @@ impl World {
     /// Sizes of the batches so far: series and rows.
     pub fn batch_sizes(&self) -> Vec<(usize, usize)> {
         let batches = self.batches();
-        batches
-            .iter()
-            .map(|b| (b.series().len(), b.rows.len()))
-            .collect()
+        batches.iter().map(|b| (b.series().len(), b.rows.len())).collect()
     }
 }

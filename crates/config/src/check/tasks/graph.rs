@@ -22,10 +22,7 @@ pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<Wh
                 Err("a task cannot wait for itself; name another task".to_owned())
             }
             Some(number) => Ok(number),
-            None => Err(unknown(
-                name,
-                names.iter().copied().filter(|other| *other != own),
-            )),
+            None => Err(unknown(name, names.iter().copied().filter(|other| *other != own))),
         };
         let when = task.keys.when.try_map(|term, name| {
             number(name).map_err(|why| format!("{}: {why}", shortened(&term.to_string())))
@@ -46,18 +43,14 @@ fn unknown<'a>(name: &str, others: impl Iterator<Item = &'a str> + Clone) -> Str
     let name = shortened(name);
     match others.is_empty() {
         true => format!("unknown task {name}; there is no other task"),
-        false => format!(
-            "unknown task {name}; the others are {}{near}",
-            others.join(", ")
-        ),
+        false => format!("unknown task {name}; the others are {}{near}", others.join(", ")),
     }
 }
 
 /// Reports cycles; where there are none, tasks that can never run.
 pub(super) fn check(tasks: &[Task], problems: &mut Vec<String>) {
-    let cycles: Vec<Vec<usize>> = (0..tasks.len())
-        .filter_map(|start| cycle(tasks, start))
-        .collect();
+    let cycles: Vec<Vec<usize>> =
+        (0..tasks.len()).filter_map(|start| cycle(tasks, start)).collect();
     for cycle in &cycles {
         problems.push(cycle_line(tasks, cycle));
     }
@@ -128,9 +121,7 @@ fn never(tasks: &[Task], problems: &mut Vec<String>) {
         if let Some(&dead) = dead {
             reported.insert(number);
             let name = &tasks[dead].name;
-            problems.push(format!(
-                "{start}: it needs task {name}, which can never run"
-            ));
+            problems.push(format!("{start}: it needs task {name}, which can never run"));
             continue;
         }
         let needed = needed(tasks, number);

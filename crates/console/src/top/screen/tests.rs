@@ -80,10 +80,7 @@ fn top() -> Top {
             series: 1381,
             failures: 0,
         }],
-        losses: Losses(vec![
-            ("series".to_owned(), 12),
-            ("packets not forwarded".to_owned(), 0),
-        ]),
+        losses: Losses(vec![("series".to_owned(), 12), ("packets not forwarded".to_owned(), 0)]),
         history: Vec::new(),
         rules: Some(RuleSums {
             rules: 1204,
@@ -98,13 +95,7 @@ fn top() -> Top {
     }
 }
 
-const PANES: [Pane; 5] = [
-    Pane::Overview,
-    Pane::Labels,
-    Pane::Hosts,
-    Pane::Flows,
-    Pane::Health,
-];
+const PANES: [Pane; 5] = [Pane::Overview, Pane::Labels, Pane::Hosts, Pane::Flows, Pane::Health];
 
 #[test]
 fn no_size_of_the_terminal_is_exceeded_and_nothing_hostile_comes_through() {
@@ -112,12 +103,7 @@ fn no_size_of_the_terminal_is_exceeded_and_nothing_hostile_comes_through() {
         for height in [0, 1, 2, 5, 11, 12, 24, 60] {
             for pane in PANES {
                 for scrolled in [0, 7, usize::MAX] {
-                    let screen = Screen {
-                        top: Some(top()),
-                        pane,
-                        scrolled,
-                        ..Screen::default()
-                    };
+                    let screen = Screen { top: Some(top()), pane, scrolled, ..Screen::default() };
                     let lines = screen.lines(width, height);
                     assert!(lines.len() <= height, "{width}x{height} {pane:?}");
                     for line in lines {
@@ -134,10 +120,7 @@ fn no_size_of_the_terminal_is_exceeded_and_nothing_hostile_comes_through() {
 
 #[test]
 fn a_screen_of_80_by_24_has_all_of_it() {
-    let screen = Screen {
-        top: Some(top()),
-        ..Screen::default()
-    };
+    let screen = Screen { top: Some(top()), ..Screen::default() };
     let text = screen.text(80, 24);
     for part in [
         "fenxi 0.1.0  ready  up 2h05m  model protocol  10,000 of 1,048,576 flows",
@@ -154,10 +137,7 @@ fn a_screen_of_80_by_24_has_all_of_it() {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     assert_eq!(text.lines().count(), 24);
-    let health = Screen {
-        pane: Pane::Health,
-        ..screen
-    };
+    let health = Screen { pane: Pane::Health, ..screen };
     let text = health.text(80, 24);
     assert!(text.contains("cpu: up, 1,381 series, 0 failures"), "{text}");
     assert!(text.contains("12 series"), "{text}");
@@ -168,10 +148,7 @@ fn the_line_of_rules_says_what_waits_and_is_not_there_without_any() {
     let with = |change: fn(&mut RuleSums)| {
         let mut top = top();
         top.rules.iter_mut().for_each(change);
-        let screen = Screen {
-            top: Some(top),
-            ..Screen::default()
-        };
+        let screen = Screen { top: Some(top), ..Screen::default() };
         screen.text(80, 24).lines().nth(2).unwrap().to_owned()
     };
     assert_eq!(
@@ -184,23 +161,15 @@ fn the_line_of_rules_says_what_waits_and_is_not_there_without_any() {
     );
     let mut top = top();
     top.rules = None;
-    let screen = Screen {
-        top: Some(top),
-        ..Screen::default()
-    };
+    let screen = Screen { top: Some(top), ..Screen::default() };
     assert!(!screen.text(80, 24).contains("rule"));
 }
 
 #[test]
 fn flows_are_sorted_as_asked_and_scrolled() {
     let first = |sort, scrolled| {
-        let screen = Screen {
-            top: Some(top()),
-            pane: Pane::Flows,
-            sort,
-            scrolled,
-            ..Screen::default()
-        };
+        let screen =
+            Screen { top: Some(top()), pane: Pane::Flows, sort, scrolled, ..Screen::default() };
         let text = screen.text(120, 24);
         // Behind three lines about the run, and the titles.
         text.lines().nth(4).unwrap_or_default().to_owned()
@@ -220,11 +189,7 @@ fn without_an_answer_it_says_why() {
     let text = screen.text(80, 24);
     assert!(text.contains("no fenxi listens") && text.contains("trying again; q quits"));
     // A connection that was lost leaves the last moment, with the reason.
-    let screen = Screen {
-        top: Some(top()),
-        problem: screen.problem,
-        ..Screen::default()
-    };
+    let screen = Screen { top: Some(top()), problem: screen.problem, ..Screen::default() };
     let text = screen.text(80, 24);
     assert!(text.contains("no fenxi listens") && text.contains("FLOWS by rate"));
 }

@@ -35,10 +35,7 @@ impl Drop for Scratch {
 fn task() -> OpenTask {
     let sets = ["analytics.policy=\"slo\"".to_owned()];
     let config = Sources::named(None, &sets).load().unwrap().config;
-    let dir = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../models/app-id-k10"
-    ));
+    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10"));
     OpenTask::open_all(&config, Some(dir)).unwrap().remove(0)
 }
 
@@ -109,10 +106,7 @@ fn after_an_upgrade_or_where_the_file_is_damaged_it_is_measured_again_with_one_w
     let said = profiles.state().said.clone();
     assert_eq!(said.len(), 1, "{said:?}");
     let said = said.first().unwrap();
-    assert!(
-        said.contains("is not a profile") && said.contains("is ignored"),
-        "{said}"
-    );
+    assert!(said.contains("is not a profile") && said.contains("is ignored"), "{said}");
 }
 
 #[test]
@@ -130,10 +124,7 @@ fn a_folder_that_cannot_be_written_to_stops_nothing() {
 fn what_a_run_has_found_is_what_the_next_start_begins_with() {
     let scratch = Scratch::new("drift");
     let (profiles, first) = stored_start(&scratch, "1.24", 200.0);
-    let now = Profile {
-        t0_us: 321.0,
-        t1_us: 45.0,
-    };
+    let now = Profile { t0_us: 321.0, t1_us: 45.0 };
     let sha256 = first.model_sha256.clone();
     assert_eq!(profiles.drifted("npu", &sha256, now), Stored::Nowhere);
     assert_eq!(profiles.drifted("cpu", "0", now), Stored::Nowhere);
@@ -146,10 +137,7 @@ fn what_a_run_has_found_is_what_the_next_start_begins_with() {
     // Where the disk is full, say.
     fs::remove_dir_all(&scratch.0).unwrap();
     fs::write(&scratch.0, "").unwrap();
-    assert!(matches!(
-        profiles.drifted("cpu", &sha256, now),
-        Stored::Failed(_)
-    ));
+    assert!(matches!(profiles.drifted("cpu", &sha256, now), Stored::Failed(_)));
     fs::remove_file(&scratch.0).unwrap();
 }
 
@@ -178,12 +166,8 @@ fn a_profile_that_explains_little_is_said_once() {
     }
     let said = profiles.state().said.clone();
     assert_eq!(said.len(), 1, "{said:?}");
-    for part in [
-        "device cpu, model app-id-k10",
-        "R² is",
-        "fenxi profile --device cpu",
-        "quieter",
-    ] {
+    for part in ["device cpu, model app-id-k10", "R² is", "fenxi profile --device cpu", "quieter"]
+    {
         assert!(said.first().unwrap().contains(part), "{said:?}");
     }
 }
@@ -192,10 +176,7 @@ fn a_profile_that_explains_little_is_said_once() {
 fn the_folder_is_that_of_the_configuration_or_of_the_unit() {
     let of_unit = |cache: &str| folder_of(None, Some(cache.into()));
     assert_eq!(folder_of(None, None), None);
-    assert_eq!(
-        of_unit("/var/cache/fenxi:/x"),
-        Some("/var/cache/fenxi/profiles".into())
-    );
+    assert_eq!(of_unit("/var/cache/fenxi:/x"), Some("/var/cache/fenxi/profiles".into()));
     assert_eq!(of_unit(""), None);
     assert_eq!(of_unit("relative"), None);
     let configured = Some(Path::new("/p"));

@@ -61,17 +61,11 @@ fn labels_that_no_flow_has_together_are_refused() {
     with("a.label != web and a.label != TLS").unwrap();
     for when in ["a.label = \"\"", "a.label != \"\""] {
         let refused = with(when).unwrap_err().to_string();
-        assert!(
-            refused.contains("of task a has no label \"\", and no"),
-            "{refused}"
-        );
+        assert!(refused.contains("of task a has no label \"\", and no"), "{refused}");
     }
     let long = with(&format!("a.label = {}", "w".repeat(500))).unwrap_err();
     assert!(long.to_string().matches('w').count() < 200, "{long}");
-    for when in [
-        "a.label = voip and a.label = TLS",
-        "a.label = TLS and a.label != web",
-    ] {
+    for when in ["a.label = voip and a.label = TLS", "a.label = TLS and a.label != web"] {
         let refused = with(when).unwrap_err().to_string();
         let says = format!(
             "task.b.when: {when} never hold together: no label of the model app-id-k10 satisfies"
@@ -84,11 +78,7 @@ fn labels_that_no_flow_has_together_are_refused() {
 #[test]
 fn labels_that_a_chain_of_tasks_excludes_are_refused() {
     let chain = |last: &str| {
-        let tasks = [
-            (APP, &[][..]),
-            (DATA, &["when=a.label = TLS"][..]),
-            (DATA, &[last][..]),
-        ];
+        let tasks = [(APP, &[][..]), (DATA, &["when=a.label = TLS"][..]), (DATA, &[last][..])];
         checked(&tasks, &[])
     };
     chain("when=b.confidence <= 1 and a.label = web").unwrap();
@@ -102,10 +92,7 @@ fn labels_that_a_chain_of_tasks_excludes_are_refused() {
 fn a_model_that_is_missing_is_that_of_a_task() {
     let refused = refused(&[(APP, &[]), ("models/nosuch", &[])], &[]);
     assert!(refused.starts_with("--set: task.b.model: "), "{refused}");
-    assert!(
-        refused.contains("models/nosuch: no such folder"),
-        "{refused}"
-    );
+    assert!(refused.contains("models/nosuch: no such folder"), "{refused}");
 }
 
 #[test]
@@ -116,11 +103,7 @@ fn depths_count_as_tasks() {
         supported: a (5), b (5), c (1); name fewer \
                 with task.NAME.depths";
     assert!(refused.starts_with(says), "{refused}");
-    let fewer = [
-        (DEVICE, &["depths=[2, 10]"][..]),
-        ("models/protocol", &[]),
-        (APP, &[]),
-    ];
+    let fewer = [(DEVICE, &["depths=[2, 10]"][..]), ("models/protocol", &[]), (APP, &[])];
     checked(&fewer, &[]).unwrap();
 }
 

@@ -43,10 +43,7 @@ impl Reading {
         for _ in 0..4 {
             let (before_us, wall_us) = (boot_us(), us(ClockId::Realtime));
             let took_us = boot_us() - before_us;
-            let reading = Reading {
-                boot_us: before_us + took_us / 2,
-                wall_us,
-            };
+            let reading = Reading { boot_us: before_us + took_us / 2, wall_us };
             if best.is_none_or(|(least_us, _)| took_us < least_us) {
                 best = Some((took_us, reading));
             }
@@ -54,13 +51,7 @@ impl Reading {
                 break;
             }
         }
-        best.map_or(
-            Reading {
-                boot_us: 0,
-                wall_us: 0,
-            },
-            |(_, reading)| reading,
-        )
+        best.map_or(Reading { boot_us: 0, wall_us: 0 }, |(_, reading)| reading)
     }
 }
 
@@ -90,12 +81,7 @@ pub struct LiveClock {
 impl LiveClock {
     /// A clock that starts now; flow time equals wall time.
     pub fn new(now: Reading) -> LiveClock {
-        LiveClock {
-            base_us: now.wall_us - now.boot_us,
-            ahead_us: 0,
-            before_us: 0,
-            steps: 0,
-        }
+        LiveClock { base_us: now.wall_us - now.boot_us, ahead_us: 0, before_us: 0, steps: 0 }
     }
 
     /// Flow time, µs.
@@ -141,9 +127,7 @@ impl LiveClock {
     fn nearest(&self, stamp_us: i64, now_us: i64) -> i64 {
         let of = [self.ahead_us, self.before_us].map(|ahead_us| stamp_us.saturating_sub(ahead_us));
         let past = of.into_iter().filter(|at_us| *at_us <= now_us + NEAR_US);
-        past.max()
-            .unwrap_or(now_us)
-            .clamp(now_us - WAIT_MAX_US, now_us)
+        past.max().unwrap_or(now_us).clamp(now_us - WAIT_MAX_US, now_us)
     }
 
     /// Wall time less flow time, µs.

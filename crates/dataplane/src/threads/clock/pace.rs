@@ -27,24 +27,16 @@ struct Start {
 impl Pace {
     /// Packets are due `factor` times as fast as their timestamps say.
     pub fn new(factor: f64) -> Pace {
-        Pace {
-            factor,
-            start: Arc::default(),
-        }
+        Pace { factor, start: Arc::default() }
     }
 
     /// How long until a packet of this time is due, `WAIT_MAX` at most; `None` if it is due. The
     /// first packet asked about is due at once and starts the clock.
     pub fn wait(&self, time_us: i64) -> Option<Duration> {
-        let start = self.start.get_or_init(|| Start {
-            at: Instant::now(),
-            time_us,
-        });
+        let start = self.start.get_or_init(|| Start { at: Instant::now(), time_us });
         let after_us = time_us.saturating_sub(start.time_us).max(0);
         let due = Duration::try_from_secs_f64(after_us as f64 / 1e6 / self.factor);
-        let wait = due
-            .unwrap_or(Duration::MAX)
-            .checked_sub(start.at.elapsed())?;
+        let wait = due.unwrap_or(Duration::MAX).checked_sub(start.at.elapsed())?;
         (!wait.is_zero()).then(|| wait.min(WAIT_MAX))
     }
 }
@@ -62,13 +54,7 @@ pub struct PacedRx<R> {
 impl<R: Rx> PacedRx<R> {
     /// In front of `inner`.
     pub fn new(inner: R, pace: Pace) -> PacedRx<R> {
-        PacedRx {
-            inner,
-            pace,
-            batch: FrameBatch::new(),
-            taken: 0,
-            counts: RxCounts::default(),
-        }
+        PacedRx { inner, pace, batch: FrameBatch::new(), taken: 0, counts: RxCounts::default() }
     }
 
     /// How many frames of the batch are due, at most `max`; at least the next one.
@@ -152,11 +138,7 @@ mod tests {
     fn a_burst_is_cut_where_the_next_packet_is_not_due() {
         let mut trace = MemoryTrace::new();
         for (time_us, byte) in [(0, 1), (0, 2), (3_600_000_000, 3)] {
-            let frame = Frame {
-                time_us,
-                wire: 10,
-                ..Frame::default()
-            };
+            let frame = Frame { time_us, wire: 10, ..Frame::default() };
             trace.push(&frame, &[byte]);
         }
         let mut paced = PacedRx::new(trace, Pace::new(1.0));
@@ -164,10 +146,6 @@ mod tests {
         assert_eq!((burst.len(), burst.bytes(1)), (2, &[2][..]));
         assert!(matches!(paced.receive(8).unwrap(), Received::Nothing));
         let counts = paced.counts();
-        assert_eq!(
-            (counts.received, counts.bytes),
-            (2, 20),
-            "only what was handed out"
-        );
+        assert_eq!((counts.received, counts.bytes), (2, 20), "only what was handed out");
     }
 }

@@ -68,8 +68,7 @@ impl Egress for Forward {
         let which = match drops {
             true => {
                 self.leaves.clear();
-                self.leaves
-                    .extend(fates.iter().map(|fate| !is_dropped(fate)));
+                self.leaves.extend(fates.iter().map(|fate| !is_dropped(fate)));
                 let dropped = self.leaves.iter().filter(|leaves| !**leaves).count();
                 self.ruled_out[(port + 1) % 2] += dropped as u64;
                 Selection::Marked(&self.leaves)

@@ -21,11 +21,7 @@ pub struct Mirror {
 impl Mirror {
     /// Out of a port that belongs to one flow worker, and that loses what it cannot send at once.
     pub fn new(port: Box<dyn Tx>, run: Arc<Run>) -> Mirror {
-        Mirror {
-            port,
-            run,
-            copied: Vec::with_capacity(flowmgr::BURST_MAX),
-        }
+        Mirror { port, run, copied: Vec::with_capacity(flowmgr::BURST_MAX) }
     }
 
     /// Copies what is to be copied of a burst, as it is now.

@@ -77,11 +77,7 @@ impl TaggedWriter {
             writer,
             labels: manager.labels(),
             first: manager.words(0),
-            others: manager
-                .actions()
-                .other_tasks()
-                .map(|task| manager.words(task))
-                .collect(),
+            others: manager.actions().other_tasks().map(|task| manager.words(task)).collect(),
             actions: manager.actions().clone(),
             policy: policy.filter(|policy| policy.has_labels()).cloned(),
             decisions: Vec::new(),
@@ -108,12 +104,7 @@ impl TaggedWriter {
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.extend_from_slice(bytes);
         self.held_bytes += copy.len();
-        self.held.push_back(Held {
-            frame,
-            bytes: copy,
-            fate,
-            ask,
-        });
+        self.held.push_back(Held { frame, bytes: copy, fate, ask });
         Ok(())
     }
 
@@ -178,10 +169,7 @@ impl Egress for TaggedWriter {
         flows: &Manager,
     ) -> Result<(), Error> {
         for (i, (packet, fate)) in packets.iter().zip(fates).enumerate() {
-            let frame = Frame {
-                time_us: packet.time_us,
-                ..burst.frames()[i]
-            };
+            let frame = Frame { time_us: packet.time_us, ..burst.frames()[i] };
             let ask = match (&self.policy, fate.label_of) {
                 (Some(_), Some(flow)) => {
                     Some(rules::ask(&flows.rule_question(flow, packet.time_us)))

@@ -103,12 +103,7 @@ fn send(forward: &mut Forward, manager: &mut Manager, hosts: &[u8]) {
         })
         .collect();
     manager.answer_rules(&answers, &mut data, &packets, 0, &mut fates);
-    let frame = |at| Frame {
-        at: 28 * at,
-        captured: 28,
-        wire: 28,
-        ..Frame::default()
-    };
+    let frame = |at| Frame { at: 28 * at, captured: 28, wire: 28, ..Frame::default() };
     let frames: Vec<Frame> = (0..hosts.len()).map(frame).collect();
     let burst = Burst::new(&mut data, &frames);
     forward.send(0, &burst, &packets, &fates, manager).unwrap();
@@ -129,10 +124,7 @@ fn copies_go_first_and_have_the_dscp_and_what_is_dropped() {
         send(&mut forward, &mut manager, &[1, 2, 3, 4, 2]);
         assert_eq!(
             take(),
-            [
-                ("mirror", vec![(2, 46), (4, 0), (2, 46)]),
-                ("right", vec![(1, 0), (2, 46), (2, 46)])
-            ]
+            [("mirror", vec![(2, 46), (4, 0), (2, 46)]), ("right", vec![(1, 0), (2, 46), (2, 46)])]
         );
         assert_eq!(events.try_recv(), Ok(Event::Info("mirror".to_owned())));
     }

@@ -130,13 +130,7 @@ impl FlowWorker {
     }
 
     fn leave(self, results: [Result<(), Error>; 3]) -> FlowOutcome {
-        let FlowWorker {
-            mut ports,
-            mut processor,
-            hooks,
-            mut counters,
-            ..
-        } = self;
+        let FlowWorker { mut ports, mut processor, hooks, mut counters, .. } = self;
         if !ports.is_empty() {
             count_ports(&mut ports, &processor, &mut counters);
         }

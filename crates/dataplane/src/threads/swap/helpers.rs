@@ -55,11 +55,7 @@ impl Helpers {
     /// For a run on these cores. Callers wait for helpers until the guard is dropped.
     pub fn new(cores: &Cores, state: Arc<SharedState>) -> (Helpers, RunGuard) {
         let (sender, run_ended) = bounded(0);
-        let helpers = Helpers {
-            cores: cores.clone(),
-            state,
-            run_ended,
-        };
+        let helpers = Helpers { cores: cores.clone(), state, run_ended };
         (helpers, RunGuard { _sender: sender })
     }
 
@@ -122,11 +118,7 @@ impl Helpers {
         };
         NUMBER.fetch_add(1, Ordering::Relaxed);
         let (ours, cores) = (helper(), self.cores.clone());
-        let theirs = Helper {
-            has_ended: ours.has_ended.clone(),
-            id: ours.id,
-            ..helper()
-        };
+        let theirs = Helper { has_ended: ours.has_ended.clone(), id: ours.id, ..helper() };
         std::thread::Builder::new()
             .name("helper".to_owned())
             .spawn(move || {
@@ -149,11 +141,7 @@ impl Helper {
         self.state.update(|state| {
             // It may have ended at this very moment.
             if !self.has_ended.load(Ordering::Relaxed) {
-                state.abandoned.push(Abandoned {
-                    id: *id,
-                    what: what.clone(),
-                    since: self.began,
-                });
+                state.abandoned.push(Abandoned { id: *id, what: what.clone(), since: self.began });
             }
         });
         warn!(
@@ -173,13 +161,7 @@ struct EndNote(Helper);
 
 impl Drop for EndNote {
     fn drop(&mut self) {
-        let Helper {
-            id,
-            what,
-            began,
-            state,
-            has_ended,
-        } = &self.0;
+        let Helper { id, what, began, state, has_ended } = &self.0;
         let mut was_abandoned = false;
         state.update(|state| {
             has_ended.store(true, Ordering::Relaxed);

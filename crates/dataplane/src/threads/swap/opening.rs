@@ -75,9 +75,8 @@ impl Opening {
     /// # Errors
     /// A device or a model that cannot be used, or golden outputs that differ; or the run ends.
     pub fn prepare(&self, config: &Config, bundle: Arc<Bundle>) -> Result<Prepared, Refusal> {
-        let prepared = self
-            .try_out(config, &bundle)
-            .and_then(|()| Ok(self.open_sessions(config, bundle)?));
+        let prepared =
+            self.try_out(config, &bundle).and_then(|()| Ok(self.open_sessions(config, bundle)?));
         if let Err(Refusal::Because(why)) = &prepared {
             self.refuse(why);
         }
@@ -94,10 +93,7 @@ impl Opening {
         }
         let model = bundle.model_path();
         let dir = model.parent().unwrap_or(&model);
-        let left = config
-            .model
-            .open_timeout
-            .saturating_sub(self.began.elapsed());
+        let left = config.model.open_timeout.saturating_sub(self.began.elapsed());
         let limit = left.mul_f64(TRIAL_SHARE);
         trial::try_bundle(config, dir, limit, self.helpers.run_ended())?;
         let mut known = known();
@@ -128,9 +124,7 @@ impl Opening {
 
     /// Brings back sessions that were in use before, if all of them can work again.
     pub fn again(&self, config: &Config, before: Previous) -> Option<Prepared> {
-        before
-            .is_sound()
-            .then(|| self.prepared(config, before.accelerators, before.bundle))
+        before.is_sound().then(|| self.prepared(config, before.accelerators, before.bundle))
     }
 
     fn prepared(

@@ -59,11 +59,7 @@ impl PeriodicSwapper {
                 run(&plan, &config, &helpers, driver, &ended)
             })
             .map_err(|error| Error::unavailable(format!("no thread for models: {error}")))?;
-        let swapper = PeriodicSwapper {
-            thread,
-            goes_on,
-            lasts,
-        };
+        let swapper = PeriodicSwapper { thread, goes_on, lasts };
         Ok((swapper, ports))
     }
 

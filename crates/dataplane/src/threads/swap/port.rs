@@ -134,15 +134,7 @@ impl Target {
 pub(super) fn target(thread: &Thread) -> (Target, SwapPort) {
     let (steps, taken) = bounded(STEPS);
     let (given, answers) = bounded(STEPS);
-    let target = Target {
-        thread: thread.clone(),
-        steps,
-        answers,
-        owed: 0,
-    };
-    let port = SwapPort {
-        steps: taken,
-        answers: given,
-    };
+    let target = Target { thread: thread.clone(), steps, answers, owed: 0 };
+    let port = SwapPort { steps: taken, answers: given };
     (target, port)
 }

@@ -34,16 +34,11 @@ fn config(sets: &[&str]) -> Config {
 
 fn rig() -> Rig {
     let config = config(&[]);
-    let dir = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../models/app-id-k10"
-    ));
+    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10"));
     let tasks = OpenTask::open_all(&config, Some(dir)).unwrap();
     let cores = Cores::of(&config);
-    let options = FlowOptions {
-        effect: flowmgr::Effect::Arrival,
-        record_series: flowmgr::SeriesShare::NONE,
-    };
+    let options =
+        FlowOptions { effect: flowmgr::Effect::Arrival, record_series: flowmgr::SeriesShare::NONE };
     let packets = PacketSide::build(&config, &tasks, options).unwrap();
     let opened = packets.series.open(&tasks, &cores, &Profiles::new(&tasks));
     let managers = OpenedManager::managers(opened.unwrap()).unwrap();
@@ -51,13 +46,7 @@ fn rig() -> Rig {
     let (helpers, lasts) = Helpers::new(&cores, state.clone());
     let (swapper, ports) = Swapper::new(&helpers, 0, &tasks[0].bundle, &managers);
     let managers = managers.into_iter().map(|(_, manager)| manager);
-    Rig {
-        config,
-        swapper,
-        state,
-        _lasts: lasts,
-        threads: managers.zip(ports).collect(),
-    }
+    Rig { config, swapper, state, _lasts: lasts, threads: managers.zip(ports).collect() }
 }
 
 /// The only task of a worker.
@@ -88,9 +77,7 @@ impl Rig {
 
     fn swaps(&self) -> Vec<u64> {
         let managers = self.threads.iter();
-        managers
-            .map(|(manager, _)| manager.tasks()[0].counters().swaps)
-            .collect()
+        managers.map(|(manager, _)| manager.tasks()[0].counters().swaps).collect()
     }
 
     /// Exchanges done, refused and reverted.
@@ -115,10 +102,7 @@ fn a_model_for_other_series_is_refused() {
     let opening = rig.swapper.opening();
     let bundles = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles"));
     for (name, why) in [
-        (
-            "data-k3",
-            "the unit and k are data, k = 3, but packet, k = 10 in the model in use",
-        ),
+        ("data-k3", "the unit and k are data, k = 3, but packet, k = 10 in the model in use"),
         (
             "times-k10",
             "the features are signed_length, inter_arrival_us, but signed_length in the model in \
@@ -135,44 +119,28 @@ fn a_model_for_other_series_is_refused() {
 fn where_one_manager_refuses_none_changes() {
     let mut rig = rig();
     // Something stands by already, which no exchange of ours knows of.
-    task(&mut rig.threads[1])
-        .prepare(Standby::default())
-        .unwrap();
+    task(&mut rig.threads[1]).prepare(Standby::default()).unwrap();
     let Err(Refusal::Because(why)) = rig.swap_model() else {
         panic!("not refused");
     };
     assert!(why.to_string().starts_with("analytics-0.1: "), "{why}");
     assert!(task(&mut rig.threads[0]).abort().is_none(), "it stood down");
-    assert_eq!(
-        (rig.swaps(), rig.state.get().first().model.generation),
-        (vec![0, 0], 0)
-    );
+    assert_eq!((rig.swaps(), rig.state.get().first().model.generation), (vec![0, 0], 0));
     assert_eq!(rig.results(), [0, 1, 0]);
     assert_eq!(rig.swapper.swaps().last_refusal, Some(why.to_string()));
 
     assert!(task(&mut rig.threads[1]).abort().is_some());
     assert!(rig.swap_model().unwrap().is_some());
-    assert_eq!(
-        (rig.swaps(), rig.state.get().first().model.generation),
-        (vec![1, 1], 1)
-    );
+    assert_eq!((rig.swaps(), rig.state.get().first().model.generation), (vec![1, 1], 1));
     assert_eq!(rig.results(), [1, 1, 0]);
 }
 
 #[test]
 fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
     let mut rig = rig();
-    let other = config(&[
-        "analytics.policy=none",
-        "cache.prefix=4",
-        "cache.entries=128",
-    ]);
+    let other = config(&["analytics.policy=none", "cache.prefix=4", "cache.entries=128"]);
     let before = rig.running(|swapper, now| {
-        let prepared = swapper
-            .opening()
-            .keep(&other)
-            .with_settings(now, &other)
-            .unwrap();
+        let prepared = swapper.opening().keep(&other).with_settings(now, &other).unwrap();
         assert!(prepared.is_something() && !prepared.has_model());
         swapper.swap(prepared).unwrap()
     });
@@ -185,10 +153,7 @@ fn settings_come_with_a_model_or_without_and_what_was_before_can_come_back() {
 
     let before = rig.swap_model().unwrap().expect("the old sessions");
     rig.running(|swapper, config| {
-        let mut prepared = swapper
-            .opening()
-            .again(config, before)
-            .expect("nothing had hung");
+        let mut prepared = swapper.opening().again(config, before).expect("nothing had hung");
         prepared.is_return = true;
         swapper.swap(prepared).unwrap();
     });
@@ -208,21 +173,12 @@ fn the_end_of_a_run_ends_an_exchange() {
 #[test]
 fn a_model_that_cannot_be_opened_or_used_is_refused_once() {
     let rig = rig();
-    let nowhere = rig
-        .swapper
-        .opening()
-        .open(&rig.config, Path::new("/nowhere"));
+    let nowhere = rig.swapper.opening().open(&rig.config, Path::new("/nowhere"));
     assert!(nowhere.is_err());
     assert_eq!(rig.results(), [0, 1, 0]);
-    let no_device = config(&[
-        "device.d.provider=plugin",
-        "device.d.plugin=/nowhere",
-        "accel.devices=[\"d\"]",
-    ]);
-    let prepared = rig
-        .swapper
-        .opening()
-        .prepare(&no_device, rig.swapper.bundle.clone());
+    let no_device =
+        config(&["device.d.provider=plugin", "device.d.plugin=/nowhere", "accel.devices=[\"d\"]"]);
+    let prepared = rig.swapper.opening().prepare(&no_device, rig.swapper.bundle.clone());
     let Some(Refusal::Because(why)) = prepared.err() else {
         panic!("there is no such plug-in");
     };
@@ -241,10 +197,7 @@ fn where_one_manager_does_not_answer_none_changes() {
         panic!("not called off");
     };
     let line = why.to_string();
-    assert!(
-        line.starts_with("analytics-0.1: no answer within"),
-        "{line}"
-    );
+    assert!(line.starts_with("analytics-0.1: no answer within"), "{line}");
     assert_eq!((rig.swaps(), rig.results()), (vec![0], [0, 1, 0]));
 
     // As long as it is stuck there is no other exchange.

@@ -34,12 +34,7 @@ pub fn findings(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Fi
 
 /// Tries to open a packet socket without a protocol, which receives nothing.
 fn packet_socket(needs_admin: bool) -> Finding {
-    match socket_with(
-        AddressFamily::PACKET,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        None,
-    ) {
+    match socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None) {
         Ok(_) => Finding::ok(CHECK, "CAP_NET_RAW", "packet sockets can be opened"),
         Err(Errno::PERM | Errno::ACCESS) => {
             let cause = "missing: this process cannot open packet sockets";
@@ -47,12 +42,10 @@ fn packet_socket(needs_admin: bool) -> Finding {
                 .cure(set_capabilities(needs_admin))
                 .for_permission()
         }
-        Err(error) => Finding::problem(
-            CHECK,
-            "CAP_NET_RAW",
-            format!("cannot open a packet socket: {error}"),
-        )
-        .cure("modprobe af_packet"),
+        Err(error) => {
+            Finding::problem(CHECK, "CAP_NET_RAW", format!("cannot open a packet socket: {error}"))
+                .cure("modprobe af_packet")
+        }
     }
 }
 
@@ -95,10 +88,7 @@ fn needed(config: &Config) -> Vec<(&'static DropIn, &'static str)> {
             (&MARK, "marks, labels of connections and sets of nftables"),
         ),
         (is_first, (&FIRST, "first packets")),
-        (
-            config.io.backend == Backend::AfXdp,
-            (&XDP, "XDP sockets and programs"),
-        ),
+        (config.io.backend == Backend::AfXdp, (&XDP, "XDP sockets and programs")),
     ];
     let needed = all.into_iter().filter(|(is_needed, _)| *is_needed);
     needed.map(|(_, needed)| needed).collect()
@@ -148,10 +138,7 @@ mod tests {
         assert_eq!(found(&[], true), [], "no service");
         let drop_in = include_str!("../../../../../packaging/systemd/mark.conf");
         let drop_in = ("etc/systemd/system/fenxi.service.d/mark.conf", drop_in);
-        assert_eq!(
-            found(&[service, drop_in], true),
-            [Level::Ok, Level::Warning]
-        );
+        assert_eq!(found(&[service, drop_in], true), [Level::Ok, Level::Warning]);
         let all = ["io.mode=mark", "io.capture=all"];
         assert_eq!(levels(&[service, drop_in], &all, true), [Level::Ok]);
         let xdp = ["io.backend=af_xdp"];

@@ -15,12 +15,8 @@ pub fn findings(machine: &Machine) -> Option<Finding> {
     if !SLOW.contains(&current.as_str()) {
         return Some(Finding::ok(CHECK, "", current));
     }
-    let available = machine
-        .text(&format!("{folder}/available_clocksource"))
-        .unwrap_or_default();
-    let fast = available
-        .split_whitespace()
-        .find(|source| !SLOW.contains(source));
+    let available = machine.text(&format!("{folder}/available_clocksource")).unwrap_or_default();
+    let fast = available.split_whitespace().find(|source| !SLOW.contains(source));
     let line = fast.map(|source| format!("echo {source} > /{folder}/current_clocksource"));
     let cause = format!("{current}: every timestamp is a slow system call");
     Some(Finding::warning(CHECK, "", cause).cure_if(line))
@@ -36,19 +32,12 @@ mod tests {
         let current = "sys/devices/system/clocksource/clocksource0/current_clocksource";
         let available = "sys/devices/system/clocksource/clocksource0/available_clocksource";
         let of = |files: &[(&str, &str)]| findings(&machine(files).1);
-        let line = of(&[(current, "hpet\n"), (available, "hpet tsc\n")])
-            .unwrap()
-            .remedy;
+        let line = of(&[(current, "hpet\n"), (available, "hpet tsc\n")]).unwrap().remedy;
         assert_eq!(
             line.unwrap(),
             "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource"
         );
-        assert_eq!(
-            of(&[(current, "hpet\n"), (available, "hpet\n")])
-                .unwrap()
-                .remedy,
-            None
-        );
+        assert_eq!(of(&[(current, "hpet\n"), (available, "hpet\n")]).unwrap().remedy, None);
         assert_eq!(of(&[(current, "tsc\n")]).unwrap().cause, "tsc");
         assert_eq!(of(&[]), None);
     }

@@ -28,8 +28,7 @@ pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let brokers = config.section::<Kafka>().brokers.into_iter();
     let brokers = brokers.map(|broker| (broker.to_string(), broker, true));
     let all = exporter.into_iter().chain(brokers);
-    all.flat_map(|(name, endpoint, is_tcp)| of(machine, &name, &endpoint, is_tcp))
-        .collect()
+    all.flat_map(|(name, endpoint, is_tcp)| of(machine, &name, &endpoint, is_tcp)).collect()
 }
 
 fn of(machine: &Machine, name: &str, endpoint: &Endpoint, is_tcp: bool) -> Vec<Finding> {
@@ -124,9 +123,6 @@ mod tests {
             "etc/systemd/system/fenxi.service.d/collectors.conf",
             "[Service]\nIPAddressAllow=192.0.2.9",
         );
-        assert_eq!(
-            in_reach(&machine(&[service, drop_in]).1, "there", &away),
-            None
-        );
+        assert_eq!(in_reach(&machine(&[service, drop_in]).1, "there", &away), None);
     }
 }

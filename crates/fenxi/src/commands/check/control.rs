@@ -22,13 +22,10 @@ const CHECK: &str = "control";
 pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
     let socket = control.socket.as_deref().map(holder_of_socket);
     let http = control.http.as_ref().map(|place| holder_of(machine, place));
-    [socket, http]
-        .into_iter()
-        .flatten()
-        .find_map(|holder| match holder {
-            Holder::Process(Some(pid)) if is_fenxi(machine, pid) => Some(pid),
-            _ => None,
-        })
+    [socket, http].into_iter().flatten().find_map(|holder| match holder {
+        Holder::Process(Some(pid)) if is_fenxi(machine, pid) => Some(pid),
+        _ => None,
+    })
 }
 
 /// Checks the port and the socket.
@@ -85,13 +82,7 @@ fn port(machine: &Machine, address: SocketAddr) -> Finding {
     const NAME: &str = "control.http";
     let place = address.to_string();
     if let Holder::Process(pid) = holder::of_port(machine, address) {
-        return held(
-            machine,
-            NAME,
-            &place,
-            pid,
-            format!("ss -ltnp 'sport = :{}'", address.port()),
-        );
+        return held(machine, NAME, &place, pid, format!("ss -ltnp 'sport = :{}'", address.port()));
     }
     // Binding any free port on the address shows whether the address belongs to this machine.
     match UdpSocket::bind((address.ip(), 0)) {
@@ -126,10 +117,7 @@ fn holder_of_socket(path: &Path) -> Holder {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(sockopt::socket_peercred(&socket)?
-            .pid
-            .as_raw_nonzero()
-            .get() as u32)
+        Ok(sockopt::socket_peercred(&socket)?.pid.as_raw_nonzero().get() as u32)
     };
     match asked() {
         Ok(pid) => Holder::Process(Some(pid)),
@@ -190,22 +178,13 @@ mod tests {
             (taken.level, taken.remedy.as_deref()),
             (Level::Problem, Some("ss -ltnp 'sport = :9469'"))
         );
-        assert!(
-            taken.cause.ends_with("in use by nginx, process 77"),
-            "{taken:?}"
-        );
+        assert!(taken.cause.ends_with("in use by nginx, process 77"), "{taken:?}");
         let ours = [theirs[0], theirs[1], ("proc/77/comm", "fenxi\n")];
         assert_eq!(judged(&ours, "127.0.0.1:9469").level, Level::Ok);
         assert_eq!(judged(&theirs[..1], "127.0.0.1:9469").level, Level::Warning);
         // A connection is no listener, and another address is another place.
-        assert_eq!(
-            judged(&theirs, "127.0.0.1:9470").cause,
-            "127.0.0.1:9470: free"
-        );
-        assert_eq!(
-            judged(&theirs, "[::1]:9469").level,
-            judged(&[], "[::1]:9469").level
-        );
+        assert_eq!(judged(&theirs, "127.0.0.1:9470").cause, "127.0.0.1:9470: free");
+        assert_eq!(judged(&theirs, "[::1]:9469").level, judged(&[], "[::1]:9469").level);
         assert_eq!(judged(&[], "192.0.2.1:9469").level, Level::Problem);
         let control = Control {
             http: HttpPlace::parse("127.0.0.1:9469", |path| path.into()),
@@ -227,30 +206,18 @@ mod tests {
         assert_eq!(holder_of_socket(&path), Holder::Nobody);
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
-        assert_eq!(
-            socket(&Machine::here(), "control.socket", &path).level,
-            Level::Problem
-        );
+        assert_eq!(socket(&Machine::here(), "control.socket", &path).level, Level::Problem);
     }
 
     #[test]
     fn a_missing_folder_has_a_cure() {
         let path = Path::new("/run/fenxi/ctl.sock");
         let missing = folder(&machine(&[]).1, "control.socket", path);
-        assert_eq!(
-            missing.remedy.as_deref(),
-            Some("install -d -m 750 /run/fenxi")
-        );
+        assert_eq!(missing.remedy.as_deref(), Some("install -d -m 750 /run/fenxi"));
         let installed = [("usr/lib/tmpfiles.d/fenxi.conf", "d /run/fenxi")];
         let missing = folder(&machine(&installed).1, "control.socket", path);
-        assert_eq!(
-            missing.remedy.as_deref(),
-            Some("systemd-tmpfiles --create fenxi.conf")
-        );
+        assert_eq!(missing.remedy.as_deref(), Some("systemd-tmpfiles --create fenxi.conf"));
         let there = [("run/fenxi/other", "")];
-        assert_eq!(
-            folder(&machine(&there).1, "control.socket", path).level,
-            Level::Ok
-        );
+        assert_eq!(folder(&machine(&there).1, "control.socket", path).level, Level::Ok);
     }
 }

@@ -25,10 +25,7 @@ pub fn findings(
     let placed = placed(cores);
     let mut findings = vec![clock_speed(machine, &placed), stolen(machine)];
     if placed.is_empty() {
-        let cause = format!(
-            "{}; for steady latency, give each thread its own CPU",
-            cores.reason
-        );
+        let cause = format!("{}; for steady latency, give each thread its own CPU", cores.reason);
         findings.push(Finding::warning(CHECK, "", cause));
         return findings;
     }
@@ -44,10 +41,8 @@ pub fn findings(
     ];
     let own: Vec<Finding> = own.into_iter().flatten().collect();
     if own.is_empty() {
-        let threads: Vec<String> = placed
-            .iter()
-            .map(|(thread, core)| format!("{thread} on {core}"))
-            .collect();
+        let threads: Vec<String> =
+            placed.iter().map(|(thread, core)| format!("{thread} on {core}")).collect();
         findings.push(Finding::ok(CHECK, "", threads.join(", ")));
     }
     findings.extend(own);
@@ -61,9 +56,7 @@ pub fn findings(
 /// Threads that are pinned, and their cores.
 pub fn placed(cores: &Cores) -> Vec<(String, usize)> {
     let placed = cores.iter();
-    placed
-        .filter_map(|(thread, core)| Some((thread.to_string(), (*core)?)))
-        .collect()
+    placed.filter_map(|(thread, core)| Some((thread.to_string(), (*core)?))).collect()
 }
 
 fn named(cpus: &[usize]) -> String {
@@ -143,9 +136,7 @@ fn pair(
     holds: impl Fn(usize, usize) -> bool,
 ) -> Option<(&str, &str, usize)> {
     placed.iter().enumerate().find_map(|(at, (first, core))| {
-        let (second, _) = placed[at + 1..]
-            .iter()
-            .find(|(_, other)| holds(*core, *other))?;
+        let (second, _) = placed[at + 1..].iter().find(|(_, other)| holds(*core, *other))?;
         Some((first.as_str(), second.as_str(), *core))
     })
 }
@@ -153,10 +144,7 @@ fn pair(
 /// Another instance with a thread pinned to one of our cores; not the service that this run would
 /// replace.
 fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Finding> {
-    let others = machine
-        .other_fenxis()
-        .into_iter()
-        .filter(|pid| Some(*pid) != service);
+    let others = machine.other_fenxis().into_iter().filter(|pid| Some(*pid) != service);
     let mut pinned = others.flat_map(|pid| {
         let tasks = machine.names(&format!("proc/{pid}/task")).into_iter();
         tasks.filter_map(move |task| {
@@ -177,11 +165,7 @@ fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Fin
 fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     const CHECK: &str = "isolation";
     let isolated = machine.list(ISOLATED).unwrap_or_default();
-    let open: Vec<usize> = used
-        .iter()
-        .copied()
-        .filter(|core| !isolated.contains(core))
-        .collect();
+    let open: Vec<usize> = used.iter().copied().filter(|core| !isolated.contains(core)).collect();
     if open.is_empty() {
         return Finding::ok(CHECK, "", "the kernel keeps other programs off the cores");
     }
@@ -205,11 +189,7 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     // -1: the machine has one node, or the firmware does not report it.
     let near = (node >= 0)
         .then(|| machine.list(&format!("sys/devices/system/node/node{node}/cpulist")))??;
-    let far: Vec<usize> = used
-        .iter()
-        .copied()
-        .filter(|core| !near.contains(core))
-        .collect();
+    let far: Vec<usize> = used.iter().copied().filter(|core| !near.contains(core)).collect();
     if far.is_empty() {
         let cause = format!("the cores are on its NUMA node, {node}");
         return Some(Finding::ok(CHECK, name, cause));
@@ -256,16 +236,9 @@ fn stolen(machine: &Machine) -> Finding {
     let stat = machine.text("proc/stat").unwrap_or_default();
     let cpu = stat.lines().next().unwrap_or_default();
     // user nice system idle iowait irq softirq steal; guest times are in user already.
-    let times: Vec<f64> = cpu
-        .split_whitespace()
-        .skip(1)
-        .take(8)
-        .filter_map(|time| time.parse().ok())
-        .collect();
-    let (steal, all) = (
-        times.get(7).copied().unwrap_or(0.0),
-        times.iter().sum::<f64>(),
-    );
+    let times: Vec<f64> =
+        cpu.split_whitespace().skip(1).take(8).filter_map(|time| time.parse().ok()).collect();
+    let (steal, all) = (times.get(7).copied().unwrap_or(0.0), times.iter().sum::<f64>());
     let share = if all > 0.0 { steal / all } else { 0.0 };
     let percent = share * 100.0;
     let cause = format!("{percent:.1} % of CPU time since boot went to other guests of the host");
@@ -284,18 +257,12 @@ mod tests {
 
     fn placed(cores: &[usize]) -> Vec<(String, usize)> {
         let names = ["flow-0.0", "analytics-0.0", "device-0.0"].into_iter();
-        names
-            .map(str::to_owned)
-            .zip(cores.iter().copied())
-            .collect()
+        names.map(str::to_owned).zip(cores.iter().copied()).collect()
     }
 
     const FOUR: [(&str, &str); 2] = [
         ("sys/devices/system/cpu/online", "0-3\n"),
-        (
-            "proc/self/status",
-            "Name:\tfenxi\nCpus_allowed_list:\t0-2\n",
-        ),
+        ("proc/self/status", "Name:\tfenxi\nCpus_allowed_list:\t0-2\n"),
     ];
 
     #[test]
@@ -308,14 +275,8 @@ mod tests {
             Some("fenxi check --deep --set 'pipeline.cores=[1,2]'")
         );
         let forbidden = there(&four, &[3]).unwrap();
-        assert!(
-            forbidden.cause.contains("may use only 0,1,2"),
-            "{forbidden:?}"
-        );
-        assert_eq!(
-            forbidden.remedy.as_deref(),
-            Some("taskset -c 0,1,2,3 fenxi check --deep")
-        );
+        assert!(forbidden.cause.contains("may use only 0,1,2"), "{forbidden:?}");
+        assert_eq!(forbidden.remedy.as_deref(), Some("taskset -c 0,1,2,3 fenxi check --deep"));
         let (_dir, isolated) = machine(&[FOUR[0], FOUR[1], (ISOLATED, "3\n")]);
         assert_eq!(there(&isolated, &[3]), None, "it may be asked for");
     }
@@ -326,40 +287,23 @@ mod tests {
         assert_eq!(doubled(&four, &placed(&[1, 2])), None);
         let both = doubled(&four, &placed(&[2, 2])).unwrap();
         assert_eq!(both.level, Level::Problem);
-        assert!(
-            both.cause
-                .starts_with("flow-0.0 and analytics-0.0 share CPU 2")
-        );
-        let (_dir, halves) = machine(&[(
-            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
-            "1,3\n",
-        )]);
+        assert!(both.cause.starts_with("flow-0.0 and analytics-0.0 share CPU 2"));
+        let (_dir, halves) =
+            machine(&[("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "1,3\n")]);
         assert_eq!(siblings(&halves, &placed(&[1, 2])), None);
-        assert_eq!(
-            siblings(&halves, &placed(&[1, 3])).unwrap().level,
-            Level::Warning
-        );
+        assert_eq!(siblings(&halves, &placed(&[1, 3])).unwrap().level, Level::Warning);
     }
 
     #[test]
     fn another_fenxi_on_the_same_core_unless_it_is_the_service() {
         let (_dir, busy) = machine(&[
             ("proc/4000000/comm", "fenxi\n"),
-            (
-                "proc/4000000/task/4000000/status",
-                "Name:\tfenxi\nCpus_allowed_list:\t0-3\n",
-            ),
-            (
-                "proc/4000000/task/4000001/status",
-                "Name:\tflow-0.0\nCpus_allowed_list:\t2\n",
-            ),
+            ("proc/4000000/task/4000000/status", "Name:\tfenxi\nCpus_allowed_list:\t0-3\n"),
+            ("proc/4000000/task/4000001/status", "Name:\tflow-0.0\nCpus_allowed_list:\t2\n"),
             ("proc/4000002/comm", "sshd\n"),
         ]);
         let found = others(&busy, &[2], None).unwrap();
-        assert!(
-            found.cause.contains("process 4000000, has flow-0.0"),
-            "{found:?}"
-        );
+        assert!(found.cause.contains("process 4000000, has flow-0.0"), "{found:?}");
         assert_eq!(others(&busy, &[2], Some(4_000_000)), None);
         assert_eq!(others(&busy, &[1], None), None);
     }
@@ -373,19 +317,11 @@ mod tests {
             ("sys/class/net/eth1/device/numa_node", "-1\n"),
         ]);
         assert_eq!(isolated(&two_nodes, &[2, 3], true).level, Level::Ok);
-        assert!(
-            isolated(&two_nodes, &[1, 2], true)
-                .remedy
-                .unwrap()
-                .contains("isolcpus=1,2")
-        );
+        assert!(isolated(&two_nodes, &[1, 2], true).remedy.unwrap().contains("isolcpus=1,2"));
         assert_eq!(isolated(&two_nodes, &[1], false).level, Level::Ok);
         assert_eq!(node(&two_nodes, "eth0", &[2, 3]).unwrap().level, Level::Ok);
         let far = node(&two_nodes, "eth0", &[0, 2]).unwrap();
-        assert_eq!(
-            far.remedy.as_deref(),
-            Some("fenxi check --deep --set 'pipeline.cores=[3,4]'")
-        );
+        assert_eq!(far.remedy.as_deref(), Some("fenxi check --deep --set 'pipeline.cores=[3,4]'"));
         assert_eq!(node(&two_nodes, "eth1", &[0]), None);
     }
 

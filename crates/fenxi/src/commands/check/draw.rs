@@ -31,12 +31,8 @@ pub fn page(
     let Some(bundle) = bundles.first() else {
         return String::new();
     };
-    let model = format!(
-        "{} {} ({} classes)",
-        bundle.name(),
-        bundle.version(),
-        bundle.labels().len()
-    );
+    let model =
+        format!("{} {} ({} classes)", bundle.name(), bundle.version(), bundle.labels().len());
     let series: Vec<_> = bundles.iter().flat_map(series_tasks).collect();
     let pipeline = draw(config, bundle, &series, map, &model, is_deep);
     let first = effects(config, map, "");
@@ -69,12 +65,7 @@ fn draw(
     is_deep: bool,
 ) -> String {
     let flow = &config.flow;
-    let bytes = table_bytes(
-        flow.max_flows,
-        flow.buckets,
-        series,
-        config.behaviour.in_use(),
-    );
+    let bytes = table_bytes(flow.max_flows, flow.buckets, series, config.behaviour.in_use());
     let layout = &config.pipeline.layout;
     let devices = config.accel.devices.iter();
     let devices: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -126,11 +117,7 @@ fn draw(
         first = first_packets(config),
         flows = flow.max_flows,
         mib = bytes.div_ceil(1 << 20),
-        each = if layout.flow_managers > 1 {
-            " each"
-        } else {
-            ""
-        },
+        each = if layout.flow_managers > 1 { " each" } else { "" },
         elements = elements(bundle),
         depths = depths(bundle),
         policy = policy + &by_mode(config.tasks.first().map(|task| &task.policy_origin)),
@@ -145,10 +132,9 @@ fn draw(
 fn first_packets(config: &Config) -> String {
     let io = &config.io;
     match io.capture {
-        Capture::First => format!(
-            "; first packets of each flow only{}",
-            by_mode(Some(&io.capture_origin))
-        ),
+        Capture::First => {
+            format!("; first packets of each flow only{}", by_mode(Some(&io.capture_origin)))
+        }
         Capture::All => String::new(),
     }
 }
@@ -181,12 +167,9 @@ fn elements(bundle: &Bundle) -> &'static str {
 
 fn cache(config: &Config, bundle: &Bundle) -> String {
     match &config.cache {
-        Some(cache) => format!(
-            "prefix {} of {}, {} entries",
-            cache.prefix,
-            bundle.k(),
-            cache.entries
-        ),
+        Some(cache) => {
+            format!("prefix {} of {}, {} entries", cache.prefix, bundle.k(), cache.entries)
+        }
         None => "off".to_owned(),
     }
 }
@@ -221,10 +204,7 @@ fn effects(config: &Config, map: &LabelMap, whose: &str) -> String {
     let title = match map.effect() {
         LabelEffect::Nothing => return String::new(),
         LabelEffect::Dscp => "DSCP of packets".to_owned(),
-        LabelEffect::Mark => format!(
-            "marks of connections under the mask {:#x}",
-            config.mark.mask
-        ),
+        LabelEffect::Mark => format!("marks of connections under the mask {:#x}", config.mark.mask),
     };
     let mut page = format!("\nlabels{whose} ({title})\n");
     let (without, _) = map.unmapped();
@@ -332,20 +312,15 @@ fn parameters(config: &Config) -> String {
     match analytics.policy {
         BatchPolicy::None => "none: fires when the device is idle".to_owned(),
         BatchPolicy::Max => "max: fires when as many wait as the device takes".to_owned(),
-        BatchPolicy::Slo {
-            latency_goal,
-            delta,
-        } => format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
-        BatchPolicy::OnOff {
-            latency_goal,
-            delta,
-        } => format!("on-off, 99 of 100 labels within {latency_goal:?}, δ = {delta}"),
+        BatchPolicy::Slo { latency_goal, delta } => {
+            format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}")
+        }
+        BatchPolicy::OnOff { latency_goal, delta } => {
+            format!("on-off, 99 of 100 labels within {latency_goal:?}, δ = {delta}")
+        }
         BatchPolicy::Timeout => format!("timeout, T = {timeout:?}"),
         BatchPolicy::CarryOver => {
-            format!(
-                "carry-over, T = {timeout:?}, Φ = {}, max wait {max_wait:?}",
-                analytics.phi
-            )
+            format!("carry-over, T = {timeout:?}, Φ = {}, max wait {max_wait:?}", analytics.phi)
         }
     }
 }

@@ -109,10 +109,7 @@ pub struct Report(pub Vec<Finding>);
 
 impl Report {
     fn count(&self, level: Level) -> usize {
-        self.0
-            .iter()
-            .filter(|finding| finding.level == level)
-            .count()
+        self.0.iter().filter(|finding| finding.level == level).count()
     }
 
     /// `1 problem, 2 warnings, 9 ok`.

@@ -32,11 +32,7 @@ pub fn findings(tasks: &[OpenTask], measured: Option<&Measured>) -> Vec<Finding>
             findings
         }
         Ok(None) => Vec::new(),
-        Err(error) => vec![Finding::warning(
-            CHECK,
-            "",
-            format!("{error}; no goal is planned for"),
-        )],
+        Err(error) => vec![Finding::warning(CHECK, "", format!("{error}; no goal is planned for"))],
     }
 }
 
@@ -72,9 +68,7 @@ fn by_task(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
     let mut findings: Vec<Finding> = moved.collect();
     findings.extend(goals.out_of_reach.iter().map(out_of_reach));
     if goals.out_of_reach.is_empty() && goals.without_profile.is_empty() {
-        let with_goal = tasks
-            .iter()
-            .filter(|task| task.config.analytics.policy.plans());
+        let with_goal = tasks.iter().filter(|task| task.config.analytics.policy.plans());
         findings.push(Finding::ok(
             CHECK,
             "",
@@ -105,11 +99,7 @@ fn out_of_reach(it: &OutOfReach) -> Finding {
         [only] => alone(it, only, turnaround),
         _ => together(it, turnaround),
     };
-    Finding::warning(
-        CHECK,
-        &it.task,
-        format!("{goal} ms cannot be promised: {why}"),
-    )
+    Finding::warning(CHECK, &it.task, format!("{goal} ms cannot be promised: {why}"))
 }
 
 /// One task has its device for itself.
@@ -127,14 +117,8 @@ fn alone(it: &OutOfReach, only: &str, turnaround: f64) -> String {
 /// Several tasks wait for each other.
 fn together(it: &OutOfReach, turnaround: f64) -> String {
     let (what, cure) = match it.shares_thread {
-        true => (
-            "thread",
-            "give the devices threads of their own (device.NAME.thread = \"own\")",
-        ),
-        false => (
-            "device",
-            "give the slow ones another device (task.NAME.devices)",
-        ),
+        true => ("thread", "give the devices threads of their own (device.NAME.thread = \"own\")"),
+        false => ("device", "give the slow ones another device (task.NAME.devices)"),
     };
     let place = match &it.waits_for {
         None => format!("on its {what}"),
@@ -204,9 +188,6 @@ mod tests {
         assert_eq!(without_profile(&goals), None);
         goals.without_profile.insert("npu".to_owned());
         let cause = without_profile(&goals).unwrap().cause;
-        assert!(
-            cause.contains("because device npu has no profile"),
-            "{cause}"
-        );
+        assert!(cause.contains("because device npu has no profile"), "{cause}");
     }
 }

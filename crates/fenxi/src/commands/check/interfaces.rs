@@ -121,11 +121,7 @@ impl Link {
         } else {
             Finding::ok(CHECK, name, format!("up, with a carrier, MTU {mtu}"))
         };
-        Ok(Link {
-            flags,
-            mtu,
-            finding,
-        })
+        Ok(Link { flags, mtu, finding })
     }
 }
 
@@ -158,11 +154,7 @@ fn one(machine: &Machine, io: &Io, name: &str) -> Vec<Finding> {
 /// Checks for other paths between the two interfaces of mode inline.
 fn between(machine: &Machine, left: &str, right: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mtu = |name: &str| {
-        machine
-            .number(&format!("sys/class/net/{name}/mtu"))
-            .unwrap_or(0)
-    };
+    let mtu = |name: &str| machine.number(&format!("sys/class/net/{name}/mtu")).unwrap_or(0);
     let (of_left, of_right) = (mtu(left), mtu(right));
     if of_left != of_right {
         let (small, large) = match of_left < of_right {
@@ -271,10 +263,7 @@ mod tests {
     }
 
     fn remedies(findings: &[Finding]) -> Vec<&str> {
-        findings
-            .iter()
-            .filter_map(|finding| finding.remedy.as_deref())
-            .collect()
+        findings.iter().filter_map(|finding| finding.remedy.as_deref()).collect()
     }
 
     const UP_FILE: (&str, &str) = ("sys/class/net/eth0/flags", "0x1003\n");
@@ -285,45 +274,22 @@ mod tests {
             ("sys/class/net/eth0/flags", "0x1002\n"),
             ("sys/class/net/eth0/mtu", "1500\n"),
         ]);
-        assert_eq!(
-            remedies(&one(&down, &io(IoMode::Mark), "eth0")),
-            ["ip link set dev eth0 up"]
-        );
+        assert_eq!(remedies(&one(&down, &io(IoMode::Mark), "eth0")), ["ip link set dev eth0 up"]);
         let carrier = "sys/class/net/eth0/carrier";
         let (_dir, cut) = machine(&[UP_FILE, (carrier, "0\n")]);
-        assert_eq!(
-            one(&cut, &io(IoMode::Mark), "eth0")[0].level,
-            Level::Problem
-        );
-        let (_dir, good) = machine(&[
-            UP_FILE,
-            (carrier, "1\n"),
-            ("sys/class/net/eth0/mtu", "1500\n"),
-        ]);
+        assert_eq!(one(&cut, &io(IoMode::Mark), "eth0")[0].level, Level::Problem);
+        let (_dir, good) =
+            machine(&[UP_FILE, (carrier, "1\n"), ("sys/class/net/eth0/mtu", "1500\n")]);
         let findings = one(&good, &io(IoMode::Mark), "eth0");
-        assert_eq!(
-            (findings.len(), findings[0].level),
-            (1, Level::Ok),
-            "{findings:?}"
-        );
-        assert!(
-            one(&good, &io(IoMode::Tap), "eth0")[1]
-                .cause
-                .contains("promiscuous")
-        );
-        assert_eq!(
-            one(&machine(&[]).1, &io(IoMode::Tap), "eth0")[0].level,
-            Level::Warning
-        );
+        assert_eq!((findings.len(), findings[0].level), (1, Level::Ok), "{findings:?}");
+        assert!(one(&good, &io(IoMode::Tap), "eth0")[1].cause.contains("promiscuous"));
+        assert_eq!(one(&machine(&[]).1, &io(IoMode::Tap), "eth0")[0].level, Level::Warning);
     }
 
     #[test]
     fn frames_larger_than_a_block() {
         let (_dir, jumbo) = machine(&[UP_FILE, ("sys/class/net/eth0/mtu", "65535\n")]);
-        let io = Io {
-            block_bytes: 65536,
-            ..io(IoMode::Mark)
-        };
+        let io = Io { block_bytes: 65536, ..io(IoMode::Mark) };
         assert_eq!(
             remedies(&one(&jumbo, &io, "eth0")),
             ["fenxi check --deep --set io.block_bytes=131072"]
@@ -333,11 +299,7 @@ mod tests {
     #[test]
     fn a_name_that_is_nearly_right() {
         let known = ["lo".to_owned(), "eth0".to_owned()];
-        assert!(
-            missing("eth1", &known)
-                .cause
-                .ends_with("did you mean eth0?")
-        );
+        assert!(missing("eth1", &known).cause.ends_with("did you mean eth0?"));
         assert!(none(&known).remedy.unwrap().contains("[\"eth0\"]"));
     }
 
@@ -352,10 +314,7 @@ mod tests {
         let findings = between(&bridged, "eth0", "eth1");
         assert_eq!(
             remedies(&findings),
-            [
-                "ip link set dev eth1 mtu 9000",
-                "ip link set dev eth0 nomaster"
-            ]
+            ["ip link set dev eth1 mtu 9000", "ip link set dev eth0 nomaster"]
         );
         assert!(findings[1].cause.contains("bridge br0"));
     }
@@ -374,10 +333,7 @@ mod tests {
         let (_dir, routing) = machine(&files);
         let line = "sysctl -w net.ipv4.conf.eth0.forwarding=0 net.ipv4.conf.eth1.forwarding=0";
         let findings = between(&routing, "eth0", "eth1");
-        assert_eq!(
-            remedies(&findings),
-            ["ip addr flush dev eth0", "ip addr flush dev eth1", line]
-        );
+        assert_eq!(remedies(&findings), ["ip addr flush dev eth0", "ip addr flush dev eth1", line]);
         let (_dir, quiet) = machine(&files[1..2]);
         assert_eq!(between(&quiet, "eth0", "eth1"), []);
     }

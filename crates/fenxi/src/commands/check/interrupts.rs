@@ -27,11 +27,7 @@ pub fn findings(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
     match (shared.is_empty(), pinned.is_empty()) {
         (false, _) => shared,
         (true, false) => {
-            vec![Finding::ok(
-                CHECK,
-                name,
-                "none on the cores of the data path",
-            )]
+            vec![Finding::ok(CHECK, name, "none on the cores of the data path")]
         }
         (true, true) => Vec::new(),
     }
@@ -42,14 +38,8 @@ fn active(machine: &Machine, name: &str) -> Vec<u32> {
     let text = machine.text("proc/interrupts").unwrap_or_default();
     let device = format!("sys/class/net/{name}/device");
     // A virtio card is a child of the PCI device that has the interrupts.
-    let folders = [
-        format!("{device}/msi_irqs"),
-        format!("{device}/../msi_irqs"),
-    ];
-    let of_device: Vec<String> = folders
-        .iter()
-        .flat_map(|path| machine.names(path))
-        .collect();
+    let folders = [format!("{device}/msi_irqs"), format!("{device}/../msi_irqs")];
+    let of_device: Vec<String> = folders.iter().flat_map(|path| machine.names(path)).collect();
     let rows = text.lines().filter_map(|line| {
         let (number, rest) = line.trim().split_once(':')?;
         let interrupt: u32 = number.parse().ok()?;
@@ -98,18 +88,8 @@ NMI: 0 0 Non-maskable interrupts";
         assert!(active(&virtio, "eth").is_empty());
         let found = findings(&virtio, "eth0", &pinned("1"));
         assert_eq!(found.len(), 1);
-        assert!(
-            found[0].cause.ends_with("where flow-0.0 is pinned"),
-            "{found:?}"
-        );
-        assert_eq!(
-            found[0].remedy.as_deref(),
-            Some("echo 0 > /proc/irq/38/smp_affinity_list")
-        );
-        assert!(
-            findings(&virtio, "eth0", &pinned("0"))[0]
-                .cause
-                .starts_with("none")
-        );
+        assert!(found[0].cause.ends_with("where flow-0.0 is pinned"), "{found:?}");
+        assert_eq!(found[0].remedy.as_deref(), Some("echo 0 > /proc/irq/38/smp_affinity_list"));
+        assert!(findings(&virtio, "eth0", &pinned("0"))[0].cause.starts_with("none"));
     }
 }

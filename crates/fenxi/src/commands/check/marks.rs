@@ -49,10 +49,7 @@ fn classes(config: &Config, map: &LabelMap) -> Finding {
     let table = config.mark.table();
     let (without, labels) = map.unmapped();
     let mapped = labels - without.len();
-    let found = format!(
-        "{mapped} of {labels} labels have bits within {:#x}",
-        config.mark.mask
-    );
+    let found = format!("{mapped} of {labels} labels have bits within {:#x}", config.mark.mask);
     match map.gap().filter(|_| map.is_users()) {
         Some(gap) => Finding::warning(CHECK, table, gap).cure("fenxi check --config-only"),
         None => Finding::ok(CHECK, table, found),
@@ -81,11 +78,7 @@ fn classes_of_others(config: &Config, bundles: &[Bundle]) -> Vec<Finding> {
 /// exist.
 fn written() -> Finding {
     match mark::probe() {
-        Ok(()) => Finding::ok(
-            CHECK,
-            "ctnetlink",
-            "the kernel accepts marks from this process",
-        ),
+        Ok(()) => Finding::ok(CHECK, "ctnetlink", "the kernel accepts marks from this process"),
         Err(error @ mark::StartError::Capability { .. }) => {
             Finding::problem(CHECK, "CAP_NET_ADMIN", error.to_string())
                 .cure(set_capabilities(true))
@@ -166,11 +159,9 @@ mod tests {
         let level = |files: &[(&str, &str)], asks| tracked(&machine(files).1, asks).level;
         assert_eq!(level(&[], Some(false)), Level::Problem);
         assert_eq!(level(&[(COUNT, "3\n")], Some(false)), Level::Ok);
-        for (asks, expected) in [
-            (Some(false), Level::Problem),
-            (Some(true), Level::Ok),
-            (None, Level::Warning),
-        ] {
+        for (asks, expected) in
+            [(Some(false), Level::Problem), (Some(true), Level::Ok), (None, Level::Warning)]
+        {
             assert_eq!(level(&[(COUNT, "0\n")], asks), expected);
         }
     }
@@ -190,9 +181,6 @@ mod tests {
     #[test]
     fn a_router_that_forwards() {
         assert_eq!(forwarded(&machine(&[]).1).unwrap().level, Level::Warning);
-        assert_eq!(
-            forwarded(&machine(&[("proc/sys/net/ipv4/ip_forward", "1\n")]).1),
-            None
-        );
+        assert_eq!(forwarded(&machine(&[("proc/sys/net/ipv4/ip_forward", "1\n")]).1), None);
     }
 }

@@ -16,17 +16,12 @@ pub fn findings(
     service: Option<u32>,
 ) -> Vec<Finding> {
     let need = Need::new(config, tasks);
-    vec![
-        enough(machine, need, service),
-        pages(machine, need.tables),
-        locked(machine),
-    ]
+    vec![enough(machine, need, service), pages(machine, need.tables), locked(machine)]
 }
 
 fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
-    let held = service
-        .and_then(|pid| machine.bytes(&format!("proc/{pid}/status"), "VmRSS"))
-        .unwrap_or(0);
+    let held =
+        service.and_then(|pid| machine.bytes(&format!("proc/{pid}/status"), "VmRSS")).unwrap_or(0);
     let available = available(machine, held);
     let (start, all) = (need.at_start(), need.with_full_tables());
     let cause = format!(
@@ -52,14 +47,9 @@ fn enough(machine: &Machine, need: Need, service: Option<u32>) -> Finding {
 /// The kind of pages that the tables will use.
 fn pages(machine: &Machine, tables: u64) -> Finding {
     const CHECK: &str = "huge-pages";
-    let size = machine
-        .bytes("proc/meminfo", "Hugepagesize")
-        .unwrap_or(2 * MIB);
+    let size = machine.bytes("proc/meminfo", "Hugepagesize").unwrap_or(2 * MIB);
     let count = |name: &str| {
-        machine
-            .field("proc/meminfo", name)
-            .and_then(|text| text.parse::<u64>().ok())
-            .unwrap_or(0)
+        machine.field("proc/meminfo", name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
     };
     let (total, free) = (count("HugePages_Total"), count("HugePages_Free"));
     let wanted = tables.div_ceil(size);
@@ -68,9 +58,7 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
         return Finding::ok(CHECK, "", cause);
     }
     let reserve = format!("sysctl -w vm.nr_hugepages={}", total + wanted - free);
-    let on_request = machine
-        .text("sys/kernel/mm/transparent_hugepage/enabled")
-        .unwrap_or_default();
+    let on_request = machine.text("sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if total > 0 {
         let cause = format!(
             "{free} of {total} free; the flow tables need {wanted}, and the rest is on other pages"
@@ -92,12 +80,8 @@ fn pages(machine: &Machine, tables: u64) -> Finding {
 fn locked(machine: &Machine) -> Finding {
     const CHECK: &str = "memlock";
     let limits = machine.text("proc/self/limits").unwrap_or_default();
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max locked memory"));
-    let limit = line
-        .and_then(|line| line.split_whitespace().next())
-        .unwrap_or("unknown");
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let limit = line.and_then(|line| line.split_whitespace().next()).unwrap_or("unknown");
     let cause = format!("limit {limit}; receive rings and flow tables do not count towards it");
     Finding::ok(CHECK, "", cause)
 }
@@ -121,23 +105,15 @@ mod tests {
 
     #[test]
     fn memory_that_does_not_reach() {
-        let judged = |mib| {
-            enough(
-                &machine(&[("proc/meminfo", &meminfo(mib, (0, 0)))]).1,
-                NEED,
-                None,
-            )
-            .level
-        };
+        let judged =
+            |mib| enough(&machine(&[("proc/meminfo", &meminfo(mib, (0, 0)))]).1, NEED, None).level;
         assert_eq!(
             [judged(1000), judged(250), judged(70)],
             [Level::Ok, Level::Problem, Level::Problem]
         );
         let text = meminfo(250, (0, 0));
-        let (_dir, serving) = machine(&[
-            ("proc/meminfo", &text),
-            ("proc/7/status", "VmRSS:  102400 kB\n"),
-        ]);
+        let (_dir, serving) =
+            machine(&[("proc/meminfo", &text), ("proc/7/status", "VmRSS:  102400 kB\n")]);
         assert_eq!(enough(&serving, NEED, Some(7)).level, Level::Ok);
     }
 
@@ -151,15 +127,9 @@ mod tests {
             ];
             pages(&machine(&files).1, NEED.tables)
         };
-        assert_eq!(
-            judged((100, 100), "always madvise [never]").level,
-            Level::Ok
-        );
+        assert_eq!(judged((100, 100), "always madvise [never]").level, Level::Ok);
         assert_eq!(judged((0, 0), "always [madvise] never").level, Level::Ok);
-        assert_eq!(
-            judged((0, 0), "always madvise [never]").level,
-            Level::Warning
-        );
+        assert_eq!(judged((0, 0), "always madvise [never]").level, Level::Warning);
         let few = judged((60, 40), "always [madvise] never");
         assert_eq!(few.remedy.as_deref(), Some("sysctl -w vm.nr_hugepages=120"));
     }

@@ -11,9 +11,7 @@ use config::checked::IoMode;
 /// Checks the interface, if one is configured.
 pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
     let name = config.policy.mirror.as_deref();
-    name.map_or_else(Vec::new, |name| {
-        one(machine, config, name, &interface::names())
-    })
+    name.map_or_else(Vec::new, |name| one(machine, config, name, &interface::names()))
 }
 
 fn one(machine: &Machine, config: &Config, name: &str, known: &[String]) -> Vec<Finding> {
@@ -63,11 +61,7 @@ mod tests {
             ])
         };
         let (_dir, good) = files("0x1003", "9000");
-        assert_eq!(
-            findings(&good, &config)[0].level,
-            Level::Warning,
-            "mode tap"
-        );
+        assert_eq!(findings(&good, &config)[0].level, Level::Warning, "mode tap");
         config.io.mode = IoMode::Inline;
         config.io.interfaces = vec!["eth0".to_owned()];
         let found = findings(&good, &config);

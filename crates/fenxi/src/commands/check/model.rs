@@ -75,13 +75,8 @@ fn library(config: &Config) -> Finding {
 
 /// The command line with which this program tries one device.
 fn arguments(args: &CheckConfigArgs, device: &str, dir: &Path) -> Vec<OsString> {
-    let mut line: Vec<OsString> = vec![
-        "devices".into(),
-        "--try".into(),
-        device.into(),
-        "--model".into(),
-        dir.into(),
-    ];
+    let mut line: Vec<OsString> =
+        vec!["devices".into(), "--try".into(), device.into(), "--model".into(), dir.into()];
     if let Some(file) = &args.live.config.config {
         line.extend(["--config".into(), file.into()]);
     }
@@ -100,10 +95,8 @@ fn judge(device: &Device, outcome: &Outcome, dir: &Path) -> Finding {
         // A device with other arithmetic than the golden outputs may put a few samples into another
         // class, as in a run.
         Some(golden) if !device.provider.is_cpu && is_near(golden) => {
-            Finding::warning(CHECK, name, line).cure(format!(
-                "fenxi devices --device {name} --model {}",
-                dir.display()
-            ))
+            Finding::warning(CHECK, name, line)
+                .cure(format!("fenxi devices --device {name} --model {}", dir.display()))
         }
         Some(_) => problem(line).cure(format!("fenxi model check {}", dir.display())),
         None => problem(line).cure(format!("fenxi devices --model {}", dir.display())),
@@ -143,20 +136,13 @@ mod tests {
         let config = Config::load(None, &[]).unwrap();
         let cpu = config.accel.devices[0].clone();
         let provider = accel::Provider::parse("openvino").unwrap();
-        let other = Device {
-            provider,
-            ..cpu.clone()
-        };
+        let other = Device { provider, ..cpu.clone() };
         let level = |device, golden| judge(device, &outcome(golden), Path::new("m")).level;
         assert_eq!(level(&cpu, Some((true, 0))), Level::Ok);
         assert_eq!(level(&cpu, Some((false, 0))), Level::Problem);
         assert_eq!(level(&other, Some((false, 6))), Level::Warning);
         assert_eq!(level(&other, Some((false, 7))), Level::Problem);
         assert_eq!(level(&cpu, None), Level::Problem);
-        assert!(
-            judge(&cpu, &outcome(None), Path::new("m"))
-                .cause
-                .contains("no such provider")
-        );
+        assert!(judge(&cpu, &outcome(None), Path::new("m")).cause.contains("no such provider"));
     }
 }

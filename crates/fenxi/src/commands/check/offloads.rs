@@ -21,10 +21,7 @@ pub fn findings(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> 
 }
 
 fn judge(offloads: &Offloads, name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
-    vec![
-        merging(offloads, name, mode),
-        tags(offloads, name, mode, is_promiscuous),
-    ]
+    vec![merging(offloads, name, mode), tags(offloads, name, mode, is_promiscuous)]
 }
 
 /// A merged packet counts as its segments if the kernel reports their size. Not every driver
@@ -112,11 +109,8 @@ mod tests {
             "rx-vlan-filter",
             "rx-udp-gro-forwarding",
         ];
-        let bits = names
-            .iter()
-            .enumerate()
-            .filter(|(_, name)| on.contains(name))
-            .map(|(bit, _)| 1 << bit);
+        let bits =
+            names.iter().enumerate().filter(|(_, name)| on.contains(name)).map(|(bit, _)| 1 << bit);
         let active = bits.sum();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         Offloads::read(&names, &[[0xff, 0, active, 0b100]])
@@ -130,22 +124,16 @@ mod tests {
     #[test]
     fn what_the_kernel_describes_is_no_problem() {
         for mode in [IoMode::Tap, IoMode::Mark, IoMode::Inline] {
-            for on in [
-                "rx-gro",
-                "rx-gro-hw",
-                "tx-tcp-segmentation",
-                "rx-udp-gro-forwarding",
-            ] {
+            for on in ["rx-gro", "rx-gro-hw", "tx-tcp-segmentation", "rx-udp-gro-forwarding"] {
                 assert_eq!(found(&[on], mode), (Level::Ok, None), "{on}");
             }
         }
         let cause = |on: &str, mode| judge(&with(&[on]), "eth0", mode, true).remove(0).cause;
         assert!(cause("rx-gro", IoMode::Inline).contains("tunnels"));
         assert!(cause("tx-tcp-segmentation", IoMode::Mark).contains("tso on"));
-        for (on, mode) in [
-            ("tx-tcp-segmentation", IoMode::Tap),
-            ("rx-udp-gro-forwarding", IoMode::Tap),
-        ] {
+        for (on, mode) in
+            [("tx-tcp-segmentation", IoMode::Tap), ("rx-udp-gro-forwarding", IoMode::Tap)]
+        {
             assert_eq!(cause(on, mode), "nothing merges packets");
         }
     }
@@ -154,10 +142,7 @@ mod tests {
     fn lro_is_a_problem_with_its_line() {
         let line = Some("ethtool -K eth0 lro off".to_owned());
         for mode in [IoMode::Tap, IoMode::Mark, IoMode::Inline] {
-            assert_eq!(
-                found(&["rx-lro", "rx-gro"], mode),
-                (Level::Problem, line.clone())
-            );
+            assert_eq!(found(&["rx-lro", "rx-gro"], mode), (Level::Problem, line.clone()));
         }
     }
 
@@ -166,10 +151,7 @@ mod tests {
         let of = |on: &[&str], is_promiscuous| tags(&with(on), "eth0", IoMode::Tap, is_promiscuous);
         assert_eq!(of(&["rx-vlan-hw-parse"], false).level, Level::Ok);
         let filtered = of(&["rx-vlan-filter"], false);
-        assert_eq!(
-            filtered.remedy.as_deref(),
-            Some("ethtool -K eth0 rx-vlan-filter off")
-        );
+        assert_eq!(filtered.remedy.as_deref(), Some("ethtool -K eth0 rx-vlan-filter off"));
         assert_eq!(of(&["rx-vlan-filter"], true).level, Level::Ok);
     }
 }

@@ -13,12 +13,7 @@ pub fn look(config: &Config) -> Vec<Finding> {
 }
 
 fn finding(part: KernelPart) -> Finding {
-    let KernelPart {
-        check,
-        subject,
-        probed,
-        done,
-    } = part;
+    let KernelPart { check, subject, probed, done } = part;
     let Err(error) = probed else {
         return Finding::ok(check, &subject, done);
     };

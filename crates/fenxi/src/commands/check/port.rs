@@ -30,11 +30,7 @@ pub fn findings(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<F
             (Backend::AfPacket, None) => match tried {
                 // `capabilities` reports it.
                 Err(OpenError::MissingCapability { .. }) => None,
-                _ => Some(plain(
-                    name,
-                    tried,
-                    "packet sockets, which copy every packet",
-                )),
+                _ => Some(plain(name, tried, "packet sockets, which copy every packet")),
             },
             (Backend::AfPacket, Some(_)) => {
                 let is_default = io.capture_origin.is_default();
@@ -87,9 +83,7 @@ fn of_xdp(machine: &Machine, name: &str, tried: Result<(), OpenError>) -> Findin
             "AF_XDP; the log of `fenxi run` says whether in native mode and with zero copy",
         ),
         Err(error @ (OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. })) => {
-            refused(name, &error)
-                .cure(XDP.install(&machine.service))
-                .for_permission()
+            refused(name, &error).cure(XDP.install(&machine.service)).for_permission()
         }
         Err(error) => refused(name, &error),
     }

@@ -72,9 +72,7 @@ fn spread(machine: &Machine, name: &str, queues: &Queues, readers: usize) -> Fin
         }
         _ => {
             let cpus = machine.online_cpus().into_iter();
-            let mask = cpus
-                .filter(|cpu| *cpu < 32)
-                .fold(0_u32, |mask, cpu| mask | 1 << cpu);
+            let mask = cpus.filter(|cpu| *cpu < 32).fold(0_u32, |mask, cpu| mask | 1 << cpu);
             format!("echo {mask:x} > /sys/class/net/{name}/queues/rx-0/rps_cpus")
         }
     };
@@ -112,27 +110,24 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     const CHECK: &str = "losses";
     let count = |files: &[&str]| -> i64 {
         let path = |file| format!("sys/class/net/{name}/statistics/{file}");
-        files
-            .iter()
-            .filter_map(|file| machine.number(&path(file)))
-            .sum()
+        files.iter().filter_map(|file| machine.number(&path(file))).sum()
     };
     let full = count(&["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]);
     let damaged = count(&["rx_crc_errors", "rx_frame_errors"]);
     let mut findings = Vec::new();
     if full > 0 {
-        let length = queues.length.map_or(String::new(), |(now, most)| {
-            format!(" of {now} frames (maximum {most})")
-        });
+        let length = queues
+            .length
+            .map_or(String::new(), |(now, most)| format!(" of {now} frames (maximum {most})"));
         let cause = format!(
             "{full} frames were dropped since the interface came up because the card's \
             queue{length} was full"
         );
         let longer = queues.length.filter(|(now, most)| now < most);
-        let line = longer.map_or(
-            format!("ethtool -S {name} | grep -iE 'miss|drop|no_buf'"),
-            |(_, most)| format!("ethtool -G {name} rx {most}"),
-        );
+        let line = longer
+            .map_or(format!("ethtool -S {name} | grep -iE 'miss|drop|no_buf'"), |(_, most)| {
+                format!("ethtool -G {name} rx {most}")
+            });
         findings.push(Finding::warning(CHECK, name, cause).cure(line));
     }
     if damaged > 0 {
@@ -158,12 +153,8 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
     };
     // A line for each CPU, in hexadecimal: frames, drops, and rounds that ran out of time.
     let column = |at: usize| -> u64 {
-        let numbers = text
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(at));
-        numbers
-            .filter_map(|number| u64::from_str_radix(number, 16).ok())
-            .sum()
+        let numbers = text.lines().filter_map(|line| line.split_whitespace().nth(at));
+        numbers.filter_map(|number| u64::from_str_radix(number, 16).ok()).sum()
     };
     let (frames, dropped, squeezed) = (column(0), column(1), column(2));
     let mut findings = Vec::new();
@@ -184,11 +175,7 @@ pub fn backlog(machine: &Machine) -> Vec<Finding> {
         findings.push(Finding::warning(CHECK, "", cause).cure(line));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(
-            CHECK,
-            "",
-            "the kernel has dropped nothing since boot",
-        ));
+        findings.push(Finding::ok(CHECK, "", "the kernel has dropped nothing since boot"));
     }
     findings
 }
@@ -211,28 +198,19 @@ mod tests {
         let mut files = TWO.to_vec();
         files.push(("sys/devices/system/cpu/online", "0-3\n"));
         let (_dir, four) = machine(&files);
-        assert_eq!(
-            spread(&four, "eth0", &Queues::default(), 2).level,
-            Level::Ok
-        );
+        assert_eq!(spread(&four, "eth0", &Queues::default(), 2).level, Level::Ok);
         let rps = spread(&four, "eth0", &Queues::default(), 3);
         assert_eq!(
             rps.remedy.as_deref(),
             Some("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus")
         );
-        let more = Queues {
-            count: Some((2, 8)),
-            ..Queues::default()
-        };
+        let more = Queues { count: Some((2, 8)), ..Queues::default() };
         assert_eq!(
             spread(&four, "eth0", &more, 4).remedy.as_deref(),
             Some("ethtool -L eth0 combined 4")
         );
         let (_dir, steered) = machine(&[("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000003\n")]);
-        assert_eq!(
-            spread(&steered, "eth0", &Queues::default(), 2).level,
-            Level::Ok
-        );
+        assert_eq!(spread(&steered, "eth0", &Queues::default(), 2).level, Level::Ok);
     }
 
     #[test]
@@ -245,10 +223,7 @@ mod tests {
             table: vec![0, 1],
         };
         let of = |key: &[u8], mode| {
-            let queues = Queues {
-                hash: Some(hash(key)),
-                ..Queues::default()
-            };
+            let queues = Queues { hash: Some(hash(key)), ..Queues::default() };
             symmetry(&two, "eth0", &queues, mode)
         };
         let warned = of(&[1, 2, 3, 4], IoMode::Tap);
@@ -258,10 +233,7 @@ mod tests {
         );
         assert_eq!(of(&[1, 2, 1, 2], IoMode::Tap).level, Level::Ok);
         assert_eq!(of(&[1, 2, 3, 4], IoMode::Inline).level, Level::Ok);
-        assert_eq!(
-            symmetry(&two, "eth0", &Queues::default(), IoMode::Mark).level,
-            Level::Warning
-        );
+        assert_eq!(symmetry(&two, "eth0", &Queues::default(), IoMode::Mark).level, Level::Warning);
         assert_eq!(
             symmetry(&machine(&[]).1, "eth0", &Queues::default(), IoMode::Mark).level,
             Level::Ok
@@ -274,20 +246,11 @@ mod tests {
             ("sys/class/net/eth0/statistics/rx_missed_errors", "7\n"),
             ("sys/class/net/eth0/statistics/rx_crc_errors", "1\n"),
         ]);
-        let short = Queues {
-            length: Some((256, 4096)),
-            ..Queues::default()
-        };
+        let short = Queues { length: Some((256, 4096)), ..Queues::default() };
         let findings = losses(&lossy, "eth0", &short);
-        assert_eq!(
-            findings[0].remedy.as_deref(),
-            Some("ethtool -G eth0 rx 4096")
-        );
+        assert_eq!(findings[0].remedy.as_deref(), Some("ethtool -G eth0 rx 4096"));
         assert!(findings[1].cause.starts_with("1 frames"));
-        let longest = Queues {
-            length: Some((4096, 4096)),
-            ..Queues::default()
-        };
+        let longest = Queues { length: Some((4096, 4096)), ..Queues::default() };
         assert!(
             losses(&lossy, "eth0", &longest)[0]
                 .remedy
@@ -310,10 +273,7 @@ mod tests {
             findings[0].remedy.as_deref(),
             Some("sysctl -w net.core.netdev_max_backlog=4000")
         );
-        assert_eq!(
-            findings[1].remedy.as_deref(),
-            Some("sysctl -w net.core.netdev_budget=600")
-        );
+        assert_eq!(findings[1].remedy.as_deref(), Some("sysctl -w net.core.netdev_budget=600"));
         let (_dir, calm) = machine(&[("proc/net/softnet_stat", "00000305 00000000 00000000 0\n")]);
         assert_eq!(backlog(&calm)[0].level, Level::Ok);
     }

@@ -45,26 +45,18 @@ fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
         return problem("this is a folder, but a file is needed");
     }
     let touched = if path.exists() { path } else { folder };
-    accessat(CWD, touched, Access::WRITE_OK, AtFlags::EACCESS)
-        .err()
-        .map(|error| {
-            let cause = format!("{}: not writable: {error}", touched.display());
-            let line = format!("ls -ld {} {}", folder.display(), touched.display());
-            Finding::problem(CHECK, &name, cause)
-                .cure(line)
-                .for_permission()
-        })
+    accessat(CWD, touched, Access::WRITE_OK, AtFlags::EACCESS).err().map(|error| {
+        let cause = format!("{}: not writable: {error}", touched.display());
+        let line = format!("ls -ld {} {}", folder.display(), touched.display());
+        Finding::problem(CHECK, &name, cause).cure(line).for_permission()
+    })
 }
 
 /// Whether the disk has room for the file's maximum size.
 fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
     let name = path.display().to_string();
     let Ok(system) = statvfs(folder) else {
-        return Finding::warning(
-            CHECK,
-            &name,
-            "the file system does not report its free space",
-        );
+        return Finding::warning(CHECK, &name, "the file system does not report its free space");
     };
     let free = system.f_bavail * system.f_frsize;
     let (needed, why) = match rotate {
@@ -76,10 +68,7 @@ fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
                 format!("{files} files of {} need", mib(rotate.bytes)),
             )
         }
-        None => (
-            ENOUGH,
-            "its size is not limited, and it should have at least".to_owned(),
-        ),
+        None => (ENOUGH, "its size is not limited, and it should have at least".to_owned()),
     };
     let cause = format!("{} free; {why} {}", mib(free), mib(needed));
     match free < needed {
@@ -92,9 +81,7 @@ fn room(path: &Path, folder: &Path, rotate: Option<Rotate>) -> Finding {
 fn taken(path: &Path, old: usize) -> u64 {
     let numbered = |number: usize| PathBuf::from(format!("{}.{number}", path.display()));
     let files = std::iter::once(path.to_owned()).chain((1..=old).map(numbered));
-    files
-        .filter_map(|file| Some(file.metadata().ok()?.len()))
-        .sum()
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
 /// Whether the installed service may write to the folder.
@@ -155,10 +142,7 @@ mod tests {
         assert_eq!(missing.level, Level::Problem);
         assert!(missing.remedy.unwrap().starts_with("install -d "));
         assert_eq!(found(dir.path().to_owned(), None).level, Level::Problem);
-        assert_ne!(
-            found(dir.path().join("flows.jsonl"), None).level,
-            Level::Problem
-        );
+        assert_ne!(found(dir.path().join("flows.jsonl"), None).level, Level::Problem);
     }
 
     #[test]

@@ -37,10 +37,7 @@ pub fn read() -> Result<Ruleset, String> {
             }
         }
     }
-    for (ip, arguments) in [
-        ("ip", &["-j", "rule"][..]),
-        ("ip -6", &["-6", "-j", "rule"]),
-    ] {
+    for (ip, arguments) in [("ip", &["-j", "rule"][..]), ("ip -6", &["-6", "-j", "rule"])] {
         if let Ok(json) = output("ip", arguments) {
             rules.add_ip_rules(ip, &json);
         }
@@ -55,9 +52,7 @@ pub fn read() -> Result<Ruleset, String> {
 fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
-    let output = command
-        .output()
-        .map_err(|error| format!("{program} cannot be run: {error}"))?;
+    let output = command.output().map_err(|error| format!("{program} cannot be run: {error}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let line = said.lines().next().unwrap_or("it says nothing").trim();
@@ -87,11 +82,7 @@ pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<TaskBits> {
             0 => "mark.mask".to_owned(),
             _ => format!("task.{}.mark_mask", task.name),
         };
-        Some(TaskBits {
-            key,
-            mask: own.mark.mask,
-            values: marks.map(|mark| mark.bits).collect(),
-        })
+        Some(TaskBits { key, mask: own.mark.mask, values: marks.map(|mark| mark.bits).collect() })
     });
     bits.filter(|bits| bits.mask != 0).collect()
 }
@@ -109,19 +100,13 @@ pub fn findings(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Findi
         }
     };
     let of = |bits: &TaskBits| {
-        rules.conflicts(&Bits {
-            key: &bits.key,
-            mask: bits.mask,
-            values: &bits.values,
-        })
+        rules.conflicts(&Bits { key: &bits.key, mask: bits.mask, values: &bits.values })
     };
     let conflicts: Vec<Conflict> = bits.iter().flat_map(of).collect();
     let mut findings: Vec<Finding> = conflicts.iter().take(SHOWN).map(warning).collect();
     if conflicts.len() > SHOWN {
-        let cause = format!(
-            "{} more rules collide with the bits of fenxi",
-            conflicts.len() - SHOWN
-        );
+        let cause =
+            format!("{} more rules collide with the bits of fenxi", conflicts.len() - SHOWN);
         findings.push(Finding::warning(CHECK, NAME, cause).cure("nft -a list ruleset"));
     }
     if rules.unread() > 0 {

@@ -109,14 +109,8 @@ impl Ruleset {
             .rules
             .iter()
             .filter_map(|rule| {
-                let cause = rule
-                    .writes(bits, packet)
-                    .or_else(|| rule.misses(bits, ours))?;
-                Some(Conflict {
-                    place: rule.place.clone(),
-                    cause,
-                    remedy: rule.show.clone(),
-                })
+                let cause = rule.writes(bits, packet).or_else(|| rule.misses(bits, ours))?;
+                Some(Conflict { place: rule.place.clone(), cause, remedy: rule.show.clone() })
             })
             .collect();
         let routes = self.routes.iter();

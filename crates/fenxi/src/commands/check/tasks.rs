@@ -112,9 +112,7 @@ pub fn graph(rows: &[TaskRow]) -> String {
 /// The tasks that wait for `parent`, and first of all for it.
 fn children(rows: &[TaskRow], parent: Option<usize>) -> Vec<usize> {
     let numbers = 0..rows.len();
-    numbers
-        .filter(|&at| rows[at].needs.first().copied() == parent)
-        .collect()
+    numbers.filter(|&at| rows[at].needs.first().copied() == parent).collect()
 }
 
 fn below(rows: &[TaskRow], parent: usize, indent: &str, page: &mut String) {
@@ -183,13 +181,8 @@ mod tests {
 
     #[test]
     fn a_task_stands_below_the_first_that_it_waits_for() {
-        let rows = [
-            row("a", &[]),
-            row("b", &[0]),
-            row("c", &[]),
-            row("d", &[1, 2]),
-            row("e", &[0]),
-        ];
+        let rows =
+            [row("a", &[]), row("b", &[0]), row("c", &[]), row("d", &[1, 2]), row("e", &[0])];
         let drawn = graph(&rows);
         let lines: Vec<&str> = drawn.lines().collect();
         let starts = [
@@ -216,21 +209,14 @@ mod tests {
             ..row("x", &[0])
         };
         let line = line(&shown);
-        assert!(
-            line.ends_with(" when a.confidence < 0.9 ─► dscp, records"),
-            "{line}"
-        );
+        assert!(line.ends_with(" when a.confidence < 0.9 ─► dscp, records"), "{line}");
         assert!(!line.contains('\n'), "{line}");
     }
 
     #[test]
     fn labels_go_where_the_mode_takes_them() {
         let to = |sets: &[&str]| {
-            let own = [
-                "task.a.name=a",
-                "task.b.mark={ x = 0x10 }",
-                "task.b.dscp={ x = 1 }",
-            ];
+            let own = ["task.a.name=a", "task.b.mark={ x = 0x10 }", "task.b.dscp={ x = 1 }"];
             let sets = own.iter().chain(sets);
             let sets: Vec<String> = sets.map(|set| (*set).to_owned()).collect();
             let config = Config::load(None, &sets).unwrap();

@@ -60,15 +60,9 @@ mod tests {
         };
         assert!(causes(&["task.a.when=rule = guests", &rules]).is_empty());
         let cause = causes(&["task.a.when=rule = guest", &rules]).join("\n");
-        assert!(
-            cause.starts_with("--set: there is no rule guest in "),
-            "{cause}"
-        );
+        assert!(cause.starts_with("--set: there is no rule guest in "), "{cause}");
         assert!(cause.ends_with("r.toml; did you mean guests?"), "{cause}");
         let cause = causes(&["task.a.when=rule != guests"]).join("\n");
-        assert!(
-            cause.contains("because policy.rules names no file"),
-            "{cause}"
-        );
+        assert!(cause.contains("because policy.rules names no file"), "{cause}");
     }
 }

@@ -16,9 +16,7 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
         // Line feeds separate changes; within a rule they mean nothing.
         let line = |rule: &String| format!("{word} {}", rule.replace(['\n', '\r'], " "));
         let lines: Vec<String> = rules.iter().map(line).collect();
-        Request::PolicyChange {
-            changes: lines.join("\n"),
-        }
+        Request::PolicyChange { changes: lines.join("\n") }
     };
     Ok(match command {
         CtlPolicyCommand::Load { file } => Request::PolicyLoad {
@@ -28,18 +26,10 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
         },
         CtlPolicyCommand::Add { rules } => lines("add", rules),
         CtlPolicyCommand::Delete { rules } => lines("delete", rules),
-        CtlPolicyCommand::Change { file } => Request::PolicyChange {
-            changes: read(file)?,
-        },
-        CtlPolicyCommand::Show {
-            rule,
-            counters,
-            limit,
-        } => Request::PolicyShow {
-            rule: rule.clone(),
-            counters: *counters,
-            limit: *limit,
-        },
+        CtlPolicyCommand::Change { file } => Request::PolicyChange { changes: read(file)? },
+        CtlPolicyCommand::Show { rule, counters, limit } => {
+            Request::PolicyShow { rule: rule.clone(), counters: *counters, limit: *limit }
+        }
         CtlPolicyCommand::Undo => Request::PolicyUndo {},
     })
 }
@@ -131,13 +121,8 @@ mod tests {
 
     #[test]
     fn a_batch_is_told_in_one_line() {
-        let changed = PolicyChanged {
-            first: Some(3),
-            added: 2,
-            deleted: 1,
-            rules: 1,
-            is_pending: true,
-        };
+        let changed =
+            PolicyChanged { first: Some(3), added: 2, deleted: 1, rules: 1, is_pending: true };
         assert_eq!(
             changed_line(&changed),
             "rules 3 to 4 added; 1 rule deleted; 1 rule in use; the change counts once an index is \

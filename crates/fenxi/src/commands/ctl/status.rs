@@ -104,10 +104,7 @@ fn task_line(task: &TaskRow) -> String {
     );
     let figures = [
         (task.flows_not_asked, "flows not asked about"),
-        (
-            task.not_asked,
-            "series not asked about, by the label of another task",
-        ),
+        (task.not_asked, "series not asked about, by the label of another task"),
         (task.lost, "series lost"),
     ];
     for (count, what) in figures.into_iter().filter(|(count, _)| *count > 0) {
@@ -136,28 +133,20 @@ fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {
     let mut labels: Vec<_> = overview.labels.iter().collect();
     labels.sort_by_key(|&(label, flows)| (std::cmp::Reverse(*flows), label));
     let named = labels.iter().take(LABELS);
-    let mut named: Vec<String> = named
-        .map(|(label, flows)| format!("{label} {}", n(**flows)))
-        .collect();
+    let mut named: Vec<String> =
+        named.map(|(label, flows)| format!("{label} {}", n(**flows))).collect();
     if labels.len() > LABELS {
         named.push(format!("and {} more", labels.len() - LABELS));
     }
     if !overview.tasks.is_empty() {
-        overview
-            .tasks
-            .iter()
-            .try_for_each(|task| writeln!(page, "{}", task_line(task)))?;
+        overview.tasks.iter().try_for_each(|task| writeln!(page, "{}", task_line(task)))?;
     }
     writeln!(
         page,
         "labels    {} by {}: {}",
         n(overview.labels.values().sum()),
         overview.model,
-        if named.is_empty() {
-            "none".to_owned()
-        } else {
-            named.join(", ")
-        }
+        if named.is_empty() { "none".to_owned() } else { named.join(", ") }
     )?;
     if overview.series_withheld > 0 {
         writeln!(
@@ -223,11 +212,7 @@ mod tests {
         let lines = folded("lost      12 packets, 3 series; 5 found it full", 24);
         assert_eq!(
             lines,
-            [
-                "lost      12 packets, 3",
-                "          series; 5",
-                "          found it full"
-            ]
+            ["lost      12 packets, 3", "          series; 5", "          found it full"]
         );
         assert_eq!(folded("x\u{1b}[2J", 80), ["x\\u{1b}[2J"]);
     }

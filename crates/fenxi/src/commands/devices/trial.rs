@@ -126,20 +126,13 @@ impl Outcome {
                 line.t0_us, line.t1_us, line.batchiness, line.r_squared
             )
         });
-        format!(
-            "runs on {effective}: {median_us:.0} µs per batch of {}{line}, {golden}",
-            self.rows
-        )
+        format!("runs on {effective}: {median_us:.0} µs per batch of {}{line}, {golden}", self.rows)
     }
 }
 
 /// Tries the only device of `config` in this process.
 pub fn here(config: &Config, bundle: &Bundle) -> Outcome {
-    let name = config
-        .accel
-        .devices
-        .first()
-        .map_or("", |device| &device.name);
+    let name = config.accel.devices.first().map_or("", |device| &device.name);
     run(config, bundle).unwrap_or_else(|reason| Outcome::fails(name, &reason.to_string()))
 }
 
@@ -148,11 +141,7 @@ fn run(config: &Config, bundle: &Bundle) -> Result<Outcome, Failure> {
         return Err(Failure::software("this process tries one device at a time"));
     };
     let mut asked = asked.clone();
-    let sizes = if asked.fixed_sizes {
-        &[ROWS][..]
-    } else {
-        &SIZES[..]
-    };
+    let sizes = if asked.fixed_sizes { &[ROWS][..] } else { &SIZES[..] };
     asked.batch_sizes = sizes.to_vec();
     let mut device = session(config, bundle, &asked)?;
     let failed = |error: accel::DeviceError| Failure::unavailable(error.to_string());
@@ -188,11 +177,7 @@ pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) ->
     let started = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
         // Libraries print noise while they load; the reason of a failure is in the outcome.
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.spawn()
     });
     match started {
@@ -203,10 +188,7 @@ pub fn in_a_process(device: &str, arguments: &[OsString], deadline: Duration) ->
             let _ = child.wait();
             outcome
         }
-        Err(error) => Outcome::fails(
-            device,
-            &format!("cannot start a process to try it: {error}"),
-        ),
+        Err(error) => Outcome::fails(device, &format!("cannot start a process to try it: {error}")),
     }
 }
 
@@ -228,9 +210,8 @@ fn answer(device: &str, child: &mut Child, deadline: Duration) -> Outcome {
             // This has no effect on a process that has ended; one that lives on without output
             // would never be done.
             let _ = child.kill();
-            let end = child
-                .wait()
-                .map_or_else(|error| error.to_string(), |status| status.to_string());
+            let end =
+                child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
             Outcome::fails(device, &format!("its process ended early: {end}"))
         }
         Err(RecvTimeoutError::Timeout) => {

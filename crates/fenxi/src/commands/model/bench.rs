@@ -105,9 +105,7 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         table: args.labels.display().to_string(),
         column: args.column.clone(),
         rows: flows.counts.clone(),
-        others_are: flows
-            .outlier
-            .map(|class| flows.classes[usize::from(class)].clone()),
+        others_are: flows.outlier.map(|class| flows.classes[usize::from(class)].clone()),
         other_labels: label_counts(&flows),
         names: sums(&names, bundle.labels().len(), flows.outlier),
         speed: speed(&bundle, device.as_mut()).map_err(failed)?,
@@ -155,10 +153,7 @@ fn write_rows(path: &Path, flows: &Flows, names: &[(Flow, Name)]) -> Result<(), 
     let mut rows = csv::Writer::from_writer(file);
     let class = |class: u16| match class {
         NONE => "",
-        class => flows
-            .classes
-            .get(usize::from(class))
-            .map_or(UNKNOWN, String::as_str),
+        class => flows.classes.get(usize::from(class)).map_or(UNKNOWN, String::as_str),
     };
     let mut write = || {
         rows.write_record(["line", "truth", "label", "confidence", "decided_by"])?;
@@ -178,10 +173,8 @@ fn write_rows(path: &Path, flows: &Flows, names: &[(Flow, Name)]) -> Result<(), 
 
 /// Labels that the bundle does not have, the commonest first.
 fn label_counts(flows: &Flows) -> Vec<LabelCount> {
-    let count = |(label, flows): (&String, &usize)| LabelCount {
-        label: label.clone(),
-        flows: *flows,
-    };
+    let count =
+        |(label, flows): (&String, &usize)| LabelCount { label: label.clone(), flows: *flows };
     let mut counts: Vec<LabelCount> = flows.other_labels.iter().map(count).collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.flows));
     counts
@@ -221,20 +214,11 @@ fn page(report: &Report) -> String {
     for (count, what) in [
         (rows.rows, "flows in the table"),
         (rows.scored, "asked about at one depth or more"),
-        (
-            rows.short,
-            "not asked about: fewer elements than the first depth",
-        ),
+        (rows.short, "not asked about: fewer elements than the first depth"),
         (rows.midstream, "left out: began mid-stream"),
         (rows.unlabelled, "left out: no label"),
-        (
-            rows.uncertain,
-            "left out: the label was guessed (column `confidence`)",
-        ),
-        (
-            missing,
-            &format!("left out: the bundle does not have the label: {others}"),
-        ),
+        (rows.uncertain, "left out: the label was guessed (column `confidence`)"),
+        (missing, &format!("left out: the bundle does not have the label: {others}")),
         (
             as_other,
             &format!("count as {other}, because the bundle does not have the label: {others}"),
@@ -260,9 +244,8 @@ fn page(report: &Report) -> String {
 
 fn others(labels: &[LabelCount]) -> String {
     let shown = labels.iter().take(OTHERS_SHOWN);
-    let mut names: Vec<String> = shown
-        .map(|it| format!("{} {}", escape(&it.label), it.flows))
-        .collect();
+    let mut names: Vec<String> =
+        shown.map(|it| format!("{} {}", escape(&it.label), it.flows)).collect();
     if labels.len() > OTHERS_SHOWN {
         names.push(format!("and {} more labels", labels.len() - OTHERS_SHOWN));
     }

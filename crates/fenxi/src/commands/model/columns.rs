@@ -60,16 +60,10 @@ impl Columns {
                 )
             };
             let at = table.column(&name);
-            Ok((
-                feature.clone(),
-                at.ok_or_else(|| table.refuse_header(&problem()))?,
-            ))
+            Ok((feature.clone(), at.ok_or_else(|| table.refuse_header(&problem()))?))
         };
-        let features: Vec<_> = bundle
-            .features()
-            .iter()
-            .map(feature)
-            .collect::<Result<_, Failure>>()?;
+        let features: Vec<_> =
+            bundle.features().iter().map(feature).collect::<Result<_, Failure>>()?;
         for name in bundle.context() {
             let column = if name == "protocol" { "proto" } else { "dport" };
             if table.column(column).is_none() {
@@ -106,12 +100,7 @@ impl Columns {
     pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, Failure> {
         let lengths = row.cell(Some(self.counted));
         let elements = lengths.split_whitespace().take(self.k).count();
-        if self.has_lengths
-            && lengths
-                .split_whitespace()
-                .take(elements)
-                .any(|it| it == "0")
-        {
+        if self.has_lengths && lengths.split_whitespace().take(elements).any(|it| it == "0") {
             return Err(row.refuse("a length of 0; a packet has at least its IP header"));
         }
         for (feature, at) in &self.features {
@@ -120,12 +109,9 @@ impl Columns {
             // UDP packets have no flags.
             let numbers = match is_flags && text.is_empty() {
                 true => vec![0; elements],
-                false => self.numbers(
-                    row,
-                    text,
-                    elements,
-                    is_flags && self.has_gaps && !self.is_data,
-                )?,
+                false => {
+                    self.numbers(row, text, elements, is_flags && self.has_gaps && !self.is_data)?
+                }
             };
             if numbers.len() < elements {
                 let found = numbers.len();
@@ -156,9 +142,7 @@ impl Columns {
         let number = |text: &str| {
             i64::from_str_radix(text, radix).map_err(|error| {
                 let text: String = text.chars().take(30).collect();
-                row.refuse(&format!(
-                    "\"{text}\": {error}; write whole numbers with spaces between"
-                ))
+                row.refuse(&format!("\"{text}\": {error}; write whole numbers with spaces between"))
             })
         };
         text.split_whitespace().take(count).map(number).collect()
@@ -186,9 +170,7 @@ impl Columns {
         let is_midstream = self.is_midstream(row)?;
         let is_named = match self.ports_first.is_empty() {
             true => false,
-            false => self
-                .port(row)?
-                .is_some_and(|port| self.ports_first.contains(&port)),
+            false => self.port(row)?.is_some_and(|port| self.ports_first.contains(&port)),
         };
         for name in &self.context {
             to.push(match name.as_str() {
@@ -210,10 +192,7 @@ impl Columns {
         if self.protocol.is_none() || self.server_port.is_none() {
             return Ok(None);
         }
-        Ok(Some((
-            self.protocol(row)?,
-            number(row, "dport", self.server_port)?,
-        )))
+        Ok(Some((self.protocol(row)?, number(row, "dport", self.server_port)?)))
     }
 
     fn protocol(&self, row: &Row<'_>) -> Result<u8, Failure> {
@@ -239,9 +218,7 @@ impl Columns {
             return Ok(false);
         }
         let flags = self.numbers(row, row.cell(self.flags), 1, self.has_gaps)?;
-        Ok(flags
-            .first()
-            .is_some_and(|flags| flags & (SYN | ACK) != SYN))
+        Ok(flags.first().is_some_and(|flags| flags & (SYN | ACK) != SYN))
     }
 }
 

@@ -216,13 +216,7 @@ mod tests {
         };
         assert!((comparison.mean_difference - expected.mean_difference).abs() < 1e-12);
         let mean_difference = expected.mean_difference;
-        assert_eq!(
-            Comparison {
-                mean_difference,
-                ..comparison
-            },
-            expected
-        );
+        assert_eq!(Comparison { mean_difference, ..comparison }, expected);
         assert_eq!(expected.as_json()["accuracy_loss"], 0.5);
     }
 

@@ -35,10 +35,7 @@ fn page(bundle: &Bundle) -> String {
     line("unit", bundle.unit().to_owned());
     line("features", bundle.features().join(", "));
     let (channels, k) = (shape.channels, shape.k);
-    line(
-        "input",
-        format!("{}: float32 [N, {channels}, {k}]", bundle.input_name()),
-    );
+    line("input", format!("{}: float32 [N, {channels}, {k}]", bundle.input_name()));
     if let Some(name) = bundle.context_input_name() {
         line("context", bundle.context().join(", "));
         let context = format!("{name}: float32 [N, {}]", shape.context);

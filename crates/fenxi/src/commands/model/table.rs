@@ -41,10 +41,7 @@ impl Table {
             .and_then(unzipped)
             .map_err(|error| Failure::no_input(format!("{shown}: cannot be read: {error}")))?;
         let left = Rc::new(Cell::new(ROW_BYTES_MAX));
-        let bounded = Bounded {
-            bytes,
-            left: Rc::clone(&left),
-        };
+        let bounded = Bounded { bytes, left: Rc::clone(&left) };
         let mut table = Table {
             path: shown,
             reader: csv::Reader::from_reader(bounded),
@@ -57,9 +54,7 @@ impl Table {
         let header = header.map_err(|error| table.unreadable(error))?;
         // Spreadsheets put a byte order mark before the first name.
         let names = header.iter();
-        table.header = names
-            .map(|name| name.trim_start_matches('\u{feff}'))
-            .collect();
+        table.header = names.map(|name| name.trim_start_matches('\u{feff}')).collect();
         if table.header.is_empty() {
             let path = &table.path;
             return Err(Failure::data(format!(
@@ -82,9 +77,7 @@ impl Table {
         self.column(name).ok_or_else(|| {
             let all: Vec<&str> = self.header.iter().collect();
             let all = all.join(", ");
-            self.refuse_header(&format!(
-                "no column `{name}`; name one with {option}: {all}"
-            ))
+            self.refuse_header(&format!("no column `{name}`; name one with {option}: {all}"))
         })
     }
 
@@ -114,9 +107,7 @@ impl Table {
         let at = error.position().unwrap_or(self.reader.position()).line();
         let place = format!("{}: line {at}", self.path);
         match error.into_kind() {
-            csv::ErrorKind::UnequalLengths {
-                expected_len, len, ..
-            } => Failure::data(format!(
+            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => Failure::data(format!(
                 "{place}: {len} cells for {expected_len} columns; complete the line, or quote \
                  cells that hold commas"
             )),
@@ -260,11 +251,7 @@ mod tests {
         let mut packed = packed.finish().unwrap();
         packed.truncate(packed.len() / 2);
         let long = [b"a,b\n1,".as_slice(), &vec![b'x'; 2 << 20]].concat();
-        let quote = [
-            b"a,b\n1,2\n3,\"".as_slice(),
-            "1,2\n".repeat(1 << 19).as_bytes(),
-        ]
-        .concat();
+        let quote = [b"a,b\n1,2\n3,\"".as_slice(), "1,2\n".repeat(1 << 19).as_bytes()].concat();
         for (bytes, message) in [
             (b"".to_vec(), "empty; "),
             (b"a,b\n1,2\n1\n".to_vec(), "line 3: 1 cells for 2 columns; "),

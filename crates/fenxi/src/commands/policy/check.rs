@@ -66,10 +66,7 @@ fn terms(args: &PolicyCheckArgs) -> Result<Option<Terms>, Failure> {
 
 /// What was not checked, if some rule has it.
 fn assumed(rules: &RuleSet, has_model: bool) -> &'static str {
-    let acts = rules
-        .actions
-        .iter()
-        .any(|action| *action != RuleAction::default());
+    let acts = rules.actions.iter().any(|action| *action != RuleAction::default());
     let names = rules.conditions.iter().any(|it| !it.labels.is_empty());
     match (acts || names || !rules.interfaces.is_empty(), has_model) {
         (false, _) => "",
@@ -91,21 +88,10 @@ fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
         Task::Named(name) => Some(name.clone()),
         Task::AsConfigured | Task::None => None,
     };
-    let tasks: Vec<String> = rules
-        .actions
-        .iter()
-        .filter_map(|action| task(&action.task))
-        .collect();
-    let mirrors: Vec<String> = rules
-        .actions
-        .iter()
-        .filter_map(|action| action.mirror.clone())
-        .collect();
-    let names = Names {
-        labels: &labels,
-        tasks: &tasks,
-        mirrors: &mirrors,
-    };
+    let tasks: Vec<String> = rules.actions.iter().filter_map(|action| task(&action.task)).collect();
+    let mirrors: Vec<String> =
+        rules.actions.iter().filter_map(|action| action.mirror.clone()).collect();
+    let names = Names { labels: &labels, tasks: &tasks, mirrors: &mirrors };
     check_names(rules, &names)
 }
 
@@ -156,17 +142,10 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
             counted(report.crossings as usize, "overlap", "overlaps")
         ));
         for (first, second) in &report.crossing {
-            line(format!(
-                "  {} before {}",
-                title(set, *first),
-                title(set, *second)
-            ));
+            line(format!("  {} before {}", title(set, *first), title(set, *second)));
         }
     }
-    for (count, what) in [
-        (report.not_compared, "covers"),
-        (report.not_overlapped, "overlaps"),
-    ] {
+    for (count, what) in [(report.not_compared, "covers"), (report.not_overlapped, "overlaps")] {
         if count > 0 {
             let count = counted(count, "filter was", "filters were");
             line(format!(

@@ -21,12 +21,7 @@ use crate::protocol::FlowQuery;
 pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     let query = args.flow.join(" ").parse::<FlowQuery>();
     let query = query.map_err(|error| Failure::usage(error.to_string()))?;
-    let FlowQuery::Ends {
-        protocol: Some(protocol),
-        a,
-        b,
-    } = query
-    else {
+    let FlowQuery::Ends { protocol: Some(protocol), a, b } = query else {
         return Err(Failure::usage(
             "rules need the ends and the protocol of a flow, for example 10.0.0.5:4000 > \
             192.0.2.4:443 tcp",
@@ -50,13 +45,7 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     let explanation = policy::analysis::explain(&rules, &tuple, label.as_ref(), &facts);
     match args.json {
         true => print(&format!("{}\n", as_json(&rules, &explanation, args.top))),
-        false => print(&page(
-            &rules,
-            &explanation,
-            &query,
-            label.as_ref(),
-            args.top,
-        )),
+        false => print(&page(&rules, &explanation, &query, label.as_ref(), args.top)),
     }
 }
 
@@ -156,12 +145,7 @@ fn lack(lack: &Lack) -> String {
     match lack {
         Lack::Label(labels) => format!("the label or taxonomy {}", labels.join(" or ")),
         Lack::Behaviour(names) => format!("the behaviour {}", names.join(" or ")),
-        Lack::Over {
-            what,
-            unit,
-            bound,
-            has,
-        } => {
+        Lack::Over { what, unit, bound, has } => {
             let (bound, has) = (grouped(*bound), grouped(*has));
             format!("{what} over {bound} {unit}, has {has}")
         }

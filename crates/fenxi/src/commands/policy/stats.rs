@@ -95,10 +95,7 @@ fn lengths(counts: &[((u8, u8), usize)]) -> Vec<(String, usize)> {
 
 fn ports(counts: &[((PortClass, PortClass), usize)]) -> Vec<(String, usize)> {
     let row = |((source, destination), count): &((PortClass, PortClass), usize)| {
-        (
-            format!("{} to {}", source.name(), destination.name()),
-            *count,
-        )
+        (format!("{} to {}", source.name(), destination.name()), *count)
     };
     counts.iter().map(row).collect()
 }

@@ -8,10 +8,8 @@ use crate::metric::{Sample, Value};
 
 /// A sample of each device that has a profile.
 pub fn profiles(view: &View<'_>, read: impl Fn(&DeviceProfile) -> Value) -> Vec<Sample> {
-    let found = with_profile(view).map(|(sample, profile)| Sample {
-        value: read(&profile),
-        ..sample
-    });
+    let found =
+        with_profile(view).map(|(sample, profile)| Sample { value: read(&profile), ..sample });
     found.collect()
 }
 
@@ -22,10 +20,7 @@ pub fn parts(view: &View<'_>) -> Vec<Sample> {
         [("fixed", line.t0_us), ("per_series", line.t1_us)].map(|(part, us)| {
             let mut labels = sample.labels.clone();
             labels.push(part.to_owned());
-            Sample {
-                labels,
-                value: Value::Number(us / 1e6),
-            }
+            Sample { labels, value: Value::Number(us / 1e6) }
         })
     });
     parts.collect()

@@ -49,9 +49,7 @@ pub fn by_pipeline<const N: usize>(
     read: impl Fn(&PipelineSums) -> [(&'static str, u64); N],
 ) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
-        read(sums)
-            .map(|(value, sum)| count(&[pipeline, value], sum))
-            .into()
+        read(sums).map(|(value, sum)| count(&[pipeline, value], sum)).into()
     })
 }
 
@@ -59,9 +57,7 @@ pub fn by_pipeline<const N: usize>(
 pub fn tasks(view: &View<'_>, read: impl Fn(&TaskSums, &[&str; 2]) -> Vec<Sample>) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let tasks = sums.tasks.iter().zip(view.facts.names.iter());
-        tasks
-            .flat_map(|(task, names)| read(task, &[pipeline, &names.name]))
-            .collect()
+        tasks.flat_map(|(task, names)| read(task, &[pipeline, &names.name])).collect()
     })
 }
 
@@ -76,9 +72,7 @@ pub fn by<const N: usize>(
     read: impl Fn(&TaskSums) -> [(&'static str, u64); N],
 ) -> Vec<Sample> {
     tasks(view, |sums, &[pipeline, task]| {
-        read(sums)
-            .map(|(value, sum)| count(&[pipeline, task, value], sum))
-            .into()
+        read(sums).map(|(value, sum)| count(&[pipeline, task, value], sum)).into()
     })
 }
 
@@ -141,10 +135,7 @@ const OTHER: &str = "other";
 /// Volumes of rules by name. A deleted rule and a later one with its name count together.
 pub fn rule_volumes<'a>(view: &'a View<'_>) -> BTreeMap<&'a str, RuleVolume> {
     let rules = &view.run_state.rules;
-    let mut totals = RuleTotals {
-        numbering: rules.numbering,
-        ..RuleTotals::default()
-    };
+    let mut totals = RuleTotals { numbering: rules.numbering, ..RuleTotals::default() };
     for pipeline in &view.pipelines {
         totals.by_rule.merge(&pipeline.flows.rules.by_rule);
     }
@@ -162,9 +153,7 @@ pub fn rule_volumes<'a>(view: &'a View<'_>) -> BTreeMap<&'a str, RuleVolume> {
 /// A count of each rule that has counters of its own, and of all others.
 pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> {
     let volumes = rule_volumes(view).into_iter();
-    volumes
-        .map(|(name, volume)| count(&[name], read(&volume)))
-        .collect()
+    volumes.map(|(name, volume)| count(&[name], read(&volume))).collect()
 }
 
 /// Changes of the rules, by kind and result.
@@ -247,13 +236,7 @@ pub fn balances(view: &View<'_>) -> Vec<Sample> {
     let mut samples =
         pipelines(view, |sums, pipeline| {
             // `series` is reported by task.
-            let Balance {
-                ports,
-                packets,
-                sent,
-                series: _,
-                flows,
-            } = sums.balance;
+            let Balance { ports, packets, sent, series: _, flows } = sums.balance;
             let of = |of, missing: i64| number(&[pipeline, ALL, of], missing as f64);
             let mut samples = vec![of("ports", ports), of("packets", packets), of("sent", sent)];
             let tasks = sums.tasks.iter().zip(view.facts.names.iter());
@@ -288,10 +271,7 @@ pub fn lags(lag: &ExpiryLag) -> Value {
 pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot) -> u64) -> Vec<Sample> {
     let flows = view.collector.flows.iter();
     let samples = flows.map(|watched| {
-        let labels = [
-            watched.thread.instance.to_string(),
-            watched.thread.to_string(),
-        ];
+        let labels = [watched.thread.instance.to_string(), watched.thread.to_string()];
         count(&[&labels[0], &labels[1]], read(&watched.latest))
     });
     samples.collect()
@@ -357,6 +337,5 @@ pub fn stalls(view: &View<'_>) -> Vec<Sample> {
     let analytics = view.collector.analytics.iter();
     let analytics = analytics.map(|watched| (watched.thread.to_string(), watched.stalls));
     let all = flows.chain(analytics);
-    all.map(|(worker, stalls)| count(&[&worker], stalls))
-        .collect()
+    all.map(|(worker, stalls)| count(&[&worker], stalls)).collect()
 }

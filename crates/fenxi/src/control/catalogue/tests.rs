@@ -18,11 +18,7 @@ fn all() -> Vec<Metric> {
 /// The rows of the page: what `docs/metrics.md` must say of each metric.
 fn rows() -> Vec<String> {
     let row = |metric: &Metric| {
-        let labels: Vec<String> = metric
-            .labels
-            .iter()
-            .map(|label| format!("`{label}`"))
-            .collect();
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
         format!(
             "| `{}` | {} | {} | {} | {} |",
             metric.name,
@@ -37,16 +33,9 @@ fn rows() -> Vec<String> {
 
 #[test]
 fn the_page_has_a_row_for_each_metric_and_no_other() {
-    let found: Vec<&str> = PAGE
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .collect();
+    let found: Vec<&str> = PAGE.lines().filter(|line| line.starts_with("| `")).collect();
     let wanted = rows();
-    assert!(
-        found == wanted,
-        "the rows of docs/metrics.md must be\n{}",
-        wanted.join("\n")
-    );
+    assert!(found == wanted, "the rows of docs/metrics.md must be\n{}", wanted.join("\n"));
 }
 
 #[test]
@@ -57,29 +46,12 @@ fn names_follow_the_conventions() {
     for metric in all {
         let name = metric.name;
         let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
-        assert!(
-            name.starts_with("fenxi_") && name.chars().all(is_plain),
-            "{name}"
-        );
-        assert_eq!(
-            name.ends_with("_total"),
-            metric.kind == Kind::Counter,
-            "{name}"
-        );
-        assert!(
-            metric.help.ends_with('.') && !metric.help.contains(['\n', '|']),
-            "{name}"
-        );
-        assert_eq!(
-            metric.unit == "seconds",
-            name.contains("_seconds"),
-            "{name}"
-        );
+        assert!(name.starts_with("fenxi_") && name.chars().all(is_plain), "{name}");
+        assert_eq!(name.ends_with("_total"), metric.kind == Kind::Counter, "{name}");
+        assert!(metric.help.ends_with('.') && !metric.help.contains(['\n', '|']), "{name}");
+        assert_eq!(metric.unit == "seconds", name.contains("_seconds"), "{name}");
         let forbidden = ["le", "address", "src", "dst", "src_port", "dst_port"];
-        assert!(
-            metric.labels.iter().all(|label| !forbidden.contains(label)),
-            "{name}"
-        );
+        assert!(metric.labels.iter().all(|label| !forbidden.contains(label)), "{name}");
     }
     assert!(TIMES.contains(&0.01), "what a label may take");
 }

@@ -26,11 +26,7 @@ pub struct Asked {
 /// The bundle cannot be opened.
 pub fn ask(config: &Config, dir: &Path, series: Option<&Series>) -> Result<Asked, String> {
     let bundle = open_bundle(config, dir).map_err(|error| error.to_string())?;
-    let mut asked = Asked {
-        bundle,
-        probabilities: Ok(Vec::new()),
-        device: String::new(),
-    };
+    let mut asked = Asked { bundle, probabilities: Ok(Vec::new()), device: String::new() };
     if let Some(series) = series {
         match open(config, &asked.bundle) {
             Ok(mut device) => {
@@ -64,11 +60,7 @@ fn run(bundle: &Bundle, device: &mut dyn Device, series: &Series) -> Result<Vec<
         let input = device.input(rows);
         input.fill(0.0);
         for (channel, &feature) in input.chunks_exact_mut(bundle.k()).zip(&features) {
-            for (to, from) in channel
-                .iter_mut()
-                .zip(values(series, feature))
-                .take(depth.elements)
-            {
+            for (to, from) in channel.iter_mut().zip(values(series, feature)).take(depth.elements) {
                 *to = from;
             }
         }
@@ -89,10 +81,7 @@ fn run(bundle: &Bundle, device: &mut dyn Device, series: &Series) -> Result<Vec<
         match device.probabilities().get(..classes) {
             Some(row) => all.push(row.to_vec()),
             None => {
-                return Err(format!(
-                    "device {} computes no probabilities",
-                    device.requested()
-                ));
+                return Err(format!("device {} computes no probabilities", device.requested()));
             }
         }
     }

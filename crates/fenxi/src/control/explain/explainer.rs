@@ -108,14 +108,12 @@ impl Explainer {
         }
         let (done, asked) = oneshot::channel();
         let is_asking = self.is_asking.clone();
-        let started = std::thread::Builder::new()
-            .name("explain".to_owned())
-            .spawn(move || {
-                // Fails if the request has timed out.
-                let all = questions.into_iter().map(Question::ask);
-                let _ = done.send(all.collect::<Result<Vec<_>, String>>());
-                is_asking.store(false, Ordering::Release);
-            });
+        let started = std::thread::Builder::new().name("explain".to_owned()).spawn(move || {
+            // Fails if the request has timed out.
+            let all = questions.into_iter().map(Question::ask);
+            let _ = done.send(all.collect::<Result<Vec<_>, String>>());
+            is_asking.store(false, Ordering::Release);
+        });
         if let Err(error) = started {
             self.is_asking.store(false, Ordering::Release);
             let why = format!("cannot start a thread: {error}");
@@ -146,11 +144,7 @@ struct Question {
 
 impl Question {
     fn ask(self) -> Result<AskedTask, String> {
-        let Question {
-            config,
-            model,
-            subject,
-        } = self;
+        let Question { config, model, subject } = self;
         let mut asked = ask(&config, &model.dir, subject.series.as_ref())?;
         if asked.bundle.sha256() != model.sha256 {
             asked.probabilities = Err(format!(
@@ -158,39 +152,22 @@ impl Question {
                 model.dir.display()
             ));
         }
-        let ModelId {
-            name,
-            version,
-            generation,
-            ..
-        } = model;
+        let ModelId { name, version, generation, .. } = model;
         let model = format!("{name} {version}, generation {generation}");
-        Ok(AskedTask {
-            asked,
-            model,
-            subject,
-        })
+        Ok(AskedTask { asked, model, subject })
     }
 }
 
 /// A code point with its name, if it has one.
 fn dscp_text(code_point: u8) -> String {
     let name = Dscp::new(code_point).and_then(Dscp::name);
-    name.map_or_else(
-        || code_point.to_string(),
-        |name| format!("{code_point} {name}"),
-    )
+    name.map_or_else(|| code_point.to_string(), |name| format!("{code_point} {name}"))
 }
 
 /// What is written into packets; `None` in mode mark, where the sink reports it.
 pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Written> {
     let written = |what: &str, value: String, outcome: &str| {
-        Some(Written {
-            what: what.to_owned(),
-            value,
-            outcome: outcome.to_owned(),
-            at: None,
-        })
+        Some(Written { what: what.to_owned(), value, outcome: outcome.to_owned(), at: None })
     };
     match (is_live, config.io.mode) {
         (true, IoMode::Mark) => return None,
@@ -228,10 +205,6 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
             };
             written("dscp", dscp_text(code_point), what)
         }
-        None => written(
-            "dscp",
-            String::new(),
-            "nothing: [tag.dscp] gives the label none",
-        ),
+        None => written("dscp", String::new(), "nothing: [tag.dscp] gives the label none"),
     }
 }

@@ -52,11 +52,7 @@ pub fn after_a_replay(
         let subject = subject.of_task(number, names, takes_records);
         let asked = ask(&own, dir, subject.series.as_ref()).map_err(Failure::data)?;
         let model = format!("{} {}", asked.bundle.name(), asked.bundle.version());
-        tasks.push(AskedTask {
-            asked,
-            model,
-            subject,
-        });
+        tasks.push(AskedTask { asked, model, subject });
     }
     let written = dscp(config, false, &tasks).into_iter().collect();
     let explained = explanation(tasks, config, written, others, None);

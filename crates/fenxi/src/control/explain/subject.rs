@@ -114,11 +114,7 @@ impl Subject {
         };
         let of_task = self.others.get(other).cloned().unwrap_or_default();
         let mut row = self.row.clone();
-        let label = row
-            .labels
-            .iter()
-            .find(|label| *label.task == *names.name)
-            .cloned();
+        let label = row.labels.iter().find(|label| *label.task == *names.name).cloned();
         row.label = label.as_ref().map(|it| it.label.clone());
         row.confidence = label.as_ref().map(|it| it.confidence);
         row.decided_by = label.map(|it| it.decided_by);
@@ -205,10 +201,9 @@ fn of_record(record: &SeriesRecord, protocol: u8, server_port: u16) -> Series {
     for (at, us) in times.take(k).enumerate() {
         series.set_inter_arrival_us(at, *us);
     }
-    for (feature, words) in [
-        (Feature::PayloadLength, &record.payloads),
-        (Feature::TcpFlags, &record.tcp_flags),
-    ] {
+    for (feature, words) in
+        [(Feature::PayloadLength, &record.payloads), (Feature::TcpFlags, &record.tcp_flags)]
+    {
         let channel = series.channel_mut(feature);
         for (to, from) in channel.iter_mut().zip(words.iter().flatten()) {
             *to = *from;
@@ -243,10 +238,7 @@ mod tests {
         let of_record = |midstream| of_record(&record, 6, server_port(&flow, midstream, None));
         let series = of_record(false);
         assert_eq!(series.signed_lengths().collect::<Vec<_>>(), [60, -1500, 40]);
-        assert_eq!(
-            series.inter_arrivals_us().collect::<Vec<_>>(),
-            [0, 10, 70_000]
-        );
+        assert_eq!(series.inter_arrivals_us().collect::<Vec<_>>(), [0, 10, 70_000]);
         assert_eq!(series.channel(Feature::PayloadLength), [20, 1460, 0]);
         assert!(series.channel(Feature::TcpFlags).is_empty());
         assert_eq!((series.server_port, series.protocol), (443, 6));

@@ -136,10 +136,7 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
             let is_in = |end: (IpAddr, u16)| inside.has(end.0);
             directions.contains(&Direction::of(is_in(flow.source), is_in(flow.destination)))
         }
-        Term::Label {
-            task,
-            labels: choice,
-        } => match decision(tasks, *task)? {
+        Term::Label { task, labels: choice } => match decision(tasks, *task)? {
             None => choice.holds(false),
             Some(decision) => {
                 let labels = labels(&tasks[*task].asked.bundle);
@@ -147,11 +144,7 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
                 choice.holds(label.is_some_and(|label| names(choice, &labels, label)))
             }
         },
-        Term::Confidence {
-            task,
-            comparison,
-            bound,
-        } => {
+        Term::Confidence { task, comparison, bound } => {
             let decision = decision(tasks, *task)?;
             let confidence = decision.map_or(0.0, |it| f32::from(it.confidence));
             comparison.holds(confidence / f32::from(u16::MAX), *bound)

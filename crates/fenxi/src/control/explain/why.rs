@@ -27,19 +27,13 @@ fn labelled(
 ) -> (String, String) {
     let bundle = &asked.bundle;
     let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
-    let depth = bundle
-        .depths()
-        .iter()
-        .find(|depth| depth.elements == usize::from(decision.depth));
+    let depth = bundle.depths().iter().find(|depth| depth.elements == usize::from(decision.depth));
     let sure_from = depth.map_or(0.0, |depth| f64::from(depth.confidence));
     let is_unknown = usize::from(decision.class) >= bundle.labels().len();
     // To the precision of label words.
     let is_sure = decision.contradicts.is_some() || !is_unknown && confidence + 1e-4 >= sure_from;
     let elements = match decision.depth {
-        1 => format!(
-            "the first {}",
-            noun(bundle).replacen("packets", "packet", 1)
-        ),
+        1 => format!("the first {}", noun(bundle).replacen("packets", "packet", 1)),
         depth => format!("{depth} {}", noun(bundle)),
     };
     let took = match decision.time_to_label_us.filter(|us| *us > 0) {
@@ -72,10 +66,7 @@ fn labelled(
         }
         DecidedBy::Rule => {
             return (
-                format!(
-                    "{} gives the flow this label, so no model was asked",
-                    rule(subject)
-                ),
+                format!("{} gives the flow this label, so no model was asked", rule(subject)),
                 String::new(),
             );
         }
@@ -122,17 +113,12 @@ fn unknown(decision: Decision, confidence: f64, asked: &Asked, config: &Config) 
     let rows = asked.probabilities.as_deref().unwrap_or_default();
     let best = at.and_then(|at| rows.get(at)).map(|row| {
         let ranked = row.iter().enumerate();
-        ranked
-            .max_by(|a, b| a.1.total_cmp(b.1))
-            .map_or(0, |it| it.0)
+        ranked.max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |it| it.0)
     });
     let label = best.filter(|best| *best < bundle.labels().len());
     let least = match (thresholds(config, bundle), label) {
         (Ok(thresholds), Some(class)) => thresholds.get(class),
-        _ => config
-            .model
-            .min_confidence
-            .unwrap_or(bundle.min_confidence()),
+        _ => config.model.min_confidence.unwrap_or(bundle.min_confidence()),
     };
     let is_too_unsure = confidence < f64::from(least);
     match (label, best) {
@@ -149,15 +135,11 @@ fn unknown(decision: Decision, confidence: f64, asked: &Asked, config: &Config) 
 
 fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, String) {
     let unit = noun(bundle);
-    let first = bundle
-        .depths()
-        .first()
-        .map_or(bundle.k(), |depth| depth.elements);
+    let first = bundle.depths().first().map_or(bundle.k(), |depth| depth.elements);
     let (why, advice) = match standing {
-        Standing::Collecting { elements } => (
-            format!("{elements} of the {first} {unit} that the model needs first have come"),
-            "",
-        ),
+        Standing::Collecting { elements } => {
+            (format!("{elements} of the {first} {unit} that the model needs first have come"), "")
+        }
         Standing::Withheld => (
             "the flow began mid-stream: its SYN was not seen, so the model, which was not trained \
              for that, was not asked"
@@ -165,13 +147,9 @@ fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, S
             "flows that begin while fenxi runs get a label; if new ones are mid-stream too, fenxi \
              does not see their first packets",
         ),
-        Standing::Unasked => (
-            format!(
-                "{} says that no model is asked about this flow",
-                rule(subject)
-            ),
-            "",
-        ),
+        Standing::Unasked => {
+            (format!("{} says that no model is asked about this flow", rule(subject)), "")
+        }
         Standing::NotAsked => ("the task is not asked about this flow".to_owned(), ""),
         Standing::Asked => (
             "the series is on its way to the \
@@ -189,10 +167,7 @@ fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, S
                     ),
                     "a flow that ends before is named by its best answer, or by its port",
                 ),
-                None => (
-                    "no answer was sure so far, and another one is awaited".to_owned(),
-                    "",
-                ),
+                None => ("no answer was sure so far, and another one is awaited".to_owned(), ""),
             }
         }
         Standing::Lost => (
@@ -208,10 +183,7 @@ fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, S
 
 fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
     let unit = noun(bundle);
-    let first = bundle
-        .depths()
-        .first()
-        .map_or(bundle.k(), |depth| depth.elements);
+    let first = bundle.depths().first().map_or(bundle.k(), |depth| depth.elements);
     let seen = subject.series.as_ref().map(|series| series.k());
     let mut why = match (subject.midstream && !bundle.midstream(), seen) {
         (true, _) => {

@@ -63,10 +63,7 @@ fn files_are_written_beneath_their_folder_and_nowhere_else() {
     fs::write(&socket, "").unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let needs = Needs {
-        sockets: vec![&socket],
-        ..needs(&file)
-    };
+    let needs = Needs { sockets: vec![&socket], ..needs(&file) };
     sandboxed(&needs, || {
         fs::remove_file(&socket).unwrap();
         assert!(fs::write(&socket, "").is_err());
@@ -80,10 +77,7 @@ fn files_are_written_beneath_their_folder_and_nowhere_else() {
         assert_eq!(fs::write(&other, "").unwrap_err().kind(), denied);
         let moved = fs::rename(&file, &other);
         assert!(moved.is_err() && file.exists());
-        assert_eq!(
-            Command::new("/bin/true").status().unwrap_err().kind(),
-            denied
-        );
+        assert_eq!(Command::new("/bin/true").status().unwrap_err().kind(), denied);
         let mut own = Command::new("/proc/self/exe");
         assert!(own.arg("--list").output().unwrap().status.success());
         assert_eq!(TcpStream::connect(address).unwrap_err().kind(), denied);
@@ -116,16 +110,8 @@ fn only_what_the_mode_needs_is_left() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for (mode, accelerator, expected) in [
         (IoMode::Tap, false, CapabilitySet::NET_RAW),
-        (
-            IoMode::Inline,
-            true,
-            CapabilitySet::NET_RAW | CapabilitySet::IPC_LOCK,
-        ),
-        (
-            IoMode::Mark,
-            false,
-            CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN,
-        ),
+        (IoMode::Inline, true, CapabilitySet::NET_RAW | CapabilitySet::IPC_LOCK),
+        (IoMode::Mark, false, CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN),
     ] {
         let mut config = Sources::named(None, &[]).load().unwrap().config;
         config.io.mode = mode;

@@ -60,11 +60,7 @@ mod tests {
             "fd00::1",
             "fe80::1",
         ] {
-            let outside = if private.contains(':') {
-                "2001:db8::1"
-            } else {
-                "203.0.113.1"
-            };
+            let outside = if private.contains(':') { "2001:db8::1" } else { "203.0.113.1" };
             assert_eq!(host(private, outside).as_deref(), Some(private));
             assert_eq!(host(outside, private).as_deref(), Some(private));
         }
@@ -89,24 +85,15 @@ mod tests {
         assert_eq!(host(inside, "198.51.100.1").as_deref(), Some(inside));
         assert_eq!(host("10.0.0.1", inside).as_deref(), Some(inside));
         assert_eq!(host(inside, "203.0.113.6").as_deref(), Some(inside));
-        assert_eq!(
-            host("2001:db8:1::1", "2001:db8::1").as_deref(),
-            Some("2001:db8::1")
-        );
+        assert_eq!(host("2001:db8:1::1", "2001:db8::1").as_deref(), Some("2001:db8::1"));
         assert_eq!(host("10.0.0.1", "198.51.100.1"), None);
     }
 
     #[test]
     fn groups_and_those_without_an_address_are_no_hosts() {
-        assert_eq!(
-            host("192.168.0.9", "239.255.255.250").unwrap(),
-            "192.168.0.9"
-        );
+        assert_eq!(host("192.168.0.9", "239.255.255.250").unwrap(), "192.168.0.9");
         assert_eq!(host("fe80::1", "ff02::fb").unwrap(), "fe80::1");
-        assert_eq!(
-            host("203.0.113.1", "255.255.255.255").unwrap(),
-            "203.0.113.1"
-        );
+        assert_eq!(host("203.0.113.1", "255.255.255.255").unwrap(), "203.0.113.1");
         assert_eq!(host("0.0.0.0", "192.168.0.1"), None);
         assert_eq!(host("::", "fe80::1"), None);
         assert_eq!(host("224.0.0.1", "192.168.0.1"), None);

@@ -95,22 +95,15 @@ impl HostControl {
         let classes = self.classes.iter();
         let named = label.map(|label| classes.clone().position(|class| class == label));
         if let (Some(label), Some(None)) = (label, named) {
-            let why = format!(
-                "no label \"{label}\"; there are {}",
-                self.classes.join(", ")
-            );
+            let why = format!("no label \"{label}\"; there are {}", self.classes.join(", "));
             return Reply::refused(Code::NotFound, why);
         }
         let is_wanted = |host: &HostState| match named.flatten() {
-            Some(class) => host
-                .name
-                .is_some_and(|(name, _)| usize::from(name) == class),
+            Some(class) => host.name.is_some_and(|(name, _)| usize::from(name) == class),
             None => true,
         };
         let states = self.hosts.states(is_wanted, top.min(HOSTS_MAX));
-        Reply::ok(Body::Hosts(
-            states.iter().map(|host| self.row(host)).collect(),
-        ))
+        Reply::ok(Body::Hosts(states.iter().map(|host| self.row(host)).collect()))
     }
 
     fn row(&self, host: &HostState) -> HostRow {
@@ -167,15 +160,8 @@ impl Counter {
         let thread = thread.spawn(move || flows.iter().for_each(|flow| counted.take_flow(&flow)));
         let failed =
             |error| Failure::unavailable(format!("cannot start the hosts thread: {error}"));
-        let half = HostSender {
-            flows: sender,
-            waits,
-            hosts: hosts.clone(),
-        };
-        Ok(Counter {
-            half,
-            thread: thread.map_err(failed)?,
-        })
+        let half = HostSender { flows: sender, waits, hosts: hosts.clone() };
+        Ok(Counter { half, thread: thread.map_err(failed)? })
     }
 
     /// Waits until all labels are counted. The workers' halves must be gone.
@@ -250,9 +236,7 @@ fn metrics(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Vec<Family
             "fenxi_hosts",
             &["label"],
             "Hosts that are named now, by label; none where the model names no hosts.",
-            labels
-                .map(|(label, hosts)| count(&[label], hosts))
-                .collect(),
+            labels.map(|(label, hosts)| count(&[label], hosts)).collect(),
         ),
         gauge(
             "fenxi_hosts_tracked",
@@ -286,14 +270,8 @@ fn summary_line(sums: &HostSums, named: u64, classes: &[String]) -> String {
     let mut labels: Vec<_> = sums.named.iter().zip(classes).collect();
     labels.retain(|(hosts, _)| **hosts > 0);
     labels.sort_by_key(|&(hosts, label)| (Reverse(*hosts), label));
-    let labels = labels
-        .iter()
-        .map(|(hosts, label)| format!("{label} {hosts}"));
+    let labels = labels.iter().map(|(hosts, label)| format!("{label} {hosts}"));
     let labels: Vec<String> = labels.collect();
     let colon = if labels.is_empty() { "" } else { ": " };
-    format!(
-        "hosts     {named} named of {}{colon}{}",
-        sums.tracked,
-        labels.join(", ")
-    )
+    format!("hosts     {named} named of {}{colon}{}", sums.tracked, labels.join(", "))
 }

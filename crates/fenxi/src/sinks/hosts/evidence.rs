@@ -96,11 +96,7 @@ mod tests {
 
     fn evidence(confusions: &[(usize, usize, f32)]) -> Evidence {
         let confusions = confusions.iter();
-        let confusions = confusions.map(|&(named, label, share)| Confusion {
-            named,
-            label,
-            share,
-        });
+        let confusions = confusions.map(|&(named, label, share)| Confusion { named, label, share });
         let hosts = HostLabels {
             flows: 20,
             min_flows: 1,
@@ -128,10 +124,7 @@ mod tests {
     fn assert_same(evidence: &Evidence, scores: &Scores, rows: &[[f64; CLASSES]]) {
         for (class, expected) in by_rows(rows).into_iter().enumerate() {
             let found = evidence.probability(scores, class as u16);
-            assert!(
-                (found - expected).abs() < 1e-9,
-                "{class}: {found}, {expected}"
-            );
+            assert!((found - expected).abs() < 1e-9, "{class}: {found}, {expected}");
         }
     }
 
@@ -181,9 +174,8 @@ mod tests {
                 evidence.add(&mut scores, 0, confidence);
                 evidence.add(&mut scores, 3, confidence);
             }
-            let sum: f64 = (0..CLASSES as u16)
-                .map(|class| evidence.probability(&scores, class))
-                .sum();
+            let sum: f64 =
+                (0..CLASSES as u16).map(|class| evidence.probability(&scores, class)).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{sum}");
         }
         // Unknown is no class of a host.

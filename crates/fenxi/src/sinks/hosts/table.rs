@@ -128,10 +128,7 @@ impl HostTable {
             flows_min: rules.min_flows,
             confidence: f64::from(rules.confidence),
             model: 0,
-            sums: HostSums {
-                named: vec![0; labels],
-                ..HostSums::default()
-            },
+            sums: HostSums { named: vec![0; labels], ..HostSums::default() },
         }
     }
 
@@ -152,8 +149,7 @@ impl HostTable {
         host.flows += 1;
         self.sums.counted += 1;
         let confidence = f64::from(decision.confidence) / f64::from(u16::MAX);
-        self.evidence
-            .add(&mut host.scores, decision.class, confidence);
+        self.evidence.add(&mut host.scores, decision.class, confidence);
         let (class, confidence) = self.evidence.likeliest(&host.scores)?;
         let is_sure = host.flows >= self.flows_min && confidence >= self.confidence;
         if !is_sure || host.name == Some(class) {
@@ -225,9 +221,6 @@ impl HostTable {
 
     /// Sums over all hosts.
     pub fn sums(&self) -> HostSums {
-        HostSums {
-            tracked: self.hosts.len() as u64,
-            ..self.sums.clone()
-        }
+        HostSums { tracked: self.hosts.len() as u64, ..self.sums.clone() }
     }
 }

@@ -12,12 +12,7 @@ use super::*;
 const LABELS: usize = 4;
 
 fn hosts(flows: usize, min_flows: usize, confidence: f32, most: usize) -> SharedHosts {
-    let rules = HostLabels {
-        flows,
-        min_flows,
-        confidence,
-        confusions: Vec::new(),
-    };
+    let rules = HostLabels { flows, min_flows, confidence, confusions: Vec::new() };
     SharedHosts::new(&rules, LABELS, &[], NonZeroUsize::new(most).unwrap())
 }
 
@@ -44,12 +39,7 @@ fn decision(class: u16, confidence: f64) -> Decision {
 }
 
 fn label(host: u8, decision: Decision) -> Record {
-    Record::Label(LabelRecord {
-        flow: flow(host),
-        task: 0,
-        time_us: 7,
-        decision,
-    })
+    Record::Label(LabelRecord { flow: flow(host), task: 0, time_us: 7, decision })
 }
 
 fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
@@ -100,10 +90,7 @@ fn a_name_changes_with_what_later_flows_say() {
     assert_eq!(hosts.take(&other), None, "neither is likely enough");
     let states = hosts.states(|_| true, 9);
     let (class, confidence) = states[0].name.unwrap();
-    assert!(
-        class == 0 && confidence < 0.5,
-        "it keeps its name: {confidence}"
-    );
+    assert!(class == 0 && confidence < 0.5, "it keeps its name: {confidence}");
     assert_eq!(class_of(hosts.take(&other)), Some(3));
     assert_eq!(hosts.sums().named, [0, 0, 0, 1]);
 }
@@ -126,10 +113,7 @@ fn only_the_first_flows_count() {
 fn a_label_counts_once_and_unknown_never() {
     let hosts = hosts(20, 1, 0.5, 10);
     let said = Some(decision(1, 0.9));
-    let late = Some(Decision {
-        time_to_label_us: None,
-        ..decision(1, 0.9)
-    });
+    let late = Some(Decision { time_to_label_us: None, ..decision(1, 0.9) });
     let unknown = label(1, decision(LABELS as u16, 1.0));
     let other_task = Record::Label(LabelRecord {
         flow: flow(1),
@@ -155,10 +139,7 @@ fn a_label_counts_once_and_unknown_never() {
 fn a_later_model_restarts_all_sums_and_an_earlier_one_does_not_count() {
     let hosts = hosts(20, 1, 0.9, 10);
     let by = |model, class| {
-        let decision = Decision {
-            model,
-            ..decision(class, 0.95)
-        };
+        let decision = Decision { model, ..decision(class, 0.95) };
         label(1, decision)
     };
     assert_eq!(class_of(hosts.take(&by(0, 0))), Some(0));
@@ -168,11 +149,7 @@ fn a_later_model_restarts_all_sums_and_an_earlier_one_does_not_count() {
     assert_eq!(hosts.sums().named, [0, 0, 1, 0]);
     assert_eq!(hosts.take(&by(0, 0)), None);
     // Which model a port's label belongs to does not matter.
-    let port = Decision {
-        decided_by: DecidedBy::Port,
-        time_to_label_us: None,
-        ..decision(2, 1.0)
-    };
+    let port = Decision { decided_by: DecidedBy::Port, time_to_label_us: None, ..decision(2, 1.0) };
     hosts.take(&ended(1, EndReason::Fin, Some(port)));
     assert_eq!(hosts.states(|_| true, 9)[0].flows, 2);
     // Generations wrap.

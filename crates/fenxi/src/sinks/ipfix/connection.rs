@@ -159,10 +159,9 @@ fn file(path: &Path, mode: FileMode) -> io::Result<File> {
 fn is_open(stream: &TcpStream) -> io::Result<()> {
     let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match rustix::net::recv(stream, &mut [0; 1], peek) {
-        Ok((0, _)) => Err(io::Error::new(
-            ErrorKind::ConnectionReset,
-            "the collector closed the connection",
-        )),
+        Ok((0, _)) => {
+            Err(io::Error::new(ErrorKind::ConnectionReset, "the collector closed the connection"))
+        }
         Ok(_) | Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

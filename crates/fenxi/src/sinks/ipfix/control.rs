@@ -35,13 +35,8 @@ impl SinkKind for Ipfix {
         };
         let counts = Arc::new(ExportCounts::default());
         let is_replay = start.replay.is_some();
-        let exporter = Exporter::new(
-            to.clone(),
-            &config,
-            &start.names[0].classes,
-            is_replay,
-            counts.clone(),
-        );
+        let exporter =
+            Exporter::new(to.clone(), &config, &start.names[0].classes, is_replay, counts.clone());
         let control = match &start.replay {
             Some(replay) => start_replay(exporter, &to, config.queue, replay, counts)?,
             None => start_live(exporter, &to, start.config, counts)?,
@@ -87,9 +82,7 @@ fn start_replay(
     replay: &ReplayStart,
     counts: Arc<ExportCounts>,
 ) -> Result<IpfixControl, Failure> {
-    exporter
-        .connect()
-        .map_err(|error| unreachable(to, &error))?;
+    exporter.connect().map_err(|error| unreachable(to, &error))?;
     let shared = counts.records.clone();
     let (sender, records) = RecordSender::new(queue, Some(replay), None, shared.clone());
     let (run, name) = (replay.stopped.clone(), to.to_string());
@@ -116,9 +109,7 @@ fn start_live(
     let mut reopener = None;
     let (asker, commands) = Reopener::new();
     if let Destination::File(_) = to {
-        exporter
-            .connect()
-            .map_err(|error| unreachable(to, &error))?;
+        exporter.connect().map_err(|error| unreachable(to, &error))?;
         reopener = Some(asker);
     }
     let drain = Arc::new(Drain::new(config.records.drain_within));
@@ -155,11 +146,7 @@ impl IpfixControl {
         reopener: Option<Reopener>,
         parts: (WritingThread, RecordSender),
     ) -> IpfixControl {
-        IpfixControl {
-            counts,
-            reopener,
-            parts: Mutex::new(Some(parts)),
-        }
+        IpfixControl { counts, reopener, parts: Mutex::new(Some(parts)) }
     }
 
     fn parts(&self) -> MutexGuard<'_, Option<(WritingThread, RecordSender)>> {

@@ -46,19 +46,16 @@ impl Endpoint {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok().filter(|port| *port > 0)?;
         let host = match host.strip_prefix('[') {
-            Some(host) => host
-                .strip_suffix(']')
-                .filter(|host| host.parse::<std::net::Ipv6Addr>().is_ok())?,
+            Some(host) => {
+                host.strip_suffix(']').filter(|host| host.parse::<std::net::Ipv6Addr>().is_ok())?
+            }
             None => host,
         };
         let is_of_host = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
         let is_address = text.starts_with('[');
         let is_host =
             !host.is_empty() && host.chars().all(is_of_host) && (is_address || !host.contains(':'));
-        is_host.then(|| Endpoint {
-            host: host.to_owned(),
-            port,
-        })
+        is_host.then(|| Endpoint { host: host.to_owned(), port })
     }
 }
 

@@ -110,10 +110,7 @@ impl Exporter {
         self.encoder.restart();
         self.since = None;
         let connection = Connection::open(&self.to, self.mode)?;
-        self.session = Some(Session {
-            connection,
-            templates_at: None,
-        });
+        self.session = Some(Session { connection, templates_at: None });
         // A replay does not know yet what time it is.
         if self.packet_s.is_none() {
             let begun = self.send_templates();
@@ -211,10 +208,7 @@ impl Exporter {
 
     /// Sends the message that is being made, and templates, if it is time.
     fn send_what_is_due(&mut self) -> io::Result<()> {
-        if self
-            .since
-            .is_some_and(|since| since.elapsed() >= SEND_WITHIN)
-        {
+        if self.since.is_some_and(|since| since.elapsed() >= SEND_WITHIN) {
             self.flush()?;
         }
         let every = self.template_every;
@@ -230,8 +224,7 @@ impl Exporter {
 
     fn send_templates(&mut self) -> io::Result<()> {
         let (at_s, mut messages) = (self.time_s(), Vec::new());
-        self.encoder
-            .templates(&self.applications, at_s, &mut messages);
+        self.encoder.templates(&self.applications, at_s, &mut messages);
         self.since = None;
         if let Some(session) = &mut self.session {
             session.templates_at = Some(Instant::now());
@@ -302,19 +295,12 @@ impl Exporter {
                 let records = &self.counts.records;
                 let lost = records.failed() - trouble.failed_before + records.dropped()
                     - trouble.dropped_before;
-                info!(
-                    "{}: sending records again; {lost} were lost meanwhile",
-                    self.to
-                );
+                info!("{}: sending records again; {lost} were lost meanwhile", self.to);
             }
             (Err(error), Some(trouble)) => {
                 let wait = (trouble.wait * 2).min(RETRY_MAX);
-                self.trouble = Some(Trouble {
-                    error,
-                    retry_at: Instant::now() + wait,
-                    wait,
-                    ..trouble
-                });
+                self.trouble =
+                    Some(Trouble { error, retry_at: Instant::now() + wait, wait, ..trouble });
             }
             (Err(error), None) => self.notice(Err(error)),
         }
@@ -342,10 +328,9 @@ impl Exporter {
         let lost = self.counts.records.failed() - trouble.failed_before;
         match lost {
             0 => Ok(()),
-            _ => Err(Failure::io(format!(
-                "{}: {lost} records are lost: {}",
-                self.to, trouble.error
-            ))),
+            _ => {
+                Err(Failure::io(format!("{}: {lost} records are lost: {}", self.to, trouble.error)))
+            }
         }
     }
 

@@ -56,10 +56,7 @@ impl ClassMarks {
     /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its
     /// connections stay as they are.
     pub fn words(&self) -> impl Iterator<Item = u64> {
-        self.by_task
-            .iter()
-            .flatten()
-            .map(|mark| Mark::to_word(*mark))
+        self.by_task.iter().flatten().map(|mark| Mark::to_word(*mark))
     }
 }
 
@@ -70,19 +67,12 @@ mod tests {
     use config::origin::Origin;
 
     fn label(name: &str) -> Label {
-        Label {
-            name: name.to_owned(),
-            taxonomy: "web".to_owned(),
-        }
+        Label { name: name.to_owned(), taxonomy: "web".to_owned() }
     }
 
     fn config(label: &str, required: bool) -> checked::Mark {
-        let mapping = MarkMapping {
-            label: label.to_owned(),
-            mark: 0x300,
-            required,
-            origin: Origin::Set,
-        };
+        let mapping =
+            MarkMapping { label: label.to_owned(), mark: 0x300, required, origin: Origin::Set };
         checked::Mark {
             holds: MarkAs::Label,
             mask: 0xff00,
@@ -98,10 +88,7 @@ mod tests {
     fn a_class_has_the_bits_of_its_label_and_others_have_none() {
         let labels = ["TLS", "DNS"].map(label);
         let marks = ClassMarks::new(&config("DNS", true), &labels).unwrap();
-        let mark = Mark {
-            bits: 0x300,
-            mask: 0xff00,
-        };
+        let mark = Mark { bits: 0x300, mask: 0xff00 };
         let found: Vec<_> = marks.words().map(Mark::of_word).collect();
         assert_eq!(found, [None, Some(mark)]);
     }
@@ -128,17 +115,11 @@ mod tests {
         let marks = first.and_of(&loaded.tasks[1], &labels).unwrap();
         let words: Vec<_> = marks.words().map(Mark::of_word).collect();
         let mark = |bits, mask| Some(Mark { bits, mask });
-        assert_eq!(
-            words,
-            [None, mark(0x300, 0xff00), mark(0x10, 0x10), None, None]
-        );
+        assert_eq!(words, [None, mark(0x300, 0xff00), mark(0x10, 0x10), None, None]);
         let places = marks.places();
         assert_eq!(places.of_class(0, 1), Some(1));
         assert_eq!(places.of_class(0, 2), None, "not a class of another task");
-        assert_eq!(
-            (places.of_class(1, 0), places.of_class(1, 3)),
-            (Some(2), None)
-        );
+        assert_eq!((places.of_class(1, 0), places.of_class(1, 3)), (Some(2), None));
         assert_eq!(places.of_class(2, 0), None);
     }
 }

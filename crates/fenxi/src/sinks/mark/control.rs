@@ -37,10 +37,8 @@ impl SinkKind for Marks {
             return Ok(None);
         };
         let names = start.config.tasks.iter().zip(masks(start.config));
-        let tasks = names.map(|(task, mask)| Task {
-            name: task.name.clone(),
-            mask: AtomicU32::new(mask),
-        });
+        let tasks =
+            names.map(|(task, mask)| Task { name: task.name.clone(), mask: AtomicU32::new(mask) });
         Ok(Some(Box::new(MarkControl {
             tasks: tasks.collect(),
             places: marks.places(),
@@ -73,11 +71,7 @@ impl SinkKind for Marks {
     }
 
     fn empty_report(&self) -> Report {
-        Report {
-            status: Vec::new(),
-            live_text: None,
-            ..report(&Counts::none(), 0)
-        }
+        Report { status: Vec::new(), live_text: None, ..report(&Counts::none(), 0) }
     }
 
     fn status_line(&self, sums: &Sums) -> Option<String> {
@@ -95,9 +89,7 @@ impl SinkKind for Marks {
 /// # Errors
 /// The user named a label that a model does not have.
 pub fn class_marks(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassMarks>, Error> {
-    let Some((first, others)) = labels
-        .split_first()
-        .filter(|_| config.io.mode == IoMode::Mark)
+    let Some((first, others)) = labels.split_first().filter(|_| config.io.mode == IoMode::Mark)
     else {
         return Ok(None);
     };
@@ -105,9 +97,7 @@ pub fn class_marks(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<Cl
         let mut others = config.tasks.iter().skip(1).zip(others);
         others.try_fold(marks, |marks, (task, labels)| marks.and_of(task, labels))
     });
-    marks
-        .map(Some)
-        .map_err(|error| Error::Config(error.to_string()))
+    marks.map(Some).map_err(|error| Error::Config(error.to_string()))
 }
 
 /// The bits that labels of each task write; 0 where none does.
@@ -185,9 +175,8 @@ impl SinkControl for MarkControl {
                 gone: NO_CONNECTION,
                 table: &table,
                 shown: &|word| {
-                    Mark::of_word(word).map_or(String::new(), |Mark { bits, mask }| {
-                        format!("{bits:#x}/{mask:#x}")
-                    })
+                    Mark::of_word(word)
+                        .map_or(String::new(), |Mark { bits, mask }| format!("{bits:#x}/{mask:#x}"))
                 },
             };
             let place = class.and_then(|class| self.places.of_class(number, class));
@@ -234,11 +223,7 @@ fn report(counts: &Counts, missing: i64) -> Report {
         metrics: FIGURES.families(&[(None, counts.clone())]),
         balance: Some(("marks", missing)),
         losses: vec![
-            Lost {
-                what: "the kernel refuses marks",
-                count: failed,
-                why: newest_error(counts),
-            },
+            Lost { what: "the kernel refuses marks", count: failed, why: newest_error(counts) },
             Lost {
                 what: "marks are dropped because their queue is full; see mark.queue",
                 count: counts.dropped,
@@ -279,10 +264,7 @@ const FIGURES: Figures = Figures {
         "Marks of connections, mode mark: written; kept, the connection had a mark already; \
          not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
     ],
-    failed: [
-        "fenxi_marks_failed_total",
-        "Marks that the kernel refused, by cause.",
-    ],
+    failed: ["fenxi_marks_failed_total", "Marks that the kernel refused, by cause."],
     waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
     latency: [
         "fenxi_mark_latency_seconds",
@@ -290,11 +272,6 @@ const FIGURES: Figures = Figures {
          are conservative, within 1 %.",
     ],
     fates: OF_CONNECTIONS,
-    causes: &[
-        Cause::Permission,
-        Cause::NoMemory,
-        Cause::Unanswered,
-        Cause::Other,
-    ],
+    causes: &[Cause::Permission, Cause::NoMemory, Cause::Unanswered, Cause::Other],
     labels: [&[], &["outcome"], &["cause"]],
 };

@@ -27,10 +27,7 @@ const UDP: u8 = 17;
 const MASK: u32 = 0xff00_0000;
 
 fn labels(classes: u16) -> Vec<Label> {
-    let label = |class| Label {
-        name: format!("class {class}"),
-        taxonomy: "none".to_owned(),
-    };
+    let label = |class| Label { name: format!("class {class}"), taxonomy: "none".to_owned() };
     (0..classes).map(label).collect()
 }
 
@@ -64,9 +61,7 @@ fn mark(class: u16) -> u32 {
 
 impl Lab {
     fn writer(&self, classes: u16, queue_length: usize) -> Writer {
-        self.on("router", || {
-            Writer::start(marks(classes), queue_length).unwrap()
-        })
+        self.on("router", || Writer::start(marks(classes), queue_length).unwrap())
     }
 
     /// The mark of the connection that a client's socket opened, as `conntrack` reads it; `None`:
@@ -77,10 +72,7 @@ impl Lab {
         let list = format!("conntrack -L -p {protocol} -f {family} --orig-port-src {port}");
         let listed = self.run("router", &list);
         let line = listed.lines().next()?;
-        let mark = line
-            .split(' ')
-            .find_map(|word| word.strip_prefix("mark="))
-            .unwrap();
+        let mark = line.split(' ').find_map(|word| word.strip_prefix("mark=")).unwrap();
         Some(mark.parse().unwrap())
     }
 }
@@ -118,9 +110,7 @@ struct Connection {
 
 impl Connection {
     fn tcp(lab: &Lab, is_v6: bool) -> Connection {
-        let listener = lab.on("server", || {
-            TcpListener::bind((Lab::server(is_v6), 0)).unwrap()
-        });
+        let listener = lab.on("server", || TcpListener::bind((Lab::server(is_v6), 0)).unwrap());
         let server = listener.local_addr().unwrap();
         let mut near = lab.on("client", || TcpStream::connect(server).unwrap());
         let (mut far, outside) = listener.accept().unwrap();
@@ -144,9 +134,7 @@ impl Connection {
     /// With the client's socket.
     fn udp_with_socket(lab: &Lab, is_v6: bool) -> (UdpSocket, Connection) {
         let any: IpAddr = if is_v6 { "::" } else { "0.0.0.0" }.parse().unwrap();
-        let far = lab.on("server", || {
-            UdpSocket::bind((Lab::server(is_v6), 0)).unwrap()
-        });
+        let far = lab.on("server", || UdpSocket::bind((Lab::server(is_v6), 0)).unwrap());
         let near = lab.on("client", || UdpSocket::bind((any, 0)).unwrap());
         let server = far.local_addr().unwrap();
         lab.on("client", || near.connect(server).unwrap());
@@ -222,9 +210,7 @@ fn a_forwarded_port_is_found_from_every_side() {
         return;
     };
     let writer = lab.writer(4, 64);
-    let listener = lab.on("server", || {
-        TcpListener::bind((Lab::server(false), 0)).unwrap()
-    });
+    let listener = lab.on("server", || TcpListener::bind((Lab::server(false), 0)).unwrap());
     let server = listener.local_addr().unwrap();
     let forward = format!(
         "table ip forward {{ chain in {{
@@ -245,21 +231,10 @@ fn a_forwarded_port_is_found_from_every_side() {
     };
     let before = seen_at(inside, near.peer_addr().unwrap()).views();
     let after = seen_at(outside, server).views();
-    for (tuple, class) in [before[0], before[1], after[0], after[1]]
-        .into_iter()
-        .zip(0..)
-    {
+    for (tuple, class) in [before[0], before[1], after[0], after[1]].into_iter().zip(0..) {
         writer.shared().set(tuple, class);
-        assert_eq!(
-            settled(&writer, u64::from(class) + 1).not_found,
-            0,
-            "{tuple:?}"
-        );
-        assert_eq!(
-            lab.mark_of(TCP, inside),
-            Some(FOREIGN | mark(class)),
-            "{tuple:?}"
-        );
+        assert_eq!(settled(&writer, u64::from(class) + 1).not_found, 0, "{tuple:?}");
+        assert_eq!(lab.mark_of(TCP, inside), Some(FOREIGN | mark(class)), "{tuple:?}");
     }
 }
 
@@ -360,10 +335,7 @@ fn marks_that_are_set_stay_unless_they_are_to_be_overwritten() {
         // One that is over is not found by a question either.
         lab.run("router", "conntrack -D -p tcp");
         writer.shared().set(outer, 1);
-        assert_eq!(
-            settled(&writer, before.asked + 6).not_found - before.not_found,
-            1
-        );
+        assert_eq!(settled(&writer, before.asked + 6).not_found - before.not_found, 1);
         assert_eq!(writer.shared().waiting(), 0);
     }
 }
@@ -406,25 +378,15 @@ fn a_full_queue_drops_and_every_update_is_counted_once() {
     };
     let writer = lab.writer(1, 64);
     let connection = Connection::udp(&lab, true);
-    let nowhere = Tuple {
-        protocol: TCP,
-        ..connection.views()[0]
-    };
+    let nowhere = Tuple { protocol: TCP, ..connection.views()[0] };
     let asked: u64 = 20_000;
     for update in 0..asked {
         // Every other one is not found, so batches need their second send.
-        let tuple = if update % 2 == 0 {
-            connection.views()[3]
-        } else {
-            nowhere
-        };
+        let tuple = if update % 2 == 0 { connection.views()[3] } else { nowhere };
         writer.shared().set(tuple, 0);
     }
     let counts = settled(&writer, asked);
-    assert!(
-        counts.dropped > 0 && counts.written > 0 && counts.not_found > 0,
-        "{counts:?}"
-    );
+    assert!(counts.dropped > 0 && counts.written > 0 && counts.not_found > 0, "{counts:?}");
     assert_eq!((failed(&counts), writer.shared().waiting()), (0, 0));
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN | mark(0)));
 }
@@ -469,17 +431,11 @@ fn the_missing_capability_is_named() {
         let mut socket = Socket::open().unwrap();
         without_net_admin();
         let mut outcomes = Vec::new();
-        let change = netfilter::conntrack::Change::Mark {
-            bits: mark(0),
-            mask: MASK,
-        };
+        let change = netfilter::conntrack::Change::Mark { bits: mark(0), mask: MASK };
         let requests = [(connection.views()[0], change); BATCH];
         netfilter::conntrack::update(&mut socket, &requests, &mut outcomes);
         outcomes
     });
-    assert_eq!(
-        outcomes,
-        [Outcome::Refused(Errno::PERM.raw_os_error()); BATCH]
-    );
+    assert_eq!(outcomes, [Outcome::Refused(Errno::PERM.raw_os_error()); BATCH]);
     assert_eq!(lab.mark_of(UDP, connection.inside), Some(FOREIGN));
 }

@@ -11,10 +11,7 @@ use policy::Mark;
 
 use super::classes::ClassMarks;
 
-const WORDING: Wording = Wording {
-    doing: "marking connections",
-    what: "connection marks",
-};
+const WORDING: Wording = Wording { doing: "marking connections", what: "connection marks" };
 
 /// Changes nothing.
 const NOTHING: Change = Change::Mark { bits: 0, mask: 0 };
@@ -40,10 +37,7 @@ impl Writer {
             Mark::of_word(word).map_or(NOTHING, |Mark { bits, mask }| Change::Mark { bits, mask })
         });
         let writer = netfilter::writer::Writer::start("marks", marks.words(), queue_length, write)?;
-        Ok(Writer {
-            writer: Arc::new(writer),
-            overwrites,
-        })
+        Ok(Writer { writer: Arc::new(writer), overwrites })
     }
 
     /// The writer of words, for flow workers. A class without a mark leaves its connections as they

@@ -90,10 +90,7 @@ impl Broadcaster {
         let thread = std::thread::Builder::new()
             .name("readers".to_owned())
             .spawn(move || thread::serve(&working, &listener))?;
-        Ok(Broadcaster {
-            shared,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Broadcaster { shared, thread: Mutex::new(Some(thread)) })
     }
 
     /// Whether anybody reads. If nobody does, there is no need to make lines.
@@ -146,11 +143,7 @@ impl Broadcaster {
     fn end(&self) {
         self.shared.is_ending.store(true, Ordering::Release);
         self.shared.wake();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A panic of the thread has been reported by its hook.
             let _ = thread.join();

@@ -54,20 +54,14 @@ impl SinkKind for Records {
             (Some(replay), Some(path)) => RecordSink::start(path, config.queue, lines, replay)?,
             (_, path) => {
                 let socket = start.record_socket;
-                let started = socket
-                    .map(|socket| Readers::start(socket, config))
-                    .transpose()?;
+                let started = socket.map(|socket| Readers::start(socket, config)).transpose()?;
                 let (served, stream) = started.unzip();
                 readers = served;
                 let kafka: Kafka = start.config.section();
                 if !kafka.brokers.is_empty() {
                     kafka_topic = Some(Arc::new(Topic::start(&kafka)?));
                 }
-                let to = Places {
-                    path,
-                    stream,
-                    topic: kafka_topic.clone(),
-                };
+                let to = Places { path, stream, topic: kafka_topic.clone() };
                 RecordSink::start_live(to, config, lines)?
             }
         };
@@ -198,13 +192,8 @@ fn report(counts: &RecordCounts, readers: broadcast::Counts, topic: Option<Count
     report.losses.push(topic::losses(sent));
     report.status.push(("kafka_lost", sent.lost()));
     report.summary.extend(sums.into_iter().flatten());
-    report.summary_text = topic.map(|topic| {
-        format!(
-            "kafka     {} records sent, {} lost",
-            topic.sent,
-            topic.lost()
-        )
-    });
+    report.summary_text =
+        topic.map(|topic| format!("kafka     {} records sent, {} lost", topic.sent, topic.lost()));
     report
 }
 
@@ -225,10 +214,7 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                 &["sink", "reason"],
                 "Records not written: queue_full, the writer or its reader is too slow; \
                  write_failed, for example because the disk is full.",
-                [
-                    count(&["json", "queue_full"], dropped),
-                    count(&["json", "write_failed"], failed),
-                ],
+                [count(&["json", "queue_full"], dropped), count(&["json", "write_failed"], failed)],
             ),
             Family {
                 metric: Metric::new(
@@ -253,10 +239,7 @@ fn report_lines(counts: &RecordCounts, readers: broadcast::Counts) -> Report {
                 &["outcome"],
                 "Lines for readers of records.socket, summed over readers: sent; lost, because the \
                  reader was too slow or went away.",
-                [
-                    count(&["sent"], readers.sent),
-                    count(&["lost"], readers.lost),
-                ],
+                [count(&["sent"], readers.sent), count(&["lost"], readers.lost)],
             ),
         ],
         losses: vec![Lost {

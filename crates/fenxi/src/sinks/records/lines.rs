@@ -161,10 +161,7 @@ mod tests {
         lines.since = pushed.checked_sub(WRITE_WITHIN);
         assert!(lines.is_due(), "old");
         lines.push(&record()).unwrap();
-        assert!(
-            lines.is_due(),
-            "a newer line does not make the oldest young"
-        );
+        assert!(lines.is_due(), "a newer line does not make the oldest young");
         lines.remove(lines.bytes().len());
         assert!(!lines.is_due(), "nothing is left");
         while lines.bytes().len() < WRITE_AT {

@@ -54,15 +54,7 @@ impl Live {
         counts: Arc<RecordCounts>,
         drain: Arc<Drain>,
     ) -> Live {
-        Live {
-            output,
-            stream,
-            topic,
-            lines,
-            counts,
-            drain,
-            trouble: None,
-        }
+        Live { output, stream, topic, lines, counts, drain, trouble: None }
     }
 
     /// Writes until there will be no more records, and then what is left; or until the time for
@@ -141,8 +133,7 @@ impl Live {
             return;
         };
         let result = output.write(&mut self.lines);
-        self.counts
-            .write(self.lines.take_written(), self.lines.count());
+        self.counts.write(self.lines.take_written(), self.lines.count());
         let name = output.name();
         match (result, self.trouble.take()) {
             (Ok(()), None) => {}
@@ -158,11 +149,8 @@ impl Live {
                         self.counts.failed()
                     }
                 };
-                self.trouble = Some(Trouble {
-                    error,
-                    retry: Instant::now() + RETRY_EVERY,
-                    failed_before,
-                });
+                self.trouble =
+                    Some(Trouble { error, retry: Instant::now() + RETRY_EVERY, failed_before });
             }
         }
     }

@@ -163,10 +163,7 @@ impl Output {
                 info!("{}: full; renamed to {}.1", self.name, self.name);
             }
             Err(error) => {
-                warn!(
-                    "{}: cannot rotate: {error}; the file keeps growing",
-                    self.name
-                );
+                warn!("{}: cannot rotate: {error}; the file keeps growing", self.name);
                 self.rotate_from = Some(Instant::now() + ROTATE_AGAIN);
             }
         }

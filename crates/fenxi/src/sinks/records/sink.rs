@@ -57,11 +57,8 @@ impl RecordSink {
             Output::create(output).map_err(|error| Failure::creating(output, &error))?;
         let counts = Arc::new(RecordCounts::default());
         let (sender, records) = RecordSender::new(queue_length, Some(replay), None, counts.clone());
-        let (run, shared, name) = (
-            replay.stopped.clone(),
-            counts.clone(),
-            output.name().to_owned(),
-        );
+        let (run, shared, name) =
+            (replay.stopped.clone(), counts.clone(), output.name().to_owned());
         let work = move |records: &Receiver<Queued>| {
             let mut lines = lines;
             let written = write_all(records, &mut output, &mut lines, &shared);
@@ -74,11 +71,7 @@ impl RecordSink {
             })
         };
         let thread = WritingThread::start(("records", &name), records, counts.clone(), None, work)?;
-        let sink = RecordSink {
-            thread,
-            counts,
-            reopener: None,
-        };
+        let sink = RecordSink { thread, counts, reopener: None };
         Ok((sink, sender))
     }
 
@@ -109,27 +102,11 @@ impl RecordSink {
             RecordSender::new(config.queue, None, Some(drain.clone()), counts.clone());
         let (reopener, commands) = Reopener::new();
         let reopener = output.is_some().then_some(reopener);
-        let live = Live::new(
-            output,
-            to.stream,
-            to.topic,
-            lines,
-            counts.clone(),
-            drain.clone(),
-        );
+        let live = Live::new(output, to.stream, to.topic, lines, counts.clone(), drain.clone());
         let work = move |records: &Receiver<Queued>| live.run(records, &commands);
-        let thread = WritingThread::start(
-            ("records", &name),
-            records,
-            counts.clone(),
-            Some(drain),
-            work,
-        )?;
-        let sink = RecordSink {
-            thread,
-            counts,
-            reopener,
-        };
+        let thread =
+            WritingThread::start(("records", &name), records, counts.clone(), Some(drain), work)?;
+        let sink = RecordSink { thread, counts, reopener };
         Ok((sink, sender))
     }
 

@@ -42,10 +42,7 @@ impl Readers {
     /// # Errors
     /// The system has no thread for it.
     pub fn start(socket: &Arc<UnixSocket>, config: &Records) -> Result<(Readers, Stream), Failure> {
-        let limits = Limits {
-            readers: READERS,
-            backlog: config.socket_backlog,
-        };
+        let limits = Limits { readers: READERS, backlog: config.socket_backlog };
         let listener = socket.listener.try_clone();
         let started = listener.and_then(|listener| Broadcaster::start(listener, limits, lost_line));
         let started = started.map_err(|error| {
@@ -58,10 +55,7 @@ impl Readers {
             lines: 0,
             since: None,
         };
-        let readers = Readers {
-            broadcaster,
-            _socket: socket.clone(),
-        };
+        let readers = Readers { broadcaster, _socket: socket.clone() };
         Ok((readers, stream))
     }
 
@@ -91,9 +85,7 @@ impl Stream {
 
     /// Gives the readers what there is, if it is much or old.
     pub fn publish_due(&mut self) {
-        let is_old = self
-            .since
-            .is_some_and(|since| since.elapsed() >= WRITE_WITHIN);
+        let is_old = self.since.is_some_and(|since| since.elapsed() >= WRITE_WITHIN);
         if is_old || self.text.len() >= WRITE_AT {
             self.publish();
         }

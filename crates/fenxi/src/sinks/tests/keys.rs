@@ -36,12 +36,7 @@ fn sets(config: &Config) -> Vec<Named<NftSet>> {
 fn a_set_has_defaults_for_all_but_its_name_and_labels() {
     let (config, effective) = load(SET, &["nftset.ssh.timeout_s=0"]).unwrap();
     let sets = sets(&config);
-    let [
-        Named {
-            name, keys: set, ..
-        },
-    ] = sets.as_slice()
-    else {
+    let [Named { name, keys: set, .. }] = sets.as_slice() else {
         panic!("{sets:?}");
     };
     assert_eq!((name.as_str(), &set.labels), ("ssh", &vec!["SSH".into()]));
@@ -61,9 +56,7 @@ fn the_example_files_set_has_the_defaults() {
     let (table, _) = table.split_once("\n\n").unwrap();
     let lines = table.lines().map(|line| line.trim_start_matches("# "));
     let keys: Vec<_> = lines.filter(|line| line.contains(" = ")).collect();
-    let keys = keys
-        .iter()
-        .filter(|line| toml::from_str::<toml::Table>(line).is_ok());
+    let keys = keys.iter().filter(|line| toml::from_str::<toml::Table>(line).is_ok());
     let keys: Vec<_> = keys.copied().collect();
     assert_eq!(keys.len(), 5, "{keys:?}");
     let (shown, _) = load(&format!("[nftset.ssh]\n{}", keys.join("\n")), &[]).unwrap();
@@ -75,10 +68,7 @@ fn the_example_files_set_has_the_defaults() {
 fn what_is_wrong_is_named() {
     let wrong = [
         ("[nftset.a]", "c.toml:1: nftset.a.set: is missing"),
-        (
-            "[nftset.a]\nset = \"ip t s\"",
-            "c.toml:1: nftset.a.labels: is missing",
-        ),
+        ("[nftset.a]\nset = \"ip t s\"", "c.toml:1: nftset.a.labels: is missing"),
         (
             "[nftset.a]\nset = \"fw4 ssh\"\nlabels = [\"SSH\"]",
             "c.toml:2: nftset.a.set: expected family, table and set",
@@ -92,10 +82,7 @@ fn what_is_wrong_is_named() {
             "[nftset.a]\nset = \"ip t s\"\nlabels = []",
             "c.toml:3: nftset.a.labels: found an empty list",
         ),
-        (
-            "nftset = 1",
-            "c.toml:1: nftset is a section of tables: write [nftset.NAME]",
-        ),
+        ("nftset = 1", "c.toml:1: nftset is a section of tables: write [nftset.NAME]"),
         (
             "[io]\nmode = \"inline\"\ninterfaces = [\"a\", \"b\"]\n[connlabel.class]\nTLS = \"1\"",
             "inline forwards past the kernel",
@@ -105,9 +92,8 @@ fn what_is_wrong_is_named() {
         let lines = load(file, &[]).expect_err(file);
         assert!(lines[0].contains(says), "{lines:?}");
     }
-    let many: String = (0..17)
-        .map(|at| format!("[nftset.s{at}]\nset = \"ip t s\"\nlabels = [\"S\"]\n"))
-        .collect();
+    let many: String =
+        (0..17).map(|at| format!("[nftset.s{at}]\nset = \"ip t s\"\nlabels = [\"S\"]\n")).collect();
     let lines = load(&many, &[]).expect_err("17 sets");
     assert!(lines[0].contains("16 tables at most"), "{lines:?}");
 }
@@ -122,21 +108,14 @@ fn a_reload_takes_over_the_labels_of_a_set() {
     };
     let next = SET.replace("[\"SSH\"]", "[\"TLS\"]\ntimeout_s = 7");
     let set = &sets(&taken(&next).config)[0].keys;
-    assert_eq!(
-        (&set.labels[..], set.timeout.as_secs()),
-        (&["TLS".to_owned()][..], 300)
-    );
+    assert_eq!((&set.labels[..], set.timeout.as_secs()), (&["TLS".to_owned()][..], 300));
     let renamed = SET.replace("nftset.ssh", "nftset.other");
     assert_eq!(sets(&taken(&renamed).config)[0].name, "ssh");
 }
 
 /// Unit and range as the example file gives them, and whether a reload changes the key.
 fn unit_and_range(key: &Key) -> String {
-    let unit = if key.unit.is_empty() {
-        String::new()
-    } else {
-        format!("{}; ", key.unit)
-    };
+    let unit = if key.unit.is_empty() { String::new() } else { format!("{}; ", key.unit) };
     let live = if key.is_live() { "; live" } else { "" };
     format!("# {unit}{}{live}", key.kind.expected())
 }
@@ -152,10 +131,7 @@ fn the_example_file_has_every_key_with_its_default() {
     }
     assert_eq!(effective.config.len(), built_in_effective.config.len());
     built_in.flow.k_origin = example.flow.k_origin.clone();
-    assert_eq!(
-        (example.flow, example.accel),
-        (built_in.flow, built_in.accel)
-    );
+    assert_eq!((example.flow, example.accel), (built_in.flow, built_in.accel));
     // Naming the defaults in a file asks for nothing that the model at hand may lack.
     assert!(example.tag.dscp.iter().all(|mapping| !mapping.required));
     assert!(example.mark.class.iter().all(|mapping| !mapping.required));
@@ -171,18 +147,8 @@ fn assert_explained(lines: &[&str], section: &str, key: &Key, prefix: &str) {
             || **line == format!("[{}]", key.path)
     };
     let at = start + lines[start..].iter().position(own).expect(key.path);
-    assert_eq!(
-        lines[at - 2],
-        format!("{prefix}# {}", key.why),
-        "{}",
-        key.path
-    );
-    assert_eq!(
-        lines[at - 1],
-        format!("{prefix}{}", unit_and_range(key)),
-        "{}",
-        key.path
-    );
+    assert_eq!(lines[at - 2], format!("{prefix}# {}", key.why), "{}", key.path);
+    assert_eq!(lines[at - 1], format!("{prefix}{}", unit_and_range(key)), "{}", key.path);
 }
 
 #[test]

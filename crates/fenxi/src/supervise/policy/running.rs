@@ -70,13 +70,7 @@ impl RunningRules {
         state: Arc<SharedState>,
         run_ended: Receiver<Infallible>,
     ) -> RunningRules {
-        let running = RunningRules {
-            rules,
-            before: None,
-            workers,
-            state,
-            run_ended,
-        };
+        let running = RunningRules { rules, before: None, workers, state, run_ended };
         running.note();
         running
     }
@@ -216,8 +210,7 @@ impl RunningRules {
             return Ok(());
         }
         self.publish(old)?;
-        self.state
-            .update(|state| state.rules_updates.trainings += 1);
+        self.state.update(|state| state.rules_updates.trainings += 1);
         Ok(())
     }
 
@@ -238,8 +231,7 @@ impl RunningRules {
 
     /// Counts a change.
     pub fn count(&self, op: RulesOp, is_applied: bool) {
-        self.state
-            .update(|state| state.rules_updates.count(op, is_applied));
+        self.state.update(|state| state.rules_updates.count(op, is_applied));
     }
 
     /// Gives the workers the version after `old`, and returns `old` to the store for reuse.

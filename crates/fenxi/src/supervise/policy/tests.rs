@@ -89,15 +89,12 @@ impl World {
 
     fn ask(&self, kind: CommandKind) -> Answers<Reply> {
         let (answer, answers) = channel();
-        self.running
-            .ask(kind, move |reply| drop(answer.send(reply)));
+        self.running.ask(kind, move |reply| drop(answer.send(reply)));
         answers
     }
 
     fn change(&self, text: &str) -> Reply {
-        self.ask(CommandKind::Change(text.to_owned()))
-            .recv_timeout(LONG)
-            .unwrap()
+        self.ask(CommandKind::Change(text.to_owned())).recv_timeout(LONG).unwrap()
     }
 }
 
@@ -134,10 +131,7 @@ fn workers_get_each_change_and_a_load_is_undone() {
     let reply = world.ask(CommandKind::Undo).recv_timeout(LONG).unwrap();
     assert_eq!(reply.code, Code::Conflict as u16, "{reply:?}");
     let updates = world.state.get().rules_updates;
-    assert_eq!(
-        (updates.applied, updates.refused),
-        ([3, 1, 4, 0], [0, 0, 1, 0])
-    );
+    assert_eq!((updates.applied, updates.refused), ([3, 1, 4, 0], [0, 0, 1, 0]));
     assert!(worker.end().is_some());
 }
 
@@ -170,13 +164,7 @@ fn a_full_queue_is_told() {
 fn many_changes_lead_to_a_training_and_go_on_meanwhile() {
     let mut world = World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     let worker = world.worker();
-    let rule = |at: u32| {
-        format!(
-            "add source = \"10.{}.{}.1\", dscp = \"CS1\"",
-            at / 256,
-            at % 256
-        )
-    };
+    let rule = |at: u32| format!("add source = \"10.{}.{}.1\", dscp = \"CS1\"", at / 256, at % 256);
     let batch: Vec<String> = (0..2000).map(rule).collect();
     assert_eq!(world.change(&batch.join("\n")).code, Code::Ok as u16);
     for at in 0..10 {
@@ -192,11 +180,8 @@ fn many_changes_lead_to_a_training_and_go_on_meanwhile() {
 
 #[test]
 fn delayed_changes_count_once_they_are_trained() {
-    let mut world = World::new(&[
-        "io.mode=inline",
-        "io.interfaces=[\"a\", \"b\"]",
-        "policy.update=delayed",
-    ]);
+    let mut world =
+        World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]", "policy.update=delayed"]);
     let worker = world.worker();
     let reply = world.change("add dscp = \"CS1\"");
     let Some(Body::PolicyChanged(changed)) = reply.body else {

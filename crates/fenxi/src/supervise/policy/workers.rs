@@ -24,12 +24,7 @@ pub struct Workers {
 impl Workers {
     /// Workers whose tables hold `max_flows` each.
     pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
-        Workers {
-            workers,
-            max_flows,
-            have_rules,
-            changed: Instant::now(),
-        }
+        Workers { workers, max_flows, have_rules, changed: Instant::now() }
     }
 
     /// Whether they have had rules.
@@ -58,10 +53,7 @@ impl Workers {
                 true => Ok(RulesUpdate::again(rules)),
                 false => RulesUpdate::new(rules, self.max_flows),
             });
-            Ok(Update {
-                settings: settings.cloned(),
-                rules: rules.transpose()?,
-            })
+            Ok(Update { settings: settings.cloned(), rules: rules.transpose()? })
         };
         // All updates exist before the first is sent: allocating one may fail.
         let updates: Result<Vec<Update>, Refusal> = self.workers.iter().map(of_worker).collect();

@@ -25,18 +25,8 @@ impl Reloader {
 }
 
 fn row(difference: config::Difference) -> Difference {
-    let config::Difference {
-        key,
-        from,
-        to,
-        origin,
-    } = difference;
-    Difference {
-        key,
-        from,
-        to,
-        origin,
-    }
+    let config::Difference { key, from, to, origin } = difference;
+    Difference { key, from, to, origin }
 }
 
 /// A reload in one line.

@@ -47,11 +47,8 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
 /// Another value of each live key, and the keys without which nobody would ask for it.
 fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
     let int8 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/app-id-k10-int8");
-    let device = vec![
-        "device.d.provider=simulated",
-        "device.d.thread=own",
-        "accel.devices=[\"d\"]",
-    ];
+    let device =
+        vec!["device.d.provider=simulated", "device.d.thread=own", "accel.devices=[\"d\"]"];
     let mut rows = vec![
         ("flow.idle_timeout_s", "7", vec![]),
         ("flow.active_timeout_s", "7", vec![]),
@@ -65,27 +62,15 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("mark.mask", "0xff00ff00", vec!["io.mode=mark"]),
         ("mark.overwrite", "true", vec!["io.mode=mark"]),
         ("mark.class", "{ TLS = 0x7000000 }", vec!["io.mode=mark"]),
-        (
-            "mark.behaviour",
-            "{ bulk = 0x100000 }",
-            vec!["io.mode=mark"],
-        ),
+        ("mark.behaviour", "{ bulk = 0x100000 }", vec!["io.mode=mark"]),
         ("connlabel.class", "{ TLS = \"7\" }", vec![]),
-        (
-            "connlabel.overwrite",
-            "true",
-            vec!["connlabel.class={ TLS = \"7\" }"],
-        ),
+        ("connlabel.overwrite", "true", vec!["connlabel.class={ TLS = \"7\" }"]),
         ("analytics.policy", "none", vec![]),
         ("analytics.timeout_ms", "7", vec![]),
         ("analytics.phi", "0.1", vec![]),
         ("analytics.batch_sizes", "[7]", vec![]),
         ("analytics.max_wait_ms", "70", vec![]),
-        (
-            "analytics.latency_goal_ms",
-            "7",
-            vec!["analytics.policy=slo"],
-        ),
+        ("analytics.latency_goal_ms", "7", vec!["analytics.policy=slo"]),
         ("analytics.slo_delta", "0.1", vec!["analytics.policy=slo"]),
         ("cache.prefix", "7", vec![]),
         ("cache.entries", "7", vec!["cache.prefix=4"]),
@@ -115,10 +100,8 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("device.d.faults", "error=3"),
     ];
     rows.extend(of_devices.map(|(key, value)| (key, value, device.clone())));
-    let mut rows: Vec<_> = rows
-        .into_iter()
-        .map(|(key, value, with)| (key, value.to_owned(), with))
-        .collect();
+    let mut rows: Vec<_> =
+        rows.into_iter().map(|(key, value, with)| (key, value.to_owned(), with)).collect();
     rows.push(("model.path", int8.display().to_string(), vec![]));
     rows
 }

@@ -72,10 +72,7 @@ impl<P: Part> Settling<'_, P> {
         let (first, depths) = self.walk.labels.tasks.span(task);
         let asked = Awaited { flow, depth: first };
         // Most flows are short and have never asked.
-        if matches!(
-            self.walk.flows.entries.label_of(asked),
-            None | Some(Label::None)
-        ) {
+        if matches!(self.walk.flows.entries.label_of(asked), None | Some(Label::None)) {
             return None;
         }
         for depth in self.walk.labels.tasks.task(task).all_depths() {
@@ -91,10 +88,7 @@ impl<P: Part> Settling<'_, P> {
         let decision = match answers {
             Answers::Decided { .. } | Answers::ByPort => labels.decision(flows, asked)?,
             Answers::Unsure { best } => {
-                let best = Awaited {
-                    flow,
-                    depth: first.behind(best?),
-                };
+                let best = Awaited { flow, depth: first.behind(best?) };
                 let decision = labels.answer(flows, best, None);
                 if task == TaskId::FIRST {
                     if let Some(by_port) = self.name_at_end(flow.index) {
@@ -117,10 +111,7 @@ impl<P: Part> Settling<'_, P> {
         let counters = &mut self.walk.flows.counters;
         let is_by_port = task == TaskId::FIRST && decision.decided_by == DecidedBy::Port;
         counters.flows_by_port += u64::from(is_by_port);
-        count_class(
-            &mut counters.tasks[first.index()].flows_labelled,
-            decision.class,
-        );
+        count_class(&mut counters.tasks[first.index()].flows_labelled, decision.class);
         Some(decision)
     }
 

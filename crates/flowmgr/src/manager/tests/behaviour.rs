@@ -16,33 +16,19 @@ const BOUNDS: Bounds = Bounds {
 };
 
 fn behaving(effect: Effect) -> Config {
-    Config {
-        effect,
-        behaviour: Some(BOUNDS),
-        record_series: crate::SeriesShare::NONE,
-        ..config()
-    }
+    Config { effect, behaviour: Some(BOUNDS), record_series: crate::SeriesShare::NONE, ..config() }
 }
 
 /// With a bound of 20,000 bytes.
 fn larger(effect: Effect) -> Config {
-    Config {
-        behaviour: Some(Bounds {
-            bulk_bytes: 20_000,
-            ..BOUNDS
-        }),
-        ..behaving(effect)
-    }
+    Config { behaviour: Some(Bounds { bulk_bytes: 20_000, ..BOUNDS }), ..behaving(effect) }
 }
 
 const BY_PACKET_TIME: Effect = Effect::PacketTime { delay_us: 0 };
 
 /// A packet of `length` bytes at the IP layer.
 fn sized(time_us: i64, from: u8, to: u8, length: u8) -> Tcp {
-    Tcp {
-        payload: length - 40,
-        ..tcp(time_us, from, to, TCP_ACK)
-    }
+    Tcp { payload: length - 40, ..tcp(time_us, from, to, TCP_ACK) }
 }
 
 /// A packet of UDP with a payload of 100 bytes.
@@ -190,11 +176,7 @@ fn by_packet_time_behaviours_repeat_whatever_bursts_and_layout() {
     }
     let end_of = |bursts: usize, hosts: &dyn Fn(u8) -> bool| {
         let mut bench = Bench::new(behaving(BY_PACKET_TIME));
-        let own: Vec<Tcp> = packets
-            .iter()
-            .copied()
-            .filter(|it| hosts(it.from))
-            .collect();
+        let own: Vec<Tcp> = packets.iter().copied().filter(|it| hosts(it.from)).collect();
         own.chunks(bursts).for_each(|burst| {
             bench.burst(burst);
             bench.answer(CLASS_0);
@@ -235,19 +217,13 @@ fn live_the_sweep_samples_and_changes_are_told() {
         bench.manager.pass(10 * SECOND_US + tenth * 100_000);
         bench.settle();
     }
-    assert_eq!(
-        changes(&bench),
-        [Behaviour::Realtime, Behaviour::Interactive, Behaviour::Idle]
-    );
+    assert_eq!(changes(&bench), [Behaviour::Realtime, Behaviour::Interactive, Behaviour::Idle]);
     assert_eq!(bench.finish()[0].behaviour, Behaviour::Interactive);
 }
 
 #[test]
 fn counts_from_elsewhere_cross_the_bound_at_once() {
-    let mut bench = Bench::new(Config {
-        expects_counts: true,
-        ..behaving(Effect::Arrival)
-    });
+    let mut bench = Bench::new(Config { expects_counts: true, ..behaving(Effect::Arrival) });
     bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
     let counted = |packets| super::counted::counted(10, packets);
     bench.manager.count(&counted([9, 0]));
@@ -259,10 +235,7 @@ fn counts_from_elsewhere_cross_the_bound_at_once() {
     assert!(bench.manager.is_settled());
     assert_eq!(changes(&bench), [Behaviour::Bulk]);
     // Far beyond what the counter holds.
-    let mut bench = Bench::new(Config {
-        expects_counts: true,
-        ..behaving(Effect::Arrival)
-    });
+    let mut bench = Bench::new(Config { expects_counts: true, ..behaving(Effect::Arrival) });
     bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
     bench.manager.count(&counted([0, 1 << 20]));
     assert_eq!(now(&bench, 0), Behaviour::Bulk);
@@ -282,10 +255,7 @@ fn by_behaviour(question: &crate::RuleQuestion) -> RuleAnswer {
 fn a_rule_for_bulk_acts_from_the_packet_behind_the_one_that_crosses() {
     // Live, a question raised by a flow's first packet is answered after the burst, by what the
     // flow does then.
-    for (effect, all_bursts) in [
-        (BY_PACKET_TIME, &[1, 3, 64][..]),
-        (Effect::Arrival, &[1, 3]),
-    ] {
+    for (effect, all_bursts) in [(BY_PACKET_TIME, &[1, 3, 64][..]), (Effect::Arrival, &[1, 3])] {
         for &bursts in all_bursts {
             let mut bench = Bench::new(behaving(effect));
             let flows = bench.manager.max_flows();

@@ -9,13 +9,7 @@ const NOW_US: i64 = 1_800_000_000 * SECOND_US;
 
 /// A flow in each second, which is over after 20 s and gone after 41: the table of 64 has room.
 fn table() -> Config {
-    Config {
-        settings: Settings {
-            idle_timeout_s: 20,
-            ..config().settings
-        },
-        ..config()
-    }
+    Config { settings: Settings { idle_timeout_s: 20, ..config().settings }, ..config() }
 }
 
 fn many_short_flows(number: i64) -> Tcp {
@@ -28,10 +22,7 @@ fn many_short_flows(number: i64) -> Tcp {
 fn silent_flows_end_after_the_clock_went_a_day_ahead_and_back() {
     for effect in [Effect::PacketTime { delay_us: 0 }, Effect::Arrival] {
         let mut bench = Bench::new(Config { effect, ..table() });
-        let ahead = |packet: Tcp| Tcp {
-            time_us: packet.time_us + DAY_US,
-            ..packet
-        };
+        let ahead = |packet: Tcp| Tcp { time_us: packet.time_us + DAY_US, ..packet };
         for number in 0..1000 {
             let packet = many_short_flows(number);
             let packet = match number {
@@ -51,11 +42,7 @@ fn silent_flows_end_after_the_clock_went_a_day_ahead_and_back() {
         assert_eq!(flows.len(), 1000);
         for flow in flows {
             let number = flow.flow.flow_id as i64;
-            let ahead_us = if (300..400).contains(&number) {
-                DAY_US
-            } else {
-                0
-            };
+            let ahead_us = if (300..400).contains(&number) { DAY_US } else { 0 };
             assert_eq!(flow.last_us, NOW_US + number * SECOND_US + ahead_us);
             assert_eq!(flow.flow.first_us, flow.last_us);
         }
@@ -91,29 +78,20 @@ fn one_absurd_time_fills_no_table_and_repeats() {
 #[test]
 fn a_flow_keeps_its_label_and_its_reports_over_a_step_back() {
     let mut bench = Bench::new(Config {
-        settings: Settings {
-            active_timeout_s: 10,
-            ..config().settings
-        },
+        settings: Settings { active_timeout_s: 10, ..config().settings },
         ..config()
     });
     let at = |second: i64| tcp(NOW_US + second * SECOND_US, 1, 2, TCP_SYN);
     bench.burst(&[at(0), at(0), at(0)]);
     bench.answer(CLASS_0);
     for second in 1..=25 {
-        bench.burst(&[Tcp {
-            time_us: at(second).time_us - DAY_US,
-            ..at(second)
-        }]);
+        bench.burst(&[Tcp { time_us: at(second).time_us - DAY_US, ..at(second) }]);
         assert_eq!(bench.verdicts(), [Verdict::Labelled], "second {second}");
         bench.settle();
     }
     let flows = bench.finish();
     let reasons: Vec<_> = flows.iter().map(|flow| flow.reason).collect();
-    assert_eq!(
-        reasons,
-        [EndReason::Active, EndReason::Active, EndReason::Drain]
-    );
+    assert_eq!(reasons, [EndReason::Active, EndReason::Active, EndReason::Drain]);
     assert_eq!(flows[0].counts.packets[0], 13);
 }
 
@@ -123,10 +101,7 @@ fn two_clocks_that_alternate_cut_no_flow() {
     let mut bench = Bench::new(config());
     for second in 0..200 {
         let time_us = NOW_US + second * SECOND_US;
-        bench.burst(&[
-            tcp(time_us, 1, 2, TCP_ACK),
-            tcp(time_us + 3600 * SECOND_US, 3, 4, TCP_ACK),
-        ]);
+        bench.burst(&[tcp(time_us, 1, 2, TCP_ACK), tcp(time_us + 3600 * SECOND_US, 3, 4, TCP_ACK)]);
         bench.answer(CLASS_0);
     }
     bench.settle();

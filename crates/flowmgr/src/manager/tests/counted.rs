@@ -94,13 +94,7 @@ fn large_counts_are_exact() {
 fn what_was_told_before_is_not_added_again() {
     let mut bench = Bench::new(counting());
     bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
-    for (at, packets) in [
-        (5, [3, 0]),
-        (5, [3, 0]),
-        (6, [4, 2]),
-        (6, [4, 2]),
-        (5, [4, 2]),
-    ] {
+    for (at, packets) in [(5, [3, 0]), (5, [3, 0]), (6, [4, 2]), (6, [4, 2]), (5, [4, 2])] {
         assert!(bench.manager.count(&counted(at, packets)));
     }
     let flow = only_flow(&mut bench);
@@ -130,19 +124,12 @@ fn a_counter_of_another_generation_began_anew() {
         bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
         bench.manager.count(&counted(1, [5, 0]));
         for at in [2, 3] {
-            let second = Counted {
-                generation: 7,
-                ..counted(at, second)
-            };
+            let second = Counted { generation: 7, ..counted(at, second) };
             bench.manager.count(&second);
         }
         let counts = only_flow(&mut bench).counts;
         assert_eq!(counts.packets, [6 + second[0], second[1]], "{second:?}");
-        assert_eq!(
-            counts.bytes,
-            [540 + 100 * second[0], 1000 * second[1]],
-            "{second:?}"
-        );
+        assert_eq!(counts.bytes, [540 + 100 * second[0], 1000 * second[1]], "{second:?}");
     }
 }
 
@@ -152,10 +139,7 @@ fn a_flow_that_is_not_there_is_unknown() {
     assert!(!bench.manager.count(&counted(0, [1, 1])));
     bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
     for key in [key(UDP, 1, 2), key(wire::TCP, 1, 3)] {
-        let other = Counted {
-            key,
-            ..counted(0, [1, 1])
-        };
+        let other = Counted { key, ..counted(0, [1, 1]) };
         assert!(!bench.manager.count(&other));
     }
     assert!(bench.manager.count(&counted(0, [0, 0])), "it is known");
@@ -202,10 +186,7 @@ fn counts_of_another_port_are_left_out() {
     bench.manager.receive_from(1);
     bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
     bench.manager.receive_from(2);
-    assert!(
-        bench.manager.count(&counted(8, [7, 7])),
-        "the flow is known"
-    );
+    assert!(bench.manager.count(&counted(8, [7, 7])), "the flow is known");
     bench.manager.receive_from(1);
     assert!(bench.manager.count(&counted(5, [3, 1])));
     bench.manager.receive_from(2);
@@ -282,10 +263,7 @@ fn half_open() -> Config {
 fn a_counted_answer_answers_a_flow_of_udp() {
     let mut bench = Bench::new(half_open());
     udp(&mut bench, 0, 1, 2);
-    let of_udp = |packets| Counted {
-        key: key(UDP, 1, 2),
-        ..counted(1, packets)
-    };
+    let of_udp = |packets| Counted { key: key(UDP, 1, 2), ..counted(1, packets) };
     assert!(bench.manager.count(&of_udp([3, 0])));
     assert_eq!(bench.manager.flows_half_open(), 1);
     assert!(bench.manager.count(&of_udp([3, 1])));
@@ -384,10 +362,7 @@ fn a_flow_is_idle_from_its_last_counted_packet_on() {
     let second = ends_in_second(&mut bench);
     assert!(rounds(99 + 32).contains(&second), "{second}");
     let flow = only_flow(&mut bench);
-    assert_eq!(
-        (flow.reason, flow.last_us),
-        (EndReason::Idle, 99 * SECOND_US)
-    );
+    assert_eq!((flow.reason, flow.last_us), (EndReason::Idle, 99 * SECOND_US));
     assert_eq!(flow.counts.packets, [101, 0]);
 }
 
@@ -409,11 +384,7 @@ fn closed_and_half_open_flows_live_two_seconds_longer_too() {
     let [syn, answer, ack] = handshake(0, 1, 2);
     let reset = tcp(0, 2, 1, TCP_RST);
     let rounds = |timeout_s: i64| timeout_s + 1..=timeout_s + 8;
-    for (packets, timeout_s) in [
-        (&[syn][..], 12),
-        (&[syn, reset], 7),
-        (&[syn, answer, ack], 602),
-    ] {
+    for (packets, timeout_s) in [(&[syn][..], 12), (&[syn, reset], 7), (&[syn, answer, ack], 602)] {
         let mut bench = Bench::new(half_open());
         bench.burst(packets);
         let second = ends_in_second(&mut bench);
@@ -424,10 +395,7 @@ fn closed_and_half_open_flows_live_two_seconds_longer_too() {
 #[test]
 fn counted_packets_bring_reports_of_flows_that_go_on() {
     let mut bench = Bench::new(Config {
-        settings: Settings {
-            active_timeout_s: 10,
-            ..config().settings
-        },
+        settings: Settings { active_timeout_s: 10, ..config().settings },
         ..counting()
     });
     bench.burst(&[tcp(0, 1, 2, TCP_ACK)]);
@@ -438,10 +406,8 @@ fn counted_packets_bring_reports_of_flows_that_go_on() {
         bench.settle();
     }
     let flows = bench.finish();
-    let seen: Vec<_> = flows
-        .iter()
-        .map(|flow| (flow.reason, flow.counts.packets[0], flow.last_us))
-        .collect();
+    let seen: Vec<_> =
+        flows.iter().map(|flow| (flow.reason, flow.counts.packets[0], flow.last_us)).collect();
     assert_eq!(
         seen,
         [

@@ -17,23 +17,14 @@ fn depths(effect: Effect) -> Config {
         is_deeper: at > 0,
         ..SeriesTask::lengths(k, 3)
     };
-    Config {
-        tasks: DEPTHS.iter().enumerate().map(task).collect(),
-        effect,
-        ..config()
-    }
+    Config { tasks: DEPTHS.iter().enumerate().map(task).collect(), effect, ..config() }
 }
 
 const UNSURE: Label = class(1, SURE - 1);
 const SURE_0: Label = class(0, SURE);
 
 const fn class(class: u16, confidence: u16) -> Label {
-    Label::Class {
-        class,
-        confidence,
-        source: Source::Model,
-        model: 0,
-    }
+    Label::Class { class, confidence, source: Source::Model, model: 0 }
 }
 
 impl Bench {
@@ -48,9 +39,7 @@ impl Bench {
     /// The tasks whose series wait.
     fn asked(&mut self) -> Vec<u8> {
         let waiting = self.ring.waiting();
-        (0..waiting)
-            .map(|at| self.ring.get(at).series.task)
-            .collect()
+        (0..waiting).map(|at| self.ring.get(at).series.task).collect()
     }
 
     /// Answers the series of one task, which stays on the ring.
@@ -120,17 +109,11 @@ fn a_deeper_answer_waits_for_the_one_before_it() {
     bench.answer_to(1, SURE_0);
     bench.settle();
     bench.send(1);
-    assert_eq!(
-        (bench.labels(), bench.verdicts()),
-        (0, vec![Verdict::Unlabelled])
-    );
+    assert_eq!((bench.labels(), bench.verdicts()), (0, vec![Verdict::Unlabelled]));
     bench.answer_to(0, class(2, 60_000));
     (0..3).for_each(|_| bench.settle());
     bench.send(1);
-    assert_eq!(
-        (bench.labels(), bench.verdicts()),
-        (1, vec![Verdict::Labelled])
-    );
+    assert_eq!((bench.labels(), bench.verdicts()), (1, vec![Verdict::Labelled]));
     let decision = bench.end().decision.expect("a label");
     // Class 2 is `unknown`, and never sure.
     assert_eq!((decision.class, decision.depth), (0, 4));
@@ -145,49 +128,28 @@ fn the_last_depth_decides_and_its_answer_stands() {
     assert_eq!(bench.verdicts(), [Verdict::Labelled]);
     let decision = bench.end().decision.expect("a label");
     assert_eq!((decision.class, decision.depth), (1, 6));
-    assert_eq!(
-        (bench.labels(), bench.manager.counters().flows_unsure),
-        (1, 0)
-    );
+    assert_eq!((bench.labels(), bench.manager.counters().flows_unsure), (1, 0));
 }
 
 #[test]
 fn a_flow_that_ends_before_gets_its_port_or_the_best_it_has() {
-    let port = PortLabel {
-        task: 0,
-        protocol: wire::TCP,
-        port: 80,
-        class: 0,
-        precision: 65_000,
-    };
+    let port = PortLabel { task: 0, protocol: wire::TCP, port: 80, class: 0, precision: 65_000 };
     for (ports, expected) in [
         (vec![], (1, DecidedBy::Model, 2, SURE - 1)),
         (vec![port], (0, DecidedBy::Port, 0, 65_000)),
     ] {
-        let mut bench = Bench::new(Config {
-            ports,
-            ..depths(Effect::Arrival)
-        });
+        let mut bench = Bench::new(Config { ports, ..depths(Effect::Arrival) });
         bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
         bench.send(2);
         bench.answer_to(0, UNSURE);
         let flow = bench.end();
         let decision = flow.decision.expect("a label");
-        let Decision {
-            class,
-            decided_by,
-            depth,
-            confidence,
-            ..
-        } = decision;
+        let Decision { class, decided_by, depth, confidence, .. } = decision;
         assert_eq!((class, decided_by, depth, confidence), expected);
         assert_eq!((decision.time_to_label_us, bench.labels()), (None, 0));
         let counters = bench.manager.counters();
         let by_port = u64::from(decided_by == DecidedBy::Port);
-        assert_eq!(
-            (counters.flows_by_port, counters.flows_unsure),
-            (by_port, 1 - by_port)
-        );
+        assert_eq!((counters.flows_by_port, counters.flows_unsure), (by_port, 1 - by_port));
         assert_eq!(counters.flows_labelled().iter().sum::<u64>(), 1);
     }
 }
@@ -196,10 +158,7 @@ fn a_flow_that_ends_before_gets_its_port_or_the_best_it_has() {
 #[test]
 fn ports_name_flows_with_payload_from_their_beginning() {
     let config = Config {
-        tasks: vec![SeriesTask {
-            unit: Unit::Data,
-            ..SeriesTask::lengths(3, 3)
-        }],
+        tasks: vec![SeriesTask { unit: Unit::Data, ..SeriesTask::lengths(3, 3) }],
         ports: vec![PortLabel {
             task: 0,
             protocol: wire::TCP,
@@ -213,10 +172,7 @@ fn ports_name_flows_with_payload_from_their_beginning() {
     {
         let mut bench = Bench::new(config.clone());
         bench.burst(&[tcp(0, 1, 2, flags)]);
-        let with_payload = Tcp {
-            payload,
-            ..tcp(1, 1, 2, TCP_ACK)
-        };
+        let with_payload = Tcp { payload, ..tcp(1, 1, 2, TCP_ACK) };
         bench.burst(&[with_payload]);
         assert_eq!(bench.end().decision.is_some(), is_named);
     }
@@ -231,15 +187,8 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
         bench.send(9);
         assert_eq!(bench.asked(), [0, 1, 2]);
         let fates = &bench.fates;
-        assert_eq!(
-            (fates[0].verdict, fates[0].depths),
-            (Verdict::Labelled, 0b111)
-        );
-        assert_eq!(
-            bench.manager.counters().verdicts.of(Verdict::Labelled),
-            7,
-            "promised"
-        );
+        assert_eq!((fates[0].verdict, fates[0].depths), (Verdict::Labelled, 0b111));
+        assert_eq!(bench.manager.counters().verdicts.of(Verdict::Labelled), 7, "promised");
         for task in order {
             bench.answer_to(task, [UNSURE, SURE_0, class(1, 65_535)][usize::from(task)]);
             bench.settle();

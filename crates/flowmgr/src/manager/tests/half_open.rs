@@ -56,11 +56,7 @@ fn a_handshake_establishes_and_less_does_not() {
 #[test]
 fn an_answer_before_a_report_is_an_answer() {
     let mut bench = Bench::new(Config {
-        settings: Settings {
-            half_open_timeout_s: 20,
-            active_timeout_s: 10,
-            ..live().settings
-        },
+        settings: Settings { half_open_timeout_s: 20, active_timeout_s: 10, ..live().settings },
         ..live()
     });
     let [syn, answer, _] = handshake(0, 1, 2);
@@ -146,12 +142,8 @@ fn closed_flows_make_room_and_keep_their_reason() {
 #[test]
 fn a_full_chain_takes_new_flows_at_the_expense_of_half_open_ones() {
     // One bucket, so all flows are of one chain.
-    let mut bench = Bench::new(Config {
-        buckets: 8,
-        max_flows: 64,
-        hash: HashKind::Fenxi,
-        ..live()
-    });
+    let mut bench =
+        Bench::new(Config { buckets: 8, max_flows: 64, hash: HashKind::Fenxi, ..live() });
     for client in 0..=254 {
         // Source and destination differ only in bits that the hash does not see.
         bench.burst(&[tcp(0, client, client ^ 1, TCP_SYN)]);
@@ -192,10 +184,7 @@ fn each_kind_of_flow_has_its_timeout() {
         (&[syn, tcp(0, 2, 1, TCP_RST)], 5),
     ] {
         let lifetime_s = lifetime_s(packets);
-        assert!(
-            rounds(timeout_s).contains(&lifetime_s),
-            "{lifetime_s} s for {packets:?}"
-        );
+        assert!(rounds(timeout_s).contains(&lifetime_s), "{lifetime_s} s for {packets:?}");
     }
 }
 
@@ -206,12 +195,7 @@ fn a_connection_keeps_its_label_between_keep_alives_and_a_new_one_does_not_inher
     bench.answer(CLASS_0);
     for minute in 1..10 {
         bench.burst(&[tcp(minute * 120 * SECOND_US, 1, 2, TCP_ACK)]);
-        assert_eq!(
-            bench.verdicts(),
-            [Verdict::Labelled],
-            "minute {}",
-            2 * minute
-        );
+        assert_eq!(bench.verdicts(), [Verdict::Labelled], "minute {}", 2 * minute);
     }
     // The client left without closing and uses the port again.
     bench.burst(&handshake(1200 * SECOND_US, 1, 2));
@@ -225,11 +209,7 @@ fn a_connection_keeps_its_label_between_keep_alives_and_a_new_one_does_not_inher
 #[test]
 fn live_series_of_half_open_flows_leave_half_of_the_ring() {
     let shed = |effect| {
-        let config = Config {
-            effect,
-            max_flows: 64,
-            ..live()
-        };
+        let config = Config { effect, max_flows: 64, ..live() };
         let (producer, _ring) = ring(8);
         let mut bench = Bench::new(config.clone());
         bench.manager = Manager::new(config, producer).unwrap();

@@ -5,12 +5,8 @@ use super::*;
 /// The first flow's series is on a device that hangs, all others on one that answers.
 #[test]
 fn a_label_that_is_there_does_not_wait_behind_one_that_is_not() {
-    let mut bench = Bench::new(Config {
-        effect: Effect::Arrival,
-        max_flows: 256,
-        buckets: 64,
-        ..config()
-    });
+    let mut bench =
+        Bench::new(Config { effect: Effect::Arrival, max_flows: 256, buckets: 64, ..config() });
     let flows = 14;
     for port in 1..=flows {
         bench.burst(&[tcp(0, port, 100 + port, TCP_ACK); 3]);
@@ -39,10 +35,7 @@ fn a_label_that_is_there_does_not_wait_behind_one_that_is_not() {
 fn a_report_names_no_label_that_was_not_said() {
     let mut bench = Bench::new(Config {
         effect: Effect::Arrival,
-        settings: Settings {
-            active_timeout_s: 10,
-            ..config().settings
-        },
+        settings: Settings { active_timeout_s: 10, ..config().settings },
         ..config()
     });
     for port in 1..=8 {
@@ -67,17 +60,12 @@ fn a_report_names_no_label_that_was_not_said() {
 /// Live, nothing need come between a flow's last packet and its label.
 #[test]
 fn the_time_of_a_label_is_not_before_the_label() {
-    let mut bench = Bench::new(Config {
-        effect: Effect::Arrival,
-        ..config()
-    });
+    let mut bench = Bench::new(Config { effect: Effect::Arrival, ..config() });
     bench.burst(&[tcp(SECOND_US, 1, 100, TCP_ACK); 3]);
     bench.answer(CLASS_0);
     let records = &mut bench.records;
     let took_ns = 7_000_000;
-    bench
-        .manager
-        .settle(u64::MAX, took_ns, &mut |record| records.push(record));
+    bench.manager.settle(u64::MAX, took_ns, &mut |record| records.push(record));
     let Some(Record::Label(label)) = bench.records.first() else {
         panic!("no label");
     };

@@ -5,12 +5,7 @@ use crate::look::{CHAIN_FLOWS_MAX, Found, Standing, Wanted};
 
 /// A label that counts.
 fn class(class: u16) -> Label {
-    Label::Class {
-        class,
-        confidence: 60_000,
-        source: Source::Cache,
-        model: 2,
-    }
+    Label::Class { class, confidence: 60_000, source: Source::Cache, model: 2 }
 }
 
 #[test]
@@ -70,10 +65,7 @@ fn a_flow_is_found_by_its_ends_with_its_series_and_answers() {
     ]);
     bench.answer(class(1));
     let ends = [([10, 0, 0, 2].into(), 80), ([10, 0, 0, 1].into(), 80)];
-    let wanted = Wanted::Ends {
-        protocol: Some(wire::TCP),
-        ends,
-    };
+    let wanted = Wanted::Ends { protocol: Some(wire::TCP), ends };
     let Found::Flow(detail) = bench.manager.look_for(0, usize::MAX, &wanted) else {
         panic!("not found");
     };
@@ -111,14 +103,8 @@ fn a_series_that_was_given_up_is_lost_and_one_of_a_torn_connection_withheld() {
 
 #[test]
 fn each_task_has_a_standing_and_a_label_of_its_own() {
-    let task = SeriesTask {
-        midstream: true,
-        ..SeriesTask::lengths(3, 3)
-    };
-    let only_udp = crate::Asked {
-        protocols: vec![17],
-        ..crate::Asked::default()
-    };
+    let task = SeriesTask { midstream: true, ..SeriesTask::lengths(3, 3) };
+    let only_udp = crate::Asked { protocols: vec![17], ..crate::Asked::default() };
     let config = Config {
         tasks: vec![task; 3],
         asked: vec![crate::Asked::default(), crate::Asked::default(), only_udp],
@@ -161,9 +147,6 @@ fn each_task_has_a_standing_and_a_label_of_its_own() {
     assert_eq!((label.class, label.confidence, label.depth), (2, 60_000, 3));
     assert_eq!(detail.look.others[1], None);
     let other = detail.others[0].expect("a task");
-    assert_eq!(
-        (other.answers[0], other.decided),
-        (Some((3, class(2))), Some(0))
-    );
+    assert_eq!((other.answers[0], other.decided), (Some((3, class(2))), Some(0)));
     assert_eq!(other.series.k(), 3);
 }

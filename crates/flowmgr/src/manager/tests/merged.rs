@@ -77,28 +77,15 @@ impl Send {
                 let total = ((8 * usize::from(extension) + length) as u16).to_be_bytes();
                 let next = if extension { 60 } else { protocol };
                 let mut ip = vec![0x60, 0, 0, 0, total[0], total[1], next, 64];
-                ends.iter()
-                    .for_each(|end| ip.extend([&[0xfd; 15][..], &[*end]].concat()));
+                ends.iter().for_each(|end| ip.extend([&[0xfd; 15][..], &[*end]].concat()));
                 if extension {
                     ip.extend([protocol, 0, 1, 4, 0, 0, 0, 0]);
                 }
                 ([0x86, 0xdd], ip)
             }
         };
-        let tag: &[u8] = if self.is_tagged {
-            &[0x81, 0, 0, 7]
-        } else {
-            &[]
-        };
-        [
-            &[0; 12][..],
-            tag,
-            &ethertype,
-            &ip,
-            &transport,
-            &vec![0xaa; payload],
-        ]
-        .concat()
+        let tag: &[u8] = if self.is_tagged { &[0x81, 0, 0, 7] } else { &[] };
+        [&[0; 12][..], tag, &ethertype, &ip, &transport, &vec![0xaa; payload]].concat()
     }
 
     fn gso(&self) -> Gso {
@@ -150,18 +137,7 @@ fn send() -> impl Strategy<Value = Send> {
     let bools = (any::<bool>(), any::<bool>());
     (ip, bools, (0u8..2, 0u8..2), flags, 0u8..=10, sizes, step_us).prop_map(
         |(ip, (is_udp, is_tagged), (from, to), flags, options, (payload, gso_size), time_us)| {
-            Send {
-                ip,
-                is_udp,
-                is_tagged,
-                from,
-                to,
-                flags,
-                options,
-                payload,
-                gso_size,
-                time_us,
-            }
+            Send { ip, is_udp, is_tagged, from, to, flags, options, payload, gso_size, time_us }
         },
     )
 }
@@ -191,19 +167,14 @@ fn outcome(
                 });
                 data.extend(frame);
             }
-            bench
-                .manager
-                .burst(&mut data, &packets, 0, &mut bench.fates);
+            bench.manager.burst(&mut data, &packets, 0, &mut bench.fates);
         }
         // Answers come between two bursts: that they come between two segments is a matter of time.
         for at in 0..bench.ring.waiting() {
             let series = &bench.ring.get(at).series;
             let lengths: Vec<i32> = series.signed_lengths().collect();
-            let others: Vec<&[u16]> = series
-                .features()
-                .iter()
-                .map(|feature| series.channel(feature))
-                .collect();
+            let others: Vec<&[u16]> =
+                series.features().iter().map(|feature| series.channel(feature)).collect();
             said += &format!("{} {lengths:?} {others:?}\n", series.task);
         }
         bench.answer_tasks();
@@ -217,10 +188,7 @@ fn outcome(
     assert_eq!(merged.unknown, 0);
     let packets = counters.verdicts.total();
     assert!(merged.segments <= packets);
-    (
-        format!("{said}{:?}\n{counters:?}", bench.records),
-        merged.segments,
-    )
+    (format!("{said}{:?}\n{counters:?}", bench.records), merged.segments)
 }
 
 impl Bench {
@@ -231,12 +199,7 @@ impl Bench {
         for at in 0..waiting {
             let (flow, task) = (self.ring.get(at).flow, self.ring.get(at).series.task);
             let confidence = if task == 0 { 20_000 } else { 60_000 };
-            let label = Label::Class {
-                class: 1,
-                confidence,
-                source: Source::Model,
-                model: 0,
-            };
+            let label = Label::Class { class: 1, confidence, source: Source::Model, model: 0 };
             let _ = labels.word(task, flow.index).decide(flow.generation, label);
         }
         self.ring.release(waiting);
@@ -325,19 +288,13 @@ fn walk(frame: Vec<u8>, gso: Gso) -> Bench {
         rss: None,
         gso,
     };
-    bench
-        .manager
-        .burst(&mut data, &[packet], 0, &mut bench.fates);
+    bench.manager.burst(&mut data, &[packet], 0, &mut bench.fates);
     bench
 }
 
 fn merged_of(bench: &Bench) -> (u64, u64, u64) {
     let counters = bench.manager.counters();
-    (
-        counters.verdicts.total(),
-        counters.merged.segments,
-        counters.merged.unknown,
-    )
+    (counters.verdicts.total(), counters.merged.segments, counters.merged.unknown)
 }
 
 #[test]
@@ -359,11 +316,7 @@ fn what_was_cut_off_does_not_matter() {
 
 #[test]
 fn tiny_segments_cost_no_more_than_a_series() {
-    let send = Send {
-        payload: 65_000,
-        gso_size: 1,
-        ..SEND
-    };
+    let send = Send { payload: 65_000, gso_size: 1, ..SEND };
     let bench = walk(send.merged().0, send.gso());
     assert_eq!(merged_of(&bench), (65_000, 65_000, 0));
     assert_eq!(bench.manager.counters().flow_bytes, 65_000 * 53);
@@ -376,18 +329,8 @@ fn segments_that_nobody_told_count_as_one_packet() {
     open[16..18].fill(0);
     let mut fragment = merged.clone();
     fragment[21] = 9;
-    let syn = Send {
-        flags: TCP_SYN,
-        ..SEND
-    }
-    .merged()
-    .0;
-    let udp = Send {
-        is_udp: true,
-        ..SEND
-    }
-    .merged()
-    .0;
+    let syn = Send { flags: TCP_SYN, ..SEND }.merged().0;
+    let udp = Send { is_udp: true, ..SEND }.merged().0;
     let empty = SEND.frame(0, TCP_ACK);
     for (frame, gso) in [
         (merged.clone(), Gso::UNKNOWN),
@@ -409,10 +352,7 @@ fn segments_that_nobody_told_count_as_one_packet() {
 fn segments_of_tunnels_repeat_the_headers_of_both() {
     let inner = SEND.merged().0;
     for (port, header) in [(4789u16, 8), (8472, 8), (6081, 16)] {
-        let outer = Send {
-            is_udp: true,
-            ..SEND
-        };
+        let outer = Send { is_udp: true, ..SEND };
         let mut frame = outer.frame(header + inner.len(), 0);
         frame[36..38].copy_from_slice(&port.to_be_bytes());
         let at = 42;

@@ -3,11 +3,7 @@
 use super::*;
 
 fn untrained(effect: Effect) -> Config {
-    Config {
-        tasks: vec![SeriesTask::lengths(3, 3)],
-        effect,
-        ..config()
-    }
+    Config { tasks: vec![SeriesTask::lengths(3, 3)], effect, ..config() }
 }
 
 /// Five packets both ways, the first one with these flags.
@@ -38,16 +34,10 @@ fn flows_that_begin_midstream_are_not_asked_about() {
             // What was seen of it is still in its record.
             assert_eq!(flows[0].series.as_ref().unwrap().lengths, [40, -40, 40]);
             let counters = bench.manager.counters();
-            assert_eq!(
-                (counters.flows_midstream, counters.series_withheld()),
-                (1, 1)
-            );
+            assert_eq!((counters.flows_midstream, counters.series_withheld()), (1, 1));
             assert_eq!((counters.series_emitted(), counters.flows_short), (0, 0));
             let verdicts = counters.verdicts;
-            assert_eq!(
-                (verdicts.of(Verdict::Unlabelled), verdicts.total()),
-                (10, 10)
-            );
+            assert_eq!((verdicts.of(Verdict::Unlabelled), verdicts.total()), (10, 10));
             assert_eq!(counters.labelled_bytes, 0);
         }
     }
@@ -64,10 +54,7 @@ fn flows_seen_from_their_syn_on_are_asked_about() {
         let flows = bench.finish();
         assert!(!flows[0].midstream && flows[0].decision.is_some());
         let counters = bench.manager.counters();
-        assert_eq!(
-            (counters.flows_midstream, counters.series_withheld()),
-            (0, 0)
-        );
+        assert_eq!((counters.flows_midstream, counters.series_withheld()), (0, 0));
     }
 }
 
@@ -80,19 +67,14 @@ fn a_model_may_want_flows_that_begin_midstream() {
     let flows = bench.finish();
     assert!(flows[0].midstream && flows[0].decision.is_some());
     let counters = bench.manager.counters();
-    assert_eq!(
-        (counters.flows_midstream, counters.series_withheld()),
-        (1, 0)
-    );
+    assert_eq!((counters.flows_midstream, counters.series_withheld()), (1, 0));
 }
 
 /// The next flow in the entry of one that was not asked about is asked about.
 #[test]
 fn an_entry_keeps_nothing_of_a_flow_that_was_not_asked_about() {
-    let mut bench = Bench::new(Config {
-        max_flows: 1,
-        ..untrained(Effect::PacketTime { delay_us: 0 })
-    });
+    let mut bench =
+        Bench::new(Config { max_flows: 1, ..untrained(Effect::PacketTime { delay_us: 0 }) });
     bench.burst(&flow_with_first(TCP_ACK));
     bench.burst(&[tcp(10, 1, 2, TCP_RST)]);
     bench.settle();
@@ -121,8 +103,5 @@ fn reports_of_flows_that_were_not_asked_about_balance() {
     let flows = bench.finish();
     assert_eq!(flows.len(), 3);
     let verdicts = bench.manager.counters().verdicts;
-    assert_eq!(
-        (verdicts.of(Verdict::Unlabelled), verdicts.total()),
-        (25, 25)
-    );
+    assert_eq!((verdicts.of(Verdict::Unlabelled), verdicts.total()), (25, 25));
 }

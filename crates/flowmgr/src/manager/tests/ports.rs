@@ -6,9 +6,8 @@ use super::*;
 #[test]
 fn a_flow_counts_at_the_port_where_it_was_first_seen() {
     let mut bench = Bench::new(config());
-    let packets: Vec<Tcp> = (0..8)
-        .flat_map(|at| [tcp(at, 1, 2, TCP_ACK), tcp(at, 2, 1, TCP_ACK)])
-        .collect();
+    let packets: Vec<Tcp> =
+        (0..8).flat_map(|at| [tcp(at, 1, 2, TCP_ACK), tcp(at, 2, 1, TCP_ACK)]).collect();
     for (at, burst) in packets.chunks(4).enumerate() {
         // Which port is read first differs from burst to burst.
         let ports = if at % 2 == 0 { [1, 2] } else { [2, 1] };

@@ -42,19 +42,11 @@ fn ports_first(effect: Effect) -> Config {
 
 /// The same without the port in the table.
 fn without_port(effect: Effect) -> Config {
-    Config {
-        ports: Vec::new(),
-        ..ports_first(effect)
-    }
+    Config { ports: Vec::new(), ..ports_first(effect) }
 }
 
 fn answer(class: u16, confidence: u16) -> Label {
-    Label::Class {
-        class,
-        confidence,
-        source: Source::Model,
-        model: 0,
-    }
+    Label::Class { class, confidence, source: Source::Model, model: 0 }
 }
 
 impl Bench {
@@ -119,13 +111,7 @@ fn live_the_label_is_there_with_the_first_packet_and_stands() {
     let counters = bench.manager.counters();
     assert_eq!(counters.labelled_by_class[1].packets, 5);
     assert_eq!(counters.verdicts.of(Verdict::Labelled), 5);
-    assert_eq!(
-        (
-            counters.flows_by_port,
-            counters.tasks[0].flows_contradicting
-        ),
-        (1, 0)
-    );
+    assert_eq!((counters.flows_by_port, counters.tasks[0].flows_contradicting), (1, 0));
     assert_eq!(
         (counters.labels_given(), counters.flows_labelled()),
         (&[0, 1, 0][..], &[0, 1, 0][..])
@@ -145,19 +131,9 @@ fn live_a_contradiction_is_the_label_from_then_on() {
         assert_eq!(bench.said(), [PORT, contradiction]);
         assert_eq!(bench.last(), Some(contradiction));
         let counters = bench.manager.counters();
-        let by_class: Vec<u64> = counters
-            .labelled_by_class
-            .iter()
-            .map(|it| it.packets)
-            .collect();
+        let by_class: Vec<u64> = counters.labelled_by_class.iter().map(|it| it.packets).collect();
         assert_eq!((by_class[1], by_class[usize::from(class)]), (4, 1));
-        assert_eq!(
-            (
-                counters.flows_by_port,
-                counters.tasks[0].flows_contradicting
-            ),
-            (0, 1)
-        );
+        assert_eq!((counters.flows_by_port, counters.tasks[0].flows_contradicting), (0, 1));
         let decided: Vec<u64> = counters.tasks.iter().map(|it| it.flows_decided).collect();
         assert_eq!(decided, [0, 0, 1]);
     }
@@ -181,10 +157,7 @@ fn live_an_answer_that_comes_within_a_burst_counts_from_the_next_on() {
 
 #[test]
 fn the_model_is_not_told_of_a_port_that_has_named_the_flow() {
-    for (config, port) in [
-        (ports_first(Effect::Arrival), 0),
-        (without_port(Effect::Arrival), 80),
-    ] {
+    for (config, port) in [(ports_first(Effect::Arrival), 0), (without_port(Effect::Arrival), 80)] {
         let mut bench = Bench::new(config);
         bench.begin(3);
         let asked: Vec<_> = (0..bench.ring.waiting())
@@ -250,11 +223,7 @@ fn by_packet_time_packets_have_the_ports_label_until_the_contradiction_counts() 
     assert_eq!(bench.said(), [PORT, contradiction]);
     assert_eq!(bench.last(), Some(contradiction));
     let counters = bench.manager.counters();
-    let by_class: Vec<u64> = counters
-        .labelled_by_class
-        .iter()
-        .map(|it| it.packets)
-        .collect();
+    let by_class: Vec<u64> = counters.labelled_by_class.iter().map(|it| it.packets).collect();
     assert_eq!(by_class, [3, 5, 0]);
     assert_eq!(counters.verdicts.of(Verdict::Labelled), 8);
 }
@@ -310,9 +279,8 @@ fn with_rules(effect: Effect) -> Bench {
 fn rules_know_the_ports_label_with_the_first_packet_and_the_contradiction() {
     let mut bench = with_rules(Effect::Arrival);
     let silent = |_: Option<u16>| RuleAnswer::default();
-    let packets: Vec<Tcp> = (0..4)
-        .map(|at| tcp(at, 1, 2, if at == 0 { TCP_SYN } else { TCP_ACK }))
-        .collect();
+    let packets: Vec<Tcp> =
+        (0..4).map(|at| tcp(at, 1, 2, if at == 0 { TCP_SYN } else { TCP_ACK })).collect();
     assert_eq!(ruled(&mut bench, &packets, silent), [Some(BY_PORT)]);
     assert_eq!(bench.verdicts(), [Verdict::Labelled; 4]);
     bench.settle();
@@ -323,9 +291,7 @@ fn rules_know_the_ports_label_with_the_first_packet_and_the_contradiction() {
         panic!("the label is another one");
     };
     assert!(question.class == Some(0) && question.is_label_new);
-    bench
-        .manager
-        .answer_rules(&[RuleAnswer::default()], &mut [], &[], 0, &mut Vec::new());
+    bench.manager.answer_rules(&[RuleAnswer::default()], &mut [], &[], 0, &mut Vec::new());
     let again = ruled(&mut bench, &[tcp(9, 1, 2, TCP_ACK)], silent);
     assert_eq!(again, []);
     let by_class = &bench.manager.counters().labelled_by_class;
@@ -337,19 +303,10 @@ fn a_rule_that_gives_a_label_or_asks_nothing_comes_before_the_port() {
     for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 0 }] {
         for (rule, expected) in [
             (
-                RuleAnswer {
-                    class: Some(0),
-                    ..RuleAnswer::default()
-                },
+                RuleAnswer { class: Some(0), ..RuleAnswer::default() },
                 Some((0, DecidedBy::Rule, 0, false)),
             ),
-            (
-                RuleAnswer {
-                    unasked: u8::MAX,
-                    ..RuleAnswer::default()
-                },
-                None,
-            ),
+            (RuleAnswer { unasked: u8::MAX, ..RuleAnswer::default() }, None),
             (RuleAnswer::default(), Some(PORT)),
         ] {
             let mut bench = with_rules(effect);
@@ -375,10 +332,7 @@ fn ports_name_flows_for_other_tasks_too() {
         tasks.extend(&own.tasks);
         let config = Config {
             tasks,
-            ports: vec![PortLabel {
-                task: 1,
-                ..own.ports[0]
-            }],
+            ports: vec![PortLabel { task: 1, ..own.ports[0] }],
             settings: Settings {
                 actions: Actions::of_dscp(&[None; 3]).and_dscp_of(1, &[Some(46), Some(10), None]),
                 ..config().settings
@@ -410,13 +364,7 @@ fn ports_name_flows_for_other_tasks_too() {
         let flow = bench.flows().pop().expect("a flow");
         assert_eq!(flow.others[0].map(parts), Some(contradiction));
         let counters = &bench.manager.counters().tasks;
-        assert_eq!(
-            (
-                counters[0].flows_contradicting,
-                counters[1].flows_contradicting
-            ),
-            (0, 1)
-        );
+        assert_eq!((counters[0].flows_contradicting, counters[1].flows_contradicting), (0, 1));
     }
 }
 

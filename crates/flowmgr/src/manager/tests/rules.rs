@@ -4,11 +4,7 @@ use super::*;
 use crate::rules::{RuleAnswer, RuleMemory, RulesChange, renewed_max};
 
 fn live() -> Config {
-    Config {
-        effect: Effect::Arrival,
-        record_series: crate::SeriesShare::NONE,
-        ..config()
-    }
+    Config { effect: Effect::Arrival, record_series: crate::SeriesShare::NONE, ..config() }
 }
 
 /// A bench whose manager has rules.
@@ -29,20 +25,13 @@ fn change(bench: &mut Bench) {
 }
 
 fn dscp(rule: u32, dscp: u8) -> RuleAnswer {
-    RuleAnswer {
-        rule: Some(rule),
-        action: Action::of_dscp(Some(dscp)),
-        ..RuleAnswer::default()
-    }
+    RuleAnswer { rule: Some(rule), action: Action::of_dscp(Some(dscp)), ..RuleAnswer::default() }
 }
 
 fn drop(rule: u32) -> RuleAnswer {
     RuleAnswer {
         rule: Some(rule),
-        action: Action {
-            drop: true,
-            ..Action::default()
-        },
+        action: Action { drop: true, ..Action::default() },
         unasked: u8::MAX,
         ..RuleAnswer::default()
     }
@@ -60,8 +49,7 @@ impl Bench {
         self.manager.burst(&mut data, &burst, 0, &mut self.fates);
         while !self.manager.rule_questions().is_empty() {
             let answers: Vec<_> = self.manager.rule_questions().iter().map(&rules).collect();
-            self.manager
-                .answer_rules(&answers, &mut data, &burst, 0, &mut self.fates);
+            self.manager.answer_rules(&answers, &mut data, &burst, 0, &mut self.fates);
         }
         let dscp = |packet: &Packet| data[packet.at + 1] >> 2;
         burst.iter().map(dscp).collect()
@@ -103,11 +91,7 @@ fn frames(packets: &[Tcp]) -> (Vec<u8>, Vec<Packet>) {
 #[test]
 fn a_flow_is_asked_about_once_with_all_its_packets_of_the_burst() {
     let mut bench = with_rules(live(), false);
-    let packets = [
-        tcp(0, 1, 2, TCP_SYN),
-        tcp(1, 3, 4, TCP_SYN),
-        tcp(2, 2, 1, TCP_SYN | TCP_ACK),
-    ];
+    let packets = [tcp(0, 1, 2, TCP_SYN), tcp(1, 3, 4, TCP_SYN), tcp(2, 2, 1, TCP_SYN | TCP_ACK)];
     let left = bench.ruled(&packets, |question| {
         assert!(question.class.is_none() && question.before.is_none());
         dscp(7, if question.packets == 2 { 10 } else { 20 })
@@ -125,11 +109,7 @@ fn a_flow_is_asked_about_once_with_all_its_packets_of_the_burst() {
 fn what_the_rule_leaves_out_is_as_the_label_says() {
     let mut bench = with_rules(live(), false);
     let none = RuleAnswer::default();
-    let packets = [
-        tcp(0, 1, 2, TCP_SYN),
-        tcp(1, 2, 1, TCP_ACK),
-        tcp(2, 1, 2, TCP_ACK),
-    ];
+    let packets = [tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_ACK), tcp(2, 1, 2, TCP_ACK)];
     assert_eq!(bench.ruled(&packets, |_| none), [0; 3]);
     bench.answer(CLASS_0);
     let next = [tcp(3, 1, 2, TCP_ACK)];
@@ -137,17 +117,10 @@ fn what_the_rule_leaves_out_is_as_the_label_says() {
         assert_eq!(question.class, Some(0));
         none
     });
-    assert_eq!(
-        (left, bench.verdicts()),
-        (vec![46], vec![Verdict::Labelled])
-    );
+    assert_eq!((left, bench.verdicts()), (vec![46], vec![Verdict::Labelled]));
     assert_eq!(bench.ruled(&next, |_| unreachable!()), [46]);
     change(&mut bench);
-    assert_eq!(
-        bench.ruled(&next, |_| dscp(0, 12)),
-        [12],
-        "the rule's goes first"
-    );
+    assert_eq!(bench.ruled(&next, |_| dscp(0, 12)), [12], "the rule's goes first");
     assert_eq!(bench.manager.counters().labelled_by_class[0].packets, 3);
 }
 
@@ -179,18 +152,13 @@ fn a_rule_that_asks_nothing_keeps_the_first_packets_from_a_series() {
     let mut config = live();
     config.tasks[0].k = 1;
     let mut bench = with_rules(config, false);
-    let nothing = RuleAnswer {
-        rule: Some(0),
-        unasked: u8::MAX,
-        ..RuleAnswer::default()
-    };
-    bench.ruled(
-        &[tcp(0, 1, 2, TCP_SYN), tcp(0, 3, 4, TCP_SYN)],
-        |question| match question.flow_id {
+    let nothing = RuleAnswer { rule: Some(0), unasked: u8::MAX, ..RuleAnswer::default() };
+    bench.ruled(&[tcp(0, 1, 2, TCP_SYN), tcp(0, 3, 4, TCP_SYN)], |question| {
+        match question.flow_id {
             0 => nothing,
             _ => RuleAnswer::default(),
-        },
-    );
+        }
+    });
     bench.ruled(&[tcp(1, 1, 2, TCP_ACK)], |_| unreachable!());
     assert_eq!(bench.ring.waiting(), 1);
     bench.finish();
@@ -201,18 +169,11 @@ fn a_rule_that_asks_nothing_keeps_the_first_packets_from_a_series() {
 
 #[test]
 fn a_rule_gives_the_label_at_once() {
-    let deeper = |k| SeriesTask {
-        is_deeper: true,
-        k,
-        ..config().tasks[0]
-    };
+    let deeper = |k| SeriesTask { is_deeper: true, k, ..config().tasks[0] };
     let one = config().tasks;
     let depths = vec![one[0], deeper(4), deeper(5)];
     let effects = [Effect::Arrival, Effect::PacketTime { delay_us: 500 }];
-    for (effect, tasks) in effects
-        .into_iter()
-        .flat_map(|it| [(it, &one), (it, &depths)])
-    {
+    for (effect, tasks) in effects.into_iter().flat_map(|it| [(it, &one), (it, &depths)]) {
         let config = Config {
             effect,
             tasks: tasks.clone(),
@@ -220,14 +181,8 @@ fn a_rule_gives_the_label_at_once() {
             ..config()
         };
         let mut bench = with_rules(config, false);
-        let labelled = RuleAnswer {
-            rule: Some(9),
-            class: Some(1),
-            ..RuleAnswer::default()
-        };
-        bench.ruled(&[tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_ACK)], |_| {
-            labelled
-        });
+        let labelled = RuleAnswer { rule: Some(9), class: Some(1), ..RuleAnswer::default() };
+        bench.ruled(&[tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_ACK)], |_| labelled);
         assert_eq!(bench.verdicts(), [Verdict::Labelled; 2]);
         for time_us in 2..8 {
             bench.ruled(&[tcp(time_us, 1, 2, TCP_ACK)], |_| unreachable!());
@@ -255,11 +210,7 @@ fn after_a_change_flows_take_turns_and_keep_their_actions_until_then() {
     (config.max_flows, config.buckets) = (128, 16);
     let mut bench = with_rules(config, false);
     let packets: Vec<Tcp> = (0..100).map(|i| tcp(0, i, 200, TCP_ACK)).collect();
-    assert_eq!(
-        bench.count_asked(&packets, dscp(0, 10)),
-        100,
-        "all have begun"
-    );
+    assert_eq!(bench.count_asked(&packets, dscp(0, 10)), 100, "all have begun");
     change(&mut bench);
     let mut renewed = 0;
     for _ in 0..100_usize.div_ceil(renewed_max(100)) {
@@ -291,10 +242,7 @@ fn a_flow_that_was_silent_is_looked_up_again_once_stamps_have_come_round() {
         bench.ruled(&[tcp(20 + change_at, 5, 6, TCP_ACK)], |_| dscp(0, 10));
         change(&mut bench);
     }
-    assert_eq!(
-        bench.ruled(&[tcp(hour, 3, 4, TCP_ACK)], |_| dscp(0, 20)),
-        [20]
-    );
+    assert_eq!(bench.ruled(&[tcp(hour, 3, 4, TCP_ACK)], |_| dscp(0, 20)), [20]);
 }
 
 #[test]
@@ -312,10 +260,7 @@ fn a_flow_that_waits_for_its_turn_is_not_taken_for_known_when_stamps_come_round(
     // Flows that were answered then have the oldest possible stamp; the others have none.
     let left = renewed_max(40)..40;
     let asked = (1..=40).map(|time_us| {
-        let packets: Vec<Tcp> = left
-            .clone()
-            .map(|i| tcp(time_us, i as u8, 200, TCP_ACK))
-            .collect();
+        let packets: Vec<Tcp> = left.clone().map(|i| tcp(time_us, i as u8, 200, TCP_ACK)).collect();
         bench.count_asked(&packets, dscp(0, 30))
     });
     assert_eq!(asked.sum::<usize>(), left.len());
@@ -363,9 +308,7 @@ fn a_label_that_comes_between_packets_raises_a_question() {
     bench.settle();
     let question = bench.manager.rule_questions()[0];
     assert_eq!((question.class, question.packets), (Some(0), 3));
-    bench
-        .manager
-        .answer_rules(&[dscp(4, 12)], &mut [], &[], 0, &mut Vec::new());
+    bench.manager.answer_rules(&[dscp(4, 12)], &mut [], &[], 0, &mut Vec::new());
     let next = tcp(1, 1, 2, TCP_ACK);
     assert_eq!(bench.ruled(&[next], |_| unreachable!()), [12]);
 }
@@ -382,10 +325,7 @@ fn records_of_a_replay_have_one_order_whatever_the_bursts() {
         })
         .collect();
     let rules = |question: &crate::RuleQuestion| match question.flow_id % 4 {
-        0 => RuleAnswer {
-            class: Some(1),
-            ..RuleAnswer::default()
-        },
+        0 => RuleAnswer { class: Some(1), ..RuleAnswer::default() },
         1 => drop(1),
         2 => dscp(2, 9),
         _ => RuleAnswer::default(),
@@ -414,10 +354,7 @@ fn records_of_a_replay_have_one_order_whatever_the_bursts() {
 #[test]
 fn packets_that_were_counted_elsewhere_may_go_beyond_a_bound() {
     for has_bounds in [false, true] {
-        let config = Config {
-            expects_counts: true,
-            ..live()
-        };
+        let config = Config { expects_counts: true, ..live() };
         let mut bench = with_rules(config, has_bounds);
         let opening = [tcp(0, 1, 2, TCP_SYN), tcp(1, 2, 1, TCP_SYN | TCP_ACK)];
         bench.ruled(&opening, |_| dscp(7, 10));

@@ -8,10 +8,7 @@ fn settings(config: Config) -> Settings {
 }
 
 fn live() -> Config {
-    Config {
-        effect: Effect::Arrival,
-        ..config()
-    }
+    Config { effect: Effect::Arrival, ..config() }
 }
 
 #[test]
@@ -19,13 +16,8 @@ fn flows_that_are_there_end_by_the_new_timeout() {
     let mut bench = Bench::new(live());
     bench.burst(&[tcp(0, 1, 2, 0), tcp(0, 3, 4, 0)]);
     bench.manager.pass(10 * SECOND_US);
-    let mut other = settings(Config {
-        settings: Settings {
-            idle_timeout_s: 4,
-            ..live().settings
-        },
-        ..live()
-    });
+    let mut other =
+        settings(Config { settings: Settings { idle_timeout_s: 4, ..live().settings }, ..live() });
     bench.manager.configure(&mut other);
     assert_eq!(other, settings(live()), "the old ones come back");
     assert_eq!(bench.manager.flows_alive(), 2);
@@ -60,13 +52,7 @@ fn reports_begin_and_end_with_the_active_timeout() {
     };
     assert_eq!(every_second(&mut bench, 0..20), 0);
     let with_timeout = |active_timeout_s| {
-        settings(Config {
-            settings: Settings {
-                active_timeout_s,
-                ..live().settings
-            },
-            ..live()
-        })
+        settings(Config { settings: Settings { active_timeout_s, ..live().settings }, ..live() })
     };
     bench.manager.configure(&mut with_timeout(8));
     let reports = every_second(&mut bench, 20..60);
@@ -99,10 +85,7 @@ fn labels_get_the_new_dscp_from_the_next_packet_on() {
 fn fin_and_rst_end_flows_or_do_not() {
     let mut bench = Bench::new(live());
     let mut other = settings(Config {
-        settings: Settings {
-            end_on_fin_rst: false,
-            ..live().settings
-        },
+        settings: Settings { end_on_fin_rst: false, ..live().settings },
         ..live()
     });
     bench.manager.configure(&mut other);

@@ -17,17 +17,10 @@ fn tasks(effect: Effect, asked: Vec<Asked>) -> World {
 }
 
 fn tasks_inside(effect: Effect, asked: Vec<Asked>, inside: Inside) -> World {
-    let task = |k, unit| SeriesTask {
-        midstream: true,
-        unit,
-        sure: SURE,
-        ..SeriesTask::lengths(k, 3)
-    };
+    let task =
+        |k, unit| SeriesTask { midstream: true, unit, sure: SURE, ..SeriesTask::lengths(k, 3) };
     let packets = |k| task(k, Unit::Packet);
-    let deeper = SeriesTask {
-        is_deeper: true,
-        ..packets(4)
-    };
+    let deeper = SeriesTask { is_deeper: true, ..packets(4) };
     let dscp = |class: usize, dscp| {
         let mut by_class = vec![None; 3];
         by_class[class] = Some(dscp);
@@ -40,10 +33,7 @@ fn tasks_inside(effect: Effect, asked: Vec<Asked>, inside: Inside) -> World {
         inside,
         effect,
         record_series: crate::SeriesShare::NONE,
-        settings: Settings {
-            actions,
-            ..config().settings
-        },
+        settings: Settings { actions, ..config().settings },
         ..config()
     };
     let rings = [ring(64), ring(64), ring(64)];
@@ -70,10 +60,7 @@ impl World {
     fn send(&mut self, payloads: &[u8]) -> Vec<u8> {
         let dscp = payloads.iter().map(|&payload| {
             self.now_us += 1;
-            let packet = Tcp {
-                payload,
-                ..tcp(self.now_us, 1, 2, TCP_ACK)
-            };
+            let packet = Tcp { payload, ..tcp(self.now_us, 1, 2, TCP_ACK) };
             let mut data = packet.bytes();
             let packet = Packet {
                 at: 0,
@@ -102,17 +89,11 @@ impl World {
     /// Answers a depth of the only flow.
     fn answer(&mut self, depth: u8, class: u16, confidence: u16) {
         let labels = self.manager.labels();
-        let label = Label::Class {
-            class,
-            confidence,
-            source: Source::Model,
-            model: 0,
-        };
+        let label = Label::Class { class, confidence, source: Source::Model, model: 0 };
         let word = labels.word(depth, 0);
         word.decide(word.read().0, label).expect("it is awaited");
         let records = &mut self.records;
-        self.manager
-            .settle(u64::MAX, 0, &mut |record| records.push(record));
+        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record));
     }
 
     /// The labels recorded so far: task, class, and the depth that decided.
@@ -129,8 +110,7 @@ impl World {
     fn end(&mut self) -> FlowRecord {
         self.manager.drain();
         let records = &mut self.records;
-        self.manager
-            .settle(u64::MAX, 0, &mut |record| records.push(record));
+        self.manager.settle(u64::MAX, 0, &mut |record| records.push(record));
         assert!(self.manager.is_settled());
         match self.records.last() {
             Some(Record::Flow(flow)) => flow.clone(),
@@ -150,8 +130,7 @@ impl World {
     fn answer_rules(&mut self, answer: RuleAnswer) -> usize {
         let questions = self.manager.rule_questions().len();
         let answers = vec![answer; questions];
-        self.manager
-            .answer_rules(&answers, &mut [], &[], 0, &mut Vec::new());
+        self.manager.answer_rules(&answers, &mut [], &[], 0, &mut Vec::new());
         questions
     }
 
@@ -162,10 +141,7 @@ impl World {
 }
 
 fn after(tasks: &[u8]) -> Asked {
-    Asked {
-        after: tasks.to_vec(),
-        ..Asked::default()
-    }
+    Asked { after: tasks.to_vec(), ..Asked::default() }
 }
 
 #[test]
@@ -230,10 +206,7 @@ fn a_task_that_comes_after_another_waits_for_all_that_one_may_want() {
 
 #[test]
 fn conditions_keep_a_task_from_a_flow_and_those_that_come_after_it() {
-    let udp = Asked {
-        protocols: vec![wire::UDP],
-        ..Asked::default()
-    };
+    let udp = Asked { protocols: vec![wire::UDP], ..Asked::default() };
     let asked = vec![Asked::default(), udp, after(&[1])];
     let mut world = tasks(Effect::Arrival, asked);
     world.send(&[5; 6]);
@@ -242,10 +215,7 @@ fn conditions_keep_a_task_from_a_flow_and_those_that_come_after_it() {
     let flow = world.end();
     assert_eq!(flow.others, [None; OTHERS_MAX]);
 
-    let asked = vec![Asked {
-        directions: vec![Direction::Out],
-        ..Asked::default()
-    }];
+    let asked = vec![Asked { directions: vec![Direction::Out], ..Asked::default() }];
     let inside = Inside(vec![("10.0.0.1".parse().unwrap(), 32)]);
     let mut world = tasks_inside(Effect::Arrival, asked, inside);
     world.send(&[5; 3]);
@@ -262,10 +232,8 @@ fn labels_of_other_tasks_act_and_the_last_task_wins() {
     world.answer(0, 0, 60_000);
     assert_eq!(world.send(&[5]), [10], "of two the later task's");
     // Another map: each flow looks its action up again.
-    let mut settings = Settings {
-        actions: Actions::of_dscp(&[Some(20), None, None]),
-        ..config().settings
-    };
+    let mut settings =
+        Settings { actions: Actions::of_dscp(&[Some(20), None, None]), ..config().settings };
     world.manager.configure(&mut settings);
     assert_eq!(world.send(&[5]), [20]);
     world.manager.configure(&mut settings);
@@ -314,10 +282,7 @@ fn with_rules_a_label_acts_though_another_task_had_its_label_before() {
 fn rules_that_change_between_two_depths_change_nothing_for_the_flow() {
     for (then, depths) in [(0, vec![]), (0b10, vec![1, 2])] {
         let now = then ^ 0b10;
-        let unasked = |unasked| RuleAnswer {
-            unasked,
-            ..RuleAnswer::default()
-        };
+        let unasked = |unasked| RuleAnswer { unasked, ..RuleAnswer::default() };
         let mut world = tasks(Effect::Arrival, Vec::new());
         world.change_rules();
         for _ in 0..2 {
@@ -365,11 +330,7 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
     let mut depths = Vec::new();
     for _ in 0..16 {
         world.now_us += 1;
-        let mut data = Tcp {
-            payload: 5,
-            ..tcp(world.now_us, 1, 2, TCP_ACK)
-        }
-        .bytes();
+        let mut data = Tcp { payload: 5, ..tcp(world.now_us, 1, 2, TCP_ACK) }.bytes();
         let packet = Packet {
             at: 0,
             captured: data.len() as u32,
@@ -397,17 +358,10 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
 
 #[test]
 fn a_cycle_of_tasks_is_refused() {
-    for asked in [
-        vec![after(&[0])],
-        vec![after(&[1]), after(&[2]), after(&[0])],
-        vec![after(&[3])],
-    ] {
+    for asked in [vec![after(&[0])], vec![after(&[1]), after(&[2]), after(&[0])], vec![after(&[3])]]
+    {
         let rings: Vec<_> = (0..3).map(|_| vec![ring(64).0]).collect();
-        let config = Config {
-            tasks: vec![SeriesTask::lengths(3, 3); 3],
-            asked,
-            ..config()
-        };
+        let config = Config { tasks: vec![SeriesTask::lengths(3, 3); 3], asked, ..config() };
         let refused = Manager::with_rings(config, rings).err().unwrap();
         assert!(refused.to_string().starts_with("after = "), "{refused}");
     }

@@ -80,10 +80,7 @@ pub fn measured<A: Address>(
         .map(|peer| Outcome {
             built_s: peer.built_s,
             bytes_per_rule: peer.finder.describe().bytes as f64 / filters.len() as f64,
-            speeds: traces
-                .iter()
-                .map(|keys| first(&peer.finder, keys))
-                .collect(),
+            speeds: traces.iter().map(|keys| first(&peer.finder, keys)).collect(),
         })
         .collect();
     let start = Instant::now();
@@ -105,10 +102,7 @@ fn built<A: Address>(filters: &[Filter<A>]) -> Result<Vec<Peer<A>>, Failure> {
     let timed = |build: Build<A>| -> Result<Peer<A>, Failure> {
         let start = Instant::now();
         let finder = build(filters).map_err(|error| Failure::data(error.to_string()))?;
-        Ok(Peer {
-            finder,
-            built_s: start.elapsed().as_secs_f64(),
-        })
+        Ok(Peer { finder, built_s: start.elapsed().as_secs_f64() })
     };
     Ok(vec![timed(Classifier::new)?, timed(Classifier::untrained)?])
 }
@@ -151,8 +145,7 @@ impl Speed {
         for _ in 0..self.batches.div_ceil(2) {
             next();
             let now = Instant::now();
-            self.batch_ns
-                .saturating_record((now - before).as_nanos() as u64);
+            self.batch_ns.saturating_record((now - before).as_nanos() as u64);
             before = now;
         }
     }
@@ -168,10 +161,7 @@ fn agree<A: Address>(
     for keys in traces {
         let step = (keys.len() / SAMPLE).max(1);
         let sample: Vec<Key<A>> = keys.iter().step_by(step).copied().collect();
-        let expected: Vec<_> = sample
-            .iter()
-            .map(|key| linear.find(key, |_| true))
-            .collect();
+        let expected: Vec<_> = sample.iter().map(|key| linear.find(key, |_| true)).collect();
         for (peer, name) in peers.iter().zip(NAMES) {
             let mut found = vec![None; sample.len()];
             for (keys, found) in sample.chunks(BATCH).zip(found.chunks_mut(BATCH)) {

@@ -36,24 +36,13 @@ pub fn asked(args: &BenchArgs) -> Result<Vec<Set>, Failure> {
 }
 
 fn generated(args: &BenchArgs) -> Vec<Set> {
-    let sizes = if args.sizes.is_empty() {
-        &SIZES[..]
-    } else {
-        &args.sizes
-    };
+    let sizes = if args.sizes.is_empty() { &SIZES[..] } else { &args.sizes };
     let seeds = match args.seeds.is_empty() {
         true => SEEDS.map(str::to_owned).to_vec(),
         false => args.seeds.clone(),
     };
-    let set = |name: &String, size| Set {
-        name: name.clone(),
-        size,
-        file: None,
-    };
-    seeds
-        .iter()
-        .flat_map(|name| sizes.iter().map(move |&size| set(name, size)))
-        .collect()
+    let set = |name: &String, size| Set { name: name.clone(), size, file: None };
+    seeds.iter().flat_map(|name| sizes.iter().map(move |&size| set(name, size))).collect()
 }
 
 /// All files of a folder. Their sizes are rounded to one digit, so that sets of about as many
@@ -92,11 +81,7 @@ impl Set {
     pub fn filters(&self) -> Result<Vec<Filter<u32>>, Failure> {
         match &self.file {
             Some(path) => file::read(path),
-            None => generate(&Asked {
-                seed: &self.name,
-                rules: self.size as usize,
-                random: 1,
-            }),
+            None => generate(&Asked { seed: &self.name, rules: self.size as usize, random: 1 }),
         }
     }
 }

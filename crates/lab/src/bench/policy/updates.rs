@@ -85,11 +85,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     };
     let turns = || {
         // A small set lacks rules to add for the larger batches.
-        let sizes = || {
-            SIZES
-                .into_iter()
-                .filter(|batch| batch / 2 <= rules as usize / 5)
-        };
+        let sizes = || SIZES.into_iter().filter(|batch| batch / 2 <= rules as usize / 5);
         let paced = sizes().map(|batch| (Pace::PerSecond(BAR_PER_S), batch));
         let unbounded = sizes().map(|batch| (Pace::Unbounded, batch));
         let turns = paced.chain(unbounded);
@@ -99,11 +95,8 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     remark(&placement())?;
     let mut figures = Vec::new();
     for seed in &seeds {
-        let pool = generate(&Asked {
-            seed,
-            rules: rules as usize + rules as usize / 5,
-            random: 1,
-        })?;
+        let pool =
+            generate(&Asked { seed, rules: rules as usize + rules as usize / 5, random: 1 })?;
         for turn in turns() {
             let outcome = measured(&pool, rules as usize, &turn, seconds)?;
             figures.extend(told(seed, &turn, &outcome));
@@ -139,10 +132,9 @@ fn told(seed: &str, turn: &Turn, outcome: &Outcome) -> Vec<Figure> {
     let coverage = Figure::one(name("least coverage"), "share", outcome.coverage);
     let (changes, coverage) = match turn.pace {
         // The pacing itself may be late by a batch.
-        Pace::PerSecond(pace) => (
-            changes.at_least((pace / 1e3 * 0.99).floor()),
-            coverage.at_least(BAR_COVERAGE),
-        ),
+        Pace::PerSecond(pace) => {
+            (changes.at_least((pace / 1e3 * 0.99).floor()), coverage.at_least(BAR_COVERAGE))
+        }
         Pace::Unbounded => (changes, coverage),
     };
     let in_use = |what: &str, quantile: f64| {
@@ -153,20 +145,12 @@ fn told(seed: &str, turn: &Turn, outcome: &Outcome) -> Vec<Figure> {
         changes,
         coverage,
         Figure::one(name("trainings"), "", f64::from(outcome.trainings)),
-        Figure::one(
-            name("batches that copied the rules"),
-            "",
-            f64::from(outcome.copies),
-        ),
+        Figure::one(name("batches that copied the rules"), "", f64::from(outcome.copies)),
         in_use("p50", 0.5),
         in_use("p99", 0.99),
         in_use("largest", 1.0),
         Figure::one(name("look-up"), "ns", lookup_ns),
-        Figure::one(
-            name("look-up, against without changes"),
-            "x",
-            lookup_ns / quiet_ns,
-        ),
+        Figure::one(name("look-up, against without changes"), "x", lookup_ns / quiet_ns),
     ];
     let x = turn.batch as f64;
     figures.into_iter().map(|figure| figure.at(x)).collect()
@@ -199,12 +183,7 @@ fn measured(
                 }
             }
         });
-        let ways = Ways {
-            give,
-            returned,
-            train,
-            finished,
-        };
+        let ways = Ways { give, returned, train, finished };
         let changing = scope.spawn(move || {
             pin(1.min(cores - 1));
             thread::sleep(Duration::from_secs_f64(seconds * QUIET));
@@ -231,10 +210,7 @@ fn measured(
 /// Questions about flows of the first rules.
 fn asks(changer: &Changer<'_>) -> Vec<Ask> {
     let keys = keys(&changer.store.rules().v4, Locality::Uniform, KEYS, 1);
-    let ask = |key| Ask {
-        tuple: Tuple::V4(key),
-        facts: Facts::default(),
-    };
+    let ask = |key| Ask { tuple: Tuple::V4(key), facts: Facts::default() };
     keys.into_iter().map(ask).collect()
 }
 
@@ -333,22 +309,12 @@ impl<'a> Changer<'a> {
         let live = live.map_err(|error| Failure::software(error.to_string()))?;
         let store = Store::new(set, OwnedNames::default(), Update::Instant);
         let store = store.map_err(|error| Failure::software(error.to_string()))?;
-        Ok(Changer {
-            store,
-            pool,
-            live,
-            absent,
-            adds_next: true,
-            rng,
-        })
+        Ok(Changer { store, pool, live, absent, adds_next: true, rng })
     }
 
     /// Makes changes for `seconds`.
     fn run(&mut self, turn: &Turn, seconds: f64, ways: Ways) -> Result<Changed, StoreError> {
-        let mut changed = Changed {
-            coverage: self.coverage(),
-            ..Changed::default()
-        };
+        let mut changed = Changed { coverage: self.coverage(), ..Changed::default() };
         let start = Instant::now();
         let mut outstanding = 0;
         while start.elapsed().as_secs_f64() < seconds {
@@ -461,17 +427,10 @@ fn add(
     pool: &[Filter<u32>],
     place: u32,
 ) -> Result<RuleNumber, policy::TooManyRules> {
-    let action = RuleAction {
-        dscp: Dscp::new(place as u8 & Dscp::MAX),
-        ..RuleAction::default()
-    };
+    let action = RuleAction { dscp: Dscp::new(place as u8 & Dscp::MAX), ..RuleAction::default() };
     let priority = pool.len() as u32 - place;
     let (number, rank): (RuleNumber, Rank) =
         set.push(priority, Condition::default(), action, (0, 0))?;
-    set.v4.push(Filter {
-        rule: number,
-        rank,
-        ..pool[place as usize]
-    });
+    set.v4.push(Filter { rule: number, rank, ..pool[place as usize] });
     Ok(number)
 }

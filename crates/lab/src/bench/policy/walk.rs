@@ -79,11 +79,7 @@ fn report(
     };
     let mut figures = Vec::new();
     for &rules in sizes {
-        let pool = generate(&Asked {
-            seed,
-            rules: rules as usize + ADDED,
-            random: 1,
-        })?;
+        let pool = generate(&Asked { seed, rules: rules as usize + ADDED, random: 1 })?;
         let seconds = args.seconds / sizes.len() as f64;
         figures.extend(measured(&pool, rules, &templates, entries, seconds)?);
     }
@@ -109,10 +105,7 @@ fn update(version: &Version, entries: usize) -> Result<RulesUpdate, Failure> {
 }
 
 fn table(entries: usize) -> Table {
-    Table {
-        idle_timeout_s: IDLE_TIMEOUT_S,
-        ..Table::of(entries)
-    }
+    Table { idle_timeout_s: IDLE_TIMEOUT_S, ..Table::of(entries) }
 }
 
 /// The share of the rate that a table of `entries` entries gets; 1 for 2^22.
@@ -189,21 +182,14 @@ fn against_none(
         ]);
     }
     figures.extend([
-        Figure::one(
-            "look-ups of 1,000 packets",
-            "",
-            lookups / packets as f64 * 1e3,
-        ),
+        Figure::one("look-ups of 1,000 packets", "", lookups / packets as f64 * 1e3),
         Figure::one(
             "look-ups without a rule",
             "share",
             (looked_up[1] - before[1]) as f64 / lookups.max(1.0),
         ),
     ]);
-    Ok(figures
-        .into_iter()
-        .map(|it| it.at(f64::from(rules)))
-        .collect())
+    Ok(figures.into_iter().map(|it| it.at(f64::from(rules))).collect())
 }
 
 /// What a turn with or without an addition found.
@@ -252,21 +238,10 @@ fn while_added(
     };
     Ok(vec![
         figure("greatest drop, no changes", "share", &quiet, |it| it.drop),
-        figure(
-            "10,000 rules added: greatest drop",
-            "share",
-            &changed,
-            |it| it.drop,
-        )
-        .at_most(0.13),
+        figure("10,000 rules added: greatest drop", "share", &changed, |it| it.drop).at_most(0.13),
         figure("below 95 %, no changes", "ms", &quiet, |it| it.below_ms),
-        figure("10,000 rules added: below 95 %", "ms", &changed, |it| {
-            it.below_ms
-        })
-        .at_most(150.0),
-        figure("10,000 rules added: until in use", "ms", &changed, |it| {
-            it.in_use_ms
-        }),
+        figure("10,000 rules added: below 95 %", "ms", &changed, |it| it.below_ms).at_most(150.0),
+        figure("10,000 rules added: until in use", "ms", &changed, |it| it.in_use_ms),
     ])
 }
 
@@ -360,11 +335,7 @@ fn windows(
         packets += ring.len();
         let elapsed = from.elapsed();
         if elapsed >= WINDOW {
-            rates.push((
-                begun.elapsed(),
-                packets as f64 / elapsed.as_secs_f64(),
-                elapsed,
-            ));
+            rates.push((begun.elapsed(), packets as f64 / elapsed.as_secs_f64(), elapsed));
             (from, packets) = (Instant::now(), 0);
         }
     }

@@ -24,16 +24,8 @@ use fenxi_benches::series::Feed;
 /// The largest batch.
 const CAP: usize = 256;
 /// 100 µs and 15 µs a row: 65 k series a second.
-const PROFILE: Profile = Profile {
-    t0_us: 100.0,
-    t1_us: 15.0,
-};
-const SHAPE: Shape = Shape {
-    channels: 1,
-    k: 10,
-    context: 0,
-    classes: 100,
-};
+const PROFILE: Profile = Profile { t0_us: 100.0, t1_us: 15.0 };
+const SHAPE: Shape = Shape { channels: 1, k: 10, context: 0, classes: 100 };
 /// Virtual seconds of each simulation.
 const SIMULATED_S: f64 = 10.0;
 /// Shortest and longest live run, s.
@@ -48,10 +40,8 @@ enum Home {
     Thread,
 }
 
-const LIVE: [(&str, Home); 2] = [
-    ("polled by the manager", Home::Manager),
-    ("on threads of their own", Home::Thread),
-];
+const LIVE: [(&str, Home); 2] =
+    [("polled by the manager", Home::Manager), ("on threads of their own", Home::Thread)];
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let offered = 2.0 * CAP as f64 / PROFILE.latency(CAP).as_secs_f64();
@@ -83,18 +73,8 @@ fn compared(name: &str, rates: &[Rates]) -> Vec<Figure> {
         .map(|(devices, rates)| Figure::millions(name, "M class/s", rates).at(f64::from(devices)))
         .collect();
     if let [one, two] = rates {
-        let ratio = Figure::one(
-            format!("{name}: 2 by 1"),
-            "ratio",
-            two.median() / one.median(),
-        );
-        figures.push(
-            Figure {
-                best: two.best() / one.best(),
-                ..ratio
-            }
-            .at_least(1.9),
-        );
+        let ratio = Figure::one(format!("{name}: 2 by 1"), "ratio", two.median() / one.median());
+        figures.push(Figure { best: two.best() / one.best(), ..ratio }.at_least(1.9));
     }
     figures
 }
@@ -124,11 +104,7 @@ fn live(devices: usize, home: Home, offered: f64, seconds: f64) -> Result<f64, F
 }
 
 fn accelerator(home: Home) -> Result<Accelerator, Failure> {
-    let device = Box::new(SimulatedDevice::new(
-        PROFILE,
-        Sizes::Any { cap: CAP },
-        SHAPE,
-    ));
+    let device = Box::new(SimulatedDevice::new(PROFILE, Sizes::Any { cap: CAP }, SHAPE));
     let device: Box<dyn Device> =
         match home {
             Home::Manager => device,
@@ -136,10 +112,5 @@ fn accelerator(home: Home) -> Result<Accelerator, Failure> {
                 Failure::unavailable(format!("no thread for a device: {error}"))
             })?),
         };
-    Ok(Accelerator {
-        device,
-        profile: Some(PROFILE),
-        deadline: None,
-        lane: 0,
-    })
+    Ok(Accelerator { device, profile: Some(PROFILE), deadline: None, lane: 0 })
 }

@@ -54,10 +54,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let busy_ms = |quantile| busy.time_to_label_us().value_at_quantile(quantile) as f64 / 1e3;
     let pause = Duration::from_secs_f64(args.pause);
     let pauses = ((args.seconds / args.pause) as usize).max(PAUSES_MIN);
-    let Idle {
-        mut first_ms,
-        cpu_share,
-    } = idle(&bundle, pause, pauses)?;
+    let Idle { mut first_ms, cpu_share } = idle(&bundle, pause, pauses)?;
     first_ms.sort_by(f64::total_cmp);
     let slowest_ms = first_ms.last().copied().unwrap_or_default();
     Ok(Report {
@@ -86,10 +83,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 fn pair(bundle: &Bundle) -> Result<(Feed, Manager), Failure> {
     let (feed, inlet) = Feed::new(golden_series(bundle), SLOTS);
     let accelerators = vec![cpu(bundle, CAP)?.into()];
-    Ok((
-        feed,
-        manager(Policy::None, bundle.k(), inlet, accelerators)?,
-    ))
+    Ok((feed, manager(Policy::None, bundle.k(), inlet, accelerators)?))
 }
 
 /// Pauses `pauses` times and sends one series after each pause.
@@ -118,10 +112,7 @@ fn idle(bundle: &Bundle, pause: Duration, pauses: usize) -> Result<Idle, Failure
                 first_ms.push(label(&mut feed, &clock).as_secs_f64() * 1e3);
             }
             let cpu_share = cpu_ns as f64 / idle_ns as f64;
-            Ok(Idle {
-                first_ms,
-                cpu_share,
-            })
+            Ok(Idle { first_ms, cpu_share })
         });
         joined(prober)
     })

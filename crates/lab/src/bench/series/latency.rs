@@ -30,10 +30,7 @@ const RUN_S: (f64, f64) = (0.2, 5.0);
 const VIOLATIONS_MOST: f64 = 0.09;
 
 /// The device in virtual time: a CPU core with a model of some 100 k weights.
-const PROFILE: Profile = Profile {
-    t0_us: 5.0,
-    t1_us: 4.0,
-};
+const PROFILE: Profile = Profile { t0_us: 5.0, t1_us: 4.0 };
 
 /// A policy on a device with a largest batch.
 struct Case<'a> {
@@ -70,10 +67,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
 }
 
 fn cases(bundle: Option<&Bundle>) -> Vec<Case<'_>> {
-    let slo = Policy::Slo {
-        latency_goal: Duration::from_millis(2),
-        delta: 0.05,
-    };
+    let slo = Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 };
     let cases = [
         (
             "carry-over T = 10 ms, batches to 1024",
@@ -82,12 +76,7 @@ fn cases(bundle: Option<&Bundle>) -> Vec<Case<'_>> {
             // Why the default goes to 256: here p99 is T and two times what 500 rows take.
             None,
         ),
-        (
-            "carry-over T = 10 ms, batches to 256",
-            CARRY_OVER,
-            256,
-            Some(10.0),
-        ),
+        ("carry-over T = 10 ms, batches to 256", CARRY_OVER, 256, Some(10.0)),
         ("goal 2 ms, batches to 1024", slo, 1024, Some(2.0)),
     ];
     let case = |(name, policy, cap, p99_ms)| Case {

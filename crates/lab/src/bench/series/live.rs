@@ -66,12 +66,7 @@ pub fn run_of_one() -> Arc<Run> {
 
 /// The worker of a live run around this manager.
 pub fn worker(manager: Manager, run: Arc<Run>, hooks: Hooks) -> AnalyticsWorker {
-    AnalyticsWorker {
-        manager,
-        gathers: false,
-        run,
-        hooks,
-    }
+    AnalyticsWorker { manager, gathers: false, run, hooks }
 }
 
 /// Its work, with the counters of its only task.

@@ -23,10 +23,7 @@ const RATES: [u32; 17] = [
     42_170, 56_234, 74_989, 100_000,
 ];
 /// The profile of the device `simulated`; the default of the configuration.
-const PROFILE: Profile = Profile {
-    t0_us: 100.0,
-    t1_us: 2.0,
-};
+const PROFILE: Profile = Profile { t0_us: 100.0, t1_us: 2.0 };
 /// Virtual seconds of each rate and policy, at least.
 const SECONDS_MIN: f64 = 0.5;
 
@@ -44,10 +41,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         [] => &RATES,
         given => given,
     };
-    let policies = [
-        ("timeout", Policy::Timeout { timeout: TIMEOUT }),
-        ("carry-over", CARRY_OVER),
-    ];
+    let policies = [("timeout", Policy::Timeout { timeout: TIMEOUT }), ("carry-over", CARRY_OVER)];
     let seconds = args.seconds.max(SECONDS_MIN);
     let mut figures = Vec::new();
     let mut outcomes = Vec::new();
@@ -96,11 +90,7 @@ fn compared(rates: &[u32], timeout: &[Outcome], carry_over: &[Outcome]) -> Vec<F
         })
         .collect();
     let sum = |of: &[Outcome]| of.iter().map(|it| it.padding).sum::<f64>();
-    let all = ratio(
-        "timeout by carry-over, all rates",
-        sum(timeout),
-        sum(carry_over),
-    );
+    let all = ratio("timeout by carry-over, all rates", sum(timeout), sum(carry_over));
     figures.extend(all.map(|figure| figure.at_least(5.0)));
     let longest_ms = carry_over.iter().map(|it| it.p99_ms).fold(0.0, f64::max);
     let bound_ms = (TIMEOUT + MAX_WAIT).as_secs_f64() * 1e3;
@@ -137,7 +127,5 @@ fn simulate(policy: Policy, rate: f64, seconds: f64) -> Result<Outcome, Failure>
 /// Rows given to the device so far: series, padding.
 fn rows(counters: &Counters) -> (u64, u64) {
     let batches = Trigger::ALL.map(|trigger| counters.batches(trigger));
-    batches.iter().fold((0, 0), |(series, padding), of| {
-        (series + of.series, padding + of.padding)
-    })
+    batches.iter().fold((0, 0), |(series, padding), of| (series + of.series, padding + of.padding))
 }

@@ -170,10 +170,7 @@ mod tests {
 
     #[test]
     fn a_device_takes_its_profiles_time_and_no_more() {
-        let profile = Profile {
-            t0_us: 1000.0,
-            t1_us: 0.0,
-        };
+        let profile = Profile { t0_us: 1000.0, t1_us: 0.0 };
         let sizes = Sizes::Any { cap: 1 };
         let mut simulation = Simulation::new(CARRY_OVER, profile, &sizes, 1).unwrap();
         simulation.run(100_000.0, 1.0, |_| ());

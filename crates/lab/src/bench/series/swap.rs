@@ -39,10 +39,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const SWAPS_LEAST: f64 = 100.0;
 
 /// The analytics thread whose model is swapped.
-const THREAD: Thread = Thread {
-    instance: 0,
-    role: Role::Analytics(0),
-};
+const THREAD: Thread = Thread { instance: 0, role: Role::Analytics(0) };
 
 /// One policy, with swaps or without.
 struct Case<'a> {
@@ -79,9 +76,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
         title: "Time to label while models are swapped, Poisson arrivals",
         x: "",
         machine: Machine::here(Pages::Plain),
-        figures: compared
-            .flat_map(|(name, cases)| figures(name, cases))
-            .collect(),
+        figures: compared.flat_map(|(name, cases)| figures(name, cases)).collect(),
         skipped: Vec::new(),
     })
 }
@@ -109,10 +104,7 @@ impl Case<'_> {
         let (swapper, port) = swapper.unzip();
         let [(_, manager)] = analytics;
         let (counters, shed) = live::run(feed, rate, live::after(seconds), |run| {
-            let hooks = Hooks {
-                swaps: port.into_iter().collect(),
-                ..Hooks::default()
-            };
+            let hooks = Hooks { swaps: port.into_iter().collect(), ..Hooks::default() };
             live::work(manager, run, hooks)
         });
         if let Some(swapper) = swapper {
@@ -131,10 +123,7 @@ impl Case<'_> {
         analytics: &[(Thread, Manager)],
     ) -> Result<(PeriodicSwapper, SwapPort), Failure> {
         let model = self.bundle.model_path();
-        let plan = Plan {
-            bundle: model.parent().unwrap_or(&model).to_owned(),
-            every: PAUSE,
-        };
+        let plan = Plan { bundle: model.parent().unwrap_or(&model).to_owned(), every: PAUSE };
         let state = Arc::new(SharedState::new(&[OpenTask::only(config, self.bundle)]));
         let (swapper, ports) =
             PeriodicSwapper::start(plan, config, cores, self.bundle, state, analytics)?;
@@ -159,35 +148,20 @@ fn figures(name: &str, cases: &[Case]) -> Vec<Figure> {
     let line = |what: &str| format!("{name}: {what}");
     let quantile = |case: &Case, what: &str, quantile| {
         // The first run only warmed up.
-        let times: Vec<_> = case.runs[1..]
-            .iter()
-            .map(|run| run.time_to_label_us())
-            .collect();
+        let times: Vec<_> = case.runs[1..].iter().map(|run| run.time_to_label_us()).collect();
         Figure::quantile(line(what), "ms", 1e3, &times, quantile)
     };
-    let p99 = [
-        quantile(with, "p99 with swaps", 0.99),
-        quantile(without, "p99 without", 0.99),
-    ];
-    let largest = [
-        quantile(with, "largest with swaps", 1.0),
-        quantile(without, "largest without", 1.0),
-    ];
+    let p99 = [quantile(with, "p99 with swaps", 0.99), quantile(without, "p99 without", 0.99)];
+    let largest =
+        [quantile(with, "largest with swaps", 1.0), quantile(without, "largest without", 1.0)];
     let added =
         |what: &str, of: &[Figure; 2]| Figure::one(line(what), "ms", of[0].median - of[1].median);
-    let added = [
-        added("p99 added", &p99).at_most(5.0),
-        added("largest added", &largest),
-    ];
+    let added = [added("p99 added", &p99).at_most(5.0), added("largest added", &largest)];
     let swaps: u64 = with.runs.iter().map(|run| run.swaps).sum();
     let unlabelled = (with.unlabelled + without.unlabelled) as f64;
     let sums = [
         Figure::one(line("swaps"), "swaps", swaps as f64).at_least(SWAPS_LEAST),
         Figure::one(line("series without a label"), "series", unlabelled).at_most(0.0),
     ];
-    p99.into_iter()
-        .chain(largest)
-        .chain(added)
-        .chain(sums)
-        .collect()
+    p99.into_iter().chain(largest).chain(added).chain(sums).collect()
 }

@@ -89,12 +89,7 @@ impl Contest {
         Ok(Contest {
             cap,
             feed,
-            manager: manager(
-                CARRY_OVER,
-                bundle.k(),
-                inlet,
-                vec![cpu(bundle, cap)?.into()],
-            )?,
+            manager: manager(CARRY_OVER, bundle.k(), inlet, vec![cpu(bundle, cap)?.into()])?,
             started: Instant::now(),
             bare: cpu(bundle, cap)?,
             rows: inputs.take(SLOTS).flatten().copied().collect(),
@@ -145,26 +140,14 @@ fn figures(model: &str, rates: &[Rates]) -> Vec<Figure> {
             continue;
         };
         let at = |figure: Figure| figure.at(cap as f64);
-        figures.push(at(Figure::millions(
-            format!("{model}: manager"),
-            RATE,
-            manager,
-        )));
-        figures.push(at(Figure::millions(
-            format!("{model}: bare loop"),
-            RATE,
-            bare,
-        )));
+        figures.push(at(Figure::millions(format!("{model}: manager"), RATE, manager)));
+        figures.push(at(Figure::millions(format!("{model}: bare loop"), RATE, bare)));
         figures.push(at(share_of(format!("{model}: share"), share)));
     }
     let median = |&(_, rates): &(usize, &[Rates])| rates[0].median();
     let by_cap = CAPS.into_iter().zip(rates.chunks_exact(POINTS));
     if let Some((cap, best)) = by_cap.max_by(|a, b| median(a).total_cmp(&median(b))) {
-        figures.push(Figure::one(
-            format!("{model}: best batch"),
-            "rows",
-            cap as f64,
-        ));
+        figures.push(Figure::one(format!("{model}: best batch"), "rows", cap as f64));
         let line = format!("{model}: share of the bare loop at the best batch");
         figures.push(share_of(line, &best[2]).at_least(0.95));
     }
@@ -172,8 +155,5 @@ fn figures(model: &str, rates: &[Rates]) -> Vec<Figure> {
 }
 
 fn share_of(line: String, shares: &Rates) -> Figure {
-    Figure {
-        best: shares.best(),
-        ..Figure::one(line, "share", shares.median())
-    }
+    Figure { best: shares.best(), ..Figure::one(line, "share", shares.median()) }
 }

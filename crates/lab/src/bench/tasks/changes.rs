@@ -67,10 +67,7 @@ fn figure(line: &str, periods: impl Iterator<Item = u64> + Clone) -> Figure {
     let worst = periods.clone().max().unwrap_or_default();
     let best = periods.min().unwrap_or_default();
     let line = format!("{line}: periods until kept");
-    Figure {
-        best: best as f64,
-        ..Figure::one(line, "periods", worst as f64).at_most(1.0)
-    }
+    Figure { best: best as f64, ..Figure::one(line, "periods", worst as f64).at_most(1.0) }
 }
 
 /// How many periods it takes after each change, with one seed.
@@ -136,8 +133,5 @@ impl Changing {
 }
 
 pub fn slo(latency_goal: Duration, delta: f64) -> Policy {
-    Policy::Slo {
-        latency_goal,
-        delta,
-    }
+    Policy::Slo { latency_goal, delta }
 }

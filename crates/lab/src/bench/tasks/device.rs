@@ -84,10 +84,8 @@ impl Device for InlineDevice {
         self.clock.work(latency.as_nanos() as u64);
         self.answers.clear();
         let rows = self.input[..K * rows].chunks_exact(K);
-        self.answers.extend(rows.map(|row| Classification {
-            class: row[0] as u16,
-            confidence: 1.0,
-        }));
+        self.answers
+            .extend(rows.map(|row| Classification { class: row[0] as u16, confidence: 1.0 }));
         self.is_idle = false;
         Ok(())
     }

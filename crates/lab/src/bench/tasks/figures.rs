@@ -15,12 +15,7 @@ const THROUGHPUT: f64 = 0.95;
 pub fn of_goals(case: &Case, goals: &[Goal]) -> Vec<Figure> {
     let goals = goals.iter().enumerate();
     let figure = |(task, goal): (usize, &Goal)| {
-        let line = format!(
-            "{}: goal of task {}, by {}",
-            case.name,
-            task + 1,
-            goal.rule.name()
-        );
+        let line = format!("{}: goal of task {}, by {}", case.name, task + 1, goal.rule.name());
         Figure::one(line, "ms", goal.latency.as_secs_f64() * 1e3)
     };
     goals.map(figure).collect()
@@ -68,24 +63,14 @@ fn of_plan(case: &Case, plan: Plan, outcomes: &[Outcome], null: &[Outcome]) -> V
     let mut gain = figure(case, plan, "load of none by this", "ratio");
     let [_, median, largest] = ratios(null, outcomes, |it| it.load);
     (gain.median, gain.best) = (median, largest);
-    let violated = figure(
-        case,
-        plan,
-        "control periods in violation, worst seed",
-        "share",
-    );
+    let violated = figure(case, plan, "control periods in violation, worst seed", "share");
     let mut violated = violated.worst(outcomes, |it| it.violated);
     if let Plan::Slo(_, most) = plan {
         gain = gain.at_least(GAIN);
         violated = violated.at_most(most);
     }
     let p99 = figure(case, plan, "p99 by goal, worst task and seed", "ratio");
-    let missed = figure(
-        case,
-        plan,
-        "tasks that miss their goal, worst seed",
-        "tasks",
-    );
+    let missed = figure(case, plan, "tasks that miss their goal, worst seed", "tasks");
     let shed = figure(case, plan, "series without a label, worst seed", "series");
     vec![
         load,
@@ -100,12 +85,7 @@ fn of_plan(case: &Case, plan: Plan, outcomes: &[Outcome], null: &[Outcome]) -> V
 
 /// Labels relative to full batches, with the seed that gives the fewest.
 fn throughput(case: &Case, plan: Plan, outcomes: &[Outcome], max: &[Outcome]) -> Figure {
-    let mut figure = figure(
-        case,
-        plan,
-        "throughput relative to max, worst seed",
-        "ratio",
-    );
+    let mut figure = figure(case, plan, "throughput relative to max, worst seed", "ratio");
     let [least, _, largest] = ratios(outcomes, max, |it| it.labels_per_s);
     (figure.median, figure.best) = (least, largest);
     match plan {
@@ -120,10 +100,7 @@ fn figure(case: &Case, plan: Plan, what: &str, unit: &'static str) -> Figure {
         Some(_) => format!("split, batches to {}, {plan}: {what}", case.cap),
         None => format!("{}, {plan}: {what}", case.name),
     };
-    Figure {
-        x: case.x,
-        ..Figure::one(line, unit, 0.0)
-    }
+    Figure { x: case.x, ..Figure::one(line, unit, 0.0) }
 }
 
 impl Figure {
@@ -138,10 +115,7 @@ impl Figure {
 
     /// The largest of all seeds in place of the median.
     fn worst(self, outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> Figure {
-        Figure {
-            median: largest(outcomes, &of),
-            ..self.of(outcomes, of)
-        }
+        Figure { median: largest(outcomes, &of), ..self.of(outcomes, of) }
     }
 }
 

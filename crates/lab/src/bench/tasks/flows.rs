@@ -103,11 +103,7 @@ impl Flows {
             generation = self.words.word(task as u8, index as u32).retire();
         }
         let class = self.class();
-        self.flows[index] = Flow {
-            came_ns,
-            class,
-            generation,
-        };
+        self.flows[index] = Flow { came_ns, class, generation };
         for task in 0..self.rings.len() {
             if self.case.nodes[task].emitted[usize::from(class)] {
                 self.words.word(task as u8, index as u32).pend(generation);
@@ -130,10 +126,7 @@ impl Flows {
     fn emit(&mut self, task: usize, index: usize) {
         let flow = self.flows[index];
         let pushed = self.rings[task].push(|slot| {
-            slot.flow = FlowRef {
-                index: index as u32,
-                generation: flow.generation,
-            };
+            slot.flow = FlowRef { index: index as u32, generation: flow.generation };
             slot.emitted_ns = flow.came_ns;
             slot.series = Series::new(6, K, Features::LENGTHS);
             slot.series.set_signed(0, i32::from(flow.class));

@@ -50,14 +50,8 @@ pub fn of(case: &Case, max: &Outcome) -> Result<Vec<Goal>, Failure> {
 fn goal(mean: Duration, least: Duration) -> Goal {
     let latency = mean.mul_f64(OF_MAX);
     match latency > least {
-        true => Goal {
-            latency,
-            rule: Rule::Max,
-        },
-        false => Goal {
-            latency: least,
-            rule: Rule::Turnaround,
-        },
+        true => Goal { latency, rule: Rule::Max },
+        false => Goal { latency: least, rule: Rule::Turnaround },
     }
 }
 

@@ -15,22 +15,10 @@ use fenxi::exit::Failure;
 /// core (docs/devices.md): the same on every machine, and so are the results. A row in a batch of
 /// 32 takes 0.28, 0.46, 0.52 and 0.23 of what it takes alone.
 const PROFILES: [Profile; 4] = [
-    Profile {
-        t0_us: 5.0,
-        t1_us: 1.7,
-    },
-    Profile {
-        t0_us: 5.0,
-        t1_us: 4.0,
-    },
-    Profile {
-        t0_us: 2.0,
-        t1_us: 2.0,
-    },
-    Profile {
-        t0_us: 12.0,
-        t1_us: 3.0,
-    },
+    Profile { t0_us: 5.0, t1_us: 1.7 },
+    Profile { t0_us: 5.0, t1_us: 4.0 },
+    Profile { t0_us: 2.0, t1_us: 2.0 },
+    Profile { t0_us: 12.0, t1_us: 3.0 },
 ];
 /// The part of a chain's flows that each task leaves to the next.
 const UNSURE: f64 = 0.6;
@@ -83,10 +71,7 @@ impl Case {
             device_set: 0,
             follows: Vec::new(),
             // Shorter than any turnaround, so that it is reported.
-            goal: Some(controller::Goal {
-                latency: Duration::from_nanos(1),
-                delta: 0.0,
-            }),
+            goal: Some(controller::Goal { latency: Duration::from_nanos(1), delta: 0.0 }),
         });
         let graph = Graph::new(tasks.collect(), vec![1]);
         let graph = graph.map_err(|error| Failure::software(error.to_string()))?;
@@ -96,10 +81,7 @@ impl Case {
 
     /// The same with other random numbers.
     pub fn with_seed(&self, seed: u64) -> Case {
-        Case {
-            seed,
-            ..self.clone()
-        }
+        Case { seed, ..self.clone() }
     }
 
     /// The same with more flows than even the largest batches keep up with, so that no goal can be
@@ -170,11 +152,7 @@ fn split(tasks: usize) -> (Vec<Node>, Vec<f64>) {
 /// One task, two branches by its label, and one that needs the labels of both: classes 0 and 1 go
 /// to one branch, class 2 to both.
 fn join() -> (Vec<Node>, Vec<f64>) {
-    let node = |number, after| Node {
-        profile: profile(number),
-        emitted: vec![true; 3],
-        after,
-    };
+    let node = |number, after| Node { profile: profile(number), emitted: vec![true; 3], after };
     let is = |wanted: [bool; 3]| wanted.to_vec();
     let nodes = vec![
         node(0, Vec::new()),
@@ -235,11 +213,7 @@ mod tests {
     fn shares_are_all_flows_and_turnarounds_those_of_all_tasks() {
         for case in cases() {
             assert!((case.shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-            let all: Duration = case
-                .nodes
-                .iter()
-                .map(|it| it.profile.latency(case.cap))
-                .sum();
+            let all: Duration = case.nodes.iter().map(|it| it.profile.latency(case.cap)).sum();
             assert_eq!(case.turnaround().unwrap(), all, "{}", case.name);
         }
     }

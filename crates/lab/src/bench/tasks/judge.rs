@@ -36,17 +36,9 @@ impl Judge {
     pub fn new<'a>(goals: &[Duration], tasks: impl Iterator<Item = &'a Counters>) -> Judge {
         let judged = |(goal, counters): (&Duration, &Counters)| {
             let goal_us = goal.as_micros() as u64;
-            Judged {
-                goal_us,
-                before: in_time(counters, goal_us),
-                periods: 0,
-                labels: 0,
-                late: 0,
-            }
+            Judged { goal_us, before: in_time(counters, goal_us), periods: 0, labels: 0, late: 0 }
         };
-        Judge {
-            tasks: goals.iter().zip(tasks).map(judged).collect(),
-        }
+        Judge { tasks: goals.iter().zip(tasks).map(judged).collect() }
     }
 
     /// Ends a period: whether a task that is judged now was late.

@@ -136,9 +136,7 @@ fn measure(mut world: World, goals: &[Duration], length: Length) -> Outcome {
     for (number, (before, now)) in began.iter().zip(world.counters()).enumerate() {
         let times = between(before, now);
         labels += times.len();
-        outcome
-            .means
-            .push(Duration::from_secs_f64(times.mean() / 1e6));
+        outcome.means.push(Duration::from_secs_f64(times.mean() / 1e6));
         if let Some(goal) = goals.get(number) {
             let p99_us = times.value_at_quantile(0.99) as f64;
             let by_goal = p99_us / (goal.as_secs_f64() * 1e6);
@@ -167,9 +165,7 @@ fn between(before: &Counters, now: &Counters) -> Histogram<u64> {
 /// Batches and their series.
 fn fired(counters: &Counters) -> (u64, u64) {
     let of = Trigger::ALL.map(|trigger| counters.batches(trigger));
-    of.iter().fold((0, 0), |(batches, series), it| {
-        (batches + it.batches, series + it.series)
-    })
+    of.iter().fold((0, 0), |(batches, series), it| (batches + it.batches, series + it.series))
 }
 
 fn unlabelled(counters: &Counters) -> u64 {

@@ -48,10 +48,7 @@ impl Plan {
         match self {
             Plan::None => Policy::None,
             Plan::Max => Policy::Max,
-            Plan::OnOff => Policy::OnOff {
-                latency_goal,
-                delta: DELTAS[0].0,
-            },
+            Plan::OnOff => Policy::OnOff { latency_goal, delta: DELTAS[0].0 },
             Plan::Slo(delta, _) => slo(latency_goal, delta),
         }
     }

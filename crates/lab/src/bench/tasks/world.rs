@@ -37,9 +37,8 @@ impl World {
     pub fn new(case: &Case, policies: &[Policy]) -> Result<World, Failure> {
         let clock = Arc::new(Clock::default());
         let (flows, inputs) = Flows::new(case);
-        let configs: Vec<Config> = (0..case.nodes.len())
-            .map(|number| config(case, number, policies[number]))
-            .collect();
+        let configs: Vec<Config> =
+            (0..case.nodes.len()).map(|number| config(case, number, policies[number])).collect();
         let tasks = inputs.into_iter().zip(&configs).enumerate();
         let tasks = tasks
             .map(|(number, (input, config))| task(case, number, config.clone(), input, &clock));
@@ -78,16 +77,10 @@ impl World {
         self.has_ages = has_ages(policies);
         let tasks = self.manager.tasks_mut().iter_mut();
         for ((task, old), policy) in tasks.zip(&mut self.configs).zip(policies) {
-            let new = Config {
-                policy: *policy,
-                ..old.clone()
-            };
+            let new = Config { policy: *policy, ..old.clone() };
             let settings = Settings::change(old, &new);
             let settings = settings.map_err(|error| Failure::software(error.to_string()))?;
-            let standby = Standby {
-                model: None,
-                settings: Some(settings),
-            };
+            let standby = Standby { model: None, settings: Some(settings) };
             task.prepare(standby)
                 .map_err(|refused| Failure::software(refused.error.to_string()))?;
             task.commit();
@@ -110,16 +103,9 @@ fn config(case: &Case, number: usize, policy: Policy) -> Config {
     let need = |(before, wanted): &(usize, Vec<bool>)| Need {
         words: TaskWords {
             first: *before as u8,
-            depths: vec![Depth {
-                sure: 0,
-                classes,
-                contradicts: None,
-            }],
+            depths: vec![Depth { sure: 0, classes, contradicts: None }],
         },
-        test: Test::Class {
-            is_wanted: wanted.clone(),
-            without: false,
-        },
+        test: Test::Class { is_wanted: wanted.clone(), without: false },
     };
     let needs = case.nodes[number].after.iter().map(need);
     Config {
@@ -127,17 +113,11 @@ fn config(case: &Case, number: usize, policy: Policy) -> Config {
         features: vec![Feature::SignedLength],
         context: Vec::new(),
         policy,
-        cache: CacheConfig {
-            prefix: 0,
-            entries: 0,
-            audit: 0.0,
-        },
+        cache: CacheConfig { prefix: 0, entries: 0, audit: 0.0 },
         probe: Vec::new(),
         word: number as u8,
         priority: 0,
-        after: After {
-            needs: needs.collect(),
-        },
+        after: After { needs: needs.collect() },
     }
 }
 
@@ -152,10 +132,7 @@ fn task(
     let profile = case.nodes[number].profile;
     let device = InlineDevice::new(profile, case.cap, clock.clone());
     let device: Box<dyn Device> = Box::new(device);
-    let accelerator = Accelerator {
-        profile: Some(profile),
-        ..device.into()
-    };
+    let accelerator = Accelerator { profile: Some(profile), ..device.into() };
     Task::new(config, vec![input], vec![accelerator])
         .map_err(|error| Failure::software(error.to_string()))
 }

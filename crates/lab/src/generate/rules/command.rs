@@ -35,11 +35,8 @@ pub struct RulesArgs {
 /// There is no such profile, it gives fewer rules, or the file cannot be written.
 pub fn run(args: &RulesArgs) -> Result<(), Failure> {
     let start = Instant::now();
-    let rules = generate(&Asked {
-        seed: &args.seed,
-        rules: args.rules as usize,
-        random: args.random,
-    })?;
+    let rules =
+        generate(&Asked { seed: &args.seed, rules: args.rules as usize, random: args.random })?;
     match args.ipv6 {
         true => file::write(&args.to, &rules.iter().map(v6::filter).collect::<Vec<_>>())?,
         false => file::write(&args.to, &rules)?,

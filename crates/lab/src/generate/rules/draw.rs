@@ -92,11 +92,8 @@ impl Forms {
     pub fn new(profile: &Profile) -> Result<Forms, Failure> {
         let mut rng = Rng::new(profile.filters as u64);
         let source = Tables::new(&profile.source_ports, &profile.source_ranges, &mut rng)?;
-        let destination = Tables::new(
-            &profile.destination_ports,
-            &profile.destination_ranges,
-            &mut rng,
-        )?;
+        let destination =
+            Tables::new(&profile.destination_ports, &profile.destination_ranges, &mut rng)?;
         let classes = profile.classes.iter();
         let classes = classes.map(|class| drawn(class, &source, &destination));
         let shares = profile.classes.iter().map(|class| class.share);
@@ -151,11 +148,7 @@ fn spread(lengths: &[((i32, i32), f64)]) -> Vec<((u8, u8), f64)> {
             let swaps = (SPREAD - sum.abs()) / 2;
             let throws = sum.abs() + 2 * swaps;
             let towards = (0..=throws).map(|heads| {
-                let change = if sum < 0 {
-                    swaps - heads
-                } else {
-                    heads - swaps
-                };
+                let change = if sum < 0 { swaps - heads } else { heads - swaps };
                 let pair = (source + change, destination + sum - change);
                 (pair, binomial(throws, heads))
             });
@@ -204,38 +197,25 @@ impl Tables {
         let widths = Lot::new(shares(widths, |width| width.parse::<u32>().ok())?);
         let range = |_, rng: &mut Rng| match widths.draw(rng).unwrap_or(2) {
             // What is so wide goes up to the last port.
-            width @ 32_768.. => Ports {
-                first: (65_536 - width.min(64_511)) as u16,
-                last: u16::MAX,
-            },
+            width @ 32_768.. => {
+                Ports { first: (65_536 - width.min(64_511)) as u16, last: u16::MAX }
+            }
             // People choose round numbers.
             width => {
                 let round = [1, 10, 100, 1000][(width.ilog10() as usize).min(3)];
                 let first = (1024 + rng.below(64_000 - width)) / round * round;
-                Ports {
-                    first: first as u16,
-                    last: (first + width - 1) as u16,
-                }
+                Ports { first: first as u16, last: (first + width - 1) as u16 }
             }
         };
-        Ok(Tables {
-            ports: skewed(ports, rng, single),
-            ranges: skewed(ranges, rng, range),
-        })
+        Ok(Tables { ports: skewed(ports, rng, single), ranges: skewed(ranges, rng, range) })
     }
 
     /// What ports of a name are drawn from.
     fn side(&self, name: &str) -> Option<Side> {
         Some(match name {
             "any" => Side::Always(Ports::ANY),
-            "high" => Side::Always(Ports {
-                first: 1024,
-                last: u16::MAX,
-            }),
-            "low" => Side::Always(Ports {
-                first: 0,
-                last: 1023,
-            }),
+            "high" => Side::Always(Ports { first: 1024, last: u16::MAX }),
+            "low" => Side::Always(Ports { first: 0, last: 1023 }),
             "one" => Side::Of(self.ports.clone()),
             "range" => Side::Of(self.ranges.clone()),
             _ => return None,

@@ -136,11 +136,7 @@ mod tests {
     fn what_is_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rules");
-        let asked = Asked {
-            seed: "fw4",
-            rules: 500,
-            random: 3,
-        };
+        let asked = Asked { seed: "fw4", rules: 500, random: 3 };
         let rules = generate(&asked).unwrap();
         write(&path, &rules).unwrap();
         assert_eq!(read::<u32>(&path).unwrap(), rules);

@@ -63,9 +63,7 @@ pub fn named(name: &str) -> Result<Profile, Failure> {
     let mut profiles = all()?;
     let names = names(&profiles);
     profiles.remove(of).ok_or_else(|| {
-        Failure::usage(format!(
-            "--seed {name}: there is no such profile; there are {names}"
-        ))
+        Failure::usage(format!("--seed {name}: there is no such profile; there are {names}"))
     })
 }
 

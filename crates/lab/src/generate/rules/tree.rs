@@ -132,9 +132,8 @@ impl<'a> Tree<'a> {
         nesting: u8,
         (sources, correlation): (&[Prefix], &[u8; 8]),
     ) {
-        let (ended, rules): (Vec<u32>, Vec<u32>) = rules
-            .into_iter()
-            .partition(|&rule| self.length(rule) == level);
+        let (ended, rules): (Vec<u32>, Vec<u32>) =
+            rules.into_iter().partition(|&rule| self.length(rule) == level);
         for &rule in &ended {
             self.followed[rule as usize] = (prefix, level);
         }
@@ -227,9 +226,8 @@ impl<'a> Tree<'a> {
         };
         let mut parts = [Vec::new(), Vec::new()];
         if self.is_nested(level, nesting, &free) {
-            let (ending, others): (Vec<u32>, Vec<u32>) = free
-                .into_iter()
-                .partition(|&rule| self.length(rule) == level + 1);
+            let (ending, others): (Vec<u32>, Vec<u32>) =
+                free.into_iter().partition(|&rule| self.length(rule) == level + 1);
             let is_heavier = ending.len() > others.len();
             let to = if is_heavier { heavy } else { 1 - heavy };
             (parts[to], parts[1 - to]) = (ending, others);

@@ -18,9 +18,7 @@ fn length(bits: u8) -> u8 {
 /// Each bit of the address, at the end of the bits that stand for it.
 fn address(v4: u32, bits: u8) -> u128 {
     let is_set = |bit: &u8| v4 >> (31 - bit) & 1 == 1;
-    let below = (0..bits)
-        .filter(is_set)
-        .map(|bit| 1_u128 << (128 - length(bit + 1)));
+    let below = (0..bits).filter(is_set).map(|bit| 1_u128 << (128 - length(bit + 1)));
     match bits {
         0 => 0,
         _ => ROOT | below.sum::<u128>(),

@@ -31,11 +31,8 @@ impl RingReader {
         let interface = Interface::open(&config.interface)?;
         let group = group(config, &interface, sockets.len() as u32);
         for (number, socket) in sockets.iter().enumerate() {
-            let foreign = |why| AdoptError::Foreign {
-                interface: config.interface.clone(),
-                number,
-                why,
-            };
+            let foreign =
+                |why| AdoptError::Foreign { interface: config.interface.clone(), number, why };
             let refused = system(&config.interface, "the kept receive ring cannot be used");
             let bound = sys::bound(socket.as_fd()).map_err(&refused)?;
             if bound != (sys::ALL_PROTOCOLS, interface.index as i32) {
@@ -122,12 +119,10 @@ impl RingReader {
 fn is_here(socket: &OwnedFd) -> std::io::Result<bool> {
     let own = sys::query_socket()?;
     // Kernels before 5.14 do not say; then it counts as here.
-    Ok(
-        match (sys::namespace(own.as_fd()), sys::namespace(socket.as_fd())) {
-            (Ok(own), Ok(its)) => own == its,
-            _ => true,
-        },
-    )
+    Ok(match (sys::namespace(own.as_fd()), sys::namespace(socket.as_fd())) {
+        (Ok(own), Ok(its)) => own == its,
+        _ => true,
+    })
 }
 
 /// The names under which the rings of an interface are kept, by number.
@@ -136,10 +131,6 @@ fn is_here(socket: &OwnedFd) -> std::io::Result<bool> {
 /// There is no such interface.
 pub fn names(settings: &PortSettings, rings: u32) -> Result<Vec<String>, OpenError> {
     let index = Interface::open(&settings.interface)?.index;
-    let description = Description {
-        settings,
-        index,
-        rings,
-    };
+    let description = Description { settings, index, rings };
     Ok((0..rings).map(|number| description.name(number)).collect())
 }

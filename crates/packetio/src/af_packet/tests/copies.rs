@@ -81,10 +81,7 @@ fn an_interface_for_copies_is_there_and_ethernet() {
     };
     netns.inside(|| {
         let error = Copies::open("a1", 1).unwrap_err();
-        assert!(
-            matches!(error, OpenError::NoSuchInterface { .. }),
-            "{error}"
-        );
+        assert!(matches!(error, OpenError::NoSuchInterface { .. }), "{error}");
         netns.run("ip tuntap add dev t0 mode tun");
         let error = Copies::open("t0", 1).unwrap_err();
         assert!(matches!(error, OpenError::Unsuitable { .. }), "{error}");

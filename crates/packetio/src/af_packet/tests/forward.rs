@@ -28,17 +28,11 @@ fn forward(
 /// Three namespaces, the ports `m0` and `m1` in the second.
 fn three(test: &str) -> Option<[Netns; 3]> {
     let [near, middle, far] = [Netns::new(test)?, Netns::new(test)?, Netns::new(test)?];
-    for (netns, end, port, address) in [
-        (&near, "a0", "m0", "10.9.0.1"),
-        (&far, "b0", "m1", "10.9.0.2"),
-    ] {
-        netns.run(&format!(
-            "ip link add {end} type veth peer name {port} netns {}",
-            middle.name()
-        ));
-        netns.run(&format!(
-            "ip addr add {address}/24 dev {end} && ip link set {end} up"
-        ));
+    for (netns, end, port, address) in
+        [(&near, "a0", "m0", "10.9.0.1"), (&far, "b0", "m1", "10.9.0.2")]
+    {
+        netns.run(&format!("ip link add {end} type veth peer name {port} netns {}", middle.name()));
+        netns.run(&format!("ip addr add {address}/24 dev {end} && ip link set {end} up"));
         middle.run(&format!("ip link set {port} up"));
     }
     Some([near, middle, far])
@@ -52,15 +46,9 @@ fn through(
     sends_merged: bool,
 ) -> [(RingCounts, TxCounts); 2] {
     let open = |name: &str| {
-        let config = PortSettings {
-            interface: name.to_owned(),
-            completes_checksums: true,
-            ..config()
-        };
-        (
-            RingReader::open(&config).unwrap(),
-            Transmit::open(name, sends_merged).unwrap(),
-        )
+        let config =
+            PortSettings { interface: name.to_owned(), completes_checksums: true, ..config() };
+        (RingReader::open(&config).unwrap(), Transmit::open(name, sends_merged).unwrap())
     };
     let ((mut port_a, mut to_a), (mut port_b, mut to_b)) =
         middle.inside(|| (open("m0"), open("m1")));

@@ -11,9 +11,7 @@ use crate::tx::Selection;
 pub fn send<B: AsRef<[u8]>>(transmit: &mut Transmit, frames: impl IntoIterator<Item = B>) {
     let mut trace = trace(frames);
     while let Received::Burst(burst) = trace.receive(100).expect("memory does not fail") {
-        transmit
-            .send(&burst, Selection::All)
-            .expect("the interface is up");
+        transmit.send(&burst, Selection::All).expect("the interface is up");
     }
 }
 

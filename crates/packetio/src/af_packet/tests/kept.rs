@@ -45,20 +45,13 @@ impl Store {
     }
 
     fn names(&self) -> Vec<String> {
-        self.0
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(name, _)| name.clone())
-            .collect()
+        self.0.lock().unwrap().iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// The one ring that is kept, adopted.
     fn ring(&self, settings: &PortSettings) -> RingReader {
         let sockets = self.pass_on().into_iter().map(|it| it.socket).collect();
-        RingReader::adopt_rings(settings, sockets)
-            .unwrap()
-            .remove(0)
+        RingReader::adopt_rings(settings, sockets).unwrap().remove(0)
     }
 }
 
@@ -98,12 +91,8 @@ fn the_next_process_goes_on_where_the_one_before_has_left() {
     };
     netns.inside(|| {
         for block_timeout_ms in [1, 20] {
-            let (store, settings) = kept(PortSettings {
-                block_bytes: 4096,
-                blocks: 16,
-                block_timeout_ms,
-                ..config()
-            });
+            let (store, settings) =
+                kept(PortSettings { block_bytes: 4096, blocks: 16, block_timeout_ms, ..config() });
             let mut transmit = sender("a0");
             let mut port = RingReader::open(&settings).unwrap();
             let (mut sent, mut taken) = (0, Vec::new());
@@ -123,10 +112,7 @@ fn the_next_process_goes_on_where_the_one_before_has_left() {
             taken.extend(all(&mut port).iter().map(|frame| mark(frame)));
             assert!(taken.iter().copied().eq(0..sent), "{taken:?}");
             let counts = port.counts();
-            assert_eq!(
-                (counts.dropped, counts.waiting(), counts.seen),
-                (0, 0, counts.received)
-            );
+            assert_eq!((counts.dropped, counts.waiting(), counts.seen), (0, 0, counts.received));
         }
     });
 }
@@ -138,10 +124,7 @@ fn after_a_crash_the_last_burst_comes_again() {
         return;
     };
     netns.inside(|| {
-        let (store, settings) = kept(PortSettings {
-            block_timeout_ms: 20,
-            ..config()
-        });
+        let (store, settings) = kept(PortSettings { block_timeout_ms: 20, ..config() });
         let mut port = RingReader::open(&settings).unwrap();
         send(&mut sender("a0"), marked(0..100));
         let taken = take(&mut port, 21);
@@ -150,10 +133,7 @@ fn after_a_crash_the_last_burst_comes_again() {
         let mut port = store.ring(&settings);
         let again: Vec<_> = all(&mut port).iter().map(|frame| mark(frame)).collect();
         let first = again[0] as usize;
-        assert!(
-            first < taken.len() && taken.len() - first <= 7,
-            "{taken:?} {again:?}"
-        );
+        assert!(first < taken.len() && taken.len() - first <= 7, "{taken:?} {again:?}");
         assert!(again.iter().copied().eq(first as u32..150), "{again:?}");
     });
 }
@@ -199,11 +179,7 @@ fn what_is_dropped_while_no_process_reads_is_counted() {
         return;
     };
     netns.inside(|| {
-        let (store, settings) = kept(PortSettings {
-            block_bytes: 4096,
-            blocks: 4,
-            ..config()
-        });
+        let (store, settings) = kept(PortSettings { block_bytes: 4096, blocks: 4, ..config() });
         let mut port = RingReader::open(&settings).unwrap();
         port.leave();
         drop(port);
@@ -296,18 +272,11 @@ fn rings_that_do_not_fit_are_refused() {
             adopt(std::slice::from_ref(settings), rings, inherited).map(drop)
         };
         drop(open(&settings, 2));
-        let other = PortSettings {
-            blocks: 64,
-            ..settings.clone()
-        };
+        let other = PortSettings { blocks: 64, ..settings.clone() };
         for (settings, rings) in [(&other, 2), (&settings, 3), (&settings, 1)] {
             let error = adopt(settings, rings, store.pass_on()).unwrap_err();
             assert!(matches!(error, AdoptError::Missing { .. }), "{error}");
-            assert!(
-                error
-                    .to_string()
-                    .starts_with("b0: no ring was kept that is fenxi-ring-1 if")
-            );
+            assert!(error.to_string().starts_with("b0: no ring was kept that is fenxi-ring-1 if"));
         }
         adopt(&settings, 2, store.pass_on()).unwrap();
 
@@ -322,19 +291,13 @@ fn rings_that_do_not_fit_are_refused() {
         let (alone, own) = kept(one_of_several());
         drop(open(&own, 1));
         let alone = refused(alone.pass_on().remove(0).socket);
-        assert_eq!(
-            alone,
-            "b0: ring 1 was kept, but it is not one of a group of as many rings"
-        );
+        assert_eq!(alone, "b0: ring 1 was kept, but it is not one of a group of as many rings");
         let (longer, own) = kept(other);
         drop(open(&own, 1));
         let mut inherited = longer.pass_on();
         inherited[0].name = names(&settings, 1).unwrap().remove(0);
         let longer = adopt(&settings, 1, inherited).unwrap_err().to_string();
-        assert!(
-            longer.starts_with("b0: the kept receive ring cannot be mapped: "),
-            "{longer}"
-        );
+        assert!(longer.starts_with("b0: the kept receive ring cannot be mapped: "), "{longer}");
         let mut inherited = store.pass_on();
         let elsewhere = Netns::with_pair("elsewhere").unwrap();
         let there = elsewhere.inside(|| {
@@ -345,18 +308,12 @@ fn rings_that_do_not_fit_are_refused() {
         });
         inherited[0].socket = there;
         let error = adopt(&settings, 2, inherited).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "b0: ring 1 was kept, but it is in another network namespace"
-        );
+        assert_eq!(error, "b0: ring 1 was kept, but it is in another network namespace");
 
         netns.run("ip link del b0");
         netns.add_pair();
         let error = adopt(&settings, 2, store.pass_on()).unwrap_err();
-        assert!(
-            matches!(error, AdoptError::Missing { .. }),
-            "another interface: {error}"
-        );
+        assert!(matches!(error, AdoptError::Missing { .. }), "another interface: {error}");
     });
 }
 

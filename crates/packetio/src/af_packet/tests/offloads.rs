@@ -13,10 +13,7 @@ use crate::tests::netns::{Netns, has_ethtool, skip};
 /// Two namespaces: `a0`, 10.9.0.1, in the first, `b0`, 10.9.0.2, in the second.
 fn two(test: &str) -> Option<(Netns, Netns)> {
     let (near, far) = (Netns::new(test)?, Netns::new(test)?);
-    near.run(&format!(
-        "ip link add a0 type veth peer name b0 netns {}",
-        far.name()
-    ));
+    near.run(&format!("ip link add a0 type veth peer name b0 netns {}", far.name()));
     near.run("ip addr add 10.9.0.1/24 dev a0 && ip link set a0 up");
     far.run("ip addr add 10.9.0.2/24 dev b0 && ip link set b0 up");
     Some((near, far))
@@ -41,17 +38,12 @@ fn checksums_left_to_the_card_are_completed() {
         return;
     };
     for completes_checksums in [false, true] {
-        let config = PortSettings {
-            completes_checksums,
-            ..config()
-        };
+        let config = PortSettings { completes_checksums, ..config() };
         let mut port = far.inside(|| RingReader::open(&config).unwrap());
         near.inside(|| {
             let socket = UdpSocket::bind("10.9.0.1:5000").unwrap();
             for length in 0..200 {
-                socket
-                    .send_to(&vec![length as u8; length], "10.9.0.2:5001")
-                    .unwrap();
+                socket.send_to(&vec![length as u8; length], "10.9.0.2:5001").unwrap();
             }
         });
         let (mut right, mut wrong) = (0, 0);
@@ -64,14 +56,7 @@ fn checksums_left_to_the_card_are_completed() {
             }
         });
         assert_eq!(port.counts().partial_checksums, 200);
-        assert_eq!(
-            (right, wrong),
-            if completes_checksums {
-                (200, 0)
-            } else {
-                (0, 200)
-            }
-        );
+        assert_eq!((right, wrong), if completes_checksums { (200, 0) } else { (0, 200) });
     }
 }
 
@@ -110,19 +95,13 @@ fn super_packets_are_counted_and_the_remedy_works() {
     for completes_checksums in [false, true] {
         near.run("ethtool -K a0 tso on gso on");
         far.run("ethtool -K b0 tso on gso on");
-        let config = PortSettings {
-            completes_checksums,
-            ..config()
-        };
+        let config = PortSettings { completes_checksums, ..config() };
         let mut port = far.inside(|| RingReader::open(&config).unwrap());
         assert!(merged(&near, &far, &mut port) > 0);
         for (netns, interface) in [(&near, "a0"), (&far, "b0")] {
             let offloads = netns.inside(|| Offloads::query(interface).unwrap());
             let is_on = |name| offloads.is_on(name);
-            assert!(
-                is_on("tso") && is_on("gso") && !is_on("lro"),
-                "{offloads:?}"
-            );
+            assert!(is_on("tso") && is_on("gso") && !is_on("lro"), "{offloads:?}");
             let all = [&MERGE_INCOMING[..], &SPLIT_OUTGOING].concat();
             let remedy = offloads.remedy(interface, &all);
             netns.run(&remedy.expect("something to turn off"));

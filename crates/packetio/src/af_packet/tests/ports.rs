@@ -23,9 +23,7 @@ fn ports(rings: u16) -> Vec<Opened> {
         sends: true,
         ..one_of_several()
     };
-    open(Backend::AfPacket, &[settings], rings)
-        .unwrap()
-        .remove(0)
+    open(Backend::AfPacket, &[settings], rings).unwrap().remove(0)
 }
 
 /// Receives until `is_enough`; how many frames came, and what was reported.
@@ -46,11 +44,7 @@ fn run(
             }
         }
         if frames == before {
-            wait(
-                ports.iter().map(|port| &*port.rx),
-                None,
-                Duration::from_millis(20),
-            );
+            wait(ports.iter().map(|port| &*port.rx), None, Duration::from_millis(20));
         }
     }
     (frames, events)
@@ -58,10 +52,7 @@ fn run(
 
 /// Sends frames of 300 flows, 1800 in all.
 fn send_flows(interface: &str) {
-    send(
-        &mut *open_tx(Backend::AfPacket, interface).unwrap(),
-        flows(false),
-    );
+    send(&mut *open_tx(Backend::AfPacket, interface).unwrap(), flows(false));
 }
 
 fn send(tx: &mut dyn Tx, frames: Vec<Vec<u8>>) {
@@ -80,11 +71,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
     };
     netns.inside(|| {
         let mut ports = ports(2);
-        assert!(
-            ports
-                .iter()
-                .all(|port| port.rx.is_live() && port.rx.name() == "b0")
-        );
+        assert!(ports.iter().all(|port| port.rx.is_live() && port.rx.name() == "b0"));
         send_flows("a0");
         run(&mut ports, |frames, _| frames == 1800);
 
@@ -96,28 +83,18 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
             assert!(matches!(ports[1].rx.receive(8), Ok(Received::Nothing)));
         }
         assert!(ports.iter_mut().all(|port| port.rx.counts().is_away));
-        assert!(
-            ports
-                .iter()
-                .all(|port| matches!(port.rx.wait_handle(), WaitHandle::Away))
-        );
+        assert!(ports.iter().all(|port| matches!(port.rx.wait_handle(), WaitHandle::Away)));
         assert!(!ports[0].rx.is_lost());
         let mut burst = trace(numbered(10));
         let burst = burst.receive(10).unwrap().burst().unwrap();
         let tx = ports[0].tx.as_mut().unwrap();
         let error = tx.send(&burst, Selection::All).unwrap_err();
-        assert_eq!(
-            (error.kind, error.to_string()),
-            (TxErrorKind::Down, down.to_owned())
-        );
+        assert_eq!((error.kind, error.to_string()), (TxErrorKind::Down, down.to_owned()));
         assert_eq!(tx.link_event(), None, "the receiving side reports it");
 
         netns.run("ip link set b0 up");
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
-        assert_eq!(
-            events,
-            [LinkEvent::Up("b0: the interface is back".to_owned())]
-        );
+        assert_eq!(events, [LinkEvent::Up("b0: the interface is back".to_owned())]);
 
         netns.run("ip link del b0");
         let (_, events) = run(&mut ports, |_, events| events.len() == 1);
@@ -129,9 +106,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         assert!(!ports[0].rx.is_failed());
 
         netns.add_pair();
-        run(&mut ports, |_, events| {
-            events.iter().any(|event| matches!(event, LinkEvent::Up(_)))
-        });
+        run(&mut ports, |_, events| events.iter().any(|event| matches!(event, LinkEvent::Up(_))));
         run_until(&mut ports, |port| !port.rx.is_lost());
         send_flows("a0");
         run(&mut ports, |frames, _| frames == 1800);
@@ -140,15 +115,8 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         tx.send(&burst, Selection::All).unwrap();
         assert_eq!(tx.counts().sent, 10);
         let counts: Vec<_> = ports.iter_mut().map(|port| port.rx.counts()).collect();
-        assert_eq!(
-            counts.iter().map(|counts| counts.received).sum::<u64>(),
-            3600
-        );
-        assert!(
-            counts
-                .iter()
-                .all(|counts| !counts.is_away && counts.missing == 0)
-        );
+        assert_eq!(counts.iter().map(|counts| counts.received).sum::<u64>(), 3600);
+        assert!(counts.iter().all(|counts| !counts.is_away && counts.missing == 0));
     });
 }
 
@@ -232,10 +200,7 @@ fn frames_wake_a_thread_that_waits_and_a_silent_port_does_not() {
         let mut idle = trace(numbered(1));
         let began = Instant::now();
         wait([&idle as &dyn Rx, &*ports[0].rx], None, SOON);
-        assert!(
-            began.elapsed() < SOON,
-            "memory has frames without being waited for"
-        );
+        assert!(began.elapsed() < SOON, "memory has frames without being waited for");
         assert!(idle.receive(1).unwrap().burst().is_some());
     });
 }
@@ -246,18 +211,9 @@ fn what_could_be_opened_is_probed_alike() {
         return;
     };
     netns.inside(|| {
-        let sending = PortSettings {
-            sends: true,
-            ..config()
-        };
+        let sending = PortSettings { sends: true, ..config() };
         probe(Backend::AfPacket, &sending).unwrap();
-        for wrong in [
-            PortSettings::new("b1"),
-            PortSettings {
-                blocks: 1,
-                ..config()
-            },
-        ] {
+        for wrong in [PortSettings::new("b1"), PortSettings { blocks: 1, ..config() }] {
             let probed = probe(Backend::AfPacket, &wrong).unwrap_err();
             let Err(opened) = open(Backend::AfPacket, std::slice::from_ref(&wrong), 2) else {
                 panic!("{probed}");

@@ -59,10 +59,7 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         send(&mut sender("a0"), flows(false));
         assert_eq!(rings_of_flows(&mut ports), before); // the rings are in their order again
         assert!(try_send(&mut transmit).is_ok());
-        assert_eq!(
-            (transmit.counts().sent, transmit.counts().refused),
-            (100, 200)
-        );
+        assert_eq!((transmit.counts().sent, transmit.counts().refused), (100, 200));
     });
 }
 
@@ -102,10 +99,7 @@ fn a_deleted_interface_can_be_reopened() {
             }
             assert!(matches!(next_error(port), InterfaceErrorKind::Gone)); // said again
             let error = port.reopen().unwrap_err();
-            assert!(
-                matches!(error, OpenError::NoSuchInterface { .. }),
-                "{error}"
-            );
+            assert!(matches!(error, OpenError::NoSuchInterface { .. }), "{error}");
         }
         let error = try_send(&mut transmit).unwrap_err();
         assert!(matches!(error.kind, InterfaceErrorKind::Gone) && error.kind.is_recoverable());
@@ -121,10 +115,7 @@ fn a_deleted_interface_can_be_reopened() {
         assert_eq!(counts.map(|counts| counts.received).sum::<u64>(), 3600); // they count on
         transmit.reopen().unwrap();
         assert!(try_send(&mut transmit).is_ok());
-        assert_eq!(
-            (transmit.counts().sent, transmit.counts().refused),
-            (100, 100)
-        );
+        assert_eq!((transmit.counts().sent, transmit.counts().refused), (100, 100));
     });
 }
 
@@ -141,10 +132,7 @@ fn the_mtu_may_change() {
     netns.inside(|| {
         let mut port = RingReader::open(&config()).unwrap();
         let mut transmit = sender("a0");
-        send(
-            &mut transmit,
-            [jumbo(1514), jumbo(1515), jumbo(9014), jumbo(60)],
-        );
+        send(&mut transmit, [jumbo(1514), jumbo(1515), jumbo(9014), jumbo(60)]);
         assert_eq!((transmit.counts().sent, transmit.counts().too_long), (2, 2));
         assert_eq!(all(&mut port), [jumbo(1514), jumbo(60)]);
 
@@ -163,11 +151,7 @@ fn a_cut_frame_is_not_sent() {
         return;
     };
     netns.inside(|| {
-        let mut near = RingReader::open(&PortSettings {
-            snap_length: 100,
-            ..config()
-        })
-        .unwrap();
+        let mut near = RingReader::open(&PortSettings { snap_length: 100, ..config() }).unwrap();
         send(&mut sender("a0"), numbered(50));
         let mut transmit = sender("b0");
         let mut frames = 0;
@@ -177,10 +161,7 @@ fn a_cut_frame_is_not_sent() {
             transmit.send(&burst, Selection::All).unwrap();
         }
         let counts = transmit.counts();
-        let whole = numbered(50)
-            .iter()
-            .filter(|frame| frame.len() <= 100)
-            .count() as u64;
+        let whole = numbered(50).iter().filter(|frame| frame.len() <= 100).count() as u64;
         assert_eq!((counts.sent, counts.cut), (whole, 50 - whole));
     });
 }

@@ -70,9 +70,7 @@ impl Receiver {
         let was_up = self.state == PortState::Up;
         self.state = PortState::Down;
         if is_gone {
-            self.state = PortState::Gone {
-                retry: Instant::now() + RETRY_EVERY,
-            };
+            self.state = PortState::Gone { retry: Instant::now() + RETRY_EVERY };
             self.close();
         }
         if was_up {
@@ -107,9 +105,7 @@ impl Receiver {
 
     /// Opens the interface that now has the name, if there is one.
     fn reopen(&mut self) {
-        self.state = PortState::Gone {
-            retry: Instant::now() + RETRY_EVERY,
-        };
+        self.state = PortState::Gone { retry: Instant::now() + RETRY_EVERY };
         let interface = match Interface::open(&self.settings.interface) {
             Ok(interface) => interface,
             Err(error) => return self.complain(&error),

@@ -57,11 +57,7 @@ impl Wire {
             frames += round;
             idle = if round == 0 { idle + 1 } else { 0 };
             if round == 0 {
-                wait(
-                    self.ports.iter().map(|port| &*port.rx),
-                    None,
-                    Duration::from_millis(5),
-                );
+                wait(self.ports.iter().map(|port| &*port.rx), None, Duration::from_millis(5));
             }
         }
         frames
@@ -104,10 +100,7 @@ fn frames_pass_both_ways_in_order_and_come_back() {
             }
             for port in &mut wire.ports {
                 let (counts, sent) = (port.rx.counts(), port.tx.as_ref().unwrap().counts());
-                assert_eq!(
-                    (counts.received, counts.dropped, counts.missing),
-                    (1500, 0, 0)
-                );
+                assert_eq!((counts.received, counts.dropped, counts.missing), (1500, 0, 0));
                 assert_eq!((sent.sent, sent.unsent()), (1500, 0));
                 assert_eq!(port.tx.as_mut().unwrap().link_event(), None);
             }
@@ -141,10 +134,7 @@ fn under_overload_all_frames_are_counted() {
         wire.all();
         let received = wire.ports[0].rx.counts();
         let sent = wire.ports[1].tx.as_ref().unwrap().counts();
-        assert!(
-            received.dropped > 0 && received.received > 0,
-            "{received:?}"
-        );
+        assert!(received.dropped > 0 && received.received > 0, "{received:?}");
         assert_eq!(received.waiting, 0);
         assert_sums_close(&received);
         assert_eq!(received.received, sent.sent + sent.unsent(), "{sent:?}");
@@ -190,16 +180,7 @@ fn marked_cut_and_long_frames_are_told_apart() {
     netns.inside(|| {
         let mut wire = wire(|_| {});
         let tx = wire.ports[1].tx.as_mut().unwrap();
-        send_by(
-            &mut **tx,
-            vec![
-                sized(1514),
-                sized(1515),
-                tagged(1518),
-                tagged(1519),
-                sized(9000),
-            ],
-        );
+        send_by(&mut **tx, vec![sized(1514), sized(1515), tagged(1518), tagged(1519), sized(9000)]);
         assert_eq!((tx.counts().sent, tx.counts().too_long), (2, 3));
         let mut frames = trace(numbered(100));
         let burst = frames.receive(100).unwrap().burst().unwrap();
@@ -234,11 +215,7 @@ fn a_port_with_faults_forwards() {
     };
     netns.inside(|| {
         let mut wire = wire(|it| it.frames = 256);
-        let rates = FaultRates {
-            loss: 0.2,
-            truncation: 0.2,
-            corruption: 0.0,
-        };
+        let rates = FaultRates { loss: 0.2, truncation: 0.2, corruption: 0.0 };
         let Opened { rx, tx, .. } = wire.ports.remove(0);
         drop(tx);
         let mut faults = Faults::new(Inside(rx), rates, 7);
@@ -262,10 +239,7 @@ fn a_port_with_faults_forwards() {
         assert!(faults.lost > 300 && faults.truncated > 300, "{faults:?}");
         assert_eq!(sent.cut, faults.truncated);
         assert_eq!(sent.sent + sent.cut, 3000 - faults.lost);
-        assert_eq!(
-            take(&mut *wire.ends[1].rx, sent.sent as usize).len() as u64,
-            sent.sent
-        );
+        assert_eq!(take(&mut *wire.ends[1].rx, sent.sent as usize).len() as u64, sent.sent);
     });
 }
 

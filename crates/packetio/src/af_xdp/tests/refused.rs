@@ -15,10 +15,7 @@ fn error_of(settings: PortSettings) -> OpenError {
 /// Neither program nor promiscuous mode.
 fn assert_untouched(netns: &Netns, interface: &str) {
     let shown = netns.run(&format!("ip -d link show dev {interface}"));
-    assert!(
-        !shown.contains("xdp") && shown.contains("promiscuity 0"),
-        "{shown}"
-    );
+    assert!(!shown.contains("xdp") && shown.contains("promiscuity 0"), "{shown}");
 }
 
 #[test]
@@ -56,10 +53,7 @@ fn a_socket_of_another_program_is_named_by_its_queue() {
     netns.inside(|| {
         let _sender = open_tx(Backend::AfXdp, "b0").unwrap();
         let error = error_of(settings("b0")).to_string();
-        assert!(
-            error.starts_with("b0: another socket has its queue 0; "),
-            "{error}"
-        );
+        assert!(error.starts_with("b0: another socket has its queue 0; "), "{error}");
         assert_untouched(&netns, "b0");
     });
 }
@@ -88,10 +82,7 @@ fn an_interface_that_does_not_suit_is_refused_with_the_cure() {
     let line = refused("ip link set b0 mtu 9000", &|it| it.xdp.frame_bytes = 4096);
     assert!(line.contains("`ip link set dev b0 mtu 3818`"), "{line}");
     let line = refused("ip link set b0 mtu 1500; ip link set a0 mtu 9000", &|_| {});
-    assert!(
-        line.contains("no XDP with the MTU that it or its peer has"),
-        "{line}"
-    );
+    assert!(line.contains("no XDP with the MTU that it or its peer has"), "{line}");
     let line = refused("ip link set a0 mtu 1500; ethtool -K b0 rxvlan on", &|_| {});
     assert_eq!(
         line,
@@ -123,10 +114,7 @@ fn a_driver_without_xdp_is_refused_in_native_mode_and_served_in_generic_mode() {
         );
         of_bridge.xdp.mode = XdpMode::Auto;
         let port = open_one(of_bridge);
-        assert_eq!(
-            port.how.unwrap(),
-            "br0: XDP in generic mode, the kernel copies, 1 queue"
-        );
+        assert_eq!(port.how.unwrap(), "br0: XDP in generic mode, the kernel copies, 1 queue");
     });
 }
 
@@ -149,10 +137,7 @@ fn what_is_missing_is_named() {
     };
     use CapabilitySet as Set;
     let program = "b0: permission denied; XDP programs need CAP_BPF and CAP_NET_ADMIN";
-    assert_eq!(
-        with(Set::NET_RAW | Set::NET_ADMIN).as_deref(),
-        Some(program)
-    );
+    assert_eq!(with(Set::NET_RAW | Set::NET_ADMIN).as_deref(), Some(program));
     assert_eq!(with(Set::NET_RAW | Set::BPF).as_deref(), Some(program));
     assert_eq!(
         with(Set::NET_ADMIN | Set::BPF).as_deref(),
@@ -160,10 +145,7 @@ fn what_is_missing_is_named() {
     );
     let enough = Set::NET_ADMIN | Set::BPF | Set::NET_RAW;
     // Only those without CAP_IPC_LOCK have a limit, so it does not matter to other tests.
-    let limit = Rlimit {
-        current: Some(1 << 20),
-        maximum: None,
-    };
+    let limit = Rlimit { current: Some(1 << 20), maximum: None };
     let maximum = getrlimit(Resource::Memlock).maximum;
     setrlimit(Resource::Memlock, Rlimit { maximum, ..limit }).unwrap();
     let line = with(enough).unwrap();

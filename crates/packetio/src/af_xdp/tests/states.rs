@@ -36,9 +36,7 @@ fn past_warnings(ports: &mut [Opened]) {
 }
 
 fn ports() -> Vec<Opened> {
-    let mut ports = open(Backend::AfXdp, &[settings("b0")], 1)
-        .unwrap()
-        .remove(0);
+    let mut ports = open(Backend::AfXdp, &[settings("b0")], 1).unwrap().remove(0);
     past_warnings(&mut ports);
     ports
 }
@@ -75,10 +73,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         let burst = burst.receive(10).unwrap().burst().unwrap();
         let tx = ports[0].tx.as_mut().unwrap();
         let error = tx.send(&burst, Selection::All).unwrap_err();
-        assert_eq!(
-            (error.kind, error.to_string()),
-            (TxErrorKind::Down, down.to_owned())
-        );
+        assert_eq!((error.kind, error.to_string()), (TxErrorKind::Down, down.to_owned()));
         assert!(tx.send(&burst, Selection::All).is_ok(), "reported once");
         assert_eq!((tx.counts().sent, tx.counts().refused), (0, 20));
         assert_eq!(tx.link_event(), None, "the receiving side reports it");
@@ -98,10 +93,7 @@ fn an_interface_that_was_away_is_reported_once_and_found_again() {
         assert!(ports[0].rx.is_lost() && !ports[0].rx.is_failed());
         let tx = ports[0].tx.as_mut().unwrap();
         let error = tx.send(&burst, Selection::All).unwrap_err();
-        assert_eq!(
-            (error.kind, error.to_string()),
-            (TxErrorKind::Gone, gone.to_owned())
-        );
+        assert_eq!((error.kind, error.to_string()), (TxErrorKind::Gone, gone.to_owned()));
 
         netns.add_pair();
         plain(&netns, &["a0", "b0"]);
@@ -202,10 +194,7 @@ fn an_interface_with_another_name_serves_until_it_goes_down() {
         let (_, events) = run(&mut ports, |_, events| !events.is_empty());
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
             into io.interfaces and restart";
-        assert!(
-            events.contains(&LinkEvent::Warning(line.to_owned())),
-            "{events:?}"
-        );
+        assert!(events.contains(&LinkEvent::Warning(line.to_owned())), "{events:?}");
         send("a0", numbered(10));
         run(&mut ports, |frames, _| frames == 10);
         netns.run("ip link set c0 down");
@@ -215,9 +204,7 @@ fn an_interface_with_another_name_serves_until_it_goes_down() {
         assert!(!netns.run("ip -d link show dev c0").contains("xdp"));
         netns.run("ip link set c0 name b0 && ip link set b0 up");
         let _ = ports[0].tx.as_mut().unwrap().flush();
-        run(&mut ports, |_, events| {
-            events.iter().any(|event| matches!(event, LinkEvent::Up(_)))
-        });
+        run(&mut ports, |_, events| events.iter().any(|event| matches!(event, LinkEvent::Up(_))));
         send("a0", numbered(10));
         run(&mut ports, |frames, _| frames == 10);
     });
@@ -289,16 +276,10 @@ fn a_killed_process_leaves_the_interface_as_it_was() {
     victim.env(ROLE, "1").stdout(Stdio::piped());
     let mut victim = victim.spawn().unwrap();
     let lines = std::io::BufReader::new(victim.stdout.take().unwrap()).lines();
-    let is_open = lines
-        .map_while(Result::ok)
-        .any(|line| line.contains("it is open"));
+    let is_open = lines.map_while(Result::ok).any(|line| line.contains("it is open"));
     assert!(is_open, "{:?}", victim.wait());
     let shown = || netns.run("ip -d link show dev b0");
-    assert!(
-        shown().contains("xdp") && shown().contains("promiscuity 1"),
-        "{}",
-        shown()
-    );
+    assert!(shown().contains("xdp") && shown().contains("promiscuity 1"), "{}", shown());
     victim.kill().unwrap();
     victim.wait().unwrap();
     let began = Instant::now();

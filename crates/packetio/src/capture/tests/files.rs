@@ -86,10 +86,7 @@ fn what_cannot_be_opened_is_told_apart() {
     let missing = folder.path().join("missing.pcap");
     let error = CaptureReader::open(&missing).unwrap_err();
     assert!(matches!(error, OpenError::NotFound { .. }));
-    assert_eq!(
-        error.to_string(),
-        format!("{}: no such file", missing.display())
-    );
+    assert_eq!(error.to_string(), format!("{}: no such file", missing.display()));
     let error = CaptureReader::open(folder.path()).unwrap_err();
     assert!(matches!(error, OpenError::Directory { .. }));
     let error = CaptureReader::open(Path::new("\0")).unwrap_err();
@@ -103,16 +100,10 @@ fn a_file_tells_size_and_position() {
     let capture = pcap_of(&[b"one", b"two"]);
     std::fs::write(&path, &capture).unwrap();
     let mut reader = CaptureReader::open(&path).unwrap();
-    assert_eq!(
-        (reader.size(), reader.position()),
-        (Some(capture.len() as u64), 0)
-    );
+    assert_eq!((reader.size(), reader.position()), (Some(capture.len() as u64), 0));
     assert_eq!(reader.receive(1).unwrap().burst().unwrap().bytes(0), b"one");
     assert_eq!(reader.receive(1).unwrap().burst().unwrap().bytes(0), b"two");
     assert!(matches!(reader.receive(1), Ok(Received::End)));
     assert!(matches!(reader.receive(1), Ok(Received::End)));
-    assert_eq!(
-        (reader.position(), reader.packets()),
-        (capture.len() as u64, 2)
-    );
+    assert_eq!((reader.position(), reader.packets()), (capture.len() as u64, 2));
 }

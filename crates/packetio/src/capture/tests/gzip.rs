@@ -20,9 +20,7 @@ fn capture() -> Vec<u8> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     };
-    let packets: Vec<Vec<u8>> = (0..50)
-        .map(|_| (0..100).map(|_| byte()).collect())
-        .collect();
+    let packets: Vec<Vec<u8>> = (0..50).map(|_| (0..100).map(|_| byte()).collect()).collect();
     let slices: Vec<&[u8]> = packets.iter().map(|packet| &packet[..]).collect();
     pcap_of(&slices)
 }
@@ -33,11 +31,7 @@ fn content_counts_and_not_the_name() {
     let packed = read(&gzip(&capture()));
     assert_eq!((packed.status(), packed.packets), ("ok", plain.packets));
     let order = ByteOrder::Big;
-    let pcapng = [
-        section(order),
-        interface(order, 1, 0, &[]),
-        enhanced(order, 0, 5, b"data"),
-    ];
+    let pcapng = [section(order), interface(order, 1, 0, &[]), enhanced(order, 0, 5, b"data")];
     assert_eq!(read(&gzip(&pcapng.concat())).bytes(), [b"data"]);
 }
 
@@ -58,11 +52,7 @@ fn what_follows_a_member_is_no_error_unless_it_begins_as_one() {
     let with = |rest: &[u8]| read(&[&gzip(&capture)[..], rest].concat());
     for rest in [&b""[..], b"\x1f", b"\0\0\0\0\0", b"garbage", b"\x1f\x8c"] {
         let outcome = with(rest);
-        assert_eq!(
-            (outcome.status(), outcome.packets.len()),
-            ("ok", 50),
-            "{rest:?}"
-        );
+        assert_eq!((outcome.status(), outcome.packets.len()), ("ok", 50), "{rest:?}");
     }
     for rest in [&b"\x1f\x8b"[..], b"\x1f\x8bgarbage", &gzip(b"")[..9]] {
         let outcome = with(rest);
@@ -81,17 +71,11 @@ fn a_cut_stream_gives_what_can_be_unpacked() {
         let count = outcome.packets.len();
         assert!(count >= before, "more bytes, fewer packets at cut {cut}");
         before = count;
-        let at = if count == 0 {
-            outcome.error.as_ref().unwrap().at
-        } else {
-            24 + 116 * count as u64
-        };
+        let at =
+            if count == 0 { outcome.error.as_ref().unwrap().at } else { 24 + 116 * count as u64 };
         outcome.assert_truncated(Part::GzipStream, at);
         // Random bytes pack to about their own size.
-        assert!(
-            count + 2 >= cut.saturating_sub(100) / 120,
-            "{count} packets at cut {cut}"
-        );
+        assert!(count + 2 >= cut.saturating_sub(100) / 120, "{count} packets at cut {cut}");
     }
     // A trailer that is cut takes no packet away.
     for cut in packed.len() - 8..packed.len() {

@@ -7,10 +7,9 @@ use crate::capture::Flaw;
 #[test]
 fn both_orders_and_both_resolutions() {
     for order in ORDERS {
-        for (nanosecond, times) in [
-            (false, [(1_000_007, 0), (2_999_999, 0)]),
-            (true, [(1_000_000, 7), (2_000_999, 999)]),
-        ] {
+        for (nanosecond, times) in
+            [(false, [(1_000_007, 0), (2_999_999, 0)]), (true, [(1_000_000, 7), (2_000_999, 999)])]
+        {
             let outcome = read(
                 &[
                     pcap_header(order, nanosecond, 101),
@@ -32,11 +31,7 @@ fn both_orders_and_both_resolutions() {
 #[test]
 fn the_link_type_is_the_low_half() {
     for order in ORDERS {
-        let file = [
-            pcap_header(order, false, 0x2400_0114),
-            record(order, 0, 0, b"x"),
-        ]
-        .concat();
+        let file = [pcap_header(order, false, 0x2400_0114), record(order, 0, 0, b"x")].concat();
         assert_eq!(read(&file).packets[0].0.link, 0x0114);
     }
 }
@@ -66,11 +61,7 @@ fn every_cut_is_found_and_placed() {
     for cut in 1..file.len() {
         let outcome = read(&file[..cut]);
         let complete = ends.iter().take_while(|&&end| end <= cut).count();
-        assert_eq!(
-            outcome.packets.len(),
-            complete.saturating_sub(1),
-            "cut {cut}"
-        );
+        assert_eq!(outcome.packets.len(), complete.saturating_sub(1), "cut {cut}");
         if ends.contains(&cut) {
             assert_eq!(outcome.status(), "ok", "cut {cut}");
             continue;

@@ -17,11 +17,7 @@ fn capture(dir: &tempfile::TempDir, name: &str, times_us: &[i64]) -> PathBuf {
     let format = CaptureFormat::Pcap { nanosecond: true };
     let mut writer = CaptureWriter::create(format, std::fs::File::create(&path).unwrap()).unwrap();
     for &time_us in times_us {
-        let frame = Frame {
-            time_us,
-            wire: 60,
-            ..Frame::default()
-        };
+        let frame = Frame { time_us, wire: 60, ..Frame::default() };
         writer.write(&frame, &[7; 60]).unwrap();
     }
     writer.finish().unwrap();
@@ -29,12 +25,7 @@ fn capture(dir: &tempfile::TempDir, name: &str, times_us: &[i64]) -> PathBuf {
 }
 
 fn settings(files: &[PathBuf], loops: u32) -> SequenceSettings {
-    SequenceSettings {
-        files: files.to_vec(),
-        loops,
-        faults: FaultRates::default(),
-        seed: 0,
-    }
+    SequenceSettings { files: files.to_vec(), loops, faults: FaultRates::default(), seed: 0 }
 }
 
 fn open(settings: SequenceSettings) -> Result<Sequence, RxError> {
@@ -56,10 +47,7 @@ fn times(sequence: &mut Sequence) -> Result<Vec<i64>, RxError> {
 #[test]
 fn time_goes_on_from_pass_to_pass() {
     let dir = tempfile::tempdir().unwrap();
-    let files = [
-        capture(&dir, "a", &[100, 130, 120]),
-        capture(&dir, "b", &[110]),
-    ];
+    let files = [capture(&dir, "a", &[100, 130, 120]), capture(&dir, "b", &[110])];
     let read = Arc::new(AtomicU64::new(0));
     let settings = settings(&files, 3);
     let mut sequence = Sequence::open(settings.clone(), read.clone(), Arc::default()).unwrap();
@@ -68,10 +56,7 @@ fn time_goes_on_from_pass_to_pass() {
     assert_eq!(times(&mut sequence).unwrap(), expected.as_flattened());
     let counts = sequence.counts();
     assert_eq!((counts.received, counts.bytes), (12, 12 * 60));
-    assert_eq!(
-        Some(read.load(Ordering::Relaxed)),
-        Sequence::size(&settings)
-    );
+    assert_eq!(Some(read.load(Ordering::Relaxed)), Sequence::size(&settings));
 }
 
 #[test]
@@ -80,10 +65,7 @@ fn faults_strike_alike_in_each_pass() {
     let many: Vec<i64> = (0..200).collect();
     let files = [capture(&dir, "a", &many)];
     let settings = SequenceSettings {
-        faults: FaultRates {
-            loss: 0.5,
-            ..FaultRates::default()
-        },
+        faults: FaultRates { loss: 0.5, ..FaultRates::default() },
         seed: 7,
         ..settings(&files, 2)
     };
@@ -91,12 +73,7 @@ fn faults_strike_alike_in_each_pass() {
     let (first, second) = times.split_at(times.len() / 2);
     assert!((60..140).contains(&first.len()), "{}", first.len());
     let shift_us = second[0] - first[0];
-    assert!(
-        first
-            .iter()
-            .map(|us| us + shift_us)
-            .eq(second.iter().copied())
-    );
+    assert!(first.iter().map(|us| us + shift_us).eq(second.iter().copied()));
 }
 
 #[test]
@@ -106,24 +83,15 @@ fn errors_name_the_file_and_their_kind() {
     let missing = dir.path().join("missing");
     let error = open(settings(&[good.clone(), missing], 1)).unwrap_err();
     assert_eq!(error.kind, RxErrorKind::NoInput);
-    assert!(
-        error.to_string().ends_with("missing: no such file"),
-        "{error}"
-    );
-    assert_eq!(
-        open(settings(&[], 1)).unwrap_err().kind,
-        RxErrorKind::NoInput
-    );
+    assert!(error.to_string().ends_with("missing: no such file"), "{error}");
+    assert_eq!(open(settings(&[], 1)).unwrap_err().kind, RxErrorKind::NoInput);
 
     let cut = dir.path().join("cut");
     let bytes = std::fs::read(&good).unwrap();
     std::fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
     let mut sequence = open(settings(&[good, cut], 1)).unwrap();
     let error = times(&mut sequence).unwrap_err();
-    assert_eq!(
-        (error.kind, sequence.counts().received),
-        (RxErrorKind::Damaged, 3)
-    );
+    assert_eq!((error.kind, sequence.counts().received), (RxErrorKind::Damaged, 3));
     assert!(sequence.name().ends_with("cut"));
 }
 

@@ -106,10 +106,7 @@ fn packets_with_payload_come_up_for_longer_than_others() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(FirstPackets {
-            data_packets: 5,
-            ..first(3)
-        });
+        let mut bench = Bench::new(FirstPackets { data_packets: 5, ..first(3) });
         let (a, b) = (v4(1, 7000), v4(2, 80));
         let (ack, data) = (tcp(a, b, ACK, 0), tcp(b, a, ACK, 100));
         assert_eq!(bench.up_of([ack; 3]), 3);
@@ -141,18 +138,11 @@ fn packets_that_cross_the_bound_of_bulk_come_up() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(FirstPackets {
-            bulk_bytes: 10_000,
-            ..first(2)
-        });
+        let mut bench = Bench::new(FirstPackets { bulk_bytes: 10_000, ..first(2) });
         let (a, b) = (v4(1, 7000), v4(2, 80));
         // 1,028 bytes each way in turn.
-        let packets = |many: usize| {
-            [udp(a, b, 1000), udp(b, a, 1000)]
-                .into_iter()
-                .cycle()
-                .take(many)
-        };
+        let packets =
+            |many: usize| [udp(a, b, 1000), udp(b, a, 1000)].into_iter().cycle().take(many);
         assert_eq!(bench.up_of(packets(9)), 2, "9,252 bytes");
         assert_eq!(bench.up_of(packets(1)), 1, "10,280 bytes");
         let (_, bytes) = bench.counted(&udp(a, b, 0));
@@ -180,10 +170,7 @@ fn who_has_enough_gets_no_more() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(FirstPackets {
-            data_packets: 100,
-            ..first(100)
-        });
+        let mut bench = Bench::new(FirstPackets { data_packets: 100, ..first(100) });
         let enough = bench.ports[0].enough.clone().unwrap();
         for (port, is_turned) in [(1, false), (2, true)] {
             let (a, b) = (v4(1, port), v4(2, 53));
@@ -219,11 +206,8 @@ fn a_flow_that_nobody_knows_comes_up_again() {
     };
     netns.inside(|| {
         let mut bench = Bench::new(first(2));
-        let packets = [
-            udp(v4(1, 7), v4(2, 9), 10),
-            udp(v4(1, 8), v4(2, 9), 10),
-            udp(v6(1, 7), v6(2, 9), 10),
-        ];
+        let packets =
+            [udp(v4(1, 7), v4(2, 9), 10), udp(v4(1, 8), v4(2, 9), 10), udp(v6(1, 7), v6(2, 9), 10)];
         for packet in packets {
             assert_eq!(bench.up_of([packet; 5]), 2);
         }
@@ -236,9 +220,7 @@ fn a_flow_that_nobody_knows_comes_up_again() {
             counts.iter().position(is_it).unwrap() as u32
         };
         // A number of none is no reason to fall over.
-        bench.ports[0]
-            .rx
-            .notify(Notice::Forget(&[number(0), number(2), 9]));
+        bench.ports[0].rx.notify(Notice::Forget(&[number(0), number(2), 9]));
         assert_eq!(bench.up_of([packets[0]; 4]), 2);
         assert_eq!(bench.up_of([packets[1]; 4]), 0);
         assert_eq!(bench.up_of([packets[2]; 4]), 2);
@@ -282,10 +264,7 @@ fn counts_from_before_a_long_silence_do_not_come_behind_it() {
     };
     netns.inside(|| {
         for max in [64, 1] {
-            let mut bench = Bench::new(FirstPackets {
-                forget: Duration::from_secs(1),
-                ..first(3)
-            });
+            let mut bench = Bench::new(FirstPackets { forget: Duration::from_secs(1), ..first(3) });
             let packet = udp(v4(1, 7), v4(2, 9), 10);
             assert_eq!(bench.up_of([packet; 10]), 3);
             assert_eq!(bench.packets_counted(&packet), [7, 0]);

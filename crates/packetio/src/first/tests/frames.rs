@@ -28,26 +28,15 @@ fn tags_are_there_and_flows_are_the_same_without() {
                 ..settings(first(50))
             };
             let mut bench = Bench::with(&settings, 1);
-            for plain in [
-                udp(v4(1, 7), v4(2, 9), 200),
-                tcp(v6(1, 7), v6(2, 9), ACK, 50),
-            ] {
-                let packets: Vec<_> = (0..60)
-                    .map(|i| Packet {
-                        tags: tags[i % 5],
-                        ..plain
-                    })
-                    .collect();
+            for plain in [udp(v4(1, 7), v4(2, 9), 200), tcp(v6(1, 7), v6(2, 9), ACK, 50)] {
+                let packets: Vec<_> =
+                    (0..60).map(|i| Packet { tags: tags[i % 5], ..plain }).collect();
                 bench.send(packets.iter().copied());
                 let up = bench.up().frames;
                 assert_eq!(up.len(), 50, "{interface}");
                 for (up, packet) in up.iter().zip(&packets) {
                     let bytes = packet.bytes();
-                    assert_eq!(
-                        up.frame.wire as usize,
-                        bytes.len(),
-                        "{interface} {packet:?}"
-                    );
+                    assert_eq!(up.frame.wire as usize, bytes.len(), "{interface} {packet:?}");
                     assert!(up.bytes.len() >= bytes.len().min(136));
                     assert_eq!(up.bytes, bytes[..up.bytes.len()], "{interface} {packet:?}");
                 }
@@ -89,56 +78,29 @@ fn unparsed() -> Vec<(&'static str, Vec<u8>)> {
         ("a first fragment", of_v4(UDP, 0x2000, &data(20))),
         ("a later fragment", of_v4(UDP, 5, &data(1000))),
         ("a last fragment of TCP", of_v4(TCP, 0x1000, &data(20))),
-        (
-            "a first fragment of IPv6",
-            of_v6(44, &fragment_header(1, &data(20))),
-        ),
-        (
-            "a later fragment of IPv6",
-            of_v6(44, &fragment_header(0x29, &data(20))),
-        ),
-        (
-            "options of IPv6",
-            of_v6(0, &[&[UDP, 0, 1, 4, 0, 0, 0, 0], &data(20)[..]].concat()),
-        ),
+        ("a first fragment of IPv6", of_v6(44, &fragment_header(1, &data(20)))),
+        ("a later fragment of IPv6", of_v6(44, &fragment_header(0x29, &data(20)))),
+        ("options of IPv6", of_v6(0, &[&[UDP, 0, 1, 4, 0, 0, 0, 0], &data(20)[..]].concat())),
         ("ARP", [ethernet(&[], 0x0806), vec![1; 28]].concat()),
         ("ICMP", of_v4(1, 0, &data(56))),
         ("ICMPv6", of_v6(58, &data(56))),
         ("GRE", of_v4(47, 0, &data(1400))),
         ("ESP", of_v6(50, &data(99))),
         ("SCTP", of_v4(132, 0, &data(99))),
-        (
-            "IP in IP",
-            of_v4(4, 0, &udp(v4(1, 1), v4(2, 2), 9).bytes()[14..]),
-        ),
-        (
-            "MPLS",
-            [ethernet(&[], 0x8847), vec![0, 0, 0x11, 64], data(60)].concat(),
-        ),
-        (
-            "PPPoE",
-            [ethernet(&[], 0x8864), vec![0x11, 0, 0, 1], data(60)].concat(),
-        ),
+        ("IP in IP", of_v4(4, 0, &udp(v4(1, 1), v4(2, 2), 9).bytes()[14..])),
+        ("MPLS", [ethernet(&[], 0x8847), vec![0, 0, 0x11, 64], data(60)].concat()),
+        ("PPPoE", [ethernet(&[], 0x8864), vec![0x11, 0, 0, 1], data(60)].concat()),
         (
             "three tags",
-            [
-                ethernet(
-                    &[(0x8100, 1), (0x8100, 2), (0x8100, 3), (0x8100, 4)],
-                    0x0800,
-                ),
-                data(60),
-            ]
-            .concat(),
+            [ethernet(&[(0x8100, 1), (0x8100, 2), (0x8100, 3), (0x8100, 4)], 0x0800), data(60)]
+                .concat(),
         ),
         ("a cut header of TCP", cut),
         ("a header of TCP that is too short", short_header),
         ("a header of IP that is too long", long_ip_header),
         ("another version of IP", of_other_version),
         ("a length of IP that is too short", too_little),
-        (
-            "a length of UDP that is too short",
-            of_v4(UDP, 0, &[0, 7, 0, 9, 0, 7, 0, 0]),
-        ),
+        ("a length of UDP that is too short", of_v4(UDP, 0, &[0, 7, 0, 9, 0, 7, 0, 0])),
         ("nothing but an Ethernet header", ethernet(&[], 0x0800)),
         ("a large packet", of_v4(47, 0, &data(2000))),
         ("one that is too large", of_v4(47, 0, &data(5000))),
@@ -213,10 +175,7 @@ fn headers_are_whole_however_many_options_and_tags_they_have() {
         let wire = Wire::of("a0");
         let mut bench = Bench::new(first(1));
         let plain = tcp(v6(1, 7), v6(2, 9), SYN, 200);
-        let tagged = Packet {
-            tags: &[(0x88a8, 1), (0x8100, 2)],
-            ..plain
-        };
+        let tagged = Packet { tags: &[(0x88a8, 1), (0x8100, 2)], ..plain };
         let mut bytes = tagged.bytes();
         // The longest header of TCP.
         bytes[22 + 40 + 12] = 0xf0;

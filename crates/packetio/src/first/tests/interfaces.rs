@@ -20,11 +20,7 @@ pub fn programs(interface: &str) -> [usize; 2] {
 }
 
 pub fn of(interface: &str, direction: Direction) -> PortSettings {
-    PortSettings {
-        interface: interface.to_owned(),
-        direction,
-        ..settings(first(2))
-    }
+    PortSettings { interface: interface.to_owned(), direction, ..settings(first(2)) }
 }
 
 #[test]
@@ -123,13 +119,7 @@ fn events(bench: &mut Bench, is_it: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEven
     while !events.iter().any(&is_it) {
         assert!(began.elapsed() < SOON, "{events:?}");
         for port in &mut bench.ports {
-            assert!(
-                port.rx
-                    .receive(64)
-                    .unwrap()
-                    .burst()
-                    .is_none_or(|it| it.is_empty())
-            );
+            assert!(port.rx.receive(64).unwrap().burst().is_none_or(|it| it.is_empty()));
             events.extend(port.rx.link_event());
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -140,11 +130,7 @@ fn events(bench: &mut Bench, is_it: impl Fn(&LinkEvent) -> bool) -> Vec<LinkEven
 /// Asks until all ports say that they are away, or not.
 fn until_away(bench: &mut Bench, is_away: bool) {
     let began = Instant::now();
-    while bench
-        .ports
-        .iter_mut()
-        .any(|port| port.rx.counts().is_away != is_away)
-    {
+    while bench.ports.iter_mut().any(|port| port.rx.counts().is_away != is_away) {
         assert!(began.elapsed() < SOON);
         for port in &mut bench.ports {
             assert_eq!(port.rx.link_event(), None);
@@ -192,12 +178,7 @@ fn an_interface_that_was_away_is_reported_once_and_its_packets_come_again() {
         });
         assert!(said.len() <= 2, "{said:?}");
         until_away(&mut bench, true);
-        assert!(
-            bench
-                .ports
-                .iter()
-                .all(|port| port.rx.is_lost() && !port.rx.is_failed())
-        );
+        assert!(bench.ports.iter().all(|port| port.rx.is_lost() && !port.rx.is_failed()));
 
         netns.add_pair();
         bench.wire = Wire::of("a0");
@@ -223,10 +204,7 @@ fn an_interface_with_another_name_is_reported_with_the_cure() {
         netns.run("ip link set b0 down && ip link set b0 name c0 && ip link set c0 up");
         let line = "b0: the interface is now called c0; give it its name back, or put the new one \
             into io.interfaces and restart";
-        assert_eq!(
-            events(&mut bench, |_| true),
-            [LinkEvent::Down(line.to_owned())]
-        );
+        assert_eq!(events(&mut bench, |_| true), [LinkEvent::Down(line.to_owned())]);
         assert!(bench.ports[0].rx.is_lost());
     });
 }
@@ -253,23 +231,13 @@ fn what_cannot_be_opened_is_named() {
     };
     netns.inside(|| {
         let error = probe(Backend::AfPacket, &of("b1", Direction::Both)).unwrap_err();
-        assert!(
-            matches!(error, OpenError::NoSuchInterface { .. }),
-            "{error}"
-        );
-        let wrong = PortSettings {
-            blocks: 1,
-            ..of("b0", Direction::Both)
-        };
+        assert!(matches!(error, OpenError::NoSuchInterface { .. }), "{error}");
+        let wrong = PortSettings { blocks: 1, ..of("b0", Direction::Both) };
         let error = open(Backend::AfPacket, &[wrong], 1).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::BadSetting { .. }), "{error}");
-        let error = open(Backend::AfPacket, &[of("b0", Direction::Both)], 65)
-            .map(drop)
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "b0: 65 flow workers; io.capture = \"first\" serves 64"
-        );
+        let error =
+            open(Backend::AfPacket, &[of("b0", Direction::Both)], 65).map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "b0: 65 flow workers; io.capture = \"first\" serves 64");
         assert_eq!(programs("b0"), [0, 0]);
     });
 }

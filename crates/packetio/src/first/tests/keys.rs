@@ -14,12 +14,7 @@ use crate::settings::FirstPackets;
 
 /// Words that differ in one bit, in none, and anyhow.
 fn word() -> impl Strategy<Value = u32> {
-    prop_oneof![
-        Just(0),
-        Just(u32::MAX),
-        (0..32u32).prop_map(|bit| 1 << bit),
-        any::<u32>()
-    ]
+    prop_oneof![Just(0), Just(u32::MAX), (0..32u32).prop_map(|bit| 1 << bit), any::<u32>()]
 }
 
 fn port() -> impl Strategy<Value = u16> {
@@ -30,9 +25,7 @@ fn address(is_v6: bool) -> impl Strategy<Value = IpAddr> {
     [word(), word(), word(), word()].prop_map(move |words| match is_v6 {
         false => IpAddr::V4(words[0].into()),
         true => {
-            let bits = words
-                .iter()
-                .fold(0, |bits, word| bits << 32 | u128::from(*word));
+            let bits = words.iter().fold(0, |bits, word| bits << 32 | u128::from(*word));
             IpAddr::V6(bits.into())
         }
     })
@@ -61,20 +54,12 @@ fn any_flow_is_found_by_its_ends() {
         return;
     };
     netns.inside(|| {
-        let config = Config {
-            cases: 12,
-            failure_persistence: None,
-            ..Config::default()
-        };
+        let config = Config { cases: 12, failure_persistence: None, ..Config::default() };
         let strategy = (vec(packet(), 1..200), any::<u64>(), 1..4u16);
         let found = |(mut packets, seed, workers): (Vec<Packet>, u64, u16)| {
             let mut known = HashSet::new();
             packets.retain(|packet| known.insert(flow(packet)));
-            let settings = settings(FirstPackets {
-                flows: 1 << 16,
-                seed,
-                ..first(100)
-            });
+            let settings = settings(FirstPackets { flows: 1 << 16, seed, ..first(100) });
             let mut bench = Bench::with(&settings, workers);
             let count = packets.len();
             prop_assert_eq!(bench.up_of(packets.iter().copied()), count);

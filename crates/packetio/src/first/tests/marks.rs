@@ -19,11 +19,7 @@ fn what_begins_or_ends_a_connection_always_comes_up() {
         let mut bench = Bench::new(first(1));
         let (a, b) = (v4(1, 7000), v4(2, 80));
         let (data, answer) = (tcp(a, b, ACK, 10), tcp(b, a, ACK, 0));
-        bench.send([
-            tcp(a, b, SYN, 0),
-            tcp(a, b, SYN, 0),
-            tcp(b, a, SYN | ACK, 0),
-        ]);
+        bench.send([tcp(a, b, SYN, 0), tcp(a, b, SYN, 0), tcp(b, a, SYN | ACK, 0)]);
         assert_eq!(flags(&mut bench), [SYN, SYN, SYN | ACK]);
         bench.send([data; 3]);
         assert_eq!(flags(&mut bench), [ACK]);
@@ -33,11 +29,7 @@ fn what_begins_or_ends_a_connection_always_comes_up() {
         enough.of(6, [a, b]);
         bench.send([tcp(a, b, FIN | ACK, 10), answer, tcp(b, a, FIN, 0), data]);
         assert_eq!(flags(&mut bench), [FIN | ACK, FIN]);
-        bench.send([
-            tcp(b, a, RST, 0),
-            tcp(a, b, RST | ACK, 0),
-            tcp(b, a, RST, 0),
-        ]);
+        bench.send([tcp(b, a, RST, 0), tcp(a, b, RST | ACK, 0), tcp(b, a, RST, 0)]);
         assert_eq!(flags(&mut bench), [RST, RST | ACK, RST]);
         assert_eq!(bench.packets_counted(&data), [4, 2]);
         assert_eq!(bench.sums().counted, 6);
@@ -50,10 +42,7 @@ fn a_flood_of_syns_takes_no_place() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(crate::FirstPackets {
-            flows: 4,
-            ..first(1)
-        });
+        let mut bench = Bench::new(crate::FirstPackets { flows: 4, ..first(1) });
         let known = tcp(v4(1, 1), v4(2, 1), ACK, 1);
         assert_eq!(bench.up_of([known; 3]), 1);
         let syns = (0..500).map(|port| tcp(v4(3, port), v4(2, 80), SYN, 0));
@@ -83,10 +72,7 @@ fn the_counts_of_a_connection_come_with_its_end() {
             assert_eq!(burst.frames.len(), 3, "with the end, at once");
             assert_eq!(
                 bench.counted(&data),
-                (
-                    [1, 2],
-                    [data.ip_bytes() as u64, 2 * answer.ip_bytes() as u64]
-                )
+                ([1, 2], [data.ip_bytes() as u64, 2 * answer.ip_bytes() as u64])
             );
             let told = bench.told[&flow(&data)];
             let off_us = told.last_us - burst.frames[2].frame.time_us;
@@ -96,11 +82,7 @@ fn the_counts_of_a_connection_come_with_its_end() {
 }
 
 fn reused(a: Packet) -> Packet {
-    Packet {
-        flags: SYN,
-        payload: 0,
-        ..a
-    }
+    Packet { flags: SYN, payload: 0, ..a }
 }
 
 #[test]
@@ -195,10 +177,7 @@ fn each_of_several_connections_has_its_own_counts() {
     netns.inside(|| {
         let mut bench = Bench::new(first(2));
         let data = tcp(v4(1, 7000), v4(2, 80), ACK, 10);
-        let end = Packet {
-            flags: FIN | ACK,
-            ..data
-        };
+        let end = Packet { flags: FIN | ACK, ..data };
         for connection in 1..=4 {
             bench.send([reused(data)]);
             bench.send(vec![data; 2 + connection]);
@@ -216,11 +195,7 @@ fn each_of_several_connections_has_its_own_counts() {
             begun += burst.frames.iter().filter(|up| is_syn(&up.bytes)).count() as u64;
             let counts = burst.counts.iter().map(|counts| counts.packets[0]);
             // The frame that comes first has none yet.
-            told.extend(
-                counts
-                    .filter(|packets| *packets != 0)
-                    .map(|packets| (begun, packets)),
-            );
+            told.extend(counts.filter(|packets| *packets != 0).map(|packets| (begun, packets)));
         }
         // With the FIN, and with the SYN of the next one.
         assert_eq!(begun, 4);

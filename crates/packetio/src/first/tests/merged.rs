@@ -57,18 +57,12 @@ fn merged_packets_count_as_those_of_which_they_are_made() {
             wait_for(&mut bench, before.offered + 2, before.counted + 3 * 4);
             let up = bench.up_now().frames;
             assert!(up.iter().all(|up| up.frame.gso == Gso::new(1000, false)));
-            assert!(
-                up.iter()
-                    .all(|up| up.frame.wire as usize == packet.bytes().len())
-            );
+            assert!(up.iter().all(|up| up.frame.wire as usize == packet.bytes().len()));
             let counted = bench.sums().counted_bytes - before.counted_bytes;
             let headers = packet.bytes().len() as u64 - 3500;
             assert_eq!(counted, 3 * (3500 + 4 * headers));
             // The end of a connection comes up, however large.
-            let end = Packet {
-                flags: ACK | FIN,
-                ..packet
-            };
+            let end = Packet { flags: ACK | FIN, ..packet };
             bench.wire.send(&merged(&end, kind, 1400));
             wait_for(&mut bench, before.offered + 3, before.counted + 3 * 4);
             let up = bench.up_now();

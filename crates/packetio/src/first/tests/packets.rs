@@ -19,10 +19,7 @@ pub fn v4(host: u8, port: u16) -> End {
 /// Hosts differ in the last bits of their address, and in bits of the second word.
 pub fn v6(host: u8, port: u16) -> End {
     let (middle, last) = (u16::from(host) << 8, u16::from(host));
-    (
-        Ipv6Addr::new(0xfd00, 0, 7, middle, 0, 0, 0, last).into(),
-        port,
-    )
+    (Ipv6Addr::new(0xfd00, 0, 7, middle, 0, 0, 0, last).into(), port)
 }
 
 /// A packet of TCP or UDP in an Ethernet frame.
@@ -39,22 +36,11 @@ pub struct Packet {
 }
 
 pub fn udp(from: End, to: End, payload: usize) -> Packet {
-    Packet {
-        from,
-        to,
-        protocol: UDP,
-        flags: 0,
-        payload,
-        tags: &[],
-    }
+    Packet { from, to, protocol: UDP, flags: 0, payload, tags: &[] }
 }
 
 pub fn tcp(from: End, to: End, flags: u8, payload: usize) -> Packet {
-    Packet {
-        protocol: TCP,
-        flags,
-        ..udp(from, to, payload)
-    }
+    Packet { protocol: TCP, flags, ..udp(from, to, payload) }
 }
 
 /// Protocol and ends of a packet's flow, as counts name them.
@@ -67,11 +53,7 @@ pub fn flow(packet: &Packet) -> (u8, [End; 2]) {
 impl Packet {
     /// The answer to it, of the same length.
     pub fn back(self) -> Packet {
-        Packet {
-            from: self.to,
-            to: self.from,
-            ..self
-        }
+        Packet { from: self.to, to: self.from, ..self }
     }
 
     /// Bytes at the IP layer.

@@ -25,10 +25,7 @@ fn have(effective: CapabilitySet) {
 /// Opens and probes; why it is refused.
 fn refusal(settings: &PortSettings) -> String {
     let opened = open(Backend::AfPacket, std::slice::from_ref(settings), 1);
-    let errors = [
-        opened.map(drop).unwrap_err(),
-        probe(Backend::AfPacket, settings).unwrap_err(),
-    ];
+    let errors = [opened.map(drop).unwrap_err(), probe(Backend::AfPacket, settings).unwrap_err()];
     let [opened, probed] = errors.map(|error| {
         let OpenError::FirstPackets { interface, why } = &error else {
             panic!("{error}");
@@ -45,9 +42,7 @@ fn refusal(settings: &PortSettings) -> String {
 fn named(line: &str) -> CapabilitySet {
     let names = line.split(|c: char| c != '_' && !c.is_ascii_uppercase());
     let names = names.filter_map(|name| name.strip_prefix("CAP_"));
-    names
-        .map(|name| CapabilitySet::from_name(name).unwrap())
-        .collect()
+    names.map(|name| CapabilitySet::from_name(name).unwrap()).collect()
 }
 
 #[test]
@@ -87,9 +82,7 @@ fn the_capabilities_that_are_named_suffice() {
         let named = named(&refusal(&settings));
         have(named);
         let ports = open(Backend::AfPacket, &[settings], 1);
-        let mut ports = ports
-            .unwrap_or_else(|error| panic!("{named:?}: {error}"))
-            .remove(0);
+        let mut ports = ports.unwrap_or_else(|error| panic!("{named:?}: {error}")).remove(0);
         wire.send(&udp(v4(1, 7), v4(2, 9), 10).bytes());
         let began = Instant::now();
         while ports[0].rx.receive(8).unwrap().burst().is_none() {

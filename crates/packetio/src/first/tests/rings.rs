@@ -15,10 +15,7 @@ fn a_new_flow_takes_the_place_of_the_one_that_was_silent_for_longest() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(FirstPackets {
-            flows: 4,
-            ..first(1)
-        });
+        let mut bench = Bench::new(FirstPackets { flows: 4, ..first(1) });
         let packet = |port| udp(v4(1, port), v4(2, 9), 10);
         let later = || std::thread::sleep(Duration::from_millis(40));
         for port in 1..=4 {
@@ -48,10 +45,7 @@ fn what_was_counted_of_a_flow_that_loses_its_entry_comes_up() {
     };
     netns.inside(|| {
         for (a, b) in [(v4(1, 7000), v4(2, 53)), (v6(1, 7000), v6(2, 53))] {
-            let mut bench = Bench::new(FirstPackets {
-                flows: 4,
-                ..first(1)
-            });
+            let mut bench = Bench::new(FirstPackets { flows: 4, ..first(1) });
             let flow = udp(a, b, 100);
             assert_eq!(bench.up_of([flow, flow.back(), flow, flow]), 1);
             std::thread::sleep(Duration::from_millis(40));
@@ -84,10 +78,7 @@ fn a_flow_keeps_its_entry_while_its_counts_find_no_room() {
         let settings = PortSettings {
             block_bytes: 4096,
             blocks: 2,
-            ..settings(FirstPackets {
-                flows: 4,
-                ..first(1)
-            })
+            ..settings(FirstPackets { flows: 4, ..first(1) })
         };
         let mut bench = Bench::with(&settings, 1);
         let flows = [1, 2, 3, 4].map(|port| udp(v4(1, port), v4(2, 9), 10));
@@ -113,10 +104,7 @@ fn flows_that_differ_in_top_bits_only_are_not_forgotten() {
     netns.inside(|| {
         let settings = PortSettings {
             block_bytes: 1 << 20,
-            ..settings(FirstPackets {
-                flows: 131_072,
-                ..first(1)
-            })
+            ..settings(FirstPackets { flows: 131_072, ..first(1) })
         };
         let mut bench = Bench::with(&settings, 1);
         let flows = (0..3968u16).map(|i| {
@@ -139,10 +127,7 @@ fn a_flow_that_lost_its_place_has_another_generation_when_it_is_back() {
         return;
     };
     netns.inside(|| {
-        let mut bench = Bench::new(FirstPackets {
-            flows: 4,
-            ..first(1)
-        });
+        let mut bench = Bench::new(FirstPackets { flows: 4, ..first(1) });
         let packet = |port| udp(v4(1, port), v4(2, 9), 10);
         let begin = |bench: &mut Bench, port| {
             assert_eq!(bench.up_of([packet(port); 3]), 1);
@@ -276,11 +261,7 @@ fn what_finds_the_ring_full_is_dropped_and_counted() {
         return;
     };
     netns.inside(|| {
-        let settings = PortSettings {
-            block_bytes: 4096,
-            blocks: 2,
-            ..settings(first(2))
-        };
+        let settings = PortSettings { block_bytes: 4096, blocks: 2, ..settings(first(2)) };
         let mut bench = Bench::with(&settings, 1);
         let packets = (0..1000).map(|port| udp(v4(1, port), v4(2, 9), 10));
         bench.send(packets.flat_map(|packet| [packet; 3]));
@@ -345,9 +326,8 @@ fn frames_wake_a_thread_that_waits_and_a_silent_port_does_not() {
         for round in 0..5 {
             sleeps(&mut bench);
             assert!(waited(&bench, short) >= short);
-            let packets: Vec<_> = (0..20)
-                .map(|i| udp(v4(1, 20 * round + i), v4(2, 9), 9).bytes())
-                .collect();
+            let packets: Vec<_> =
+                (0..20).map(|i| udp(v4(1, 20 * round + i), v4(2, 9), 9).bytes()).collect();
             let wire = &bench.wire;
             let ports = bench.ports.iter().map(|port| &*port.rx);
             std::thread::scope(|scope| {

@@ -104,11 +104,7 @@ impl<A: Address> Block<A> {
             filter.in_port,
         ]);
         self.ranks[lane] = filter.rank;
-        let conditional = if filter.is_conditional {
-            CONDITIONAL
-        } else {
-            0
-        };
+        let conditional = if filter.is_conditional { CONDITIONAL } else { 0 };
         self.rules[lane] = filter.rule | conditional;
     }
 }
@@ -158,11 +154,7 @@ impl<A: Address> Blocks<A> {
     pub fn get(&self, block: u32, lane: usize, place: usize) -> (Rank, Hit) {
         let block = &self.0[block as usize];
         let rule = block.rules[lane % LANES];
-        let hit = Hit {
-            place,
-            rule: rule & !CONDITIONAL,
-            is_conditional: rule & CONDITIONAL != 0,
-        };
+        let hit = Hit { place, rule: rule & !CONDITIONAL, is_conditional: rule & CONDITIONAL != 0 };
         (block.ranks[lane % LANES], hit)
     }
 }
@@ -187,12 +179,7 @@ mod tests {
             let lanes = blocks.boxes(0).matches(&key);
             for lane in 0..LANES {
                 let has = filters.get(lane).is_some_and(|filter| filter.has(&key));
-                assert_eq!(
-                    lanes >> lane & 1 != 0,
-                    has,
-                    "{:?} {key:?}",
-                    filters.get(lane)
-                );
+                assert_eq!(lanes >> lane & 1 != 0, has, "{:?} {key:?}", filters.get(lane));
             }
         }
     }

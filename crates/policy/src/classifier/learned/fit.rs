@@ -18,10 +18,7 @@ const STEPS: usize = 12;
 /// Knots of lines close to `points`, which are sorted by x: at most one more than a net's neurons.
 pub(super) fn fit(points: &[Knot]) -> Vec<Knot> {
     let highest = points.iter().map(|point| point.y).fold(0.0, f64::max);
-    let lowest = points
-        .iter()
-        .map(|point| point.y)
-        .fold(f64::INFINITY, f64::min);
+    let lowest = points.iter().map(|point| point.y).fold(f64::INFINITY, f64::min);
     let mut found = ends(points);
     let (mut narrow, mut wide) = (0.0, (highest - lowest).max(0.0));
     for step in 0..STEPS {
@@ -97,10 +94,7 @@ mod tests {
         let mut points = vec![point];
         for slope in [1.0, 5.0, 0.5, 9.0, 0.0, 2.0, 30.0, 1.0] {
             for _ in 0..100 {
-                point = Knot {
-                    x: point.x + 1.0,
-                    y: point.y + slope,
-                };
+                point = Knot { x: point.x + 1.0, y: point.y + slope };
                 points.push(point);
             }
         }

@@ -38,9 +38,7 @@ impl Gate {
         places: &mut [u8; N],
     ) -> usize {
         let has = |map: &Option<Box<[u64]>>, gate: u16| {
-            let word = map
-                .as_ref()
-                .map_or(Some(&u64::MAX), |map| map.get(usize::from(gate / 64)));
+            let word = map.as_ref().map_or(Some(&u64::MAX), |map| map.get(usize::from(gate / 64)));
             word.is_some_and(|word| word >> (gate % 64) & 1 != 0)
         };
         let mut count = 0;

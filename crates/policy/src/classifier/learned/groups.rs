@@ -26,10 +26,7 @@ pub(super) struct Header {
 
 impl Header {
     /// A header without filters.
-    pub const NONE: Header = Header {
-        words: Words::NONE,
-        best: Rank::LAST,
-    };
+    pub const NONE: Header = Header { words: Words::NONE, best: Rank::LAST };
 }
 
 /// The blocks after a bucket's first: index of their first among all such blocks (24 bits), and
@@ -66,10 +63,7 @@ impl<P: Point> Group<P> {
     /// How many buckets start at or before the point.
     #[inline(always)]
     fn begun(&self, point: P) -> u32 {
-        self.starts
-            .iter()
-            .map(|&start| u32::from(start <= point))
-            .sum()
+        self.starts.iter().map(|&start| u32::from(start <= point)).sum()
     }
 }
 
@@ -95,10 +89,7 @@ impl<P: Point> Groups<P> {
             let (group, place) = (&mut groups[bucket / GROUP], bucket % GROUP);
             (group.starts[place], group.headers[place], group.more[place]) = (start, header, more);
         }
-        Groups {
-            groups: Array::new(groups.into_iter()),
-            buckets: count as u32,
-        }
+        Groups { groups: Array::new(groups.into_iter()), buckets: count as u32 }
     }
 
     /// Number of buckets.
@@ -113,10 +104,7 @@ impl<P: Point> Groups<P> {
     /// Truncates the window at the last bucket; prefetches for the next step.
     #[inline(always)]
     pub fn confined(&self, window: Window) -> Window {
-        let window = Window {
-            count: window.count.min(self.buckets - window.start),
-            ..window
-        };
+        let window = Window { count: window.count.min(self.buckets - window.start), ..window };
         self.prefetch(window);
         window
     }
@@ -127,10 +115,7 @@ impl<P: Point> Groups<P> {
         let half = window.count / 2;
         let middle = (window.start + half) as usize;
         let begins = self.groups[middle / GROUP].starts[middle % GROUP] <= point;
-        Window {
-            start: window.start + if begins { half } else { 0 },
-            count: window.count - half,
-        }
+        Window { start: window.start + if begins { half } else { 0 }, count: window.count - half }
     }
 
     /// Prefetches the group in the middle of a window.
@@ -160,10 +145,7 @@ impl<P: Point> Groups<P> {
     /// Header of a bucket's first block, and the further blocks.
     #[inline(always)]
     pub fn get(&self, bucket: u32) -> (Header, More) {
-        let (group, place) = (
-            &self.groups[bucket as usize / GROUP],
-            bucket as usize % GROUP,
-        );
+        let (group, place) = (&self.groups[bucket as usize / GROUP], bucket as usize % GROUP);
         (group.headers[place], group.more[place])
     }
 }
@@ -176,19 +158,15 @@ mod tests {
     fn a_search_finds_the_last_bucket_that_begins() {
         for count in [1_u64, 7, 8, 9, 16, 17, 100] {
             let starts = (0..count).map(|bucket| 10 + 10 * bucket);
-            let all: Vec<_> = starts
-                .map(|start| (start, Header::NONE, More::new(start as usize, 3)))
-                .collect();
+            let all: Vec<_> =
+                starts.map(|start| (start, Header::NONE, More::new(start as usize, 3))).collect();
             let groups = Groups::new(all.into_iter());
             for point in (10..10 * count + 15).chain([u64::MAX]) {
                 let bucket = (point / 10 - 1).min(count - 1) as u32;
                 for before in 0..20 {
                     for after in [0, 3, 30] {
                         let start = bucket.saturating_sub(before);
-                        let window = Window {
-                            start,
-                            count: bucket + 1 - start + after,
-                        };
+                        let window = Window { start, count: bucket + 1 - start + after };
                         let mut window = groups.confined(window);
                         while window.count > COMPARED {
                             window = groups.halved(window, point);

@@ -39,12 +39,9 @@ const LENGTHS: [u8; 4] = [4, 8, 12, 16];
 impl Probe {
     fn all<A: Address>() -> Vec<Probe> {
         let lengths = LENGTHS.map(|sixteenths| sixteenths * (A::BITS / 16));
-        let addresses = lengths
-            .into_iter()
-            .flat_map(|bits| [Probe::Source(bits), Probe::Destination(bits)]);
-        addresses
-            .chain([Probe::SourcePort, Probe::DestinationPort, Probe::Protocol])
-            .collect()
+        let addresses =
+            lengths.into_iter().flat_map(|bits| [Probe::Source(bits), Probe::Destination(bits)]);
+        addresses.chain([Probe::SourcePort, Probe::DestinationPort, Probe::Protocol]).collect()
     }
 
     /// The bits that a filter sets.
@@ -66,9 +63,7 @@ impl Probe {
             Probe::Destination(bits) => prefix(filter.destination, filter.destination_length, bits),
             Probe::SourcePort => ports(filter.source_ports),
             Probe::DestinationPort => ports(filter.destination_ports),
-            Probe::Protocol => filter
-                .protocol
-                .map_or(u32::MAX, |protocol| bit(protocol.into())),
+            Probe::Protocol => filter.protocol.map_or(u32::MAX, |protocol| bit(protocol.into())),
         }
     }
 
@@ -115,14 +110,9 @@ impl Guard {
         let probes = Probe::all::<A>();
         let passes = |probe: &Probe| -> Vec<bool> {
             let word = |filters: &[Filter<A>]| {
-                filters
-                    .iter()
-                    .fold(0, |word, filter| word | probe.of_filter(filter))
+                filters.iter().fold(0, |word, filter| word | probe.of_filter(filter))
             };
-            found
-                .iter()
-                .map(|(key, filters)| word(filters) & probe.of_key(key) != 0)
-                .collect()
+            found.iter().map(|(key, filters)| word(filters) & probe.of_key(key) != 0).collect()
         };
         let passes: Vec<Vec<bool>> = probes.iter().map(passes).collect();
         let both = |one: usize, other: usize| {
@@ -138,10 +128,7 @@ impl Guard {
     /// The words of a bucket with these filters.
     pub fn of_filters<A: Address>(&self, filters: &[Filter<A>]) -> Words {
         filters.iter().fold(Words::default(), |words, filter| {
-            Words(
-                words.0 | self.0.of_filter(filter),
-                words.1 | self.1.of_filter(filter),
-            )
+            Words(words.0 | self.0.of_filter(filter), words.1 | self.1.of_filter(filter))
         })
     }
 
@@ -176,17 +163,13 @@ mod tests {
         for seed in 0..300 {
             let filters = random_filters::<u32>(seed, 8);
             let looks = Probe::all::<u32>();
-            let guard = Guard(
-                looks[seed as usize % looks.len()],
-                looks[(seed / 7) as usize % looks.len()],
-            );
+            let guard =
+                Guard(looks[seed as usize % looks.len()], looks[(seed / 7) as usize % looks.len()]);
             for at in 0..50 {
                 let key = random_key(seed ^ at << 32, &filters);
                 for filter in filters.iter().filter(|filter| filter.has(&key)) {
                     assert!(
-                        guard
-                            .of_filters(&[*filter])
-                            .let_pass(guard.of_keys::<_, 1>(&[key])[0])
+                        guard.of_filters(&[*filter]).let_pass(guard.of_keys::<_, 1>(&[key])[0])
                     );
                 }
             }

@@ -43,9 +43,7 @@ impl Field {
 
     /// Each address after the first bits of the other.
     pub fn joint<A: Address>() -> impl Iterator<Item = Field> {
-        A::JOINT_BITS
-            .iter()
-            .flat_map(|&bits| [Field::Source { bits }, Field::Destination { bits }])
+        A::JOINT_BITS.iter().flat_map(|&bits| [Field::Source { bits }, Field::Destination { bits }])
     }
 
     /// The points of keys, up to the length of `points`.
@@ -77,29 +75,16 @@ impl Field {
 
     /// The first and last point of a filter; `None` if it is not a range in this order.
     pub fn of_filter<A: Address>(self, filter: &Filter<A>) -> Option<(A::Point, A::Point)> {
-        let Filter {
-            source,
-            destination,
-            source_length,
-            destination_length,
-            ..
-        } = *filter;
+        let Filter { source, destination, source_length, destination_length, .. } = *filter;
         let joint = |(outer, outer_length): (A, u8), bits, (inner, length): (A, u8)| {
             let range = || {
                 let outer = outer.prefix(bits);
-                (
-                    A::joint_point(outer, inner),
-                    A::joint_point(outer, inner.last(length)),
-                )
+                (A::joint_point(outer, inner), A::joint_point(outer, inner.last(length)))
             };
             (outer_length >= bits).then(range)
         };
-        let ports = |ports: crate::Ports| {
-            (
-                A::Point::of_port(ports.first),
-                A::Point::of_port(ports.last),
-            )
-        };
+        let ports =
+            |ports: crate::Ports| (A::Point::of_port(ports.first), A::Point::of_port(ports.last));
         let (source, destination) = ((source, source_length), (destination, destination_length));
         match self {
             Field::Source { bits } => joint(destination, bits, source),
@@ -164,12 +149,8 @@ pub(super) fn partition<A: Address>(
     }
     // Among ranges with the same end, narrow ones first.
     ranges.sort_unstable_by(|one, other| (one.0, other.1, one.2).cmp(&(other.0, one.1, other.2)));
-    let mut found = Partition {
-        field,
-        buckets: Vec::new(),
-        members: Vec::with_capacity(numbers.len()),
-        rest,
-    };
+    let mut found =
+        Partition { field, buckets: Vec::new(), members: Vec::with_capacity(numbers.len()), rest };
     let mut closed_last = None;
     let mut open: Option<Bucket<A::Point>> = None;
     for (last, first, number) in ranges {
@@ -192,22 +173,10 @@ pub(super) fn partition<A: Address>(
                 } else {
                     closed_last = Some(bucket.last);
                     found.buckets.push(*bucket);
-                    *bucket = Bucket {
-                        first,
-                        last,
-                        from: place,
-                        to: place + 1,
-                    };
+                    *bucket = Bucket { first, last, from: place, to: place + 1 };
                 }
             }
-            None => {
-                open = Some(Bucket {
-                    first,
-                    last,
-                    from: place,
-                    to: place + 1,
-                })
-            }
+            None => open = Some(Bucket { first, last, from: place, to: place + 1 }),
         }
         found.members.push(number);
     }
@@ -236,9 +205,8 @@ mod tests {
                     assert!((1..=BUCKET_MAX as u32).contains(&(bucket.to - bucket.from)));
                     at = bucket.to;
                     let members = &found.members[bucket.from as usize..bucket.to as usize];
-                    let ranges = members
-                        .iter()
-                        .map(|&it| field.of_filter(&filters[it as usize]).unwrap());
+                    let ranges =
+                        members.iter().map(|&it| field.of_filter(&filters[it as usize]).unwrap());
                     let (firsts, lasts): (Vec<_>, Vec<_>) = ranges.unzip();
                     assert_eq!(firsts.iter().min(), Some(&bucket.first));
                     assert_eq!(lasts.iter().max(), Some(&bucket.last));

@@ -63,10 +63,7 @@ struct Range {
 }
 
 impl Range {
-    const EMPTY: Range = Range {
-        from: u32::MAX,
-        to: 0,
-    };
+    const EMPTY: Range = Range { from: u32::MAX, to: 0 };
 
     fn include(&mut self, bucket: u32) {
         self.from = self.from.min(bucket);
@@ -74,9 +71,7 @@ impl Range {
     }
 
     fn slice<P>(self, buckets: &[Bucket<P>]) -> &[Bucket<P>] {
-        buckets
-            .get(self.from as usize..self.to as usize)
-            .unwrap_or(&[])
+        buckets.get(self.from as usize..self.to as usize).unwrap_or(&[])
     }
 }
 
@@ -84,10 +79,7 @@ impl<P: Point> Model<P> {
     /// A model of these buckets, which are ordered and disjoint.
     pub fn train(buckets: &[Bucket<P>], filters: usize) -> Model<P> {
         let (second, third) = widths(filters);
-        let all = Range {
-            from: 0,
-            to: buckets.len() as u32,
-        };
+        let all = Range { from: 0, to: buckets.len() as u32 };
         let per_bucket = |nets: usize| nets as f64 / buckets.len().max(1) as f64;
         let (root, by_net) = stage(buckets, &[all], second, per_bucket(second));
         let (middle, by_leaf) = match third {
@@ -140,10 +132,7 @@ impl<P: Point> Leaf<P> {
     #[inline(always)]
     fn window<V: Vectors>(&self, point: P) -> Window {
         let said = self.origin + self.net.place::<V>(point, self.last - self.origin);
-        Window {
-            start: said.saturating_sub(self.before),
-            count: self.count,
-        }
+        Window { start: said.saturating_sub(self.before), count: self.count }
     }
 }
 
@@ -192,13 +181,7 @@ fn leaf<P: Point>(buckets: &[Bucket<P>], range: Range) -> Leaf<P> {
         before = before.max((most + origin).saturating_sub(at));
         after = after.max(at.saturating_sub(least + origin));
     }
-    Leaf {
-        net,
-        origin,
-        last,
-        before,
-        count: before + after + 1,
-    }
+    Leaf { net, origin, last, before, count: before + after + 1 }
 }
 
 /// A net that maps the buckets of a range to `target` of their numbers.
@@ -211,17 +194,12 @@ fn fitted<P: Point>(buckets: &[Bucket<P>], range: Range, target: impl Fn(f64) ->
     let knot = |at: usize| {
         let Bucket { first, last, .. } = own[at];
         let x = x_of(first, base, end).midpoint(x_of(last, base, end));
-        Knot {
-            x,
-            y: target((range.from as usize + at) as f64),
-        }
+        Knot { x, y: target((range.from as usize + at) as f64) }
     };
     let samples = own.len().min(SAMPLES_MAX);
     let points: Vec<Knot> = match samples {
         1 => vec![knot(0)],
-        samples => (0..samples)
-            .map(|i| knot(i * (own.len() - 1) / (samples - 1)))
-            .collect(),
+        samples => (0..samples).map(|i| knot(i * (own.len() - 1) / (samples - 1))).collect(),
     };
     Net::through(&fit(&points), base, end)
 }
@@ -249,26 +227,12 @@ mod tests {
         firsts.sort_unstable();
         firsts.dedup();
         let pairs = firsts.chunks_exact(2);
-        pairs
-            .map(|pair| Bucket {
-                first: pair[0],
-                last: pair[1] - 1,
-                from: 0,
-                to: 0,
-            })
-            .collect()
+        pairs.map(|pair| Bucket { first: pair[0], last: pair[1] - 1, from: 0, to: 0 }).collect()
     }
 
     #[test]
     fn every_end_and_inside_of_a_bucket_is_in_its_window() {
-        for (seed, count) in [
-            (1, 1),
-            (2, 2),
-            (3, 50),
-            (4, 3_000),
-            (5, 20_000),
-            (6, 120_000),
-        ] {
+        for (seed, count) in [(1, 1), (2, 2), (3, 50), (4, 3_000), (5, 20_000), (6, 120_000)] {
             for clustered in [false, true] {
                 let buckets = buckets(seed, count, clustered);
                 let model = Model::train(&buckets, 8 * buckets.len());

@@ -44,11 +44,7 @@ impl<P: Point> Net<P> {
 
     /// Lines between at most [`NEURONS`] + 1 knots by ascending x, 0 at `base` to 1 at `last`.
     pub fn through(knots: &[Knot], base: P, last: P) -> Net<P> {
-        let mut net = Net {
-            base,
-            scale: scale(base, last),
-            ..Net::zero()
-        };
+        let mut net = Net { base, scale: scale(base, last), ..Net::zero() };
         let Some(first) = knots.first() else {
             return net;
         };
@@ -133,21 +129,13 @@ impl<P: Point> Net<P> {
 /// The factor that maps the distance of `last` to 1.
 fn scale<P: Point>(base: P, last: P) -> f32 {
     let distance = last.offset_f64(base);
-    if distance > 0.0 {
-        (1.0 / distance) as f32
-    } else {
-        0.0
-    }
+    if distance > 0.0 { (1.0 / distance) as f32 } else { 0.0 }
 }
 
 /// Maps a point from `base`..`last` to 0..1.
 pub(super) fn x_of<P: Point>(point: P, base: P, last: P) -> f64 {
     let distance = last.offset_f64(base);
-    if distance > 0.0 {
-        point.offset_f64(base) / distance
-    } else {
-        0.0
-    }
+    if distance > 0.0 { point.offset_f64(base) / distance } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -161,14 +149,9 @@ mod tests {
         let knots =
             [(0.0, 0.0), (0.25, 10.0), (0.5, 11.0), (1.0, 30.0)].map(|(x, y)| Knot { x, y });
         let net = Net::through(&knots, 1000_u64, 2000);
-        for (point, y) in [
-            (1000, 0.0),
-            (1250, 10.0),
-            (1500, 11.0),
-            (2000, 30.0),
-            (1500, 11.0),
-            (0, 0.0),
-        ] {
+        for (point, y) in
+            [(1000, 0.0), (1250, 10.0), (1500, 11.0), (2000, 30.0), (1500, 11.0), (0, 0.0)]
+        {
             assert!(
                 (net.at::<Plain>(point) - y).abs() < 1e-3,
                 "{point}: {}",

@@ -146,17 +146,12 @@ impl<A: Address> Iset<A> {
             }
             longest -= longest / 2;
             if longest <= COMPARED {
-                windows
-                    .iter()
-                    .for_each(|window| self.groups.prefetch(*window));
+                windows.iter().for_each(|window| self.groups.prefetch(*window));
             }
         }
         for (point, window) in points.iter().zip(windows) {
             let bucket = self.groups.last_begun(*point, *window);
-            *window = Window {
-                start: bucket,
-                count: 1,
-            };
+            *window = Window { start: bucket, count: 1 };
             self.groups.prefetch(*window);
         }
     }
@@ -216,9 +211,7 @@ impl<A: Address> Iset<A> {
     ) {
         let mut lanes = A::matches::<V>(self.blocks.boxes(block), key);
         while lanes != 0 {
-            let (rank, hit) = self
-                .blocks
-                .get(block, lanes.trailing_zeros() as usize, place);
+            let (rank, hit) = self.blocks.get(block, lanes.trailing_zeros() as usize, place);
             if rank >= best.rank(place) {
                 return;
             }
@@ -275,18 +268,12 @@ fn found_by_sample<A: Address>(
     mut filters_of: impl FnMut(usize, &mut Vec<Filter<A>>),
 ) -> Vec<(Key<A>, Vec<Filter<A>>)> {
     let step = filters.len().div_ceil(SAMPLED_KEYS).max(1);
-    let keys = filters
-        .iter()
-        .step_by(step)
-        .zip(1..)
-        .map(|(filter, number)| filter.key(number));
+    let keys = filters.iter().step_by(step).zip(1..).map(|(filter, number)| filter.key(number));
     let sample = keys.map(|key| {
         let mut points = [A::Point::default()];
         found.field.of_keys(&[key], &mut points);
         let [point] = points;
-        let behind = found
-            .buckets
-            .partition_point(|bucket| bucket.first <= point);
+        let behind = found.buckets.partition_point(|bucket| bucket.first <= point);
         let mut inside = Vec::new();
         filters_of(behind.saturating_sub(1), &mut inside);
         (key, inside)

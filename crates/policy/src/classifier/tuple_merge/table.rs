@@ -125,12 +125,7 @@ impl<A: Address> Table<A> {
 
     #[inline(always)]
     pub fn hash_of_key(&self, key: &Key<A>) -> u64 {
-        self.hash(
-            key.source,
-            key.destination,
-            key.source_port,
-            key.destination_port,
-        )
+        self.hash(key.source, key.destination, key.source_port, key.destination_port)
     }
 
     fn hash_of(&self, filter: &Filter<A>) -> u64 {
@@ -202,22 +197,12 @@ impl<A: Address> Table<A> {
         if self.nodes.len() >= self.heads.len() / 2 {
             self.grow();
         } else if self.tails.is_empty() {
-            self.tails = self
-                .heads
-                .iter()
-                .map(|head| self.last(head & NONE))
-                .collect();
+            self.tails = self.heads.iter().map(|head| self.last(head & NONE)).collect();
         }
         debug_assert!(self.nodes.len() < NODES_MAX);
         debug_assert_eq!(filter.source.prefix(filter.source_length), filter.source);
-        debug_assert_eq!(
-            filter.destination.prefix(filter.destination_length),
-            filter.destination
-        );
-        self.nodes.push(Node {
-            filter: *filter,
-            next: NONE,
-        });
+        debug_assert_eq!(filter.destination.prefix(filter.destination_length), filter.destination);
+        self.nodes.push(Node { filter: *filter, next: NONE });
         self.link((self.nodes.len() - 1) as u32);
         self.best = self.best.min(filter.rank);
     }

@@ -41,13 +41,7 @@ impl Plant {
             }
         });
         let tasks = tasks.collect();
-        let lasts: Vec<usize> = self
-            .controller
-            .graph()
-            .paths()
-            .iter()
-            .map(Path::last)
-            .collect();
+        let lasts: Vec<usize> = self.controller.graph().paths().iter().map(Path::last).collect();
         let paths = lasts.iter().map(|&task| {
             let goal = self.loads[task].task.goal.unwrap();
             judged(&mut self.queues[task].delays_us, goal)
@@ -59,9 +53,7 @@ impl Plant {
             tasks,
             load: busy_us / length_us,
             labels,
-            triggers: (0..self.queues.len())
-                .map(|task| self.controller.trigger(task))
-                .collect(),
+            triggers: (0..self.queues.len()).map(|task| self.controller.trigger(task)).collect(),
         };
         for queue in &mut self.queues {
             (queue.asked, queue.waited, queue.batches, queue.fired) = (0, 0, 0, 0);

@@ -17,10 +17,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Machine {
-        Machine {
-            boot_us: 3600 * SECOND_US,
-            wall_less_boot_us: 1_700_000_000 * SECOND_US,
-        }
+        Machine { boot_us: 3600 * SECOND_US, wall_less_boot_us: 1_700_000_000 * SECOND_US }
     }
 
     fn wall_us(&self) -> i64 {
@@ -28,10 +25,7 @@ impl Machine {
     }
 
     fn reading(&self) -> Reading {
-        Reading {
-            boot_us: self.boot_us,
-            wall_us: self.wall_us(),
-        }
+        Reading { boot_us: self.boot_us, wall_us: self.wall_us() }
     }
 }
 
@@ -103,10 +97,7 @@ fn a_stamp_that_says_nothing_moves_no_clock() {
     let now_us = clock.flow_time(machine.boot_us);
     for stamp_us in [0, i64::MIN, i64::MAX, now_us + DAY_US, now_us - DAY_US] {
         let at_us = clock.flow_time_of(stamp_us, now_us);
-        assert!(
-            (now_us - WAIT_MAX_US..=now_us).contains(&at_us),
-            "{stamp_us}"
-        );
+        assert!((now_us - WAIT_MAX_US..=now_us).contains(&at_us), "{stamp_us}");
     }
 }
 
@@ -129,12 +120,8 @@ fn a_slow_slew_never_leaves_packets_or_records_behind() {
 
 /// A SYN from the numbered host, raw IPv4.
 fn syn(host: u8) -> Vec<u8> {
-    let mut packet = vec![
-        0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, host, 10, 0, 1, 1,
-    ];
-    packet.extend([
-        0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0,
-    ]);
+    let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, host, 10, 0, 1, 1];
+    packet.extend([0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
     packet
 }
 
@@ -183,10 +170,7 @@ fn idle_flows_end_after_the_clock_was_set_a_day_ahead_and_back() {
             if let Record::Flow(flow) = record {
                 assert_eq!(flow.reason, EndReason::Idle);
                 let age_us = machine.wall_us() - flow.last_us;
-                assert!(
-                    (30 * SECOND_US..62 * SECOND_US).contains(&age_us),
-                    "{age_us}"
-                );
+                assert!((30 * SECOND_US..62 * SECOND_US).contains(&age_us), "{age_us}");
                 ended += 1;
             }
         });

@@ -27,10 +27,7 @@ mod tests;
 const SHARED_LANE: u8 = 0;
 
 /// A batch on a device whose profile is not known.
-const NO_TIME: Profile = Profile {
-    t0_us: 0.0,
-    t1_us: 0.0,
-};
+const NO_TIME: Profile = Profile { t0_us: 0.0, t1_us: 0.0 };
 
 /// What the goals of all tasks come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -121,10 +118,7 @@ impl<'a> OwnDevices<'a> {
                 (lane(config, device, number), device)
             })
             .unzip();
-        OwnDevices {
-            lanes: lanes.into_iter().collect(),
-            devices,
-        }
+        OwnDevices { lanes: lanes.into_iter().collect(), devices }
     }
 
     /// What batches take on the device whose largest batch takes longest, and their sizes there.
@@ -168,9 +162,7 @@ fn of_manager(
     let moved = tasks.iter().zip(&homes).filter(|(_, home)| **home > 0);
     Ok(Goals {
         out_of_reach: out_of_reach(tasks, devices, &graph),
-        moved: moved
-            .map(|(task, home)| (task.name.clone(), *home))
-            .collect(),
+        moved: moved.map(|(task, home)| (task.name.clone(), *home)).collect(),
         without_profile: without_profile(devices, &shared, profile),
     })
 }
@@ -181,9 +173,7 @@ fn out_of_reach(tasks: &[OpenTask], devices: &[OwnDevices<'_>], graph: &Graph) -
         let is_here = |task: &usize| graph.tasks()[*task].device_set == it.device_set;
         let with: Vec<usize> = (0..tasks.len()).filter(is_here).collect();
         let paths = graph.paths().iter().filter(|path| path.last() == it.task);
-        let before = paths
-            .flat_map(|path| &path.tasks)
-            .find(|task| is_here(task));
+        let before = paths.flat_map(|path| &path.tasks).find(|task| is_here(task));
         let waits_for = before.filter(|_| !is_here(&it.task));
         OutOfReach {
             task: tasks[it.task].name.clone(),
@@ -200,10 +190,8 @@ fn out_of_reach(tasks: &[OpenTask], devices: &[OwnDevices<'_>], graph: &Graph) -
 /// Whether these tasks have different devices and nothing in common but the analytics thread.
 fn shares_thread(devices: &[OwnDevices<'_>], tasks: &[usize]) -> bool {
     let own = || tasks.iter().map(|task| &devices[*task]);
-    let names: BTreeSet<&str> = own()
-        .flat_map(|own| &own.devices)
-        .map(|device| &*device.name)
-        .collect();
+    let names: BTreeSet<&str> =
+        own().flat_map(|own| &own.devices).map(|device| &*device.name).collect();
     names.len() > 1 && own().all(|own| own.lanes == [SHARED_LANE])
 }
 
@@ -214,9 +202,7 @@ fn without_profile(
     profile: &impl Fn(usize, &Device) -> Option<Profile>,
 ) -> BTreeSet<String> {
     let on_the_way = graph.paths().iter().flat_map(|path| &path.tasks);
-    let sets: BTreeSet<usize> = on_the_way
-        .map(|task| graph.tasks()[*task].device_set)
-        .collect();
+    let sets: BTreeSet<usize> = on_the_way.map(|task| graph.tasks()[*task].device_set).collect();
     let tasks = devices.iter().zip(graph.tasks()).enumerate();
     let concerned = tasks.filter(|(_, (_, task))| sets.contains(&task.device_set));
     concerned
@@ -226,19 +212,10 @@ fn without_profile(
 
 fn goal(task: &OpenTask) -> Option<Goal> {
     match task.config.analytics.policy {
-        BatchPolicy::Slo {
-            latency_goal,
-            delta,
-            ..
+        BatchPolicy::Slo { latency_goal, delta, .. }
+        | BatchPolicy::OnOff { latency_goal, delta, .. } => {
+            Some(Goal { latency: latency_goal, delta })
         }
-        | BatchPolicy::OnOff {
-            latency_goal,
-            delta,
-            ..
-        } => Some(Goal {
-            latency: latency_goal,
-            delta,
-        }),
         _ => None,
     }
 }
@@ -246,9 +223,8 @@ fn goal(task: &OpenTask) -> Option<Goal> {
 /// The numbers of the tasks that a task waits for.
 fn follows(tasks: &[OpenTask], task: &OpenTask) -> Vec<usize> {
     let words = task.after.needs.iter().map(|need| need.words.first);
-    let mut follows: Vec<usize> = words
-        .filter_map(|word| tasks.iter().position(|it| it.word == word))
-        .collect();
+    let mut follows: Vec<usize> =
+        words.filter_map(|word| tasks.iter().position(|it| it.word == word)).collect();
     follows.sort_unstable();
     follows.dedup();
     follows

@@ -15,24 +15,12 @@ impl Written {
     /// Nothing is known of the value.
     pub const ANYTHING: Written = Written::constant(u32::MAX);
     /// The connection's mark as it is.
-    pub const CONNECTION: Written = Written {
-        connection: u32::MAX,
-        packet: 0,
-        ones: 0,
-    };
+    pub const CONNECTION: Written = Written { connection: u32::MAX, packet: 0, ones: 0 };
     /// The packet's mark as it is.
-    pub const PACKET: Written = Written {
-        connection: 0,
-        packet: u32::MAX,
-        ones: 0,
-    };
+    pub const PACKET: Written = Written { connection: 0, packet: u32::MAX, ones: 0 };
 
     pub const fn constant(ones: u32) -> Written {
-        Written {
-            connection: 0,
-            packet: 0,
-            ones,
-        }
+        Written { connection: 0, packet: 0, ones }
     }
 
     pub fn and(self, mask: u32) -> Written {
@@ -45,10 +33,7 @@ impl Written {
 
     /// Sets or flips bits, which are then nobody else's.
     pub fn or(self, bits: u32) -> Written {
-        Written {
-            ones: self.ones | bits,
-            ..self.and(!bits)
-        }
+        Written { ones: self.ones | bits, ..self.and(!bits) }
     }
 }
 

@@ -33,10 +33,7 @@ pub fn read(ip: &str, json: &str) -> Vec<IpRule> {
             table: rule["table"].as_str()?.to_owned(),
             is_negated: object.contains_key("not"),
             is_plain: rule["src"] == "all" && object.keys().all(is_known),
-            compared: Compared {
-                mask: of("fwmask").unwrap_or(u32::MAX),
-                value: of("fwmark")?,
-            },
+            compared: Compared { mask: of("fwmask").unwrap_or(u32::MAX), value: of("fwmark")? },
         })
     };
     rules.filter_map(rule).collect()
@@ -46,13 +43,7 @@ impl IpRule {
     /// The rule sees bits of ours in packets (`ours`: those that rules copy there), and expects
     /// others.
     pub fn conflict(&self, bits: &Bits<'_>, ours: u32) -> Option<Conflict> {
-        let IpRule {
-            ip,
-            priority,
-            table,
-            compared: Compared { mask, value },
-            ..
-        } = self;
+        let IpRule { ip, priority, table, compared: Compared { mask, value }, .. } = self;
         let is_for_us = bits.values.contains(&(value & bits.mask));
         if mask & ours == 0 || is_for_us {
             return None;

@@ -17,11 +17,7 @@ pub struct Read {
 pub fn read(json: &str) -> Read {
     let parsed: Value = serde_json::from_str(json).unwrap_or_default();
     let objects = parsed["nftables"].as_array().into_iter().flatten();
-    let mut read = Read {
-        rules: Vec::new(),
-        tracks: false,
-        of_iptables: 0,
-    };
+    let mut read = Read { rules: Vec::new(), tracks: false, of_iptables: 0 };
     for rule in objects.filter_map(|object| object.get("rule")) {
         let statements = rule["expr"].as_array().map_or(&[][..], Vec::as_slice);
         read.tracks |= statements.iter().any(is_tracking);
@@ -43,16 +39,8 @@ fn is_tracking(statement: &Value) -> bool {
             let asks = ["ct", "masquerade", "snat", "dnat", "redirect"].contains(&name.as_str());
             let of_iptables = name == "xt" && {
                 let name = value["name"].as_str().unwrap_or_default();
-                [
-                    "conntrack",
-                    "state",
-                    "connmark",
-                    "CONNMARK",
-                    "MASQUERADE",
-                    "SNAT",
-                    "DNAT",
-                ]
-                .contains(&name)
+                ["conntrack", "state", "connmark", "CONNMARK", "MASQUERADE", "SNAT", "DNAT"]
+                    .contains(&name)
             };
             asks || of_iptables || is_tracking(value)
         }),
@@ -112,10 +100,7 @@ fn compare(rule: &mut Rule, left: &Value, values: &[u32], is_negated: bool) {
         _ => (left, u32::MAX),
     };
     let Some(mark) = mark(left) else { return };
-    let compared = values.iter().map(|value| Compared {
-        mask,
-        value: *value,
-    });
+    let compared = values.iter().map(|value| Compared { mask, value: *value });
     let compared: Vec<Compared> = compared.collect();
     match mark {
         Mark::Connection => {

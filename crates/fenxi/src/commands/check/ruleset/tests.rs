@@ -3,11 +3,8 @@
 use super::*;
 
 const MASK: u32 = 0xff00_0000;
-const OURS: Bits<'static> = Bits {
-    mask: MASK,
-    key: "mark.mask",
-    values: &[0x0100_0000, 0x0700_0000],
-};
+const OURS: Bits<'static> =
+    Bits { mask: MASK, key: "mark.mask", values: &[0x0100_0000, 0x0700_0000] };
 
 const CT: &str = r#"{"ct": {"key": "mark"}}"#;
 const META: &str = r#"{"meta": {"key": "mark"}}"#;
@@ -24,10 +21,8 @@ fn compare(left: &str, operator: &str, right: &str) -> String {
 /// A ruleset of nftables, each rule given by its statements.
 fn nft(rules: &[&[String]]) -> Ruleset {
     let rules = rules.iter().zip(1..).map(|(statements, handle)| {
-        let (expr, chain) = (
-            statements.join(","),
-            r#""family": "inet", "table": "t", "chain": "c""#,
-        );
+        let (expr, chain) =
+            (statements.join(","), r#""family": "inet", "table": "t", "chain": "c""#);
         format!(r#"{{"rule": {{{chain}, "handle": {handle}, "expr": [{expr}]}}}}"#)
     });
     let objects: Vec<String> = rules.collect();
@@ -61,20 +56,14 @@ fn rules_of_nftables_that_write_the_bits() {
     assert!(writes(&[set(CT, META)]));
     assert!(writes(&[set(CT, &format!(r#"{{"&": [{CT}, 255]}}"#))]));
     assert!(writes(&[set(CT, &format!(r#"{{"|": [{CT}, 16777216]}}"#))]));
-    assert!(writes(&[set(
-        CT,
-        r#"{"map": {"key": {"meta": {"key": "iifname"}}, "data": "@m"}}"#
-    )]));
+    assert!(writes(&[set(CT, r#"{"map": {"key": {"meta": {"key": "iifname"}}, "data": "@m"}}"#)]));
     let states = concat!(
         r#"{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "#,
         r#""right": ["established", "new"]}}"#
     );
     assert!(writes(&[states.to_owned(), set(CT, "1")]));
     // Other bits alone.
-    assert!(!writes(&[set(
-        CT,
-        &format!(r#"{{"|": [{{"&": [{CT}, 4294902271]}}, 256]}}"#)
-    )]));
+    assert!(!writes(&[set(CT, &format!(r#"{{"|": [{{"&": [{CT}, 4294902271]}}, 256]}}"#))]));
     assert!(!writes(&[set(CT, &format!(r#"{{"|": [{CT}, 16384]}}"#))]));
     assert!(!writes(&[set(META, CT)]));
 
@@ -82,10 +71,7 @@ fn rules_of_nftables_that_write_the_bits() {
     for guard in [new(), compare(CT, "==", "0")] {
         assert!(sets(&[guard.clone(), set(CT, "16777217")]));
         assert!(!sets(&[guard.clone(), set(CT, "1")]));
-        assert!(
-            !sets(&[guard.clone(), set(CT, META)]),
-            "packets have no such bit"
-        );
+        assert!(!sets(&[guard.clone(), set(CT, META)]), "packets have no such bit");
         assert!(!writes(&[guard.clone(), set(CT, "1")]));
     }
     let pairs = concat!(
@@ -95,11 +81,7 @@ fn rules_of_nftables_that_write_the_bits() {
     assert!(sets(&[new(), set(CT, pairs)]));
     // Packets have the bit by another rule.
     let both = nft(&[&[set(META, "16777216")], &[new(), set(CT, META)]]);
-    assert!(
-        cause(&both)
-            .unwrap()
-            .starts_with("sets the bits 0x1000000 of new connections")
-    );
+    assert!(cause(&both).unwrap().starts_with("sets the bits 0x1000000 of new connections"));
 }
 
 #[test]
@@ -107,10 +89,7 @@ fn rules_that_compare_the_mark_as_a_whole() {
     let misses = |rules: &[&[String]]| cause(&nft(rules));
     let whole = misses(&[&[compare(CT, "==", "1")]]).unwrap();
     assert!(whole.contains("with 0x1, which never matches"), "{whole}");
-    assert!(
-        whole.ends_with("compare under the mask 0xffffff"),
-        "{whole}"
-    );
+    assert!(whole.ends_with("compare under the mask 0xffffff"), "{whole}");
     assert!(misses(&[&[compare(CT, "==", r#"{"set": [1, 2]}"#)]]).is_some());
     assert!(misses(&[&[compare(CT, "!=", "0")]]).is_none());
     let masked = |mask: u32| format!(r#"{{"&": [{CT}, {mask}]}}"#);
@@ -125,11 +104,7 @@ fn rules_that_compare_the_mark_as_a_whole() {
     // The packet's mark, only where ours is copied there.
     let packet = [compare(META, "==", "5")];
     assert!(misses(&[&packet]).is_none());
-    assert!(
-        misses(&[&packet, &[set(META, CT)]])
-            .unwrap()
-            .contains("the packet's mark")
-    );
+    assert!(misses(&[&packet, &[set(META, CT)]]).unwrap().contains("the packet's mark"));
 }
 
 #[test]
@@ -192,10 +167,7 @@ fn ip_rule_sees_what_is_copied_to_packets() {
     copies.add_ip_rules("ip", RULES);
     let conflicts = copies.conflicts(&OURS);
     let places: Vec<&str> = conflicts.iter().map(|it| it.place.as_str()).collect();
-    assert_eq!(
-        places,
-        ["ip rule 9: not fwmark 0xca6c", "ip rule 10: fwmark 0x1"]
-    );
+    assert_eq!(places, ["ip rule 9: not fwmark 0xca6c", "ip rule 10: fwmark 0x1"]);
     assert_eq!(
         conflicts[0].remedy,
         "ip rule add not fwmark 0xca6c/0xffffff lookup 101 priority 9 && ip rule del not fwmark \
@@ -212,14 +184,7 @@ fn ip_rule_sees_what_is_copied_to_packets() {
 #[test]
 fn text_that_is_none_of_theirs_has_no_rules() {
     let mut ruleset = Ruleset::default();
-    for text in [
-        "",
-        "null",
-        "{",
-        "[1]",
-        r#"{"nftables": 7}"#,
-        r#"{"nftables": [{"rule": 3}]}"#,
-    ] {
+    for text in ["", "null", "{", "[1]", r#"{"nftables": 7}"#, r#"{"nftables": [{"rule": 3}]}"#] {
         ruleset.add_nft(text);
         ruleset.add_ip_rules("ip", text);
         ruleset.add_iptables("iptables-save", text);

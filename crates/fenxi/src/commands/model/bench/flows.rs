@@ -91,9 +91,9 @@ impl Flows {
         while let Some(row) = table.next_row()? {
             flows.counts.rows += 1;
             if flows.counts.rows > FLOWS_MAX {
-                return Err(row.refuse(&format!(
-                    "more than {FLOWS_MAX} flows; give a part of the table"
-                )));
+                return Err(
+                    row.refuse(&format!("more than {FLOWS_MAX} flows; give a part of the table"))
+                );
             }
             flows.add(&row, &columns, &label, bundle)?;
         }
@@ -106,9 +106,7 @@ impl Flows {
         if bundle.shape().classes > classes.len() {
             classes.push(UNKNOWN.to_owned());
         }
-        let outlier = classes
-            .iter()
-            .position(|name| OUTLIERS.contains(&name.as_str()));
+        let outlier = classes.iter().position(|name| OUTLIERS.contains(&name.as_str()));
         let shape = bundle.shape();
         Flows {
             flows: Vec::new(),
@@ -325,25 +323,13 @@ mod tests {
                 "17,53,60,a\n6,80,60,b\n",
                 "no label in `label` (a, b, …) is one of the model's (HTTP, TLS, DNS, …)",
             ),
-            (
-                "17,53,60,DNS\n17,53,60,DNS\n",
-                "all flows have one class in `label`, DNS",
-            ),
-            (
-                "17,53,,DNS\n6,80,,HTTP\n",
-                "no flow with a label has 1 elements",
-            ),
-            (
-                "17,53,60,DNS\n17,70000,60,DNS\n",
-                "line 3: dport: \"70000\"",
-            ),
+            ("17,53,60,DNS\n17,53,60,DNS\n", "all flows have one class in `label`, DNS"),
+            ("17,53,,DNS\n6,80,,HTTP\n", "no flow with a label has 1 elements"),
+            ("17,53,60,DNS\n17,70000,60,DNS\n", "line 3: dport: \"70000\""),
             (&long, "line 2: a name of 600 bytes"),
         ] {
             let refused = read(&format!("{head}{rows}"), "label").err().unwrap();
-            assert!(
-                refused.to_string().contains(message),
-                "{message}: {refused}"
-            );
+            assert!(refused.to_string().contains(message), "{message}: {refused}");
             assert_eq!(refused.code(), 65);
             assert_eq!(refused.to_string().lines().count(), 1);
         }

@@ -43,9 +43,7 @@ fn fill(flows: &Flows, batch: &[usize], depth: usize, rows: usize, device: &mut 
     input.fill(0.0);
     let row_len = input.len() / rows.max(1);
     for (to, &at) in input.chunks_exact_mut(row_len.max(1)).zip(batch) {
-        let channels = to
-            .chunks_exact_mut(flows.k)
-            .zip(flows.series(at).chunks_exact(flows.k));
+        let channels = to.chunks_exact_mut(flows.k).zip(flows.series(at).chunks_exact(flows.k));
         channels.for_each(|(to, from)| to[..depth].copy_from_slice(&from[..depth]));
     }
     let context = device.context(rows);
@@ -105,11 +103,7 @@ pub struct Name {
 /// No class.
 pub const NONE: u16 = u16::MAX;
 
-const NO_NAME: Name = Name {
-    class: NONE,
-    confidence: 0.0,
-    by: Decider::Nothing,
-};
+const NO_NAME: Name = Name { class: NONE, confidence: 0.0, by: Decider::Nothing };
 
 /// Names flows by the rule of the data path.
 pub struct Namer {
@@ -151,12 +145,7 @@ impl Namer {
             let answer = answer(task)?;
             let (class, confidence) = (answer.class, in_words(answer.confidence.min(1.0)));
             let (source, model) = (Source::Model, 0);
-            Some(Label::Class {
-                class,
-                confidence,
-                source,
-                model,
-            })
+            Some(Label::Class { class, confidence, source, model })
         };
         let by_model = |task, by| {
             answer(task).map_or(NO_NAME, |answer| Name {
@@ -208,10 +197,7 @@ impl Namer {
         let port = flow
             .port
             .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
-        let named = self
-            .ports
-            .iter()
-            .find(|it| (it.protocol, it.port) == port)?;
+        let named = self.ports.iter().find(|it| (it.protocol, it.port) == port)?;
         Some(Name {
             class: named.class,
             confidence: f32::from(named.precision) / f32::from(u16::MAX),
@@ -259,30 +245,15 @@ mod tests {
             let mut answers = answers.clone();
             answers.resize(5, None);
             let found = namer.name(&flow(*elements, *port), &answers);
-            assert_eq!(
-                (found.class, found.by),
-                *expected,
-                "{elements} {port} {answers:?}"
-            );
+            assert_eq!((found.class, found.by), *expected, "{elements} {port} {answers:?}");
         }
-        let midstream = Flow {
-            is_asked: false,
-            is_midstream: true,
-            ..flow(3, 53)
-        };
+        let midstream = Flow { is_asked: false, is_midstream: true, ..flow(3, 53) };
         assert_eq!(namer.name(&midstream, &[None; 5]), NO_NAME);
     }
 
     fn flow(elements: usize, port: u16) -> Flow {
         let (class, port, line) = (0, Some((17, port)), 2);
-        Flow {
-            class,
-            elements,
-            is_asked: true,
-            is_midstream: false,
-            port,
-            line,
-        }
+        Flow { class, elements, is_asked: true, is_midstream: false, port, line }
     }
 
     const DNS: (u16, Decider) = (2, Decider::Port);
@@ -319,12 +290,7 @@ mod tests {
             (1, 53, vec![sure], DNS),
             (2, 53, vec![weak, weak], DNS),
             (2, 53, vec![weak, sure], (4, Decider::Depth(2))),
-            (
-                2,
-                53,
-                vec![weak, unknown],
-                (namer.unknown, Decider::Depth(2)),
-            ),
+            (2, 53, vec![weak, unknown], (namer.unknown, Decider::Depth(2))),
             (10, 53, vec![weak; 5], DNS),
             (1, 9999, vec![sure], (4, Decider::Depth(1))),
             (2, 9999, vec![weak, weak], (5, Decider::LastAnswer)),

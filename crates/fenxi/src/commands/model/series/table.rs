@@ -66,11 +66,8 @@ mod tests {
     use super::*;
 
     fn bundle() -> Bundle {
-        Bundle::open(Path::new(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../models/app-id-k10"
-        )))
-        .unwrap()
+        Bundle::open(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10")))
+            .unwrap()
     }
 
     fn table(bytes: &[u8]) -> Result<Samples, Failure> {
@@ -105,12 +102,7 @@ mod tests {
 
     #[test]
     fn labels_become_classes_where_they_are_certain() {
-        let class = |name: &str| {
-            bundle()
-                .labels()
-                .iter()
-                .position(|label| label.name == name)
-        };
+        let class = |name: &str| bundle().labels().iter().position(|label| label.name == name);
         for (label, confidence, expected) in [
             ("TLS", "dpi", class("TLS")),
             ("TLS.Google", "dpi", class("TLS")),
@@ -119,22 +111,11 @@ mod tests {
             ("", "dpi", None),
         ] {
             let text = format!("label,lengths,confidence\n{label},{TEN},{confidence}\n");
-            assert_eq!(
-                table(text.as_bytes()).unwrap().classes,
-                [expected],
-                "{label} {confidence}"
-            );
+            assert_eq!(table(text.as_bytes()).unwrap().classes, [expected], "{label} {confidence}");
         }
+        assert_eq!(table(format!("lengths\n{TEN}\n").as_bytes()).unwrap().classes, [None]);
         assert_eq!(
-            table(format!("lengths\n{TEN}\n").as_bytes())
-                .unwrap()
-                .classes,
-            [None]
-        );
-        assert_eq!(
-            table(format!("lengths,label\n{TEN},QUIC\n").as_bytes())
-                .unwrap()
-                .classes,
+            table(format!("lengths,label\n{TEN},QUIC\n").as_bytes()).unwrap().classes,
             [class("QUIC")]
         );
     }
@@ -160,18 +141,9 @@ mod tests {
             ("lengths,label\n1 2\n", "line 2"),
         ] {
             let message = table(text.as_bytes()).err().unwrap().to_string();
-            assert!(
-                message.contains(named) && message.lines().count() == 1,
-                "{message}"
-            );
+            assert!(message.contains(named) && message.lines().count() == 1, "{message}");
         }
-        assert_eq!(
-            of_table(Path::new("/nowhere.csv"), &bundle())
-                .err()
-                .unwrap()
-                .code(),
-            66
-        );
+        assert_eq!(of_table(Path::new("/nowhere.csv"), &bundle()).err().unwrap().code(), 66);
     }
     #[test]
     fn rows_have_a_channel_for_each_feature_in_the_order_of_the_bundle() {
@@ -182,18 +154,9 @@ mod tests {
         let rows = |unit, features: &[&str]| {
             let samples = read(text.as_bytes(), &bundle_of(unit, features)).unwrap();
             let whole = |row: Vec<f32>| row.into_iter().map(|number| number as i64).collect();
-            samples
-                .rows
-                .into_iter()
-                .map(whole)
-                .collect::<Vec<Vec<i64>>>()
+            samples.rows.into_iter().map(whole).collect::<Vec<Vec<i64>>>()
         };
-        let all = [
-            "tcp_flags",
-            "inter_arrival_us",
-            "signed_length",
-            "payload_length",
-        ];
+        let all = ["tcp_flags", "inter_arrival_us", "signed_length", "payload_length"];
         assert_eq!(
             rows("packet", &all),
             [
@@ -217,9 +180,7 @@ mod tests {
     #[test]
     fn times_saturate_and_do_not_step_back() {
         let rows = |text: &str, features: &[&str]| {
-            read(text.as_bytes(), &bundle_of("packet", features))
-                .unwrap()
-                .rows
+            read(text.as_bytes(), &bundle_of("packet", features)).unwrap().rows
         };
         let most = u32::MAX as f32;
         let times = ["inter_arrival_us"];
@@ -236,13 +197,9 @@ mod tests {
     #[test]
     fn lists_of_a_flow_have_the_same_length() {
         let bundle = bundle_of("packet", &["signed_length", "payload_length"]);
-        let refused = read(b"lengths,payloads\n52 52 52,0 0\n", &bundle)
-            .err()
-            .unwrap();
+        let refused = read(b"lengths,payloads\n52 52 52,0 0\n", &bundle).err().unwrap();
         assert!(
-            refused
-                .to_string()
-                .contains("line 2: payload_length: 2 numbers for 3 elements"),
+            refused.to_string().contains("line 2: payload_length: 2 numbers for 3 elements"),
             "{refused}"
         );
     }

@@ -23,16 +23,8 @@ fn example(name: &str) -> String {
 /// A writer with the built-in marks of labels, and one more.
 fn writer(lab: &Lab) -> (Writer, Vec<String>) {
     let config = config::Config::load(None, &[BIG.to_owned()]).unwrap();
-    let classes: Vec<_> = config
-        .mark
-        .class
-        .iter()
-        .map(|entry| entry.label.clone())
-        .collect();
-    let label = |name: &String| Label {
-        name: name.clone(),
-        taxonomy: "none".to_owned(),
-    };
+    let classes: Vec<_> = config.mark.class.iter().map(|entry| entry.label.clone()).collect();
+    let label = |name: &String| Label { name: name.clone(), taxonomy: "none".to_owned() };
     let labels: Vec<Label> = classes.iter().map(label).collect();
     let marks = ClassMarks::new(&config.mark, &labels).unwrap();
     let start = || Writer::start(marks, config.mark.queue).unwrap();
@@ -49,9 +41,7 @@ fn counted(lab: &Lab, host: &str, table: &str, chain: &str) -> u64 {
 /// Bytes that a class of the shaper has let through.
 fn shaped(lab: &Lab, class: u32) -> u64 {
     let listed = lab.run("router", "tc -s class show dev out");
-    let (_, rest) = listed
-        .split_once(&format!("class htb fe:{class} "))
-        .unwrap();
+    let (_, rest) = listed.split_once(&format!("class htb fe:{class} ")).unwrap();
     let (_, bytes) = rest.split_once("Sent ").unwrap();
     bytes.split(' ').next().unwrap().parse().unwrap()
 }
@@ -88,10 +78,8 @@ fn the_shipped_shaper_sorts_packets_by_marks() {
             writer.shared().set(connection.views()[2], of_label);
             asked += 1;
             assert_eq!(settled(&writer, asked).written, asked);
-            let (bytes, chained) = (
-                shaped(&lab, class),
-                counted(&lab, "router", "fenxi-shaper", chain),
-            );
+            let (bytes, chained) =
+                (shaped(&lab, class), counted(&lab, "router", "fenxi-shaper", chain));
             let (near, far) = connection.streams.as_mut().unwrap();
             near.write_all(&[7; 1000]).unwrap();
             far.read_exact(&mut [0; 1000]).unwrap();
@@ -100,11 +88,7 @@ fn the_shipped_shaper_sorts_packets_by_marks() {
             assert_eq!(after > chained, dscp.is_some(), "{label} {is_v6}");
             let seen = ["early", "late"].map(|name| Some(name) == dscp);
             let more = of_dscp();
-            assert_eq!(
-                [0, 1].map(|at| more[at] > before[at]),
-                seen,
-                "{label} {is_v6}"
-            );
+            assert_eq!([0, 1].map(|at| more[at] > before[at]), seen, "{label} {is_v6}");
         }
     }
 }
@@ -160,10 +144,7 @@ fn the_documented_rule_lets_ip_rule_choose_the_route() {
     let (rule, _) = rule.split_once("\n    }\n").unwrap();
     lab.nft("router", &format!("table inet steer {{{rule}\n}}\n"));
     // The whole mark: bits of others on the packet stay too.
-    lab.run(
-        "router",
-        &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x500_0000),
-    );
+    lab.run("router", &format!("ip rule add fwmark {:#x} lookup 100", FOREIGN | 0x500_0000));
     lab.run("router", "ip route add prohibit default table 100");
     let (writer, classes) = writer(&lab);
     let class = classes.iter().position(|label| label == "SSH").unwrap() as u16;
@@ -171,8 +152,7 @@ fn the_documented_rule_lets_ip_rule_choose_the_route() {
     writer.shared().set(connection.views()[0], class);
     assert_eq!(settled(&writer, 1).written, 1);
     // The router says that it may not pass.
-    near.set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    near.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     near.send(b"more").unwrap();
     let error = loop {
         let error = near.recv(&mut [0; 8]).unwrap_err();

@@ -36,13 +36,7 @@ pub(super) struct Reader {
 impl Reader {
     /// A reader that has missed nothing.
     pub fn new(stream: UnixStream) -> Reader {
-        Reader {
-            stream,
-            backlog: VecDeque::new(),
-            bytes: 0,
-            written: 0,
-            lost: 0,
-        }
+        Reader { stream, backlog: VecDeque::new(), bytes: 0, written: 0, lost: 0 }
     }
 
     /// Whether it has read all.
@@ -81,11 +75,7 @@ impl Reader {
         let mut lines = 0;
         while let Some(chunk) = self.backlog.front() {
             let rest = &chunk.text[self.written..];
-            match send(
-                &self.stream,
-                rest,
-                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-            ) {
+            match send(&self.stream, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(sent) => self.written += sent,
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(error) => return Err(error.into()),

@@ -84,11 +84,7 @@ fn a_reader_that_stalls_loses_lines_and_is_told_and_others_lose_none() {
     let lost: usize = read[at]["lost ".len()..].parse().unwrap();
     let before = &read[..at];
     assert!(lost > 0 && before.iter().all(|it| it.len() == 999));
-    assert!(
-        read[at + 1..]
-            .iter()
-            .all(|it| it == "again" || it.starts_with("lost "))
-    );
+    assert!(read[at + 1..].iter().all(|it| it == "again" || it.starts_with("lost ")));
 }
 
 #[test]

@@ -92,15 +92,7 @@ fn write(shared: &Shared) {
 /// Whether the other end is closed, rather than only done with sending.
 fn is_gone(reader: &Reader) -> bool {
     let mut polled = [PollFd::new(reader, PollFlags::empty())];
-    let found = poll(
-        &mut polled,
-        Some(&rustix::event::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        }),
-    );
+    let found = poll(&mut polled, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
     found.is_ok_and(|found| found > 0)
-        && polled[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::ERR)
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }

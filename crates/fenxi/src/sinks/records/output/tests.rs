@@ -115,10 +115,7 @@ fn two_do_not_write_to_one_file() {
 #[test]
 fn a_full_file_makes_room_and_the_oldest_goes() {
     let (_dir, path) = folder();
-    let rotate = Rotate {
-        bytes: lines(0..3).bytes().len() as u64,
-        files: 2,
-    };
+    let rotate = Rotate { bytes: lines(0..3).bytes().len() as u64, files: 2 };
     let mut output = Output::append(&path, Some(rotate)).unwrap();
     for flow in 0..8 {
         write(&mut output, flow..flow + 1);
@@ -144,10 +141,7 @@ fn where_no_file_can_be_begun_the_old_one_grows() {
     fs::create_dir_all(old(&path, 2).join("in the way")).unwrap();
     write(&mut output, 1..3);
     assert_eq!(flows(&path), [0, 1, 2]);
-    assert!(
-        output.rotate_from.is_some(),
-        "it is not tried at each write"
-    );
+    assert!(output.rotate_from.is_some(), "it is not tried at each write");
 }
 
 #[test]

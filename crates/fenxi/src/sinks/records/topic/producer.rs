@@ -66,18 +66,10 @@ impl Topic {
         }
         config.set("bootstrap.servers", &brokers);
         config.set_log_level(RDKafkaLogLevel::Warning);
-        let deliveries = Arc::new(Shared {
-            brokers,
-            ..Shared::default()
-        });
+        let deliveries = Arc::new(Shared { brokers, ..Shared::default() });
         let context = Deliveries(deliveries.clone());
         let producer = config.create_with_context(context).map_err(refused)?;
-        Ok(Topic {
-            producer,
-            topic: kafka.topic.clone(),
-            deliveries,
-            dropped: AtomicU64::new(0),
-        })
+        Ok(Topic { producer, topic: kafka.topic.clone(), deliveries, dropped: AtomicU64::new(0) })
     }
 
     /// Hands a message over, or counts it as dropped. Messages with one key stay in order.
@@ -102,8 +94,7 @@ impl Topic {
     /// failed.
     pub fn finish(&self, within: Duration) -> Counts {
         if self.producer.flush(within).is_err() {
-            self.producer
-                .purge(PurgeConfig::default().queue().inflight());
+            self.producer.purge(PurgeConfig::default().queue().inflight());
             // A purged message is reported like one that failed.
             let _ = self.producer.flush(Duration::from_millis(200));
         }
@@ -147,10 +138,9 @@ impl ClientContext for Deliveries {
         let is_away = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown);
         match is_away && self.0.is_away.swap(true, Ordering::Relaxed) {
             true => debug!("kafka: {error}: {reason}"),
-            false if is_away => warn!(
-                "kafka: {}: no broker can be reached; records wait",
-                self.0.brokers
-            ),
+            false if is_away => {
+                warn!("kafka: {}: no broker can be reached; records wait", self.0.brokers)
+            }
             // One broker of several; librdkafka goes on to the next.
             false => debug!("kafka: {error}: {reason}"),
         }
@@ -176,13 +166,8 @@ mod tests {
     #[test]
     fn an_option_that_is_none_is_named() {
         let error = Topic::start(&kafka(&[("no.such", "1")])).err().unwrap();
-        assert!(
-            error.to_string().starts_with("kafka.options: no.such: "),
-            "{error}"
-        );
-        let error = Topic::start(&kafka(&[("compression.codec", "x")]))
-            .err()
-            .unwrap();
+        assert!(error.to_string().starts_with("kafka.options: no.such: "), "{error}");
+        let error = Topic::start(&kafka(&[("compression.codec", "x")])).err().unwrap();
         assert!(error.to_string().contains("compression.codec"), "{error}");
     }
 

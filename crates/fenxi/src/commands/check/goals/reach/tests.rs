@@ -11,10 +11,7 @@ const S1: &str = "s1";
 /// Tasks called a, b and so on with these keys; the devices s1, s2 and s3 have these profiles and
 /// threads of their own.
 fn judged(profiles: &[(&str, Option<f64>)], tasks: &[&[&str]], sets: &[&str]) -> Goals {
-    let model = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../models/app-id-k10"
-    ));
+    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/app-id-k10"));
     let mut all: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
     for (device, _) in profiles {
         all.push(format!("device.{device}.provider=simulated"));
@@ -41,8 +38,7 @@ const GOAL: [&str; 2] = ["policy=slo", "latency_goal_ms=3"];
 /// The tasks whose goals are out of reach, each with those whose batches take too long.
 fn names(goals: &Goals) -> Vec<(&str, String)> {
     let all = goals.out_of_reach.iter();
-    all.map(|it| (it.task.as_str(), it.with.join(" ")))
-        .collect()
+    all.map(|it| (it.task.as_str(), it.with.join(" "))).collect()
 }
 
 #[test]
@@ -76,15 +72,8 @@ fn a_device_without_a_profile_leaves_what_the_others_take() {
 #[test]
 fn the_task_whose_batches_take_too_long_may_be_another() {
     let profiles = [(S1, Some(4_000.0)), ("s2", Some(100.0))];
-    let tasks: [&[&str]; 2] = [
-        &["devices=[\"s1\"]"],
-        &[
-            GOAL[0],
-            GOAL[1],
-            "devices=[\"s2\"]",
-            "when=a.confidence < 0.9",
-        ],
-    ];
+    let tasks: [&[&str]; 2] =
+        [&["devices=[\"s1\"]"], &[GOAL[0], GOAL[1], "devices=[\"s2\"]", "when=a.confidence < 0.9"]];
     let goals = judged(&profiles, &tasks, &[]);
     assert_eq!(names(&goals), [("b", "a".to_owned())]);
     assert_eq!(goals.out_of_reach[0].waits_for.as_deref(), Some("a"));
@@ -93,10 +82,7 @@ fn the_task_whose_batches_take_too_long_may_be_another() {
 #[test]
 fn different_devices_may_share_the_analytics_thread() {
     let profiles = [(S1, Some(2_000.0)), ("s2", Some(2_000.0))];
-    let tasks: [&[&str]; 2] = [
-        &[GOAL[0], GOAL[1], "devices=[\"s1\"]"],
-        &["devices=[\"s2\"]"],
-    ];
+    let tasks: [&[&str]; 2] = [&[GOAL[0], GOAL[1], "devices=[\"s1\"]"], &["devices=[\"s2\"]"]];
     let shared = ["device.s1.thread=shared", "device.s2.thread=shared"];
     let goals = judged(&profiles, &tasks, &shared);
     assert_eq!(names(&goals), [("a", "a b".to_owned())]);
