@@ -223,7 +223,6 @@ impl SeriesSide {
                     config: analytics::Config {
                         after: task.after.clone(),
                         word: task.word,
-                        priority: task.priority,
                         ..analytics_config(&task.config, &task.bundle)
                     },
                 })
@@ -307,7 +306,8 @@ fn probe(bundle: &Bundle) -> Vec<f32> {
     series.chain(context).copied().collect()
 }
 
-/// The configuration of the task of an analytics manager, other tasks apart.
+/// The configuration of the task of an analytics manager, other tasks apart. `config` is that of
+/// the task alone ([`Config::of_task`]).
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
     let analytics = &config.analytics;
     analytics::Config {
@@ -334,7 +334,7 @@ pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
         },
         probe: probe(bundle),
         word: 0,
-        priority: 0,
+        priority: config.tasks.first().map_or(0, |task| task.priority),
         after: analytics::After::default(),
     }
 }

@@ -41,8 +41,6 @@ pub struct OpenTask {
     pub after: After,
     /// Number of the label word of its first depth.
     pub word: u8,
-    /// Where devices cannot keep up, series of the task with the lowest number are shed first.
-    pub priority: u8,
 }
 
 impl OpenTask {
@@ -83,7 +81,6 @@ impl OpenTask {
             asked: asked(config, &task.when),
             after: After { needs: needs(config, bundles, &words, &task.when) },
             word: words[number].first,
-            priority: task.priority,
         };
         both.map(of).collect()
     }

@@ -85,6 +85,7 @@ fn live() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ("log.level", "debug", vec![]),
         ("policy.rules", "rules.toml", vec![]),
         ("policy.update", "delayed", vec![]),
+        ("task.d.priority", "7", vec!["task.d.cache_entries=128"]),
     ];
     let of_devices = [
         ("device.d.provider", "cpu"),
