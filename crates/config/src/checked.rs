@@ -96,6 +96,8 @@ pub struct Config {
     pub model: Model,
     /// Where hosts are whose flows name them; empty: their private addresses tell.
     pub host_networks: Vec<Network>,
+    /// The task whose labels name hosts; `None`: the first.
+    pub host_task: Option<String>,
     /// Records of flows, labels and hosts.
     pub records: Records,
     /// Metrics, health and the control socket.
@@ -118,6 +120,13 @@ impl Config {
             section.store_table(table, &mut Vec::new());
         }
         section
+    }
+
+    /// The number of the task of this name; the first without a name.
+    pub fn task_number(&self, name: Option<&str>) -> usize {
+        let mut tasks = self.tasks.iter();
+        // A name without a task was reported when the configuration was checked.
+        tasks.position(|task| Some(&*task.name) == name).unwrap_or(0)
     }
 
     /// Gives a key of such a section its built-in value.

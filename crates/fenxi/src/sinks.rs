@@ -67,7 +67,7 @@ pub fn known(sources: Sources) -> Sources {
     sources.and(sections())
 }
 
-/// Where labels of the first task go besides packets, marks and records.
+/// Where labels go besides packets, marks and records.
 pub fn places(config: &Config) -> impl Iterator<Item = String> {
     KINDS.iter().flat_map(|kind| kind.places(config))
 }
@@ -97,17 +97,22 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
     KINDS.iter().try_for_each(|kind| kind.probe(config, is_exempt))
 }
 
-/// Checks the keys of all sinks about the first task against the labels of its model.
+/// Checks the labels in the keys of all sinks against those of each task's model.
 ///
 /// # Errors
-/// The first label that the model does not have.
-pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
+/// The first label that no model has.
+pub fn check_labels(config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
     KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.
 pub fn empty_reports() -> Vec<Report> {
     KINDS.iter().map(|kind| kind.empty_report()).collect()
+}
+
+/// What keys may call the labels of a configuration's tasks: `task.label`.
+fn task_names(config: &Config) -> Vec<String> {
+    config.tasks.iter().map(|task| task.name.clone()).collect()
 }
 
 /// What the sinks say in `fenxi ctl status`, a line each.

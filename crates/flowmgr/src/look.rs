@@ -202,13 +202,13 @@ impl View<'_> {
         let task = self.labels.tasks.task(TaskId::FIRST);
         for (depth, answer) in task.asked_depths().zip(&mut answers) {
             let (_, label) = self.flows.entries.word(depth, index).read();
-            *answer = Some((self.labels.tasks.depth(depth).k as u8, label));
+            *answer = Some((self.labels.tasks.k(depth) as u8, label));
         }
         FlowDetail {
             look,
             series,
             answers,
-            decided: match self.labels.has_depths {
+            decided: match self.labels.kept.has_deeper() {
                 true => self
                     .labels
                     .kept
@@ -239,7 +239,7 @@ impl View<'_> {
     }
 
     fn standing(&self, index: u32) -> Standing {
-        if self.labels.has_more_tasks {
+        if self.labels.tasks.count() > 1 {
             // The hot line's states do not say it for a single task.
             return self.standing_of(TaskId::FIRST, index);
         }

@@ -6,7 +6,7 @@ use crate::checked::{
 };
 use crate::keys::Keyed;
 use crate::layout::Layout;
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::origin::Origin;
 use crate::settings::{Setting, Settings, Table};
 use crate::when::{Term, When, shortened};

@@ -59,6 +59,9 @@ section! {
     /// networks, and no other; empty: the private end, or the originator
     networks: Vec<Network> = restart "networks", Kind::TextList { least: 0 }, "[]",
         "ADDRESS/BITS" => networks;
+    /// the task whose labels name hosts; its model needs a table [hosts]
+    task: Option<String> = restart "task", Kind::Text, "\"\"",
+        "name of a task, empty = the first" => Setting::word;
 }
 
 fn networks(setting: &Setting) -> Result<Vec<Network>, String> {

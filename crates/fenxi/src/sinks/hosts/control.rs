@@ -41,7 +41,7 @@ impl SinkKind for Hosts {
         };
         Ok(Some(Box::new(HostControl {
             hosts: hosts.clone(),
-            classes: start.names[0].classes.clone(),
+            classes: start.names[hosts.task().index()].classes.clone(),
             counter: Mutex::new(counter),
         })))
     }
