@@ -31,7 +31,7 @@ use crate::prefetch::prefetch;
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{
     Carry, Hot, STATE_COLLECTED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_NEVER,
-    STATE_RST,
+    STATE_RST, STATE_WITHHELD,
 };
 
 mod hot;

@@ -12,7 +12,7 @@ use crate::action::Actions;
 use crate::asked::Subject;
 use crate::config::{Config, Effect};
 use crate::entry::Counts;
-use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_NEVER};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_NEVER, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
 use crate::part::{First, Part};
@@ -111,7 +111,7 @@ impl Labels {
             subject.is_none_or(|it| self.tasks.is_asked_at(&flows.entries, index, it, depth));
         if !is_asked || !self.tasks.task(task).config.midstream && is_midstream {
             if is_first && self.tasks.count() == 1 {
-                flows.entries.hot_mut(index).set(STATE_COLLECTED);
+                flows.entries.hot_mut(index).set(STATE_WITHHELD);
             }
             let counters = &mut flows.counters.depths[depth.index()];
             match is_asked {

@@ -16,7 +16,7 @@ use crate::asked::Subject;
 use crate::behaviour::Behaviour;
 use crate::behaviour::Behaviours;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
-use crate::entry::{Counts, STATE_COLLECTED, STATE_EMITTED};
+use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::ids::TaskId;
 use crate::labels::Labels;
@@ -246,7 +246,7 @@ impl View<'_> {
         let elements = self.series.seen(index, 0) as u8;
         let hot = self.flows.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
-            return match hot.has(STATE_COLLECTED) {
+            return match hot.has(STATE_WITHHELD) {
                 true if self.rules.is_unasked(index) => Standing::Unasked,
                 true if !self.is_asked(index, TaskId::FIRST) => Standing::NotAsked,
                 true => Standing::Withheld,

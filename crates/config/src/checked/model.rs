@@ -23,7 +23,8 @@ section! {
     /// minutes
     open_timeout: Duration = live "open_timeout_s", float(0.1, 86_400.0), "50.0",
         "seconds" => Setting::seconds;
-    /// min_confidence for single labels, which overrides it
+    /// min_confidence for single labels, which overrides it; "task.label" names the label of a
+    /// task, and others are the first task's
     class_confidence: Vec<ClassConfidence> = live "class_confidence", Kind::Map(Entry::Share), "{}",
         "probability" => class_confidences;
 }

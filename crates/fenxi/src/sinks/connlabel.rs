@@ -28,7 +28,8 @@ use super::netfilter::{
     newest_error, tuple,
 };
 use super::{
-    Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, task_names,
+    Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, place_of,
+    task_names,
 };
 use crate::exit::Failure;
 use crate::figures::grouped;
@@ -231,8 +232,9 @@ impl SinkKind for Connlabels {
         &[Connlabel::SECTION]
     }
 
-    fn places(&self, config: &Config) -> Vec<String> {
-        is_wanted(config).then(|| "connlabel".to_owned()).into_iter().collect()
+    fn places(&self, config: &Config) -> Vec<(usize, String)> {
+        let class = config.section::<Connlabel>().class;
+        place_of(config, class.iter().map(|row| &row.label), "connlabel")
     }
 
     fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {

@@ -75,8 +75,8 @@ pub trait SinkKind: Sync {
         &[]
     }
 
-    /// Where it puts labels, for `fenxi check`.
-    fn places(&self, _config: &Config) -> Vec<String> {
+    /// Where it puts labels of which task, for `fenxi check`.
+    fn places(&self, _config: &Config) -> Vec<(usize, String)> {
         Vec::new()
     }
 
@@ -227,8 +227,8 @@ pub trait SinkControl: Send + Sync {
         None
     }
 
-    /// The class of a host's name, where this sink names hosts and that one has a name.
-    fn host_name(&self, _host: IpAddr) -> Option<u16> {
+    /// A host's name, where this sink names hosts and that one has a name.
+    fn host_name(&self, _host: IpAddr) -> Option<String> {
         None
     }
 

@@ -24,7 +24,8 @@ use super::netfilter::{
     ByRule, Explained, Figures, Places, WriterSink, finish, missing, newest_error, tuple,
 };
 use super::{
-    Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, task_names,
+    Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, place_of,
+    task_names,
 };
 use crate::exit::Failure;
 use crate::figures::grouped;
@@ -185,9 +186,12 @@ impl SinkKind for NftSets {
         &[NftSet::SECTION]
     }
 
-    fn places(&self, config: &Config) -> Vec<String> {
+    fn places(&self, config: &Config) -> Vec<(usize, String)> {
         let sets = sets(config).into_iter();
-        sets.map(|set| format!("nftset {}", set.name)).collect()
+        let of = |set: Named<NftSet>| {
+            place_of(config, set.keys.labels.iter(), &format!("nftset {}", set.name))
+        };
+        sets.flat_map(of).collect()
     }
 
     fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
@@ -412,5 +416,29 @@ fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
         )),
         live_summary: sums,
         ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_takes_labels_of_several_tasks() {
+        let sets = ["nftset.a.set=inet t s", "nftset.a.labels=[\"TLS\", \"device.camera\"]"];
+        let sets = sets.map(str::to_owned);
+        let config = super::super::known(config::Sources::named(None, &sets)).load();
+        let set = super::sets(&config.unwrap().config).remove(0);
+        let label = |name: &str, taxonomy: &str| Label {
+            name: name.to_owned(),
+            taxonomy: taxonomy.to_owned(),
+        };
+        let labels = [
+            Arc::from([label("DNS", ""), label("TLS", "")]),
+            Arc::from([label("TLS", ""), label("cam", "camera")]),
+        ];
+        let tasks = ["protocol", "device"].map(str::to_owned);
+        assert_eq!(words(&set, &tasks, &labels).unwrap(), [0, 1, 0, 1]);
+        assert!(words(&set, &tasks[..1], &labels[..1]).is_err());
     }
 }

@@ -11,7 +11,7 @@ use crate::action::PolicyStamp;
 use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
 use crate::config::Effect;
-use crate::entry::{STATE_COLLECTED, STATE_EMITTED};
+use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::manager::Staged;
 use crate::verdict::Verdict;
@@ -345,7 +345,7 @@ impl Rules {
         if flows.entries.hot(index).has(STATE_EMITTED) {
             return;
         }
-        flows.entries.hot_mut(index).set(STATE_COLLECTED);
+        flows.entries.hot_mut(index).set(STATE_WITHHELD);
         if let Some(rules) = &mut self.in_force {
             rules.set_unasked(index);
         }

@@ -41,7 +41,9 @@ pub struct TaggedWriter {
     /// rules ask for.
     tasks: Vec<(TaskId, TaskWords)>,
     actions: Actions,
-    /// Where rules ask for labels.
+    /// Tasks whose labels rules ask for: bit n for task n.
+    in_rules: u8,
+    /// Where there are such tasks.
     policy: Option<Arc<Policy>>,
     decisions: Vec<Option<RuleNumber>>,
     held: VecDeque<Held>,
@@ -80,6 +82,7 @@ impl TaggedWriter {
             labels: manager.labels(),
             tasks: tasks.map(|task| (task, manager.words(task))).collect(),
             actions: manager.actions().clone(),
+            in_rules,
             policy: policy.filter(|_| in_rules != 0).cloned(),
             decisions: Vec::new(),
             held: VecDeque::new(),
@@ -118,7 +121,7 @@ impl TaggedWriter {
         let mut of_labels = None;
         for (task, words) in &self.tasks {
             if let Label::Class { class, .. } = self.label(words, &held.fate) {
-                classes[task.index()] = Some(class);
+                classes[task.index()] = Some(class).filter(|_| self.in_rules >> task.0 & 1 != 0);
                 of_labels = self.actions.of_class(*task, class).dscp.or(of_labels);
             }
         }

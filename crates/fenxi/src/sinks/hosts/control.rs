@@ -136,8 +136,8 @@ impl SinkControl for HostControl {
         }
     }
 
-    fn host_name(&self, host: IpAddr) -> Option<u16> {
-        self.hosts.name(host)
+    fn host_name(&self, host: IpAddr) -> Option<String> {
+        self.classes.get(usize::from(self.hosts.name(host)?)).cloned()
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {

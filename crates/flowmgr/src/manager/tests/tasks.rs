@@ -277,6 +277,28 @@ fn with_rules_a_label_acts_though_another_task_had_its_label_before() {
 }
 
 #[test]
+fn a_rule_is_looked_up_again_when_a_label_comes_that_rules_ask_for() {
+    for (label_tasks, asked) in [(0b100, 1), (0b010, 0), (0b001, 0)] {
+        let mut world = tasks(Effect::Arrival, Vec::new());
+        let mut settings = Settings { actions: Actions::of_dscp(&[None; 3]), ..config().settings };
+        world.manager.configure(&mut settings);
+        world.change_rules();
+        world.manager.change_rules(&mut RulesChange { label_tasks, ..RulesChange::default() });
+        for payload in [5; 3] {
+            world.send(&[payload]);
+            world.answer_rules(RuleAnswer::default());
+        }
+        world.answer(3, 2, 60_000);
+        let questions = world.manager.rule_questions();
+        assert_eq!(questions.len(), asked, "{label_tasks:#b}");
+        for question in questions {
+            assert!(question.is_by_same_rules && !question.is_label_new);
+            assert_eq!(question.classes[..3], [None, None, Some(2)]);
+        }
+    }
+}
+
+#[test]
 fn rules_that_change_between_two_depths_change_nothing_for_the_flow() {
     for (then, depths) in [(0, vec![]), (0b10, vec![1, 2])] {
         let now = then ^ 0b10;
