@@ -2,7 +2,7 @@
 
 use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, Config, Effect, SeriesTask, Settings};
+use flowmgr::{Actions, Config, Effect, Settings, TaskConfig};
 
 /// The label of every series.
 pub const LABEL: Label =
@@ -14,7 +14,7 @@ pub const DSCP: u8 = 46;
 /// a fixed hash key. Flows end after 30 s of silence.
 pub fn config(k: usize, entries: usize) -> Config {
     Config {
-        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(k, 2) }],
+        tasks: vec![TaskConfig { midstream: true, ..TaskConfig::lengths(k, 2) }],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,
@@ -29,10 +29,8 @@ pub fn config(k: usize, entries: usize) -> Config {
         buckets: (entries / 4).next_power_of_two(),
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,

@@ -225,6 +225,60 @@ fn each_task_says_what_its_model_says_alone() {
     }
 }
 
+/// What rules, IPFIX and names of hosts take of a task is the same whether it is alone or named as
+/// the second one.
+#[test]
+fn whoever_names_a_task_gets_what_its_model_says_alone() {
+    if !can_run("whoever_names_a_task_gets_what_its_model_says_alone") {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let outputs = |tasks: &[Task], app: &str, options: &[&str]| -> [Vec<u8>; 2] {
+        let rules = path("rules.toml");
+        let rule = format!("[[rule]]\napp = \"{app}\"\ndscp = \"EF\"\n");
+        std::fs::write(&rules, rule).expect("a file");
+        let (written, exported) = (path("out.pcap"), path("out.ipfix"));
+        let (rules, to) = (format!("policy.rules={rules}"), format!("file:{exported}"));
+        let outputs = ["--write", &written, "--ipfix", &to];
+        let sets = ["--set", "tag.dscp={}", "--set", &rules];
+        Replay::of(tasks, &[&outputs, &sets, options].concat());
+        [written, exported].map(|file| std::fs::read(file).expect("an output"))
+    };
+    let alone = outputs(&[A], "DNS", &[]);
+    let second = ["--set", "ipfix.task=a"];
+    assert_eq!(outputs(&[C, A], "a.DNS", &second), alone);
+    // The label made the difference.
+    assert_ne!(outputs(&[C, A], "a.SSH", &second)[0], alone[0]);
+    let hosts = |tasks: &[Task], options: &[&str]| -> Vec<Value> {
+        let records = Replay::of(tasks, options).records;
+        records.into_iter().filter(|record| record["type"] == "host").collect()
+    };
+    assert_eq!(hosts(&[A, B], &["--set", "hosts.task=b"]), hosts(&[B], &[]));
+    assert!(hosts(&[A, B], &[]).is_empty());
+}
+
+#[test]
+fn an_unknown_task_or_label_is_named_with_a_near_one() {
+    let long = Task { name: "device", ..B };
+    let dir = tempfile::tempdir().expect("a folder");
+    let refused = |sets: &[&str]| {
+        let mut command = Replay::command(&[A, long], dir.path());
+        command.args(sets.iter().flat_map(|set| ["--set", set]));
+        common::run(command).stderr
+    };
+    for key in ["ipfix.task", "hosts.task"] {
+        let said = refused(&[&format!("{key}=devise")]);
+        let expected = "= \"devise\": unknown task; there are a, device; did you mean device?";
+        assert!(said.contains(&format!("{key} {expected}")), "{said}");
+    }
+    let rules = dir.path().join("rules.toml");
+    std::fs::write(&rules, "[[rule]]\napp = \"device.D-LinkCm\"\ndrop = true\n").expect("a file");
+    let said = refused(&[&format!("policy.rules={}", rules.display())]);
+    assert!(said.contains("there is no label or taxonomy \"device.D-LinkCm\""), "{said}");
+    assert!(said.contains("did you mean device.D-LinkCam?"), "{said}");
+}
+
 #[test]
 fn records_are_the_same_each_time_however_packets_and_threads_fall() {
     if !can_run("records_are_the_same_each_time_however_packets_and_threads_fall") {

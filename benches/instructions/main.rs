@@ -18,7 +18,7 @@ mod rules;
 
 use cring::{Consumer, Feature, Slot};
 use fenxi_benches::flows::{config, label_all};
-use flowmgr::{Config, Fate, Gso, Manager, Packet, SeriesTask};
+use flowmgr::{Config, Fate, Gso, Manager, Packet, TaskConfig};
 use rules::Rules;
 
 const FLOWS: usize = 1 << 10;
@@ -46,10 +46,10 @@ fn frame(flow: usize, wire: usize) -> [u8; FRAME] {
     frame
 }
 
-fn task(features: &str) -> SeriesTask {
+fn task(features: &str) -> TaskConfig {
     let by_name = |name| Feature::ALL.into_iter().find(|it| it.name() == name);
     let features = features.split(',').map(|name| by_name(name).expect("a feature"));
-    SeriesTask { midstream: true, features: features.collect(), ..SeriesTask::lengths(K, 2) }
+    TaskConfig { midstream: true, features: features.collect(), ..TaskConfig::lengths(K, 2) }
 }
 
 struct World {
@@ -62,7 +62,7 @@ struct World {
 }
 
 impl World {
-    fn new(task: SeriesTask, is_merged: bool) -> World {
+    fn new(task: TaskConfig, is_merged: bool) -> World {
         let (wire, gso) = match is_merged {
             true => (42 + SEGMENTS * SEGMENT, Gso::udp(SEGMENT as u16)),
             false => (FRAME, Gso::NONE),
@@ -126,7 +126,7 @@ fn main() {
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok());
     let mode = arguments.next();
     let task = task(arguments.next().as_deref().unwrap_or("signed_length"));
-    println!("{}", flowmgr::bytes_per_flow(&[task]));
+    println!("{}", flowmgr::bytes_per_flow(std::slice::from_ref(&task)));
     let mut world = World::new(task, mode.as_deref() == Some("merged"));
     if mode.as_deref() == Some("collect") {
         (0..=rounds.unwrap_or(1)).for_each(|_| world.collect());

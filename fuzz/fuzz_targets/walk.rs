@@ -11,7 +11,7 @@ use cring::{Consumer, Label, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{EndReason, Record};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, SeriesTask, Settings};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Fate, Manager, Packet, TaskConfig, Settings};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
@@ -72,9 +72,9 @@ fuzz_target!(|run: Run| {
 
 fn config(run: &Run) -> Config {
     Config {
-        tasks: vec![SeriesTask {
+        tasks: vec![TaskConfig {
             midstream: true,
-            ..SeriesTask::lengths(3, 2)
+            ..TaskConfig::lengths(3, 2)
         }],
         settings: Settings {
             idle_timeout_s: if run.has_idle_timeout { 30 } else { 0 },
@@ -98,10 +98,8 @@ fn config(run: &Run) -> Config {
             None => Effect::Arrival,
         },
         record_series: flowmgr::SeriesShare::ALL,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,

@@ -67,7 +67,7 @@ mod recovery;
 mod rounding;
 
 pub use graph::{
-    Goal, Graph, GraphError, InherentViolation, PATHS_MAX, Path, TASKS_MAX, Task,
+    GRAPH_TASKS_MAX, Goal, Graph, GraphError, InherentViolation, PATHS_MAX, Path, Task,
     inherent_violations,
 };
 pub use measure::{PathMeasure, TaskMeasure};

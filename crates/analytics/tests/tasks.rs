@@ -15,7 +15,7 @@ use cring::{Feature, Labels, Unit};
 use flowmgr::hash::HashKind;
 use flowmgr::record::{FlowRecord, LabelRecord, Record};
 use flowmgr::wire::{TCP_ACK, TCP_SYN};
-use flowmgr::{Actions, Effect, Packet, SeriesTask};
+use flowmgr::{Actions, Effect, Packet, TaskConfig};
 
 const FLOWS: usize = 24;
 /// In order of the model's channels.
@@ -27,11 +27,11 @@ const SHAPES: [Shape; 2] = [
     Shape { channels: 3, k: 10, context: 0, classes: 997 },
 ];
 
-fn tasks() -> Vec<SeriesTask> {
-    let task = |unit, features: &[Feature], shape: Shape| SeriesTask {
+fn tasks() -> Vec<TaskConfig> {
+    let task = |unit, features: &[Feature], shape: Shape| TaskConfig {
         unit,
         features: features.iter().copied().collect(),
-        ..SeriesTask::lengths(shape.k, shape.classes)
+        ..TaskConfig::lengths(shape.k, shape.classes)
     };
     vec![
         task(Unit::Data, &DATA_FEATURES, SHAPES[0]),
@@ -144,10 +144,8 @@ impl World {
             buckets: 16,
             effect,
             record_series: flowmgr::SeriesShare::ALL,
-            ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
-            asked: Vec::new(),
             inside: flowmgr::Inside::default(),
             expects_counts: false,
             behaviour: None,
@@ -210,7 +208,7 @@ impl World {
         // All that were emitted have an outcome, and none waits for the other task.
         for (task, manager) in self.series.iter().enumerate() {
             let (flows, series) =
-                (&self.flows.counters().tasks[task], manager.tasks()[0].counters());
+                (&self.flows.counters().depths[task], manager.tasks()[0].counters());
             assert_eq!(flows.series_emitted, series.series, "task {task}");
             assert_eq!(series.cached + series.inferred, series.series);
             assert_eq!((flows.series_shed, series.post_mortem), (0, 0));
@@ -226,7 +224,7 @@ impl World {
 
 fn labels_by_flow(records: &[Record]) -> HashMap<(u64, u8), &LabelRecord> {
     let labels = records.iter().filter_map(|record| match record {
-        Record::Label(label) => Some(((label.flow.flow_id, label.task), label)),
+        Record::Label(label) => Some(((label.flow.flow_id, label.task.0), label)),
         Record::Flow(_) | Record::Behaviour(_) => None,
     });
     let count = labels.clone().count();
@@ -279,7 +277,7 @@ fn check_records(world: &World, packets: &[Sent]) {
     for record in flows {
         let flow = record.flow.flow_id as usize;
         let own: Vec<Sent> = packets.iter().copied().filter(|it| it.flow == flow).collect();
-        for (task, decision) in [record.decision, record.others[0]].into_iter().enumerate() {
+        for (task, decision) in [record.decisions[0], record.decisions[1]].into_iter().enumerate() {
             let class = expected(&own, task).filter(|_| !is_midstream(flow));
             assert_eq!(decision.map(|it| it.class), class, "task {task}, flow {flow}");
             let label = labels.get(&(record.flow.flow_id, task as u8));
@@ -297,7 +295,7 @@ fn check_records(world: &World, packets: &[Sent]) {
     }
     // Both tasks have labelled some flows, and not the same ones.
     assert!(asked[0] > asked[1] && asked[1] > 0, "{asked:?}");
-    for (task, counters) in world.flows.counters().tasks.iter().enumerate() {
+    for (task, counters) in world.flows.counters().depths.iter().enumerate() {
         assert_eq!(counters.series_emitted, asked[task]);
         assert_eq!(counters.labels_given.iter().sum::<u64>(), asked[task]);
         assert_eq!(counters.flows_labelled.iter().sum::<u64>(), asked[task]);
@@ -329,7 +327,7 @@ fn a_record_by_packet_time_waits_for_all_tasks() {
         let mut keep = |record| records.push(record);
         world.flows.settle(u64::MAX, world.now_ns, &mut keep);
         let flows = flow_records(&world.records);
-        let has_label = [flows[0].decision.is_some(), flows[0].others[0].is_some()];
+        let has_label = [flows[0].decisions[0].is_some(), flows[0].decisions[1].is_some()];
         assert_eq!((flows.len(), has_label), (1, [true, waits]));
         let late = world.series[1].tasks()[0].counters().post_mortem;
         assert_eq!(late, u64::from(!waits), "given to nobody else");
@@ -353,8 +351,8 @@ fn caches_are_of_one_task() {
     }
     world.finish();
     let flows = flow_records(&world.records);
-    assert_eq!(flows[0].decision.map(|it| it.class), flows[1].decision.map(|it| it.class));
-    let [first, second] = [0, 1].map(|flow| flows[flow].others[0].unwrap().class);
+    assert_eq!(flows[0].decisions[0].map(|it| it.class), flows[1].decisions[0].map(|it| it.class));
+    let [first, second] = [0, 1].map(|flow| flows[flow].decisions[1].unwrap().class);
     assert_eq!(first, second);
     assert_eq!(Some(first), expected(&own, 1));
 }
@@ -377,15 +375,13 @@ fn tasks_may_share_a_unit_and_a_ring_each_is_needed() {
         buckets: 16,
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,
     };
-    let tasks = vec![SeriesTask::lengths(10, 1), SeriesTask::lengths(3, 1)];
+    let tasks = vec![TaskConfig::lengths(10, 1), TaskConfig::lengths(3, 1)];
     let one_ring = flowmgr::Manager::new(config(tasks.clone()), cring::ring(8).0);
     assert!(one_ring.is_err());
     let (long, mut long_ring) = cring::ring(8);

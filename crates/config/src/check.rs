@@ -69,6 +69,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let tasks = tasks::checked(asked, &common, &devices, problems);
     let first = tasks.first()?.clone();
     let hosts: Hosts = settings.read(problems);
+    task_exists(settings, "hosts.task", problems);
     let process: Process = settings.read(problems);
     let is_other = |name: &str| SECTIONS.iter().all(|section| section.name != name);
     let others = settings.tables.iter();
@@ -91,6 +92,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         ring: settings.read::<Ring>(problems),
         pipeline,
         host_networks: hosts.networks,
+        host_task: hosts.task,
         policy: settings.read::<Policy>(problems),
         records: settings.read::<Records>(problems),
         control: settings.read::<Control>(problems),
@@ -104,6 +106,23 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
         (section.check)(settings, problems);
     }
     (problems.len() == before).then_some(config)
+}
+
+/// Reports a key that names a task which there is not.
+pub fn task_exists(settings: &Settings, path: &str, problems: &mut Vec<String>) {
+    let (name, setting) = (settings.word(path), settings.setting(path));
+    let tasks: Vec<&str> = settings.tables("task").map(|task| task.name.as_str()).collect();
+    if name.is_empty() || tasks.contains(&name) {
+        return;
+    }
+    let near = crate::nearest(name, tasks.iter().copied());
+    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let known = match tasks.is_empty() {
+        true => "no task has a name".to_owned(),
+        false => format!("there are {}", tasks.join(", ")),
+    };
+    let origin = &setting.origin;
+    problems.push(format!("{origin}: {path} = \"{name}\": unknown task; {known}{near}"));
 }
 
 fn flow(settings: &Settings, problems: &mut Vec<String>) -> Flow {

@@ -36,7 +36,7 @@ pub use model::{ClassConfidence, Hosts, Model};
 pub use pipeline::{Pipeline, Process, Ring};
 pub use policy_rules::{Policy, PolicyUpdate};
 pub use records::{Records, Rotate};
-pub use task::{DEFAULT_TASK, MAX_TASKS, Task, TaskKeys, needed};
+pub use task::{DEFAULT_TASK, TASKS_MAX, Task, TaskKeys, needed};
 pub(crate) use task::{GOAL_KEYS, section_key};
 
 /// The sections that have a field in [`Config`], in the order in which they are shown.
@@ -81,7 +81,7 @@ pub struct Config {
     pub policy: Policy,
     /// The ring from flow manager to analytics manager.
     pub ring: Ring,
-    /// What is asked of flows: 1 to [`MAX_TASKS`] tasks. What the first says also stands in
+    /// What is asked of flows: 1 to [`TASKS_MAX`] tasks. What the first says also stands in
     /// `analytics`, `cache`, `accel`, `model`, `tag` and `mark`.
     pub tasks: Vec<Task>,
     /// Batching.
@@ -96,6 +96,8 @@ pub struct Config {
     pub model: Model,
     /// Where hosts are whose flows name them; empty: their private addresses tell.
     pub host_networks: Vec<Network>,
+    /// The task whose labels name hosts; `None`: the first.
+    pub host_task: Option<String>,
     /// Records of flows, labels and hosts.
     pub records: Records,
     /// Metrics, health and the control socket.
@@ -118,6 +120,19 @@ impl Config {
             section.store_table(table, &mut Vec::new());
         }
         section
+    }
+
+    /// The number of the task of this name; the first without a name.
+    pub fn task_number(&self, name: Option<&str>) -> usize {
+        let mut tasks = self.tasks.iter();
+        // A name without a task was reported when the configuration was checked.
+        tasks.position(|task| Some(&*task.name) == name).unwrap_or(0)
+    }
+
+    /// The task that a label such as `task.label` names, and the label.
+    pub fn named_task<'l>(&self, label: &'l str) -> Option<(usize, &'l str)> {
+        let of_task = |task: &Task| label.strip_prefix(&*task.name)?.strip_prefix('.');
+        self.tasks.iter().enumerate().find_map(|(number, task)| Some((number, of_task(task)?)))
     }
 
     /// Gives a key of such a section its built-in value.
@@ -196,8 +211,14 @@ impl Config {
         config.model.path = task.model.clone();
         config.model.min_confidence = task.min_confidence;
         config.tag.dscp = task.dscp.clone();
+        config.model.class_confidence.retain_mut(|entry| match self.named_task(&entry.label) {
+            Some((task, label)) => {
+                entry.label = label.to_owned();
+                task == number
+            }
+            None => number == 0,
+        });
         if number > 0 {
-            config.model.class_confidence.clear();
             config.mark.class = task.mark.clone();
             config.mark.mask = task.mark_mask;
             // A DSCP in the mark is the first task's.

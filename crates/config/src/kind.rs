@@ -7,7 +7,7 @@ use cring::K_MAX;
 use policy::Dscp;
 use toml::Value;
 
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::value::FromValue;
 
 /// Type and range of a key's value. Bounds are inclusive.

@@ -14,6 +14,7 @@ use crate::{Config, ConfigErrors, layers};
 
 mod devices;
 mod mark;
+mod nearest;
 mod several;
 mod tasks;
 mod wrong;

@@ -105,7 +105,7 @@ fn frames_over_a_unix_socket_get_labels_and_records() {
             Record::Behaviour(_) => {}
             Record::Flow(flow) => {
                 flows += 1;
-                let decision = flow.decision.expect("the port names it");
+                let decision = flow.decisions[0].expect("the port names it");
                 contradicting += u16::from(decision.contradicts.is_some());
                 assert_eq!(flow.counts.packets.iter().sum::<u64>(), PACKETS as u64);
             }

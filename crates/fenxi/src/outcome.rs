@@ -145,7 +145,7 @@ impl Outcome {
     /// Series that went to the analytics managers, by task.
     pub fn series_by_task(&self) -> Vec<u64> {
         let mut by_task = Vec::new();
-        let mut depths = self.flows.tasks.iter();
+        let mut depths = self.flows.depths.iter();
         for names in self.names.iter() {
             let own = depths.by_ref().take(names.depths.len());
             by_task.push(own.map(|it| it.series_emitted - it.series_shed).sum());

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use accel::Bundle;
 use config::Config;
-use dataplane::bundle::labels;
 use dataplane::clock::{Clock, Pace};
 use dataplane::egress::{Egress, TaggedWriter};
 use dataplane::flow_worker::Limits;
@@ -77,7 +76,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     };
     let pipelines = Pipelines::for_replay(config, &tasks, &cores, options)?;
     let names = pipelines.names.clone();
-    let rules = Rules::load(config, &labels(bundle), Traffic::Replay)?;
+    let rules = Rules::load(config, &OpenTask::all_labels(&tasks), Traffic::Replay)?;
     let mut egress = open_tagged(args, &pipelines, rules.at_start())?;
     let recent = match &args.explain {
         Some(query) => RecentFlows::only(explain::wanted(query)),
@@ -172,7 +171,7 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
 fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
     // `--write` looks up rules that need a label at the end of the burst, when a flow may know more
     // than at the packet; so a burst has one packet.
-    let asks_for_labels = rules.in_force().policy.has_labels();
+    let asks_for_labels = rules.in_force().policy.label_tasks() != 0;
     let burst = match args.write.is_some() && asks_for_labels {
         true => 1,
         false => config.io.burst,
@@ -221,7 +220,7 @@ fn open_sinks(
     recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
     let args = plan.args;
-    let hosts = SharedHosts::of(plan.config, &tasks[0].bundle);
+    let hosts = SharedHosts::of(plan.config, tasks);
     Sinks::start(&sinks::Start {
         config: plan.config,
         names,

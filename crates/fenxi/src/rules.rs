@@ -48,11 +48,15 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a configuration, none if it names no file; `labels`: the model's.
+    /// The rules of a configuration, none if it names no file; `labels` are by task.
     ///
     /// # Errors
     /// The file cannot be read; a line is wrong, or names what this run does not have.
-    pub fn load(config: &Config, labels: &[Label], traffic: Traffic) -> Result<Rules, Error> {
+    pub fn load(
+        config: &Config,
+        labels: &[Arc<[Label]>],
+        traffic: Traffic,
+    ) -> Result<Rules, Error> {
         let terms = Terms::new(config, labels, traffic);
         match &config.policy.rules {
             Some(path) => Rules::read(path, "policy.rules: ", terms),

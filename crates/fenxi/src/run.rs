@@ -29,7 +29,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Config, Loaded, Sources};
-use dataplane::bundle::labels;
 use dataplane::label_map::{LabelMap, check_labels};
 use dataplane::pipelines::{FlowOptions, PacketSide};
 use dataplane::placement::Cores;
@@ -82,7 +81,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let bundle = &tasks[0].bundle;
     let sinks_act = sinks::places(config).next().is_some();
     let map = check_labels(config, bundle, sinks_act)?;
-    let rules = Rules::load(config, &labels(bundle), Traffic::Live)?;
+    let rules = Rules::load(config, &OpenTask::all_labels(&tasks), Traffic::Live)?;
     log_start(config, &tasks);
     log_gap(&map);
     if let Some(warning) = Need::new(config, &tasks).warning(&Machine::here()) {
@@ -124,7 +123,7 @@ fn open(
     packets: &PacketSide,
     rules: Rules,
 ) -> Result<Opened, Failure> {
-    let (config, bundle) = (plan.config, &tasks[0].bundle);
+    let config = plan.config;
     let pair = pair::hold(&config.io)?;
     let first = ports::first_packets(config, tasks);
     // After the claim on the pair: the process before has ended.
@@ -140,7 +139,7 @@ fn open(
         .map(Arc::new);
     // No thread runs yet, and everything that needs more privileges is open.
     privileges::drop_unneeded(plan, tasks)?;
-    let hosts = SharedHosts::of(config, bundle);
+    let hosts = SharedHosts::of(config, tasks);
     let recent = RecentFlows::new();
     let sinks = Sinks::start(&sinks::Start {
         config,

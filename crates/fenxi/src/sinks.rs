@@ -21,6 +21,7 @@ mod reopen;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -67,8 +68,8 @@ pub fn known(sources: Sources) -> Sources {
     sources.and(sections())
 }
 
-/// Where labels of the first task go besides packets, marks and records.
-pub fn places(config: &Config) -> impl Iterator<Item = String> {
+/// Where labels go besides packets, marks and records, with the number of their task.
+pub fn places(config: &Config) -> impl Iterator<Item = (usize, String)> {
     KINDS.iter().flat_map(|kind| kind.places(config))
 }
 
@@ -97,17 +98,33 @@ pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), F
     KINDS.iter().try_for_each(|kind| kind.probe(config, is_exempt))
 }
 
-/// Checks the keys of all sinks about the first task against the labels of its model.
+/// Checks the labels in the keys of all sinks against those of each task's model.
 ///
 /// # Errors
-/// The first label that the model does not have.
-pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
+/// The first label that no model has.
+pub fn check_labels(config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
     KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
 }
 
 /// Reports of a run that has none of the sinks.
 pub fn empty_reports() -> Vec<Report> {
     KINDS.iter().map(|kind| kind.empty_report()).collect()
+}
+
+/// A place for each task of these labels of a sink.
+fn place_of<'a>(
+    config: &Config,
+    labels: impl Iterator<Item = &'a String>,
+    place: &str,
+) -> Vec<(usize, String)> {
+    let tasks = labels.map(|label| config.named_task(label).map_or(0, |(task, _)| task));
+    let tasks: BTreeSet<usize> = tasks.collect();
+    tasks.into_iter().map(|task| (task, place.to_owned())).collect()
+}
+
+/// What keys may call the labels of a configuration's tasks: `task.label`.
+fn task_names(config: &Config) -> Vec<String> {
+    config.tasks.iter().map(|task| task.name.clone()).collect()
 }
 
 /// What the sinks say in `fenxi ctl status`, a line each.
@@ -170,8 +187,8 @@ impl Sinks {
         self.running().find_map(|sink| sink.answer(request))
     }
 
-    /// The class of a host's name, as `fenxi ctl hosts` has it.
-    pub fn host_name(&self, host: IpAddr) -> Option<u16> {
+    /// A host's name, as `fenxi ctl hosts` has it.
+    pub fn host_name(&self, host: IpAddr) -> Option<String> {
         self.running().find_map(|sink| sink.host_name(host))
     }
 

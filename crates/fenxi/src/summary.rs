@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use analytics::Trigger;
-use flowmgr::TaskCounters;
+use flowmgr::DepthCounters;
 use flowmgr::record::EndReason;
 use flowmgr::verdict::Verdict;
 use serde::{Serialize, Serializer};
@@ -221,8 +221,8 @@ struct Decided {
 impl Decided {
     /// The counts of the first task, whose model is asked at these depths.
     fn new(flows: &flowmgr::Counters, depths: &[usize]) -> Decided {
-        let (depths, by_depth) = decided_by_depth(depths, &flows.tasks);
-        let first = flows.tasks.first();
+        let (depths, by_depth) = decided_by_depth(depths, &flows.depths);
+        let first = flows.depths.first();
         Decided {
             depths,
             by_depth,
@@ -258,7 +258,7 @@ impl Decided {
 
 /// The depths at which the model is asked, without depth 0 of ports, and the flows that each
 /// decided.
-fn decided_by_depth(depths: &[usize], counters: &[TaskCounters]) -> (Vec<usize>, Vec<u64>) {
+fn decided_by_depth(depths: &[usize], counters: &[DepthCounters]) -> (Vec<usize>, Vec<u64>) {
     let both = depths.iter().zip(counters).filter(|(depth, _)| **depth > 0);
     both.map(|(&depth, counters)| (depth, counters.flows_decided)).unzip()
 }
@@ -295,7 +295,7 @@ impl Summary {
                 .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
                 .collect(),
             flows: flow_sums(flows),
-            series: Series::new(&flows.tasks, series),
+            series: Series::new(&flows.depths, series),
             labels: labels(outcome),
             batches: batches(series),
             cache: Cache::new(&series.cache),

@@ -5,6 +5,8 @@
 //! ([`crate::RuleAnswer`]). An entry keeps the number of its flow's action and the generation of
 //! the policy, so the walk looks the action up only when the label comes or the policy changes.
 
+use crate::ids::TaskId;
+
 /// What is done to the packets of a flow. By default: nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Action {
@@ -76,74 +78,51 @@ impl Action {
 /// The action of each class. Where labels of several tasks have an action, the last task's counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actions {
-    /// By class of the first task.
-    by_class: Vec<u8>,
-    /// The other tasks' numbers and actions by class, in ascending order; depths are not counted.
-    others: Vec<(u8, Vec<u8>)>,
+    /// By task and class; up to the last task whose labels have actions, and at least the first.
+    by_task: Vec<Vec<u8>>,
 }
 
 impl Actions {
-    /// The actions that set a DSCP by class, the last for `unknown`. Only a DSCP's lower six bits
-    /// count.
+    /// The actions that set a DSCP by class of the only task, the last for `unknown`. Only a DSCP's
+    /// lower six bits count.
     pub fn of_dscp(by_class: &[Option<u8>]) -> Actions {
+        Actions::of_tasks([by_class])
+    }
+
+    /// The same by task and class.
+    pub fn of_tasks(by_task: impl IntoIterator<Item = impl AsRef<[Option<u8>]>>) -> Actions {
         let number = |dscp: &Option<u8>| Action::of_dscp(*dscp).number();
-        Actions { by_class: by_class.iter().map(number).collect(), others: Vec::new() }
+        let numbers = by_task.into_iter().map(|it| it.as_ref().iter().map(number).collect());
+        let mut by_task: Vec<Vec<u8>> = numbers.collect();
+        let last = by_task.iter().rposition(|it| it.iter().any(|&number| number != 0));
+        by_task.resize(last.unwrap_or(0) + 1, Vec::new());
+        Actions { by_task }
     }
 
-    /// Adds another task's DSCP by class; the task must follow those added before. Changes nothing
-    /// if no class has a DSCP.
-    #[must_use]
-    pub fn and_dscp_of(mut self, task: u8, by_class: &[Option<u8>]) -> Actions {
-        if by_class.iter().any(Option::is_some) {
-            let of_task = Actions::of_dscp(by_class);
-            self.others.push((task, of_task.by_class));
-        }
-        self
+    /// Tasks after the first whose labels have actions: bit n for task n.
+    pub fn other_tasks(&self) -> u8 {
+        let tasks = self.by_task.iter().enumerate().skip(1);
+        let acting = tasks.filter(|(_, by_class)| by_class.iter().any(|&number| number != 0));
+        acting.fold(0, |bits, (task, _)| bits | 1 << task)
     }
 
-    /// Tasks after the first whose labels have actions, in ascending order.
-    pub fn other_tasks(&self) -> impl Iterator<Item = u8> {
-        self.others.iter().map(|&(task, _)| task)
-    }
-
-    /// The DSCP of a class of another task, by the task's place among [`Actions::other_tasks`].
-    pub fn dscp_of_other(&self, place: usize, class: u16) -> Option<u8> {
-        Action::of_number(self.number_of_other(place, class)).dscp
-    }
-
-    /// Whether labels of other tasks than the first have actions.
-    #[inline]
-    pub(crate) fn has_others(&self) -> bool {
-        !self.others.is_empty()
-    }
-
-    pub(crate) fn number_of_other(&self, place: usize, class: u16) -> u8 {
-        let (_, by_class) = &self.others[place];
-        let number = by_class.get(usize::from(class));
-        number.copied().unwrap_or_default()
-    }
-
-    /// How many classes have an action.
-    pub fn classes(&self) -> usize {
-        self.by_class.len()
+    /// The DSCP by task and class, as [`Actions::of_tasks`] takes it.
+    pub fn dscp(&self) -> Vec<Vec<Option<u8>>> {
+        let dscp = |&number: &u8| Action::of_number(number).dscp;
+        self.by_task.iter().map(|by_class| by_class.iter().map(dscp).collect()).collect()
     }
 
     /// The action of a class; none if there is no such class.
     #[inline]
     #[must_use]
-    pub fn of_class(&self, class: u16) -> Action {
-        Action::of_number(self.number_of(class))
-    }
-
-    /// The DSCP by class, as [`Actions::of_dscp`] takes it.
-    pub fn dscp_by_class(&self) -> Vec<Option<u8>> {
-        let numbers = self.by_class.iter();
-        numbers.map(|&number| Action::of_number(number).dscp).collect()
+    pub fn of_class(&self, task: TaskId, class: u16) -> Action {
+        Action::of_number(self.number_of(task, class))
     }
 
     #[inline]
-    pub(crate) fn number_of(&self, class: u16) -> u8 {
-        self.by_class.get(usize::from(class)).copied().unwrap_or_default()
+    pub(crate) fn number_of(&self, task: TaskId, class: u16) -> u8 {
+        let by_class = self.by_task.get(task.index());
+        by_class.and_then(|it| it.get(usize::from(class))).copied().unwrap_or_default()
     }
 }
 
@@ -206,11 +185,14 @@ mod tests {
     fn classes_share_equal_actions_and_keep_their_own() {
         let dscp = [Some(46), None, Some(10), Some(46)];
         let actions = Actions::of_dscp(&dscp);
-        assert_eq!(actions.dscp_by_class(), dscp);
-        assert_eq!(actions.number_of(0), actions.number_of(3));
-        assert_eq!(actions.number_of(1), 0);
-        assert_eq!(actions.of_class(2).dscp, Some(10));
-        assert_eq!((actions.classes(), actions.of_class(4)), (4, Action::default()));
+        assert_eq!(actions.dscp(), [dscp]);
+        let number = |class| actions.number_of(TaskId::FIRST, class);
+        assert_eq!((number(0), number(1), number(4)), (number(3), 0, 0));
+        assert_eq!(actions.of_class(TaskId::FIRST, 2).dscp, Some(10));
+        let none = [None];
+        let actions = Actions::of_tasks([&none[..], &none, &dscp, &none]);
+        assert_eq!((actions.other_tasks(), actions.dscp().len()), (0b100, 3));
+        assert_eq!(actions.of_class(TaskId(2), 0).dscp, Some(46));
     }
 
     #[test]

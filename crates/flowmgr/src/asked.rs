@@ -7,6 +7,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use crate::ids::TaskId;
+
 /// Which flows a task is asked about. All conditions must hold; an empty list, or `None`, means
 /// every flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +25,9 @@ pub struct Asked {
     pub sample: Option<u32>,
     /// Only flows whose rule says so; none while there are no rules.
     pub by_rule: bool,
-    /// Tasks whose labels say, later, whether this one is asked: their numbers, depths not counted.
-    /// These tasks must be asked about the flow too, and its series must be complete for them.
-    pub after: Vec<u8>,
+    /// Tasks whose labels say, later, whether this one is asked. These tasks must be asked about
+    /// the flow too, and its series must be complete for them.
+    pub after: Vec<TaskId>,
 }
 
 /// Where the ends of a flow are: in the networks of [`crate::Config::inside`] or not.

@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use cring::{K_MAX, TASKS_MAX, WORDS_MAX};
 use thiserror::Error;
 
-use crate::asked::{Asked, Inside};
+use crate::asked::Inside;
 use crate::behaviour::Bounds;
-use crate::depths::{Depths, SeriesTask};
 use crate::hash::HashKind;
 use crate::settings::Settings;
+use crate::task_config::TaskConfig;
 
 /// Packets in a burst, at most.
 pub const BURST_MAX: usize = 256;
@@ -41,30 +41,12 @@ pub enum Effect {
     },
 }
 
-/// What flows to a port are, where nothing surer is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortLabel {
-    /// Number of the task whose label it is, depths not counted.
-    pub task: u8,
-    /// IP protocol number.
-    pub protocol: u8,
-    /// Port of the server.
-    pub port: u16,
-    /// Number of the class in the model.
-    pub class: u16,
-    /// Share of such flows that are of this class, 0 to 65,535 for 0 to 1.
-    pub precision: u16,
-}
-
 /// Configuration of a flow manager.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The tasks, 1 to [`TASKS_MAX`], not counting tasks without a series.
-    pub tasks: Vec<SeriesTask>,
-    /// Which flows each task is asked about, in the order of the tasks, depths not counted; tasks
-    /// beyond the list are asked about every flow.
-    pub asked: Vec<Asked>,
-    /// What is inside, for [`Asked::directions`].
+    /// The tasks. They have 1 to [`TASKS_MAX`] depths with a series together.
+    pub tasks: Vec<TaskConfig>,
+    /// What is inside, for [`crate::Asked::directions`].
     pub inside: Inside,
     /// What may change while the manager works.
     pub settings: Settings,
@@ -78,9 +60,6 @@ pub struct Config {
     pub effect: Effect,
     /// Of which flows the records have the series.
     pub record_series: SeriesShare,
-    /// Names flows by their server's port: with the first packet where the task says so
-    /// ([`SeriesTask::k`]), else flows of the first task that end without a sure answer.
-    pub ports: Vec<PortLabel>,
     /// Number of the first flow.
     pub flow_id_first: u64,
     /// Step between flow numbers: the number of flow managers.
@@ -158,25 +137,27 @@ impl Config {
             true => Ok(()),
             false => Err(ConfigError::Range { setting, value, range }),
         };
-        let tasks = self.tasks.iter().filter(|task| !task.is_of_ports()).count();
-        let holds = (1..=TASKS_MAX).contains(&tasks) && self.tasks.len() <= WORDS_MAX;
-        in_range("tasks", tasks as u64, holds, "1 to 8")?;
-        // Depths of a task share its rings.
-        let own_rings = self.tasks.iter().filter(|task| !task.is_deeper).count();
-        let holds = rings.len() == own_rings && rings.iter().all(|&rings| rings > 0);
+        let depths = || self.tasks.iter().flat_map(|task| &task.depths);
+        let asked = depths().filter(|depth| depth.k > 0).count();
+        let holds = (1..=TASKS_MAX).contains(&asked) && depths().count() <= WORDS_MAX;
+        in_range("tasks", asked as u64, holds, "1 to 8")?;
+        let holds = rings.len() == self.tasks.len() && rings.iter().all(|&rings| rings > 0);
         let least = rings.iter().min().copied().unwrap_or(0);
         in_range("rings", least as u64, holds, "at least 1 for each task")?;
-        for (number, task) in self.tasks.iter().enumerate() {
-            let k = task.k;
-            let next = self.tasks.get(number + 1);
-            let is_in_front = !task.is_deeper && next.is_some_and(|next| next.is_deeper);
-            let holds = (1..=K_MAX).contains(&k) || (k == 0 && is_in_front);
-            in_range("k", k as u64, holds, "1 to 32, or 0 before a deeper task")?;
+        for task in &self.tasks {
+            let depths = task.depths.len();
+            in_range("depths", depths as u64, (1..=DEPTHS_MAX).contains(&depths), "1 to 7")?;
+            let of_ports = usize::from(task.is_ports_first() && depths > 1);
+            for depth in &task.depths[of_ports..] {
+                let holds = (1..=K_MAX).contains(&depth.k);
+                in_range("k", depth.k as u64, holds, "1 to 32, or 0 before a deeper one")?;
+            }
+            let rises = task.depths.is_sorted_by(|before, next| before.k < next.k);
+            in_range("depth", task.k_max() as u64, rises, "above the one before")?;
             let features = task.features.iter().count() as u64;
             in_range("features", features, features > 0, "1 upwards")?;
         }
-        self.check_depths()?;
-        self.check_asked(own_rings)?;
+        self.check_after()?;
         let silence = |setting, timeout_s: u16| {
             let holds = timeout_s <= TIMEOUT_S_MAX;
             in_range(setting, timeout_s.into(), holds, "0 to 32,000")
@@ -202,59 +183,24 @@ impl Config {
     }
 
     /// A task comes only after other tasks, and no cycle leads back to it.
-    fn check_asked(&self, tasks: usize) -> Result<(), ConfigError> {
-        let after = |number: usize| self.asked.get(number).map_or(&[][..], |it| &it.after);
-        for number in 0..tasks {
+    fn check_after(&self) -> Result<(), ConfigError> {
+        let tasks = self.tasks.len();
+        for (number, task) in self.tasks.iter().enumerate() {
             // What is still reached after as many steps as there are tasks is on a cycle, or before
             // one.
             let mut reached = vec![number];
             for _ in 0..tasks {
-                let next = reached.iter().flat_map(|&task| after(task));
-                reached = next.map(|&task| usize::from(task)).collect();
-                reached.retain(|&task| task < tasks);
+                let next = reached.iter().flat_map(|&task| &self.tasks[task].asked.after);
+                reached = next.map(|task| task.index()).filter(|&task| task < tasks).collect();
                 reached.sort_unstable();
                 reached.dedup();
             }
-            let named = after(number).iter().find(|&&task| usize::from(task) >= tasks);
-            if named.is_some() || !reached.is_empty() {
+            let exist = task.asked.after.iter().all(|before| before.index() < tasks);
+            if !exist || !reached.is_empty() {
                 return Err(ConfigError::Range {
                     setting: "after",
                     value: number as u64,
                     range: "tasks that there are, without a cycle",
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// A deeper task differs from the one before it only in its K, which is greater, and in when it
-    /// is sure.
-    fn check_depths(&self) -> Result<(), ConfigError> {
-        let pairs = self.tasks.windows(2).map(|pair| (Some(pair[0]), pair[1]));
-        let first = self.tasks.first().map(|&first| (None, first));
-        let depths = (0..self.tasks.len()).map(|first| Depths::of(&self.tasks[first..]).count());
-        let depths = depths.max().unwrap_or(0);
-        if usize::from(depths) > DEPTHS_MAX {
-            return Err(ConfigError::Range {
-                setting: "depths",
-                value: depths.into(),
-                range: "1 to 7",
-            });
-        }
-        for (before, task) in first.into_iter().chain(pairs) {
-            let as_before = before.map(|before| SeriesTask {
-                k: task.k,
-                sure: task.sure,
-                contradicts: task.contradicts,
-                is_deeper: true,
-                ..before
-            });
-            let is_deeper_by = before.is_some_and(|before| task.k > before.k);
-            if task.is_deeper && (as_before != Some(task) || !is_deeper_by) {
-                return Err(ConfigError::Range {
-                    setting: "depth",
-                    value: task.k as u64,
-                    range: "above that of the task before, all else being equal",
                 });
             }
         }

@@ -5,6 +5,7 @@ use cring::{Counter, counters};
 use crate::behaviour::Behaviour;
 use crate::key::{KIND_UDP, KIND_V6};
 use crate::record::EndReason;
+use crate::task_config::TaskConfig;
 use crate::verdict::Verdicts;
 
 counters! {
@@ -94,8 +95,8 @@ counters! {
         pub expiry_lag: ExpiryLag,
         /// By [`crate::Behaviour`].
         pub behaviours: [BehaviourCounters; Behaviour::COUNT],
-        /// What belongs to one task each.
-        pub tasks: Vec<TaskCounters>,
+        /// By depth, in the order of the tasks.
+        pub depths: Vec<DepthCounters>,
     }
 }
 
@@ -114,14 +115,14 @@ counters! {
 }
 
 counters! {
-    /// Sums of one task.
+    /// Sums of one depth. Those of labels and flows are a task's at its first depth.
     #[derive(Clone, Debug, Default)]
-    pub struct TaskCounters {
+    pub struct DepthCounters {
         /// Flows that got a label, by class, from then on; the last is `unknown`.
         pub labels_given: Vec<u64>,
         /// Ended flows by class; the last is `unknown`.
         pub flows_labelled: Vec<u64>,
-        /// Flows whose label is the answer to this task; of several depths the one that decided.
+        /// Flows whose label is the answer at this depth.
         pub flows_decided: u64,
         /// Flows whose label came from their port until an answer contradicted it.
         pub flows_contradicting: u64,
@@ -141,51 +142,50 @@ counters! {
 }
 
 impl Counters {
-    /// Zero counters, for tasks with these numbers of classes.
-    pub fn new(classes: impl IntoIterator<Item = usize>) -> Counters {
-        let of_task = |classes| TaskCounters {
-            labels_given: vec![0; classes],
-            flows_labelled: vec![0; classes],
-            ..TaskCounters::default()
+    /// Zero counters, for these tasks.
+    pub fn new(tasks: &[TaskConfig]) -> Counters {
+        let of_depth = |task: &TaskConfig| DepthCounters {
+            labels_given: vec![0; task.classes],
+            flows_labelled: vec![0; task.classes],
+            ..DepthCounters::default()
         };
-        let tasks: Vec<TaskCounters> = classes.into_iter().map(of_task).collect();
-        let classes = tasks.first().map_or(0, |task| task.labels_given.len());
+        let depths = tasks.iter().flat_map(|task| vec![of_depth(task); task.depths.len()]);
+        let classes = tasks.first().map_or(0, |task| task.classes);
         Counters {
             labelled_by_class: vec![Volume::default(); classes],
-            tasks,
+            depths: depths.collect(),
             ..Counters::default()
         }
     }
 
     /// Series put on a ring, or shed, of all tasks.
     pub fn series_emitted(&self) -> u64 {
-        self.tasks.iter().map(|task| task.series_emitted).sum()
+        self.depths.iter().map(|depth| depth.series_emitted).sum()
     }
 
     /// Series shed because a ring was full, of all tasks.
     pub fn series_shed(&self) -> u64 {
-        self.tasks.iter().map(|task| task.series_shed).sum()
+        self.depths.iter().map(|depth| depth.series_shed).sum()
     }
 
     /// Series of half-open flows that were shed.
     pub fn series_shed_half_open(&self) -> u64 {
-        let shed = self.tasks.iter().map(|task| task.series_shed_half_open);
-        shed.sum()
+        self.depths.iter().map(|depth| depth.series_shed_half_open).sum()
     }
 
     /// Series that were complete and withheld, because their flows began mid-stream, of all tasks.
     pub fn series_withheld(&self) -> u64 {
-        self.tasks.iter().map(|task| task.series_withheld).sum()
+        self.depths.iter().map(|depth| depth.series_withheld).sum()
     }
 
     /// Flows that got a label of the first task, by class.
     pub fn labels_given(&self) -> &[u64] {
-        self.tasks.first().map_or(&[], |task| &task.labels_given)
+        self.depths.first().map_or(&[], |depth| &depth.labels_given)
     }
 
     /// Ended flows with a label of the first task, by class.
     pub fn flows_labelled(&self) -> &[u64] {
-        self.tasks.first().map_or(&[], |task| &task.flows_labelled)
+        self.depths.first().map_or(&[], |depth| &depth.flows_labelled)
     }
 
     /// Copies what another manager of the same classes has counted; allocates only until there is

@@ -31,7 +31,7 @@ use crate::prefetch::prefetch;
 use hot::PACKETS_CARRIED;
 pub(crate) use hot::{
     Carry, Hot, STATE_COLLECTED, STATE_EMITTED, STATE_FIN_FORWARD, STATE_IN_EFFECT, STATE_NEVER,
-    STATE_RST,
+    STATE_RST, STATE_WITHHELD,
 };
 
 mod hot;
@@ -188,7 +188,7 @@ impl Entries {
     /// The label word of any depth.
     #[inline]
     pub fn word(&self, depth: DepthId, index: u32) -> &LabelWord {
-        self.shared.word(depth.number(), index)
+        self.shared.word(depth.0, index)
     }
 
     /// A flow begins.
@@ -212,7 +212,7 @@ impl Entries {
     #[inline]
     pub fn retire(&mut self, index: u32) {
         for depth in 0..=self.shared.other_depths as u8 {
-            self.word(DepthId::new(depth), index).retire();
+            self.word(DepthId(depth), index).retire();
         }
         debug_assert_eq!(self.label(index).read().1, Label::None);
     }

@@ -54,20 +54,21 @@ pub(crate) struct Flows {
 
 impl Flows {
     /// Allocates the table of a checked configuration, with rings of `slots` slots.
-    pub fn new(config: &Config, first_asked: DepthId, slots: usize) -> io::Result<Flows> {
+    pub fn new(config: &Config, slots: usize) -> io::Result<Flows> {
         let entries = config.max_flows + SPARE_ENTRIES;
         let lag_s = config.counts_lag_s();
         let samples_live = config.behaviour.is_some() && config.effect == Effect::Arrival;
         let lifetimes = Lifetimes::of(&config.settings, lag_s);
         let bulk_bytes = config.behaviour.map(|bounds| bounds.bulk_bytes);
+        let counters = Counters::new(&config.tasks);
         Ok(Flows {
             table: Table::new(config.buckets, entries)?,
-            entries: Entries::new(entries, config.tasks.len(), bulk_bytes)?,
+            entries: Entries::new(entries, counters.depths.len(), bulk_bytes)?,
             clock: Clock::new(),
             sweep: Sweep::new(config.buckets as u32, sweep_period_us(samples_live, lifetimes)),
             active: ActiveTimeout::new(config.settings.active_timeout_s),
             outbox: Outbox::new(config.effect, slots),
-            counters: Counters::new(config.tasks.iter().map(|task| task.classes)),
+            counters,
             effect: config.effect,
             policy: PolicyStamp::FIRST,
             position: 0,
@@ -80,7 +81,7 @@ impl Flows {
             flow_id_step: config.flow_id_step,
             lag_s,
             samples_live,
-            first_asked,
+            first_asked: DepthId(u8::from(config.tasks[0].is_ports_first())),
         })
     }
 

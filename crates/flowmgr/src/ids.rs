@@ -2,21 +2,15 @@
 
 use cring::FlowRef;
 
-/// Number of a task, depths not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TaskId(u8);
+/// Number of a task, in the order of [`crate::Config::tasks`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u8);
 
 impl TaskId {
+    /// The first task, whose states lie in the hot line.
     pub const FIRST: TaskId = TaskId(0);
 
-    pub const fn new(number: u8) -> TaskId {
-        TaskId(number)
-    }
-
-    pub fn number(self) -> u8 {
-        self.0
-    }
-
+    /// The number as an index.
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0)
@@ -26,20 +20,11 @@ impl TaskId {
 /// Number of a depth among the depths of all tasks; its label word and its counters have the same
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct DepthId(u8);
+pub(crate) struct DepthId(pub u8);
 
 impl DepthId {
     /// The first depth of the first task, whose label word lies in the hot line.
     pub const FIRST: DepthId = DepthId(0);
-
-    pub const fn new(number: u8) -> DepthId {
-        DepthId(number)
-    }
-
-    #[inline]
-    pub fn number(self) -> u8 {
-        self.0
-    }
 
     #[inline]
     pub fn index(self) -> usize {

@@ -12,13 +12,12 @@ use crate::action::Actions;
 use crate::asked::Subject;
 use crate::config::{Config, Effect};
 use crate::entry::Counts;
-use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_NEVER};
+use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_NEVER, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::ids::{DepthId, TaskId};
 use crate::part::{First, Part};
 use crate::series::Arrival;
 use crate::tasks::Tasks;
-use ports::Ports;
 
 pub(crate) use kept::{DEEPER_BYTES, OTHER_DEPTH_BYTES};
 
@@ -26,13 +25,12 @@ pub(crate) use kept::{DEEPER_BYTES, OTHER_DEPTH_BYTES};
 pub(crate) struct Labels {
     pub tasks: Tasks,
     pub kept: kept::Kept,
-    /// The first task has more than one depth.
-    pub has_depths: bool,
-    /// There are more tasks than the first.
-    pub has_more_tasks: bool,
     /// What becomes of packets, by the classes of labels.
     actions: Actions,
-    ports: Ports,
+    /// Tasks after the first whose labels rules ask for: bit n for task n.
+    in_rules: u8,
+    /// These and the tasks after the first whose labels have actions.
+    in_use: u8,
     /// The states in the hot line that together mean that no packet can complete a series any more.
     collected: u16,
 }
@@ -50,17 +48,16 @@ impl Part for Labels {
 impl Labels {
     /// For a checked configuration. Takes its actions, ports and networks.
     pub fn new(config: &mut Config, tasks: Tasks, entries: usize) -> io::Result<Labels> {
-        let (depths, of_first) = (tasks.depths().len(), tasks.task(TaskId::FIRST).depths.count());
-        let has_more_tasks = depths > usize::from(of_first);
+        let (depths, of_first) = (tasks.depths(), tasks.task(TaskId::FIRST).depths());
+        let actions = std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[]));
         Ok(Labels {
             kept: kept::Kept::new(entries, depths, usize::from(of_first))?,
-            has_depths: of_first > 1,
-            has_more_tasks,
-            actions: std::mem::replace(&mut config.settings.actions, Actions::of_dscp(&[])),
-            ports: Ports::new(std::mem::take(&mut config.ports)),
+            in_rules: 0,
+            in_use: actions.other_tasks(),
+            actions,
             collected: match (depths, config.effect) {
                 (1, _) => u16::from(STATE_EMITTED),
-                (_, Effect::Arrival) if has_more_tasks => u16::from(STATE_COLLECTED),
+                (_, Effect::Arrival) if tasks.count() > 1 => u16::from(STATE_COLLECTED),
                 // All depths are of one task, and one has decided. A series in a record has what
                 // the greatest depth asks for, whenever answers come.
                 (_, Effect::Arrival) if config.record_series.is_none() => {
@@ -75,6 +72,13 @@ impl Labels {
     /// Takes other actions and leaves the old ones in their place.
     pub fn configure(&mut self, actions: &mut Actions) {
         std::mem::swap(&mut self.actions, actions);
+        self.in_use = self.in_rules | self.actions.other_tasks();
+    }
+
+    /// From now on rules ask for labels of these tasks: bit n for task n.
+    pub fn change_rules(&mut self, tasks: u8) {
+        self.in_rules = tasks & !1;
+        self.in_use = self.in_rules | self.actions.other_tasks();
     }
 
     pub fn actions(&self) -> &Actions {
@@ -84,12 +88,6 @@ impl Labels {
     #[inline]
     pub fn collected(&self) -> u16 {
         self.collected
-    }
-
-    /// Labels of other tasks than the first have actions.
-    #[inline]
-    pub fn acts_by_others(&self) -> bool {
-        self.actions.has_others()
     }
 
     /// Whether a due depth is asked about a flow, so that its series is sent. `subject`: where the
@@ -107,23 +105,24 @@ impl Labels {
         // The hot line holds the first task's states.
         let is_first = depth == self.tasks.task(TaskId::FIRST).first_asked;
         let is_first_asked = self.tasks.is_first_asked(depth);
-        let asks = *self.tasks.depth(depth);
-        debug_assert!(!asks.is_of_ports(), "a depth without a series is not due");
+        let task = self.tasks.of_depth(depth);
+        debug_assert!(self.tasks.k(depth) > 0, "a depth without a series is not due");
         let is_asked =
             subject.is_none_or(|it| self.tasks.is_asked_at(&flows.entries, index, it, depth));
-        if !is_asked || !asks.midstream && is_midstream {
-            if is_first && !self.has_more_tasks {
-                flows.entries.hot_mut(index).set(STATE_COLLECTED);
+        if !is_asked || !self.tasks.task(task).config.midstream && is_midstream {
+            if is_first && self.tasks.count() == 1 {
+                flows.entries.hot_mut(index).set(STATE_WITHHELD);
             }
-            let counters = &mut flows.counters.tasks[depth.index()];
+            let counters = &mut flows.counters.depths[depth.index()];
             match is_asked {
                 true => counters.series_withheld += u64::from(is_first_asked),
                 false => counters.flows_not_asked += u64::from(is_first_asked),
             }
             return false;
         }
-        let may_be_decided = asks.is_deeper && flows.effect == Effect::Arrival;
-        if may_be_decided && self.is_decided(flows, index, self.tasks.of_depth(depth)) {
+        let may_be_decided =
+            depth != self.tasks.task(task).first && flows.effect == Effect::Arrival;
+        if may_be_decided && self.is_decided(flows, index, task) {
             return false;
         }
         if is_first {

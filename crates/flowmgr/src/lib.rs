@@ -16,8 +16,8 @@
 //! | [`part`] | what is kept of a flow in addition to its entry, and when it is called |
 //! | `series`, `labels`, `rules`, `behaviour` | the parts; `manager::counted` is one, too |
 //! | `memory`, `prefetch`, `tags` | huge pages, prefetching, vector instructions |
+//! | `task_config`, `tasks` | what the tasks ask at which depths, and when a series is due |
 //! | [`Actions`], [`tag`] | what happens to packets; DSCP and checksum |
-//! | [`depths`] | which of a flow's answers is its label |
 //! | `outbox`, `manager::settle`, [`record`] | records of flows, and when they are written |
 //! | `look` | the flows of the table, for people |
 //! | [`BareTable`] | the table alone, for measuring |
@@ -36,7 +36,6 @@ mod bare_table;
 mod behaviour;
 mod config;
 mod counters;
-pub mod depths;
 mod entry;
 mod expiry;
 mod flows;
@@ -60,6 +59,7 @@ mod settings;
 mod table;
 pub mod tag;
 mod tags;
+mod task_config;
 mod tasks;
 pub mod verdict;
 pub mod wire;
@@ -70,13 +70,13 @@ pub use bare_table::BareTable;
 pub use behaviour::{BEHAVIOUR_BYTES, Behaviour, Bounds};
 pub use config::{
     BUCKETS_MAX, BURST_MAX, CLOSED_TIMEOUT_S, Config, ConfigError, DEPTHS_MAX, Effect,
-    MAX_FLOWS_MAX, OTHERS_MAX, PortLabel, SeriesShare, TIMEOUT_S_MAX,
+    MAX_FLOWS_MAX, OTHERS_MAX, SeriesShare, TIMEOUT_S_MAX,
 };
 pub use counters::{
-    BehaviourCounters, Counters, Evictions, ExpiryLag, FlowsBegun, Merged, TaskCounters, Volume,
+    BehaviourCounters, Counters, DepthCounters, Evictions, ExpiryLag, FlowsBegun, Merged, Volume,
 };
-pub use depths::{Depths, SeriesTask};
 pub use entry::Counts;
+pub use ids::TaskId;
 pub use kernel_counts::Counted;
 pub use key::Key;
 pub use look::{
@@ -90,6 +90,7 @@ pub use part::{First, Part, Seen};
 pub use rss::Rss;
 pub use rules::{RULES_MAX, RuleAnswer, RuleMemory, RuleQuestion, RulesChange, renewed_max};
 pub use settings::Settings;
+pub use task_config::{DepthConfig, PortLabel, TaskConfig};
 pub use wire::Gso;
 
 /// Bytes that a table takes for these tasks and for behaviours, if there are any, without the
@@ -97,7 +98,7 @@ pub use wire::Gso;
 pub fn table_bytes(
     max_flows: usize,
     buckets: usize,
-    tasks: &[SeriesTask],
+    tasks: &[TaskConfig],
     behaviour: Option<Bounds>,
 ) -> usize {
     let behaviours = behaviour.map_or(0, |_| BEHAVIOUR_BYTES);
@@ -106,13 +107,13 @@ pub fn table_bytes(
 
 /// Bytes of memory per flow that the table may hold, without its behaviour, its share of the
 /// buckets (64 bytes each) and the memory for `record_series`.
-pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
+pub fn bytes_per_flow(tasks: &[TaskConfig]) -> usize {
     const CHAINED_BUCKET_SHARE: usize = 64 / 8;
     const FREE_LIST: usize = size_of::<u32>();
-    let other_tasks = tasks.len().saturating_sub(1);
-    let deeper = usize::from(Depths::of(tasks).count().saturating_sub(1));
+    let depths: usize = tasks.iter().map(|task| task.depths.len()).sum();
+    let deeper = tasks.first().map_or(0, |first| first.depths.len().saturating_sub(1));
     2 * 64
-        + other_tasks * labels::OTHER_DEPTH_BYTES
+        + depths.saturating_sub(1) * labels::OTHER_DEPTH_BYTES
         + deeper * labels::DEEPER_BYTES
         + series::SeriesStore::bytes_per_flow(tasks)
         + CHAINED_BUCKET_SHARE
@@ -121,19 +122,20 @@ pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::TaskConfig;
+
     /// The figure that the documents name: 172 bytes at K = 10.
     #[test]
     fn a_flow_takes_the_documented_memory() {
-        let tasks = [super::SeriesTask::lengths(10, 1)];
+        let mut tasks = [TaskConfig::lengths(10, 1)];
         assert_eq!(super::bytes_per_flow(&tasks), 64 + 64 + 32 + 8 + 4);
         assert_eq!(super::bytes_per_flow(&tasks), 172);
-        // Five depths, as the shipped model has.
-        let depth =
-            |(at, k)| super::SeriesTask { is_deeper: at > 0, ..super::SeriesTask::lengths(k, 1) };
-        let depths: Vec<_> = [1, 2, 3, 5, 10].into_iter().enumerate().map(depth).collect();
-        assert_eq!(super::bytes_per_flow(&depths), 332);
         // 4 Mi flows with a quarter as many buckets.
         let mib = super::table_bytes(1 << 22, 1 << 20, &tasks, None) >> 20;
         assert_eq!(mib, 752);
+        // Five depths, as the shipped model has.
+        let depth = |k| super::DepthConfig { k, ..tasks[0].depths[0] };
+        tasks[0].depths = [1, 2, 3, 5, 10].map(depth).to_vec();
+        assert_eq!(super::bytes_per_flow(&tasks), 332);
     }
 }

@@ -16,7 +16,7 @@ use crate::asked::Subject;
 use crate::behaviour::Behaviour;
 use crate::behaviour::Behaviours;
 use crate::config::{DEPTHS_MAX, OTHERS_MAX};
-use crate::entry::{Counts, STATE_COLLECTED, STATE_EMITTED};
+use crate::entry::{Counts, STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::ids::TaskId;
 use crate::labels::Labels;
@@ -202,13 +202,13 @@ impl View<'_> {
         let task = self.labels.tasks.task(TaskId::FIRST);
         for (depth, answer) in task.asked_depths().zip(&mut answers) {
             let (_, label) = self.flows.entries.word(depth, index).read();
-            *answer = Some((self.labels.tasks.depth(depth).k as u8, label));
+            *answer = Some((self.labels.tasks.k(depth) as u8, label));
         }
         FlowDetail {
             look,
             series,
             answers,
-            decided: match self.labels.has_depths {
+            decided: match self.labels.kept.has_deeper() {
                 true => self
                     .labels
                     .kept
@@ -239,14 +239,14 @@ impl View<'_> {
     }
 
     fn standing(&self, index: u32) -> Standing {
-        if self.labels.has_more_tasks {
+        if self.labels.tasks.count() > 1 {
             // The hot line's states do not say it for a single task.
             return self.standing_of(TaskId::FIRST, index);
         }
         let elements = self.series.seen(index, 0) as u8;
         let hot = self.flows.entries.hot(index);
         if !hot.has(STATE_EMITTED) {
-            return match hot.has(STATE_COLLECTED) {
+            return match hot.has(STATE_WITHHELD) {
                 true if self.rules.is_unasked(index) => Standing::Unasked,
                 true if !self.is_asked(index, TaskId::FIRST) => Standing::NotAsked,
                 true => Standing::Withheld,

@@ -85,7 +85,7 @@ pub struct Fate {
     /// The label may still be on its way; until it comes, [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
     /// With it: bit n if the answer of depth n counts for the packet; for tasks after the first
-    /// only if their labels have actions. [`TaskWords::label_of`] takes them.
+    /// only if their labels have actions, or rules ask for them. [`TaskWords::label_of`] takes them.
     pub depths: u16,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     pub(crate) action: u8,
@@ -175,9 +175,9 @@ impl<P: Part> Manager<P> {
     }
 
     /// Where a task's label words are, and when its answers are sure, for a caller that looks
-    /// labels up later than the walk. `task` does not count depths.
-    pub fn words(&self, task: u8) -> TaskWords {
-        self.walk.labels.tasks.words(TaskId::new(task))
+    /// labels up later than the walk.
+    pub fn words(&self, task: TaskId) -> TaskWords {
+        self.walk.labels.tasks.words(task)
     }
 
     /// The actions in use, for a caller that applies them later than the walk.
@@ -312,6 +312,7 @@ impl<P: Part> Manager<P> {
     /// have been in force, flows are asked about until the manager ends; if there are none left,
     /// answers say so. Without memory, which only the first rules need, nothing changes.
     pub fn change_rules(&mut self, change: &mut RulesChange) {
+        self.walk.labels.change_rules(change.label_tasks);
         self.walk.rules.change(&mut self.walk.flows, change);
     }
 

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use cring::{Source, Unit};
+use cring::{Source, TASKS_MAX, Unit};
 
 use crate::behaviour::Behaviour;
-use crate::config::OTHERS_MAX;
 use crate::entry::Counts;
+use crate::ids::TaskId;
 
 /// Why a flow record was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,8 +138,8 @@ impl Decision {
 pub struct LabelRecord {
     /// The flow.
     pub flow: FlowName,
-    /// Number of the task that asked for it, depths not counted.
-    pub task: u8,
+    /// The task that asked for it.
+    pub task: TaskId,
     /// When the label counted, µs since the epoch.
     pub time_us: i64,
     /// The label.
@@ -162,10 +162,8 @@ pub struct FlowRecord {
     /// It ended before the other side was seen to take part, as all flows of a flood from forged
     /// addresses do: if there is no room for all records, these can go first.
     pub is_half_open: bool,
-    /// The first task's label, if the flow has one.
-    pub decision: Option<Decision>,
-    /// The labels of the other tasks, in their order.
-    pub others: [Option<Decision>; OTHERS_MAX],
+    /// The flow's labels, by task.
+    pub decisions: [Option<Decision>; TASKS_MAX],
     /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
     /// Number of the flow's rule, by its last answer.

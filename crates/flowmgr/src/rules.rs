@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use cring::FlowRef;
+use cring::{FlowRef, TASKS_MAX};
 
 use crate::action::Action;
 use crate::behaviour::Behaviour;
@@ -50,8 +50,9 @@ pub struct RuleQuestion {
     pub in_port: u8,
     /// Time of the first packet, µs since the epoch.
     pub first_us: i64,
-    /// Class of the flow's label, if it has one; by packet time labels are not known here.
-    pub class: Option<u16>,
+    /// Classes of the flow's labels, by task: the first's, and of other tasks those that rules ask
+    /// for ([`RulesChange::label_tasks`]). By packet time labels are not known here.
+    pub classes: [Option<u16>; TASKS_MAX],
     /// What the flow does.
     pub behaviour: Behaviour,
     /// Bytes in both directions so far, including the packets that raised the question.
@@ -66,10 +67,10 @@ pub struct RuleQuestion {
     pub before: Option<u32>,
     /// The rules have not changed since the last answer: only what is known of the flow is new.
     pub is_by_same_rules: bool,
-    /// The flow's label was not known at the last answer, or has changed.
+    /// The first task's label was not known at the last answer, or has changed.
     pub is_label_new: bool,
-    /// The label is the one that its port gives the flow with this answer, unless the answer gives
-    /// another or the first task is not asked about it.
+    /// The first task's label is the one that its port gives the flow with this answer, unless the
+    /// answer gives another or the task is not asked about it.
     pub is_by_port: bool,
     /// The class that the port gave the flow before, if an answer contradicts it.
     pub contradicts: Option<u16>,
@@ -82,10 +83,9 @@ pub struct RuleAnswer {
     pub rule: Option<u32>,
     /// The action on the flow's packets. Without a DSCP they get their label's.
     pub action: Action,
-    /// Tasks that are not asked about the flow, unless they were: bit n for task n, depths not
-    /// counted.
+    /// Tasks that are not asked about the flow, unless they were: bit n for task n.
     pub unasked: u8,
-    /// The flow's label, unless it has one.
+    /// The first task's label of the flow, unless it has one.
     pub class: Option<u16>,
 }
 
@@ -99,6 +99,8 @@ pub struct RulesChange {
     pub has_bounds: bool,
     /// Some rule asks for a behaviour.
     pub has_behaviours: bool,
+    /// Tasks whose labels some rule asks for: bit n for task n.
+    pub label_tasks: u8,
     /// Rules were renumbered.
     pub is_renumbered: bool,
     /// Memory for the rules of flows, needed with the first rules; afterwards, what is not needed

@@ -18,9 +18,9 @@ use cring::{Feature, Features, Series, Unit};
 
 use std::io;
 
-use crate::depths::SeriesTask;
 use crate::memory::Array;
 use crate::prefetch::prefetch;
+use crate::task_config::TaskConfig;
 pub(crate) use part::{Arrival, SeriesPart};
 
 mod part;
@@ -89,9 +89,9 @@ impl Collected {
 }
 
 /// What is collected for these tasks: one element for each unit in use, the first task's first.
-fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
+fn collected(tasks: &[TaskConfig]) -> Vec<Collected> {
     let mut all: Vec<Collected> = Vec::with_capacity(Unit::ALL.len());
-    for task in tasks.iter().filter(|task| !task.is_of_ports()) {
+    for task in tasks {
         let at = match all.iter().position(|it| it.unit == task.unit) {
             Some(at) => at,
             None => {
@@ -107,8 +107,10 @@ fn collected(tasks: &[SeriesTask]) -> Vec<Collected> {
         };
         let it = &mut all[at];
         it.features = it.features.union(task.features);
-        it.k = it.k.max(task.k);
-        it.ends |= 1 << (task.k - 1);
+        for k in task.depths.iter().map(|depth| depth.k).filter(|&k| k > 0) {
+            it.k = it.k.max(k);
+            it.ends |= 1 << (k - 1);
+        }
     }
     all
 }
@@ -128,7 +130,7 @@ pub(crate) struct SeriesStore {
 impl SeriesStore {
     /// For `entries` flows and these tasks, whose K lies in 1 to [`cring::K_MAX`]. Where records
     /// carry the series, lengths are collected whether a task asks for them or not.
-    pub fn new(entries: usize, tasks: &[SeriesTask], for_records: bool) -> io::Result<SeriesStore> {
+    pub fn new(entries: usize, tasks: &[TaskConfig], for_records: bool) -> io::Result<SeriesStore> {
         let mut units = collected(tasks);
         if for_records && let Some(first) = units.first_mut() {
             first.features = first.features.with(Feature::SignedLength);
@@ -149,7 +151,7 @@ impl SeriesStore {
     }
 
     /// Bytes that a flow's series take, without what records ask for.
-    pub fn bytes_per_flow(tasks: &[SeriesTask]) -> usize {
+    pub fn bytes_per_flow(tasks: &[TaskConfig]) -> usize {
         place(&mut collected(tasks)) * size_of::<u16>()
     }
 
@@ -290,11 +292,17 @@ impl SeriesStore {
     }
 
     /// Writes what was collected for a task into a ring slot's series: its features, and at most
-    /// its K elements.
+    /// `k` elements.
     #[inline]
-    pub fn read(&self, index: u32, task: &SeriesTask, protocol: u8, series: &mut Series) {
+    pub fn read(
+        &self,
+        index: u32,
+        (task, k): (&TaskConfig, usize),
+        protocol: u8,
+        series: &mut Series,
+    ) {
         let it = self.units[self.number_of(task.unit)];
-        self.read_unit(index, it, (task.features, task.k), protocol, series);
+        self.read_unit(index, it, (task.features, k), protocol, series);
     }
 
     /// The same for all that was collected of the first task's unit.
@@ -398,8 +406,8 @@ mod tests {
     use crate::wire::UDP;
     use proptest::prelude::*;
 
-    fn lengths(k: usize) -> [SeriesTask; 1] {
-        [SeriesTask::lengths(k, 1)]
+    fn lengths(k: usize) -> [TaskConfig; 1] {
+        [TaskConfig::lengths(k, 1)]
     }
 
     fn element(number: usize) -> Element {
@@ -427,7 +435,7 @@ mod tests {
             }
             assert!(!store.add(1, 0, &element(k)));
             let mut series = Series::default();
-            store.read(1, &tasks[0], UDP, &mut series);
+            store.read(1, (&tasks[0], k), UDP, &mut series);
             assert_eq!(series.k(), k);
             for packet in 0..k {
                 let sign = if packet % 2 == 1 { -1 } else { 1 };
@@ -447,10 +455,10 @@ mod tests {
         let jumbo = Element { direction: 1, length: 70_000, ..element(0) };
         store.add(0, 0, &jumbo);
         let mut series = Series::default();
-        store.read(0, &tasks[0], UDP, &mut series);
+        store.read(0, (&tasks[0], 2), UDP, &mut series);
         assert_eq!(series.signed(0), -65_535);
         store.begin(0, false, 0);
-        store.read(0, &tasks[0], UDP, &mut series);
+        store.read(0, (&tasks[0], 2), UDP, &mut series);
         assert_eq!((series.k(), series.directions), (0, 0));
         assert!(store.offsets_us(0).is_empty());
     }
@@ -459,27 +467,27 @@ mod tests {
     fn memory_is_only_for_what_is_asked() {
         let with = |features: &[Feature]| {
             let features = features.iter().copied().collect();
-            let task = SeriesTask { features, ..SeriesTask::lengths(10, 1) };
+            let task = TaskConfig { features, ..TaskConfig::lengths(10, 1) };
             SeriesStore::bytes_per_flow(&[task])
         };
         assert_eq!(with(&[Feature::SignedLength]), 32);
         assert_eq!(with(&[Feature::SignedLength, Feature::TcpFlags]), 64);
         assert_eq!(with(&[Feature::SignedLength, Feature::InterArrival]), 96);
         assert_eq!(with(&Feature::ALL), 128);
-        let data = SeriesTask { unit: Unit::Data, ..SeriesTask::lengths(3, 1) };
+        let data = TaskConfig { unit: Unit::Data, ..TaskConfig::lengths(3, 1) };
         let [packets] = lengths(10);
-        assert_eq!(SeriesStore::bytes_per_flow(&[packets, data]), 64);
-        let shorter = SeriesTask::lengths(3, 1);
+        assert_eq!(SeriesStore::bytes_per_flow(&[packets.clone(), data]), 64);
+        let shorter = TaskConfig::lengths(3, 1);
         assert_eq!(SeriesStore::bytes_per_flow(&[packets, shorter]), 32);
     }
 
     /// A task of some unit, features and K.
-    fn task() -> impl Strategy<Value = SeriesTask> {
+    fn task() -> impl Strategy<Value = TaskConfig> {
         let features = prop::sample::subsequence(&Feature::ALL[..], 1..=4);
-        (1..=cring::K_MAX, any::<bool>(), features).prop_map(|(k, is_data, features)| SeriesTask {
+        (1..=cring::K_MAX, any::<bool>(), features).prop_map(|(k, is_data, features)| TaskConfig {
             unit: if is_data { Unit::Data } else { Unit::Packet },
             features: features.into_iter().collect(),
-            ..SeriesTask::lengths(k, 1)
+            ..TaskConfig::lengths(k, 1)
         })
     }
 
@@ -518,9 +526,9 @@ mod tests {
                 let elements = packets
                     .iter()
                     .filter(|packet| task.unit == Unit::Packet || packet.payload != 0);
-                let elements: Vec<&Element> = elements.take(task.k).collect();
+                let elements: Vec<&Element> = elements.take(task.k_max()).collect();
                 let mut series = Series::default();
-                store.read(1, task, UDP, &mut series);
+                store.read(1, (task, task.k_max()), UDP, &mut series);
                 prop_assert_eq!((series.k(), series.features()), (elements.len(), task.features));
                 let short = |bytes: u32| bytes.min(65_535) as u16;
                 for feature in task.features.iter() {

@@ -17,8 +17,8 @@ use cring::{Consumer, Label, Labels, Slot, Source};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::{
-    Actions, BURST_MAX, Bounds, Config, Counted, Effect, Fate, Key, Manager, Packet, SeriesTask,
-    Settings,
+    Actions, BURST_MAX, Bounds, Config, Counted, DepthConfig, Effect, Fate, Key, Manager, Packet,
+    Settings, TaskConfig,
 };
 
 /// Allocations of this thread while `work` runs.
@@ -55,7 +55,7 @@ impl World {
 
     fn config(effect: Effect, expects_counts: bool) -> Config {
         Config {
-            tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(K, 2) }],
+            tasks: vec![TaskConfig { midstream: true, ..TaskConfig::lengths(K, 2) }],
             settings: Settings {
                 idle_timeout_s: 30,
                 closed_timeout_s: 5,
@@ -70,10 +70,8 @@ impl World {
             buckets: 256,
             effect,
             record_series: flowmgr::SeriesShare::NONE,
-            ports: Vec::new(),
             flow_id_first: 0,
             flow_id_step: 1,
-            asked: Vec::new(),
             inside: flowmgr::Inside::default(),
             expects_counts,
             behaviour: Some(Bounds {
@@ -115,16 +113,11 @@ impl World {
     /// The same with two tasks, of which the second has two depths and marks packets, too.
     fn of_two_tasks(effect: Effect) -> World {
         let mut world = World::new(effect);
-        let task = |k, is_deeper| SeriesTask {
-            midstream: true,
-            sure: 60_000,
-            is_deeper,
-            ..SeriesTask::lengths(k, 2)
-        };
         let mut config = World::config(effect, false);
-        config.tasks = vec![task(K, false), task(K - 1, false), task(K, true)];
-        let actions = Actions::of_dscp(&[Some(46), None]);
-        config.settings.actions = actions.and_dscp_of(1, &[Some(12), None]);
+        let depth = |k| DepthConfig { k, sure: 60_000, contradicts: None };
+        let second = TaskConfig { depths: vec![depth(K - 1), depth(K)], ..config.tasks[0].clone() };
+        config.tasks.push(second);
+        config.settings.actions = Actions::of_tasks([[Some(46), None], [Some(12), None]]);
         let rings = [cring::ring(2048), cring::ring(4096)];
         let (producers, consumers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
         let producers = producers.into_iter().map(|ring| vec![ring]).collect();

@@ -12,7 +12,7 @@ use cring::{Consumer, Label, Series, Slot, Source, ring};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::verdict::Verdict;
-use flowmgr::{Actions, Config, Effect, Manager, Packet, SeriesTask, Settings};
+use flowmgr::{Actions, Config, Effect, Manager, Packet, Settings, TaskConfig};
 
 const SECOND_US: i64 = 1_000_000;
 const K: usize = 10;
@@ -213,7 +213,7 @@ struct Outcome {
 fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Outcome {
     let (producer, mut ring) = ring(4096);
     let config = Config {
-        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(K, 4_001) }],
+        tasks: vec![TaskConfig { midstream: true, ..TaskConfig::lengths(K, 4_001) }],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,
@@ -228,10 +228,8 @@ fn run(flood: Flood, max_flows: usize, series_per_s: usize, seconds: i64) -> Out
         buckets: max_flows / 4,
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,

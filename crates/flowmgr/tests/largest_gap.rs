@@ -6,7 +6,7 @@ use flowmgr::hash::HashKind;
 use flowmgr::wire::Gso;
 use flowmgr::{
     Actions, Config, Counts, Effect, First, Inside, Manager, Packet, Part, Seen, SeriesShare,
-    SeriesTask, Settings,
+    Settings, TaskConfig,
 };
 
 /// By entry: the time of the last packet, and the largest gap so far, µs.
@@ -45,8 +45,7 @@ const MAX_FLOWS: usize = 64;
 
 fn config() -> Config {
     Config {
-        tasks: vec![SeriesTask::lengths(3, 2)],
-        asked: Vec::new(),
+        tasks: vec![TaskConfig::lengths(3, 2)],
         inside: Inside::default(),
         settings: Settings {
             idle_timeout_s: 30,
@@ -62,7 +61,6 @@ fn config() -> Config {
         buckets: 8,
         effect: Effect::Arrival,
         record_series: SeriesShare::NONE,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
         expects_counts: false,

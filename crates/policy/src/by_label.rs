@@ -1,6 +1,6 @@
 //! Maps rules by label to the actions of a model's classes.
 
-use crate::{Dscp, Mark};
+use crate::{Dscp, Mark, Names};
 
 /// What to do about a flow; nothing by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +25,13 @@ pub struct Label {
     pub name: String,
     /// Its group, such as `web` or `camera`; empty for `unknown`.
     pub taxonomy: String,
+}
+
+impl Label {
+    /// Whether this is its name or its taxonomy.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.taxonomy == name
+    }
 }
 
 /// A user's request for the flows of a label, or of all labels of a taxonomy.
@@ -117,6 +124,37 @@ pub fn by_class<Asked: Copy + Default>(
     }
     let asked = by_name.into_iter().zip(by_taxonomy);
     Ok(asked.map(|(name, taxonomy)| over(name, taxonomy)).collect())
+}
+
+/// The same by task and class. A rule's label may have the name of its task before it
+/// (`task.label`); otherwise it stands for the first task that knows it.
+///
+/// # Errors
+/// As [`by_class`], where no task knows the label.
+pub fn by_task<Asked: Copy + Default>(
+    rules: &[LabelRule<Asked>],
+    names: &Names<'_>,
+    over: impl Fn(Asked, Asked) -> Asked,
+) -> Result<Vec<Vec<Asked>>, NoSuchLabel> {
+    let mut of_tasks = vec![Vec::new(); names.labels.len()];
+    for rule in rules {
+        match names.resolve(&rule.label, Label::is_called) {
+            Some((task, label)) => {
+                of_tasks[task].push(LabelRule { label: label.to_owned(), ..rule.clone() });
+            }
+            None if rule.required => {
+                return Err(NoSuchLabel {
+                    origin: rule.origin.clone(),
+                    model: String::new(),
+                    label: rule.label.clone(),
+                    labels: names.instead_of(&rule.label),
+                });
+            }
+            None => {}
+        }
+    }
+    let tasks = of_tasks.iter().zip(names.labels);
+    tasks.map(|(rules, labels)| by_class(rules, labels, &over)).collect()
 }
 
 /// All labels with their taxonomies as text: `TLS (web), DNS (network), unknown`.

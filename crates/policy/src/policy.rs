@@ -1,16 +1,21 @@
 //! The compiled policy of the data path: finds a flow's rule by tuple and facts, and the rule's
 //! decision in terms of the model in use.
 
+use std::sync::Arc;
+
 use crate::classifier::{Classifier, Description, Hit};
 use crate::prefetch::prefetch;
 use crate::rule::{Condition, Over, Rule, RuleAction, Task};
 use crate::{Dscp, Key, Label, Mark, RuleNumber, RuleSet, Tuple};
 
+/// Labels that a flow may have: one of each task.
+pub const LABELS_MAX: usize = 8;
+
 /// What is known of a flow at its look-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Class of its label; `None`: no label yet.
-    pub class: Option<u16>,
+    /// Classes of its labels by task; `None`: no label yet.
+    pub classes: [Option<u16>; LABELS_MAX],
     /// Index in [`crate::rule::BEHAVIOURS`].
     pub behaviour: u8,
     /// Bytes in both directions so far.
@@ -43,7 +48,7 @@ pub struct Decision {
     pub asks_nothing: bool,
     /// The only task that classifies the flow.
     pub task: Option<u8>,
-    /// Class of the label that the rule assigns.
+    /// Class of the first task's label that the rule assigns.
     pub class: Option<u16>,
     /// Number of the sink for copies of the packets.
     pub mirror: Option<u8>,
@@ -54,8 +59,8 @@ pub struct Decision {
 /// The names that rules may use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names<'a> {
-    /// Labels of the first task, by class.
-    pub labels: &'a [Label],
+    /// Labels by task and class.
+    pub labels: &'a [Arc<[Label]>],
     /// Tasks, by number.
     pub tasks: &'a [String],
     /// Sinks of copies, by number.
@@ -89,8 +94,8 @@ pub enum PolicyError {
 /// A condition with classes instead of labels.
 #[derive(Clone, Debug)]
 struct ClassCondition {
-    /// Bits by class; `None`: any label or none.
-    classes: Option<Box<[u64]>>,
+    /// Bits by task and class; empty: any label or none.
+    classes: Box<[Box<[u64]>]>,
     /// Bits by number; 0: any behaviour.
     behaviours: u8,
     over: Over,
@@ -114,7 +119,7 @@ pub struct Policy {
     conditions: Vec<ClassCondition>,
     /// With the rule's share of the flows, of 65,536.
     decisions: Vec<(Decision, u32)>,
-    has_labels: bool,
+    label_tasks: u8,
     has_bounds: bool,
     has_behaviours: bool,
     /// Bits of deleted rules, which the index still finds.
@@ -148,7 +153,7 @@ impl Policy {
             rows: Vec::with_capacity(rules.rules.len()),
             conditions: Vec::with_capacity(rules.conditions.len()),
             decisions: Vec::with_capacity(rules.actions.len()),
-            has_labels: false,
+            label_tasks: 0,
             has_bounds: false,
             has_behaviours: false,
             gone: Vec::new(),
@@ -167,7 +172,9 @@ impl Policy {
         for (number, condition) in rules.conditions.iter().enumerate().skip(self.conditions.len()) {
             let place = || place_of(&|rule| rule.condition as usize == number);
             let checked = check_condition(condition, names, place)?;
-            self.has_labels |= checked.classes.is_some();
+            let tasks = checked.classes.iter().enumerate();
+            let named = tasks.filter(|(_, classes)| classes.iter().any(|&word| word != 0));
+            named.for_each(|(task, _)| self.label_tasks |= 1 << task);
             self.has_bounds |= checked.over != Over::default();
             self.has_behaviours |= checked.behaviours != 0;
             self.conditions.push(checked);
@@ -246,9 +253,10 @@ impl Policy {
         [self.v4.describe(), self.v6.describe()]
     }
 
-    /// Whether any rule has labels, so a new label may change a flow's rule.
-    pub fn has_labels(&self) -> bool {
-        self.has_labels
+    /// Tasks whose labels some rule names, so a new label may change a flow's rule: bit n for task
+    /// n.
+    pub fn label_tasks(&self) -> u8 {
+        self.label_tasks
     }
 
     /// Whether any rule has bounds, so a flow's rule may change as it goes on.
@@ -336,8 +344,8 @@ impl Policy {
         let row = self.rows[rule as usize];
         let ClassCondition { classes, behaviours, over } = &self.conditions[row.condition as usize];
         let (_, sample) = self.decisions[row.decision as usize];
-        let has_class = |classes: &[u64]| {
-            facts.class.is_some_and(|class| {
+        let has_class = |(class, classes): (&Option<u16>, &Box<[u64]>)| {
+            class.is_some_and(|class| {
                 let word = classes.get(usize::from(class) / 64);
                 word.is_some_and(|word| word >> (class % 64) & 1 != 0)
             })
@@ -348,7 +356,7 @@ impl Policy {
             let bits = u128::from(facts.bytes) * 8 * 1_000_000;
             bits > u128::from(bound) * u128::from(facts.age_us.max(1))
         };
-        classes.as_deref().is_none_or(has_class)
+        (classes.is_empty() || facts.classes.iter().zip(classes).any(has_class))
             && (*behaviours == 0 || behaviours >> facts.behaviour & 1 != 0)
             && is_over(over.bytes, facts.bytes)
             && is_over(over.packets, facts.packets)
@@ -365,27 +373,78 @@ fn check_condition(
 ) -> Result<ClassCondition, UnknownName> {
     let Condition { ref labels, behaviours, over } = *condition;
     if labels.is_empty() {
-        return Ok(ClassCondition { classes: None, behaviours, over });
+        return Ok(ClassCondition { classes: Box::default(), behaviours, over });
     }
-    let mut classes = vec![0_u64; names.labels.len().div_ceil(64)];
+    let of_task = |labels: &Arc<[Label]>| vec![0_u64; labels.len().div_ceil(64)].into();
+    let mut classes: Box<[Box<[u64]>]> = names.labels.iter().map(of_task).collect();
     for name in labels {
-        let mut is_known = false;
-        for (class, label) in names.labels.iter().enumerate() {
-            if label.name == *name || label.taxonomy == *name {
-                classes[class / 64] |= 1 << (class % 64);
-                is_known = true;
+        let found = names.resolve(name, Label::is_called);
+        let (task, name) = found.ok_or_else(|| UnknownName {
+            place: place(),
+            kind: "label or taxonomy",
+            name: name.clone(),
+            known: names.instead_of(name),
+        })?;
+        for (class, label) in names.labels[task].iter().enumerate() {
+            if label.is_called(name) {
+                classes[task][class / 64] |= 1 << (class % 64);
             }
         }
-        if !is_known {
-            return Err(UnknownName {
-                place: place(),
-                kind: "label or taxonomy",
-                name: name.clone(),
-                known: crate::listed(names.labels),
-            });
+    }
+    Ok(ClassCondition { classes, behaviours, over })
+}
+
+impl Names<'_> {
+    /// The task of a label, and the label without it: a name stands for the first task that knows
+    /// it, and with a task's name before it (`task.label`) for that task's. `is_it` says whether a
+    /// label is meant by the rest.
+    pub(crate) fn resolve<'n>(
+        &self,
+        name: &'n str,
+        is_it: impl Fn(&Label, &str) -> bool,
+    ) -> Option<(usize, &'n str)> {
+        let knows = |task: usize, name: &str| {
+            let labels = self.labels.get(task);
+            labels.is_some_and(|labels| labels.iter().any(|label| is_it(label, name)))
+        };
+        let plain = (0..self.labels.len()).find(|&task| knows(task, name));
+        plain.map(|task| (task, name)).or_else(|| {
+            let mut tasks = self.tasks.iter().enumerate();
+            tasks.find_map(|(number, task)| {
+                let label = name.strip_prefix(task.as_str())?.strip_prefix('.')?;
+                knows(number, label).then_some((number, label))
+            })
+        })
+    }
+
+    /// The label of a name, which is no taxonomy's, and the number of its task.
+    pub fn label(&self, name: &str) -> Option<(usize, &Label)> {
+        let (task, name) = self.resolve(name, |label, name| label.name == name)?;
+        let label = self.labels[task].iter().find(|label| label.name == name);
+        label.map(|label| (task, label))
+    }
+
+    /// All labels as text, and the nearest one to a name that is none: `TLS (web), DNS; of task
+    /// device: cam (camera); did you mean TLS?`
+    pub(crate) fn instead_of(&self, name: &str) -> String {
+        let mut known = String::new();
+        let mut called = Vec::new();
+        for (number, labels) in self.labels.iter().enumerate() {
+            let task = self.tasks.get(number);
+            if let (Some(task), 1..) = (task, number) {
+                known += &format!("; of task {task}: ");
+            }
+            known += &crate::listed(labels);
+            for name in labels.iter().flat_map(|label| [&label.name, &label.taxonomy]) {
+                called.push(name.clone());
+                called.extend(task.map(|task| format!("{task}.{name}")));
+            }
+        }
+        match crate::nearest(name, called.iter().map(String::as_str)) {
+            Some(near) => format!("{known}; did you mean {near}?"),
+            None => known,
         }
     }
-    Ok(ClassCondition { classes: Some(classes.into()), behaviours, over })
 }
 
 fn decision(
@@ -412,12 +471,13 @@ fn decision(
     let mirror = action.mirror.as_deref();
     let mirror = mirror.map(|name| number("mirror", name, names.mirrors)).transpose()?;
     let class = action.label.as_deref().map(|name| {
-        let found = names.labels.iter().position(|label| label.name == name);
+        let labels = names.labels.first().map_or(&[][..], |labels| labels);
+        let found = labels.iter().position(|label| label.name == name);
         found.ok_or_else(|| UnknownName {
             place: place(),
             kind: "label",
             name: name.to_owned(),
-            known: crate::listed(names.labels),
+            known: crate::listed(labels),
         })
     });
     let decision = Decision {

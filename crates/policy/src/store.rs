@@ -58,8 +58,8 @@ pub enum Update {
 /// Owned [`Names`].
 #[derive(Clone, Debug, Default)]
 pub struct OwnedNames {
-    /// Labels of the first task, by class.
-    pub labels: Vec<Label>,
+    /// Labels by task and class.
+    pub labels: Vec<Arc<[Label]>>,
     /// Tasks, by number.
     pub tasks: Vec<String>,
     /// Sinks of copies, by number.

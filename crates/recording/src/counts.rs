@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn elements_of_lists_have_names() {
         let classes = ["web".to_owned(), "unknown".to_owned()];
-        let mut counters = flowmgr::Counters::new([2]);
+        let mut counters = flowmgr::Counters::new(&[flowmgr::TaskConfig::lengths(10, 2)]);
         counters.flows_short = 1;
         counters.labelled_by_class[1].bytes = 2;
         counters.flows_ended[EndReason::Idle as usize] = 3;

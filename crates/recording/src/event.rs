@@ -33,7 +33,7 @@ pub enum Call {
 /// How the file begins.
 pub const MAGIC: &[u8; 8] = b"FENXIREC";
 /// Version of the format described here.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// No event has a longer body. A burst has 256 frames at most, of which some hundred bytes each are
 /// kept.
 pub const BODY_MAX: usize = 64 << 20;
@@ -141,6 +141,7 @@ pub enum Event<'a> {
         manager: u32,
         has_bounds: bool,
         has_behaviours: bool,
+        label_tasks: u8,
         is_renumbered: bool,
     },
     AnswerRules {

@@ -151,7 +151,7 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
                     established_timeout_s: 600,
                     active_timeout_s: 7,
                     end_on_fin_rst: true,
-                    actions: flowmgr::Actions::of_dscp(&dscp).and_dscp_of(1, &dscp),
+                    actions: flowmgr::Actions::of_tasks([&dscp, &dscp]),
                 },
             }
         ),
@@ -195,12 +195,15 @@ pub fn event() -> impl Strategy<Value = Event<'static>> {
                 }],
             }
         ),
-        any::<(u32, bool, bool, bool)>().prop_map(
-            |(manager, has_bounds, has_behaviours, is_renumbered)| Event::ChangeRules {
-                manager,
-                has_bounds,
-                has_behaviours,
-                is_renumbered,
+        any::<(u32, bool, bool, u8, bool)>().prop_map(
+            |(manager, has_bounds, has_behaviours, label_tasks, is_renumbered)| {
+                Event::ChangeRules {
+                    manager,
+                    has_bounds,
+                    has_behaviours,
+                    label_tasks,
+                    is_renumbered,
+                }
             }
         ),
         any::<(u32, u64, Option<u32>, u8, Option<u16>)>().prop_map(

@@ -120,17 +120,12 @@ impl Header {
 
     /// The tasks as records and summaries know them.
     pub fn names(&self) -> Arc<[TaskNames]> {
-        let names = self.tasks.iter().zip(self.depths()).map(|(task, depths)| TaskNames {
+        let names = self.tasks.iter().zip(&self.flow.tasks).map(|(task, flow)| TaskNames {
             name: task.name.as_str().into(),
             classes: task.classes.clone().into(),
-            depths: depths.iter().map(|depth| depth.k).collect(),
+            depths: flow.depths.iter().map(|depth| depth.k).collect(),
         });
         names.collect()
-    }
-
-    /// The depths of each task.
-    fn depths(&self) -> impl Iterator<Item = &[flowmgr::SeriesTask]> {
-        self.flow.tasks.chunk_by(|_, next| next.is_deeper)
     }
 
     /// Values from which memory is allocated, or that index others.
@@ -144,25 +139,17 @@ impl Header {
         if !self.ring_slots.is_power_of_two() || self.ring_slots > 1 << 24 {
             return Err("ring_slots is no power of two, or too large");
         }
-        if self.tasks.is_empty() || self.depths().count() != self.tasks.len() {
+        if self.tasks.is_empty() || self.flow.tasks.len() != self.tasks.len() {
             return Err("flow.tasks and tasks disagree");
         }
-        for (task, depths) in self.tasks.iter().zip(self.depths()) {
+        for (task, flow) in self.tasks.iter().zip(&self.flow.tasks) {
             let classes = task.classes.len();
-            if !(1..=cring::CLASSES_MAX).contains(&classes)
-                || depths.iter().any(|depth| depth.classes != classes)
-            {
+            if !(1..=cring::CLASSES_MAX).contains(&classes) || flow.classes != classes {
                 return Err("a task has no classes, too many, or others than flow.tasks");
             }
-        }
-        let classes = |task: u8| Some(self.tasks.get(usize::from(task))?.classes.len());
-        let mut ports = self.flow.ports.iter();
-        if !ports.all(|it| classes(it.task).is_some_and(|classes| usize::from(it.class) < classes))
-        {
-            return Err("flow.ports name a task or a class that there is not");
-        }
-        if self.flow.asked.len() > self.tasks.len() {
-            return Err("flow.asked has more tasks than there are");
+            if flow.ports.iter().any(|port| usize::from(port.class) >= classes) {
+                return Err("a task's ports name a class that there is not");
+            }
         }
         if !self.takes(&self.flow.settings) {
             return Err("flow.settings are out of range, or of other classes");
@@ -175,14 +162,12 @@ impl Header {
         let flowmgr::Settings { actions, .. } = settings;
         settings.idle_timeout_s <= flowmgr::TIMEOUT_S_MAX
             && flowmgr::CLOSED_TIMEOUT_S.contains(&settings.closed_timeout_s)
-            && actions.classes() == self.tasks[0].classes.len()
-            && actions.other_tasks().all(|task| task > 0 && usize::from(task) < self.tasks.len())
-            && actions.other_tasks().is_sorted_by(|a, b| a < b)
+            && actions.dscp().len() <= self.tasks.len()
     }
 
     /// The same of the configuration of an analytics manager's task: its label words must be there.
     pub fn takes_words(&self, task: &analytics::Config) -> bool {
-        let words = self.flow.tasks.len();
+        let words: usize = self.flow.tasks.iter().map(|task| task.depths.len()).sum();
         let mut needs = task.after.needs.iter().map(|need| &need.words);
         usize::from(task.word) < words
             && needs

@@ -217,6 +217,7 @@ impl FlowSteps {
                 manager,
                 has_bounds: change.has_bounds,
                 has_behaviours: change.has_behaviours,
+                label_tasks: change.label_tasks,
                 is_renumbered: change.is_renumbered,
             },
             FlowStep::AnswerRules(answers, _, _, now_ns, _) => Event::AnswerRules {

@@ -181,9 +181,20 @@ impl Replayer {
                 }
                 self.managers.flow(manager)?.configure(&mut settings);
             }
-            Event::ChangeRules { manager, has_bounds, has_behaviours, is_renumbered } => {
-                let mut change =
-                    RulesChange { has_bounds, has_behaviours, is_renumbered, memory: None };
+            Event::ChangeRules {
+                manager,
+                has_bounds,
+                has_behaviours,
+                label_tasks,
+                is_renumbered,
+            } => {
+                let mut change = RulesChange {
+                    has_bounds,
+                    has_behaviours,
+                    label_tasks,
+                    is_renumbered,
+                    memory: None,
+                };
                 let manager = self.managers.flow(manager)?;
                 if !manager.has_rules() {
                     let memory = RuleMemory::new(self.header.flow.max_flows);
@@ -332,7 +343,7 @@ impl Replayer {
     fn finish(self) -> (Header, Replayed) {
         let Replayer { managers, header, work, mut report, .. } = self;
         let counters = managers.flow.iter().map(Manager::counters);
-        let mut flows = flowmgr::Counters::new(header.flow.tasks.iter().map(|task| task.classes));
+        let mut flows = flowmgr::Counters::new(&header.flow.tasks);
         counters.clone().for_each(|it| flows.merge(it));
         let mut tasks = vec![analytics::Counters::none(); header.tasks.len()];
         // A manager whose devices were never open has counted nothing.

@@ -13,7 +13,7 @@ fn header() -> String {
     let settings = json!({
         "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0,
         "established_timeout_s": 0, "active_timeout_s": 0, "end_on_fin_rst": true,
-        "dscp": [[null, 46, null], [[1, [46]]]],
+        "dscp": [[null, 46, null], [46]],
     });
     let asked = |after: &[u8]| {
         json!({
@@ -27,19 +27,22 @@ fn header() -> String {
             "classes": ["one", "other", "unknown"],
         })
     };
-    let task = json!({
-        "k": 10, "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
-        "sure": 0, "is_deeper": false,
-    });
+    let task = |after: &[u8]| {
+        json!({
+            "unit": "packet", "features": ["signed_length"], "midstream": false, "classes": 3,
+            "depths": [{"k": 10, "sure": 0, "contradicts": null}], "asked": asked(after),
+            "ports": [],
+        })
+    };
     let header = json!({
-        "format": 9, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
+        "format": 10, "fenxi": "0.1.0", "started": "", "mode": "tap", "interfaces": [],
         "tasks": [names("first"), names("second")],
         "layout": "2:1:1", "instances": 1, "ring_slots": 64, "configuration": "",
         "flow": {
-            "tasks": [task, task], "asked": [asked(&[]), asked(&[0])], "inside": [],
+            "tasks": [task(&[]), task(&[0])], "inside": [],
             "flow_id_step": 2, "hash": {"keyed": {"seed": u64::MAX}}, "max_flows": 64,
             "buckets": 16,
-            "settings": settings, "ports": [], "expects_counts": false, "behaviour": null,
+            "settings": settings, "expects_counts": false, "behaviour": null,
         },
     });
     header.to_string()
@@ -130,7 +133,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"after\":[0]", "\"after\":[2]", "after"),
         (",\"name\":\"second\"", ",\"names\":\"second\"", "missing field"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),
-        ("\"format\":9", "\"format\":8", "fenxi 0.1.0"),
+        ("\"format\":10", "\"format\":9", "fenxi 0.1.0"),
     ] {
         let header = good.replace(from, to);
         assert_ne!(header, good, "{from}");

@@ -4,7 +4,7 @@ use accel::{Profile, Sizes};
 use std::time::Duration;
 
 /// The most tasks: a set of them is a `u64`.
-pub const TASKS_MAX: usize = 64;
+pub const GRAPH_TASKS_MAX: usize = 64;
 /// The most paths; with these a step takes less than a millisecond.
 pub const PATHS_MAX: usize = 64;
 
@@ -50,7 +50,7 @@ pub struct Task {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum GraphError {
     /// Too many tasks for one controller.
-    #[error("{tasks} tasks: one controller takes {TASKS_MAX} at most")]
+    #[error("{tasks} tasks: one controller takes {GRAPH_TASKS_MAX} at most")]
     TooManyTasks {
         /// How many there are.
         tasks: usize,
@@ -126,7 +126,7 @@ impl Graph {
     /// # Errors
     /// When tasks follow each other in a circle, name what does not exist, or are too many.
     pub fn new(mut tasks: Vec<Task>, devices: Vec<usize>) -> Result<Self, GraphError> {
-        if tasks.len() > TASKS_MAX {
+        if tasks.len() > GRAPH_TASKS_MAX {
             return Err(GraphError::TooManyTasks { tasks: tasks.len() });
         }
         for (number, task) in tasks.iter().enumerate() {
@@ -152,7 +152,7 @@ impl Graph {
     /// own goal.
     ///
     /// # Errors
-    /// When there are more than [`TASKS_MAX`].
+    /// When there are more than [`GRAPH_TASKS_MAX`].
     pub fn of_cascades(tasks: usize) -> Result<Self, GraphError> {
         let tasks = (0..tasks).map(|i| Task {
             profile: Profile { t0_us: 5.0 + (i % 4) as f64 * 5.0, t1_us: 1.7 + (i % 3) as f64 },

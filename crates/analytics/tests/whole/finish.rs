@@ -114,7 +114,7 @@ impl World {
         self.coverage.add("ring half full", half_open);
         let labels: u64 = self.model.labels.iter().sum();
         let contradicting = self.model.contradicting;
-        let counted = counters.tasks[0].flows_contradicting;
+        let counted = counters.depths[0].flows_contradicting;
         ensure!(counted == contradicting, "{counted} contradictions counted");
         for (counted, said) in
             [(counters.labels_given(), labels), (counters.flows_labelled(), labels - contradicting)]

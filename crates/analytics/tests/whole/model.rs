@@ -184,11 +184,11 @@ impl Model {
             ensure!(conversation.mark == class, "mark {:?}", conversation.mark);
         }
         if record.is_final() || !moment.is_live {
-            ensure!(record.decision == labelled, "its label was {labelled:?}");
-        } else if let (Some(said), Some(labelled)) = (record.decision, labelled) {
+            ensure!(record.decisions[0] == labelled, "its label was {labelled:?}");
+        } else if let (Some(said), Some(labelled)) = (record.decisions[0], labelled) {
             ensure!(said == labelled, "its label was {labelled:?}");
         }
-        let took_us = record.decision.map(|decision| decision.time_to_label_us);
+        let took_us = record.decisions[0].map(|decision| decision.time_to_label_us);
         ensure!(took_us != Some(None), "a label without a time");
 
         let (told_id, mut told) = conversation.told.take().unwrap_or((id, Told::default()));
@@ -202,7 +202,7 @@ impl Model {
             packets[direction] += 1;
             bytes[direction] += u64::from(sent.packet.length);
             told.take(sent, direction, record, moment)?;
-            if sent.labelled.is_some() && record.decision.is_some() {
+            if sent.labelled.is_some() && record.decisions[0].is_some() {
                 self.labelled.0 += 1;
                 self.labelled.1 += u64::from(sent.packet.length);
             }
@@ -211,7 +211,7 @@ impl Model {
         told.check(record)?;
         told.check_port(record)?;
         let is_wanted = moment.asks_midstream || !record.midstream;
-        ensure!(is_wanted || record.decision.is_none(), "nobody asked");
+        ensure!(is_wanted || record.decisions[0].is_none(), "nobody asked");
         let was_evicted = record.reason == EndReason::Evicted;
         self.evicted_established += u64::from(was_evicted && told.is_established);
         told.cover(record, coverage);
@@ -235,7 +235,7 @@ impl Told {
         record: &FlowRecord,
         moment: Moment<'_>,
     ) -> Outcome {
-        let (Sent { packet, labelled }, decision) = (sent, record.decision);
+        let (Sent { packet, labelled }, decision) = (sent, record.decisions[0]);
         let is_tcp = protocol(packet.flow) == TCP;
         if self.packets == 0 {
             self.is_midstream = is_tcp && packet.kind != Kind::Syn;
@@ -296,7 +296,7 @@ impl Told {
         };
         ensure!(is_right, "ended by {:?}", record.reason);
         let by_model = |it: &Decision| it.decided_by != DecidedBy::Port;
-        let Some(decision) = record.decision.filter(by_model) else {
+        let Some(decision) = record.decisions[0].filter(by_model) else {
             return Ok(());
         };
         // A contradiction may have come after the moment of the record; the last one has all its
@@ -314,7 +314,7 @@ impl Told {
 
     /// Whether the label is the port's, or contradicts it, where the port has named the flow.
     fn check_port(&self, record: &FlowRecord) -> Outcome {
-        let Some(decision) = record.decision else {
+        let Some(decision) = record.decisions[0] else {
             ensure!(!self.is_named, "no label, in spite of the port");
             return Ok(());
         };
@@ -333,7 +333,7 @@ impl Told {
     }
 
     fn cover(&self, record: &FlowRecord, coverage: &mut Coverage) {
-        let of_model = |by| record.decision.is_some_and(|it| it.decided_by == by);
+        let of_model = |by| record.decisions[0].is_some_and(|it| it.decided_by == by);
         coverage.saw(match record.reason {
             EndReason::Fin => "ended by FIN",
             EndReason::Rst => "ended by RST",
@@ -345,12 +345,12 @@ impl Told {
         coverage.saw_if(of_model(DecidedBy::Model), "labelled by the model");
         coverage.saw_if(of_model(DecidedBy::Cache), "labelled by the cache");
         coverage.saw_if(of_model(DecidedBy::Port), "named by the port");
-        let contradicts = record.decision.is_some_and(|it| it.contradicts.is_some());
+        let contradicts = record.decisions[0].is_some_and(|it| it.contradicts.is_some());
         coverage.saw_if(contradicts, "contradicted");
         coverage.saw_if(record.midstream, "midstream");
         coverage.saw_if(record.is_final() && record.is_one_way(), "one way");
         coverage.saw_if(self.is_labelled, "labelled");
-        let later = record.decision.is_some_and(|decision| decision.model > 0);
+        let later = record.decisions[0].is_some_and(|decision| decision.model > 0);
         coverage.saw_if(later, "labelled by a later model");
     }
 }

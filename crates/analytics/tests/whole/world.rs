@@ -10,7 +10,7 @@ use cring::{Feature, Labels};
 use flowmgr::hash::HashKind;
 use flowmgr::record::Record;
 use flowmgr::wire::{TCP, UDP};
-use flowmgr::{Actions, Effect, Fate, PortLabel, SeriesTask};
+use flowmgr::{Actions, DepthConfig, Effect, Fate, PortLabel, TaskConfig};
 
 use crate::Outcome;
 use crate::coverage::Coverage;
@@ -75,7 +75,7 @@ fn settings(number: u8, plan: &Plan) -> flowmgr::Settings {
 
 fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
     flowmgr::Config {
-        tasks: tasks(plan),
+        tasks: vec![task(plan)],
         settings: settings(0, plan),
         hash: match plan.collides {
             true => HashKind::Fenxi,
@@ -85,13 +85,8 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
         buckets: 8,
         effect,
         record_series: flowmgr::SeriesShare::ALL,
-        ports: match plan.ports_first {
-            true => [TCP, UDP].map(by_port).into(),
-            false => Vec::new(),
-        },
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         // A few packets are bulk.
@@ -106,22 +101,22 @@ fn flow_config(plan: &Plan, effect: Effect) -> flowmgr::Config {
     }
 }
 
-fn tasks(plan: &Plan) -> Vec<SeriesTask> {
-    let task = |k| SeriesTask {
-        midstream: plan.asks_midstream,
-        contradicts: Some(CONTRADICTS),
-        ..SeriesTask::lengths(k, CLASSES)
+fn task(plan: &Plan) -> TaskConfig {
+    let depth = |k| DepthConfig { k, sure: 0, contradicts: Some(CONTRADICTS) };
+    let (ks, ports) = match plan.ports_first {
+        true => (&[0, K][..], [TCP, UDP].map(by_port).into()),
+        false => (&[K][..], Vec::new()),
     };
-    let mut tasks = vec![task(K)];
-    if plan.ports_first {
-        tasks[0].is_deeper = true;
-        tasks.insert(0, task(0));
+    TaskConfig {
+        midstream: plan.asks_midstream,
+        depths: ks.iter().copied().map(depth).collect(),
+        ports,
+        ..TaskConfig::lengths(K, CLASSES)
     }
-    tasks
 }
 
 fn by_port(protocol: u8) -> PortLabel {
-    PortLabel { task: 0, protocol, port: SERVER_PORT, class: BY_PORT, precision: PRECISION }
+    PortLabel { protocol, port: SERVER_PORT, class: BY_PORT, precision: PRECISION }
 }
 
 /// Devices with one model; the first takes two sizes, the second any.

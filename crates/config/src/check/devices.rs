@@ -4,7 +4,7 @@ use accel::{PROVIDERS, Profile, Provider};
 
 use crate::checked::{AccelKeys, Device, DeviceKeys, DeviceThread};
 use crate::keys::Keyed;
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::settings::{Settings, Table};
 
 /// The tables, each with what it says.

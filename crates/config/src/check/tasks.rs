@@ -1,12 +1,12 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
 use crate::checked::{
-    BatchPolicy, Batching, Cache, DEFAULT_TASK, Device, GOAL_KEYS, MAX_TASKS, MarkAs, PolicyName,
+    BatchPolicy, Batching, Cache, DEFAULT_TASK, Device, GOAL_KEYS, MarkAs, PolicyName, TASKS_MAX,
     Task, TaskKeys, section_key,
 };
 use crate::keys::Keyed;
 use crate::layout::Layout;
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::origin::Origin;
 use crate::settings::{Setting, Settings, Table};
 use crate::when::{Term, When, shortened};
@@ -19,9 +19,9 @@ mod graph;
 /// What the tables say over the sections, in their order; one by default.
 pub(super) fn read<'a>(settings: &'a Settings, problems: &mut Vec<String>) -> Vec<Asked<'a>> {
     let tables: Vec<&Table> = settings.tables("task").collect();
-    if let Some(table) = tables.get(MAX_TASKS) {
+    if let Some(table) = tables.get(TASKS_MAX) {
         problems.push(format!(
-            "{}: task.{}: expected {MAX_TASKS} tasks at most; leave some out",
+            "{}: task.{}: expected {TASKS_MAX} tasks at most; leave some out",
             table.origin, table.name
         ));
     }

@@ -4,7 +4,7 @@ use flowmgr::Behaviour;
 use policy::{Action, Dscp, LabelRule};
 
 use crate::kind::{Entry, Kind, MARK_MASK, integer};
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::origin::Origin;
 use crate::section;
 use crate::setting::Setting;

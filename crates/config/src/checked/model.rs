@@ -23,7 +23,8 @@ section! {
     /// minutes
     open_timeout: Duration = live "open_timeout_s", float(0.1, 86_400.0), "50.0",
         "seconds" => Setting::seconds;
-    /// min_confidence for single labels, which overrides it
+    /// min_confidence for single labels, which overrides it; "task.label" names the label of a
+    /// task, and others are the first task's
     class_confidence: Vec<ClassConfidence> = live "class_confidence", Kind::Map(Entry::Share), "{}",
         "probability" => class_confidences;
 }
@@ -59,6 +60,9 @@ section! {
     /// networks, and no other; empty: the private end, or the originator
     networks: Vec<Network> = restart "networks", Kind::TextList { least: 0 }, "[]",
         "ADDRESS/BITS" => networks;
+    /// the task whose labels name hosts; its model needs a table [hosts]
+    task: Option<String> = restart "task", Kind::Text, "\"\"",
+        "name of a task, empty = the first" => Setting::word;
 }
 
 fn networks(setting: &Setting) -> Result<Vec<Network>, String> {

@@ -20,7 +20,7 @@ use crate::when::{Needed, When};
 
 /// The most tasks. Answers that a flow manager waits for, one for each model and depth, are
 /// numbered below it.
-pub const MAX_TASKS: usize = cring::TASKS_MAX;
+pub const TASKS_MAX: usize = cring::TASKS_MAX;
 
 /// Name of the task of a configuration without `[[task]]`.
 pub const DEFAULT_TASK: &str = "default";
@@ -31,7 +31,7 @@ const TASK_NAME_MAX: usize = 32;
 const NO_TASK: &str = "none";
 
 /// Depths of a model. Flow managers have a task for each.
-const DEPTHS: Kind = Kind::IntegerList { least: 0, min: 1, max: K_MAX as i64, most: MAX_TASKS };
+const DEPTHS: Kind = Kind::IntegerList { least: 0, min: 1, max: K_MAX as i64, most: TASKS_MAX };
 
 /// The keys of a task that only policies with a goal read.
 pub(crate) const GOAL_KEYS: [&str; 2] = ["latency_goal_ms", "slo_delta"];

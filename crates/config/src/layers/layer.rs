@@ -10,7 +10,7 @@ use toml::{Spanned, Value};
 use super::values::{in_order, line_and_column, loose, one_line, owned, suggest};
 use crate::keys::{Key, Section, Shape};
 use crate::kind::{Entry, Kind};
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::origin::Origin;
 use crate::setting::{EntrySetting, Setting};
 use crate::settings::{Settings, Table};

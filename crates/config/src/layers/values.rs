@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Value};
 
-use crate::nearest::nearest;
+use crate::nearest;
 
 /// A value as typed on a command line: TOML, or a bare word that stands for itself. Where
 /// `is_text`, whatever is not a TOML string is the text as it stands, so that `1:1:1` or a path of

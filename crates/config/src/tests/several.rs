@@ -1,6 +1,6 @@
 //! Several `[[task]]`: what each says of itself, what they say of each other, and what is refused.
 
-use crate::checked::{BatchPolicy, MAX_TASKS};
+use crate::checked::{BatchPolicy, TASKS_MAX};
 use crate::when::{Comparison, Term};
 use crate::{Config, ConfigErrors, Loaded, layers};
 
@@ -348,7 +348,7 @@ fn tasks_that_do_not_fit_each_other_get_one_line_each() {
             &["", "", "\n[cache]\nprefix = 20"],
             "cache.prefix = 20 (c.toml:11) with flow.k = 10 (built-in): impossible combination",
         ),
-        (&[""; MAX_TASKS + 1], "c.toml:25: task.i: expected 8 tasks at most; leave some out"),
+        (&[""; TASKS_MAX + 1], "c.toml:25: task.i: expected 8 tasks at most; leave some out"),
     ] {
         let file = tasks(lines);
         let problems = load(&file, &[], &[]).expect_err(&file);

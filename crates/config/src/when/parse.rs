@@ -5,7 +5,7 @@ use std::ops::Range;
 use policy::Ports;
 
 use super::{Choice, Comparison, Direction, Protocol, Term, When, shortened};
-use crate::nearest::nearest;
+use crate::nearest;
 
 /// The word between terms.
 pub(super) const AND: &str = "and";

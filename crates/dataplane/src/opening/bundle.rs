@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use accel::{Bundle, BundleError, Depth, Thresholds};
 use cring::{Context, Feature, Unit};
-use flowmgr::{PortLabel, SeriesTask};
+use flowmgr::{Asked, DepthConfig, PortLabel, TaskConfig};
 use policy::{Action, Dscp, Label};
 
 use crate::Error;
@@ -173,55 +173,39 @@ fn check_k(config: &Config, task: &Task, bundle: &Bundle) -> Result<(), Error> {
     )))
 }
 
-/// The tasks that make flow managers collect the bundle's series: one for each depth, and one in
-/// front of them where ports name flows with their first packets.
-pub fn series_tasks(bundle: &Bundle) -> Vec<SeriesTask> {
-    let of_ports = bundle.is_ports_first().then(|| SeriesTask { k: 0, ..series_task(bundle) });
-    let of_depth = |depth: &Depth| SeriesTask {
+/// The task that makes flow managers collect the bundle's series at each depth, and before the
+/// first one where ports name flows with their first packets. It is asked about every flow.
+pub fn task_config(bundle: &Bundle) -> TaskConfig {
+    let of_ports = DepthConfig { k: 0, sure: 0, contradicts: None };
+    let of_depth = |depth: &Depth| DepthConfig {
         k: depth.elements,
         sure: in_words(depth.confidence),
         contradicts: depth.contradiction.filter(|least| *least < 1.0).map(in_words),
-        ..series_task(bundle)
     };
-    let depths = bundle.depths().iter().map(of_depth);
-    let mut tasks: Vec<SeriesTask> = of_ports.into_iter().chain(depths).collect();
-    let deeper = tasks.iter_mut().skip(1);
-    deeper.for_each(|task| task.is_deeper = true);
-    tasks
-}
-
-/// What the bundle of a task says of ports.
-pub fn port_labels(task: u8, bundle: &Bundle) -> Vec<PortLabel> {
-    let label = |port: &accel::PortLabel| PortLabel {
-        task,
+    let of_port = |port: &accel::PortLabel| PortLabel {
         protocol: port.protocol,
         port: port.port,
         class: port.label as u16,
         precision: in_words(port.precision),
     };
-    bundle.ports().iter().map(label).collect()
+    let unit = Unit::ALL.into_iter().find(|it| it.name() == bundle.unit());
+    let of_ports = bundle.is_ports_first().then_some(of_ports);
+    TaskConfig {
+        unit: unit.unwrap_or_default(),
+        features: features(bundle).into_iter().collect(),
+        midstream: bundle.midstream(),
+        // One more for flows that are below the bundle's confidence.
+        classes: bundle.labels().len() + 1,
+        depths: of_ports.into_iter().chain(bundle.depths().iter().map(of_depth)).collect(),
+        asked: Asked::default(),
+        ports: bundle.ports().iter().map(of_port).collect(),
+    }
 }
 
 /// A share as label words hold it.
 pub fn in_words(share: f32) -> u16 {
     // To the nearest, as confidences are.
     (share * f32::from(u16::MAX) + 0.5) as u16
-}
-
-/// What the tasks of all depths have in common.
-fn series_task(bundle: &Bundle) -> SeriesTask {
-    let unit = Unit::ALL.into_iter().find(|it| it.name() == bundle.unit());
-    SeriesTask {
-        k: bundle.k(),
-        unit: unit.unwrap_or_default(),
-        features: features(bundle).into_iter().collect(),
-        midstream: bundle.midstream(),
-        // One more for flows that are below the bundle's confidence.
-        classes: bundle.labels().len() + 1,
-        sure: 0,
-        contradicts: None,
-        is_deeper: false,
-    }
 }
 
 /// What the model wants of a flow beside its series, in the order of its second input. A bundle
@@ -316,7 +300,7 @@ mod tests {
         assert_eq!(config.flow.k, K_BUILT_IN);
         let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/bundles"));
         let open = |config: &Config| open_bundle(config, &dir.join("data-k3"));
-        assert_eq!(series_tasks(&open(&config).unwrap())[0].k, 3);
+        assert_eq!(task_config(&open(&config).unwrap()).k_max(), 3);
         let config = Config::load(None, &["flow.k=4".to_owned()]).unwrap();
         let refused = open(&config).unwrap_err().to_string();
         assert!(
@@ -335,12 +319,13 @@ mod tests {
             open_bundle(&config, &root.join("models/protocol"))
         };
         // The ports name flows in front of the depths.
-        let tasks = series_tasks(&open("[3, 10]").unwrap());
-        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [0, 3, 10]);
-        assert!(!tasks[0].is_deeper && tasks[1].is_deeper);
-        assert_eq!(series_tasks(&open("[]").unwrap()).len(), 6);
-        let tasks = series_tasks(&open("[3]").unwrap());
-        assert_eq!(tasks.iter().map(|it| it.k).collect::<Vec<_>>(), [0, 3]);
+        let ks = |depths: &str| -> Vec<usize> {
+            let task = task_config(&open(depths).unwrap());
+            task.depths.iter().map(|depth| depth.k).collect()
+        };
+        assert_eq!(ks("[3, 10]"), [0, 3, 10]);
+        assert_eq!(ks("[]").len(), 6);
+        assert_eq!(ks("[3]"), [0, 3]);
         let sets = ["task.a.depths=[3]", "flow.k=5"];
         let config = Config::load(None, &sets.map(str::to_owned)).unwrap();
         open_bundle(&config, &root.join("models/protocol")).unwrap();
@@ -360,13 +345,13 @@ mod tests {
             Bundle::open(&root.join(name)).unwrap()
         };
         let shipped = bundle("models/app-id-k10");
-        assert_eq!(series_tasks(&shipped), [SeriesTask::lengths(10, 9)]);
-        let data = series_tasks(&bundle("tests/bundles/data-k3"))[0];
-        assert_eq!((data.k, data.unit, data.classes), (3, Unit::Data, 13));
+        assert_eq!(task_config(&shipped), TaskConfig::lengths(10, 9));
+        let data = task_config(&bundle("tests/bundles/data-k3"));
+        assert_eq!((data.k_max(), data.unit, data.classes), (3, Unit::Data, 13));
         let times = bundle("tests/bundles/times-k10");
         let order = [Feature::SignedLength, Feature::InterArrival];
         assert_eq!(features(&times), order);
-        assert_eq!(series_tasks(&times)[0].features, order.into_iter().collect());
+        assert_eq!(task_config(&times).features, order.into_iter().collect());
     }
 
     #[test]

@@ -162,7 +162,7 @@ pub fn check_labels(config: &Config, bundle: &Bundle, sinks_act: bool) -> Result
     if !sinks_act && !has_others {
         map.check(bundle.name())?;
     }
-    thresholds(config, bundle)?;
+    thresholds(&config.of_task(0), bundle)?;
     Ok(map)
 }
 

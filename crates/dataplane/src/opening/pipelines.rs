@@ -270,12 +270,9 @@ pub fn flow_config(
     options: FlowOptions,
 ) -> Result<flowmgr::Config, Error> {
     let (flow, pipeline) = (&config.flow, &config.pipeline);
-    let asked = tasks.iter().map(|task| task.asked.clone());
     Ok(flowmgr::Config {
         tasks: OpenTask::series(tasks),
-        asked: asked.collect(),
         inside: inside(config),
-        ports: OpenTask::ports(tasks),
         settings: flow_settings(config, actions(config, tasks.iter().map(|task| &task.bundle))?),
         hash: match flow.hash {
             FlowHash::Keyed => HashKind::Keyed { seed: flow.hash_seed.unwrap_or(REPLAY_SEED) },

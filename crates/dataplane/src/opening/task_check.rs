@@ -7,7 +7,7 @@
 
 use accel::Bundle;
 use config::Config;
-use config::checked::{MAX_TASKS, Task, needed};
+use config::checked::{TASKS_MAX, Task, needed};
 use config::when::{Choice, Needed, Term, shortened};
 use policy::{Label, listed};
 
@@ -38,7 +38,7 @@ pub fn check_tasks(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
 fn check_depths(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
     let depths = |bundle: &Bundle| bundle.depths().len();
     let sum: usize = bundles.iter().map(depths).sum();
-    if sum <= MAX_TASKS {
+    if sum <= TASKS_MAX {
         return Ok(());
     }
     let tasks = || config.tasks.iter().zip(bundles);
@@ -47,13 +47,13 @@ fn check_depths(config: &Config, bundles: &[Bundle]) -> Result<(), Error> {
     let mut so_far = 0;
     let first_beyond = tasks().find(|(_, bundle)| {
         so_far += depths(bundle);
-        so_far > MAX_TASKS
+        so_far > TASKS_MAX
     });
     let place = first_beyond.map_or_else(String::new, |(task, _)| {
         format!("{}: task.{}.depths: ", task.depths_origin, task.name)
     });
     Err(Error::config(format!(
-        "{place}the tasks have {sum} depths together, and at most {MAX_TASKS} are supported: {}; \
+        "{place}the tasks have {sum} depths together, and at most {TASKS_MAX} are supported: {}; \
          name fewer with task.NAME.depths, or \
          leave a task out",
         each.join(", ")

@@ -10,13 +10,12 @@ use analytics::{After, Need, Test};
 use config::Config;
 use config::when::{Direction, Term, When};
 use cring::TaskWords;
-use flowmgr::{Actions, Asked, PortLabel, SeriesTask};
+use flowmgr::{Actions, Asked, TaskConfig, TaskId};
 use policy::Label;
 
 use crate::Error;
 use crate::opening::bundle::{
-    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, port_labels,
-    series_tasks,
+    classes, dscp_by_class, find_bundle, labels, open_bundle, open_bundles, task_config,
 };
 use crate::opening::task_check::{check_tasks, names};
 
@@ -35,8 +34,8 @@ pub struct OpenTask {
     pub config: Config,
     /// The model.
     pub bundle: Bundle,
-    /// Which flows it is asked about, as far as the flow itself tells.
-    pub asked: Asked,
+    /// What flow managers collect for it, and of which flows, as far as the flow itself tells.
+    pub series: TaskConfig,
     /// What labels of other tasks have to say.
     pub after: After,
     /// Number of the label word of its first depth.
@@ -78,25 +77,16 @@ impl OpenTask {
             name: task.name.clone(),
             config: config.of_task(number),
             bundle: bundle.clone(),
-            asked: asked(config, &task.when),
+            series: TaskConfig { asked: asked(config, &task.when), ..task_config(bundle) },
             after: After { needs: needs(config, bundles, &words, &task.when) },
             word: words[number].first,
         };
         both.map(of).collect()
     }
 
-    /// What flow managers collect for all tasks: one for each depth of each.
-    pub fn series(tasks: &[OpenTask]) -> Vec<SeriesTask> {
-        let all = tasks.iter().flat_map(|task| series_tasks(&task.bundle));
-        all.collect()
-    }
-
-    /// What ports say. Of tasks behind the first only where that is with a flow's first packet.
-    pub fn ports(tasks: &[OpenTask]) -> Vec<PortLabel> {
-        let all = (0..).zip(tasks);
-        all.filter(|(number, task)| *number == 0 || task.bundle.is_ports_first())
-            .flat_map(|(number, task)| port_labels(number, &task.bundle))
-            .collect()
+    /// What flow managers collect for all tasks.
+    pub fn series(tasks: &[OpenTask]) -> Vec<TaskConfig> {
+        tasks.iter().map(|task| task.series.clone()).collect()
     }
 
     /// The classes of each task, with their taxonomies.
@@ -122,13 +112,13 @@ pub struct TaskNames {
     /// Names of the classes in the order of the model's outputs, then `unknown`.
     pub classes: Arc<[String]>,
     /// After how many elements its model is asked; 0 in front of them where ports name flows with
-    /// their first packets. Each is a task to flow managers.
+    /// their first packets.
     pub depths: Vec<usize>,
 }
 
 /// [`TaskNames::depths`] of a bundle.
 pub fn depths(bundle: &Bundle) -> Vec<usize> {
-    series_tasks(bundle).iter().map(|task| task.k).collect()
+    task_config(bundle).depths.iter().map(|depth| depth.k).collect()
 }
 
 /// What labels of all tasks do to packets; the bundles are in the order of the tasks.
@@ -139,23 +129,16 @@ pub fn actions<'a>(
     config: &Config,
     bundles: impl IntoIterator<Item = &'a Bundle>,
 ) -> Result<Actions, Error> {
-    let mut actions = None;
-    for (number, bundle) in bundles.into_iter().enumerate() {
-        let dscp = dscp_by_class(&config.of_task(number), bundle)?;
-        actions = Some(match actions {
-            None => Actions::of_dscp(&dscp),
-            Some(before) => Actions::and_dscp_of(before, number as u8, &dscp),
-        });
-    }
-    Ok(actions.unwrap_or_else(|| Actions::of_dscp(&[])))
+    let dscp = bundles.into_iter().enumerate();
+    let dscp = dscp.map(|(number, bundle)| dscp_by_class(&config.of_task(number), bundle));
+    Ok(Actions::of_tasks(dscp.collect::<Result<Vec<_>, _>>()?))
 }
 
 /// Where the label words of each task are.
 fn words(bundles: &[Bundle]) -> Vec<TaskWords> {
     let mut first = 0;
     let of = |bundle: &Bundle| {
-        let depths: Vec<_> = series_tasks(bundle).iter().map(SeriesTask::depth).collect();
-        let words = TaskWords { first, depths };
+        let words = TaskWords { first, depths: task_config(bundle).sure() };
         first += words.depths.len() as u8;
         words
     };
@@ -194,7 +177,7 @@ fn asked(config: &Config, when: &When) -> Asked {
                 asked.sample = Some(asked.sample.map_or(share, |least| least.min(share)));
             }
             Term::Label { task, .. } | Term::Confidence { task, .. } => {
-                asked.after.push(*task as u8);
+                asked.after.push(TaskId(*task as u8));
             }
             // Which rule it is, is answered with the flow's rule.
             Term::Rule(choice) => asked.by_rule |= choice.is_one,

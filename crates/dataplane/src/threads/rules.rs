@@ -108,6 +108,8 @@ pub fn numbering() -> u64 {
     NUMBERINGS.fetch_add(1, Ordering::Relaxed)
 }
 
+const _: () = assert!(policy::LABELS_MAX == cring::TASKS_MAX);
+
 /// Rules that have counters of their own, at most.
 pub const COUNTED_MAX: usize = 1024;
 
@@ -246,7 +248,7 @@ impl RuleTotals {
 pub struct Ruled {
     /// The flow. Its times are of flow time.
     pub flow: FlowName,
-    /// Class of its label, if it has one.
+    /// Class of its label of the first task, if it has one.
     pub class: Option<u16>,
     /// The class of the label that its port gave it before, where an answer contradicts that.
     pub contradicts: Option<u16>,
@@ -271,6 +273,7 @@ impl FlowRules {
         let change = RulesChange {
             has_bounds: rules.policy.has_bounds(),
             has_behaviours: rules.policy.has_behaviours(),
+            label_tasks: rules.policy.label_tasks(),
             is_renumbered: true,
             memory,
         };
@@ -299,6 +302,7 @@ impl FlowRules {
         RulesChange {
             has_bounds: self.rules.policy.has_bounds(),
             has_behaviours: self.rules.policy.has_behaviours(),
+            label_tasks: self.rules.policy.label_tasks(),
             is_renumbered,
             memory: None,
         }
@@ -327,8 +331,9 @@ impl FlowRules {
     ) -> &[RuleAnswer] {
         let FlowRules { rules, counts, asks, decisions, answers } = self;
         // What is new of a flow may change nothing: then its rule stays.
+        let policy = &rules.policy;
         let asks_for_news =
-            rules.policy.has_labels() || rules.policy.has_bounds() || rules.policy.has_behaviours();
+            policy.label_tasks() != 0 || policy.has_bounds() || policy.has_behaviours();
         let stays = |question: &RuleQuestion| question.is_by_same_rules && !asks_for_news;
         asks.clear();
         asks.extend(questions.iter().filter(|it| !stays(it)).map(ask));
@@ -390,7 +395,7 @@ pub(crate) fn ask(question: &RuleQuestion) -> Ask {
     Ask {
         tuple: tuple.unwrap_or(Tuple::V4(policy::Key::default())),
         facts: Facts {
-            class: question.class,
+            classes: question.classes,
             behaviour: question.behaviour as u8,
             bytes: question.bytes,
             packets: question.packets,
@@ -411,12 +416,12 @@ fn answer(rule: Option<RuleNumber>, outcome: &Decision, unasked: u8) -> RuleAnsw
     RuleAnswer { rule, action: action(outcome), unasked: by_rule | unasked, class: outcome.class }
 }
 
-/// The class of a flow's label with this answer.
+/// The class of a flow's label of the first task with this answer.
 fn class(question: &RuleQuestion, answer: &RuleAnswer) -> Option<u16> {
     match question.is_by_port {
-        true if answer.class.is_none() && answer.unasked & 1 == 0 => question.class,
+        true if answer.class.is_none() && answer.unasked & 1 == 0 => question.classes[0],
         true => answer.class,
-        false => question.class.or(answer.class),
+        false => question.classes[0].or(answer.class),
     }
 }
 

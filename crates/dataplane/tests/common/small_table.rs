@@ -1,13 +1,13 @@
 //! For tests: the configuration of a flow manager with a small table.
 
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, Config, Effect, SeriesTask, Settings};
+use flowmgr::{Actions, Config, Effect, Settings, TaskConfig};
 
 /// One task of two classes, K = 10, without timeouts of its own for half-open and established
 /// flows.
 pub fn config(max_flows: usize) -> Config {
     Config {
-        tasks: vec![SeriesTask::lengths(10, 2)],
+        tasks: vec![TaskConfig::lengths(10, 2)],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,
@@ -22,10 +22,8 @@ pub fn config(max_flows: usize) -> Config {
         buckets: max_flows / 4,
         effect: Effect::Arrival,
         record_series: flowmgr::SeriesShare::NONE,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,

@@ -36,7 +36,6 @@ use crate::rules::{Rules, Traffic};
 use crate::service_unit;
 use crate::sinks;
 use config::Config;
-use dataplane::bundle::labels;
 use dataplane::devices::look_at_devices;
 use dataplane::label_map::{LabelMap, check_labels};
 use dataplane::placement::Cores;
@@ -74,7 +73,9 @@ pub fn check(args: &CheckConfigArgs) -> Result<(), Failure> {
     let map = check_labels(&config, bundle, sinks_act)?;
     let bundles: Vec<Bundle> = tasks.iter().map(|task| task.bundle.clone()).collect();
     check_tasks(&config, &bundles)?;
-    let rules = Rules::load(&config, &labels(bundle), Traffic::Live)?;
+    let labels = OpenTask::all_labels(&tasks);
+    sinks::check_labels(&config, &labels)?;
+    let rules = Rules::load(&config, &labels, Traffic::Live)?;
     if is_plain {
         let is_running = control::service(&machine, &config.control).is_some();
         start::probe(&config, &tasks, is_running)?;

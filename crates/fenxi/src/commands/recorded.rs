@@ -36,7 +36,7 @@ struct Page<'a> {
 /// 65: the counters differ, or the recording is damaged. 66: there is no recording.
 pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let header = Header::read(dir)?;
-    let names = Names::new(&header.names(), &[]);
+    let names = Names::new(&header.names(), &[], None);
     // A recording has no bundle to name hosts with.
     let lines = Lines::new(names, None);
     let (sink, mut records) = match output.flows.as_deref() {

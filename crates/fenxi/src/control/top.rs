@@ -151,15 +151,12 @@ fn labels(picture: &Picture, classes: &[String], given: &[u64]) -> Vec<LabelRate
 fn hosts(picture: &Picture, sinks: &Sinks, classes: &[String], most: usize) -> Vec<HostRate> {
     let mut hosts: Vec<_> = picture.hosts.iter().collect();
     hosts.sort_by(|(x, (a, ..)), (y, (b, ..))| Rate::order(&a.rate, &b.rate).then(x.cmp(y)));
-    let row = |(address, (sum, _, class)): (&IpAddr, &(Sum, Rate, Option<u16>))| {
-        let class = sinks.host_name(*address).or(*class);
-        HostRate {
-            address: address.to_string(),
-            flows: sum.flows,
-            packets_per_s: sum.rate.packets,
-            bytes_per_s: sum.rate.bytes,
-            label: class.and_then(|class| classes.get(usize::from(class)).cloned()),
-        }
+    let row = |(address, (sum, _, class)): (&IpAddr, &(Sum, Rate, Option<u16>))| HostRate {
+        address: address.to_string(),
+        flows: sum.flows,
+        packets_per_s: sum.rate.packets,
+        bytes_per_s: sum.rate.bytes,
+        label: sinks.host_name(*address).or_else(|| classes.get(usize::from((*class)?)).cloned()),
     };
     hosts.into_iter().take(most).map(row).collect()
 }

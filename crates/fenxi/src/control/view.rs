@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use analytics::Counters;
 use cring::Counter as _;
-use flowmgr::TaskCounters;
+use flowmgr::DepthCounters;
 
 use super::collector::{Collector, Life, Watched};
 use super::cpu::ThreadTime;
@@ -51,7 +51,7 @@ pub struct PipelineSums {
 /// The sums of one task of a pipeline.
 pub struct TaskSums {
     /// Sums of its flow managers, over all depths.
-    pub flows: TaskCounters,
+    pub flows: DepthCounters,
     /// Flows that each depth decided.
     pub decided: Vec<u64>,
     /// Sums of its analytics managers.
@@ -131,7 +131,7 @@ impl PipelineSums {
         let has_ended = !analytics_threads.is_empty()
             && flow_threads.iter().all(|it| it.life == Life::Ended)
             && analytics_threads.iter().all(|it| it.life == Life::Ended);
-        let mut depths = flows.counters.tasks.as_slice();
+        let mut depths = flows.counters.depths.as_slice();
         let mut of_task = |(number, names): (usize, &TaskNames)| {
             let (own, others) = depths.split_at(names.depths.len().min(depths.len()));
             depths = others;
@@ -155,7 +155,7 @@ impl PipelineSums {
 impl TaskSums {
     /// Sums of a task with these depths. There are no snapshots until the first model is open.
     fn new<'a>(
-        depths: &[TaskCounters],
+        depths: &[DepthCounters],
         snapshots: impl Iterator<Item = &'a TaskSnapshot>,
         has_ended: bool,
     ) -> TaskSums {
@@ -173,7 +173,7 @@ impl TaskSums {
             sums.analytics.merge(&snapshot.counters);
             sums.on_devices += snapshot.on_devices;
         }
-        let TaskCounters { series_emitted, series_shed, .. } = sums.flows;
+        let DepthCounters { series_emitted, series_shed, .. } = sums.flows;
         if !has_ended {
             let pushed = series_emitted - series_shed;
             sums.in_rings = pushed.saturating_sub(sums.analytics.series);

@@ -1,6 +1,7 @@
 //! The terms of rules: names that they may use in a run, and actions that the run supports.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use config::Config;
@@ -25,7 +26,7 @@ pub enum Traffic {
 /// Names that rules may use, and the supported actions.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Labels of the model, tasks, the interface for copies.
+    /// Labels of the tasks, tasks, the interface for copies.
     pub names: OwnedNames,
     /// When changes take effect.
     pub update: Update,
@@ -65,8 +66,8 @@ fn whens(config: &Config) -> Vec<(u8, Choice)> {
 }
 
 impl Terms {
-    /// The terms of a configuration; `labels`: the model's.
-    pub fn new(config: &Config, labels: &[Label], traffic: Traffic) -> Terms {
+    /// The terms of a configuration; `labels` are by task.
+    pub fn new(config: &Config, labels: &[Arc<[Label]>], traffic: Traffic) -> Terms {
         let is_live = traffic == Traffic::Live;
         let tasks = config.tasks.iter().map(|task| task.name.clone());
         Terms {

@@ -10,7 +10,7 @@ fn rules_with(set: &[&str]) -> Rules {
     let set: Vec<String> = set.iter().map(|&set| set.to_owned()).collect();
     let config = Sources::named(None, &set).load().unwrap().config;
     let labels = LABELS.map(|name| Label { name: name.into(), taxonomy: "Network".into() });
-    Rules::load(&config, &labels, Traffic::Live).unwrap()
+    Rules::load(&config, &[labels.into()], Traffic::Live).unwrap()
 }
 
 fn texts(rules: &Rules) -> Vec<String> {

@@ -48,8 +48,8 @@ pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets
         return None;
     }
     let of = |unit| {
-        let tasks = OpenTask::series(tasks);
-        let k = tasks.iter().filter(|it| it.unit == unit).map(|it| it.k);
+        let tasks = tasks.iter().map(|task| &task.series).filter(|it| it.unit == unit);
+        let k = tasks.map(|it| it.k_max());
         k.max().map_or(0, |k| k as u32 + MARGIN)
     };
     let (packets, data_packets) = (of(Unit::Packet).max(ANSWERED_WITHIN), of(Unit::Data));

@@ -1,7 +1,7 @@
 //! Labels of the kernel's connections (`ct label`): named bits. Several writers may each own some.
 //!
-//! A connection gets one of the labels in `connlabel.class`, by the label of the first task; its
-//! other labels stay as they are.
+//! Of each task's labels in `connlabel.class` a connection gets one, by the flow's label; its other
+//! labels stay as they are.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -13,20 +13,24 @@ use config::origin::Origin;
 use config::{Config, Keyed, Section, Setting, Settings, stored};
 use dataplane::Error;
 use dataplane::sink::Sink;
+use flowmgr::TaskId;
 use flowmgr::record::FlowName;
 use netfilter::connections::{self, Wording};
 use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, Counts};
 use netfilter::writer::{StartError, Writer};
-use policy::{Label, LabelRule};
+use policy::{Label, LabelRule, Names as LabelNames};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
     Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
     newest_error, tuple,
 };
-use super::{Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use super::{
+    Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, place_of,
+    task_names,
+};
 use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::protocol::Written;
@@ -65,7 +69,8 @@ config::section! {
     pub struct Connlabel = One "connlabel", checked by check;
 
     /// mode mark and tap: label to label of the connection (ct label), of which a connection gets
-    /// one; labels not named here leave connections as they are; a label may be a taxonomy
+    /// one for each task; labels not named here leave connections as they are; a label may be a
+    /// taxonomy, and "task.label" names the label of a task
     class: Vec<ConnlabelMapping> = live "class", Kind::Map(Entry::Text), "{}",
         "a name in connlabel.file, or a number from 0 to 127 as text" => class;
     /// the file that names labels of connections; empty: /etc/connlabel.conf, which nft reads, or
@@ -81,7 +86,7 @@ config::section! {
 /// One entry of `connlabel.class`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConnlabelMapping {
-    /// Label of the model, or a taxonomy.
+    /// Label of a model, or a taxonomy.
     pub label: String,
     /// Label of the connection: its name or its number.
     pub connlabel: String,
@@ -114,20 +119,38 @@ pub struct Connlabels;
 
 /// Which labels a configuration asks for.
 #[cfg(test)]
-pub fn class_labels(config: &Config, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
-    ClassLabels::new(&config.section(), labels)
+pub fn class_labels(
+    config: &Config,
+    labels: &[Arc<[Label]>],
+) -> Result<Option<ClassLabels>, Error> {
+    ClassLabels::of(config, labels)
 }
 
 /// Which label of the connection each class gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassLabels {
-    by_class: Vec<Option<u8>>,
+    /// By task and class.
+    by_task: Vec<Vec<Option<u8>>>,
     overwrites: bool,
 }
 
+/// For each task the labels that are ours.
+type Masks = [u128; cring::TASKS_MAX];
+
+/// The task of a writer's word, and the bit of the connection's label.
+fn parts(word: u64) -> (usize, u64) {
+    ((word >> 8) as usize, (word & 0xff).saturating_sub(1))
+}
+
 impl ClassLabels {
+    /// As [`ClassLabels::new`], with labels by task.
+    fn of(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassLabels>, Error> {
+        let tasks = task_names(config);
+        ClassLabels::new(&config.section(), &LabelNames { labels, tasks: &tasks, mirrors: &[] })
+    }
+
     /// `None`: no label is asked for.
-    fn new(config: &Connlabel, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
+    fn new(config: &Connlabel, labels: &LabelNames<'_>) -> Result<Option<ClassLabels>, Error> {
         if config.class.is_empty() {
             return Ok(None);
         }
@@ -144,21 +167,24 @@ impl ClassLabels {
             })
         };
         let rules: Vec<_> = config.class.iter().map(rule).collect::<Result<_, Error>>()?;
-        let by_class = policy::by_class(&rules, labels, Option::or)
+        let by_task = policy::by_task(&rules, labels, Option::or)
             .map_err(|error| Error::Config(error.to_string()))?;
-        Ok(Some(ClassLabels { by_class, overwrites: config.overwrite }))
+        Ok(Some(ClassLabels { by_task, overwrites: config.overwrite }))
     }
 
-    /// A label of the connection and one, so that 0 is none.
+    /// A label of the connection and one, so that 0 is none, with its task above.
     fn words(&self) -> impl Iterator<Item = u64> {
-        let bits = self.by_class.iter();
-        bits.map(|bit| bit.map_or(0, |bit| u64::from(bit) + 1))
+        (0..).zip(&self.by_task).flat_map(|(task, by_class)| {
+            by_class.iter().map(move |bit| bit.map_or(0, |bit| task << 8 | (u64::from(bit) + 1)))
+        })
     }
 
-    /// All labels that are ours.
-    fn mask(&self) -> u128 {
-        let bits = self.by_class.iter().flatten();
-        bits.fold(0, |mask, bit| mask | 1 << bit)
+    fn masks(&self) -> Masks {
+        let mut masks = Masks::default();
+        for (mask, by_class) in masks.iter_mut().zip(&self.by_task) {
+            by_class.iter().flatten().for_each(|bit| *mask |= 1 << bit);
+        }
+        masks
     }
 }
 
@@ -206,8 +232,9 @@ impl SinkKind for Connlabels {
         &[Connlabel::SECTION]
     }
 
-    fn places(&self, config: &Config) -> Vec<String> {
-        is_wanted(config).then(|| "connlabel".to_owned()).into_iter().collect()
+    fn places(&self, config: &Config) -> Vec<(usize, String)> {
+        let class = config.section::<Connlabel>().class;
+        place_of(config, class.iter().map(|row| &row.label), "connlabel")
     }
 
     fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
@@ -225,24 +252,25 @@ impl SinkKind for Connlabels {
             return Ok(None);
         }
         let config: Connlabel = start.config.section();
-        let Some(labels) = ClassLabels::new(&config, &start.labels[0])? else {
+        let Some(labels) = ClassLabels::of(start.config, start.labels)? else {
             return Ok(Some(Box::new(Off)));
         };
         let socket = connections::open(NOTHING, WORDING)?;
-        let mask = Arc::new(Mutex::new(labels.mask()));
+        let masks = Arc::new(Mutex::new(labels.masks()));
         let overwrites = Arc::new(AtomicBool::new(labels.overwrites));
-        let shared = mask.clone();
-        let write = connections::writer(socket, overwrites.clone(), move |word| Change::Labels {
-            bits: 1 << (word - 1),
-            mask: *shared.lock().unwrap_or_else(PoisonError::into_inner),
+        let shared = masks.clone();
+        let write = connections::writer(socket, overwrites.clone(), move |word| {
+            let (task, bit) = parts(word);
+            let masks = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            Change::Labels { bits: 1 << bit, mask: masks[task] }
         });
         let writer = Writer::start("connlabels", labels.words(), config.queue, write)?;
         Ok(Some(Box::new(Control {
             writer: Arc::new(writer),
             zone: start.config.mark.zone,
-            mask,
+            masks,
             overwrites,
-            labels: start.labels[0].clone(),
+            labels: start.labels.to_vec(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -262,8 +290,8 @@ impl SinkKind for Connlabels {
         }
     }
 
-    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
-        ClassLabels::new(&config.section(), labels).map(drop)
+    fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
+        ClassLabels::of(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -323,9 +351,10 @@ struct Control {
     writer: Arc<Writer>,
     /// Where conntrack has the connections.
     zone: u16,
-    mask: Arc<Mutex<u128>>,
+    masks: Arc<Mutex<Masks>>,
     overwrites: Arc<AtomicBool>,
-    labels: Arc<[Label]>,
+    /// By task.
+    labels: Vec<Arc<[Label]>>,
     /// Flow workers; each may hold one label.
     workers: AtomicI64,
 }
@@ -336,7 +365,7 @@ impl SinkControl for Control {
         Some(Box::new(WriterSink {
             writers: [self.writer.clone()].into(),
             zone: self.zone,
-            places: Places::of_first_task(),
+            places: Places::of(self.labels.iter().map(|labels| labels.len())),
             by_rule: super::netfilter::ByRule::Nothing,
             replaces: true,
             behaviours: Arc::default(),
@@ -350,32 +379,41 @@ impl SinkControl for Control {
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
-        let explained = Explained {
-            what: "connlabel".to_owned(),
-            done: "the connection has the label",
-            gone: NO_CONNECTION,
-            table: "connlabel.class",
-            shown: &|word| word.saturating_sub(1).to_string(),
-        };
-        let class = classes.first().copied().flatten();
-        let tuple = tuple(flow, self.zone);
-        vec![explained.of(&self.writer, tuple, class, |_| true)]
+        let places = Places::of(self.labels.iter().map(|labels| labels.len()));
+        let masks = *self.masks.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = (0..).map(TaskId).zip(classes).zip(masks).filter(|(_, mask)| *mask != 0);
+        tasks
+            .map(|((task, class), _)| {
+                let explained = Explained {
+                    what: "connlabel".to_owned(),
+                    done: "the connection has the label",
+                    gone: NO_CONNECTION,
+                    table: "connlabel.class",
+                    shown: &|word| parts(word).1.to_string(),
+                };
+                let place = class.and_then(|class| places.of_class(task, class));
+                let is_meant = |word| parts(word).0 == task.index();
+                explained.of(&self.writer, tuple(flow, self.zone), place, is_meant)
+            })
+            .collect()
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
-        let after = ClassLabels::new(&next.section(), &self.labels)?;
+        let after = ClassLabels::of(next, &self.labels)?;
         if now.section::<Connlabel>() == next.section() {
             return Ok(None);
         }
         // A table that is empty now leaves the thread without work.
         let after = after.unwrap_or_else(|| ClassLabels {
-            by_class: vec![None; self.labels.len()],
+            by_task: self.labels.iter().map(|labels| vec![None; labels.len()]).collect(),
             overwrites: false,
         });
-        let (writer, mask) = (self.writer.clone(), self.mask.clone());
+        let (writer, masks) = (self.writer.clone(), self.masks.clone());
         let overwrites = self.overwrites.clone();
         Ok(Some(Box::new(move || {
-            *mask.lock().unwrap_or_else(PoisonError::into_inner) |= after.mask();
+            let mut masks = masks.lock().unwrap_or_else(PoisonError::into_inner);
+            masks.iter_mut().zip(after.masks()).for_each(|(mask, more)| *mask |= more);
+            drop(masks);
             writer.change(after.words());
             overwrites.store(after.overwrites, Ordering::Relaxed);
         })))
@@ -466,15 +504,37 @@ mod tests {
         assert!(status.contains(&("connlabels_lost", 3)), "{status:?}");
     }
 
+    /// The labels of the only task.
+    fn new(config: &Connlabel, labels: Vec<Label>) -> Result<Option<ClassLabels>, Error> {
+        let labels = [labels.into()];
+        ClassLabels::new(config, &LabelNames { labels: &labels, tasks: &[], mirrors: &[] })
+    }
+
+    #[test]
+    fn labels_of_two_tasks_have_masks_of_their_own() {
+        let label = |name: &str| Label { name: name.to_owned(), taxonomy: String::new() };
+        let by_task = [labels().into(), Arc::from([label("TLS"), label("camera")])];
+        let tasks = ["protocol", "device"].map(str::to_owned);
+        let names = LabelNames { labels: &by_task, tasks: &tasks, mirrors: &[] };
+        let rows = [("TLS", "1"), ("device.TLS", "2"), ("camera", "3"), ("protocol.web", "4")];
+        let all = ClassLabels::new(&config(&rows, None), &names).unwrap().unwrap();
+        assert_eq!(all.by_task, [vec![Some(1), Some(4), None], vec![Some(2), Some(3)]]);
+        assert_eq!(all.masks()[..2], [1 << 1 | 1 << 4, 1 << 2 | 1 << 3]);
+        assert_eq!(all.words().map(parts).collect::<Vec<_>>()[3..], [(1, 2), (1, 3)]);
+        let wrong = ClassLabels::new(&config(&[("device.camra", "1")], None), &names);
+        let wrong = wrong.unwrap_err().to_string();
+        assert!(wrong.ends_with("; of task device: TLS, camera; did you mean device.camera?"));
+    }
+
     #[test]
     fn classes_get_labels_by_name_number_and_taxonomy() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "5 browsing\n127 shell\n").unwrap();
-        let of = |rows: &[_]| ClassLabels::new(&config(rows, Some(file.path())), &labels());
+        let of = |rows: &[_]| new(&config(rows, Some(file.path())), labels());
         let all = of(&[("web", "browsing"), ("SSH", "shell"), ("HTTP", "0")]);
         let all = all.unwrap().unwrap();
         assert_eq!(all.words().collect::<Vec<_>>(), [6, 1, 128]);
-        assert_eq!(all.mask(), 1 << 127 | 1 << 5 | 1);
+        assert_eq!(all.masks()[0], 1 << 127 | 1 << 5 | 1);
         assert_eq!(of(&[]).unwrap(), None);
         let error = |rows: &[_]| of(rows).unwrap_err().to_string();
         let wrong = error(&[("SSH", "shel\u{1b}l")]);
@@ -482,7 +542,7 @@ mod tests {
         assert!(error(&[("SSH", "128")]).contains("no number below 128"));
         assert!(error(&[("SHS", "1")]).contains("the model has no label \"SHS\""));
         let missing = config(&[("SSH", "1")], Some(Path::new("/nowhere")));
-        let error = ClassLabels::new(&missing, &labels()).unwrap_err().to_string();
+        let error = new(&missing, labels()).unwrap_err().to_string();
         assert!(error.starts_with("connlabel.file: cannot read /nowhere"), "{error}");
     }
 

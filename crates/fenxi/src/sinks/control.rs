@@ -75,8 +75,8 @@ pub trait SinkKind: Sync {
         &[]
     }
 
-    /// Where it puts labels of the first task, for `fenxi check`.
-    fn places(&self, _config: &Config) -> Vec<String> {
+    /// Where it puts labels of which task, for `fenxi check`.
+    fn places(&self, _config: &Config) -> Vec<(usize, String)> {
         Vec::new()
     }
 
@@ -107,11 +107,11 @@ pub trait SinkKind: Sync {
         Ok(())
     }
 
-    /// Checks the sink's keys about the first task against the labels of its model.
+    /// Checks the labels in the sink's keys against those of each task's model.
     ///
     /// # Errors
-    /// A key names a label that the model does not have.
-    fn check_labels(&self, _config: &Config, _labels: &[Label]) -> Result<(), Error> {
+    /// A key names a label that no model has.
+    fn check_labels(&self, _config: &Config, _labels: &[Arc<[Label]>]) -> Result<(), Error> {
         Ok(())
     }
 
@@ -227,8 +227,8 @@ pub trait SinkControl: Send + Sync {
         None
     }
 
-    /// The class of a host's name, where this sink names hosts and that one has a name.
-    fn host_name(&self, _host: IpAddr) -> Option<u16> {
+    /// A host's name, where this sink names hosts and that one has a name.
+    fn host_name(&self, _host: IpAddr) -> Option<String> {
         None
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use dataplane::sink::Sink;
 use flowmgr::record::{Decision, EndReason, FlowName, Record, SeriesRecord};
-use flowmgr::{Behaviour, Counts, Wanted};
+use flowmgr::{Behaviour, Counts, TaskId, Wanted};
 
 use super::{SinkControl, SinkKind, Start};
 use crate::exit::Failure;
@@ -221,19 +221,19 @@ impl Recent {
             series: None,
         });
         match record {
-            Record::Label(label) if label.task == 0 => {
+            Record::Label(label) if label.task == TaskId::FIRST => {
                 known.decision = Some(label.decision);
                 known.labelled_us = Some(label.time_us);
             }
             Record::Label(label) => {
-                known.others.insert(label.task, label.decision);
+                known.others.insert(label.task.0, label.decision);
             }
             Record::Flow(flow) => {
                 let is_final = flow.is_final();
-                let others = (1..).zip(&flow.others);
+                let others = (1..).zip(&flow.decisions[1..]);
                 let given = others.filter_map(|(task, decision)| Some((task, (*decision)?)));
                 known.others.extend(given);
-                known.decision = flow.decision.or(known.decision);
+                known.decision = flow.decisions[0].or(known.decision);
                 add(&mut known.counts, &flow.counts);
                 known.last_us = flow.last_us;
                 known.midstream = flow.midstream;
@@ -313,8 +313,7 @@ mod tests {
             counts: Counts { packets: [1, 2], bytes: [0, bytes] },
             reason,
             is_half_open: false,
-            decision: None,
-            others: [None; flowmgr::OTHERS_MAX],
+            decisions: [None; cring::TASKS_MAX],
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
@@ -332,7 +331,7 @@ mod tests {
         let (mut tap, recent) = sample();
         tap.record(&Record::Label(LabelRecord {
             flow: name(9),
-            task: 0,
+            task: TaskId::FIRST,
             time_us: 5,
             decision: decision(1),
         }));

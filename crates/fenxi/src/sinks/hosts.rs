@@ -16,8 +16,10 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use accel::{Bundle, HostLabels};
+use accel::HostLabels;
 use config::{Config, Network};
+use dataplane::tasks::OpenTask;
+use flowmgr::TaskId;
 use flowmgr::record::Record;
 
 pub use address::host_of;
@@ -29,6 +31,8 @@ use table::{HOSTS_MAX, HostFlow, HostState, HostSums, HostTable};
 #[derive(Clone, Debug)]
 pub struct SharedHosts {
     table: Arc<Mutex<HostTable>>,
+    /// The task whose labels count.
+    task: TaskId,
     /// Where hosts are, if that is configured.
     networks: Arc<[Network]>,
     /// Labelled flows that found the queue of the thread full.
@@ -36,11 +40,13 @@ pub struct SharedHosts {
 }
 
 impl SharedHosts {
-    /// No hosts yet; `None`: the bundle does not ask for host labels.
-    pub fn of(config: &Config, bundle: &Bundle) -> Option<SharedHosts> {
-        let (labels, networks) = (bundle.labels().len(), &config.host_networks);
-        let hosts = bundle.hosts();
-        hosts.map(|hosts| SharedHosts::new(hosts, labels, networks, HOSTS_MAX))
+    /// No hosts yet; `None`: the bundle of the task does not ask for host labels.
+    pub fn of(config: &Config, tasks: &[OpenTask]) -> Option<SharedHosts> {
+        let number = config.task_number(config.host_task.as_deref());
+        let (bundle, networks) = (&tasks.get(number)?.bundle, &config.host_networks);
+        let labels = bundle.labels().len();
+        let hosts = SharedHosts::new(bundle.hosts()?, labels, networks, HOSTS_MAX);
+        Some(SharedHosts { task: TaskId(number as u8), ..hosts })
     }
 
     fn new(
@@ -52,6 +58,7 @@ impl SharedHosts {
         let table = HostTable::new(rules, labels, most);
         SharedHosts {
             table: Arc::new(Mutex::new(table)),
+            task: TaskId::FIRST,
             networks: networks.into(),
             dropped: Arc::default(),
         }
@@ -64,7 +71,7 @@ impl SharedHosts {
     }
 
     fn flow_of(&self, record: &Record) -> Option<HostFlow> {
-        HostFlow::of(record, &self.networks)
+        HostFlow::of(record, self.task, &self.networks)
     }
 
     fn take_flow(&self, flow: &HostFlow) {
@@ -73,6 +80,11 @@ impl SharedHosts {
 
     fn drop_flow(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The task whose labels count.
+    pub fn task(&self) -> TaskId {
+        self.task
     }
 
     fn dropped(&self) -> u64 {

@@ -46,7 +46,7 @@ impl SinkKind for LabelSocket {
         let (end, counts) = (Mutex::new(Some(worker.clone())), worker.1.clone());
         let thread = spawn(move || {
             for label in labels {
-                let task = &tasks[usize::from(label.task)];
+                let task = &tasks[label.task.index()];
                 let class = &task.classes[usize::from(label.decision.class)];
                 let line = format!("{} {} {class}", label.flow.flow_id, task.name);
                 let sent = socket.send_to(line.as_bytes(), &path);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use dataplane::rules::{Ruled, RulesInForce};
 use dataplane::run::PAUSE;
 use dataplane::sink::Sink;
-use flowmgr::Behaviour;
 use flowmgr::record::{FlowName, Record};
+use flowmgr::{Behaviour, TaskId};
 use netfilter::conntrack::Tuple;
 use netfilter::counts::{Cause, Counts, Fate};
 use netfilter::writer::{StartError, Writer};
@@ -31,11 +31,6 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 pub struct Places(Vec<(u16, u16)>);
 
 impl Places {
-    /// For a writer that takes labels of the first task only.
-    pub fn of_first_task() -> Places {
-        Places(vec![(0, u16::MAX)])
-    }
-
     /// For tasks with these numbers of classes, `unknown` included. The numbers suffice:
     /// [`cring::TASKS_MAX`] times [`cring::CLASSES_MAX`] is less than `u16::MAX`.
     pub fn of(classes: impl IntoIterator<Item = usize>) -> Places {
@@ -49,8 +44,8 @@ impl Places {
     }
 
     /// The place of a task's class; `None`: nothing is ever written for it.
-    pub fn of_class(&self, task: u8, class: u16) -> Option<u16> {
-        let &(first, classes) = self.0.get(usize::from(task))?;
+    pub fn of_class(&self, task: TaskId, class: u16) -> Option<u16> {
+        let &(first, classes) = self.0.get(task.index())?;
         (class < classes).then_some(first + class)
     }
 }
@@ -122,7 +117,7 @@ impl Sink for WriterSink {
             writers.for_each(|writer| writer.overwrite_word(tuple, word));
         }
         if let Record::Label(label) = record
-            && (self.by_rule != ByRule::InForce || label.task > 0)
+            && (self.by_rule != ByRule::InForce || label.task != TaskId::FIRST)
             && let Some(place) = self.places.of_class(label.task, label.decision.class)
         {
             let tuple = tuple(&label.flow, self.zone);
@@ -358,7 +353,7 @@ mod tests {
     fn label(task: u8, class: u16) -> Record {
         Record::Label(LabelRecord {
             flow: flow(),
-            task,
+            task: TaskId(task),
             time_us: 0,
             decision: Decision {
                 contradicts: None,
@@ -401,7 +396,7 @@ mod tests {
         assert_eq!(words_of(two.clone(), ByRule::Marks, &labels), [2, 3, 4]);
         // Rules give the marks of the first task.
         assert_eq!(words_of(two, ByRule::InForce, &labels), [3, 4]);
-        assert_eq!(words_of(Places::of_first_task(), ByRule::Nothing, &labels[..2]), [2]);
+        assert_eq!(words_of(Places::of([2]), ByRule::Nothing, &labels[..2]), [2]);
     }
 
     #[test]
@@ -412,7 +407,7 @@ mod tests {
             label(0, 1),
             behaviour(Behaviour::Realtime),
         ];
-        let one = Places::of_first_task();
+        let one = Places::of([2]);
         assert_eq!(
             words_of(one.clone(), ByRule::Marks, &records),
             [50, 2, 30],

@@ -1,5 +1,5 @@
-//! Sets of nftables: the ends of flows as elements with a timeout, by the label of the first task;
-//! each set with a thread of its own.
+//! Sets of nftables: the ends of flows as elements with a timeout, by label; each set with a thread
+//! of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,18 +11,22 @@ use config::kind::{Kind, integer};
 use config::{Config, Keyed, Section, Setting, Settings, nearest, stored};
 use dataplane::Error;
 use dataplane::sink::Sink;
+use flowmgr::TaskId;
 use flowmgr::record::FlowName;
 use netfilter::counts::{Cause, Counts};
 use netfilter::elements::{self, Members};
 use netfilter::nft_set::{Field, SetName};
 use netfilter::writer::{StartError, Writer};
-use policy::{Label, LabelRule};
+use policy::{Label, LabelRule, Names};
 use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
     ByRule, Explained, Figures, Places, WriterSink, finish, missing, newest_error, tuple,
 };
-use super::{Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use super::{
+    Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums, place_of,
+    task_names,
+};
 use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::protocol::Written;
@@ -68,7 +72,8 @@ config::section! {
     /// the set, which must exist with flags timeout and the type that key needs
     set: Option<SetName> = restart "set", Kind::Text, "\"inet fw4 ssh\"",
         "family, table and set" => set;
-    /// labels, or taxonomies, whose flows are added to the set
+    /// labels, or taxonomies, whose flows are added to the set; "task.label" names the label of a
+    /// task
     labels: Vec<String> = live "labels", Kind::TextList { least: 1 }, "[\"SSH\"]", "";
     /// what an element is made of, in the order of the set's type: originator_address,
     /// originator_port, responder_address, responder_port, protocol
@@ -125,8 +130,12 @@ fn sets(config: &Config) -> Vec<Named<NftSet>> {
 /// Sets of nftables, where the configuration has tables `[nftset.NAME]`.
 pub struct NftSets;
 
-/// For each class, 1 if its flows are added.
-fn words(set: &Named<NftSet>, labels: &[Label]) -> Result<Vec<u64>, Error> {
+/// For each class of each task, 1 if its flows are added.
+fn words(
+    set: &Named<NftSet>,
+    tasks: &[String],
+    labels: &[Arc<[Label]>],
+) -> Result<Vec<u64>, Error> {
     let rules: Vec<_> = set
         .keys
         .labels
@@ -138,7 +147,8 @@ fn words(set: &Named<NftSet>, labels: &[Label]) -> Result<Vec<u64>, Error> {
             origin: format!("{}: nftset.{}.labels", set.origin, set.name),
         })
         .collect();
-    policy::by_class(&rules, labels, Ord::max).map_err(|error| Error::Config(error.to_string()))
+    let by_task = policy::by_task(&rules, &Names { labels, tasks, mirrors: &[] }, Ord::max);
+    by_task.map(|it| it.concat()).map_err(|error| Error::Config(error.to_string()))
 }
 
 /// What a table asks for; it was checked that it names a set.
@@ -176,9 +186,12 @@ impl SinkKind for NftSets {
         &[NftSet::SECTION]
     }
 
-    fn places(&self, config: &Config) -> Vec<String> {
+    fn places(&self, config: &Config) -> Vec<(usize, String)> {
         let sets = sets(config).into_iter();
-        sets.map(|set| format!("nftset {}", set.name)).collect()
+        let of = |set: Named<NftSet>| {
+            place_of(config, set.keys.labels.iter(), &format!("nftset {}", set.name))
+        };
+        sets.flat_map(of).collect()
     }
 
     fn kernel_parts(&self, config: &Config) -> Vec<KernelPart> {
@@ -202,7 +215,7 @@ impl SinkKind for NftSets {
         let updates = elements::kernel_updates();
         let mut writers = Vec::new();
         for set in &sets {
-            let words = words(set, &start.labels[0])?;
+            let words = words(set, &task_names(start.config), start.labels)?;
             let Some(members) = members(set) else {
                 continue;
             };
@@ -214,7 +227,7 @@ impl SinkKind for NftSets {
         }
         Ok(Some(Box::new(Control {
             writers,
-            labels: start.labels[0].clone(),
+            labels: start.labels.to_vec(),
             workers: AtomicI64::new(0),
         })))
     }
@@ -231,9 +244,9 @@ impl SinkKind for NftSets {
         sets(config).iter().try_for_each(|set| Ok(probe(set)?))
     }
 
-    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
-        let sets = sets(config);
-        sets.iter().try_for_each(|set| words(set, labels).map(drop))
+    fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
+        let (sets, tasks) = (sets(config), task_names(config));
+        sets.iter().try_for_each(|set| words(set, &tasks, labels).map(drop))
     }
 
     fn empty_report(&self) -> Report {
@@ -259,12 +272,17 @@ impl SinkKind for NftSets {
 struct Control {
     /// In the order of the configuration, by the names of the tables.
     writers: Vec<(String, Arc<Writer>)>,
-    labels: Arc<[Label]>,
+    /// By task.
+    labels: Vec<Arc<[Label]>>,
     /// Flow workers; each may hold one label.
     workers: AtomicI64,
 }
 
 impl Control {
+    fn places(&self) -> Places {
+        Places::of(self.labels.iter().map(|labels| labels.len()))
+    }
+
     fn all(&self) -> Vec<Arc<Writer>> {
         self.writers.iter().map(|(_, writer)| writer.clone()).collect()
     }
@@ -276,7 +294,7 @@ impl SinkControl for Control {
         Some(Box::new(WriterSink {
             writers: self.all().into(),
             zone: 0,
-            places: Places::of_first_task(),
+            places: self.places(),
             by_rule: ByRule::Nothing,
             replaces: false,
             behaviours: Arc::default(),
@@ -295,7 +313,11 @@ impl SinkControl for Control {
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
-        let (rows, class) = (self.writers.iter(), classes.first().copied().flatten());
+        let places = self.places();
+        let classes = (0..).map(TaskId).zip(classes);
+        let labels: Vec<u16> =
+            classes.filter_map(|(task, class)| places.of_class(task, (*class)?)).collect();
+        let rows = self.writers.iter();
         rows.map(|(name, writer)| {
             let table = format!("nftset.{name}");
             let explained = Explained {
@@ -305,7 +327,9 @@ impl SinkControl for Control {
                 table: &table,
                 shown: &|_| String::new(),
             };
-            explained.of(writer, tuple(flow, 0), class, |_| true)
+            let mut adding = labels.iter().filter(|&&place| writer.word_of(place) != 0);
+            let place = adding.next().or(labels.first()).copied();
+            explained.of(writer, tuple(flow, 0), place, |_| true)
         })
         .collect()
     }
@@ -316,7 +340,8 @@ impl SinkControl for Control {
             return Ok(None);
         }
         // A reload changes neither the sets nor their order.
-        let sets = sets.iter().map(|set| words(set, &self.labels));
+        let tasks = task_names(next);
+        let sets = sets.iter().map(|set| words(set, &tasks, &self.labels));
         let sets: Vec<_> = sets.collect::<Result<_, _>>()?;
         let writers = self.all();
         Ok(Some(Box::new(move || {
@@ -391,5 +416,29 @@ fn report(rows: &[(Option<&str>, Counts)], missing: i64) -> Report {
         )),
         live_summary: sums,
         ..Report::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_takes_labels_of_several_tasks() {
+        let sets = ["nftset.a.set=inet t s", "nftset.a.labels=[\"TLS\", \"device.camera\"]"];
+        let sets = sets.map(str::to_owned);
+        let config = super::super::known(config::Sources::named(None, &sets)).load();
+        let set = super::sets(&config.unwrap().config).remove(0);
+        let label = |name: &str, taxonomy: &str| Label {
+            name: name.to_owned(),
+            taxonomy: taxonomy.to_owned(),
+        };
+        let labels = [
+            Arc::from([label("DNS", ""), label("TLS", "")]),
+            Arc::from([label("TLS", ""), label("cam", "camera")]),
+        ];
+        let tasks = ["protocol", "device"].map(str::to_owned);
+        assert_eq!(words(&set, &tasks, &labels).unwrap(), [0, 1, 0, 1]);
+        assert!(words(&set, &tasks[..1], &labels[..1]).is_err());
     }
 }

@@ -21,8 +21,8 @@ use config::checked::{DEFAULT_TASK, Task};
 use cring::Unit;
 use dataplane::rules::KnownRule;
 use dataplane::tasks::TaskNames;
-use flowmgr::Behaviour;
 use flowmgr::record::{DecidedBy, Decision, FlowName, FlowRecord, LabelRecord, Record};
+use flowmgr::{Behaviour, TaskId};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use sha1::{Digest, Sha1};
@@ -50,8 +50,9 @@ const SCHEMA_VERSION: u32 = 1;
 /// What records call things by name: the tasks, in the order of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
-    first: OfTask,
-    others: Vec<OfTask>,
+    tasks: Vec<OfTask>,
+    /// The task whose labels name hosts.
+    hosts: TaskId,
 }
 
 /// What records call a task and its classes.
@@ -68,20 +69,17 @@ struct OfTask {
 
 impl Names {
     /// The names of all tasks, and which of them are in records as the configuration says.
-    pub fn new(names: &[TaskNames], tasks: &[Task]) -> Names {
-        let mut all = names.iter().enumerate().map(|(number, task)| OfTask {
+    pub fn new(names: &[TaskNames], tasks: &[Task], hosts: Option<TaskId>) -> Names {
+        let all = names.iter().enumerate().map(|(number, task)| OfTask {
             classes: task.classes.clone(),
             name: (&*task.name != DEFAULT_TASK).then(|| task.name.to_string()),
             is_left_out: tasks.get(number).is_some_and(|task| !task.records),
         });
-        Names { first: all.next().unwrap_or_default(), others: all.collect() }
+        Names { tasks: all.collect(), hosts: hosts.unwrap_or_default() }
     }
 
-    fn of(&self, task: u8) -> Option<&OfTask> {
-        match usize::from(task).checked_sub(1) {
-            None => Some(&self.first),
-            Some(other) => self.others.get(other),
-        }
+    fn of(&self, task: TaskId) -> Option<&OfTask> {
+        self.tasks.get(task.index())
     }
 
     /// Whether a record has a line: a label of a task that is left out has none.
@@ -231,7 +229,7 @@ fn label_line<'a>(record: &LabelRecord, names: &'a Names) -> Line<'a> {
     Line::Label {
         flow: flow(&record.flow),
         time: rfc3339(record.time_us),
-        labelled: labelled(Some(&record.decision), names.of(record.task).unwrap_or(&names.first)),
+        labelled: labelled(Some(&record.decision), names.of(record.task)),
     }
 }
 
@@ -255,8 +253,8 @@ fn flow_line<'a>(
         behaviour: behaviour_name(record.behaviour),
         rule: rule.map(|(order, _)| number_by_order(order)),
         rule_name: rule.and_then(|(_, name)| name),
-        labelled: labelled(record.decision.as_ref(), &names.first),
-        labels: labels_of_others(&record.others, names),
+        labelled: labelled(record.decisions[0].as_ref(), names.of(TaskId::FIRST)),
+        labels: labels_of_others(&record.decisions, names),
         series: series.map(|series| series.lengths.as_slice()),
         series_unit: series.map(|series| series.unit),
         series_us: series.map(|series| series.offsets_us.as_slice()),
@@ -268,15 +266,13 @@ fn flow_line<'a>(
 
 /// The labels that other tasks than the first gave; `None` where there is one task.
 fn labels_of_others<'a>(
-    others: &[Option<Decision>],
+    decisions: &[Option<Decision>],
     names: &'a Names,
 ) -> Option<Vec<Labelled<'a>>> {
-    if names.others.is_empty() {
-        return None;
-    }
-    let both = others.iter().zip(&names.others);
-    let given = both.filter(|(decision, task)| decision.is_some() && !task.is_left_out);
-    Some(given.map(|(decision, task)| labelled(decision.as_ref(), task)).collect())
+    let given = decisions.iter().zip(&names.tasks).skip(1);
+    let given = given.filter(|(decision, task)| decision.is_some() && !task.is_left_out);
+    let labels = given.map(|(decision, task)| labelled(decision.as_ref(), Some(task)));
+    (names.tasks.len() > 1).then(|| labels.collect())
 }
 
 fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
@@ -284,8 +280,8 @@ fn host_line<'a>(host: &HostRecord, names: &'a Names) -> Line<'a> {
         schema_version: SCHEMA_VERSION,
         address: host.address,
         time: rfc3339(host.time_us),
-        task: names.first.name.as_deref(),
-        label: names.first.label(host.class),
+        task: names.of(names.hosts).and_then(|task| task.name.as_deref()),
+        label: names.of(names.hosts).and_then(|task| task.label(host.class)),
         confidence: rounded(host.confidence),
         flows: host.flows,
         model_generation: host.model,
@@ -306,7 +302,10 @@ fn flow(name: &FlowName) -> Flow {
     }
 }
 
-fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> {
+fn labelled<'a>(decision: Option<&Decision>, names: Option<&'a OfTask>) -> Labelled<'a> {
+    let Some(names) = names else {
+        return Labelled::default();
+    };
     let task = names.name.as_deref();
     let Some(decision) = decision.filter(|_| !names.is_left_out) else {
         return Labelled { task, ..Labelled::default() };
@@ -410,8 +409,7 @@ mod tests {
             counts: Counts { packets: [3, 0], bytes: [120, 0] },
             reason: EndReason::Active,
             is_half_open: false,
-            decision: None,
-            others: [None; flowmgr::OTHERS_MAX],
+            decisions: [None; cring::TASKS_MAX],
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
@@ -455,15 +453,23 @@ mod tests {
     #[test]
     fn each_task_names_its_own_classes() {
         let mut names = Names {
-            first: of_task("protocol", ["TLS", "DNS"]),
-            others: vec![of_task("device", ["camera", "plug"]), of_task("second", ["x", "y"])],
+            tasks: vec![
+                of_task("protocol", ["TLS", "DNS"]),
+                of_task("device", ["camera", "plug"]),
+                of_task("second", ["x", "y"]),
+            ],
+            hosts: TaskId::FIRST,
         };
-        let label =
-            Record::Label(LabelRecord { flow: name(), task: 1, time_us: 1, decision: decision(1) });
+        let label = Record::Label(LabelRecord {
+            flow: name(),
+            task: TaskId(1),
+            time_us: 1,
+            decision: decision(1),
+        });
         let json = written(&label, &names);
         assert_eq!((&json["task"], &json["label"]), (&"device".into(), &"plug".into()));
-        let mut others_decided = [None; flowmgr::OTHERS_MAX];
-        others_decided[0] = Some(decision(0));
+        let mut decisions = [None; cring::TASKS_MAX];
+        (decisions[0], decisions[1]) = (Some(decision(0)), Some(decision(0)));
         let flow = Record::Flow(FlowRecord {
             flow: name(),
             last_us: 2,
@@ -471,8 +477,7 @@ mod tests {
             counts: Counts::default(),
             reason: EndReason::Fin,
             is_half_open: false,
-            decision: Some(decision(0)),
-            others: others_decided,
+            decisions,
             series: None,
             rule: None,
             behaviour: flowmgr::Behaviour::None,
@@ -486,10 +491,10 @@ mod tests {
             (&"device".into(), &"camera".into(), &3.into())
         );
         assert!(names.has_line(&label));
-        names.others[0].is_left_out = true;
+        names.tasks[1].is_left_out = true;
         assert!(!names.has_line(&label));
         assert_eq!(written(&flow, &names)["labels"], serde_json::json!([]));
-        names.first.is_left_out = true;
+        names.tasks[0].is_left_out = true;
         assert_eq!(written(&flow, &names)["label"], serde_json::Value::Null);
     }
 
@@ -497,7 +502,7 @@ mod tests {
     fn a_label_names_its_class_and_who_decided() {
         let record = Record::Label(LabelRecord {
             flow: name(),
-            task: 0,
+            task: TaskId::FIRST,
             time_us: 1,
             decision: Decision {
                 contradicts: None,
@@ -510,7 +515,8 @@ mod tests {
             },
         });
         let mut line = Vec::new();
-        let names = Names { first: of_task("protocol", ["TLS", "DNS"]), others: Vec::new() };
+        let names =
+            Names { tasks: vec![of_task("protocol", ["TLS", "DNS"])], hosts: TaskId::FIRST };
         write_line(&record, None, &names, &mut line).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(

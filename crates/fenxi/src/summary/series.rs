@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use analytics::{CacheCounters, Counters, DeviceCounters, FailureKind, SloCounters};
-use flowmgr::TaskCounters;
+use flowmgr::DepthCounters;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -37,8 +37,8 @@ pub struct Series {
 
 impl Series {
     /// Sums of these depths, which may belong to several tasks.
-    pub fn new(depths: &[TaskCounters], series: &Counters) -> Series {
-        let sum = |of: fn(&TaskCounters) -> u64| depths.iter().map(of).sum::<u64>();
+    pub fn new(depths: &[DepthCounters], series: &Counters) -> Series {
+        let sum = |of: fn(&DepthCounters) -> u64| depths.iter().map(of).sum::<u64>();
         let (shed, half_open) = (sum(|it| it.series_shed), sum(|it| it.series_shed_half_open));
         Series {
             emitted: sum(|it| it.series_emitted),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use analytics::Counters;
 use dataplane::tasks::TaskNames;
-use flowmgr::TaskCounters;
+use flowmgr::DepthCounters;
 use serde::Serialize;
 
 use super::series::{Cache, Device, Phases, Series, Slo};
@@ -37,7 +37,7 @@ impl Task {
         if outcome.names.len() < 2 {
             return Vec::new();
         }
-        let mut depths = outcome.flows.tasks.as_slice();
+        let mut depths = outcome.flows.depths.as_slice();
         let tasks = outcome.names.iter().enumerate().map(|(number, names)| {
             let (own, others) = depths.split_at(names.depths.len().min(depths.len()));
             depths = others;
@@ -48,7 +48,7 @@ impl Task {
         tasks.collect()
     }
 
-    fn new(names: &TaskNames, depths: &[TaskCounters], series: &Counters) -> Task {
+    fn new(names: &TaskNames, depths: &[DepthCounters], series: &Counters) -> Task {
         let labelled = depths.first().map_or(&[][..], |first| &first.flows_labelled);
         let labels = names.classes.iter().cloned().zip(labelled.iter().copied());
         let (asked, decided) = decided_by_depth(&names.depths, depths);

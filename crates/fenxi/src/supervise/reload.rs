@@ -33,7 +33,7 @@ use std::time::{Duration, Instant, SystemTime};
 use config::{Config, ConfigErrors, Differences, Loaded, Sources};
 use crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use dataplane::Error;
-use dataplane::bundle::find_bundle;
+use dataplane::bundle::{find_bundle, labels};
 use dataplane::placement::Cores;
 use dataplane::state::{RulesOp, SharedState};
 use dataplane::swap::helpers::{Helpers, opening_model};
@@ -46,7 +46,7 @@ use super::policy::SharedRules;
 use crate::exit::Failure;
 use crate::log;
 use crate::protocol::{Body, Code, Reply};
-use crate::sinks::Sinks;
+use crate::sinks::{self, Sinks};
 use change::{Base, Change, RulesChange, Sessions};
 
 /// Time limit for reading the files of a configuration. They are small, so only a file server that
@@ -273,12 +273,14 @@ impl Reloader {
         let config = read.config.clone();
         self.open_model(&read.config, move |base| {
             Cores::of(&config).check()?;
+            let mut of_tasks = Vec::new();
             for (number, opening) in base.openings() {
                 let config = config.of_task(number);
                 let bundle = opening.read(&config, &find_bundle(&config, None)?)?;
                 change::check_labels(&config, &bundle, number)?;
+                of_tasks.push(labels(&bundle));
             }
-            Ok(())
+            Ok(sinks::check_labels(&config, &of_tasks)?)
         })
     }
 

@@ -39,9 +39,11 @@ pub(crate) const STATE_FIN_REVERSE: u8 = 0x10;
 pub(crate) const STATE_RST: u8 = 0x20;
 /// The series was completed: it was emitted or shed.
 pub(crate) const STATE_EMITTED: u8 = 0x40;
-/// No packet adds to a series any more: an answer has decided, all series are complete, or they are
-/// withheld, without [`STATE_EMITTED`] then.
+/// Live: no packet adds to a series any more: an answer has decided, or all series are complete.
 pub(crate) const STATE_COLLECTED: u8 = 0x80;
+/// Without [`STATE_EMITTED`]: the flow gives no series, as a rule or the only task says. No packet
+/// adds to one either, so it has the place of [`STATE_COLLECTED`].
+pub(crate) const STATE_WITHHELD: u8 = STATE_COLLECTED;
 /// By packet time, with [`STATE_EMITTED`]: the label counts for packets from now on. Series are
 /// collected to their ends then, so that it can have the place of [`STATE_COLLECTED`].
 pub(crate) const STATE_IN_EFFECT: u8 = STATE_COLLECTED;
@@ -82,9 +84,9 @@ impl Hot {
         self.state & state == state
     }
 
-    /// The series is complete, or will not be, and was not emitted.
+    /// [`STATE_WITHHELD`], which has a meaning only without [`STATE_EMITTED`].
     pub fn is_withheld(&self) -> bool {
-        self.has(STATE_COLLECTED) && !self.has(STATE_EMITTED)
+        self.has(STATE_WITHHELD) && !self.has(STATE_EMITTED)
     }
 
     /// Whether it has all of these states. [`STATE_NEVER`] is one that no flow has.

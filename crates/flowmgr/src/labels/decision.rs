@@ -26,14 +26,14 @@ impl Labels {
     /// What the answers of a task's first `count` depths resolve to; of all depths if `None`.
     pub fn answers(&self, flows: &Flows, task: TaskId, index: u32, count: Option<u8>) -> Answers {
         let task = self.tasks.task(task);
-        let count = count.unwrap_or(task.depths.count());
+        let count = count.unwrap_or(task.depths());
         if let Some(depth) = self.kept.decided(task.first, index)
             && depth < count
         {
             return Answers::Decided { depth };
         }
         let label = |depth| Some(flows.entries.word(task.first.behind(depth), index).read().1);
-        task.depths.resolve(count, label)
+        task.resolve(count, label)
     }
 
     /// The class of a flow's label for a task, by the answers so far.
@@ -96,7 +96,7 @@ impl Labels {
             // The flow has another label from now on, which is recorded again.
             self.kept.set_contradicts(first, flow.index, class);
             self.kept.set_time_to_label_us(&mut flows.entries, first, flow.index, None);
-            flows.counters.tasks[first.index()].flows_contradicting += 1;
+            flows.counters.depths[first.index()].flows_contradicting += 1;
         }
         Some(Deciding {
             awaited: Awaited { flow, depth: first },
@@ -151,7 +151,7 @@ impl Labels {
         let Awaited { flow, depth: first } = awaited;
         let time_to_label_us = self.kept.time_to_label_us(&flows.entries, first, flow.index);
         let task = self.tasks.of_depth(first);
-        if self.tasks.task(task).depths.count() == 1 {
+        if self.tasks.task(task).depths() == 1 {
             return self.answer(flows, awaited, time_to_label_us);
         }
         let decided = self.kept.decided(first, flow.index);
@@ -172,7 +172,7 @@ impl Labels {
                 let Awaited { flow, depth: by } = awaited;
                 let depth = match source {
                     Source::Port | Source::Rule => 0,
-                    Source::Model | Source::Cache => self.tasks.depth(by).k as u8,
+                    Source::Model | Source::Cache => self.tasks.k(by) as u8,
                 };
                 let first = self.tasks.task(self.tasks.of_depth(by)).first;
                 Some(Decision {
@@ -216,7 +216,7 @@ impl Labels {
     /// At a flow's active timeout: keeps what its record needs later, where there are several
     /// depths.
     pub fn note_in_effect(&self, flows: &mut Flows, index: u32) {
-        if self.has_depths {
+        if self.kept.has_deeper() {
             let by_depth = self.in_effect_by_depth(flows, index);
             flows.outbox.note_in_effect(by_depth);
         }

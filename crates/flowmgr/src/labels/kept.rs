@@ -81,6 +81,12 @@ impl Kept {
         })
     }
 
+    /// Whether the first task has several depths.
+    #[inline]
+    pub fn has_deeper(&self) -> bool {
+        self.counts[1] > 0
+    }
+
     #[inline]
     pub fn begin(&mut self, index: u32) {
         let from = index as usize * self.counts[0];

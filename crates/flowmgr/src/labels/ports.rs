@@ -1,6 +1,6 @@
 //! The label that the port of its server gives a flow.
 //!
-//! Where a task says so ([`crate::SeriesTask::k`] of 0), the flow gets it with its first packet and
+//! Where a task says so ([`crate::DepthConfig::k`] of 0), the flow gets it with its first packet and
 //! keeps it unless an answer of the model contradicts it, once ([`cring::resolve`]). Otherwise it
 //! names flows that end without a sure answer.
 //!
@@ -12,59 +12,39 @@ use cring::{Label, Source};
 
 use super::Labels;
 use crate::asked::Subject;
-use crate::config::{Effect, PortLabel};
+use crate::config::Effect;
 use crate::counters::count_class;
 use crate::entry::{STATE_COLLECTED, STATE_EMITTED, STATE_IN_EFFECT};
 use crate::flows::Flows;
 use crate::ids::Awaited;
 use crate::ids::{DepthId, TaskId};
 use crate::record::{DecidedBy, Decision};
-use crate::tasks::Tasks;
+use crate::task_config::PortLabel;
 
-/// What ports say, for all tasks.
-pub(crate) struct Ports(Vec<PortLabel>);
-
-impl Ports {
-    pub fn new(mut ports: Vec<PortLabel>) -> Ports {
-        ports.sort_unstable_by_key(|it| (it.task, it.protocol, it.port));
-        Ports(ports)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// What the port says for a task at a flow's first packet. A task that comes after others
-    /// learns only later whether it is asked, so its ports name nothing.
-    fn at_first(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
-        let it = tasks.task(task);
-        match it.is_ports_first() && it.asked.after.is_empty() {
-            true => self.label(tasks, task, subject),
-            false => None,
-        }
-    }
-
+impl Labels {
     /// What a task's table says of the port of a flow's server, if the task is asked about the
     /// flow.
-    fn label(&self, tasks: &Tasks, task: TaskId, subject: &Subject) -> Option<PortLabel> {
+    fn port_label(&self, task: TaskId, subject: &Subject) -> Option<PortLabel> {
         if subject.is_midstream {
             return None;
         }
         let (_, port) = subject.destination;
-        let wanted = (task.number(), subject.protocol, port);
-        let ports = &self.0;
-        let at = ports.binary_search_by_key(&wanted, |it| (it.task, it.protocol, it.port));
+        let ports = &self.tasks.task(task).config.ports;
+        let at = ports.binary_search_by_key(&(subject.protocol, port), |it| (it.protocol, it.port));
         let named = ports[at.ok()?];
-        let has_conditions = tasks.has_conditions || subject.has_rules;
-        let is_asked = !has_conditions || tasks.is_asked(subject, task);
+        let has_conditions = self.tasks.has_conditions || subject.has_rules;
+        let is_asked = !has_conditions || self.tasks.is_asked(subject, task);
         is_asked.then_some(named)
     }
-}
 
-impl Labels {
-    /// The class that its port will give a flow that has just begun, for the first task.
-    pub fn class_at_first(&self, subject: &Subject) -> Option<u16> {
-        self.ports.at_first(&self.tasks, TaskId::FIRST, subject).map(|port| port.class)
+    /// What the port says for a task at a flow's first packet. A task that comes after others
+    /// learns only later whether it is asked, so its ports name nothing.
+    pub fn port_at_first(&self, task: TaskId, subject: &Subject) -> Option<PortLabel> {
+        let it = &self.tasks.task(task).config;
+        match it.is_ports_first() && it.asked.after.is_empty() {
+            true => self.port_label(task, subject),
+            false => None,
+        }
     }
 
     /// Gives a flow that has just begun the labels of its port, for each task that says so. Returns
@@ -77,7 +57,7 @@ impl Labels {
         time_us: i64,
     ) -> Option<u16> {
         for task in self.tasks.ids() {
-            if let Some(port) = self.ports.at_first(&self.tasks, task, subject) {
+            if let Some(port) = self.port_at_first(task, subject) {
                 let label = Label::Class {
                     class: port.class,
                     confidence: port.precision,
@@ -169,20 +149,15 @@ impl Labels {
             || self.kept.contradicts(first, index).is_some()
     }
 
-    /// Whether there are ports that name flows.
-    pub fn has_ports(&self) -> bool {
-        !self.ports.is_empty()
-    }
-
     /// The label that an ended flow gets from its port, unless the port names flows with their
     /// first packets.
     pub fn name_at_end(&mut self, flows: &mut Flows, subject: &Subject) -> Option<Decision> {
-        if self.tasks.task(TaskId::FIRST).is_ports_first() {
+        if self.tasks.task(TaskId::FIRST).config.is_ports_first() {
             return None;
         }
-        let named = self.ports.label(&self.tasks, TaskId::FIRST, subject)?;
+        let named = self.port_label(TaskId::FIRST, subject)?;
         flows.counters.flows_by_port += 1;
-        count_class(&mut flows.counters.tasks[0].flows_labelled, named.class);
+        count_class(&mut flows.counters.depths[0].flows_labelled, named.class);
         Some(Decision {
             class: named.class,
             confidence: named.precision,

@@ -1,6 +1,6 @@
 //! The label of a packet's flow: whether it counts by now, and which action goes with it.
 
-use cring::{Answers, Label};
+use cring::{Answers, Label, TASKS_MAX};
 
 use super::Labels;
 use super::kept::NOT_IN_EFFECT;
@@ -66,7 +66,7 @@ impl Labels {
                     return verdict;
                 }
                 fate.label_of = Some(flows.entries.flow_ref(index));
-                let depths = match self.has_depths {
+                let depths = match self.kept.has_deeper() {
                     true => self.depths_in_effect(flows, index, packet.time_us, delay_us),
                     false => 1,
                 };
@@ -88,10 +88,15 @@ impl Labels {
         fate: &mut Fate,
         data: &mut [u8],
     ) -> Verdict {
-        if self.acts_by_others() {
+        if self.in_use != 0 {
             self.act_by_others::<RULES>(flows, index, packet, fate, data);
         }
         Verdict::Unlabelled
+    }
+
+    /// Whether labels of a task after the first have actions, or rules ask for them.
+    pub fn is_in_use(&self, task: TaskId) -> bool {
+        self.in_use >> task.0 & 1 != 0
     }
 
     #[inline(never)]
@@ -155,16 +160,15 @@ impl Labels {
         depths
     }
 
-    /// The depths of other tasks whose labels have actions, if they count for a packet of this
-    /// time.
+    /// The depths of other tasks whose labels are in use, if they count for a packet of this time.
     fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
-        for number in self.actions.other_tasks() {
-            for depth in self.tasks.task(TaskId::new(number)).all_depths() {
+        for task in self.tasks.ids().filter(|&task| self.is_in_use(task)) {
+            for depth in self.tasks.task(task).all_depths() {
                 let was_asked = flows.entries.word(depth, index).read().1 != Label::None;
                 let emitted_us = self.kept.emitted_at(&flows.entries, depth, index);
                 if was_asked && counts_at(time_us, emitted_us, delay_us) {
-                    others |= 1 << depth.number();
+                    others |= 1 << depth.0;
                 }
             }
         }
@@ -211,31 +215,39 @@ impl Labels {
 
     /// The number of the action that a flow's labels have; `first` is the first task's label.
     pub fn action_of_labels(&self, flows: &Flows, index: u32, first: Option<u16>) -> u8 {
-        let actions = &self.actions;
-        let mut number = first.map_or(0, |class| actions.number_of(class));
-        for (place, task) in actions.other_tasks().enumerate() {
-            let of_label = match self.class_of_task(flows, TaskId::new(task), index) {
-                Some(class) => actions.number_of_other(place, class),
-                None => 0,
-            };
-            if of_label != 0 {
-                number = of_label;
-            }
+        let of_first = first.map_or(0, |class| self.actions.number_of(TaskId::FIRST, class));
+        if self.in_use == 0 {
+            return of_first;
         }
-        number
+        let by_label = |task| {
+            let class = self.class_of_task(flows, task, index)?;
+            Some(self.actions.number_of(task, class)).filter(|&number| number != 0)
+        };
+        self.tasks.ids().skip(1).filter_map(by_label).last().unwrap_or(of_first)
     }
 
     /// With [`Effect::Arrival`], the class of a flow's label; `None` while it has none.
     #[cold]
     pub fn class_of(&mut self, flows: &mut Flows, index: u32) -> Option<u16> {
         let hot = flows.entries.hot(index);
-        if !hot.has(STATE_EMITTED) || self.has_depths && !self.has_decided(flows, index) {
+        if !hot.has(STATE_EMITTED) || self.kept.has_deeper() && !self.has_decided(flows, index) {
             return None;
         }
         match flows.entries.label(index).read() {
             (_, Label::Class { class, .. }) => Some(class),
             _ => None,
         }
+    }
+
+    /// With [`Effect::Arrival`], the classes of a flow's labels by task: the first's, and others'
+    /// that rules ask for.
+    pub fn classes_of(&mut self, flows: &mut Flows, index: u32) -> [Option<u16>; TASKS_MAX] {
+        let mut classes = [None; TASKS_MAX];
+        classes[0] = self.class_of(flows, index);
+        for task in self.tasks.ids().filter(|task| self.in_rules >> task.0 & 1 != 0) {
+            classes[task.index()] = self.class_of_task(flows, task, index);
+        }
+        classes
     }
 
     /// With [`Effect::Arrival`] and several depths: whether the first label word holds the flow's
@@ -265,7 +277,7 @@ impl Labels {
         }
         self.kept.set_decided(DepthId::FIRST, index, rank);
         // With several tasks the state means that no packet adds to a series.
-        if !self.has_more_tasks {
+        if self.tasks.count() == 1 {
             flows.entries.hot_mut(index).set(STATE_COLLECTED);
         }
         true

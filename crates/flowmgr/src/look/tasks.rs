@@ -48,11 +48,9 @@ impl View<'_> {
     /// The labels of the tasks behind the first, in their order.
     pub(super) fn other_labels(&self, index: u32) -> [Option<OtherLabel>; OTHERS_MAX] {
         let mut labels = [None; OTHERS_MAX];
-        if self.labels.has_more_tasks {
-            for (id, label) in self.labels.tasks.ids().skip(1).zip(&mut labels) {
-                let decision = self.labels.decision_now(self.flows, id, index);
-                *label = decision.map(|(_, decision)| decision.into());
-            }
+        for (id, label) in self.labels.tasks.ids().skip(1).zip(&mut labels) {
+            let decision = self.labels.decision_now(self.flows, id, index);
+            *label = decision.map(|(_, decision)| decision.into());
         }
         labels
     }
@@ -68,10 +66,8 @@ impl View<'_> {
 
     fn task_detail(&self, id: TaskId, index: u32, protocol: u8) -> TaskDetail {
         let task = self.labels.tasks.task(id);
-        let deepest = task.first.behind(task.depths.count() - 1);
-        let deepest = self.labels.tasks.depth(deepest);
         let mut series = Series::default();
-        self.series.read(index, deepest, protocol, &mut series);
+        self.series.read(index, (&task.config, task.config.k_max()), protocol, &mut series);
         let hot = self.flows.entries.hot(index);
         let (_, (_, port)) = hot.key().ends(hot.is_low_forward());
         let is_not_told =
@@ -82,7 +78,7 @@ impl View<'_> {
         };
         let mut answers = [None; DEPTHS_MAX];
         for (depth, answer) in task.asked_depths().zip(&mut answers) {
-            let k = self.labels.tasks.depth(depth).k as u8;
+            let k = self.labels.tasks.k(depth) as u8;
             *answer = Some((k, self.flows.entries.word(depth, index).read().1));
         }
         let asked_from = task.first_asked.rank(task.first);
@@ -98,8 +94,7 @@ impl View<'_> {
             return Standing::Labelled(decision);
         }
         let task = self.labels.tasks.task(id);
-        let own = self.labels.tasks.depth(task.first);
-        let unit = self.series.number_of(own.unit);
+        let unit = self.series.number_of(task.config.unit);
         let elements = self.series.seen(index, unit) as u8;
         let (mut was_asked, mut has_answer) = (false, false);
         for depth in task.all_depths() {
@@ -115,7 +110,7 @@ impl View<'_> {
             () if has_answer => Standing::Unsure { elements },
             () if was_asked => Standing::Lost,
             () if self.rules.is_unasked(index) => Standing::Unasked,
-            () if self.series.is_midstream(index) && !own.midstream => Standing::Withheld,
+            () if self.series.is_midstream(index) && !task.config.midstream => Standing::Withheld,
             () if !self.is_asked(index, id) => Standing::NotAsked,
             () if !self.labels.tasks.is_due(task.first_asked, &seen) => {
                 Standing::Collecting { elements }

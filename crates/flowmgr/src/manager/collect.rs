@@ -29,7 +29,7 @@ impl<P: Part> Walk<P> {
         // The flow began before the first packet seen. With more tasks another series may still be
         // incomplete.
         let hot = self.flows.entries.hot(index);
-        if !self.labels.has_more_tasks && hot.is_withheld() {
+        if self.labels.tasks.count() == 1 && hot.is_withheld() {
             return;
         }
         if self.rules.is_unasked(index) {
@@ -84,7 +84,7 @@ impl<P: Part> Walk<P> {
             let is_by_port = self.labels.class_by_port(flows, task, index).is_some();
             self.series.send(flows, &arrival, depth, &self.labels.tasks, is_by_port);
         }
-        if self.labels.has_more_tasks
+        if self.labels.tasks.count() > 1
             && self.flows.effect == Effect::Arrival
             && self.series.store.is_complete(index)
         {

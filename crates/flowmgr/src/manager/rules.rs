@@ -1,7 +1,7 @@
 //! Rules in the walk: a known action is read from the entry, an unknown one raises a question;
 //! answers are written into the entries and applied to the packets that waited for them.
 
-use cring::FlowRef;
+use cring::{FlowRef, TASKS_MAX};
 
 use super::walk::Walk;
 use super::{Fate, Packet, Staged};
@@ -77,16 +77,18 @@ impl<P: Part> Walk<P> {
         let index = self.rules.asked_about(number);
         let is_live = self.flows.effect == Effect::Arrival;
         let is_first = self.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
+        // By packet time labels are not known here.
+        let classes = match is_live {
+            true => self.labels.classes_of(&mut self.flows, index),
+            false => [None; TASKS_MAX],
+        };
+        let by_port = match is_live && is_first && self.labels.tasks.has_ports_first {
+            true => self.labels.port_at_first(TaskId::FIRST, &self.subject(index)),
+            false => None,
+        };
         let known = Known {
-            class: match is_live {
-                true => self.labels.class_of(&mut self.flows, index),
-                // By packet time labels are not known here.
-                false => None,
-            },
-            by_port: match is_live && is_first && self.labels.tasks.has_ports_first {
-                true => self.labels.class_at_first(&self.subject(index)),
-                false => None,
-            },
+            classes,
+            by_port: by_port.map(|port| port.class),
             contradicts: self.labels.kept.contradicts(DepthId::FIRST, index),
             behaviour: self.behaviour(index),
         };
@@ -115,7 +117,11 @@ impl<P: Part> Walk<P> {
         if hot.policy == policy {
             hot.policy = policy.knowing(false);
         }
-        // An open question was asked with the label before.
+        self.complete_open_question(index);
+    }
+
+    /// An open question was asked with the labels before.
+    fn complete_open_question(&mut self, index: u32) {
         if self.flows.entries.hot(index).policy.is_asked()
             && let Some(number) = self.rules.open_question(index)
         {
@@ -123,12 +129,14 @@ impl<P: Part> Walk<P> {
         }
     }
 
-    /// With [`Effect::Arrival`]: a task after the first has its label, so the action may change.
-    pub fn note_label_of_other(&mut self, index: u32) {
-        if !self.labels.acts_by_others() || self.flows.effect != Effect::Arrival {
+    /// With [`Effect::Arrival`]: a task after the first has its label, so the rule or the action
+    /// may change.
+    pub fn note_label_of_other(&mut self, task: TaskId, index: u32) {
+        if !self.labels.is_in_use(task) || self.flows.effect != Effect::Arrival {
             return;
         }
         if self.rules.is_on() {
+            self.complete_open_question(index);
             // The action may already be by the first task's label, so the stamp does not tell: ask
             // again.
             let cause = self.rules.cause_between(&self.flows, index);
@@ -215,7 +223,7 @@ impl<P: Part> Answering<'_, P> {
             None => None,
         };
         // The port's class was part of the first question, and counts if it was given.
-        let mut class = question.class.filter(|_| !is_first);
+        let mut class = question.classes[0].filter(|_| !is_first);
         if self.walk.flows.effect == Effect::Arrival {
             class = given.or(class);
         }
@@ -223,7 +231,6 @@ impl<P: Part> Answering<'_, P> {
             rules.tell_label(index);
         }
         let of_labels = match (class, self.walk.flows.effect) {
-            (None, _) if !self.walk.labels.acts_by_others() => 0,
             // By packet time labels are looked up later than the walk.
             (None, Effect::PacketTime { .. }) => 0,
             _ => self.walk.labels.action_of_labels(&self.walk.flows, index, class),

@@ -6,7 +6,7 @@ mod ending;
 use cring::{Feature, TASKS_MAX};
 
 use super::walk::{Walk, each_part};
-use crate::config::{Effect, OTHERS_MAX};
+use crate::config::Effect;
 use crate::counters::count_class;
 use crate::entry::LABEL_NOT_EMITTED;
 use crate::ids::Awaited;
@@ -177,7 +177,7 @@ impl<P: Part> Settling<'_, P> {
         debug_assert_eq!(labels.tasks.of_depth(depth), labels.tasks.of_depth(decided_by));
         let emitted_at = kept.emitted_at(&flows.entries, decided_by, flow.index);
         let is_by_rule = self.walk.rules.is_labelled(flow.index);
-        let is_by_port = labels.tasks.depth(decided_by).is_of_ports() && !is_by_rule;
+        let is_by_port = labels.tasks.k(decided_by) == 0 && !is_by_rule;
         let (time_us, took_us) = match flows.effect {
             _ if is_by_port => (flows.entries.cold(flow.index).first_us, 0),
             Effect::Arrival => {
@@ -197,7 +197,7 @@ impl<P: Part> Settling<'_, P> {
         let Some(decision) = labels.decision(flows, awaited) else {
             return;
         };
-        let counters = &mut flows.counters.tasks;
+        let counters = &mut flows.counters.depths;
         count_class(&mut counters[depth.index()].labels_given, decision.class);
         let is_answer = !matches!(decision.decided_by, DecidedBy::Port | DecidedBy::Rule);
         counters[decided_by.index()].flows_decided += u64::from(is_answer);
@@ -207,12 +207,12 @@ impl<P: Part> Settling<'_, P> {
                 let cause = self.walk.rules.cause_by_label(flows, flow.index);
                 self.walk.ask_now(flow.index, cause);
             }
-            _ => self.walk.note_label_of_other(flow.index),
+            _ => self.walk.note_label_of_other(task, flow.index),
         }
         if let Some(out) = &mut self.out {
             out(Record::Label(LabelRecord {
                 flow: self.walk.flows.name(flow.index),
-                task: task.number(),
+                task,
                 time_us,
                 decision,
             }));
@@ -244,24 +244,22 @@ impl<P: Part> Settling<'_, P> {
                 decisions[id.index()] = labels.decision(flows, Awaited { flow, depth: first });
             }
         }
-        let [decision, others @ ..] = decisions;
         let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
-        let labelled = match labels.has_depths {
+        let labelled = match labels.kept.has_deeper() {
             true => {
                 let by_depth = flows.outbox.in_effect.pop_front().unwrap_or_default();
                 labels.tagged_of(flow, &by_depth)
             }
             false => report.in_effect,
         };
-        flows.confirm(flow.index, decision, report.in_effect, labelled);
+        flows.confirm(flow.index, decisions[0], report.in_effect, labelled);
         flows.counters.flows_ended[EndReason::Active as usize] += 1;
         if self.out.is_some() {
             let mut record = FlowRecord {
                 last_us: report.last_us,
                 counts: report.counts,
                 behaviour: report.behaviour,
-                decision,
-                others,
+                decisions,
                 ..self.flow_record(flow.index, EndReason::Active)
             };
             if let Some(series) = &mut record.series {
@@ -288,8 +286,7 @@ impl<P: Part> Settling<'_, P> {
             counts: self.walk.flows.entries.counts(index),
             reason,
             is_half_open: false,
-            decision: None,
-            others: [None; OTHERS_MAX],
+            decisions: Decisions::default(),
             series: has_series.then(|| self.series_record(index)),
             rule: self.walk.rules.rule_of(index),
             behaviour: self.last_behaviour(index),

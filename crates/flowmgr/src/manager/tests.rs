@@ -28,13 +28,23 @@ use crate::hash::HashKind;
 use crate::record::{EndReason, FlowRecord, Record};
 use crate::wire;
 use crate::wire::{TCP_ACK, TCP_FIN, TCP_RST, TCP_SYN};
-use crate::{SeriesTask, Settings};
+use crate::{DepthConfig, Settings, TaskConfig};
 
 const SECOND_US: i64 = 1_000_000;
 
+/// A task of three classes that is asked about every flow, after these numbers of packets.
+fn task(ks: &[usize], sure: u16) -> TaskConfig {
+    let depth = |&k: &usize| DepthConfig { k, sure, contradicts: None };
+    TaskConfig {
+        midstream: true,
+        depths: ks.iter().map(depth).collect(),
+        ..TaskConfig::lengths(1, 3)
+    }
+}
+
 fn config() -> Config {
     Config {
-        tasks: vec![SeriesTask { midstream: true, ..SeriesTask::lengths(3, 3) }],
+        tasks: vec![TaskConfig { midstream: true, ..TaskConfig::lengths(3, 3) }],
         settings: Settings {
             idle_timeout_s: 30,
             closed_timeout_s: 5,
@@ -49,10 +59,8 @@ fn config() -> Config {
         buckets: 8,
         effect: Effect::PacketTime { delay_us: 0 },
         record_series: crate::SeriesShare::ALL,
-        ports: Vec::new(),
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: crate::Inside::default(),
         expects_counts: false,
         behaviour: None,
@@ -194,7 +202,7 @@ fn the_kth_packet_emits_and_later_ones_are_tagged() {
     assert_eq!(flows[0].counts.bytes, [120, 40]);
     assert_eq!(flows[0].reason, EndReason::Drain);
     assert!(!flows[0].midstream && !flows[0].is_one_way());
-    assert_eq!(flows[0].decision.unwrap().class, 0);
+    assert_eq!(flows[0].decisions[0].unwrap().class, 0);
     assert_eq!(flows[0].series.as_ref().unwrap().offsets_us, [0, 1, 2]);
     assert_eq!(bench.labels(), 1);
     let counters = bench.manager.counters();
@@ -212,7 +220,7 @@ fn a_label_that_never_comes_takes_its_promise_back() {
     bench.answer(Label::Unlabelled);
     let flows = bench.finish();
     let counters = bench.manager.counters();
-    assert_eq!(flows[0].decision, None);
+    assert_eq!(flows[0].decisions[0], None);
     assert_eq!(counters.verdicts.of(Verdict::Labelled), 0);
     assert_eq!(counters.verdicts.total(), 8);
     assert_eq!((counters.labelled_bytes, counters.flow_bytes), (0, 320));
@@ -267,7 +275,7 @@ fn on_arrival_packets_are_tagged_in_place_and_nothing_waits() {
     bench.manager.drain();
     bench.settle();
     assert_eq!(bench.flows().len(), 2);
-    assert_eq!(bench.flows()[1].decision, None);
+    assert_eq!(bench.flows()[1].decisions[0], None);
     assert_eq!(bench.ring.waiting(), 1);
     let flow = bench.ring.get(0).flow;
     let labels = bench.manager.labels();
@@ -444,7 +452,7 @@ fn active_timeouts_report_what_was_added() {
     );
     assert_eq!(flows.iter().filter(|flow| flow.is_final()).count(), 1);
     assert_eq!(flows[0].last_us, 9 * SECOND_US);
-    assert!(flows.iter().all(|flow| flow.decision.is_some()));
+    assert!(flows.iter().all(|flow| flow.decisions[0].is_some()));
 }
 
 /// Flows as a plain map: what the manager should record.
@@ -557,7 +565,7 @@ proptest! {
             now_us += packet.time_us;
             packet.time_us = now_us;
         }
-        let tasks = vec![SeriesTask { midstream: true, ..SeriesTask::lengths(k, 3) }];
+        let tasks = vec![TaskConfig { midstream: true, ..TaskConfig::lengths(k, 3) }];
         let mut bench = Bench::new(Config { buckets, max_flows: 8 * buckets, tasks, ..config() });
         let mut model = Model { now_us: i64::MIN, ..Model::default() };
         for burst in packets.chunks(burst) {
@@ -569,7 +577,7 @@ proptest! {
         let mut said: Vec<_> = bench.finish().into_iter().map(|flow| {
             let std::net::IpAddr::V4(source) = flow.flow.source.0 else { panic!("v4 only") };
             let labelled = flow.counts.packets_total() >= k as u64;
-            assert_eq!(flow.decision.is_some(), labelled);
+            assert_eq!(flow.decisions[0].is_some(), labelled);
             (flow.flow.flow_id, source.octets()[3], flow.counts.packets, flow.last_us, flow.reason)
         }).collect();
         said.sort_by_key(|&(id, ..)| id);

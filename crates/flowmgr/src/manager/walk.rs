@@ -13,7 +13,6 @@ use crate::config::BURST_MAX;
 use crate::config::Config;
 use crate::entry::STATE_EMITTED;
 use crate::flows::Flows;
-use crate::ids::TaskId;
 use crate::kernel_counts::CountedSoFar;
 use crate::labels::Labels;
 use crate::outbox::Report;
@@ -69,9 +68,9 @@ impl<P: Part> Walk<P> {
         let entries = config.max_flows + SPARE_ENTRIES;
         let share = config.record_series;
         let store = SeriesStore::new(entries, &config.tasks, !share.is_none())?;
-        let tasks = Tasks::of(&config, |unit| store.number_of(unit));
         let slots = rings.iter().flatten().map(Producer::capacity).sum();
-        let flows = Flows::new(&config, tasks.task(TaskId::FIRST).first_asked, slots)?;
+        let flows = Flows::new(&config, slots)?;
+        let tasks = Tasks::of(&mut config, |unit| store.number_of(unit));
         let counted = config.expects_counts.then(|| CountedSoFar::new(entries));
         let behaviours = config.behaviour.map(|bounds| Behaviours::new(entries, bounds));
         Ok(Walk {

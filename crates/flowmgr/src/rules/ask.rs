@@ -4,12 +4,14 @@
 //! burst. What a flow's first packets add to its series waits as well, because the answer may be
 //! that the flow gives none. By packet time the walk pauses at each question.
 
+use cring::TASKS_MAX;
+
 use super::{InForce, RuleQuestion, Rules, renewed_max};
 use crate::action::PolicyStamp;
 use crate::behaviour::Behaviour;
 use crate::config::BURST_MAX;
 use crate::config::Effect;
-use crate::entry::{STATE_COLLECTED, STATE_EMITTED};
+use crate::entry::{STATE_EMITTED, STATE_WITHHELD};
 use crate::flows::Flows;
 use crate::manager::Staged;
 use crate::verdict::Verdict;
@@ -68,8 +70,8 @@ pub(crate) enum Cause {
 
 /// What is known of a flow at the end of a burst.
 pub(crate) struct Known {
-    /// The class of its label.
-    pub class: Option<u16>,
+    /// The classes of its labels, by task.
+    pub classes: [Option<u16>; TASKS_MAX],
     /// The class that its port will give it, if the answer gives no other one.
     pub by_port: Option<u16>,
     pub contradicts: Option<u16>,
@@ -252,7 +254,7 @@ impl Rules {
             destination: name.destination,
             in_port,
             first_us: name.first_us,
-            class: None,
+            classes: [None; TASKS_MAX],
             behaviour: Behaviour::None,
             bytes: 0,
             packets: 0,
@@ -284,10 +286,11 @@ impl Rules {
         let Some(rules) = &mut self.in_force else {
             return;
         };
-        let is_label_new = known.class.is_some() && rules.tell_label(index);
+        let is_label_new = known.classes[0].is_some() && rules.tell_label(index);
         let (bytes, packets) = rules.since_begin(index, &flows.entries.counts(index));
         (question.bytes, question.packets) = (bytes, packets);
-        question.class = known.class.or(known.by_port);
+        question.classes = known.classes;
+        question.classes[0] = known.classes[0].or(known.by_port);
         question.is_by_port = known.by_port.is_some();
         question.contradicts = known.contradicts;
         question.behaviour = known.behaviour;
@@ -342,7 +345,7 @@ impl Rules {
         if flows.entries.hot(index).has(STATE_EMITTED) {
             return;
         }
-        flows.entries.hot_mut(index).set(STATE_COLLECTED);
+        flows.entries.hot_mut(index).set(STATE_WITHHELD);
         if let Some(rules) = &mut self.in_force {
             rules.set_unasked(index);
         }

@@ -4,11 +4,10 @@ use cring::{Label, Producer, Slot};
 
 use super::SeriesStore;
 use crate::config::{Effect, SeriesShare};
-use crate::depths::SeriesTask;
 use crate::entry::Counts;
 use crate::flows::Flows;
 use crate::ids::Awaited;
-use crate::ids::{DepthId, TaskId};
+use crate::ids::DepthId;
 use crate::part::{First, Part};
 use crate::tasks::Tasks;
 
@@ -51,8 +50,8 @@ impl SeriesPart {
     /// Whether there is a slot for each series that `packets` packets may complete.
     pub fn has_room(&mut self, packets: usize, tasks: &Tasks) -> bool {
         // All of them may want the same ring of a task.
-        self.rings.iter_mut().enumerate().all(|(task, rings)| {
-            let series = packets * tasks.task(TaskId::new(task as u8)).series_at_once();
+        self.rings.iter_mut().zip(tasks.ids()).all(|(rings, task)| {
+            let series = packets * tasks.task(task).series_at_once();
             let mut rings = rings.iter_mut();
             rings.all(|ring| ring.free() >= series || ring.is_abandoned())
         })
@@ -81,7 +80,7 @@ impl SeriesPart {
         let flow = flows.entries.flow_ref(index);
         let word = flows.entries.word(depth, index);
         word.pend(flow.generation);
-        let counters = &mut flows.counters.tasks[depth.index()];
+        let counters = &mut flows.counters.depths[depth.index()];
         counters.series_emitted += 1;
         let store = &self.store;
         let key = flows.entries.hot(index).key();
@@ -97,9 +96,9 @@ impl SeriesPart {
         let ring = &mut rings[ring];
         let gives_way =
             is_half_open && flows.effect == Effect::Arrival && ring.free() < ring.capacity() / 2;
-        let asks: &SeriesTask = tasks.depth(depth);
+        let asks = (&tasks.task(tasks.of_depth(depth)).config, tasks.k(depth));
         debug_assert!(
-            store.seen(index, store.number_of(asks.unit)) >= asks.k,
+            store.seen(index, store.number_of(asks.0.unit)) >= asks.1,
             "a series that is not complete"
         );
         let pushed = !gives_way
@@ -107,7 +106,7 @@ impl SeriesPart {
                 slot.flow = flow;
                 slot.kth_us = arrival.time_us;
                 slot.emitted_ns = arrival.now_ns;
-                (slot.series.task, slot.series.server_port) = (depth.number(), server_port);
+                (slot.series.task, slot.series.server_port) = (depth.0, server_port);
                 store.read(index, asks, key.protocol(), &mut slot.series);
             });
         if pushed {

@@ -60,14 +60,9 @@ impl Explanation {
     }
 }
 
-/// Finds the rule of a flow with this label and these facts. `facts.class` and `facts.sample` are
-/// not used, so no model is needed.
-pub fn explain(
-    rules: &RuleSet,
-    tuple: &Tuple,
-    label: Option<&Label>,
-    facts: &Facts,
-) -> Explanation {
+/// Finds the rule of a flow with these facts and with a label that rules may call by any of
+/// `labels`. `facts.classes` and `facts.sample` are not used, so no model is needed.
+pub fn explain(rules: &RuleSet, tuple: &Tuple, labels: &[Label], facts: &Facts) -> Explanation {
     let mut ranks = match tuple {
         Tuple::V4(key) => with_key(&rules.v4, key),
         Tuple::V6(key) => with_key(&rules.v6, key),
@@ -76,7 +71,7 @@ pub fn explain(
     ranks.dedup();
     let mut is_won = false;
     let verdict = |(_, rule): (Rank, RuleNumber)| {
-        let lacks = lacks(rules, rule, label, facts);
+        let lacks = lacks(rules, rule, labels, facts);
         let sample = rules.action(rule).sample;
         let verdict = match (lacks.is_empty(), is_won, sample) {
             (false, ..) => Verdict::Lacks(lacks),
@@ -98,14 +93,11 @@ fn with_key<A: crate::Address>(filters: &[Filter<A>], key: &Key<A>) -> Vec<(Rank
 }
 
 /// What the flow lacks for the rule's condition.
-fn lacks(rules: &RuleSet, rule: RuleNumber, label: Option<&Label>, facts: &Facts) -> Vec<Lack> {
+fn lacks(rules: &RuleSet, rule: RuleNumber, labels: &[Label], facts: &Facts) -> Vec<Lack> {
     let condition = rules.condition(rule);
-    let is_meant = |label: &Label| {
-        let mut names = condition.labels.iter();
-        names.any(|name| *name == label.name || *name == label.taxonomy)
-    };
+    let is_meant = |label: &Label| condition.labels.iter().any(|name| label.is_called(name));
     let mut lacks = Vec::new();
-    if !condition.labels.is_empty() && !label.is_some_and(is_meant) {
+    if !condition.labels.is_empty() && !labels.iter().any(is_meant) {
         lacks.push(Lack::Label(condition.labels.clone()));
     }
     let behaviours = condition.behaviours;

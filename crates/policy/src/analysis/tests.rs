@@ -197,7 +197,8 @@ fn a_large_hostile_set_is_left_in_time() {
 fn explain_agrees_with_the_data_path() {
     let labels =
         ["DNS", "TLS"].map(|name| Label { name: name.to_owned(), taxonomy: String::new() });
-    let names = Names { labels: &labels, ..Names::default() };
+    let by_task = [labels.clone().into()];
+    let names = Names { labels: &by_task, ..Names::default() };
     let dice = &mut Dice(5);
     for seed in 0..20 {
         let set = random(60, seed);
@@ -213,7 +214,7 @@ fn explain_agrees_with_the_data_path() {
             };
             let class = [None, Some(0), Some(1)][dice.below(3) as usize];
             let facts = Facts {
-                class,
+                classes: std::array::from_fn(|task| class.filter(|_| task == 0)),
                 behaviour: dice.below(5) as u8,
                 bytes: dice.below(2001),
                 packets: 1,
@@ -222,8 +223,9 @@ fn explain_agrees_with_the_data_path() {
                 sample: [u16::MAX, 0][dice.below(2) as usize],
             };
             let tuple = Tuple::V4(key);
-            let label = class.map(|class| &labels[usize::from(class)]);
-            let explanation = explain(&set, &tuple, label, &facts);
+            let label: Vec<_> =
+                class.map(|class| labels[usize::from(class)].clone()).into_iter().collect();
+            let explanation = explain(&set, &tuple, &label, &facts);
             let mut expected = explanation.winner();
             if facts.sample == 0 {
                 let first = explanation

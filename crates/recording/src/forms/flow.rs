@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 
 use cring::{Feature, Features, Unit};
 use flowmgr::hash::HashKind;
-use flowmgr::{Action, Actions, Asked, Bounds, Direction, Effect, Inside, PortLabel, SeriesTask};
+use flowmgr::{
+    Action, Actions, Asked, Bounds, DepthConfig, Direction, Effect, Inside, PortLabel, TaskConfig,
+    TaskId,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::features;
@@ -16,9 +19,7 @@ use super::features;
 #[serde(remote = "flowmgr::Config")]
 pub struct FlowConfigForm {
     #[serde(with = "tasks")]
-    tasks: Vec<SeriesTask>,
-    #[serde(with = "asked")]
-    asked: Vec<Asked>,
+    tasks: Vec<TaskConfig>,
     #[serde(with = "InsideForm")]
     inside: Inside,
     #[serde(with = "FlowSettingsForm")]
@@ -31,8 +32,6 @@ pub struct FlowConfigForm {
     effect: Effect,
     #[serde(skip)]
     record_series: flowmgr::SeriesShare,
-    #[serde(with = "ports")]
-    ports: Vec<PortLabel>,
     #[serde(skip)]
     flow_id_first: u64,
     flow_id_step: u64,
@@ -46,20 +45,31 @@ fn on_arrival() -> Effect {
     Effect::Arrival
 }
 
-list!(tasks, SeriesTask, "SeriesTaskForm");
+list!(tasks, TaskConfig, "TaskConfigForm");
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "SeriesTask")]
-struct SeriesTaskForm {
-    k: usize,
+#[serde(remote = "TaskConfig")]
+struct TaskConfigForm {
     #[serde(with = "UnitForm")]
     unit: Unit,
     #[serde(with = "feature_set")]
     features: Features,
     midstream: bool,
     classes: usize,
+    #[serde(with = "depths")]
+    depths: Vec<DepthConfig>,
+    #[serde(with = "AskedForm")]
+    asked: Asked,
+    #[serde(with = "ports")]
+    ports: Vec<PortLabel>,
+}
+
+list!(depths, DepthConfig, "DepthConfigForm");
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "DepthConfig")]
+struct DepthConfigForm {
+    k: usize,
     sure: u16,
     contradicts: Option<u16>,
-    is_deeper: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,7 +88,6 @@ written_as!(
     |list| list.0.into_iter().collect()
 );
 
-list!(asked, Asked, "AskedForm");
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Asked")]
 struct AskedForm {
@@ -89,8 +98,14 @@ struct AskedForm {
     directions: Vec<Direction>,
     sample: Option<u32>,
     by_rule: bool,
-    after: Vec<u8>,
+    #[serde(with = "task_ids")]
+    after: Vec<TaskId>,
 }
+
+list!(task_ids, TaskId, "TaskIdForm");
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "TaskId")]
+struct TaskIdForm(u8);
 
 list!(directions, Direction, "DirectionForm");
 #[derive(Serialize, Deserialize)]
@@ -117,7 +132,6 @@ list!(ports, PortLabel, "PortLabelForm");
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "PortLabel")]
 struct PortLabelForm {
-    task: u8,
     protocol: u8,
     port: u16,
     class: u16,
@@ -157,27 +171,9 @@ pub struct FlowSettingsForm {
     actions: Actions,
 }
 
-/// The DSCP by class of the first task, and of other tasks with their numbers.
-type DscpByTask = (Vec<Option<u8>>, Vec<(u8, Vec<Option<u8>>)>);
-written_as!(
-    dscp,
-    Actions as DscpByTask,
-    |actions| {
-        let others = actions.other_tasks().enumerate().map(|(place, task)| {
-            let classes = 0..cring::CLASSES_MAX as u16;
-            let by_class = classes.map(|class| actions.dscp_of_other(place, class));
-            let mut by_class: Vec<_> = by_class.collect();
-            let last = by_class.iter().rposition(Option::is_some);
-            by_class.truncate(last.map_or(0, |last| last + 1));
-            (task, by_class)
-        });
-        (actions.dscp_by_class(), others.collect())
-    },
-    |(first, others)| {
-        let first = Actions::of_dscp(&first);
-        others.iter().fold(first, |actions, (task, by_class)| actions.and_dscp_of(*task, by_class))
-    }
-);
+/// The DSCP by task and class.
+type DscpByTask = Vec<Vec<Option<u8>>>;
+written_as!(dscp, Actions as DscpByTask, |actions| actions.dscp(), Actions::of_tasks);
 
 /// [`Action`].
 #[derive(Serialize, Deserialize)]

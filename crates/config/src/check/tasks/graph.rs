@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::checked::{Task, needed};
-use crate::nearest::nearest;
+use crate::nearest;
 use crate::when::never::contradiction;
 use crate::when::{Needed, Term, When, shortened};
 

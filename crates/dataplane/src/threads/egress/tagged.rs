@@ -10,9 +10,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cring::{Label, Labels, TaskWords};
+use cring::{Label, Labels, TASKS_MAX, TaskWords};
 use flowmgr::verdict::Verdict;
-use flowmgr::{Action, Actions, Fate, Manager, Packet, tag};
+use flowmgr::{Action, Actions, Fate, Manager, Packet, TaskId, tag};
 use packetio::{Burst, CaptureFormat, CaptureWriter, Frame, WriteError};
 use policy::{Ask, Policy, RuleNumber};
 
@@ -28,7 +28,7 @@ struct Held {
     frame: Frame,
     bytes: Vec<u8>,
     fate: Fate,
-    /// Its flow, where the label decides on the rule.
+    /// Its flow, where labels decide on the rule.
     ask: Option<Ask>,
 }
 
@@ -37,12 +37,13 @@ pub struct TaggedWriter {
     output: PathBuf,
     writer: CaptureWriter<File>,
     labels: Arc<dyn Labels>,
-    /// Where the labels of the first task are.
-    first: TaskWords,
+    /// Where the labels are: of the first task, and of others whose labels have actions or that
+    /// rules ask for.
+    tasks: Vec<(TaskId, TaskWords)>,
     actions: Actions,
-    /// Where the labels are of other tasks than the first, of those whose labels have actions.
-    others: Vec<TaskWords>,
-    /// Where rules ask for labels.
+    /// Tasks whose labels rules ask for: bit n for task n.
+    in_rules: u8,
+    /// Where there are such tasks.
     policy: Option<Arc<Policy>>,
     decisions: Vec<Option<RuleNumber>>,
     held: VecDeque<Held>,
@@ -72,14 +73,17 @@ impl TaggedWriter {
             Error::cannot_create(format!("{}: cannot be created: {error}", output.display()))
         })?;
         let writer = CaptureWriter::create(format, file).map_err(|error| failure(output, error))?;
+        let in_rules = policy.map_or(0, |policy| policy.label_tasks());
+        let in_use = 1 | manager.actions().other_tasks() | in_rules;
+        let tasks = (0..8).filter(|task| in_use >> task & 1 != 0).map(TaskId);
         Ok(TaggedWriter {
             output: output.to_owned(),
             writer,
             labels: manager.labels(),
-            first: manager.words(0),
-            others: manager.actions().other_tasks().map(|task| manager.words(task)).collect(),
+            tasks: tasks.map(|task| (task, manager.words(task))).collect(),
             actions: manager.actions().clone(),
-            policy: policy.filter(|policy| policy.has_labels()).cloned(),
+            in_rules,
+            policy: policy.filter(|_| in_rules != 0).cloned(),
             decisions: Vec::new(),
             held: VecDeque::new(),
             held_bytes: 0,
@@ -112,37 +116,30 @@ impl TaggedWriter {
     /// Rules that ask for a label are looked up here, since it comes later than the walk.
     fn action(&mut self, held: &Held) -> Action {
         let mut action = held.fate.by_rule();
-        let of_others = self.dscp_of_others(&held.fate);
-        let Label::Class { class, .. } = self.label(&self.first, &held.fate) else {
-            action.dscp = action.dscp.or(of_others);
-            return action;
-        };
-        if let (Some(policy), Some(mut ask)) = (&self.policy, held.ask) {
-            ask.facts.class = Some(class);
+        let mut classes = [None; TASKS_MAX];
+        // Of several labels with a DSCP the last task's counts.
+        let mut of_labels = None;
+        for (task, words) in &self.tasks {
+            if let Label::Class { class, .. } = self.label(words, &held.fate) {
+                classes[task.index()] = Some(class).filter(|_| self.in_rules >> task.0 & 1 != 0);
+                of_labels = self.actions.of_class(*task, class).dscp.or(of_labels);
+            }
+        }
+        if let (Some(policy), Some(mut ask)) = (&self.policy, held.ask)
+            && classes != [None; TASKS_MAX]
+        {
+            ask.facts.classes = classes;
             policy.decide(&[ask], &mut self.decisions);
             let rule = self.decisions.first().copied().flatten();
             action = rule.map_or_else(Action::default, |rule| rules::action(policy.decision(rule)));
         }
-        let of_labels = of_others.or(self.actions.of_class(class).dscp);
         action.dscp = action.dscp.or(of_labels);
         action
     }
 
-    /// What labels of other tasks than the first say: the last of them that says something.
-    fn dscp_of_others(&self, fate: &Fate) -> Option<u8> {
-        let others = self.others.iter().enumerate().rev();
-        others
-            .filter_map(|(place, words)| match self.label(words, fate) {
-                Label::Class { class, .. } => self.actions.dscp_of_other(place, class),
-                _ => None,
-            })
-            .next()
-    }
-
     /// Whether a label that counts for the packet is on its way.
     fn is_waiting(&self, fate: &Fate) -> bool {
-        let mut tasks = std::iter::once(&self.first).chain(&self.others);
-        tasks.any(|words| self.label(words, fate) == Label::Pending)
+        self.tasks.iter().any(|(_, words)| self.label(words, fate) == Label::Pending)
     }
 
     /// The label of a task, as far as it counts for the packet.

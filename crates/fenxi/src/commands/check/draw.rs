@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use accel::Bundle;
 use cring::Unit;
-use flowmgr::{SeriesTask, table_bytes};
+use flowmgr::{TaskConfig, table_bytes};
 
 use config::Config;
 use config::checked::{self, BatchPolicy, Capture, DeviceThread, IoMode, MarkAs};
 use config::layout::SessionPlace;
 use config::origin::Origin;
-use dataplane::bundle::series_tasks;
+use dataplane::bundle::task_config;
 use dataplane::label_map::{LabelEffect, LabelMap};
 use dataplane::placement::{Cores, Role, Thread};
 
@@ -33,7 +33,7 @@ pub fn page(
     };
     let model =
         format!("{} {} ({} classes)", bundle.name(), bundle.version(), bundle.labels().len());
-    let series: Vec<_> = bundles.iter().flat_map(series_tasks).collect();
+    let series: Vec<_> = bundles.iter().map(task_config).collect();
     let pipeline = draw(config, bundle, &series, map, &model, is_deep);
     let first = effects(config, map, "");
     pipeline
@@ -59,7 +59,7 @@ fn effects_of_others(config: &Config, bundles: &[Bundle]) -> String {
 fn draw(
     config: &Config,
     bundle: &Bundle,
-    series: &[SeriesTask],
+    series: &[TaskConfig],
     map: &LabelMap,
     model: &str,
     is_deep: bool,
@@ -159,9 +159,9 @@ fn depths(bundle: &Bundle) -> String {
 
 /// What one element of a series is, in words.
 fn elements(bundle: &Bundle) -> &'static str {
-    match series_tasks(bundle).first().map(|task| task.unit) {
-        Some(Unit::Data) => "packets with payload",
-        _ => "packets",
+    match task_config(bundle).unit {
+        Unit::Data => "packets with payload",
+        Unit::Packet => "packets",
     }
 }
 

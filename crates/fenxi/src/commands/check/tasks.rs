@@ -87,10 +87,8 @@ fn labels_to(config: &Config, number: usize, task: &Task) -> Vec<String> {
     if config.io.mode == IoMode::Mark && !task.mark.is_empty() {
         places.push(format!("mark {:#x}", task.mark_mask));
     }
-    // Sections of sinks describe the first task.
-    if number == 0 {
-        places.extend(sinks::places(config));
-    }
+    let of_sinks = sinks::places(config).filter(|(task, _)| *task == number);
+    places.extend(of_sinks.map(|(_, place)| place));
     if task.records {
         places.push("records".to_owned());
     }

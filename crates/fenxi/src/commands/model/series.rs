@@ -8,11 +8,11 @@ use std::path::Path;
 use accel::Bundle;
 use cring::{Feature, Series};
 use flowmgr::hash::HashKind;
-use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, Settings};
+use flowmgr::{Actions, BURST_MAX, Config, Effect, Manager, Packet, Settings, TaskConfig};
 use packetio::{CaptureReader, Received, Rx};
 
 use crate::exit::Failure;
-use dataplane::bundle::{context, features, series_tasks};
+use dataplane::bundle::{context, features, task_config};
 
 pub use table::of_table;
 
@@ -75,8 +75,7 @@ pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
 /// The flow settings that a replay has by default, without tagging.
 fn flow_config(bundle: &Bundle) -> Config {
     Config {
-        tasks: series_tasks(bundle),
-        ports: Vec::new(),
+        tasks: vec![TaskConfig { ports: Vec::new(), ..task_config(bundle) }],
         settings: Settings {
             idle_timeout_s: IDLE_TIMEOUT_S,
             closed_timeout_s: 5,
@@ -93,7 +92,6 @@ fn flow_config(bundle: &Bundle) -> Config {
         record_series: flowmgr::SeriesShare::NONE,
         flow_id_first: 0,
         flow_id_step: 1,
-        asked: Vec::new(),
         inside: flowmgr::Inside::default(),
         expects_counts: false,
         behaviour: None,

@@ -58,8 +58,8 @@ fn terms(args: &PolicyCheckArgs) -> Result<Option<Terms>, Failure> {
     let sources = sinks::known(Sources::of_service(args.config.as_deref(), &args.sets));
     let config = sources.load()?.config;
     let labels = match &args.model {
-        Some(dir) => labels(dir)?,
-        None => dataplane::bundle::labels(&OpenTask::open_all(&config, None)?[0].bundle),
+        Some(dir) => vec![labels(dir)?],
+        None => OpenTask::all_labels(&OpenTask::open_all(&config, None)?),
     };
     Ok(Some(Terms::new(&config, &labels, Traffic::Live)))
 }
@@ -83,7 +83,7 @@ fn assumed(rules: &RuleSet, has_model: bool) -> &'static str {
 /// Checks that the model has the labels and taxonomies that rules name. Tasks and mirrors are
 /// checked with the configuration.
 fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
-    let labels = labels(dir)?;
+    let labels = [labels(dir)?];
     let task = |task: &Task| match task {
         Task::Named(name) => Some(name.clone()),
         Task::AsConfigured | Task::None => None,

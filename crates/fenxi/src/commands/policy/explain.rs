@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use dataplane::tasks::OpenTask;
 use policy::analysis::{Explanation, Lack, Match, Verdict};
-use policy::{Facts, Label, RuleSet, Tuple};
+use policy::{Facts, Label, Names, RuleSet, Tuple};
 use serde_json::{Value, json};
 
 use super::{labels, read, text, title};
@@ -34,7 +34,7 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
             "the ends of the flow are of different families; a flow is IPv4 or IPv6",
         ));
     };
-    let label = label(args)?;
+    let called = called(args)?;
     let facts = Facts {
         behaviour: args.behaviour as u8,
         bytes: args.bytes,
@@ -42,10 +42,10 @@ pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
         age_us: (args.age_s * 1e6) as u64,
         ..Facts::default()
     };
-    let explanation = policy::analysis::explain(&rules, &tuple, label.as_ref(), &facts);
+    let explanation = policy::analysis::explain(&rules, &tuple, &called, &facts);
     match args.json {
         true => print(&format!("{}\n", as_json(&rules, &explanation, args.top))),
-        false => print(&page(&rules, &explanation, &query, label.as_ref(), args.top)),
+        false => print(&page(&rules, &explanation, &query, called.first(), args.top)),
     }
 }
 
@@ -59,26 +59,39 @@ fn in_port(rules: &RuleSet, name: Option<&str>) -> u8 {
     }
 }
 
-/// The label of the flow with its taxonomy, by the given model or else the one of a run.
-fn label(args: &PolicyExplainArgs) -> Result<Option<Label>, Failure> {
+/// What rules may call the flow's label, with its taxonomy, by the given model or else those of a
+/// run: as the user did first, then with the name of its task.
+fn called(args: &PolicyExplainArgs) -> Result<Vec<Label>, Failure> {
     let Some(name) = &args.label else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    let (labels, model) = match &args.model {
-        Some(dir) => (labels(dir)?, dir.display().to_string()),
+    let (labels, tasks, model) = match &args.model {
+        Some(dir) => (vec![labels(dir)?], Vec::new(), dir.display().to_string()),
         None => {
             let config = args.config.of_service().load()?.config;
-            let bundle = &OpenTask::open_all(&config, None)?[0].bundle;
-            (dataplane::bundle::labels(bundle), bundle.name().to_owned())
+            let tasks = OpenTask::open_all(&config, None)?;
+            let names = tasks.iter().map(|task| task.name.clone());
+            let model = tasks[0].bundle.name().to_owned();
+            (OpenTask::all_labels(&tasks), names.collect(), model)
         }
     };
-    let found = labels.iter().find(|label| label.name == *name);
-    found.cloned().map(Some).ok_or_else(|| {
-        let known = policy::listed(&labels);
+    let names = Names { labels: &labels, tasks: &tasks, mirrors: &[] };
+    let found = names.label(name);
+    let (task, label) = found.ok_or_else(|| {
+        let known = policy::listed(&labels[0]);
         Failure::data(format!(
             "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another \
             one"
         ))
+    })?;
+    let with_task = |name: &str| match (name, tasks.get(task)) {
+        ("", _) | (_, None) => String::new(),
+        (name, Some(task)) => format!("{task}.{name}"),
+    };
+    let of_task = Label { name: with_task(&label.name), taxonomy: with_task(&label.taxonomy) };
+    Ok(match *name == label.name {
+        true => vec![label.clone(), of_task],
+        false => vec![of_task],
     })
 }
 

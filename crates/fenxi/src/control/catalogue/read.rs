@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use analytics::{DeviceCounters, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::record::EndReason;
-use flowmgr::{Behaviour, BehaviourCounters, ExpiryLag, TaskCounters};
+use flowmgr::{Behaviour, BehaviourCounters, DepthCounters, ExpiryLag};
 use hdrhistogram::Histogram;
 use packetio::TxCounts;
 
@@ -105,7 +105,7 @@ pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> 
 }
 
 /// A count of each label of each task.
-pub fn task_labels(view: &View<'_>, read: impl Fn(&TaskCounters) -> &[u64]) -> Vec<Sample> {
+pub fn task_labels(view: &View<'_>, read: impl Fn(&DepthCounters) -> &[u64]) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let names = view.facts.names.iter().zip(&view.facts.labels);
         let tasks = sums.tasks.iter().zip(names);

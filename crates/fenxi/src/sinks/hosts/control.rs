@@ -41,7 +41,7 @@ impl SinkKind for Hosts {
         };
         Ok(Some(Box::new(HostControl {
             hosts: hosts.clone(),
-            classes: start.names[0].classes.clone(),
+            classes: start.names[hosts.task().index()].classes.clone(),
             counter: Mutex::new(counter),
         })))
     }
@@ -136,8 +136,8 @@ impl SinkControl for HostControl {
         }
     }
 
-    fn host_name(&self, host: IpAddr) -> Option<u16> {
-        self.hosts.name(host)
+    fn host_name(&self, host: IpAddr) -> Option<String> {
+        self.classes.get(usize::from(self.hosts.name(host)?)).cloned()
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {

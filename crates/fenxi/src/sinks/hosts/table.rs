@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use accel::HostLabels;
 use config::Network;
 use cring::MODELS_MAX;
+use flowmgr::TaskId;
 use flowmgr::record::{DecidedBy, Decision, Record};
 use lru::LruCache;
 
@@ -24,13 +25,13 @@ pub struct HostFlow {
 }
 
 impl HostFlow {
-    /// What a record says about a host: a label record of the first task, or the last record of a
-    /// flow that got its label only then or keeps its port's label. `None`: nothing, or nothing
-    /// new. `networks` are where the hosts are, if configured.
-    pub fn of(record: &Record, networks: &[Network]) -> Option<HostFlow> {
+    /// What a record says about a host: a label record of this task, or the last record of a flow
+    /// that got its label only then or keeps its port's label. `None`: nothing, or nothing new.
+    /// `networks` are where the hosts are, if configured.
+    pub fn of(record: &Record, task: TaskId, networks: &[Network]) -> Option<HostFlow> {
         let (flow, decision, time_us) = match record {
             Record::Label(label)
-                if label.task == 0 && label.decision.decided_by != DecidedBy::Port =>
+                if label.task == task && label.decision.decided_by != DecidedBy::Port =>
             {
                 (&label.flow, label.decision, label.time_us)
             }
@@ -38,7 +39,7 @@ impl HostFlow {
                 let at_end = |it: &Decision| {
                     it.time_to_label_us.is_none() || it.decided_by == DecidedBy::Port
                 };
-                let decision = flow.decision.filter(at_end)?;
+                let decision = flow.decisions[task.index()].filter(at_end)?;
                 (&flow.flow, decision, flow.last_us)
             }
             _ => return None,

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 
 use accel::HostLabels;
-use flowmgr::Counts;
 use flowmgr::record::{DecidedBy, Decision, EndReason, FlowName, FlowRecord, LabelRecord, Record};
+use flowmgr::{Counts, TaskId};
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn decision(class: u16, confidence: f64) -> Decision {
 }
 
 fn label(host: u8, decision: Decision) -> Record {
-    Record::Label(LabelRecord { flow: flow(host), task: 0, time_us: 7, decision })
+    Record::Label(LabelRecord { flow: flow(host), task: TaskId::FIRST, time_us: 7, decision })
 }
 
 fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
@@ -50,8 +50,7 @@ fn ended(host: u8, reason: EndReason, decision: Option<Decision>) -> Record {
         counts: Counts::default(),
         reason,
         is_half_open: false,
-        decision,
-        others: [None; flowmgr::OTHERS_MAX],
+        decisions: std::array::from_fn(|task| decision.filter(|_| task == 0)),
         series: None,
         rule: None,
         behaviour: flowmgr::Behaviour::None,
@@ -117,7 +116,7 @@ fn a_label_counts_once_and_unknown_never() {
     let unknown = label(1, decision(LABELS as u16, 1.0));
     let other_task = Record::Label(LabelRecord {
         flow: flow(1),
-        task: 1,
+        task: TaskId(1),
         time_us: 7,
         decision: decision(1, 0.9),
     });

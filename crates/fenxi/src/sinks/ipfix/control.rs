@@ -9,6 +9,7 @@ use std::time::Instant;
 use config::{Config, Keyed, Section};
 use crossbeam_channel::Receiver;
 use dataplane::sink::Sink;
+use flowmgr::TaskId;
 use flowmgr::record::{FlowRecord, Record};
 
 use super::connection::look;
@@ -35,8 +36,9 @@ impl SinkKind for Ipfix {
         };
         let counts = Arc::new(ExportCounts::default());
         let is_replay = start.replay.is_some();
-        let exporter =
-            Exporter::new(to.clone(), &config, &start.names[0].classes, is_replay, counts.clone());
+        let task = start.config.task_number(config.task.as_deref());
+        let classes = (TaskId(task as u8), &*start.names[task].classes);
+        let exporter = Exporter::new(to.clone(), &config, classes, is_replay, counts.clone());
         let control = match &start.replay {
             Some(replay) => start_replay(exporter, &to, config.queue, replay, counts)?,
             None => start_live(exporter, &to, start.config, counts)?,
@@ -193,8 +195,7 @@ impl Sink for FlowSender {
                 counts: flow.counts,
                 reason: flow.reason,
                 is_half_open: flow.is_half_open,
-                decision: flow.decision,
-                others: [None; flowmgr::OTHERS_MAX],
+                decisions: flow.decisions,
                 series: None,
                 rule: flow.rule,
                 behaviour: flow.behaviour,

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use flowmgr::TaskId;
 use flowmgr::record::{EndReason, FlowRecord, Record};
 use ipfix::{ApplicationId, Applications, Encoder, Flow, Message};
 use tracing::{info, warn};
@@ -49,6 +50,8 @@ pub struct Exporter {
     to: Destination,
     mode: FileMode,
     template_every: Duration,
+    /// The task whose label is the application.
+    task: TaskId,
     applications: Applications,
     encoder: Encoder,
     counts: Arc<ExportCounts>,
@@ -81,7 +84,7 @@ impl Exporter {
     pub fn new(
         to: Destination,
         config: &IpfixKeys,
-        classes: &[String],
+        (task, classes): (TaskId, &[String]),
         is_replay: bool,
         counts: Arc<ExportCounts>,
     ) -> Exporter {
@@ -92,6 +95,7 @@ impl Exporter {
                 false => FileMode::Append,
             },
             template_every: config.template_every,
+            task,
             applications: Applications::new(classes),
             encoder: Encoder::new(config.domain, MESSAGE_MAX),
             counts,
@@ -195,7 +199,8 @@ impl Exporter {
             *time_s = (*time_s).max(seconds(record.last_us));
             self.send_first_templates()?;
         }
-        let application = record.decision.map(|it| self.applications.id(it.class));
+        let application =
+            record.decisions[self.task.index()].map(|it| self.applications.id(it.class));
         let flow = flow_of(record, application);
         let full = self.encoder.flow(&flow, self.time_s());
         self.counts.records.hold(self.encoder.flows());

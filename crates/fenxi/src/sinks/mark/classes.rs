@@ -62,6 +62,8 @@ impl ClassMarks {
 
 #[cfg(test)]
 mod tests {
+    use flowmgr::TaskId;
+
     use super::*;
     use config::checked::{MarkAs, MarkMapping};
     use config::origin::Origin;
@@ -117,9 +119,9 @@ mod tests {
         let mark = |bits, mask| Some(Mark { bits, mask });
         assert_eq!(words, [None, mark(0x300, 0xff00), mark(0x10, 0x10), None, None]);
         let places = marks.places();
-        assert_eq!(places.of_class(0, 1), Some(1));
-        assert_eq!(places.of_class(0, 2), None, "not a class of another task");
-        assert_eq!((places.of_class(1, 0), places.of_class(1, 3)), (Some(2), None));
-        assert_eq!(places.of_class(2, 0), None);
+        assert_eq!(places.of_class(TaskId(0), 1), Some(1));
+        assert_eq!(places.of_class(TaskId(0), 2), None, "not a class of another task");
+        assert_eq!((places.of_class(TaskId(1), 0), places.of_class(TaskId(1), 3)), (Some(2), None));
+        assert_eq!(places.of_class(TaskId(2), 0), None);
     }
 }

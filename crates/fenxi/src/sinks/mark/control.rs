@@ -10,8 +10,8 @@ use config::Config;
 use config::checked::IoMode;
 use dataplane::Error;
 use dataplane::sink::Sink;
-use flowmgr::Behaviour;
 use flowmgr::record::FlowName;
+use flowmgr::{Behaviour, TaskId};
 use netfilter::counts::Cause;
 use policy::{Label, Mark};
 use rustix::thread::CapabilitySet;
@@ -66,8 +66,8 @@ impl SinkKind for Marks {
         }
     }
 
-    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
-        class_marks(config, &[labels.into()]).map(drop)
+    fn check_labels(&self, config: &Config, labels: &[Arc<[Label]>]) -> Result<(), Error> {
+        class_marks(config, labels).map(drop)
     }
 
     fn empty_report(&self) -> Report {
@@ -159,11 +159,11 @@ impl SinkControl for MarkControl {
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
-        let tasks = (0..).zip(classes).zip(&*self.tasks);
+        let tasks = (0..).map(TaskId).zip(classes).zip(&*self.tasks);
         let mask = |task: &Task| task.mask.load(Ordering::Relaxed);
-        let of = |((number, class), task): ((u8, &Option<u16>), &Task)| {
+        let of = |((number, class), task): ((TaskId, &Option<u16>), &Task)| {
             let (what, table) = match number {
-                0 => ("mark".to_owned(), self.table.to_owned()),
+                TaskId::FIRST => ("mark".to_owned(), self.table.to_owned()),
                 _ => {
                     let name = &task.name;
                     (format!("mark of {name}"), format!("task.{name}.mark"))
@@ -186,7 +186,7 @@ impl SinkControl for MarkControl {
         };
         // Only the first task has a section for marks, and so something to say where it writes
         // none.
-        let told = tasks.filter(|((number, _), task)| *number == 0 || mask(task) != 0);
+        let told = tasks.filter(|((number, _), task)| *number == TaskId::FIRST || mask(task) != 0);
         told.map(of).collect()
     }
 

@@ -17,6 +17,7 @@ use super::StartError;
 use super::{ClassMarks, Counts, Writer};
 use config::checked::{Mark, MarkAs, MarkMapping};
 use config::origin::Origin;
+use flowmgr::TaskId;
 use lab::{FOREIGN, Lab};
 use netfilter::conntrack::Tuple;
 use netfilter::socket::{BATCH, Outcome, Socket};
@@ -351,7 +352,7 @@ fn labels_of_two_tasks_end_with_the_marks_of_both() {
     for overwrite in [false, true] {
         let first = ClassMarks::new(&mark_config(2, overwrite), &labels(2)).unwrap();
         let marks = first.and_of(&tasks[1], &labels(2)).unwrap();
-        let of = |task| marks.places().of_class(task, 1).unwrap();
+        let of = |task| marks.places().of_class(TaskId(task), 1).unwrap();
         let (first, second) = (of(0), of(1));
         let writer = lab.on("router", || Writer::start(marks, 64).unwrap());
         let [together, apart] = [(); 2].map(|()| Connection::udp(&lab, false));

@@ -19,7 +19,7 @@ use crate::exit::Failure;
 use crate::metric::{Family, Kind, Metric, count};
 use crate::sinks::queue::{RecordCounts, RecordSender};
 use crate::sinks::reopen::Reopener;
-use crate::sinks::{Connects, Lost, Report, Rights, SinkControl, SinkKind, Start};
+use crate::sinks::{Connects, Lost, Report, Rights, SharedHosts, SinkControl, SinkKind, Start};
 use crate::unix_socket;
 
 /// The file of records, where a run has a path for it.
@@ -46,7 +46,8 @@ impl SinkKind for Records {
             }
             return Ok(None);
         }
-        let names = Names::new(start.names, &start.config.tasks);
+        let hosts = start.hosts.map(SharedHosts::task);
+        let names = Names::new(start.names, &start.config.tasks, hosts);
         let lines = Lines::new(names, start.hosts.cloned());
         let config = &start.config.records;
         let (mut readers, mut kafka_topic) = (None, None);

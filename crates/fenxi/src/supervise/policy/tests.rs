@@ -5,7 +5,6 @@ use std::sync::mpsc::{Receiver as Answers, channel};
 use std::thread::JoinHandle;
 
 use config::Sources;
-use dataplane::bundle::labels;
 use dataplane::placement::Cores;
 use dataplane::rules::FlowRules;
 use dataplane::settings::{SettingsPort, settings};
@@ -70,7 +69,7 @@ impl World {
         let tasks = OpenTask::open_all(&config, None).unwrap();
         let state = Arc::new(SharedState::new(&tasks));
         let (helpers, lasts) = Helpers::new(&Cores::of(&config), state.clone());
-        let rules = Rules::load(&config, &labels(&tasks[0].bundle), Traffic::Live).unwrap();
+        let rules = Rules::load(&config, &OpenTask::all_labels(&tasks), Traffic::Live).unwrap();
         let (sender, port) = settings();
         let workers = Workers::new(vec![sender], false, 1 << 10);
         let run_ended = helpers.run_ended().clone();

@@ -118,7 +118,9 @@ impl Change {
             // Their file may be another by now.
             true => RulesChange::Back,
             false => {
-                let labels = bundle::labels(&change.bundle_of(base, 0));
+                let tasks = 0..base.openings.len();
+                let labels = tasks.map(|task| bundle::labels(&change.bundle_of(base, task)));
+                let labels: Vec<_> = labels.collect();
                 RulesChange::To(Box::new(Rules::load(next, &labels, Traffic::Live)?))
             }
         };
@@ -172,6 +174,8 @@ impl Change {
         }
         let bundles = (0..base.openings.len()).map(|task| change.bundle_of(base, task));
         let bundles: Vec<_> = bundles.collect();
+        let labels: Vec<_> = bundles.iter().map(|bundle| bundle::labels(bundle)).collect();
+        sinks::check_labels(next, &labels)?;
         change.flow = changed(now, next, |config| flow(config, &bundles))?;
         Ok(change)
     }
@@ -187,8 +191,7 @@ pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(
         return thresholds(config, bundle).map(drop);
     }
     let sinks_act = sinks::places(config).next().is_some();
-    label_map::check_labels(config, bundle, sinks_act)?;
-    sinks::check_labels(config, &bundle::labels(bundle))
+    label_map::check_labels(config, bundle, sinks_act).map(drop)
 }
 
 /// What `of` makes of the next configuration, if that differs from what it makes of the current

@@ -37,7 +37,7 @@ fn reaches(now: &Loaded, next: &Loaded) -> Result<bool, Error> {
         || change::flow(now, &in_use)? != change::flow(next, &in_use)?
         || class_marks(now, &of_tasks)? != class_marks(next, &of_tasks)?
         || behaviour_words(&now.mark) != behaviour_words(&next.mark)
-        || class_labels(now, &labels)? != class_labels(next, &labels)?
+        || class_labels(now, &of_tasks)? != class_labels(next, &of_tasks)?
         // Whatever the file is called, it is read again.
         || now.policy != next.policy
         || now.log.level != next.log.level

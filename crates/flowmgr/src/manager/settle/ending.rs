@@ -18,7 +18,7 @@ impl<P: Part> Settling<'_, P> {
         let index = occupant.index;
         let is_unasked = self.walk.rules.is_unasked(index);
         let (tasks, store) = (&self.walk.labels.tasks, &self.walk.series.store);
-        let least = tasks.depth(tasks.task(TaskId::FIRST).first_asked).k;
+        let least = tasks.k(tasks.task(TaskId::FIRST).first_asked);
         let flows = &mut self.walk.flows;
         flows.count_lag(occupant, at_us);
         let counts = flows.entries.counts(index);
@@ -44,20 +44,18 @@ impl<P: Part> Settling<'_, P> {
         for (task, decision) in tasks.zip(&mut decisions) {
             *decision = self.finalize_label(task, flow);
         }
-        let [decision, others @ ..] = decisions;
-        let decision = decision.or_else(|| self.name_at_end(index));
+        decisions[0] = decisions[0].or_else(|| self.name_at_end(index));
         let (labels, flows) = (&self.walk.labels, &mut self.walk.flows);
         let promised = labels.in_effect(flows, index);
-        let labelled = match labels.has_depths {
+        let labelled = match labels.kept.has_deeper() {
             true => labels.tagged_of(flow, &labels.in_effect_by_depth(flows, index)),
             false => promised,
         };
-        flows.confirm(index, decision, promised, labelled);
+        flows.confirm(index, decisions[0], promised, labelled);
         if self.out.is_some() {
             let mut record = self.flow_record(index, reason);
-            record.decision = decision;
+            record.decisions = decisions;
             record.is_half_open = occupant.is_half_open;
-            record.others = others;
             self.say(Record::Flow(record));
         }
         self.walk.flows.entries.retire(index);
@@ -102,7 +100,7 @@ impl<P: Part> Settling<'_, P> {
         };
         if task == TaskId::FIRST && depths > 1 && matches!(answers, Answers::Decided { .. }) {
             // The last answer may be that the flow is unknown.
-            let classes = self.walk.labels.tasks.depth(first).classes;
+            let classes = self.walk.labels.tasks.task(task).config.classes;
             let is_unknown = usize::from(decision.class) + 1 >= classes;
             if is_unknown && let Some(by_port) = self.name_at_end(flow.index) {
                 return Some(by_port);
@@ -111,14 +109,15 @@ impl<P: Part> Settling<'_, P> {
         let counters = &mut self.walk.flows.counters;
         let is_by_port = task == TaskId::FIRST && decision.decided_by == DecidedBy::Port;
         counters.flows_by_port += u64::from(is_by_port);
-        count_class(&mut counters.tasks[first.index()].flows_labelled, decision.class);
+        count_class(&mut counters.depths[first.index()].flows_labelled, decision.class);
         Some(decision)
     }
 
     /// The label that an ended flow gets from its port; none without an element of a series,
     /// because a SYN that nobody answers is not what the port is for.
     fn name_at_end(&mut self, index: u32) -> Option<Decision> {
-        if !self.walk.labels.has_ports() || self.walk.series.store.seen(index, 0) == 0 {
+        let ports = &self.walk.labels.tasks.task(TaskId::FIRST).config.ports;
+        if ports.is_empty() || self.walk.series.store.seen(index, 0) == 0 {
             return None;
         }
         let subject = self.walk.subject(index);

@@ -6,7 +6,6 @@ use crate::key::UDP;
 fn counting() -> Config {
     Config {
         effect: Effect::Arrival,
-        asked: Vec::new(),
         inside: crate::Inside::default(),
         expects_counts: true,
         ..config()
@@ -218,7 +217,7 @@ fn a_label_counts_for_what_is_counted_once_it_is_there() {
     assert_eq!(labelled(&bench), (5, 3140));
     let flow = only_flow(&mut bench);
     assert_eq!(flow.counts.packets, [9, 3]);
-    assert_eq!(flow.decision.unwrap().class, 0);
+    assert_eq!(flow.decisions[0].unwrap().class, 0);
 }
 
 #[test]
@@ -424,7 +423,6 @@ fn counted_packets_bring_reports_of_flows_that_go_on() {
 #[test]
 fn counts_that_nobody_expects_are_not_added() {
     let mut bench = Bench::new(Config {
-        asked: Vec::new(),
         inside: crate::Inside::default(),
         expects_counts: false,
         ..counting()

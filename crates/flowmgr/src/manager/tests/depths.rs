@@ -11,13 +11,7 @@ const DEPTHS: [usize; 3] = [2, 4, 6];
 const SURE: u16 = 30_000;
 
 fn depths(effect: Effect) -> Config {
-    let task = |(at, &k): (usize, &usize)| SeriesTask {
-        midstream: true,
-        sure: SURE,
-        is_deeper: at > 0,
-        ..SeriesTask::lengths(k, 3)
-    };
-    Config { tasks: DEPTHS.iter().enumerate().map(task).collect(), effect, ..config() }
+    Config { tasks: vec![task(&DEPTHS, SURE)], effect, ..config() }
 }
 
 const UNSURE: Label = class(1, SURE - 1);
@@ -75,10 +69,10 @@ fn live_a_flow_is_asked_about_until_an_answer_is_sure() {
     assert_eq!(bench.asked(), [0, 1], "the third depth is not asked");
     bench.settle();
     assert_eq!(bench.labels(), 1);
-    let decision = bench.end().decision.expect("a label");
+    let decision = bench.end().decisions[0].expect("a label");
     assert_eq!((decision.class, decision.depth), (0, 4));
     let counters = bench.manager.counters();
-    let decided: Vec<u64> = counters.tasks.iter().map(|it| it.flows_decided).collect();
+    let decided: Vec<u64> = counters.depths.iter().map(|it| it.flows_decided).collect();
     assert_eq!(decided, [0, 1, 0]);
     assert_eq!(counters.labels_given(), [1, 0, 0]);
     assert_eq!(counters.flows_labelled(), [1, 0, 0]);
@@ -114,7 +108,7 @@ fn a_deeper_answer_waits_for_the_one_before_it() {
     (0..3).for_each(|_| bench.settle());
     bench.send(1);
     assert_eq!((bench.labels(), bench.verdicts()), (1, vec![Verdict::Labelled]));
-    let decision = bench.end().decision.expect("a label");
+    let decision = bench.end().decisions[0].expect("a label");
     // Class 2 is `unknown`, and never sure.
     assert_eq!((decision.class, decision.depth), (0, 4));
 }
@@ -126,24 +120,26 @@ fn the_last_depth_decides_and_its_answer_stands() {
     (0..3).for_each(|task| bench.answer_to(task, UNSURE));
     bench.send(2);
     assert_eq!(bench.verdicts(), [Verdict::Labelled]);
-    let decision = bench.end().decision.expect("a label");
+    let decision = bench.end().decisions[0].expect("a label");
     assert_eq!((decision.class, decision.depth), (1, 6));
     assert_eq!((bench.labels(), bench.manager.counters().flows_unsure), (1, 0));
 }
 
 #[test]
 fn a_flow_that_ends_before_gets_its_port_or_the_best_it_has() {
-    let port = PortLabel { task: 0, protocol: wire::TCP, port: 80, class: 0, precision: 65_000 };
+    let port = PortLabel { protocol: wire::TCP, port: 80, class: 0, precision: 65_000 };
     for (ports, expected) in [
         (vec![], (1, DecidedBy::Model, 2, SURE - 1)),
         (vec![port], (0, DecidedBy::Port, 0, 65_000)),
     ] {
-        let mut bench = Bench::new(Config { ports, ..depths(Effect::Arrival) });
+        let mut config = depths(Effect::Arrival);
+        config.tasks[0].ports = ports;
+        let mut bench = Bench::new(config);
         bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
         bench.send(2);
         bench.answer_to(0, UNSURE);
         let flow = bench.end();
-        let decision = flow.decision.expect("a label");
+        let decision = flow.decisions[0].expect("a label");
         let Decision { class, decided_by, depth, confidence, .. } = decision;
         assert_eq!((class, decided_by, depth, confidence), expected);
         assert_eq!((decision.time_to_label_us, bench.labels()), (None, 0));
@@ -157,24 +153,16 @@ fn a_flow_that_ends_before_gets_its_port_or_the_best_it_has() {
 /// A port names no flow without an element of a series, and none whose server is not known.
 #[test]
 fn ports_name_flows_with_payload_from_their_beginning() {
-    let config = Config {
-        tasks: vec![SeriesTask { unit: Unit::Data, ..SeriesTask::lengths(3, 3) }],
-        ports: vec![PortLabel {
-            task: 0,
-            protocol: wire::TCP,
-            port: 80,
-            class: 0,
-            precision: 65_000,
-        }],
-        ..config()
-    };
+    let port = PortLabel { protocol: wire::TCP, port: 80, class: 0, precision: 65_000 };
+    let task = TaskConfig { unit: Unit::Data, ports: vec![port], ..TaskConfig::lengths(3, 3) };
+    let config = Config { tasks: vec![task], ..config() };
     for (flags, payload, is_named) in [(TCP_SYN, 1, true), (TCP_SYN, 0, false), (TCP_ACK, 1, false)]
     {
         let mut bench = Bench::new(config.clone());
         bench.burst(&[tcp(0, 1, 2, flags)]);
         let with_payload = Tcp { payload, ..tcp(1, 1, 2, TCP_ACK) };
         bench.burst(&[with_payload]);
-        assert_eq!(bench.end().decision.is_some(), is_named);
+        assert_eq!(bench.end().decisions[0].is_some(), is_named);
     }
 }
 
@@ -193,7 +181,7 @@ fn by_packet_time_the_label_counts_from_the_depth_that_decides() {
             bench.answer_to(task, [UNSURE, SURE_0, class(1, 65_535)][usize::from(task)]);
             bench.settle();
         }
-        let decision = bench.end().decision.expect("a label");
+        let decision = bench.end().decisions[0].expect("a label");
         assert_eq!((decision.class, decision.depth), (0, 4));
         assert_eq!(bench.labels(), 1);
         let counters = bench.manager.counters();
@@ -251,7 +239,7 @@ proptest! {
             assert_eq!(labelled, counters.verdicts.of(Verdict::Labelled));
             assert!(bench.labels() <= 1);
             let last = bench.flows().pop();
-            last.and_then(|flow| flow.decision).map(|it| (it.class, it.depth, it.confidence))
+            last.and_then(|flow| flow.decisions[0]).map(|it| (it.class, it.depth, it.confidence))
         });
         prop_assert_eq!(ends[0], ends[1]);
     }

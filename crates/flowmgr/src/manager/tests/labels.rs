@@ -50,7 +50,7 @@ fn a_report_names_no_label_that_was_not_said() {
     // Seven are on their way, and the last is not looked at yet.
     bench.settle();
     assert_eq!((bench.labels(), bench.flows().len()), (1, 1));
-    let decision = bench.flows()[0].decision.unwrap();
+    let decision = bench.flows()[0].decisions[0].unwrap();
     assert_eq!(decision.time_to_label_us, Some(0));
     bench.answer(CLASS_0);
     (0..8).for_each(|_| bench.settle());

@@ -103,14 +103,9 @@ fn a_series_that_was_given_up_is_lost_and_one_of_a_torn_connection_withheld() {
 
 #[test]
 fn each_task_has_a_standing_and_a_label_of_its_own() {
-    let task = SeriesTask { midstream: true, ..SeriesTask::lengths(3, 3) };
-    let only_udp = crate::Asked { protocols: vec![17], ..crate::Asked::default() };
-    let config = Config {
-        tasks: vec![task; 3],
-        asked: vec![crate::Asked::default(), crate::Asked::default(), only_udp],
-        effect: Effect::Arrival,
-        ..config()
-    };
+    let mut tasks = vec![task(&[3], 0); 3];
+    tasks[2].asked.protocols = vec![17];
+    let config = Config { tasks, effect: Effect::Arrival, ..config() };
     let (rings, consumers): (Vec<_>, Vec<_>) = (0..3).map(|_| ring(64)).unzip();
     let rings = rings.into_iter().map(|ring| vec![ring]).collect();
     let mut bench = Bench {

@@ -225,23 +225,19 @@ proptest! {
             now_us += send.time_us;
             send.time_us = now_us;
         }
-        let task = |k: usize, is_deeper| SeriesTask {
+        let ks = [k, k + deeper];
+        let depths = usize::from(deeper > 0 && k + deeper <= cring::K_MAX) + 1;
+        let task = TaskConfig {
             midstream,
             unit: if is_data { cring::Unit::Data } else { cring::Unit::Packet },
             features: match all_features {
                 true => cring::Feature::ALL.into_iter().collect(),
-                false => SeriesTask::lengths(1, 1).features,
+                false => TaskConfig::lengths(1, 1).features,
             },
-            sure: 30_000,
-            is_deeper,
-            ..SeriesTask::lengths(k, 3)
+            ..task(&ks[..depths], 30_000)
         };
-        let mut tasks = vec![task(k, false)];
-        if deeper > 0 && k + deeper <= cring::K_MAX {
-            tasks.push(task(k + deeper, true));
-        }
         let config = Config {
-            tasks,
+            tasks: vec![task],
             effect: match by_packet_time {
                 true => Effect::PacketTime { delay_us: 0 },
                 false => Effect::Arrival,

@@ -3,7 +3,7 @@
 use super::*;
 
 fn untrained(effect: Effect) -> Config {
-    Config { tasks: vec![SeriesTask::lengths(3, 3)], effect, ..config() }
+    Config { tasks: vec![TaskConfig::lengths(3, 3)], effect, ..config() }
 }
 
 /// Five packets both ways, the first one with these flags.
@@ -29,7 +29,7 @@ fn flows_that_begin_midstream_are_not_asked_about() {
             assert_eq!(bench.answer(CLASS_0), 0);
             let flows = bench.finish();
             assert_eq!((flows.len(), bench.labels()), (1, 0));
-            assert!(flows[0].midstream && flows[0].decision.is_none());
+            assert!(flows[0].midstream && flows[0].decisions[0].is_none());
             assert_eq!(flows[0].counts.packets, [6, 4]);
             // What was seen of it is still in its record.
             assert_eq!(flows[0].series.as_ref().unwrap().lengths, [40, -40, 40]);
@@ -52,7 +52,7 @@ fn flows_seen_from_their_syn_on_are_asked_about() {
         bench.burst(&[tcp(9, 1, 2, TCP_ACK)]);
         assert_eq!(bench.verdicts(), [Verdict::Labelled]);
         let flows = bench.finish();
-        assert!(!flows[0].midstream && flows[0].decision.is_some());
+        assert!(!flows[0].midstream && flows[0].decisions[0].is_some());
         let counters = bench.manager.counters();
         assert_eq!((counters.flows_midstream, counters.series_withheld()), (0, 0));
     }
@@ -65,7 +65,7 @@ fn a_model_may_want_flows_that_begin_midstream() {
     bench.burst(&flow_with_first(TCP_SYN | TCP_ACK));
     assert_eq!(bench.answer(CLASS_0), 1);
     let flows = bench.finish();
-    assert!(flows[0].midstream && flows[0].decision.is_some());
+    assert!(flows[0].midstream && flows[0].decisions[0].is_some());
     let counters = bench.manager.counters();
     assert_eq!((counters.flows_midstream, counters.series_withheld()), (1, 0));
 }
@@ -83,7 +83,7 @@ fn an_entry_keeps_nothing_of_a_flow_that_was_not_asked_about() {
     let flows = bench.finish();
     let midstream: Vec<_> = flows.iter().map(|flow| flow.midstream).collect();
     assert_eq!(midstream, [true, false]);
-    assert!(flows[0].decision.is_none() && flows[1].decision.is_some());
+    assert!(flows[0].decisions[0].is_none() && flows[1].decisions[0].is_some());
 }
 
 /// An active timeout does not take back promises that were never made.

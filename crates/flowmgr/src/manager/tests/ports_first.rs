@@ -15,21 +15,11 @@ const UNKNOWN: u16 = 2;
 
 /// Depths of 2 and 4 packets behind the ports, of which 80 is of class 1.
 fn ports_first(effect: Effect) -> Config {
-    let task = |k, contradicts| SeriesTask {
-        sure: SURE,
-        contradicts,
-        is_deeper: k > 0,
-        ..SeriesTask::lengths(k, 3)
-    };
+    let port = PortLabel { protocol: wire::TCP, port: 80, class: BY_PORT, precision: 65_000 };
+    let mut task = TaskConfig { midstream: false, ports: vec![port], ..task(&[0, 2, 4], SURE) };
+    task.depths[2].contradicts = Some(CONTRADICTS);
     Config {
-        tasks: vec![task(0, None), task(2, None), task(4, Some(CONTRADICTS))],
-        ports: vec![PortLabel {
-            task: 0,
-            protocol: wire::TCP,
-            port: 80,
-            class: BY_PORT,
-            precision: 65_000,
-        }],
+        tasks: vec![task],
         settings: Settings {
             actions: Actions::of_dscp(&[Some(46), Some(10), None]),
             ..config().settings
@@ -42,7 +32,9 @@ fn ports_first(effect: Effect) -> Config {
 
 /// The same without the port in the table.
 fn without_port(effect: Effect) -> Config {
-    Config { ports: Vec::new(), ..ports_first(effect) }
+    let mut config = ports_first(effect);
+    config.tasks[0].ports.clear();
+    config
 }
 
 fn answer(class: u16, confidence: u16) -> Label {
@@ -82,7 +74,7 @@ impl Bench {
     fn last(&mut self) -> Option<(u16, DecidedBy, u8, bool)> {
         self.manager.drain();
         (0..3).for_each(|_| self.settle());
-        let decision = self.flows().pop().expect("a flow").decision;
+        let decision = self.flows().pop().expect("a flow").decisions[0];
         decision.map(parts)
     }
 }
@@ -111,7 +103,7 @@ fn live_the_label_is_there_with_the_first_packet_and_stands() {
     let counters = bench.manager.counters();
     assert_eq!(counters.labelled_by_class[1].packets, 5);
     assert_eq!(counters.verdicts.of(Verdict::Labelled), 5);
-    assert_eq!((counters.flows_by_port, counters.tasks[0].flows_contradicting), (1, 0));
+    assert_eq!((counters.flows_by_port, counters.depths[0].flows_contradicting), (1, 0));
     assert_eq!(
         (counters.labels_given(), counters.flows_labelled()),
         (&[0, 1, 0][..], &[0, 1, 0][..])
@@ -133,8 +125,8 @@ fn live_a_contradiction_is_the_label_from_then_on() {
         let counters = bench.manager.counters();
         let by_class: Vec<u64> = counters.labelled_by_class.iter().map(|it| it.packets).collect();
         assert_eq!((by_class[1], by_class[usize::from(class)]), (4, 1));
-        assert_eq!((counters.flows_by_port, counters.tasks[0].flows_contradicting), (0, 1));
-        let decided: Vec<u64> = counters.tasks.iter().map(|it| it.flows_decided).collect();
+        assert_eq!((counters.flows_by_port, counters.depths[0].flows_contradicting), (0, 1));
+        let decided: Vec<u64> = counters.depths.iter().map(|it| it.flows_decided).collect();
         assert_eq!(decided, [0, 0, 1]);
     }
 }
@@ -253,7 +245,7 @@ fn ruled(
     let Bench { manager, fates, .. } = bench;
     manager.burst(&mut data, &packets, 0, fates);
     while !manager.rule_questions().is_empty() {
-        let classes = manager.rule_questions().iter().map(|it| it.class);
+        let classes = manager.rule_questions().iter().map(|it| it.classes[0]);
         let classes: Vec<_> = classes.collect();
         let answers: Vec<_> = classes.iter().map(|&class| rule(class)).collect();
         manager.answer_rules(&answers, &mut data, &packets, 0, fates);
@@ -267,6 +259,7 @@ fn with_rules(effect: Effect) -> Bench {
     let memory = RuleMemory::new(config.max_flows).unwrap();
     let mut bench = Bench::new(config);
     bench.manager.change_rules(&mut RulesChange {
+        label_tasks: 1,
         has_bounds: false,
         has_behaviours: false,
         is_renumbered: true,
@@ -290,7 +283,7 @@ fn rules_know_the_ports_label_with_the_first_packet_and_the_contradiction() {
     let [question] = bench.manager.rule_questions() else {
         panic!("the label is another one");
     };
-    assert!(question.class == Some(0) && question.is_label_new);
+    assert!(question.classes[0] == Some(0) && question.is_label_new);
     bench.manager.answer_rules(&[RuleAnswer::default()], &mut [], &[], 0, &mut Vec::new());
     let again = ruled(&mut bench, &[tcp(9, 1, 2, TCP_ACK)], silent);
     assert_eq!(again, []);
@@ -327,18 +320,9 @@ fn a_rule_that_gives_a_label_or_asks_nothing_comes_before_the_port() {
 #[test]
 fn ports_name_flows_for_other_tasks_too() {
     for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 0 }] {
-        let own = ports_first(effect);
-        let mut tasks = vec![SeriesTask::lengths(3, 3)];
-        tasks.extend(&own.tasks);
-        let config = Config {
-            tasks,
-            ports: vec![PortLabel { task: 1, ..own.ports[0] }],
-            settings: Settings {
-                actions: Actions::of_dscp(&[None; 3]).and_dscp_of(1, &[Some(46), Some(10), None]),
-                ..config().settings
-            },
-            ..own
-        };
+        let mut config = ports_first(effect);
+        config.tasks.insert(0, TaskConfig::lengths(3, 3));
+        config.settings.actions = Actions::of_tasks([[None; 3], [Some(46), Some(10), None]]);
         let (producers, _consumers): (Vec<_>, Vec<_>) = [ring(64), ring(64)].into_iter().unzip();
         let producers = producers.into_iter().map(|ring| vec![ring]).collect();
         let mut bench = Bench {
@@ -362,8 +346,8 @@ fn ports_name_flows_for_other_tasks_too() {
         bench.decide(0, answer(UNKNOWN, SURE));
         (0..3).for_each(|_| bench.settle());
         let flow = bench.flows().pop().expect("a flow");
-        assert_eq!(flow.others[0].map(parts), Some(contradiction));
-        let counters = &bench.manager.counters().tasks;
+        assert_eq!(flow.decisions[1].map(parts), Some(contradiction));
+        let counters = &bench.manager.counters().depths;
         assert_eq!((counters[0].flows_contradicting, counters[1].flows_contradicting), (0, 1));
     }
 }
@@ -394,6 +378,7 @@ proptest! {
             let mut bench = Bench::new(config);
             if rules {
                 bench.manager.change_rules(&mut RulesChange {
+        label_tasks: 1,
                     memory: Some(memory),
                     ..RulesChange::default()
                 });

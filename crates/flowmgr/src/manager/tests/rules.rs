@@ -12,6 +12,7 @@ fn with_rules(config: Config, has_bounds: bool) -> Bench {
     let flows = config.max_flows;
     let mut bench = Bench::new(config);
     bench.manager.change_rules(&mut RulesChange {
+        label_tasks: 1,
         has_bounds,
         has_behaviours: true,
         is_renumbered: true,
@@ -93,7 +94,7 @@ fn a_flow_is_asked_about_once_with_all_its_packets_of_the_burst() {
     let mut bench = with_rules(live(), false);
     let packets = [tcp(0, 1, 2, TCP_SYN), tcp(1, 3, 4, TCP_SYN), tcp(2, 2, 1, TCP_SYN | TCP_ACK)];
     let left = bench.ruled(&packets, |question| {
-        assert!(question.class.is_none() && question.before.is_none());
+        assert!(question.classes[0].is_none() && question.before.is_none());
         dscp(7, if question.packets == 2 { 10 } else { 20 })
     });
     assert_eq!(left, [10, 20, 10]);
@@ -114,7 +115,7 @@ fn what_the_rule_leaves_out_is_as_the_label_says() {
     bench.answer(CLASS_0);
     let next = [tcp(3, 1, 2, TCP_ACK)];
     let left = bench.ruled(&next, |question| {
-        assert_eq!(question.class, Some(0));
+        assert_eq!(question.classes[0], Some(0));
         none
     });
     assert_eq!((left, bench.verdicts()), (vec![46], vec![Verdict::Labelled]));
@@ -150,7 +151,7 @@ fn dropped_packets_are_counted_as_such_only() {
 #[test]
 fn a_rule_that_asks_nothing_keeps_the_first_packets_from_a_series() {
     let mut config = live();
-    config.tasks[0].k = 1;
+    config.tasks[0].depths[0].k = 1;
     let mut bench = with_rules(config, false);
     let nothing = RuleAnswer { rule: Some(0), unasked: u8::MAX, ..RuleAnswer::default() };
     bench.ruled(&[tcp(0, 1, 2, TCP_SYN), tcp(0, 3, 4, TCP_SYN)], |question| {
@@ -169,9 +170,8 @@ fn a_rule_that_asks_nothing_keeps_the_first_packets_from_a_series() {
 
 #[test]
 fn a_rule_gives_the_label_at_once() {
-    let deeper = |k| SeriesTask { is_deeper: true, k, ..config().tasks[0] };
     let one = config().tasks;
-    let depths = vec![one[0], deeper(4), deeper(5)];
+    let depths = vec![task(&[3, 4, 5], 0)];
     let effects = [Effect::Arrival, Effect::PacketTime { delay_us: 500 }];
     for (effect, tasks) in effects.into_iter().flat_map(|it| [(it, &one), (it, &depths)]) {
         let config = Config {
@@ -191,7 +191,7 @@ fn a_rule_gives_the_label_at_once() {
         bench.settle();
         assert_eq!((bench.labels(), bench.ring.waiting()), (1, 0));
         let flow = bench.finish().remove(0);
-        let decision = flow.decision.unwrap();
+        let decision = flow.decisions[0].unwrap();
         assert_eq!(
             (decision.class, decision.decided_by, decision.depth),
             (1, crate::record::DecidedBy::Rule, 0)
@@ -199,7 +199,7 @@ fn a_rule_gives_the_label_at_once() {
         let counters = bench.manager.counters();
         assert_eq!((counters.flows_by_rule, counters.labels_given()[1]), (1, 1));
         assert_eq!(counters.labelled_by_class[1].packets, 8);
-        assert_eq!(counters.tasks[0].flows_decided, 0);
+        assert_eq!(counters.depths[0].flows_decided, 0);
         assert_eq!(counters.series_emitted(), 0);
     }
 }
@@ -307,7 +307,7 @@ fn a_label_that_comes_between_packets_raises_a_question() {
     bench.answer(CLASS_0);
     bench.settle();
     let question = bench.manager.rule_questions()[0];
-    assert_eq!((question.class, question.packets), (Some(0), 3));
+    assert_eq!((question.classes[0], question.packets), (Some(0), 3));
     bench.manager.answer_rules(&[dscp(4, 12)], &mut [], &[], 0, &mut Vec::new());
     let next = tcp(1, 1, 2, TCP_ACK);
     assert_eq!(bench.ruled(&[next], |_| unreachable!()), [12]);
@@ -316,7 +316,7 @@ fn a_label_that_comes_between_packets_raises_a_question() {
 #[test]
 fn records_of_a_replay_have_one_order_whatever_the_bursts() {
     let mut config = config();
-    config.tasks[0].k = 1;
+    config.tasks[0].depths[0].k = 1;
     let packets: Vec<Tcp> = (0..60)
         .flat_map(|i| {
             let at = i64::from(i) * 10;

@@ -1,12 +1,12 @@
 //! Several tasks: which flows each is asked about, when its series goes, what its labels do, and
 //! what records say.
 
-use cring::Unit;
+use cring::{TASKS_MAX, Unit};
 
 use super::*;
 use crate::record::LabelRecord;
 use crate::rules::{RuleAnswer, RuleMemory, RulesChange};
-use crate::{Asked, Direction, Inside, OTHERS_MAX};
+use crate::{Asked, Direction, Inside};
 
 const SURE: u16 = 30_000;
 
@@ -17,19 +17,17 @@ fn tasks(effect: Effect, asked: Vec<Asked>) -> World {
 }
 
 fn tasks_inside(effect: Effect, asked: Vec<Asked>, inside: Inside) -> World {
-    let task =
-        |k, unit| SeriesTask { midstream: true, unit, sure: SURE, ..SeriesTask::lengths(k, 3) };
-    let packets = |k| task(k, Unit::Packet);
-    let deeper = SeriesTask { is_deeper: true, ..packets(4) };
+    let mut tasks = vec![task(&[2], SURE), task(&[2, 4], SURE), task(&[3], SURE)];
+    tasks[2].unit = Unit::Data;
+    tasks.iter_mut().zip(asked).for_each(|(task, asked)| task.asked = asked);
     let dscp = |class: usize, dscp| {
         let mut by_class = vec![None; 3];
         by_class[class] = Some(dscp);
         by_class
     };
-    let actions = Actions::of_dscp(&dscp(0, 46)).and_dscp_of(2, &dscp(1, 10));
+    let actions = Actions::of_tasks([dscp(0, 46), Vec::new(), dscp(1, 10)]);
     let config = Config {
-        tasks: vec![packets(2), packets(2), deeper, task(3, Unit::Data)],
-        asked,
+        tasks,
         inside,
         effect,
         record_series: crate::SeriesShare::NONE,
@@ -99,7 +97,7 @@ impl World {
     /// The labels recorded so far: task, class, and the depth that decided.
     fn said(&self) -> Vec<(u8, u16, u8)> {
         let label = |record: &Record| match record {
-            Record::Label(LabelRecord { task, decision, .. }) => {
+            Record::Label(LabelRecord { task: TaskId(task), decision, .. }) => {
                 Some((*task, decision.class, decision.depth))
             }
             Record::Flow(_) | Record::Behaviour(_) => None,
@@ -135,13 +133,13 @@ impl World {
     }
 
     fn not_asked(&self) -> Vec<u64> {
-        let tasks = self.manager.counters().tasks.iter();
+        let tasks = self.manager.counters().depths.iter();
         tasks.map(|task| task.flows_not_asked).collect()
     }
 }
 
 fn after(tasks: &[u8]) -> Asked {
-    Asked { after: tasks.to_vec(), ..Asked::default() }
+    Asked { after: tasks.iter().copied().map(TaskId).collect(), ..Asked::default() }
 }
 
 #[test]
@@ -157,11 +155,11 @@ fn each_task_has_its_series_and_its_labels() {
     assert_eq!(world.said(), [(0, 0, 2), (1, 1, 4), (2, 0, 3)]);
     let flow = world.end();
     let classes = |it: &Option<crate::record::Decision>| it.map(|it| it.class);
-    assert_eq!(classes(&flow.decision), Some(0));
-    let others: Vec<_> = flow.others.iter().map(classes).collect();
+    assert_eq!(classes(&flow.decisions[0]), Some(0));
+    let others: Vec<_> = flow.decisions[1..].iter().map(classes).collect();
     assert_eq!(others[..3], [Some(1), Some(0), None]);
     let counters = world.manager.counters();
-    let decided: Vec<u64> = counters.tasks.iter().map(|it| it.flows_decided).collect();
+    let decided: Vec<u64> = counters.depths.iter().map(|it| it.flows_decided).collect();
     assert_eq!(decided, [1, 0, 1, 1]);
 }
 
@@ -172,7 +170,7 @@ fn live_a_sure_answer_keeps_a_task_from_its_next_depth() {
     world.answer(1, 1, SURE);
     world.send(&[0, 0, 0]);
     assert_eq!(world.waiting()[1], [1]);
-    assert_eq!(world.end().others[0].unwrap().depth, 2);
+    assert_eq!(world.end().decisions[1].unwrap().depth, 2);
 }
 
 #[test]
@@ -182,8 +180,8 @@ fn what_ends_unsure_keeps_its_best_answer_and_what_was_not_asked_has_none() {
     world.answer(1, 1, SURE - 1);
     assert_eq!(world.said(), []);
     let flow = world.end();
-    assert_eq!(flow.others[0].unwrap().class, 1);
-    assert_eq!((flow.decision, flow.others[1]), (None, None));
+    assert_eq!(flow.decisions[1].unwrap().class, 1);
+    assert_eq!((flow.decisions[0], flow.decisions[2]), (None, None));
 }
 
 #[test]
@@ -213,7 +211,7 @@ fn conditions_keep_a_task_from_a_flow_and_those_that_come_after_it() {
     assert_eq!(world.waiting(), [vec![0], vec![], vec![]]);
     assert_eq!(world.not_asked(), [0, 1, 0, 1]);
     let flow = world.end();
-    assert_eq!(flow.others, [None; OTHERS_MAX]);
+    assert_eq!(flow.decisions[1..], [None; TASKS_MAX - 1]);
 
     let asked = vec![Asked { directions: vec![Direction::Out], ..Asked::default() }];
     let inside = Inside(vec![("10.0.0.1".parse().unwrap(), 32)]);
@@ -274,6 +272,28 @@ fn with_rules_a_label_acts_though_another_task_had_its_label_before() {
             let alone = if depth == 0 { 46 } else { 10 };
             let expected = if depth == first { alone } else { 10 };
             assert_eq!(world.send(&[5]), [expected], "{first}, {depth}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_is_looked_up_again_when_a_label_comes_that_rules_ask_for() {
+    for (label_tasks, asked) in [(0b100, 1), (0b010, 0), (0b001, 0)] {
+        let mut world = tasks(Effect::Arrival, Vec::new());
+        let mut settings = Settings { actions: Actions::of_dscp(&[None; 3]), ..config().settings };
+        world.manager.configure(&mut settings);
+        world.change_rules();
+        world.manager.change_rules(&mut RulesChange { label_tasks, ..RulesChange::default() });
+        for payload in [5; 3] {
+            world.send(&[payload]);
+            world.answer_rules(RuleAnswer::default());
+        }
+        world.answer(3, 2, 60_000);
+        let questions = world.manager.rule_questions();
+        assert_eq!(questions.len(), asked, "{label_tasks:#b}");
+        for question in questions {
+            assert!(question.is_by_same_rules && !question.is_label_new);
+            assert_eq!(question.classes[..3], [None, None, Some(2)]);
         }
     }
 }
@@ -353,7 +373,7 @@ fn by_packet_time_it_is_noted_which_labels_count_for_a_packet() {
         world.answer(depth, 1, 60_000);
     }
     assert_eq!(world.said(), [(0, 1, 2), (1, 1, 2), (2, 1, 3)]);
-    assert_eq!(world.end().others[1].unwrap().class, 1);
+    assert_eq!(world.end().decisions[2].unwrap().class, 1);
 }
 
 #[test]
@@ -361,7 +381,9 @@ fn a_cycle_of_tasks_is_refused() {
     for asked in [vec![after(&[0])], vec![after(&[1]), after(&[2]), after(&[0])], vec![after(&[3])]]
     {
         let rings: Vec<_> = (0..3).map(|_| vec![ring(64).0]).collect();
-        let config = Config { tasks: vec![SeriesTask::lengths(3, 3); 3], asked, ..config() };
+        let mut tasks = vec![task(&[3], 0); 3];
+        tasks.iter_mut().zip(asked).for_each(|(task, asked)| task.asked = asked);
+        let config = Config { tasks, ..config() };
         let refused = Manager::with_rings(config, rings).err().unwrap();
         assert!(refused.to_string().starts_with("after = "), "{refused}");
     }

@@ -3,13 +3,11 @@
 use std::fmt;
 
 use accel::{Bundle, Classification, Device, DeviceError};
-use cring::Answers;
-use cring::{Label, Source};
-use flowmgr::PortLabel;
-use flowmgr::depths::Depths;
+use cring::{Answers, Depth, Label, Source};
+use flowmgr::{DepthConfig, TaskConfig};
 
 use super::flows::{Flow, Flows};
-use dataplane::bundle::{in_words, port_labels, series_tasks};
+use dataplane::bundle::{in_words, task_config};
 
 /// Rows per batch.
 pub const BATCH: usize = 256;
@@ -107,10 +105,9 @@ const NO_NAME: Name = Name { class: NONE, confidence: 0.0, by: Decider::Nothing 
 
 /// Names flows by the rule of the data path.
 pub struct Namer {
-    depths: Depths,
-    /// By depth: the confidence from which on an answer is sure, as label words hold it.
-    sure: Vec<u16>,
-    ports: Vec<PortLabel>,
+    task: TaskConfig,
+    /// When answers are sure, by depth.
+    sure: Vec<Depth>,
     /// Ports name flows with their first packets.
     is_ports_first: bool,
     /// Number of labels, which stands for unknown.
@@ -120,12 +117,11 @@ pub struct Namer {
 impl Namer {
     /// By the depths, the confidences and the ports of this bundle.
     pub fn of(bundle: &Bundle) -> Namer {
-        let tasks = series_tasks(bundle);
+        let task = task_config(bundle);
         Namer {
-            sure: tasks.iter().map(|task| task.sure).collect(),
-            depths: Depths::of(&tasks),
-            ports: port_labels(0, bundle),
-            is_ports_first: bundle.is_ports_first(),
+            sure: task.sure(),
+            is_ports_first: task.is_ports_first(),
+            task,
             unknown: bundle.labels().len() as u16,
         }
     }
@@ -134,46 +130,47 @@ impl Namer {
     pub fn name(&self, flow: &Flow, answers: &[Option<Classification>]) -> Name {
         let by_port = self.by_port(flow);
         // The ports are the depth before the model's depths.
-        let answer = |task: u8| {
-            let at = usize::from(task).checked_sub(usize::from(self.is_ports_first))?;
+        let answer = |depth: u8| {
+            let at = usize::from(depth).checked_sub(usize::from(self.is_ports_first))?;
             answers.get(at).copied().flatten()
         };
-        let label = |task| {
-            if self.is_ports_first && task == 0 {
+        let label = |depth| {
+            if self.is_ports_first && depth == 0 {
                 return Some(self.label_by_port(by_port));
             }
-            let answer = answer(task)?;
+            let answer = answer(depth)?;
             let (class, confidence) = (answer.class, in_words(answer.confidence.min(1.0)));
             let (source, model) = (Source::Model, 0);
             Some(Label::Class { class, confidence, source, model })
         };
-        let by_model = |task, by| {
-            answer(task).map_or(NO_NAME, |answer| Name {
+        let by_model = |depth, by| {
+            answer(depth).map_or(NO_NAME, |answer| Name {
                 class: answer.class,
                 confidence: answer.confidence,
                 by,
             })
         };
-        match self.depths.resolve(self.depths.count(), label) {
+        match cring::resolve(&self.sure, self.sure.len() as u8, label) {
             Answers::Decided { depth: 0 } if self.is_ports_first => by_port.unwrap_or(NO_NAME),
             Answers::ByPort => by_port.unwrap_or(NO_NAME),
-            Answers::Decided { depth: task } => {
-                let sure = by_model(task, Decider::Depth(self.depths.elements(task)));
+            Answers::Decided { depth } => {
+                let DepthConfig { k, sure: least, .. } = self.task.depths[usize::from(depth)];
+                let sure = by_model(depth, Decider::Depth(k));
                 if self.is_ports_first && by_port.is_some() {
                     return sure;
                 }
-                let last = by_model(task, Decider::LastAnswer);
+                let last = by_model(depth, Decider::LastAnswer);
                 if sure.class == self.unknown {
                     // With a single depth the model's answer stands, even if it is unknown.
-                    return by_port.filter(|_| self.depths.count() > 1).unwrap_or(last);
+                    return by_port.filter(|_| self.sure.len() > 1).unwrap_or(last);
                 }
-                match in_words(sure.confidence.min(1.0)) >= self.sure[usize::from(task)] {
+                match in_words(sure.confidence.min(1.0)) >= least {
                     true => sure,
                     false => last,
                 }
             }
-            Answers::Unsure { best: Some(task) } => {
-                by_port.unwrap_or_else(|| by_model(task, Decider::LastAnswer))
+            Answers::Unsure { best: Some(depth) } => {
+                by_port.unwrap_or_else(|| by_model(depth, Decider::LastAnswer))
             }
             Answers::Unsure { best: None } | Answers::Pending => by_port.unwrap_or(NO_NAME),
         }
@@ -197,7 +194,7 @@ impl Namer {
         let port = flow
             .port
             .filter(|_| (flow.elements > 0 || self.is_ports_first) && !flow.is_midstream)?;
-        let named = self.ports.iter().find(|it| (it.protocol, it.port) == port)?;
+        let named = self.task.ports.iter().find(|it| (it.protocol, it.port) == port)?;
         Some(Name {
             class: named.class,
             confidence: f32::from(named.precision) / f32::from(u16::MAX),
@@ -222,14 +219,9 @@ mod tests {
         if is_ports_first {
             return namer;
         }
-        let mut tasks = series_tasks(&bundle).split_off(1);
-        tasks[0].is_deeper = false;
-        Namer {
-            sure: tasks.iter().map(|task| task.sure).collect(),
-            depths: Depths::of(&tasks),
-            is_ports_first,
-            ..namer
-        }
+        let mut task = namer.task.clone();
+        task.depths.remove(0);
+        Namer { sure: task.sure(), task, is_ports_first, ..namer }
     }
 
     fn answer(class: u16, confidence: f32) -> Option<Classification> {
