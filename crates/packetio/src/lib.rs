@@ -5,6 +5,7 @@
 //! | [`burst`] | [`Frame`], the description of one frame, and [`Burst`], frames and their memory |
 //! | [`rx`] | [`Rx`], where bursts come from, and [`wait`], which sleeps until some come |
 //! | [`tx`] | [`Tx`], where bursts go |
+//! | [`backend`] | [`Backend`], one row for each way to read and write interfaces |
 //! | [`open`](mod@open) | [`open`](fn@open): interfaces by [`Backend`] and [`PortSettings`] |
 //! | [`kept`] | receive rings that outlive the process |
 //! | [`first`] | the kernel hands out the first packets of each flow and counts the others |
@@ -26,6 +27,7 @@
 
 mod af_packet;
 mod af_xdp;
+pub mod backend;
 pub mod batch;
 pub mod burst;
 pub mod capture;
@@ -51,6 +53,8 @@ pub mod tx;
 pub mod writer;
 
 pub use self::dpdk::settings::DpdkSettings;
+pub use af_xdp::settings::{XdpMode, XdpSettings, ZeroCopy};
+pub use backend::Backend;
 pub use batch::FrameBatch;
 pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
@@ -61,10 +65,10 @@ pub use first::enough::Enough;
 pub use keeper::Keeper;
 pub use kept::{AdoptError, Inherited, inherited};
 pub use memory::MemoryTrace;
-pub use open::{Backend, adopt, open, open_copies, open_tx, probe};
+pub use open::{adopt, open, open_copies, open_tx, probe};
 pub use port::Opened;
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};
-pub use settings::{Direction, FirstPackets, PortSettings, XdpMode, XdpSettings, ZeroCopy};
+pub use settings::{Direction, FirstPackets, PortSettings};
 pub use stream::StreamRx;
 pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};
@@ -72,3 +76,15 @@ pub use writer::{CaptureFormat, CaptureWriter, WriteError};
 /// Largest captured length. Files that claim more count as damaged, as in libpcap and Wireshark
 /// (`MAXIMUM_SNAPLEN`, `WTAP_MAX_PACKET_SIZE_STANDARD`).
 pub const CAPTURED_MAX: u32 = 262_144;
+
+/// Every backend, the default first. A new one is a file with its [`Backend`], and its lines here.
+const BACKENDS: [&Backend; 3] = [&af_packet::AF_PACKET, &af_xdp::AF_XDP, &dpdk::DPDK];
+
+/// What only one backend wants to know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BackendSettings {
+    /// For XDP.
+    pub xdp: XdpSettings,
+    /// For DPDK, which starts once, with the first interface's.
+    pub dpdk: DpdkSettings,
+}

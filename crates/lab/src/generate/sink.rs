@@ -64,7 +64,7 @@ impl Sink {
     /// # Errors
     /// There is no such interface, or a capability is missing.
     pub fn interface(name: &str) -> Result<Sink, Failure> {
-        let tx = packetio::open_tx(Backend::default(), name).map_err(|error| match error {
+        let tx = packetio::open_tx(<&Backend>::default(), name).map_err(|error| match error {
             OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
             error => Failure::unavailable(error.to_string()),
         })?;

@@ -46,7 +46,7 @@ impl Queues<'_> {
     pub fn open(&self, shared: &Shared) -> Result<OpenQueues, OpenError> {
         let name = &self.interface.name;
         let mut bound = shared.lock();
-        let attached = bound.attach(self.interface, self.settings.xdp.mode)?;
+        let attached = bound.attach(self.interface, self.settings.own.xdp.mode)?;
         check_merging(self.interface, attached)?;
         let (mut queues, mut sending, mut is_zero_copy) = (Vec::new(), None, true);
         for queue in self.place.own(count(name)?) {

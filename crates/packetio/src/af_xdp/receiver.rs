@@ -89,7 +89,7 @@ impl Receiver {
     pub fn open(parts: Parts) -> Result<(Receiver, Effect), OpenError> {
         let is_up = parts.interface.link.is_up;
         let mut receiver = Receiver {
-            frame_shift: parts.settings.xdp.frame_bytes.trailing_zeros(),
+            frame_shift: parts.settings.own.xdp.frame_bytes.trailing_zeros(),
             settings: parts.settings,
             interface: parts.interface,
             place: parts.place,
@@ -130,7 +130,7 @@ impl Receiver {
         self.epoll = opened.epoll;
         self.promiscuous = opened.promiscuous;
         let Receiver { queues, loans, .. } = self;
-        let give = giver(&self.region, self.frame_shift, self.settings.xdp.frames);
+        let give = giver(&self.region, self.frame_shift, self.settings.own.xdp.frames);
         loans.take_all(|frame| give(queues, frame));
         queues.iter_mut().for_each(|queue| queue.fill.submit());
         self.partner.set_mtu(self.interface.link.mtu);
@@ -143,7 +143,7 @@ impl Receiver {
     #[inline]
     fn recycle(&mut self) {
         let Receiver { queues, loans, .. } = self;
-        let give = giver(&self.region, self.frame_shift, self.settings.xdp.frames);
+        let give = giver(&self.region, self.frame_shift, self.settings.own.xdp.frames);
         for frame in &self.frames {
             let index = (frame.at >> self.frame_shift) as u32;
             if loans.recycle(index) {
@@ -193,7 +193,7 @@ impl Receiver {
 
     /// Polls the driver, or waits, depending on the settings.
     fn wait(&self) {
-        if self.settings.xdp.busy_poll_us > 0 {
+        if self.settings.own.xdp.busy_poll_us > 0 {
             self.queues.iter().for_each(Queue::kick);
         }
         if self.settings.wait.is_zero() {

@@ -17,16 +17,16 @@ use crate::tx::Tx;
 const NO_HUGE: &str = "--no-huge";
 
 /// Opens `rings` ports on each device.
-pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
+pub(super) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
     let Some(first) = interfaces.first() else {
         return Ok(Vec::new());
     };
-    let eal = start(&first.interface, &first.dpdk)?;
+    let eal = start(&first.interface, &first.own.dpdk)?;
     let opened = interfaces.iter().map(|settings| {
         let queues = open_device(&eal, settings, rings)?;
         let ports = queues.into_iter().enumerate().map(|(i, queue)| Opened {
             tx: queue.tx.map(|tx| Box::new(Sender::new(tx)) as Box<dyn Tx>),
-            rx: Box::new(Receiver::new(queue.rx, i == 0, settings.dpdk.sleep)),
+            rx: Box::new(Receiver::new(queue.rx, i == 0, settings.own.dpdk.sleep)),
             enough: None,
             how: None,
         });
@@ -38,9 +38,9 @@ pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Op
 }
 
 /// Opens a device for sending only, with default settings.
-pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
+pub(super) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     let settings = PortSettings { sends: true, ..PortSettings::new(interface) };
-    let eal = start(interface, &settings.dpdk)?;
+    let eal = start(interface, &settings.own.dpdk)?;
     let queues = open_device(&eal, &settings, 1)?;
     let tx = queues.into_iter().find_map(|queue| queue.tx);
     match tx {
@@ -50,8 +50,8 @@ pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
 }
 
 /// Checks for huge pages only: opening a device would take it, perhaps from a running fenxi.
-pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
-    let is_without = settings.dpdk.args.iter().any(|arg| arg == NO_HUGE);
+pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
+    let is_without = settings.own.dpdk.args.iter().any(|arg| arg == NO_HUGE);
     match is_without || has_huge_pages() {
         true => Ok(()),
         false => Err(no_pages(&settings.interface)),
@@ -89,7 +89,7 @@ fn open_device(
     let wanted = dpdk::PortSettings {
         device: settings.interface.clone(),
         queues,
-        mbufs: settings.dpdk.mbufs,
+        mbufs: settings.own.dpdk.mbufs,
         is_promiscuous: settings.is_promiscuous,
         sends: settings.sends,
     };

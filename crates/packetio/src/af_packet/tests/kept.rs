@@ -8,9 +8,10 @@ use std::time::Duration;
 use super::super::reader::{RingReader, names};
 use super::frames::{all, send};
 use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
+use crate::af_packet::AF_PACKET;
 use crate::keeper::Keeper;
 use crate::kept::{AdoptError, Inherited};
-use crate::open::{Backend, adopt, open};
+use crate::open::{adopt, open};
 use crate::port::Opened;
 use crate::rx::{Notice, Received};
 use crate::settings::PortSettings;
@@ -266,7 +267,7 @@ fn rings_that_do_not_fit_are_refused() {
     netns.inside(|| {
         let (store, settings) = kept(one_of_several());
         let open = |settings: &PortSettings, rings| {
-            open(Backend::AfPacket, std::slice::from_ref(settings), rings).unwrap()
+            open(&AF_PACKET, std::slice::from_ref(settings), rings).unwrap()
         };
         let adopt = |settings: &PortSettings, rings, inherited| {
             adopt(std::slice::from_ref(settings), rings, inherited).map(drop)
