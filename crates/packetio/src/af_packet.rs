@@ -50,12 +50,11 @@ use reader::{RingReader, names};
 use receiver::receivers;
 pub(crate) use sender::Sender;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Opened};
 use crate::error::OpenError;
 use crate::first;
 use crate::interface::{Interface, system};
 use crate::kept::{AdoptError, Inherited};
-use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tx::Tx;

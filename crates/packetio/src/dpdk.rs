@@ -62,8 +62,8 @@ pub(crate) static DPDK: Backend = Backend {
 
 #[cfg(not(feature = "dpdk"))]
 mod absent {
+    use crate::backend::Opened;
     use crate::error::OpenError;
-    use crate::port::Opened;
     use crate::settings::PortSettings;
     use crate::tx::Tx;
 

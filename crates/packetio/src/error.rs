@@ -74,16 +74,6 @@ pub(crate) fn renamed(interface: &str, name: &str) -> String {
     )
 }
 
-/// An error of the interface of an open port.
-#[derive(Debug, thiserror::Error)]
-#[error("{interface}: {kind}")]
-pub struct InterfaceError {
-    /// The interface's name as given.
-    pub interface: String,
-    /// The kind of error.
-    pub kind: InterfaceErrorKind,
-}
-
 /// The kinds of errors of an interface.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceErrorKind {
@@ -144,44 +134,9 @@ impl RxError {
 
 /// Why sending fails. The message is one line and names the port.
 #[derive(Debug, thiserror::Error)]
-#[error("{source}")]
+#[error("{line}")]
 pub struct TxError {
     /// The kind of error.
-    pub kind: TxErrorKind,
-    source: Box<dyn Error + Send + Sync>,
-}
-
-/// Kinds of send errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxErrorKind {
-    /// The link is down. The port resumes by itself once it is up.
-    Down,
-    /// The link is gone. The port resumes if its receiving side finds the link again.
-    Gone,
-    /// Another system error.
-    Failed,
-}
-
-impl TxError {
-    /// An error with the message of `source`.
-    pub fn new(kind: TxErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        let source = source.into();
-        Self { kind, source }
-    }
-
-    /// Whether the port may work again.
-    pub fn is_recoverable(&self) -> bool {
-        matches!(self.kind, TxErrorKind::Down | TxErrorKind::Gone)
-    }
-}
-
-impl From<InterfaceError> for TxError {
-    fn from(error: InterfaceError) -> Self {
-        let kind = match error.kind {
-            InterfaceErrorKind::Down => TxErrorKind::Down,
-            InterfaceErrorKind::Gone => TxErrorKind::Gone,
-            InterfaceErrorKind::System(_) => TxErrorKind::Failed,
-        };
-        Self::new(kind, error)
-    }
+    pub kind: InterfaceErrorKind,
+    pub(crate) line: String,
 }

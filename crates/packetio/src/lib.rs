@@ -12,7 +12,6 @@
 //! | [`interface`] | properties of an interface, for any backend |
 //! | [`capture`] | [`CaptureReader`] over a capture file, [`Sequence`] over several |
 //! | [`batch`] | [`FrameBatch`], frames that own their bytes, and a channel of batches |
-//! | [`memory`] | [`MemoryTrace`], frames held in memory |
 //! | [`sharded`] | ports of one interface that pass frames on, so that a flow has one worker |
 //! | [`stream`] | [`StreamRx`], frames out of a Unix socket or a pipe |
 //! | [`faults`] | [`Faults`], around a port, loses, cuts and corrupts frames |
@@ -37,11 +36,8 @@ pub mod error;
 pub mod faults;
 pub mod first;
 pub mod interface;
-mod keeper;
 pub mod kept;
-pub mod memory;
 pub mod open;
-mod port;
 pub mod rx;
 mod settings;
 pub mod sharded;
@@ -54,19 +50,15 @@ pub mod writer;
 
 pub use self::dpdk::settings::DpdkSettings;
 pub use af_xdp::settings::{XdpMode, XdpSettings, ZeroCopy};
-pub use backend::Backend;
+pub use backend::{Backend, Opened};
 pub use batch::FrameBatch;
 pub use burst::{Burst, Frame, Gso};
 pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, SequenceSettings};
-pub use error::{OpenError, RxError, RxErrorKind, TxError, TxErrorKind};
+pub use error::{InterfaceErrorKind, OpenError, RxError, RxErrorKind, TxError};
 pub use faults::{FaultCounts, FaultRates, Faults};
-pub use first::FlowCounts;
-pub use first::enough::Enough;
-pub use keeper::Keeper;
-pub use kept::{AdoptError, Inherited, inherited};
-pub use memory::MemoryTrace;
+pub use first::{Enough, FlowCounts};
+pub use kept::{AdoptError, Inherited, Keeper, inherited};
 pub use open::{adopt, open, open_copies, open_tx, probe};
-pub use port::Opened;
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};
 pub use settings::{Direction, FirstPackets, PortSettings};
 pub use stream::StreamRx;

@@ -1,10 +1,9 @@
 //! Opens ports.
 
 use crate::af_packet;
-use crate::backend::Backend;
+use crate::backend::{Backend, Opened};
 use crate::error::OpenError;
 use crate::kept::{AdoptError, Inherited};
-use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::OpenError;
-use crate::keeper::Keeper;
+use crate::kept::Keeper;
 use crate::{BackendSettings, CAPTURED_MAX};
 
 /// Which frames of an interface a port receives.

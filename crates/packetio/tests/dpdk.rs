@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packetio::{
-    Backend, BackendSettings, DpdkSettings, FaultRates, Faults, Frame, LinkEvent, MemoryTrace,
+    Backend, BackendSettings, DpdkSettings, FaultRates, Faults, Frame, FrameBatch, LinkEvent,
     OpenError, Opened, PortSettings, Received, Rx, Selection, Tx, WaitHandle, open, open_tx, probe,
 };
 
@@ -123,7 +123,7 @@ fn frames_are_sent_on_in_place_and_others_as_copies() {
         // The bursts have 64 and 36 frames, so frames of even numbers are even within their bursts.
         expected = expected.into_iter().step_by(2).collect();
         expected.iter_mut().for_each(|frame| frame[1] = 0xaa);
-        let mut trace = MemoryTrace::new();
+        let mut trace = FrameBatch::new();
         for (captured, wire) in [(60, 60), (60, 99), (1600, 1600), (300, 300)] {
             let frame = Frame { captured, wire, ..Frame::default() };
             trace.push(&frame, &vec![7; captured as usize]);
@@ -252,7 +252,7 @@ fn tagged_frames_are_received_as_they_were_sent() {
         let mut tagged = [[2; 12].as_slice(), &[0x81, 0, 0x20, 0x07, 0x08, 0x00]].concat();
         tagged.resize(200, 9);
         let plain = [[2; 12].as_slice(), &[0x08, 0x00], &[5; 80]].concat();
-        let mut trace = MemoryTrace::new();
+        let mut trace = FrameBatch::new();
         for bytes in [&tagged, &plain] {
             let length = bytes.len() as u32;
             trace.push(&Frame { captured: length, wire: length, ..Frame::default() }, bytes);

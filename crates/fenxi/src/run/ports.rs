@@ -20,8 +20,7 @@ use flowmgr::Rss;
 use flowmgr::record::{DecidedBy, LabelRecord, Record};
 use packetio::sharded::{Owner, share};
 use packetio::{
-    Direction, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings, Rx, Tx,
-    interface,
+    Direction, Enough, FirstPackets, FrameBatch, OpenError, Opened, PortSettings, Rx, Tx, interface,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
@@ -149,7 +148,7 @@ pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, 
 /// Makes the ports of an interface pass frames that the card steered to a wrong worker on to the
 /// owner of their flow.
 fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
-    let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
+    let away = || Box::new(FrameBatch::new()) as Box<dyn Rx>;
     let ports = rings.iter_mut().map(|ring| std::mem::replace(&mut ring.rx, away()));
     let shared = share(ports.collect(), owner).map_err(|error| {
         Failure::unavailable(format!("cannot make an event for each flow worker: {error}"))

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use packetio::{
-    Backend, Burst, CaptureFormat, CaptureWriter, Frame, OpenError, Selection, Tx, TxCounts,
-    TxErrorKind, WriteError,
+    Backend, Burst, CaptureFormat, CaptureWriter, Frame, InterfaceErrorKind, OpenError, Selection,
+    Tx, TxCounts, WriteError,
 };
 
 use super::control::Shared;
@@ -142,7 +142,7 @@ fn send(
         {
             match error.kind {
                 // It may come up again; until then frames are dropped and counted.
-                TxErrorKind::Down => remark(&format!("fenxi-lab: {error}\n"))?,
+                InterfaceErrorKind::Down => remark(&format!("fenxi-lab: {error}\n"))?,
                 _ => return Err(Failure::unavailable(error.to_string())),
             }
         }

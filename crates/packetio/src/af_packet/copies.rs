@@ -33,9 +33,6 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// Opens `senders` senders to an interface.
-    ///
-    /// # Errors
-    /// There is no such interface, its frames are not Ethernet, a capability is missing, …
     pub fn open(interface: &str, senders: usize) -> Result<Vec<Copies>, OpenError> {
         let is_told = Arc::new(AtomicBool::new(false));
         let one = |_| {

@@ -23,7 +23,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// empty. Longer than any block timeout.
 const OUT_AFTER: Duration = Duration::from_secs(2);
 
-/// PortState that the rings of one interface share.
+/// State that the rings of one interface share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Merging was reported.
@@ -106,7 +106,7 @@ impl Receiver {
             PortState::Gone { .. } => self.rename_line(),
             _ => None,
         };
-        let line = renamed.unwrap_or_else(|| self.ring.error(kind).to_string());
+        let line = renamed.unwrap_or_else(|| self.ring.error(kind).line);
         self.event = Some(LinkEvent::Down(line));
     }
 
@@ -266,7 +266,7 @@ impl Rx for Receiver {
     }
 }
 
-/// PortState of the interface.
+/// State of the interface.
 #[derive(Debug)]
 enum PortState {
     Up,

@@ -38,17 +38,11 @@ struct Partner {
 
 impl Sender {
     /// An interface for sending only. Merged packets are refused as too long.
-    ///
-    /// # Errors
-    /// There is no such interface, a capability is missing, …
     pub fn open(interface: &str) -> Result<Self, OpenError> {
         Self::new(interface, false, None)
     }
 
     /// The sending side of a ring's interface.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn for_receiver(
         receiver: &Receiver,
         number: usize,
@@ -70,9 +64,6 @@ impl Sender {
     }
 
     /// Checks whether [`Self::for_receiver`] could open an interface.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn probe(interface: &str, sends_merged: bool) -> Result<(), OpenError> {
         Self::new(interface, sends_merged, None).map(drop)
     }
@@ -115,11 +106,10 @@ impl Sender {
 impl Tx for Sender {
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
         self.follow();
-        let sent = self.transmit.send(burst, which);
-        sent.map_err(TxError::from).inspect_err(|error| {
+        self.transmit.send(burst, which).inspect_err(|error| {
             // The receiving side reports an interface that is down or gone.
             let reports = self.partner.as_ref().is_none_or(|it| it.reports);
-            if reports && !error.is_recoverable() {
+            if reports && !error.kind.is_recoverable() {
                 self.event = Some(LinkEvent::Warning(format!("sending: {error}")));
             }
         })

@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use super::reader::RingReader;
 use super::transmit::Transmit;
 use crate::burst::Burst;
-use crate::error::{InterfaceError, OpenError};
+use crate::error::{OpenError, TxError};
 use crate::settings::{Direction, PortSettings};
 use crate::tests::frames::{End, KINDS, flows, frame, mark, numbered};
 use crate::tests::netns::Netns;
@@ -31,7 +31,7 @@ impl RingReader {
     }
 
     /// The next frames, if any.
-    fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
+    fn receive(&mut self, max: usize) -> Result<Burst<'_>, TxError> {
         self.fetch(max).map_err(|kind| self.error(kind))?;
         Ok(self.burst())
     }

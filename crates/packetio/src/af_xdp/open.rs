@@ -13,9 +13,9 @@ use super::sender::{self, Lender, OWN_FRAMES, Sender};
 use super::settings::XdpMode;
 use super::shared::{Partner, Shared};
 use super::socket::{self, Wanted};
+use crate::backend::Opened;
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 

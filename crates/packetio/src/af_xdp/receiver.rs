@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::area::Region;
 use super::loans::Loans;
 use super::place::Place;
-use super::queues::{Effect, Queues};
+use super::queues::{self, Effect};
 use super::shared::{Partner, Shared};
 use super::socket::Queue;
 use crate::burst::{Burst, Frame, Gso};
@@ -60,7 +60,7 @@ pub(super) struct Receiver {
     complaint: Option<String>,
 }
 
-/// PortState of the interface.
+/// State of the interface.
 #[derive(Debug, PartialEq)]
 enum PortState {
     Up,
@@ -118,14 +118,8 @@ impl Receiver {
 
     /// Opens the sockets and gives the kernel all frames.
     fn open_queues(&mut self, waits: bool) -> Result<Effect, OpenError> {
-        let wanted = Queues {
-            settings: &self.settings,
-            interface: &self.interface,
-            place: &self.place,
-            area: self.region.area(),
-            waits,
-        };
-        let opened = wanted.open(&self.shared)?;
+        let Receiver { settings, interface, place, shared, region, .. } = self;
+        let opened = queues::open(settings, interface, place, region.area(), shared, waits)?;
         self.queues = opened.queues;
         self.epoll = opened.epoll;
         self.promiscuous = opened.promiscuous;

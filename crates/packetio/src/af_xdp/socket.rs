@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
-    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
-    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
+    set_socket_send_buffer_size, set_socket_send_buffer_size_force, set_xdp_rx_ring_size,
+    set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size,
+    set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
 };
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
@@ -31,7 +32,7 @@ use crate::sys;
 /// Size of the send ring, frames.
 pub(super) const SEND_RING: u32 = 1024;
 /// Requested buffer for frames not yet sent, bytes, where the kernel copies.
-const SEND_BUFFER: u32 = 8 * 1024 * 1024;
+const SEND_BUFFER: usize = 8 * 1024 * 1024;
 /// Frames that the kernel sends per call where it copies; fewer before 6.17.
 const SEND_AT_ONCE: u32 = 256;
 /// How long a closed socket may still occupy its queue, and how often binding is retried.
@@ -180,8 +181,8 @@ fn register(
 fn set_options(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
     let fd = socket.as_fd();
     // Where the system allows less, frames are dropped sooner or take more calls.
-    let _ = sys::set_send_buffer_beyond_limit(fd, SEND_BUFFER)
-        .or_else(|_| sys::set_send_buffer(fd, SEND_BUFFER));
+    let _ = set_socket_send_buffer_size_force(fd, SEND_BUFFER)
+        .or_else(|_| set_socket_send_buffer_size(fd, SEND_BUFFER));
     let _ = sys::set_xdp_send_budget(fd, SEND_AT_ONCE);
     let busy_us = wanted.settings.own.xdp.busy_poll_us;
     if busy_us == 0 {

@@ -8,8 +8,8 @@ use dpdk::{Eal, Error, ErrorKind, Port, PortQueue};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::DpdkSettings;
+use crate::backend::Opened;
 use crate::error::OpenError;
-use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 
@@ -33,7 +33,7 @@ pub(super) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Op
         Ok(ports.collect())
     });
     let opened = opened.collect::<Result<_, OpenError>>()?;
-    eal.quiet();
+    dpdk::quiet();
     Ok(opened)
 }
 
@@ -100,7 +100,7 @@ fn open_device(
 }
 
 fn no_device(eal: &Eal, interface: &str) -> OpenError {
-    let said = eal.first_error().map(|line| format!("; DPDK says: {line}"));
+    let said = dpdk::first_error().map(|line| format!("; DPDK says: {line}"));
     let known = match eal.devices() {
         devices if devices.is_empty() => "none".to_owned(),
         devices => devices.join(", "),

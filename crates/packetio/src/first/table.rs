@@ -7,8 +7,10 @@
 #![allow(unsafe_code, reason = "memory shared with the kernel; it is only reached as atomic words")]
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -179,14 +181,6 @@ impl Table {
         Some(&self.entries()[number])
     }
 
-    /// Marks that a flow needs no more packets.
-    #[inline]
-    pub fn set_enough(&self, key: &Key) {
-        if let Some(entry) = self.find(key) {
-            entry.is_quiet.store(1, Ordering::Relaxed);
-        }
-    }
-
     /// Frees the entry of a flow if it still has this version.
     pub fn free(&self, key: &Key, version: u32) {
         let Some(entry) = self.find(key) else {
@@ -199,6 +193,22 @@ impl Table {
         if swap(version, version | GIVING).is_ok() {
             entry.kind.store(0, Ordering::Relaxed);
             let _ = swap(version | GIVING, version.wrapping_add(VERSION_STEP));
+        }
+    }
+}
+
+/// Tells the kernel which flows need no more packets.
+#[derive(Clone, Debug)]
+pub struct Enough(pub(super) Arc<Table>);
+
+impl Enough {
+    /// The flow between these ends, in either order, needs no more packets. The kernel only counts
+    /// its packets from now on, except those with SYN, FIN or RST, until the flow is silent for
+    /// long or starts anew.
+    #[inline]
+    pub fn of(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
+        if let Some(entry) = self.0.find(&Key::new(protocol, ends)) {
+            entry.is_quiet.store(1, Ordering::Relaxed);
         }
     }
 }

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::net::{SendFlags, send};
 
 use crate::af_packet::AF_PACKET;
+use crate::backend::Opened;
 use crate::burst::Frame;
 use crate::first::FlowCounts;
 use crate::interface::Interface;
 use crate::open::open;
-use crate::port::Opened;
 use crate::rx::{Notice, Received, RxCounts};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 use crate::sys;

@@ -4,7 +4,7 @@ use super::super::reader::RingReader;
 use super::super::transmit::Transmit;
 use super::frames::{all, send};
 use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
-use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::error::{InterfaceErrorKind, OpenError, TxError};
 use crate::rx::Rx;
 use crate::settings::PortSettings;
 use crate::tests::frames::{flows, numbered, trace};
@@ -23,7 +23,7 @@ fn next_error(port: &mut RingReader) -> InterfaceErrorKind {
 }
 
 /// Sends one burst of 100 frames.
-fn try_send(transmit: &mut Transmit) -> Result<(), InterfaceError> {
+fn try_send(transmit: &mut Transmit) -> Result<(), TxError> {
     let mut frames = trace(numbered(100));
     let burst = frames.receive(100).unwrap().burst().unwrap();
     transmit.send(&burst, Selection::All)

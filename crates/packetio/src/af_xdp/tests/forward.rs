@@ -257,7 +257,7 @@ fn a_burst_that_is_kept_is_sent_as_a_copy() {
         send("a0", numbered(50));
         let mut kept = FrameBatch::new();
         let began = Instant::now();
-        while kept.len() < 50 {
+        while kept.frames().len() < 50 {
             assert!(began.elapsed() < SOON);
             if let Received::Burst(burst) = wire.ports[0].rx.receive(64).unwrap() {
                 for (i, frame) in burst.frames().iter().enumerate() {
