@@ -21,7 +21,8 @@
 //! A port owns the memory of its frames. A burst borrows it, so a frame is read, and may be
 //! changed, where it was received; nothing on the receiving side of an interface copies packets.
 
-// Exceptions: sys, sys::passed, af_packet::ring, af_xdp::{area, ring}, first::{program, table}.
+// Exceptions: sys, sys::passed, mapping, af_packet::ring, af_xdp::{area, ring},
+// first::{program, table}.
 #![deny(unsafe_code)]
 
 mod af_packet;
@@ -37,6 +38,7 @@ pub mod faults;
 pub mod first;
 pub mod interface;
 pub mod kept;
+mod mapping;
 pub mod open;
 pub mod rx;
 mod settings;

@@ -74,8 +74,8 @@ impl Reading {
 pub(super) struct Walk {
     /// Where the next header is.
     at: usize,
-    /// Frames left.
-    left: u32,
+    /// Frames not read yet.
+    pub left: u32,
 }
 
 impl Walk {
@@ -83,16 +83,6 @@ impl Walk {
     pub fn new(first: usize, packets: u32) -> Self {
         let (at, left) = (first, packets);
         Self { at, left }
-    }
-
-    /// Whether all frames were read.
-    pub fn is_over(&self) -> bool {
-        self.left == 0
-    }
-
-    /// Frames not read yet.
-    pub fn left(&self) -> u32 {
-        self.left
     }
 
     /// Skips `frames` frames.

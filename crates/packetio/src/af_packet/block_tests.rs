@@ -30,7 +30,7 @@ fn block(lengths: &[usize], status: u32) -> Vec<u8> {
 fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Frame>, RingCounts) {
     let (mut walk, mut seen) = (Walk::new(0, packets), RingCounts::default());
     let frames = std::iter::from_fn(|| walk.next(block, how, &mut seen)).collect();
-    assert!(walk.is_over());
+    assert_eq!(walk.left, 0);
     (frames, seen)
 }
 
@@ -92,7 +92,7 @@ fn a_frame_that_is_read_again_is_the_same() {
     let (mut walk, mut seen) = (Walk::new(0, 2), RingCounts::default());
     walk.skip(&block, 1);
     assert_eq!(walk.next(&mut block, &how, &mut seen), Some(first_time[1]));
-    assert!(walk.is_over());
+    assert_eq!(walk.left, 0);
 }
 
 #[test]
@@ -175,6 +175,6 @@ proptest! {
             prop_assert!(raw.at + raw.captured as usize <= bytes.len());
             count += 1;
         }
-        prop_assert!(walk.is_over() && count <= packets);
+        prop_assert!(walk.left == 0 && count <= packets);
     }
 }

@@ -29,7 +29,7 @@ const IGNORE_OUTGOING: u32 = 0x4000;
 /// The rings of one interface.
 #[derive(Debug)]
 pub(super) struct Group {
-    rings: u32,
+    pub rings: u32,
     ignores_outgoing: bool,
     is_ethernet: bool,
     joined: Mutex<Joined>,
@@ -45,11 +45,6 @@ struct Joined {
 impl Group {
     pub fn new(rings: u32, ignores_outgoing: bool, is_ethernet: bool) -> Self {
         Self { rings, ignores_outgoing, is_ethernet, joined: Mutex::default() }
-    }
-
-    /// Number of rings.
-    pub fn rings(&self) -> u32 {
-        self.rings
     }
 
     /// Takes ring `i` as a member that has joined already; `false` if it is in no group or another

@@ -16,7 +16,7 @@ use super::fanout::{Group, keep};
 use super::open::{group, ignores_outgoing, set_up, start};
 use super::ring::Ring;
 use crate::burst::{Burst, Frame};
-use crate::error::{InterfaceErrorKind, OpenError, TxError};
+use crate::error::{InterfaceErrorKind, OpenError};
 use crate::interface::{Interface, system};
 use crate::rx::WaitHandle;
 use crate::settings::PortSettings;
@@ -35,7 +35,9 @@ pub struct RingReader {
     // Declared, so dropped, before the socket it belongs to.
     ring: Ring,
     socket: OwnedFd,
-    interface: Interface,
+    /// If it is renamed, frames keep coming until it goes down; then it counts as gone, because the
+    /// reader looks for the old name.
+    pub(super) interface: Interface,
     state: RingState,
     reading: Reading,
     walk: Walk,
@@ -150,24 +152,13 @@ impl RingReader {
 
     /// Opens the filter.
     fn accept(&self) -> Result<(), OpenError> {
-        let refused = system(self.interface(), "no filter can be set");
+        let refused = system(&self.interface.name, "no filter can be set");
         sys::set_filter(self.socket.as_fd(), &keep(self.config.snap_length)).map_err(refused)
     }
 
     /// Whether the interface was up at the last check.
     pub fn is_up(&self) -> bool {
         self.state == RingState::Up
-    }
-
-    /// Name of the interface.
-    pub fn interface(&self) -> &str {
-        &self.interface.name
-    }
-
-    /// The interface's new name, if it was renamed. Frames keep coming until it goes down; then it
-    /// counts as gone, because the reader looks for the old name.
-    pub fn new_name(&self) -> Option<String> {
-        self.interface.new_name()
     }
 
     /// Counts of received and lost frames. Asks the kernel, and notices a changed MTU.
@@ -210,11 +201,6 @@ impl RingReader {
         Burst::new(self.ring.held(), &self.frames).with_offload()
     }
 
-    /// An error of the interface.
-    pub(super) fn error(&self, kind: InterfaceErrorKind) -> TxError {
-        self.interface.error(kind)
-    }
-
     /// The descriptor that announces frames. While the interface is down it would be readable all
     /// the time, so there is none.
     pub(super) fn wait_handle(&self) -> WaitHandle<'_> {
@@ -228,7 +214,7 @@ impl RingReader {
         if self.is_left {
             return false;
         }
-        if self.walk.is_over() {
+        if self.walk.left == 0 {
             let Some(contents) = self.ring.hold() else {
                 return false;
             };
@@ -251,11 +237,11 @@ impl RingReader {
     /// The frames handed out were processed: returns their block, or notes how far it was read.
     #[inline]
     fn settle(&mut self) {
-        if self.walk.is_over() {
+        if self.walk.left == 0 {
             self.ring.release();
         } else {
-            debug_assert!(self.walk.left() <= self.packets);
-            self.ring.note(self.packets - self.walk.left());
+            debug_assert!(self.walk.left <= self.packets);
+            self.ring.note(self.packets - self.walk.left);
         }
     }
 

@@ -50,9 +50,9 @@ pub(crate) struct Receiver {
     event: Option<LinkEvent>,
     /// Whether this ring reports for the interface.
     reports: bool,
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     /// How often the interface was reopened. The sending side follows it.
-    reopened: Arc<AtomicU32>,
+    pub reopened: Arc<AtomicU32>,
 }
 
 /// Wraps the rings of an interface.
@@ -80,16 +80,6 @@ impl Receiver {
         }
     }
 
-    /// The state that all rings of the interface share.
-    pub fn shared(&self) -> Arc<Shared> {
-        self.shared.clone()
-    }
-
-    /// How often its interface was reopened.
-    pub fn reopened(&self) -> Arc<AtomicU32> {
-        self.reopened.clone()
-    }
-
     /// Changes the state after an error and stores the event.
     fn note(&mut self, kind: InterfaceErrorKind) {
         let state = match kind {
@@ -106,7 +96,7 @@ impl Receiver {
             PortState::Gone { .. } => self.rename_line(),
             _ => None,
         };
-        let line = renamed.unwrap_or_else(|| self.ring.error(kind).line);
+        let line = renamed.unwrap_or_else(|| self.ring.interface.error(kind).line);
         self.event = Some(LinkEvent::Down(line));
     }
 
@@ -138,15 +128,15 @@ impl Receiver {
         }
         self.state = PortState::Up;
         self.is_rename_known = false;
-        let interface = self.ring.interface();
+        let interface = &self.ring.interface.name;
         self.event = Some(LinkEvent::Up(format!("{interface}: the interface is back")));
     }
 
     /// The message that the interface was renamed, once.
     fn rename_line(&mut self) -> Option<String> {
-        let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
+        let name = self.ring.interface.new_name().filter(|_| !self.is_rename_known)?;
         self.is_rename_known = true;
-        let interface = self.ring.interface();
+        let interface = &self.ring.interface.name;
         Some(renamed(interface, &name))
     }
 
@@ -161,7 +151,7 @@ impl Receiver {
         if !is_merging || self.shared.is_merging_known.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let interface = self.ring.interface();
+        let interface = &self.ring.interface.name;
         Some(LinkEvent::Warning(format!(
             "{interface}: packets of up to {} bytes come, and the kernel does not say of which \
              packets they were merged, so each counts as one and labels go wrong; {}",
@@ -213,7 +203,7 @@ impl Rx for Receiver {
     }
 
     fn name(&self) -> &str {
-        self.ring.interface()
+        &self.ring.interface.name
     }
 
     fn is_live(&self) -> bool {

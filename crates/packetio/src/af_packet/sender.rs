@@ -49,10 +49,10 @@ impl Sender {
         sends_merged: bool,
     ) -> Result<Self, OpenError> {
         let partner = Partner {
-            reopened: receiver.reopened(),
+            reopened: receiver.reopened.clone(),
             known: 0,
             reports: number == 0,
-            shared: receiver.shared(),
+            shared: receiver.shared.clone(),
         };
         Self::new(receiver.name(), sends_merged, Some(partner))
     }
@@ -92,7 +92,7 @@ impl Sender {
     /// A warning that merged packets are lost; once per interface.
     fn loss_event(&self) -> Option<LinkEvent> {
         let partner = self.partner.as_ref()?;
-        let is_news = self.transmit.counts().unsplit > 0
+        let is_news = self.transmit.counts.unsplit > 0
             && !partner.shared.is_loss_known.swap(true, Ordering::Relaxed);
         is_news.then(|| {
             let line = "merged packets that cannot be split again, such as in tunnels, are not \
@@ -116,11 +116,11 @@ impl Tx for Sender {
     }
 
     fn name(&self) -> &str {
-        self.transmit.interface()
+        &self.transmit.interface.name
     }
 
     fn counts(&self) -> TxCounts {
-        self.transmit.counts()
+        self.transmit.counts
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {

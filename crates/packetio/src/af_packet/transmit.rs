@@ -41,10 +41,10 @@ const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
 /// An interface to send on.
 #[derive(Debug)]
 pub struct Transmit {
-    interface: Interface,
+    pub interface: Interface,
     sends_merged: bool,
     socket: OwnedFd,
-    counts: TxCounts,
+    pub counts: TxCounts,
     /// Whether the last burst failed, so the failure was reported.
     is_failed: bool,
     /// Until then, wait for an interface that does not take frames at once.
@@ -130,21 +130,6 @@ impl Transmit {
     pub fn refuse(&mut self, burst: &Burst<'_>, which: Selection<'_>) {
         let selected = (0..burst.len()).filter(|&i| which.has(i)).count();
         self.counts.refused += selected as u64;
-    }
-
-    /// `LINKTYPE_` number of the interface's frames.
-    pub fn link_type(&self) -> u16 {
-        self.interface.link_type
-    }
-
-    /// Name of the interface.
-    pub fn interface(&self) -> &str {
-        &self.interface.name
-    }
-
-    /// Counts of frames sent and not sent so far.
-    pub fn counts(&self) -> TxCounts {
-        self.counts
     }
 
     /// Sends the selected frames of a burst, in order.

@@ -157,7 +157,7 @@ pub(super) fn open_tx(name: &str) -> Result<Box<dyn Tx>, OpenError> {
     let halves = socket::open(&Wanted {
         interface: &interface,
         queue: 0,
-        area: own.area(),
+        area: &own.area,
         settings: &settings,
         // No program is attached, and drivers want one for more.
         attached: Attached::Generic,
@@ -190,5 +190,5 @@ pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
         queues as usize * settings.own.xdp.frames as usize * settings.own.xdp.frame_bytes as usize;
     let regions =
         Area::cut(&[bytes]).map_err(system(&settings.interface, "no memory for frames"))?;
-    regions.iter().try_for_each(|it| socket::probe(&settings.interface, it.area(), settings))
+    regions.iter().try_for_each(|it| socket::probe(&settings.interface, &it.area, settings))
 }

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpDesc;
 use rustix::time::{ClockId, clock_gettime};
@@ -20,7 +19,7 @@ use super::socket::Queue;
 use crate::burst::{Burst, Frame, Gso};
 use crate::error::{OpenError, RxError};
 use crate::interface::Interface;
-use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 use crate::settings::PortSettings;
 
 /// Interval of link checks without frames: XDP does not report a link that goes down.
@@ -119,7 +118,7 @@ impl Receiver {
     /// Opens the sockets and gives the kernel all frames.
     fn open_queues(&mut self, waits: bool) -> Result<Effect, OpenError> {
         let Receiver { settings, interface, place, shared, region, .. } = self;
-        let opened = queues::open(settings, interface, place, region.area(), shared, waits)?;
+        let opened = queues::open(settings, interface, place, &region.area, shared, waits)?;
         self.queues = opened.queues;
         self.epoll = opened.epoll;
         self.promiscuous = opened.promiscuous;
@@ -190,16 +189,9 @@ impl Receiver {
         if self.settings.own.xdp.busy_poll_us > 0 {
             self.queues.iter().for_each(Queue::kick);
         }
-        if self.settings.wait.is_zero() {
-            return;
+        if !self.settings.wait.is_zero() {
+            wait([self as &dyn Rx], None, self.settings.wait);
         }
-        let timeout = Timespec::try_from(self.settings.wait).unwrap_or_default();
-        let fd = match self.wait_handle() {
-            WaitHandle::Fd(fd) => fd,
-            _ => return std::thread::sleep(self.settings.wait),
-        };
-        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        let _ = poll(&mut polled, Some(&timeout));
     }
 
     /// Frames dropped by the kernel, and frames waiting, of the open sockets.

@@ -32,11 +32,12 @@ pub(super) struct Window {
     start: usize,
     end: usize,
     /// Offset of `buffer[start]` in the capture.
-    offset: u64,
+    pub offset: u64,
     /// Bytes read from `source`.
-    source_bytes: u64,
+    pub source_bytes: u64,
     is_ended: bool,
-    is_broken: bool,
+    /// A truncated or corrupt gzip stream has ended the capture.
+    pub is_broken: bool,
 }
 
 impl Window {
@@ -107,21 +108,6 @@ impl Window {
             self.gunzip = Some(Gunzip::new(self.bytes().to_vec()));
             self.end = self.start;
         }
-    }
-
-    /// Offset of the first unread byte in the capture.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Bytes read from the source so far.
-    pub fn source_bytes(&self) -> u64 {
-        self.source_bytes
-    }
-
-    /// Whether a truncated or corrupt gzip stream has ended the capture.
-    pub fn is_broken(&self) -> bool {
-        self.is_broken
     }
 }
 

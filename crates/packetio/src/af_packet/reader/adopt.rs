@@ -103,7 +103,7 @@ impl RingReader {
     }
 
     fn description(&self) -> String {
-        kept::name(&self.config, self.interface.index, self.group.rings(), self.number)
+        kept::name(&self.config, self.interface.index, self.group.rings, self.number)
     }
 }
 

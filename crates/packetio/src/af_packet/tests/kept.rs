@@ -334,7 +334,7 @@ fn what_waited_is_not_sent_faster_than_the_interface_takes_it() {
                 transmit.be_patient(Duration::from_secs(60));
             }
             send(&mut transmit, &frames);
-            let counts = transmit.counts();
+            let counts = transmit.counts;
             assert_eq!(counts.refused == 0, is_patient, "{counts:?}");
             assert_eq!(counts.sent + counts.refused, 8000);
         }
