@@ -86,7 +86,7 @@ impl CaptureReader {
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = match opened {
             Ok((metadata, _)) if metadata.is_dir() => {
-                return Err(OpenError::Directory { file: name });
+                return Err(OpenError::new(name, io::ErrorKind::IsADirectory.into()));
             }
             Ok(opened) => opened,
             Err(error) => return Err(OpenError::new(name, error)),
@@ -137,11 +137,6 @@ impl CaptureReader {
     /// Bytes of the file; `None` for sources without a size, such as pipes.
     pub fn size(&self) -> Option<u64> {
         self.size
-    }
-
-    /// Packets handed out so far.
-    pub fn packets(&self) -> u64 {
-        self.counts.received
     }
 
     /// Fills `frames` from the window. Returns the bytes that they span; `None` at the end.

@@ -43,25 +43,22 @@ pub enum OpenError {
     NotAllowed { interface: String, why: String },
     #[error("{interface}: {why}")]
     Unavailable { interface: String, why: String },
-    #[error("{file}: no such file")]
-    NotFound { file: String },
-    #[error("{file}: is a directory; name a capture file in it")]
-    Directory { file: String },
-    #[error("{file}: permission denied; the file is not readable by this user")]
-    Permission { file: String },
-    #[error("{file}: cannot be opened: {source}")]
-    Io { file: String, source: io::Error },
+    #[error("{file}: {why}")]
+    File { file: String, why: String },
 }
 
 impl OpenError {
     /// The error of opening `file`.
     pub(crate) fn new(file: String, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::NotFound => Self::NotFound { file },
-            io::ErrorKind::PermissionDenied => Self::Permission { file },
-            io::ErrorKind::IsADirectory => Self::Directory { file },
-            _ => Self::Io { file, source },
-        }
+        let why = match source.kind() {
+            io::ErrorKind::NotFound => "no such file",
+            io::ErrorKind::PermissionDenied => {
+                "permission denied; the file is not readable by this user"
+            }
+            io::ErrorKind::IsADirectory => "is a directory; name a capture file in it",
+            _ => &format!("cannot be opened: {source}"),
+        };
+        Self::File { file, why: why.to_owned() }
     }
 }
 

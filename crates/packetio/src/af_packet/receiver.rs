@@ -58,28 +58,23 @@ pub(crate) struct Receiver {
 /// Wraps the rings of an interface.
 pub(crate) fn receivers(rings: Vec<RingReader>) -> Vec<Receiver> {
     let shared = Arc::new(Shared::default());
-    let rings = rings.into_iter().enumerate();
-    let receivers = rings.map(|(i, ring)| Receiver::new(ring, i == 0, shared.clone()));
+    let receivers = rings.into_iter().enumerate().map(|(i, ring)| Receiver {
+        is_empty: false,
+        state: if ring.is_up() { PortState::Up } else { PortState::Down },
+        check: Check::new(),
+        merged: (0, false),
+        checked: Instant::now(),
+        is_rename_known: false,
+        event: None,
+        reports: i == 0,
+        shared: shared.clone(),
+        reopened: Arc::default(),
+        ring,
+    });
     receivers.collect()
 }
 
 impl Receiver {
-    fn new(ring: RingReader, reports: bool, shared: Arc<Shared>) -> Self {
-        Self {
-            is_empty: false,
-            state: if ring.is_up() { PortState::Up } else { PortState::Down },
-            check: Check::new(),
-            merged: (0, false),
-            checked: Instant::now(),
-            is_rename_known: false,
-            event: None,
-            reports,
-            shared,
-            reopened: Arc::default(),
-            ring,
-        }
-    }
-
     /// Changes the state after an error and stores the event.
     fn note(&mut self, kind: InterfaceErrorKind) {
         let state = match kind {

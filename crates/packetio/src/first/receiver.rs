@@ -85,26 +85,21 @@ pub fn open(
     program.attach(&interface)?;
     let shared = Arc::new(Shared { program: Mutex::new(program), table });
     let ports = rings.into_iter().zip(0..).map(|(ring, worker)| {
-        let interface = Interface::open(&settings.interface)?;
-        let receiver = Receiver::new(settings, interface, shared.clone(), ring, worker)?;
-        Ok(Opened {
-            rx: Box::new(receiver),
-            tx: None,
-            enough: Some(Enough(shared.table.clone())),
-            how: None,
-        })
+        let enough = Some(Enough(shared.table.clone()));
+        let rx = Box::new(Receiver::open(settings, shared.clone(), ring, worker)?);
+        Ok(Opened { rx, tx: None, enough, how: None })
     });
     ports.collect()
 }
 
 impl Receiver {
-    fn new(
+    fn open(
         settings: &PortSettings,
-        interface: Interface,
         shared: Arc<Shared>,
         ring: RingBuf<MapData>,
         worker: u32,
     ) -> Result<Receiver, OpenError> {
+        let interface = Interface::open(&settings.interface)?;
         let now = Instant::now();
         Ok(Receiver {
             promiscuous: match settings.is_promiscuous && worker == 0 {
