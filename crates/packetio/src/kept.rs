@@ -7,8 +7,7 @@
 //! the reader notes, in a word that the kernel does not read, how many frames of a block it has
 //! processed. It does so between two bursts, so a process that is killed repeats one burst.
 
-use std::fmt;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use crate::error::OpenError;
 use crate::settings::{Direction, PortSettings};
@@ -37,15 +36,6 @@ pub enum AdoptError {
     Foreign { interface: String, number: usize, why: &'static str },
     #[error(transparent)]
     Open(#[from] OpenError),
-}
-
-/// Keeps ring sockets beyond the end of the process. Calls return quickly.
-pub trait Keeper: fmt::Debug + Send + Sync {
-    /// Keeps a ring's socket. The name has all that the next process must know: at most 255
-    /// printable ASCII characters, no colon.
-    fn keep(&self, name: &str, socket: BorrowedFd<'_>);
-    /// Drops the socket kept under this name.
-    fn forget(&self, name: &str);
 }
 
 /// The name of ring `number` of `rings` on an interface: all that two processes must agree on.

@@ -59,10 +59,10 @@ pub use capture::{CaptureError, CaptureErrorKind, CaptureReader, Sequence, Seque
 pub use error::{InterfaceErrorKind, OpenError, RxError, RxErrorKind, TxError};
 pub use faults::{FaultCounts, FaultRates, Faults};
 pub use first::{Enough, FlowCounts};
-pub use kept::{AdoptError, Inherited, Keeper, inherited};
+pub use kept::{AdoptError, Inherited, inherited};
 pub use open::{adopt, open, open_copies, open_tx, probe};
 pub use rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle, wait};
-pub use settings::{Direction, FirstPackets, PortSettings};
+pub use settings::{Direction, FirstPackets, Keeper, PortSettings};
 pub use stream::StreamRx;
 pub use tx::{Selection, Tx, TxCounts};
 pub use writer::{CaptureFormat, CaptureWriter, WriteError};

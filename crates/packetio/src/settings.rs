@@ -1,10 +1,11 @@
 //! How a port over an interface is opened.
 
+use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::OpenError;
-use crate::kept::Keeper;
 use crate::{BackendSettings, CAPTURED_MAX};
 
 /// Which frames of an interface a port receives.
@@ -32,6 +33,15 @@ pub struct FirstPackets {
     pub flows: u32,
     /// Secret seed of the flow hash.
     pub seed: u64,
+}
+
+/// Keeps ring sockets beyond the end of the process. Calls return quickly.
+pub trait Keeper: fmt::Debug + Send + Sync {
+    /// Keeps a ring's socket. The name has all that the next process must know: at most 255
+    /// printable ASCII characters, no colon.
+    fn keep(&self, name: &str, socket: BorrowedFd<'_>);
+    /// Drops the socket kept under this name.
+    fn forget(&self, name: &str);
 }
 
 /// How a port is opened.

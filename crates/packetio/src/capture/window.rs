@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::error::BLOCK_MAX;
-use super::gunzip::{self, Gunzip, GunzipError};
+use super::gunzip::{self, Gunzip};
 use super::stoppable::Stoppable;
 
 /// Bytes of the buffer.
@@ -86,16 +86,13 @@ impl Window {
             let room = &mut self.buffer[self.end..until];
             let source = &mut Counted(&mut *self.source, &mut self.source_bytes);
             let filled = match &mut self.gunzip {
-                None => gunzip::read_some(source, room),
-                Some(gunzip) => match gunzip.read(source, room) {
-                    Ok(count) => Ok(count),
-                    Err(GunzipError::Io(error)) => Err(error),
-                    Err(GunzipError::Broken) => {
-                        self.is_broken = true;
-                        Ok(0)
-                    }
-                },
-            }?;
+                None => gunzip::read_some(source, room)?,
+                Some(gunzip) => {
+                    let unpacked = gunzip.read(source, room)?;
+                    self.is_broken = unpacked.is_none();
+                    unpacked.unwrap_or(0)
+                }
+            };
             self.end += filled;
             self.is_ended = filled == 0;
         }
