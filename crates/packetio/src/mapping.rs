@@ -60,9 +60,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped, and nothing borrowed of it outlives its owner. The kernel
-        // keeps pages that it still uses. It cannot fail for such a range; if it did, the memory
-        // would stay mapped.
+        // SAFETY: exactly what was mapped, and nothing borrowed of it outlives its owner. The
+        // kernel keeps pages that it still uses. It cannot fail for such a range; if it did, the
+        // memory would stay mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

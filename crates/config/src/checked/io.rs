@@ -21,7 +21,8 @@ section! {
     /// frames from the driver, with less delay; dpdk takes cards from the kernel and polls them,
     /// in a build with the feature dpdk. af_xdp and dpdk take frames away from the kernel, so they
     /// are not for mode mark (docs/ports.md)
-    backend: &'static Backend = restart "backend", Kind::OneOf(&Backend::NAMES), "\"af_packet\"", "";
+    backend: &'static Backend =
+        restart "backend", Kind::OneOf(&Backend::NAMES), "\"af_packet\"", "";
     /// tap: the traffic is a copy and nothing is sent; mark: the kernel forwards and gets labels
     /// as connection marks; inline: what comes in on one of two interfaces leaves by the other
     mode: IoMode = restart "mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "";

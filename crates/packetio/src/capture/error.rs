@@ -12,7 +12,10 @@ pub(super) const INTERFACES_MAX: usize = 65_536;
 
 /// A capture ended early. All packets before the place were handed out.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}: {kind} (byte {at}, after {packets} packet{})", if *packets == 1 { "" } else { "s" })]
+#[error(
+    "{file}: {kind} (byte {at}, after {packets} packet{})",
+    if *packets == 1 { "" } else { "s" }
+)]
 pub struct CaptureError {
     /// The file's name as given, or `standard input`.
     pub file: String,
