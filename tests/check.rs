@@ -271,7 +271,7 @@ fn a_fenxi_that_runs_is_found_and_not_disturbed() {
 fn send_some(interface: &str) -> u64 {
     use packetio::{Backend, Received, Rx, Selection};
     let mut reader = packetio::CaptureReader::open(&common::demo()).unwrap();
-    let mut out = packetio::open_tx(Backend::AfPacket, interface).unwrap();
+    let mut out = packetio::open_tx(<&Backend>::default(), interface).unwrap();
     while let Received::Burst(burst) = reader.receive(32).unwrap() {
         out.send(&burst, Selection::All).unwrap();
     }

@@ -196,6 +196,39 @@ fn only_accel_names_a_device() {
     }
 }
 
+/// Files outside a backend's own that name it, with the reason where it is not its list or its
+/// section of the configuration. A new backend touches two.
+#[test]
+fn a_backend_is_named_in_two_files_outside_its_own() {
+    let lists = ["packetio/src/lib.rs", "config/src/checked.rs"];
+    let others: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        // A message names the keys that give rings more room; system calls stand in one file; DPDK
+        // has a driver over such sockets.
+        ("xdp", &["fenxi/src/control/watch.rs", "packetio/src/sys.rs", "dpdk/src/port.rs"][..]),
+        // A burst of buffers of DPDK is sent on without a copy.
+        ("dpdk", &["packetio/src/burst.rs"][..]),
+    ]);
+    for (backend, others) in others {
+        let own = ["packetio/src/af_", "packetio/src/", "config/src/checked/"];
+        let own = own.map(|folder| format!("{folder}{backend}"));
+        let mut naming = BTreeSet::new();
+        for krate in crates().iter().filter(|name| *name != backend) {
+            let mut files = Vec::new();
+            sources(&folder(krate).join("src"), &mut files);
+            for file in files {
+                let names = |line: &String| line.to_lowercase().contains(backend);
+                if product_lines(&file).iter().any(names) {
+                    let name = file.strip_prefix(root().join("crates")).unwrap();
+                    naming.insert(name.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        naming.retain(|file| !own.iter().any(|own| file.starts_with(own)));
+        let expected = lists.iter().chain(others).map(|file| (*file).to_owned());
+        assert_eq!(naming, expected.collect(), "{backend}");
+    }
+}
+
 #[test]
 fn no_crate_has_more_than_a_third_of_the_lines() {
     let sizes = crates().into_iter().map(|name| {

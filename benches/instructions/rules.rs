@@ -15,7 +15,7 @@ const DSCP: u8 = 10;
 
 /// Rules, and what flows have as their tuples: each lies in a rule, as the frames' own would not.
 pub struct Rules {
-    looked_up: FlowRules,
+    looked_up: Box<dyn FlowRules>,
     filters: Vec<Filter<u32>>,
     questions: Vec<RuleQuestion>,
 }
@@ -33,7 +33,7 @@ impl Rules {
             unasked: std::sync::Arc::default(),
         };
         let update = RulesUpdate::new(rules, manager.max_flows()).expect("memory for rules");
-        let (looked_up, mut change) = FlowRules::new(update);
+        let (looked_up, mut change) = update.begin();
         manager.change_rules(&mut change);
         Rules { looked_up, filters: set.v4, questions: Vec::with_capacity(flowmgr::BURST_MAX) }
     }
@@ -56,7 +56,7 @@ impl Rules {
             let filters = &self.filters;
             let questions = manager.rule_questions().iter();
             self.questions.extend(questions.map(|question| within(question, filters)));
-            let answers = self.looked_up.answer(&self.questions, |_| {});
+            let answers = self.looked_up.answer(&self.questions, &mut |_| {});
             assert!(answers.iter().all(|answer| answer.rule.is_some()));
             manager.answer_rules(answers, data, packets, 0, fates);
         }

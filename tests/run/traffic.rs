@@ -171,7 +171,7 @@ pub fn send(capture: &Path, interface: &str) -> u64 {
 
 /// A way out of an interface of this thread's namespace.
 pub fn transmit(interface: &str) -> Box<dyn Tx> {
-    packetio::open_tx(Backend::AfPacket, interface).unwrap()
+    packetio::open_tx(<&Backend>::default(), interface).unwrap()
 }
 
 /// Flow records by the flow's ends: the fields that depend on the packets only.

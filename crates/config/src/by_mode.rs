@@ -20,8 +20,8 @@ impl Settings {
             mask.value = Value::Integer(DSCP_MASK.into());
         }
         let is_mark = self.word("io.mode") == IoMode::Mark.name();
-        // Other backends take frames from the kernel, which mode mark refuses in a line of its own.
-        let is_first = is_mark && self.word("io.backend") == Backend::AfPacket.name();
+        let backend = Backend::parse(self.word("io.backend"));
+        let is_first = is_mark && backend.is_some_and(|it| it.has_first_packets);
         let capture = if is_first { Capture::First } else { Capture::All };
         self.set_default("io.capture", capture.name(), is_first);
         // A connection gets its mark while its first packets pass, so labels must not wait for a

@@ -4,12 +4,10 @@
 //! refuse are combinations: each message names the keys with their values and where these were set.
 //! A rule is skipped when one of its keys was refused already.
 
-use packetio::Backend;
-
 use crate::checked::{
     Accel, AccelKeys, Batching, Behaviours, Cache, Capture, Config, Control, Flow, Hosts,
     HttpPlace, Io, IoMode, Log, Mark, MarkAs, MarkMapping, Model, Pipeline, Policy, Process,
-    Records, Ring, SECTIONS, Tag,
+    Records, Ring, SECTIONS, Tag, of_backends,
 };
 use crate::settings::Settings;
 
@@ -38,8 +36,7 @@ pub fn check(settings: &Settings, problems: &mut Vec<String>) -> Option<Config> 
     let before = problems.len();
     let io = Io {
         capture_origin: settings.setting("io.capture").origin.clone(),
-        xdp: settings.read(problems),
-        dpdk: settings.read(problems),
+        own: of_backends(settings, problems),
         ..settings.read(problems)
     };
     let mut tag: Tag = settings.read(problems);
@@ -177,13 +174,13 @@ fn combinations(config: &Config, settings: &Settings, problems: &mut Vec<String>
     );
     rule(
         &["io.capture", "io.backend"],
-        config.io.capture == Capture::First && config.io.backend != Backend::AfPacket,
+        config.io.capture == Capture::First && !config.io.backend.has_first_packets,
         "impossible combination: this backend hands out every packet; set io.backend = \
          \"af_packet\", or io.capture = \"all\"",
     );
     rule(
         &["io.backend", "io.mode"],
-        config.io.mode == IoMode::Mark && config.io.backend.takes_frames(),
+        config.io.mode == IoMode::Mark && config.io.backend.takes_frames,
         "impossible combination: this backend takes frames away from the kernel, which forwards \
          them in mode mark; set io.backend = \"af_packet\"",
     );

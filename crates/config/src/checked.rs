@@ -3,13 +3,13 @@
 //! Each file declares sections: structs whose fields are keys. The `Default` of a section is blank,
 //! not the built-in defaults: values are stored over it. A [`Config`] comes from [`Config::load`].
 
-use packetio::{DpdkSettings, XdpSettings};
+use packetio::{BackendSettings, DpdkSettings, XdpSettings};
 use policy::LabelRule;
 
 use crate::keys::{Keyed, Section};
 use crate::network::Network;
 use crate::origin::Origin;
-use crate::settings::{Setting, Table};
+use crate::settings::{Setting, Settings, Table};
 use crate::when::When;
 
 mod analytics;
@@ -63,6 +63,11 @@ pub static SECTIONS: &[&Section] = &[
     DeviceKeys::SECTION,
     TaskKeys::SECTION,
 ];
+
+/// What backends are told, each in a section of its own.
+pub(crate) fn of_backends(settings: &Settings, problems: &mut Vec<String>) -> BackendSettings {
+    BackendSettings { xdp: settings.read(problems), dpdk: settings.read(problems) }
+}
 
 /// A configuration that holds together.
 #[derive(Debug, Clone, PartialEq)]

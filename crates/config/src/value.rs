@@ -32,7 +32,7 @@ from_value! {
     f32: value => value.as_float().map(|float| float as f32);
     bool: value => value.as_bool();
     String: value => value.as_str().map(str::to_owned);
-    Backend: value => Backend::from_name(value.as_str()?);
+    &'static Backend: value => Backend::parse(value.as_str()?);
     &'static Provider: value => Provider::parse(value.as_str()?);
     // By its number, which is what a name was turned into when it was checked.
     Dscp: value => Dscp::new(u8::from_value(value)?);

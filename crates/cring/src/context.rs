@@ -16,7 +16,6 @@ impl Context {
     pub const ALL: [Context; 2] = [Context::Protocol, Context::ServerPort];
 
     /// The name in a model's bundle.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Context::Protocol => "protocol",
@@ -26,7 +25,6 @@ impl Context {
 
     /// The flow's value, as the model input.
     #[inline]
-    #[must_use]
     pub fn value(self, series: &Series) -> f32 {
         f32::from(match self {
             Context::Protocol => u16::from(series.protocol),

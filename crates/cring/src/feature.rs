@@ -23,7 +23,6 @@ impl Feature {
 
     /// 16-bit words per element.
     #[inline]
-    #[must_use]
     pub const fn words(self) -> usize {
         match self {
             Feature::InterArrival => 2,
@@ -32,7 +31,6 @@ impl Feature {
     }
 
     /// The name in bundles and records.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Feature::SignedLength => "signed_length",
@@ -63,7 +61,6 @@ impl Unit {
     pub const ALL: [Unit; 2] = [Unit::Packet, Unit::Data];
 
     /// The name in bundles.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Unit::Packet => "packet",
@@ -86,27 +83,23 @@ impl Features {
     pub const ALL: Features = Features((1 << Feature::ALL.len()) - 1);
 
     /// The set with `feature`.
-    #[must_use]
     pub const fn with(self, feature: Feature) -> Features {
         Features(self.0 | feature.bit())
     }
 
     /// The union of both sets.
-    #[must_use]
     pub const fn union(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
 
     /// Whether the feature is in the set.
     #[inline]
-    #[must_use]
     pub const fn contains(self, feature: Feature) -> bool {
         self.0 & feature.bit() != 0
     }
 
     /// Whether the set has no feature.
     #[inline]
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -126,14 +119,12 @@ impl Features {
 
     /// 16-bit words per element with these features.
     #[inline]
-    #[must_use]
     pub const fn words(self) -> usize {
         Self::WORDS[(self.0 & Features::ALL.0) as usize] as usize
     }
 
     /// 16-bit words of an element before `feature`'s, in or out of the set.
     #[inline]
-    #[must_use]
     pub const fn words_before(self, feature: Feature) -> usize {
         Features(self.0 & (feature.bit() - 1)).words()
     }

@@ -109,7 +109,6 @@ pub struct LabelWord(AtomicU64);
 impl LabelWord {
     const_unless_loom! {
         /// Generation 0 without a label.
-        #[must_use]
         pub fn new() -> Self {
             Self(AtomicU64::new(0))
         }
@@ -187,14 +186,12 @@ impl LabelWord {
 
     /// The entry's generation and label.
     #[inline]
-    #[must_use]
     pub fn read(&self) -> (u32, Label) {
         decode(self.0.load(Ordering::Acquire))
     }
 
     /// The label of the flow of this generation; `None` if another flow owns the entry.
     #[inline]
-    #[must_use]
     pub fn label(&self, generation: u32) -> Option<Label> {
         let (found, label) = self.read();
         (found == generation).then_some(label)

@@ -12,7 +12,6 @@ pub struct Mesh<T> {
 
 impl<T: Copy + Default> Mesh<T> {
     /// A ring of `slots` slots per place, a pair of owners numbered from 0: writer and reader.
-    #[must_use]
     pub fn new(places: impl IntoIterator<Item = (usize, usize)>, slots: usize) -> Self {
         let mut mesh = Self { producers: Vec::new(), consumers: Vec::new() };
         for (writer, reader) in places {

@@ -52,7 +52,6 @@ impl<T> Shared<T> {
 ///
 /// # Panics
 /// `slots` is not a power of two.
-#[must_use]
 pub fn ring<T: Copy + Default>(slots: usize) -> (Producer<T>, Consumer<T>) {
     ring_from(slots, 0)
 }
@@ -130,7 +129,6 @@ impl<T> Producer<T> {
 
     /// Whether the consumer was dropped. Then nothing will be released, so check it when waiting
     /// for a free slot.
-    #[must_use]
     pub fn is_abandoned(&self) -> bool {
         // Relaxed: no data depends on the flag.
         self.shared.abandoned.load(Ordering::Relaxed)
@@ -138,7 +136,6 @@ impl<T> Producer<T> {
 
     /// Number of slots.
     #[inline]
-    #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.slots.len()
     }
@@ -177,7 +174,6 @@ impl<T> Consumer<T> {
     /// `i` is not below the result of the last [`waiting`](Self::waiting), less what was released
     /// since.
     #[inline]
-    #[must_use]
     pub fn get(&self, i: usize) -> &T {
         assert!(i < self.seen(), "slot {i} asked for, {} waiting", self.seen());
         self.shared.slot(self.head.wrapping_add(i)).with(|slot| {
@@ -203,7 +199,6 @@ impl<T> Consumer<T> {
 
     /// Whether the producer was dropped. Everything it pushed is then visible to the next
     /// [`waiting`](Self::waiting): check this first to know that an empty ring stays empty.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the store in the producer's drop.
         self.shared.closed.load(Ordering::Acquire)
@@ -211,7 +206,6 @@ impl<T> Consumer<T> {
 
     /// Number of slots.
     #[inline]
-    #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.slots.len()
     }

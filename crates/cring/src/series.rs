@@ -42,7 +42,6 @@ impl Series {
     ///
     /// # Panics
     /// `k` exceeds [`K_MAX`].
-    #[must_use]
     pub fn new(protocol: u8, k: usize, features: Features) -> Series {
         let mut series = Series::default();
         series.begin(protocol, k, features);
@@ -62,14 +61,12 @@ impl Series {
 
     /// Number of elements, at most [`K_MAX`].
     #[inline]
-    #[must_use]
     pub fn k(&self) -> usize {
         usize::from(self.k)
     }
 
     /// The features of each element.
     #[inline]
-    #[must_use]
     pub fn features(&self) -> Features {
         self.features
     }
@@ -77,7 +74,6 @@ impl Series {
     /// The words of one feature: [`Feature::words`] per element, the low one first; empty if the
     /// series lacks the feature. Lengths are unsigned.
     #[inline]
-    #[must_use]
     pub fn channel(&self, feature: Feature) -> &[u16] {
         let (from, to) = self.place(feature);
         &self.words[from..to]
@@ -85,7 +81,6 @@ impl Series {
 
     /// As [`Self::channel`], mutable.
     #[inline]
-    #[must_use]
     pub fn channel_mut(&mut self, feature: Feature) -> &mut [u16] {
         let (from, to) = self.place(feature);
         &mut self.words[from..to]
@@ -107,7 +102,6 @@ impl Series {
     /// # Panics
     /// The series has no element `i`, or no lengths.
     #[inline]
-    #[must_use]
     pub fn signed(&self, i: usize) -> i32 {
         with_sign(self.channel(Feature::SignedLength)[i], self.directions, i)
     }
@@ -169,7 +163,6 @@ impl Series {
 
     /// The words of all channels.
     #[inline]
-    #[must_use]
     pub fn words(&self) -> &[u16] {
         &self.words[..self.words_used()]
     }

@@ -14,12 +14,8 @@ use crate::{log, stdio, sys};
 #[derive(Debug)]
 pub struct Eal(());
 
-enum State {
-    New,
-    Started(Weak<Eal>),
-}
-
-static STATE: Mutex<State> = Mutex::new(State::New);
+/// The environment, once it was started.
+static STARTED: Mutex<Option<Weak<Eal>>> = Mutex::new(None);
 
 /// Without huge pages.
 const NO_HUGE: &str = "--no-huge";
@@ -41,17 +37,17 @@ impl Eal {
     /// An argument is wrong, there are no huge pages, … Each is one line; nothing is printed. A
     /// process cannot try again.
     pub fn start(args: &[String]) -> Result<Arc<Eal>, Error> {
-        let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Started(eal) = &*state {
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(eal) = &*started {
             return eal.upgrade().ok_or_else(|| {
                 Error::new(ErrorKind::Refused, "DPDK cannot be started twice in one process")
             });
         }
         check(args)?;
-        *state = State::Started(Weak::new());
+        *started = Some(Weak::new());
         init(args)?;
         let eal = Arc::new(Eal(()));
-        *state = State::Started(Arc::downgrade(&eal));
+        *started = Some(Arc::downgrade(&eal));
         Ok(eal)
     }
 
@@ -75,16 +71,6 @@ impl Eal {
             }
             port += 1;
         }
-    }
-
-    /// The first error that DPDK has logged since the last call.
-    pub fn first_error(&self) -> Option<String> {
-        log::first_error()
-    }
-
-    /// Turns DPDK's log off while packets flow: a driver may log each of them.
-    pub fn quiet(&self) {
-        log::quiet();
     }
 }
 
@@ -150,12 +136,10 @@ fn init(args: &[String]) -> Result<(), Error> {
 
 /// Why DPDK does not start, by what it printed and logged.
 fn explain(printed: Option<String>) -> Error {
-    // SAFETY: reads a thread-local variable.
-    let number = unsafe { sys::fenxi_errno() };
     if let Some(printed) = printed {
         return Error::new(ErrorKind::Setting, format!("an argument of DPDK: {printed}"));
     }
-    let error = Error::from_code("DPDK does not start", -number);
+    let error = Error::last("DPDK does not start");
     let line = error.to_string();
     // Without huge pages it reports a lack of permission.
     match line.contains("hugepage") {

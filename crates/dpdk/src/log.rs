@@ -17,13 +17,13 @@ pub(crate) fn take_over() {
 }
 
 /// Makes DPDK format emergencies only: while packets flow, a driver may log each of them.
-pub(crate) fn quiet() {
+pub fn quiet() {
     // SAFETY: sets a number.
     unsafe { sys::rte_log_set_global_level(sys::RTE_LOG_EMERG) };
 }
 
 /// The first error since the last call, in one line.
-pub(crate) fn first_error() -> Option<String> {
+pub fn first_error() -> Option<String> {
     let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
     let first = errors.first().cloned();
     errors.clear();

@@ -24,10 +24,8 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// A pool of packet buffers. It lives as long as the environment, because devices and other threads
 /// may hold its buffers.
 #[derive(Clone, Copy, Debug)]
-pub struct Mempool {
-    pub(crate) raw: NonNull<sys::rte_mempool>,
-    /// The memory of all packets; `None` for a pool that is not lent from.
-    area: Option<Area>,
+pub(crate) struct Mempool {
+    pub raw: NonNull<sys::rte_mempool>,
 }
 
 // SAFETY: DPDK's pools may be used by any thread (they are created for several producers and
@@ -42,16 +40,13 @@ pub(crate) struct Area {
 }
 
 impl Mempool {
-    /// `count` buffers to receive packets of up to `longest` bytes.
-    ///
-    /// # Errors
-    /// There is not enough memory.
+    /// `count` buffers to receive packets of up to `longest` bytes, and their memory.
     pub(crate) fn to_receive(
         _: &Eal,
         count: u32,
         longest: u32,
         socket: i32,
-    ) -> Result<Mempool, Error> {
+    ) -> Result<(Mempool, Area), Error> {
         let size = buffer_bytes(longest);
         let name = name();
         // With physical addresses no buffer crosses pages; the extra room makes up for their ends.
@@ -83,16 +78,11 @@ impl Mempool {
                 runs.len() as u32,
             )
         };
-        Ok(Mempool {
-            raw: NonNull::new(raw).ok_or_else(|| Error::last(&step))?,
-            area: Some(Area { start, length }),
-        })
+        let raw = NonNull::new(raw).ok_or_else(|| Error::last(&step))?;
+        Ok((Mempool { raw }, Area { start, length }))
     }
 
     /// `count` buffers for copies to be sent, of up to `longest` bytes.
-    ///
-    /// # Errors
-    /// There is not enough memory.
     pub(crate) fn to_send(
         _: &Eal,
         count: u32,
@@ -104,11 +94,7 @@ impl Mempool {
         let raw =
             unsafe { sys::rte_pktmbuf_pool_create(name().as_ptr(), count, CACHE, 0, size, socket) };
         let step = format!("{count} packet buffers of {size} bytes");
-        Ok(Mempool { raw: NonNull::new(raw).ok_or_else(|| Error::last(&step))?, area: None })
-    }
-
-    pub(crate) fn area(&self) -> Option<Area> {
-        self.area
+        Ok(Mempool { raw: NonNull::new(raw).ok_or_else(|| Error::last(&step))? })
     }
 }
 

@@ -61,15 +61,6 @@ pub enum Link {
     Removed,
 }
 
-/// Counters of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Packets that found no room in the device's queues.
-    pub missed: u64,
-    /// Packets for which there was no buffer.
-    pub without_buffer: u64,
-}
-
 /// An open device; closed when its last queue is dropped.
 #[derive(Debug)]
 pub struct Port {
@@ -123,11 +114,6 @@ impl Port {
         &self.name
     }
 
-    /// The name of its driver.
-    pub fn driver(&self) -> &str {
-        &self.driver
-    }
-
     /// Maximum frame to send: the MTU and the link's headers.
     pub fn frame_max(&self) -> u32 {
         u32::from(self.mtu) + LINK_HEADERS
@@ -154,12 +140,12 @@ impl Port {
         }
     }
 
-    /// Counters since the device was opened.
-    pub fn stats(&self) -> Stats {
+    /// Packets since the device was opened that found no room in its queues, or no buffer.
+    pub fn lost(&self) -> u64 {
         let mut stats = sys::rte_eth_stats::default();
         // SAFETY: the port is open. If it fails, the counters stay 0.
         unsafe { sys::rte_eth_stats_get(self.id, &mut stats) };
-        Stats { missed: stats.imissed, without_buffer: stats.rx_nombuf }
+        stats.imissed + stats.rx_nombuf
     }
 
     /// With several queues, the device must spread flows by a hash with our key.
@@ -237,14 +223,24 @@ impl Port {
         let longest = self.frame_max().max(LEAST_ROOM);
         let mut queues = Vec::new();
         for queue in 0..self.queues {
-            let pool = Mempool::to_receive(&self._eal, settings.mbufs, longest, socket)?;
-            self.set_up_rx(queue, received, &pool)?;
-            let rx = RxQueue::new(self.clone(), queue, pool)?;
+            let (pool, area) = Mempool::to_receive(&self._eal, settings.mbufs, longest, socket)?;
+            let (any, default) = (sys::SOCKET_ID_ANY as u32, std::ptr::null());
+            let raw = pool.raw.as_ptr();
+            // SAFETY: the port is configured and not started; the pool lives as long as the
+            // environment.
+            let code =
+                unsafe { sys::rte_eth_rx_queue_setup(self.id, queue, received, any, default, raw) };
+            check(&format!("receive queue {queue}"), code)?;
+            let rx = RxQueue::new(self.clone(), queue, pool, area);
             let tx = match settings.sends {
                 true => {
                     let count = u32::from(sent) + BURST_MAX as u32 + 2 * CACHE;
                     let pool = Mempool::to_send(&self._eal, count, longest, socket)?;
-                    self.set_up_tx(queue, sent)?;
+                    let default = std::ptr::null();
+                    // SAFETY: the port is configured and not started.
+                    let code =
+                        unsafe { sys::rte_eth_tx_queue_setup(self.id, queue, sent, any, default) };
+                    check(&format!("send queue {queue}"), code)?;
                     Some(TxQueue::new(self.clone(), queue, pool))
                 }
                 false => None,
@@ -252,25 +248,6 @@ impl Port {
             queues.push(PortQueue { rx, tx });
         }
         Ok(queues)
-    }
-
-    fn set_up_rx(&self, queue: u16, size: u16, pool: &Mempool) -> Result<(), Error> {
-        let (socket, default) = (sys::SOCKET_ID_ANY, std::ptr::null());
-        let pool = pool.raw.as_ptr();
-        // SAFETY: the port is configured and not started; the pool lives as long as the
-        // environment.
-        let code = unsafe {
-            sys::rte_eth_rx_queue_setup(self.id, queue, size, socket as u32, default, pool)
-        };
-        check(&format!("receive queue {queue}"), code).map(drop)
-    }
-
-    fn set_up_tx(&self, queue: u16, size: u16) -> Result<(), Error> {
-        let (socket, default) = (sys::SOCKET_ID_ANY, std::ptr::null());
-        // SAFETY: the port is configured and not started.
-        let code =
-            unsafe { sys::rte_eth_tx_queue_setup(self.id, queue, size, socket as u32, default) };
-        check(&format!("send queue {queue}"), code).map(drop)
     }
 
     fn start(&self, is_promiscuous: bool, info: &sys::rte_eth_dev_info) -> Result<(), Error> {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind};
 use crate::mbuf::{Lent, Placed};
 use crate::mempool::{Area, Mempool};
 use crate::port::Port;
@@ -28,11 +27,10 @@ pub struct RxQueue {
 unsafe impl Send for RxQueue {}
 
 impl RxQueue {
-    /// The receiving side of a queue that was set up with this pool, used by no other queue.
-    pub(crate) fn new(port: Arc<Port>, queue: u16, pool: Mempool) -> Result<RxQueue, Error> {
-        let nothing = || Error::new(ErrorKind::Refused, "a pool that nothing can be lent from");
-        let area = pool.area().ok_or_else(nothing)?;
-        Ok(RxQueue {
+    /// The receiving side of a queue that was set up with this pool, used by no other queue; `area`
+    /// is the memory of its packets.
+    pub(crate) fn new(port: Arc<Port>, queue: u16, pool: Mempool, area: Area) -> RxQueue {
+        RxQueue {
             port,
             queue,
             pool,
@@ -41,7 +39,7 @@ impl RxQueue {
             frames: vec![sys::fenxi_frame::default(); BURST_MAX],
             dropped: 0,
             gathered: 0,
-        })
+        }
     }
 
     /// The port that it belongs to.

@@ -129,7 +129,7 @@ fn buffers_go_round() {
             }
         };
         std::thread::scope(|scope| scope.spawn(send).join()).unwrap();
-        assert_eq!(one.rx.port().stats().without_buffer, 0);
+        assert_eq!(one.rx.port().lost(), 0);
     });
 }
 

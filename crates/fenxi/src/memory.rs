@@ -3,18 +3,15 @@
 use config::Config;
 use dataplane::tasks::OpenTask;
 use flowmgr::table_bytes;
-use packetio::Backend;
 
 use crate::proc::Machine;
+use crate::run::ports;
 
 /// 2^20 bytes.
 pub const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
 const SLOT_BYTES: u64 = size_of::<cring::Slot>() as u64;
-
-/// A packet buffer of DPDK and its descriptor, 2176 and 256 bytes, with its share of the pool.
-const MBUF_BYTES: u64 = 2560;
 
 /// Bytes of the program: code, libraries, a session of the shipped model. Measured: about 40 MiB.
 const PROGRAM: u64 = 64 * MIB;
@@ -36,12 +33,7 @@ impl Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
         let flow_managers = layout.flow_managers as u64 * instances;
-        let ring = match io.backend {
-            Backend::AfPacket => u64::from(io.block_bytes) * u64::from(io.blocks),
-            // For each queue; a flow manager has one or more.
-            Backend::AfXdp => u64::from(io.xdp.frame_bytes) * u64::from(io.xdp.frames),
-            Backend::Dpdk => u64::from(io.dpdk.mbufs) * MBUF_BYTES,
-        };
+        let ring = (io.backend.ring_bytes)(&ports::settings(io, None, ""));
         let receive = ring * io.interfaces.len() as u64;
         let rings = layout.rings().len() * tasks.len();
         let slots = rings as u64 * instances * config.ring.slots as u64;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use packetio::Backend;
+
 /// The unit of the service for /etc/fenxi/fenxi.toml.
 pub const UNIT: &str = "fenxi.service";
 
@@ -11,21 +13,29 @@ pub const UNIT: &str = "fenxi.service";
 pub struct DropIn {
     name: &'static str,
     text: &'static str,
+    /// What needs it.
+    pub what: &'static str,
 }
 
-/// For marks, labels of connections and sets of nftables.
-pub const MARK: DropIn =
-    DropIn { name: "mark", text: include_str!("../../../packaging/systemd/mark.conf") };
+pub const MARK: DropIn = DropIn {
+    name: "mark",
+    text: include_str!("../../../packaging/systemd/mark.conf"),
+    what: "marks, labels of connections and sets of nftables",
+};
 
-/// For first packets.
-pub const FIRST: DropIn =
-    DropIn { name: "first", text: include_str!("../../../packaging/systemd/first.conf") };
-
-/// For AF_XDP.
-pub const XDP: DropIn =
-    DropIn { name: "xdp", text: include_str!("../../../packaging/systemd/xdp.conf") };
+pub const FIRST: DropIn = DropIn {
+    name: "first",
+    text: include_str!("../../../packaging/systemd/first.conf"),
+    what: "first packets",
+};
 
 impl DropIn {
+    /// The drop-in that a backend needs.
+    pub fn of_backend(backend: &Backend) -> Option<DropIn> {
+        let packetio::backend::DropIn { name, text, what } = *backend.drop_in.as_ref()?;
+        Some(DropIn { name, text, what })
+    }
+
     /// The name of its file, such as `mark.conf`.
     pub fn file(&self) -> String {
         format!("{}.conf", self.name)
@@ -128,6 +138,10 @@ pub fn grants(settings: &str, capability: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn xdp() -> DropIn {
+        DropIn::of_backend(Backend::parse("af_xdp").unwrap()).unwrap()
+    }
+
     #[test]
     fn a_drop_in_is_installed_with_its_settings() {
         let expected = "install -d /etc/systemd/system/fenxi@a.service.d && printf '[Service]\\n\
@@ -136,7 +150,7 @@ mod tests {
                         >/etc/systemd/system/fenxi@a.service.d/mark.conf && systemctl \
                         daemon-reload";
         assert_eq!(MARK.install("fenxi@a.service"), expected);
-        let of_xdp: Vec<&str> = XDP.capabilities().collect();
+        let of_xdp: Vec<&str> = xdp().capabilities().collect();
         assert_eq!(of_xdp, ["CAP_BPF", "CAP_IPC_LOCK", "CAP_NET_ADMIN"]);
         assert!(set_capabilities(true).starts_with("setcap cap_net_admin,cap_net_raw+ep /"));
     }
@@ -161,7 +175,7 @@ mod tests {
         let unit = include_str!("../../../packaging/systemd/fenxi.service");
         let admin = |more: &str| grants(&format!("{unit}\n{more}"), "CAP_NET_ADMIN");
         assert!(grants(unit, "CAP_NET_RAW") && !admin(""));
-        assert!(admin(MARK.text) && admin(XDP.text));
+        assert!(admin(MARK.text) && admin(xdp().text));
         assert!(!admin("AmbientCapabilities=CAP_NET_ADMIN"), "the bounding set lacks it");
         assert!(!admin(&format!("{}\nAmbientCapabilities=", MARK.text)));
         assert!(!admin("# AmbientCapabilities=CAP_NET_ADMIN, CAP_NET_ADMIN"));

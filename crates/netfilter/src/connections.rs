@@ -47,13 +47,7 @@ pub fn open(change: Change, wording: Wording) -> Result<Socket, StartError> {
     conntrack::update(&mut socket, &[(tuple, change)], &mut outcomes);
     match outcomes[..] {
         [Outcome::NotFound | Outcome::Done] => Ok(socket),
-        [Outcome::Refused(errno)] => {
-            let error = io::Error::from_raw_os_error(errno);
-            Err(match error.kind() {
-                io::ErrorKind::PermissionDenied => StartError::Capability { what: wording.doing },
-                _ => kernel(error),
-            })
-        }
+        [outcome] => Err(StartError::from_outcome(outcome, wording.doing, kernel)),
         _ => Err(kernel(io::Error::other("no answer"))),
     }
 }

@@ -1,6 +1,5 @@
 //! Results of updates, for metrics and the summary.
 
-use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -81,7 +80,7 @@ impl Cause {
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// Updates by result.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Counts {
     /// Requested: the sum of the following, or waiting.
     pub asked: u64,
@@ -103,23 +102,6 @@ pub struct Counts {
     pub dropped: u64,
     /// Time from the label to the kernel's answer, of updates written or refreshed, µs.
     pub latency_us: Histogram<u64>,
-}
-
-impl fmt::Debug for Counts {
-    /// Without the latencies, which are thousands of numbers.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counts")
-            .field("asked", &self.asked)
-            .field("written", &self.written)
-            .field("refreshed", &self.refreshed)
-            .field("kept", &self.kept)
-            .field("not_found", &self.not_found)
-            .field("other_family", &self.other_family)
-            .field("failed", &self.failed)
-            .field("last_errno", &self.last_errno)
-            .field("dropped", &self.dropped)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Counts {

@@ -8,10 +8,8 @@
 //! A transaction is applied as a whole or not at all. If elements fail, they are counted and the
 //! others are sent again.
 
-use std::io;
-
 use crate::counts::Fate;
-use crate::nft_set::{self, Change, Element, Field, Key, Set, SetName};
+use crate::nft_set::{self, Change, Element, Field, Key, SetName};
 use crate::socket::{Outcome, Socket};
 use crate::writer::{StartError, Tally, Update, settle};
 
@@ -32,16 +30,6 @@ pub struct Members {
     pub timeout_ms: u64,
 }
 
-/// Why a set cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say what variants and fields are")]
-pub enum Unfit {
-    #[error("there is no set {set}; add it: {cure}")]
-    Missing { set: SetName, cure: String },
-    #[error("the set {set} {why}")]
-    Other { set: SetName, why: String },
-}
-
 /// Opens a socket in the calling thread's network namespace, and finds the set's key.
 ///
 /// # Errors
@@ -54,31 +42,19 @@ pub fn open(members: &Members) -> Result<(Socket, Key), StartError> {
     };
     let mut socket = Socket::open().map_err(kernel)?;
     let name = &members.set;
-    let unfit = |why: Unfit| StartError::Unfit(why.to_string());
     match nft_set::get(&mut socket, name) {
         Outcome::Found(set) => {
-            let key = fit(&set, members).map_err(unfit)?;
-            Ok((socket, key))
+            let unfit = |why| StartError::Unfit(format!("the set {name} {why}"));
+            Ok((socket, set.fit(&members.fields).map_err(unfit)?))
         }
-        Outcome::NotFound => Err(unfit(Unfit::Missing {
-            set: name.clone(),
-            cure: name.how_to_add(&Key::new(&members.fields, false).to_string()),
-        })),
-        Outcome::Refused(errno) => {
-            let error = io::Error::from_raw_os_error(errno);
-            Err(match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    StartError::Capability { what: "adding elements to nftables sets" }
-                }
-                _ => kernel(error),
-            })
+        Outcome::NotFound => {
+            let cure = name.how_to_add(&Key::new(&members.fields, false).to_string());
+            Err(StartError::Unfit(format!("there is no set {name}; add it: {cure}")))
         }
-        Outcome::Done | Outcome::Unanswered => Err(kernel(io::Error::other("no answer"))),
+        outcome => {
+            Err(StartError::from_outcome(outcome, "adding elements to nftables sets", kernel))
+        }
     }
-}
-
-fn fit(set: &Set, members: &Members) -> Result<Key, Unfit> {
-    set.fit(&members.fields).map_err(|why| Unfit::Other { set: members.set.clone(), why })
 }
 
 /// Whether this kernel restarts the timeout of an existing element that is added.

@@ -57,11 +57,7 @@ pub(crate) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
 
 /// Appends a text with the NUL that the kernel expects.
 pub(crate) fn text(out: &mut Vec<u8>, kind: u16, value: &str) {
-    out.extend((5 + value.len() as u16).to_ne_bytes());
-    out.extend(kind.to_ne_bytes());
-    out.extend(value.as_bytes());
-    out.push(0);
-    out.resize(out.len().next_multiple_of(4), 0);
+    attribute(out, kind, &[value.as_bytes(), &[0]].concat());
 }
 
 /// Appends an attribute that contains what `fill` appends.

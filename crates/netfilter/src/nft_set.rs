@@ -52,27 +52,18 @@ const FAMILIES: [(&str, u8); 5] =
 /// A set, as in `nft list set inet fw4 ssh`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetName {
-    family: u8,
-    /// Family, table and set, separated by spaces.
-    text: String,
-    /// Offsets of table and set in `text`.
-    starts: [usize; 2],
+    /// Name and number.
+    family: (&'static str, u8),
+    table: String,
+    set: String,
 }
 
 impl SetName {
-    fn table(&self) -> &str {
-        &self.text[self.starts[0]..self.starts[1] - 1]
-    }
-
-    fn set(&self) -> &str {
-        &self.text[self.starts[1]..]
-    }
-
     /// The command that adds such a set with this type.
     pub fn how_to_add(&self, of_type: &str) -> String {
-        let (table, set) = (self.text[..self.starts[1] - 1].to_owned(), self.set());
+        let SetName { family: (family, _), table, set } = self;
         format!(
-            "nft 'add table {table}; add set {table} {set} \
+            "nft 'add table {family} {table}; add set {family} {table} {set} \
              {{ type {of_type}; flags timeout; size 65536; }}'"
         )
     }
@@ -83,32 +74,23 @@ impl FromStr for SetName {
 
     fn from_str(name: &str) -> Result<SetName, String> {
         let words: Vec<&str> = name.split_whitespace().collect();
-        let family = |name| FAMILIES.iter().find(|(known, _)| *known == name);
-        match words[..] {
-            [family_name, table, set]
-                if table.len() <= NAME_MAX
-                    && set.len() <= NAME_MAX
-                    && !name.contains('\0')
-                    && family(family_name).is_some() =>
-            {
-                let table_at = family_name.len() + 1;
-                Ok(SetName {
-                    family: family(family_name).map_or(0, |(_, number)| *number),
-                    text: words.join(" "),
-                    starts: [table_at, table_at + table.len() + 1],
-                })
-            }
-            _ => Err(format!(
-                "expected family, table and set as in \"inet fw4 ssh\"; the family is one of {}",
-                FAMILIES.map(|(name, _)| name).join(", ")
-            )),
+        if let [family, table, set] = words[..]
+            && table.len().max(set.len()) <= NAME_MAX
+            && !name.contains('\0')
+            && let Some(family) = FAMILIES.into_iter().find(|(known, _)| *known == family)
+        {
+            return Ok(SetName { family, table: table.to_owned(), set: set.to_owned() });
         }
+        Err(format!(
+            "expected family, table and set as in \"inet fw4 ssh\"; the family is one of {}",
+            FAMILIES.map(|(name, _)| name).join(", ")
+        ))
     }
 }
 
 impl fmt::Display for SetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        write!(f, "{} {} {}", self.family.0, self.table, self.set)
     }
 }
 
@@ -245,12 +227,12 @@ pub fn change(
 }
 
 fn header(kind: u16, flags: u16, sequence: u32, name: &SetName) -> Header {
-    Header { kind, flags, sequence, family: name.family, resource: 0 }
+    Header { kind, flags, sequence, family: name.family.1, resource: 0 }
 }
 
 fn push_name(out: &mut Vec<u8>, name: &SetName) {
-    text(out, SET_TABLE, name.table());
-    text(out, SET_NAME, name.set());
+    text(out, SET_TABLE, &name.table);
+    text(out, SET_NAME, &name.set);
 }
 
 fn push_element(
@@ -282,7 +264,7 @@ mod tests {
     #[test]
     fn a_set_is_named_as_nft_names_it() {
         let name: SetName = "inet  fw4 ssh_hosts ".parse().unwrap();
-        assert_eq!((name.family, name.table(), name.set()), (1, "fw4", "ssh_hosts"));
+        assert_eq!((name.family.1, &*name.table, &*name.set), (1, "fw4", "ssh_hosts"));
         assert_eq!(name.to_string(), "inet fw4 ssh_hosts");
         assert!(
             name.how_to_add("ipv4_addr").contains("add set inet fw4 ssh_hosts { type ipv4_addr;")

@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::conntrack::Tuple;
 use crate::counts::{Counts, Fate};
 use crate::latest::{Latest, Settled};
-use crate::socket::BATCH;
+use crate::socket::{BATCH, Outcome};
 
 /// Polling interval while updates are frequent; the maximum delay of a mark.
 const POLL_EVERY: Duration = Duration::from_micros(500);
@@ -42,6 +42,24 @@ pub enum StartError {
     Unfit(String),
     #[error("cannot start the thread {name}: {error}")]
     Thread { name: String, error: io::Error },
+}
+
+impl StartError {
+    /// The error of a first request with this outcome; `doing` needs the capability.
+    pub(crate) fn from_outcome<Found>(
+        outcome: Outcome<Found>,
+        doing: &'static str,
+        kernel: impl Fn(io::Error) -> StartError,
+    ) -> StartError {
+        let error = match outcome {
+            Outcome::Refused(errno) => io::Error::from_raw_os_error(errno),
+            _ => io::Error::other("no answer"),
+        };
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => StartError::Capability { what: doing },
+            _ => kernel(error),
+        }
+    }
 }
 
 /// A label on its way to the kernel.
@@ -130,14 +148,9 @@ impl Writer {
         })
     }
 
-    /// Enqueues the word of `class`.
+    /// Enqueues the word of `class` for a flow's first label.
     pub fn set(&self, tuple: Tuple, class: u16) {
-        self.set_word(tuple, self.word_of(class));
-    }
-
-    /// Enqueues a word; 0: nothing to write.
-    pub fn set_word(&self, tuple: Tuple, word: u64) {
-        self.replace_word(tuple, 0, word);
+        self.replace_word(tuple, 0, self.word_of(class));
     }
 
     /// Enqueues a change of label: the bits of `before` are replaced, or cleared if `word` is 0.

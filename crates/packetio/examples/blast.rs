@@ -57,7 +57,7 @@ fn main() {
     let most = Duration::from_secs_f64(seconds.parse().expect("SECONDS is a number"));
     let rounds: u64 = rounds.parse().expect("ROUNDS is a number");
     let (mut data, frames) = load(capture);
-    let mut out = open_tx(Backend::AfPacket, interface).expect("the interface sends");
+    let mut out = open_tx(<&Backend>::default(), interface).expect("the interface sends");
     let (began, mut sent, mut round) = (Instant::now(), 0_u64, 0);
     while began.elapsed() < most {
         for batch in frames.chunks(BATCH) {

@@ -28,8 +28,7 @@ fn settings(interface: &str) -> PortSettings {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let backend =
-        arguments.get(2).map_or(Some(Backend::default()), |name| Backend::from_name(name));
+    let backend = arguments.get(2).map_or(Some(<&Backend>::default()), |name| Backend::parse(name));
     let (Some([one, other]), Some(backend)) = (arguments.first_chunk(), backend) else {
         eprintln!("usage: forward ONE OTHER [BACKEND]");
         std::process::exit(64);

@@ -50,17 +50,39 @@ use reader::{RingReader, names};
 use receiver::receivers;
 pub(crate) use sender::Sender;
 
+use crate::backend::{Backend, Opened};
 use crate::error::OpenError;
+use crate::first;
 use crate::interface::{Interface, system};
 use crate::kept::{AdoptError, Inherited};
-use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::sys;
 use crate::tx::Tx;
 
-/// Opens the rings of an interface as ports.
-pub(crate) fn open(settings: &PortSettings, rings: u16) -> Result<Vec<Opened>, OpenError> {
-    ports(settings, RingReader::open_rings(settings, rings)?, |_| ())
+/// Packet sockets with receive rings shared with the kernel.
+pub(crate) static AF_PACKET: Backend = Backend {
+    name: "af_packet",
+    about: "packet sockets, which copy every packet",
+    takes_frames: false,
+    has_first_packets: true,
+    has_lasting_rings: true,
+    uses_packet_sockets: true,
+    devices: None,
+    drop_in: None,
+    capabilities: |_| &["CAP_NET_RAW"],
+    ring_bytes: |settings| u64::from(settings.block_bytes) * u64::from(settings.blocks),
+    open,
+    open_tx: |interface| Ok(Box::new(Sender::open(interface)?)),
+    probe,
+};
+
+/// Opens ports on each interface.
+fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
+    let of_interface = |settings: &PortSettings| match &settings.first {
+        Some(first) => first::open(settings, first, rings),
+        None => ports(settings, RingReader::open_rings(settings, rings)?, |_| ()),
+    };
+    interfaces.iter().map(of_interface).collect()
 }
 
 /// Opens ports over the rings of the previous process.
@@ -110,7 +132,10 @@ fn ports(
 }
 
 /// Checks whether an interface could be opened, up to the memory of one ring. Nothing stays open.
-pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
+fn probe(settings: &PortSettings) -> Result<(), OpenError> {
+    if let Some(first) = &settings.first {
+        return first::probe(settings, first);
+    }
     RingReader::probe(settings)?;
     match settings.sends {
         true => Sender::probe(&settings.interface, settings.completes_checksums),

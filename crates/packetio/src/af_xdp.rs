@@ -19,6 +19,7 @@
 //! | `receiver/` | a port's queues as an [`Rx`](crate::Rx) that outlives its interface |
 //! | `sender.rs` | an interface as a [`Tx`] |
 //! | `shared.rs` | state shared by an interface's ports, and by a port's two sides |
+//! | `settings.rs` | settings of XDP |
 //! | `loans.rs` | ownership of frames |
 //! | `area.rs`, `ring.rs` | memory shared with the kernel |
 //!
@@ -49,34 +50,41 @@ mod queues;
 mod receiver;
 mod ring;
 mod sender;
+pub(crate) mod settings;
 mod shared;
 mod socket;
 #[cfg(test)]
 mod tests;
 
-use crate::error::OpenError;
-use crate::port::Opened;
+use crate::backend::{Backend, DropIn};
 use crate::settings::PortSettings;
-use crate::tx::Tx;
 
-/// Opens ports on all interfaces.
-pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
-    open::open(interfaces, u32::from(rings.max(1)))
-}
-
-/// Opens an interface for sending only.
-pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
-    Ok(Box::new(open::open_tx(interface)?))
-}
-
-/// Checks whether an interface could be opened. Nothing is attached, and nothing stays open.
-pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
-    open::probe(settings)
-}
+/// An XDP program redirects frames into memory shared with the kernel.
+pub(crate) static AF_XDP: Backend = Backend {
+    name: "af_xdp",
+    about: "AF_XDP; the log of `fenxi run` says whether in native mode and with zero copy",
+    takes_frames: true,
+    has_first_packets: false,
+    has_lasting_rings: false,
+    uses_packet_sockets: true,
+    devices: None,
+    drop_in: Some(DropIn {
+        name: "xdp",
+        text: include_str!("../../../packaging/systemd/xdp.conf"),
+        what: "XDP sockets and programs",
+    }),
+    capabilities,
+    ring_bytes: |settings| {
+        u64::from(settings.own.xdp.frame_bytes) * u64::from(settings.own.xdp.frames)
+    },
+    open: open::open,
+    open_tx: open::open_tx,
+    probe: open::probe,
+};
 
 /// Capabilities to reopen an interface. The program, which needs more, stays loaded.
-pub(crate) fn capabilities(settings: &PortSettings) -> &'static [&'static str] {
-    match settings.xdp.busy_poll_us {
+fn capabilities(settings: &PortSettings) -> &'static [&'static str] {
+    match settings.own.xdp.busy_poll_us {
         0 => &["CAP_NET_RAW", "CAP_BPF", "CAP_IPC_LOCK"],
         _ => &["CAP_NET_RAW", "CAP_BPF", "CAP_IPC_LOCK", "CAP_NET_ADMIN"],
     }

@@ -15,9 +15,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use crate::burst::{Burst, Frame};
-use crate::error::{RxError, TxError};
+use crate::error::RxError;
 use crate::rx::{Received, Rx, RxCounts, wait};
-use crate::tx::{Selection, Tx, TxCounts};
 
 /// Batches of a channel, full and empty.
 const BATCHES: usize = 32;
@@ -31,12 +30,14 @@ const SILENCE: Duration = Duration::from_millis(1);
 /// How often a sleeping reader checks `stop`.
 const STOP_WITHIN: Duration = Duration::from_millis(20);
 
-/// Frames with their bytes.
+/// Frames with their bytes. As a port it hands each out once.
 #[derive(Clone, Debug, Default)]
 pub struct FrameBatch {
     data: Vec<u8>,
-    pub(crate) frames: Vec<Frame>,
-    counts: TxCounts,
+    frames: Vec<Frame>,
+    /// Frames handed out.
+    taken: usize,
+    counts: RxCounts,
 }
 
 impl FrameBatch {
@@ -68,26 +69,17 @@ impl FrameBatch {
     pub fn clear(&mut self) {
         self.data.clear();
         self.frames.clear();
+        self.taken = 0;
     }
 
-    /// Number of frames.
-    pub fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// Whether there are no frames.
-    pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-
-    /// Total bytes of all frames.
-    pub fn bytes(&self) -> usize {
-        self.data.len()
-    }
-
-    /// The frames, in order.
+    /// All frames, in order.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
+    }
+
+    /// The frames that were not handed out.
+    pub fn left(&self) -> &[Frame] {
+        &self.frames[self.taken..]
     }
 
     /// All frames, as a burst.
@@ -95,31 +87,29 @@ impl FrameBatch {
         Burst::new(&mut self.data, &self.frames)
     }
 
-    /// At most `max` frames starting at `from`. Panics, like a slice, if `from` is beyond the end.
-    pub fn part(&mut self, from: usize, max: usize) -> Burst<'_> {
-        let to = self.frames.len().min(from.saturating_add(max));
-        Burst::new(&mut self.data, &self.frames[from..to])
+    /// Hands out the next `max` frames, or as many as are left.
+    pub fn take(&mut self, max: usize) -> Burst<'_> {
+        let from = self.taken;
+        self.taken = self.frames.len().min(from.saturating_add(max));
+        let frames = &self.frames[from..self.taken];
+        self.counts.count(frames);
+        Burst::new(&mut self.data, frames)
     }
 }
 
-/// Sending appends the selected frames, truncated ones too.
-impl Tx for FrameBatch {
-    fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
-        for (i, frame) in burst.frames().iter().enumerate() {
-            if which.has(i) {
-                self.push(frame, burst.bytes(i));
-                self.counts.sent += 1;
-                self.counts.sent_bytes += u64::from(frame.captured);
-            }
-        }
-        Ok(())
+impl Rx for FrameBatch {
+    fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
+        Ok(match self.left().is_empty() {
+            true => Received::End,
+            false => Received::Burst(self.take(max.max(1))),
+        })
     }
 
     fn name(&self) -> &str {
         "memory"
     }
 
-    fn counts(&self) -> TxCounts {
+    fn counts(&mut self) -> RxCounts {
         self.counts
     }
 }
@@ -130,14 +120,12 @@ pub struct BatchRx {
     full: Receiver<FrameBatch>,
     empty: SyncSender<FrameBatch>,
     batch: FrameBatch,
-    /// Frames of `batch` handed out.
-    taken: usize,
     counts: RxCounts,
 }
 
 impl Rx for BatchRx {
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        if self.taken == self.batch.len() {
+        if self.batch.left().is_empty() {
             let next = match self.full.recv_timeout(SILENCE) {
                 Ok(next) => next,
                 Err(RecvTimeoutError::Timeout) => return Ok(Received::Nothing),
@@ -147,10 +135,8 @@ impl Rx for BatchRx {
             emptied.clear();
             // There is room for all batches; if the reader has ended, the batch is dropped.
             let _ = self.empty.try_send(emptied);
-            self.taken = 0;
         }
-        let burst = self.batch.part(self.taken, max.max(1));
-        self.taken += burst.len();
+        let burst = self.batch.take(max.max(1));
         self.counts.count(burst.frames());
         Ok(Received::Burst(burst))
     }
@@ -216,7 +202,6 @@ pub fn channel() -> (BatchSender, BatchRx) {
         full: batches,
         empty: emptied,
         batch: FrameBatch::new(),
-        taken: 0,
         counts: RxCounts::default(),
     };
     (sender, receiver)
@@ -264,7 +249,6 @@ fn spread_burst(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryTrace;
 
     fn frame(time_us: i64) -> Frame {
         Frame { time_us, captured: 2, ..Frame::default() }
@@ -317,7 +301,7 @@ mod tests {
 
     #[test]
     fn each_frame_reaches_the_receiver_chosen_for_it() {
-        let mut trace = MemoryTrace::new();
+        let mut trace = FrameBatch::new();
         for i in 0..100 {
             trace.push(&frame(i), &[i as u8, 0]);
         }
@@ -337,18 +321,22 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_what_is_selected() {
-        let (mut from, mut to) = (FrameBatch::new(), FrameBatch::new());
-        for i in 0..4 {
-            from.push(&frame(i), &[i as u8; 3]);
+    fn a_batch_hands_out_its_frames_in_order_and_in_bursts() {
+        let mut batch = FrameBatch::new();
+        for i in 0..5 {
+            batch.push(&frame(10 * i), &vec![i as u8; i as usize]);
         }
-        let marks = [true, false, true];
-        to.send(&from.burst(), Selection::Marked(&marks)).unwrap();
-        let burst = to.burst();
-        let times: Vec<i64> = burst.frames().iter().map(|frame| frame.time_us).collect();
-        assert_eq!((times, burst.bytes(1)), (vec![0, 2], &[2; 3][..]));
-        assert_eq!((to.counts().sent, to.counts().sent_bytes), (2, 6));
-        to.clear();
-        assert!(to.is_empty());
+        let (mut frames, mut sizes) = (Vec::new(), Vec::new());
+        while let Received::Burst(burst) = batch.receive(2).unwrap() {
+            sizes.push(burst.len());
+            for (i, frame) in burst.frames().iter().enumerate() {
+                frames.push((frame.time_us, burst.bytes(i).to_vec()));
+            }
+        }
+        assert_eq!(sizes, [2, 2, 1]);
+        assert!(frames.into_iter().eq((0..5).map(|i| (10 * i, vec![i as u8; i as usize]))));
+        assert_eq!(Rx::counts(&mut batch).received, 5);
+        batch.clear();
+        assert!(matches!(batch.receive(1), Ok(Received::End)));
     }
 }

@@ -110,14 +110,6 @@ impl<'a> Memory<'a> {
             slice @ Memory::Slice(_) => slice,
         };
     }
-
-    fn into_bytes(self) -> &'a mut [u8] {
-        match self {
-            Memory::Slice(data) => data,
-            #[cfg(feature = "dpdk")]
-            Memory::Lent(lent) => lent.into_bytes(),
-        }
-    }
 }
 
 /// Frames received together, valid until the port's next receive call.
@@ -211,7 +203,7 @@ impl<'a> Burst<'a> {
         (self.memory.bytes_mut(), self.frames)
     }
 
-    /// Reduces the burst to `frames`.
+    /// Reduces the burst to `frames`, for a wrapper that drops or changes some.
     pub(crate) fn keep(&mut self, frames: &'a [Frame]) {
         self.frames = frames;
         #[cfg(feature = "dpdk")]
@@ -221,15 +213,5 @@ impl<'a> Burst<'a> {
     /// The memory of all frames.
     pub(crate) fn memory(&self) -> &[u8] {
         self.memory.bytes()
-    }
-
-    /// Whether a `virtio_net_hdr` precedes each frame.
-    pub(crate) fn has_offload(&self) -> bool {
-        self.has_offload
-    }
-
-    /// As [`Self::parts`] with the burst's lifetime, for a port that passes the memory on.
-    pub(crate) fn into_parts(self) -> (&'a mut [u8], &'a [Frame]) {
-        (self.memory.into_bytes(), self.frames)
     }
 }

@@ -86,7 +86,7 @@ impl CaptureReader {
         let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = match opened {
             Ok((metadata, _)) if metadata.is_dir() => {
-                return Err(OpenError::Directory { file: name });
+                return Err(OpenError::new(name, io::ErrorKind::IsADirectory.into()));
             }
             Ok(opened) => opened,
             Err(error) => return Err(OpenError::new(name, error)),
@@ -131,17 +131,12 @@ impl CaptureReader {
     /// Bytes of the file read so far, compressed if it is gzip. Up to a window ahead of the
     /// packets.
     pub fn position(&self) -> u64 {
-        self.window.source_bytes()
+        self.window.source_bytes
     }
 
     /// Bytes of the file; `None` for sources without a size, such as pipes.
     pub fn size(&self) -> Option<u64> {
         self.size
-    }
-
-    /// Packets handed out so far.
-    pub fn packets(&self) -> u64 {
-        self.counts.received
     }
 
     /// Fills `frames` from the window. Returns the bytes that they span; `None` at the end.
@@ -168,7 +163,7 @@ impl CaptureReader {
                     if !window.bytes().is_empty() || parser.taken() > 0 {
                         return Err(truncated(window, inside));
                     }
-                    if window.is_broken() {
+                    if window.is_broken {
                         return Err(truncated(window, Part::GzipStream));
                     }
                     return Ok(None);
@@ -197,7 +192,7 @@ impl Rx for CaptureReader {
                 Err(RxError::from(CaptureError {
                     file: self.file.clone(),
                     kind,
-                    at: self.window.offset() - taken,
+                    at: self.window.offset - taken,
                     packets: self.counts.received,
                 }))
             }
@@ -230,7 +225,7 @@ impl Parser {
         window.unpack();
         window.fill(4)?;
         let Some(&magic) = window.bytes().first_chunk() else {
-            return Err(if window.bytes().is_empty() && !window.is_broken() {
+            return Err(if window.bytes().is_empty() && !window.is_broken {
                 CaptureErrorKind::Empty
             } else {
                 truncated(window, Part::FileHeader)
@@ -269,6 +264,6 @@ impl Parser {
 
 /// The file ends inside `part`, or inside the gzip stream if that is broken.
 fn truncated(window: &Window, part: Part) -> CaptureErrorKind {
-    let part = if window.is_broken() { Part::GzipStream } else { part };
+    let part = if window.is_broken { Part::GzipStream } else { part };
     CaptureErrorKind::Truncated(part)
 }

@@ -29,27 +29,53 @@ mod receiver;
 mod sender;
 pub(crate) mod settings;
 
+use crate::backend::{Backend, Devices};
 #[cfg(not(feature = "dpdk"))]
-pub(crate) use absent::{open, open_tx, probe};
-#[cfg(feature = "dpdk")]
-pub(crate) use open::{open, open_tx, probe};
+use absent as open;
+
+/// A packet buffer and its descriptor, 2176 and 256 bytes, with its share of the pool.
+const MBUF_BYTES: u64 = 2560;
+
+/// Devices that DPDK takes from the kernel.
+pub(crate) static DPDK: Backend = Backend {
+    name: "dpdk",
+    about: "DPDK, by `fenxi run` only: to look at a device is to take it",
+    takes_frames: true,
+    has_first_packets: false,
+    has_lasting_rings: false,
+    uses_packet_sockets: false,
+    devices: Some(Devices {
+        whose: "DPDK's",
+        naming: "with backend dpdk, name a card by its PCI address, or a device of dpdk.args by \
+                 its name",
+        list: "dpdk-devbind.py --status-dev net",
+    }),
+    // DPDK's drivers differ in the rights that they need.
+    drop_in: None,
+    // Drivers over kernel interfaces switch promiscuous mode on and off.
+    capabilities: |_| &["CAP_NET_ADMIN"],
+    ring_bytes: |settings| u64::from(settings.own.dpdk.mbufs) * MBUF_BYTES,
+    open: open::open,
+    open_tx: open::open_tx,
+    probe: open::probe,
+};
 
 #[cfg(not(feature = "dpdk"))]
 mod absent {
+    use crate::backend::Opened;
     use crate::error::OpenError;
-    use crate::port::Opened;
     use crate::settings::PortSettings;
     use crate::tx::Tx;
 
-    pub(crate) fn open(interfaces: &[PortSettings], _: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
+    pub(super) fn open(interfaces: &[PortSettings], _: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
         refuse(interfaces.first().map_or("", |it| &it.interface))
     }
 
-    pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
+    pub(super) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
         refuse(interface)
     }
 
-    pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
+    pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
         refuse(&settings.interface)
     }
 

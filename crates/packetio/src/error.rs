@@ -43,25 +43,22 @@ pub enum OpenError {
     NotAllowed { interface: String, why: String },
     #[error("{interface}: {why}")]
     Unavailable { interface: String, why: String },
-    #[error("{file}: no such file")]
-    NotFound { file: String },
-    #[error("{file}: is a directory; name a capture file in it")]
-    Directory { file: String },
-    #[error("{file}: permission denied; the file is not readable by this user")]
-    Permission { file: String },
-    #[error("{file}: cannot be opened: {source}")]
-    Io { file: String, source: io::Error },
+    #[error("{file}: {why}")]
+    File { file: String, why: String },
 }
 
 impl OpenError {
     /// The error of opening `file`.
     pub(crate) fn new(file: String, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::NotFound => Self::NotFound { file },
-            io::ErrorKind::PermissionDenied => Self::Permission { file },
-            io::ErrorKind::IsADirectory => Self::Directory { file },
-            _ => Self::Io { file, source },
-        }
+        let why = match source.kind() {
+            io::ErrorKind::NotFound => "no such file",
+            io::ErrorKind::PermissionDenied => {
+                "permission denied; the file is not readable by this user"
+            }
+            io::ErrorKind::IsADirectory => "is a directory; name a capture file in it",
+            _ => &format!("cannot be opened: {source}"),
+        };
+        Self::File { file, why: why.to_owned() }
     }
 }
 
@@ -72,16 +69,6 @@ pub(crate) fn renamed(interface: &str, name: &str) -> String {
         "{interface}: the interface is now called {name}; give it its name back, or put the new \
          one into io.interfaces and restart"
     )
-}
-
-/// An error of the interface of an open port.
-#[derive(Debug, thiserror::Error)]
-#[error("{interface}: {kind}")]
-pub struct InterfaceError {
-    /// The interface's name as given.
-    pub interface: String,
-    /// The kind of error.
-    pub kind: InterfaceErrorKind,
 }
 
 /// The kinds of errors of an interface.
@@ -144,44 +131,9 @@ impl RxError {
 
 /// Why sending fails. The message is one line and names the port.
 #[derive(Debug, thiserror::Error)]
-#[error("{source}")]
+#[error("{line}")]
 pub struct TxError {
     /// The kind of error.
-    pub kind: TxErrorKind,
-    source: Box<dyn Error + Send + Sync>,
-}
-
-/// Kinds of send errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxErrorKind {
-    /// The link is down. The port resumes by itself once it is up.
-    Down,
-    /// The link is gone. The port resumes if its receiving side finds the link again.
-    Gone,
-    /// Another system error.
-    Failed,
-}
-
-impl TxError {
-    /// An error with the message of `source`.
-    pub fn new(kind: TxErrorKind, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        let source = source.into();
-        Self { kind, source }
-    }
-
-    /// Whether the port may work again.
-    pub fn is_recoverable(&self) -> bool {
-        matches!(self.kind, TxErrorKind::Down | TxErrorKind::Gone)
-    }
-}
-
-impl From<InterfaceError> for TxError {
-    fn from(error: InterfaceError) -> Self {
-        let kind = match error.kind {
-            InterfaceErrorKind::Down => TxErrorKind::Down,
-            InterfaceErrorKind::Gone => TxErrorKind::Gone,
-            InterfaceErrorKind::System(_) => TxErrorKind::Failed,
-        };
-        Self::new(kind, error)
-    }
+    pub kind: InterfaceErrorKind,
+    pub(crate) line: String,
 }

@@ -3,7 +3,7 @@
 //! A seed gives the same faults for the same frames however they are grouped in bursts: every frame
 //! draws in turn for loss, truncation, corruption.
 
-use crate::burst::{Burst, Frame};
+use crate::burst::Frame;
 use crate::error::RxError;
 use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
 
@@ -74,8 +74,8 @@ impl<P: Rx> Faults<P> {
 
     /// Drops the lost frames in front of the next frame that stays. A burst cannot be given back,
     /// so this comes before receiving the burst to hand out. What a live port does not have yet
-    /// stays owed.
-    fn lose(&mut self, max: usize) -> Result<Progress, RxError> {
+    /// stays owed. Returns what the inner port says where not all drawn losses have arrived.
+    fn lose(&mut self, max: usize) -> Result<Option<Received<'static>>, RxError> {
         while !self.is_drawn || self.owed > 0 {
             if self.owed == 0 {
                 let drawn = (0..max).take_while(|_| self.random.strikes(self.rates.loss));
@@ -85,25 +85,15 @@ impl<P: Rx> Faults<P> {
             }
             let burst = match self.inner.receive(self.owed)? {
                 Received::Burst(burst) => burst,
-                Received::Nothing => return Ok(Progress::Waits),
-                Received::End => return Ok(Progress::Ended),
+                Received::Nothing => return Ok(Some(Received::Nothing)),
+                Received::End => return Ok(Some(Received::End)),
             };
             self.owed -= burst.len();
             self.counts.received += burst.len() as u64;
             self.counts.lost += burst.len() as u64;
         }
-        Ok(Progress::Lost)
+        Ok(None)
     }
-}
-
-/// Progress of dropping lost frames.
-enum Progress {
-    /// All drawn losses are dropped.
-    Lost,
-    /// Some frames have not arrived yet.
-    Waits,
-    /// The inner port has ended.
-    Ended,
 }
 
 impl<P: Rx> Rx for Faults<P> {
@@ -116,21 +106,18 @@ impl<P: Rx> Rx for Faults<P> {
             }
             return Ok(received);
         }
-        match self.lose(max.max(1))? {
-            Progress::Lost => {}
-            Progress::Waits => return Ok(Received::Nothing),
-            Progress::Ended => return Ok(Received::End),
+        if let Some(none) = self.lose(max.max(1))? {
+            return Ok(none);
         }
-        let burst = match self.inner.receive(max)? {
+        let Self { inner, rates, random, counts, frames: kept, .. } = self;
+        let mut burst = match inner.receive(max)? {
             Received::Burst(burst) => burst,
             other => return Ok(other),
         };
         self.is_drawn = false;
-        let (has_offload, flow_counts) = (burst.has_offload(), burst.counts());
-        let (data, frames) = burst.into_parts();
-        let Self { rates, random, counts, .. } = self;
+        let (data, frames) = burst.parts();
         counts.received += frames.len() as u64;
-        self.frames.clear();
+        kept.clear();
         for (i, &frame) in frames.iter().enumerate() {
             // `lose` has drawn for the first frame.
             if i > 0 && random.strikes(rates.loss) {
@@ -148,14 +135,11 @@ impl<P: Rx> Rx for Faults<P> {
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 counts.corrupted += 1;
             }
-            self.frames.push(frame);
+            kept.push(frame);
         }
-        self.handed_on.count(&self.frames);
-        let burst = Burst::new(data, &self.frames).with_counts(flow_counts);
-        Ok(Received::Burst(match has_offload {
-            true => burst.with_offload(),
-            false => burst,
-        }))
+        self.handed_on.count(kept);
+        burst.keep(kept);
+        Ok(Received::Burst(burst))
     }
 
     fn name(&self) -> &str {
@@ -199,10 +183,10 @@ impl<P: Rx> Rx for Faults<P> {
 
 /// Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
 #[derive(Debug)]
-struct SplitMix64(u64);
+pub(crate) struct SplitMix64(pub u64);
 
 impl SplitMix64 {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -225,12 +209,12 @@ impl SplitMix64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryTrace;
+    use crate::batch::FrameBatch;
 
     const FRAMES: u64 = 4000;
 
-    fn trace() -> MemoryTrace {
-        let mut trace = MemoryTrace::new();
+    fn trace() -> FrameBatch {
+        let mut trace = FrameBatch::new();
         for i in 0..FRAMES {
             let frame = Frame { wire: 100, time_us: i as i64, ..Frame::default() };
             trace.push(&frame, &[0; 100]);
@@ -257,7 +241,7 @@ mod tests {
     }
 
     /// A port that has nothing every other time, as live ones may.
-    struct Hesitant(MemoryTrace, bool);
+    struct Hesitant(FrameBatch, bool);
 
     impl Rx for Hesitant {
         fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {

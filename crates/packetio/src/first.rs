@@ -24,7 +24,6 @@
 //! * **Frames** are cut behind the headers if they were parsed, otherwise at 2,048 bytes.
 
 mod describe;
-pub(crate) mod enough;
 mod hash;
 mod layout;
 mod program;
@@ -36,9 +35,9 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::error::OpenError;
-use crate::port::Opened;
-use crate::settings::{FirstPackets, PortSettings};
+pub(crate) use program::probe;
+pub(crate) use receiver::open;
+pub use table::Enough;
 
 /// The kernel's counts of one flow, in the order of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,24 +54,4 @@ pub struct FlowCounts {
     pub generation: u32,
     /// Time of the last packet, as [`Frame::time_us`](crate::Frame::time_us).
     pub last_us: i64,
-}
-
-/// Opens the ports of an interface, one per worker.
-///
-/// # Errors
-/// [`OpenError::FirstPackets`] if the kernel refuses the program; others as for any port.
-pub(crate) fn open(
-    settings: &PortSettings,
-    first: &FirstPackets,
-    workers: u16,
-) -> Result<Vec<Opened>, OpenError> {
-    receiver::open(settings, first, workers)
-}
-
-/// Checks whether the program can be attached, by attaching it for a moment.
-///
-/// # Errors
-/// As [`open`].
-pub(crate) fn probe(settings: &PortSettings, first: &FirstPackets) -> Result<(), OpenError> {
-    program::probe(settings, first)
 }

@@ -11,7 +11,7 @@ use rustix::net::netdevice::{index_to_name, name_to_index};
 pub use offloads::{MERGE_INCOMING, Offload, Offloads, SPLIT_OUTGOING};
 pub use queues::{Queues, ReceiveHash};
 
-use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::error::{InterfaceErrorKind, OpenError, TxError};
 use crate::sys::{self, Link};
 
 /// `LINKTYPE_ETHERNET` and `LINKTYPE_RAW`.
@@ -99,9 +99,9 @@ impl Interface {
         self.link.hardware == libc::ARPHRD_LOOPBACK
     }
 
-    pub fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
-        let interface = self.name.clone();
-        InterfaceError { interface, kind }
+    /// An error of sending, or the message of a receiving side that is away.
+    pub fn error(&self, kind: InterfaceErrorKind) -> TxError {
+        TxError { line: format!("{}: {kind}", self.name), kind }
     }
 }
 

@@ -38,38 +38,19 @@ pub enum AdoptError {
     Open(#[from] OpenError),
 }
 
-/// All that two processes must agree on about a ring.
-pub(crate) struct Description<'a> {
-    pub settings: &'a PortSettings,
-    pub index: u32,
-    pub rings: u32,
-}
-
-impl Description<'_> {
-    /// The name of ring `number`.
-    pub fn name(&self, number: u32) -> String {
-        let PortSettings {
-            direction,
-            is_promiscuous,
-            snap_length,
-            block_bytes,
-            blocks,
-            block_timeout_ms,
-            completes_checksums,
-            ..
-        } = self.settings;
-        let Description { index, rings, .. } = self;
-        let direction = match direction {
-            Direction::Incoming => "in",
-            Direction::Both => "both",
-        };
-        let promiscuous = if *is_promiscuous { "promisc" } else { "own" };
-        let checksums = if *completes_checksums { "sums" } else { "as-is" };
-        format!(
-            "fenxi-ring-{VERSION} if{index} {number}/{rings} {blocks}x{block_bytes} \
-             {block_timeout_ms}ms {direction} {promiscuous} {checksums} snap{snap_length}"
-        )
-    }
+/// The name of ring `number` of `rings` on an interface: all that two processes must agree on.
+pub(crate) fn name(settings: &PortSettings, index: u32, rings: u32, number: u32) -> String {
+    let PortSettings { block_bytes, blocks, block_timeout_ms, snap_length, .. } = settings;
+    let direction = match settings.direction {
+        Direction::Incoming => "in",
+        Direction::Both => "both",
+    };
+    let promiscuous = if settings.is_promiscuous { "promisc" } else { "own" };
+    let checksums = if settings.completes_checksums { "sums" } else { "as-is" };
+    format!(
+        "fenxi-ring-{VERSION} if{index} {number}/{rings} {blocks}x{block_bytes} \
+         {block_timeout_ms}ms {direction} {promiscuous} {checksums} snap{snap_length}"
+    )
 }
 
 /// Takes over the packet sockets passed by a service manager (`LISTEN_FDS`, see sd_listen_fds(3)).
@@ -102,8 +83,7 @@ mod tests {
             snap_length: u32::MAX,
             ..PortSettings::new("e:th\u{e4}0")
         };
-        let description = Description { settings: &settings, index: u32::MAX, rings: u32::MAX };
-        let name = description.name(u32::MAX - 1);
+        let name = name(&settings, u32::MAX, u32::MAX, u32::MAX - 1);
         assert!(name.len() <= 255, "{name}");
         assert!(name.bytes().all(|byte| (b' '..127).contains(&byte) && byte != b':'), "{name}");
     }
@@ -111,9 +91,6 @@ mod tests {
     #[test]
     fn rings_with_other_settings_have_other_names() {
         let settings = PortSettings::new("eth0");
-        let name = |settings: &PortSettings, index, rings, number| {
-            Description { settings, index, rings }.name(number)
-        };
         let usual = name(&settings, 3, 2, 0);
         assert_eq!(usual, "fenxi-ring-1 if3 0/2 64x262144 1ms both own as-is snap262144");
         let changed = |change: fn(&mut PortSettings)| {

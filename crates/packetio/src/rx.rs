@@ -200,21 +200,12 @@ const WATCHED: usize = 16;
 pub fn wait<'a>(
     ports: impl IntoIterator<Item = &'a dyn Rx>,
     event: Option<BorrowedFd<'a>>,
-    timeout: Duration,
-) {
-    let event = event.map(WaitHandle::Fd);
-    let handles = ports.into_iter().map(Rx::wait_handle);
-    wait_for(event.into_iter().chain(handles), timeout);
-}
-
-/// As [`wait`], by handles.
-pub(crate) fn wait_for<'a>(
-    handles: impl IntoIterator<Item = WaitHandle<'a>>,
     mut timeout: Duration,
 ) {
     let mut fds = [const { None }; WATCHED];
     let mut count = 0;
-    for handle in handles {
+    let event = event.map(WaitHandle::Fd);
+    for handle in event.into_iter().chain(ports.into_iter().map(Rx::wait_handle)) {
         let found = match handle {
             WaitHandle::InReceive | WaitHandle::Within(Duration::ZERO) => return,
             WaitHandle::Within(time) => {

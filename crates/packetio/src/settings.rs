@@ -1,13 +1,12 @@
 //! How a port over an interface is opened.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::CAPTURED_MAX;
-use crate::dpdk::settings::DpdkSettings;
 use crate::error::OpenError;
-use crate::keeper::Keeper;
+use crate::{BackendSettings, CAPTURED_MAX};
 
 /// Which frames of an interface a port receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,64 +35,13 @@ pub struct FirstPackets {
     pub seed: u64,
 }
 
-/// Where in the kernel an XDP program sees frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum XdpMode {
-    /// In the driver if it can, otherwise in the kernel.
-    #[default]
-    Auto,
-    /// In the driver.
-    Native,
-    /// In the kernel, after frames have become packets: works with any driver, but slower.
-    Generic,
-}
-
-/// Whether the card reads and writes frames in memory shared with this program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ZeroCopy {
-    /// Where driver and mode support it.
-    #[default]
-    Auto,
-    /// Required; otherwise the port is not opened.
-    On,
-    /// The kernel copies each frame.
-    Off,
-}
-
-/// Settings for XDP only.
-#[derive(Clone, Debug, PartialEq)]
-pub struct XdpSettings {
-    /// Where the program sees frames.
-    pub mode: XdpMode,
-    /// Whether the card shares the frames' memory.
-    pub zero_copy: ZeroCopy,
-    /// Whether the kernel flags when it needs a wake-up call; otherwise one is made per burst.
-    pub need_wakeup: bool,
-    /// Microseconds that a receive call without frames busy-polls the driver instead of waiting for
-    /// an interrupt; 0: off. Above 0 keeps `CAP_NET_ADMIN`.
-    pub busy_poll_us: u32,
-    /// Frames in a queue; a power of two.
-    pub frames: u32,
-    /// Memory per frame, 2048 or 4096 bytes. 256 bytes for the kernel and the link header go off
-    /// that.
-    pub frame_bytes: u32,
-    /// Addresses of this machine. Untagged frames to them, and ARP or neighbour solicitations for
-    /// them, go to the kernel instead of the port.
-    pub to_host: Vec<IpAddr>,
-}
-
-impl Default for XdpSettings {
-    fn default() -> Self {
-        XdpSettings {
-            mode: XdpMode::Auto,
-            zero_copy: ZeroCopy::Auto,
-            need_wakeup: true,
-            busy_poll_us: 0,
-            frames: 4096,
-            frame_bytes: 2048,
-            to_host: Vec::new(),
-        }
-    }
+/// Keeps ring sockets beyond the end of the process. Calls return quickly.
+pub trait Keeper: fmt::Debug + Send + Sync {
+    /// Keeps a ring's socket. The name has all that the next process must know: at most 255
+    /// printable ASCII characters, no colon.
+    fn keep(&self, name: &str, socket: BorrowedFd<'_>);
+    /// Drops the socket kept under this name.
+    fn forget(&self, name: &str);
 }
 
 /// How a port is opened.
@@ -127,10 +75,8 @@ pub struct PortSettings {
     pub sends: bool,
     /// Keeps the receive ring beyond the end of the process, where the backend supports it.
     pub keeper: Option<Arc<dyn Keeper>>,
-    /// For XDP only.
-    pub xdp: XdpSettings,
-    /// For DPDK only. DPDK starts once, with the first interface's.
-    pub dpdk: DpdkSettings,
+    /// What only one backend wants to know.
+    pub own: BackendSettings,
 }
 
 impl PortSettings {
@@ -149,8 +95,7 @@ impl PortSettings {
             completes_checksums: false,
             sends: false,
             keeper: None,
-            xdp: XdpSettings::default(),
-            dpdk: DpdkSettings::default(),
+            own: BackendSettings::default(),
         }
     }
 

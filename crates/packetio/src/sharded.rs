@@ -44,7 +44,7 @@ pub fn share(ports: Vec<Box<dyn Rx>>, owner: &Owner) -> Result<Vec<Box<dyn Rx>>,
     if workers < 2 {
         return Ok(ports);
     }
-    let moved: Arc<Vec<Moved>> = Arc::new((0..workers).map(|_| Moved::default()).collect());
+    let taken: Arc<Vec<AtomicU64>> = Arc::new((0..workers).map(|_| AtomicU64::new(0)).collect());
     let (full_to, full): (Vec<_>, Vec<_>) = (0..workers)
         // Room for all batches of all ports.
         .map(|_| sync_channel(BATCHES * workers * workers))
@@ -75,35 +75,11 @@ pub fn share(ports: Vec<Box<dyn Rx>>, owner: &Owner) -> Result<Vec<Box<dyn Rx>>,
             others_first: BATCHES,
             strays: 0,
             handed_on: RxCounts::default(),
-            moved: moved.clone(),
+            given: RxCounts::default(),
+            taken: taken.clone(),
         }) as Box<dyn Rx>
     });
     Ok(wrapped.collect())
-}
-
-/// Frames that a port gave to others, and how many of them the others have handed out.
-#[derive(Default)]
-struct Moved {
-    given: Sum,
-    taken: Sum,
-}
-
-#[derive(Default)]
-struct Sum {
-    frames: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Sum {
-    fn add(&self, frames: &[Frame]) {
-        let bytes = frames.iter().map(|it| u64::from(it.wire)).sum();
-        self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> (u64, u64) {
-        (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
-    }
 }
 
 /// A batch, and the port that filled it.
@@ -166,8 +142,10 @@ struct Sharded {
     strays: u64,
     /// Frames from other ports.
     handed_on: RxCounts,
-    /// By giving port.
-    moved: Arc<Vec<Moved>>,
+    /// Frames given to other ports.
+    given: RxCounts,
+    /// By giving port, how many of these frames the others have handed out.
+    taken: Arc<Vec<AtomicU64>>,
 }
 
 impl Sharded {
@@ -181,7 +159,7 @@ impl Sharded {
         self.current = self.links.next(self.number);
         match &self.current {
             Some((from, batch)) => {
-                self.moved[*from].taken.add(batch.frames());
+                self.taken[*from].fetch_add(batch.frames().len() as u64, Ordering::Relaxed);
                 self.handed_on.count(batch.frames());
                 true
             }
@@ -191,7 +169,7 @@ impl Sharded {
 
     /// Receives a burst of the port itself, without other workers' frames.
     fn own(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        let Sharded { inner, number, owner, links, filling, frames, strays, moved, .. } = self;
+        let Sharded { inner, number, owner, links, filling, frames, strays, given, .. } = self;
         let mut burst = match inner.receive(max.clamp(1, BATCH_FRAMES))? {
             Received::Burst(burst) => burst,
             other => return Ok(other),
@@ -222,7 +200,7 @@ impl Sharded {
         }
         for (to, batch) in filling.iter_mut().enumerate() {
             if let Some(batch) = batch.take() {
-                moved[*number].given.add(batch.frames());
+                given.count(batch.frames());
                 links.give(*number, to, batch);
             }
         }
@@ -261,12 +239,11 @@ impl Rx for Sharded {
     /// receiver.
     fn counts(&mut self) -> RxCounts {
         let mut counts = self.inner.counts();
-        let own = &self.moved[self.number];
-        let ((given, given_bytes), (taken, _)) = (own.given.get(), own.taken.get());
-        counts.received = counts.received + self.handed_on.received - given;
-        counts.bytes = counts.bytes + self.handed_on.bytes - given_bytes;
-        // `taken` is written by another thread and may lag.
-        counts.waiting += given.saturating_sub(taken);
+        let taken = self.taken[self.number].load(Ordering::Relaxed);
+        counts.received = counts.received + self.handed_on.received - self.given.received;
+        counts.bytes = counts.bytes + self.handed_on.bytes - self.given.bytes;
+        // Other threads write `taken`, which may lag.
+        counts.waiting += self.given.received.saturating_sub(taken);
         counts.strays = self.strays;
         counts
     }
@@ -298,14 +275,14 @@ impl Rx for Sharded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryTrace;
+    use crate::batch::FrameBatch;
 
     const FLOWS: u32 = 50;
 
     /// Frames in any order on the ports: flow, number within the flow. Of odd flows the source does
     /// not see that they are one.
-    fn traces(workers: usize, packets: u32, is_bursty: bool) -> Vec<MemoryTrace> {
-        let mut traces = vec![MemoryTrace::new(); workers];
+    fn traces(workers: usize, packets: u32, is_bursty: bool) -> Vec<FrameBatch> {
+        let mut traces = vec![FrameBatch::new(); workers];
         let mut random = 7_u32;
         for number in 0..packets {
             for flow in 0..FLOWS {
@@ -389,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_single_port_is_left_alone() {
-        let ports = share(vec![Box::new(MemoryTrace::new())], &(Arc::new(owner) as Owner)).unwrap();
+        let ports = share(vec![Box::new(FrameBatch::new())], &(Arc::new(owner) as Owner)).unwrap();
         assert!(matches!(ports[0].wait_handle(), WaitHandle::InReceive));
     }
 

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{c_int, c_ulong};
-pub(crate) use passed::{bound, namespace, passed_packet_sockets, unset};
+pub(crate) use passed::{bound, passed_packet_sockets, unset};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// `ETH_P_ALL` in network order, for an address.
@@ -62,20 +62,11 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, option: c_int, words: &[u32]) -
     set(socket, libc::SOL_PACKET, option, words)
 }
 
-/// Limits the bytes of frames being sent; the system may allow less.
-pub(crate) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &[bytes])
-}
-
-/// As [`set_send_buffer`], beyond the system's limit, which needs `CAP_NET_ADMIN`.
-pub(crate) fn set_send_buffer_beyond_limit(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &[bytes])
-}
-
 /// Options of `linux/if_xdp.h` and `asm-generic/socket.h` that libc lacks.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
+const SO_NETNS_COOKIE: c_int = 71;
 
 /// Maximum frames that an XDP socket sends per call where the kernel copies them.
 pub(crate) fn set_xdp_send_budget(socket: BorrowedFd<'_>, frames: u32) -> io::Result<()> {
@@ -100,12 +91,25 @@ pub(crate) fn option<const N: usize>(
     socket: BorrowedFd<'_>,
     option: c_int,
 ) -> io::Result<[u32; N]> {
+    get(socket, libc::SOL_PACKET, option)
+}
+
+/// The cookie of a socket's network namespace.
+pub(crate) fn namespace(socket: BorrowedFd<'_>) -> io::Result<[u32; 2]> {
+    get(socket, libc::SOL_SOCKET, SO_NETNS_COOKIE)
+}
+
+fn get<const N: usize>(
+    socket: BorrowedFd<'_>,
+    level: c_int,
+    option: c_int,
+) -> io::Result<[u32; N]> {
     let mut words = [0_u32; N];
     let mut length = size_of_val(&words) as libc::socklen_t;
     let (socket, value) = (socket.as_raw_fd(), words.as_mut_ptr().cast());
     // SAFETY: the kernel writes at most `length` bytes to `words`, which has that many, and any
     // bytes make an integer.
-    done(unsafe { libc::getsockopt(socket, libc::SOL_PACKET, option, value, &raw mut length) })?;
+    done(unsafe { libc::getsockopt(socket, level, option, value, &raw mut length) })?;
     Ok(words)
 }
 
@@ -194,8 +198,7 @@ const STRING_BYTES: usize = 32;
 /// `struct ethtool_ringparam`: the command; maxima of receive, mini, jumbo and send rings; current
 /// sizes.
 pub(crate) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
-    let mut words = [0; 9];
-    words[0] = RING_SIZES;
+    let mut words = [RING_SIZES, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: the structure of this command has nine words.
     unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words)
@@ -204,8 +207,7 @@ pub(crate) fn ring_sizes(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32;
 /// `struct ethtool_channels`: the command; maxima of receive, send, other and combined queues;
 /// current numbers.
 pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9]> {
-    let mut words = [0; 9];
-    words[0] = CHANNELS;
+    let mut words = [CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: as above.
     unsafe { ethtool(socket, name, &mut words) }?;
     Ok(words)
@@ -214,8 +216,7 @@ pub(crate) fn channels(socket: BorrowedFd<'_>, name: &str) -> io::Result<[u32; 9
 /// `struct ethtool_rxfh`, the table and the key.
 pub(crate) fn receive_hash(socket: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u32>> {
     // With sizes of 0 the kernel returns the sizes; it refuses any others.
-    let mut head = [0; 6];
-    head[0] = RECEIVE_HASH;
+    let mut head = [RECEIVE_HASH, 0, 0, 0, 0, 0];
     // SAFETY: the structure has six words, and with sizes of 0 nothing comes behind it.
     unsafe { ethtool(socket, name, &mut head) }?;
     let (table, key_bytes) = (head[2] as usize, head[3] as usize);

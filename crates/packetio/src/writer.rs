@@ -138,11 +138,6 @@ impl<W: Write> CaptureWriter<W> {
         Ok(())
     }
 
-    /// Flushes to the output.
-    pub fn flush(&mut self) -> Result<(), WriteError> {
-        Ok(self.out.flush()?)
-    }
-
     /// Ends the file and returns the output. A pcap file without frames is valid; its link type is
     /// Ethernet.
     pub fn finish(mut self) -> Result<W, WriteError> {

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packetio::{
-    Backend, DpdkSettings, FaultRates, Faults, Frame, LinkEvent, MemoryTrace, OpenError, Opened,
-    PortSettings, Received, Rx, Selection, Tx, WaitHandle, open, open_tx, probe,
+    Backend, BackendSettings, DpdkSettings, FaultRates, Faults, Frame, FrameBatch, LinkEvent,
+    OpenError, Opened, PortSettings, Received, Rx, Selection, Tx, WaitHandle, open, open_tx, probe,
 };
 
 #[path = "../../dpdk/tests/common/mod.rs"]
@@ -18,28 +18,35 @@ use common::{alone, alone_in_namespace, capture, ip, packets_of};
 /// Longer than anything here needs.
 const SOON: Duration = Duration::from_secs(10);
 
+fn dpdk() -> &'static Backend {
+    Backend::parse("dpdk").unwrap()
+}
+
 fn settings(device: &str, vdevs: &[&str]) -> PortSettings {
     let base = ["--no-huge", "-m", "128", "--no-pci"].map(str::to_owned);
     let vdevs = vdevs.iter().map(|it| format!("--vdev={it}"));
     PortSettings {
         sends: true,
-        dpdk: DpdkSettings {
-            args: base.into_iter().chain(vdevs).collect(),
-            mbufs: 4096,
-            ..DpdkSettings::default()
+        own: BackendSettings {
+            dpdk: DpdkSettings {
+                args: base.into_iter().chain(vdevs).collect(),
+                mbufs: 4096,
+                ..DpdkSettings::default()
+            },
+            ..BackendSettings::default()
         },
         ..PortSettings::new(device)
     }
 }
 
 fn open_one(settings: &PortSettings) -> (Box<dyn Rx>, Box<dyn Tx>) {
-    let mut ports = open(Backend::Dpdk, std::slice::from_ref(settings), 1).unwrap();
+    let mut ports = open(dpdk(), std::slice::from_ref(settings), 1).unwrap();
     let Opened { rx, tx, .. } = ports.remove(0).remove(0);
     (rx, tx.unwrap())
 }
 
 fn error(settings: PortSettings, rings: u16) -> OpenError {
-    match open(Backend::Dpdk, &[settings], rings) {
+    match open(dpdk(), &[settings], rings) {
         Ok(_) => panic!("it opens"),
         Err(error) => error,
     }
@@ -116,7 +123,7 @@ fn frames_are_sent_on_in_place_and_others_as_copies() {
         // The bursts have 64 and 36 frames, so frames of even numbers are even within their bursts.
         expected = expected.into_iter().step_by(2).collect();
         expected.iter_mut().for_each(|frame| frame[1] = 0xaa);
-        let mut trace = MemoryTrace::new();
+        let mut trace = FrameBatch::new();
         for (captured, wire) in [(60, 60), (60, 99), (1600, 1600), (300, 300)] {
             let frame = Frame { captured, wire, ..Frame::default() };
             trace.push(&frame, &vec![7; captured as usize]);
@@ -176,7 +183,7 @@ impl Rx for Boxed {
 #[test]
 fn several_rings_have_hashes_of_the_device() {
     alone("several_rings_have_hashes_of_the_device", || {
-        let mut ports = open(Backend::Dpdk, &[settings("net_null0", &["net_null0"])], 2).unwrap();
+        let mut ports = open(dpdk(), &[settings("net_null0", &["net_null0"])], 2).unwrap();
         let ports = ports.remove(0);
         assert_eq!(ports.len(), 2);
         for mut port in ports {
@@ -223,8 +230,8 @@ fn what_cannot_be_opened_is_one_line_with_the_cure() {
         let two = error(settings("net_ring0", &[]), 2);
         assert!(matches!(two, OpenError::BadSetting { .. }));
         assert!(two.to_string().contains("2 flow workers"), "{two}");
-        assert!(probe(Backend::Dpdk, &settings("net_ring0", &[])).is_ok());
-        let Err(error) = open_tx(Backend::Dpdk, "net_null3") else {
+        assert!(probe(dpdk(), &settings("net_ring0", &[])).is_ok());
+        let Err(error) = open_tx(dpdk(), "net_null3") else {
             panic!("it opens");
         };
         assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
@@ -245,13 +252,13 @@ fn tagged_frames_are_received_as_they_were_sent() {
         let mut tagged = [[2; 12].as_slice(), &[0x81, 0, 0x20, 0x07, 0x08, 0x00]].concat();
         tagged.resize(200, 9);
         let plain = [[2; 12].as_slice(), &[0x08, 0x00], &[5; 80]].concat();
-        let mut trace = MemoryTrace::new();
+        let mut trace = FrameBatch::new();
         for bytes in [&tagged, &plain] {
             let length = bytes.len() as u32;
             trace.push(&Frame { captured: length, wire: length, ..Frame::default() }, bytes);
         }
         let burst = trace.receive(8).unwrap().burst().unwrap();
-        let mut out = open_tx(Backend::AfPacket, "wire").unwrap();
+        let mut out = open_tx(<&Backend>::default(), "wire").unwrap();
         out.send(&burst, Selection::All).unwrap();
         let mut got = next(&mut *rx).1;
         while got.len() < 2 {

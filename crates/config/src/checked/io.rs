@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flowmgr::{BURST_MAX, MAX_FLOWS_MAX};
-use packetio::{Backend, CAPTURED_MAX, DpdkSettings, XdpSettings};
+use packetio::{Backend, BackendSettings, CAPTURED_MAX};
 
 use crate::kind::{Kind, integer, power_of_two};
 use crate::origin::Origin;
@@ -21,7 +21,8 @@ section! {
     /// frames from the driver, with less delay; dpdk takes cards from the kernel and polls them,
     /// in a build with the feature dpdk. af_xdp and dpdk take frames away from the kernel, so they
     /// are not for mode mark (docs/ports.md)
-    backend: Backend = restart "backend", Kind::OneOf(Backend::NAMES), "\"af_packet\"", "";
+    backend: &'static Backend =
+        restart "backend", Kind::OneOf(&Backend::NAMES), "\"af_packet\"", "";
     /// tap: the traffic is a copy and nothing is sent; mark: the kernel forwards and gets labels
     /// as connection marks; inline: what comes in on one of two interfaces leaves by the other
     mode: IoMode = restart "mode", Kind::OneOf(IoMode::NAMES), "\"tap\"", "";
@@ -53,10 +54,8 @@ section! {
     with {
         /// Where `capture` was set.
         pub capture_origin: Origin,
-        /// What only the backend `af_xdp` wants to know.
-        pub xdp: XdpSettings,
-        /// What only the backend `dpdk` wants to know.
-        pub dpdk: DpdkSettings,
+        /// What only one backend wants to know.
+        pub own: BackendSettings,
     }
 }
 

@@ -141,7 +141,7 @@ struct Processor {
     counted: Vec<Counted>,
     unknown: Vec<u32>,
     /// Since the first rules were in force.
-    rules: Option<FlowRules>,
+    rules: Option<Box<dyn FlowRules>>,
 }
 
 /// What a round found.
@@ -222,7 +222,7 @@ impl FlowWorker {
             if let Some(look) = &mut self.hooks.look {
                 let Processor { manager, clock, rules, .. } = &self.processor;
                 let is_idle = round == Round::Idle;
-                look.go_on(manager, clock.ahead_us(), is_idle, rules.as_ref());
+                look.go_on(manager, clock.ahead_us(), is_idle, rules.as_deref());
             }
         }
         self.process_last()
@@ -380,12 +380,12 @@ impl Processor {
         let mut change = match (&mut self.rules, update.rules.take()) {
             (_, None) => return,
             (Some(rules), Some(mut new)) => {
-                let change = rules.take(&mut new);
+                let change = new.replace(rules);
                 update.rules = Some(new);
                 change
             }
             (none, Some(new)) => {
-                let (rules, change) = FlowRules::new(new);
+                let (rules, change) = new.begin();
                 *none = Some(rules);
                 change
             }
@@ -462,7 +462,7 @@ impl Processor {
         // By packet time the burst goes on behind each answer.
         while !self.manager.rule_questions().is_empty() {
             let sinks = &mut self.sinks;
-            let answers = rules.answer(self.manager.rule_questions(), |ruled| {
+            let answers = rules.answer(self.manager.rule_questions(), &mut |ruled| {
                 sinks.iter_mut().for_each(|sink| sink.ruled(ruled));
             });
             let (packets, fates) = (&self.packets, &mut self.fates);

@@ -112,7 +112,7 @@ impl LookPort {
         manager: &Manager,
         ahead_us: i64,
         is_idle: bool,
-        rules: Option<&FlowRules>,
+        rules: Option<&dyn FlowRules>,
     ) {
         if self.current.is_none() && self.asked.is_empty() {
             return;
@@ -126,7 +126,7 @@ impl LookPort {
             false => FLOWS_BUSY,
         };
         let from = look.next.unwrap_or(0);
-        let order = |rule| rules?.policy().order(rule);
+        let order = |rule| rules?.in_force().policy.order(rule);
         match look.question {
             Question::All => {
                 let before = look.rows.len();

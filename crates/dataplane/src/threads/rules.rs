@@ -2,9 +2,9 @@
 //! sinks are told.
 //!
 //! The flow manager knows flows and no rule, the policy knows rules and no flow. Between them
-//! stands [`FlowRules`], one for each flow worker, which holds the policy in force. Another one
-//! comes as a [`RulesUpdate`] by the way of settings, between two bursts; the old one goes back and
-//! is dropped there, so that freeing a large policy holds up no packet.
+//! stands [`FlowRules`], one for each flow worker, called once per burst. Others come as a
+//! [`RulesUpdate`] by the way of settings, between two bursts; the old ones go back and are dropped
+//! there, so that freeing a large policy holds up no packet.
 
 use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,11 +113,32 @@ const _: () = assert!(policy::LABELS_MAX == cring::TASKS_MAX);
 /// Rules that have counters of their own, at most.
 pub const COUNTED_MAX: usize = 1024;
 
+/// Answers a flow manager's questions about rules, on the thread of its flow worker.
+pub trait FlowRules: Send {
+    /// An answer to each question. `ruled` is called for flows whose rule or label is new.
+    fn answer(
+        &mut self,
+        questions: &[RuleQuestion],
+        ruled: &mut dyn FnMut(&Ruled),
+    ) -> &[RuleAnswer];
+
+    /// Counts a record of a flow.
+    fn count(&mut self, record: &FlowRecord);
+
+    /// What was counted.
+    fn counts(&self) -> &RuleCounts;
+
+    /// Continues the counts of the rules before.
+    fn follow(&mut self, before: &dyn FlowRules);
+
+    /// The rules in force.
+    fn in_force(&self) -> &RulesInForce;
+}
+
 /// Other rules for a flow worker.
 pub struct RulesUpdate {
-    rules: RulesInForce,
+    rules: Box<dyn FlowRules>,
     memory: Option<RuleMemory>,
-    counts: RuleCounts,
 }
 
 impl RulesUpdate {
@@ -131,12 +152,38 @@ impl RulesUpdate {
                 "no memory for the rules of {max_flows} flows: {error}; lower flow.max_flows"
             ))
         })?;
-        Ok(RulesUpdate { counts: RuleCounts::of(rules.counted.len()), rules, memory: Some(memory) })
+        Ok(RulesUpdate { memory: Some(memory), ..RulesUpdate::again(rules) })
     }
 
     /// These rules, for a worker that has had others.
     pub fn again(rules: RulesInForce) -> RulesUpdate {
-        RulesUpdate { counts: RuleCounts::of(rules.counted.len()), rules, memory: None }
+        RulesUpdate { rules: Box::new(PolicyRules::new(rules)), memory: None }
+    }
+
+    /// The first rules of a worker, with the change for its flow manager.
+    pub fn begin(self) -> (Box<dyn FlowRules>, RulesChange) {
+        let change = change(&*self.rules, true, self.memory);
+        (self.rules, change)
+    }
+
+    /// Replaces the rules of a worker, which are left here. Returns the change for its flow
+    /// manager.
+    pub fn replace(&mut self, rules: &mut Box<dyn FlowRules>) -> RulesChange {
+        let is_renumbered = self.rules.in_force().numbering != rules.in_force().numbering;
+        self.rules.follow(&**rules);
+        std::mem::swap(&mut self.rules, rules);
+        change(&**rules, is_renumbered, None)
+    }
+}
+
+fn change(rules: &dyn FlowRules, is_renumbered: bool, memory: Option<RuleMemory>) -> RulesChange {
+    let policy = &rules.in_force().policy;
+    RulesChange {
+        has_bounds: policy.has_bounds(),
+        has_behaviours: policy.has_behaviours(),
+        label_tasks: policy.label_tasks(),
+        is_renumbered,
+        memory,
     }
 }
 
@@ -198,19 +245,20 @@ impl RuleTotals {
 
     /// Adds flows of a table, whose rules have their numbers. `is_first`: they are the first ones
     /// of it, and what records have counted so far is to be added.
-    pub fn add(&mut self, rules: &FlowRules, is_first: bool, flows: &[FlowLook]) {
+    pub fn add(&mut self, rules: &dyn FlowRules, is_first: bool, flows: &[FlowLook]) {
+        let RulesInForce { numbering, counted, .. } = rules.in_force();
         if is_first {
-            self.numbering = rules.rules.numbering;
-            self.by_rule.copy_from(&rules.counts.by_rule);
+            self.numbering = *numbering;
+            self.by_rule.copy_from(&rules.counts().by_rule);
         }
         // Meanwhile others came into force, whose numbers mean something else.
-        if self.numbering != rules.rules.numbering {
+        if self.numbering != *numbering {
             return;
         }
         for flow in flows {
             // A rule that came meanwhile has no place yet.
             if let Some(rule) = flow.rule
-                && let Some(volume) = self.by_rule.get_mut(slot(&rules.rules.counted, rule))
+                && let Some(volume) = self.by_rule.get_mut(slot(counted, rule))
             {
                 volume.add(&flow.counts);
             }
@@ -256,8 +304,8 @@ pub struct Ruled {
     pub mark: Option<Mark>,
 }
 
-/// The rules of a flow worker.
-pub struct FlowRules {
+/// Rules of a policy.
+struct PolicyRules {
     rules: RulesInForce,
     counts: RuleCounts,
     asks: Vec<Ask>,
@@ -265,71 +313,25 @@ pub struct FlowRules {
     answers: Vec<RuleAnswer>,
 }
 
-impl FlowRules {
-    /// The rules of an update, with which the flow manager has to be told the change that is
-    /// returned.
-    pub fn new(update: RulesUpdate) -> (FlowRules, RulesChange) {
-        let RulesUpdate { rules, memory, counts } = update;
-        let change = RulesChange {
-            has_bounds: rules.policy.has_bounds(),
-            has_behaviours: rules.policy.has_behaviours(),
-            label_tasks: rules.policy.label_tasks(),
-            is_renumbered: true,
-            memory,
-        };
-        let rules = FlowRules {
+impl PolicyRules {
+    fn new(rules: RulesInForce) -> PolicyRules {
+        PolicyRules {
+            counts: RuleCounts::of(rules.counted.len()),
             rules,
-            counts,
             asks: Vec::with_capacity(flowmgr::BURST_MAX),
             decisions: Vec::with_capacity(flowmgr::BURST_MAX),
             answers: Vec::with_capacity(flowmgr::BURST_MAX),
-        };
-        (rules, change)
-    }
-
-    /// Takes the rules of an update, which gets the old ones.
-    pub fn take(&mut self, update: &mut RulesUpdate) -> RulesChange {
-        let is_renumbered = self.rules.numbering != update.rules.numbering;
-        std::mem::swap(&mut self.rules, &mut update.rules);
-        let counts = &mut update.counts;
-        (counts.lookups, counts.unmatched) = (self.counts.lookups, self.counts.unmatched);
-        if !is_renumbered {
-            // Rules that are counted from now on stand behind the others.
-            let both = counts.by_rule.iter_mut().zip(&self.counts.by_rule);
-            both.for_each(|(new, old)| *new = *old);
-        }
-        std::mem::swap(&mut self.counts, &mut update.counts);
-        RulesChange {
-            has_bounds: self.rules.policy.has_bounds(),
-            has_behaviours: self.rules.policy.has_behaviours(),
-            label_tasks: self.rules.policy.label_tasks(),
-            is_renumbered,
-            memory: None,
         }
     }
+}
 
-    /// What was counted.
-    pub fn counts(&self) -> &RuleCounts {
-        &self.counts
-    }
-
-    /// The rules in force.
-    pub fn in_force(&self) -> &RulesInForce {
-        &self.rules
-    }
-
-    /// The policy in force.
-    pub fn policy(&self) -> &Arc<Policy> {
-        &self.rules.policy
-    }
-
-    /// An answer to each question. `ruled` is called for flows whose rule or label is new.
-    pub fn answer(
+impl FlowRules for PolicyRules {
+    fn answer(
         &mut self,
         questions: &[RuleQuestion],
-        mut ruled: impl FnMut(&Ruled),
+        ruled: &mut dyn FnMut(&Ruled),
     ) -> &[RuleAnswer] {
-        let FlowRules { rules, counts, asks, decisions, answers } = self;
+        let PolicyRules { rules, counts, asks, decisions, answers } = self;
         // What is new of a flow may change nothing: then its rule stays.
         let policy = &rules.policy;
         let asks_for_news =
@@ -374,11 +376,28 @@ impl FlowRules {
         answers
     }
 
-    /// Counts a record of a flow.
-    pub fn count(&mut self, record: &FlowRecord) {
+    fn count(&mut self, record: &FlowRecord) {
         if let Some(rule) = record.rule {
             self.counts.by_rule[slot(&self.rules.counted, rule)].add(&record.counts);
         }
+    }
+
+    fn counts(&self) -> &RuleCounts {
+        &self.counts
+    }
+
+    fn follow(&mut self, before: &dyn FlowRules) {
+        let (counts, old) = (&mut self.counts, before.counts());
+        (counts.lookups, counts.unmatched) = (old.lookups, old.unmatched);
+        if self.rules.numbering == before.in_force().numbering {
+            // Rules that are counted from now on stand behind the others.
+            let both = counts.by_rule.iter_mut().zip(&old.by_rule);
+            both.for_each(|(new, old)| *new = *old);
+        }
+    }
+
+    fn in_force(&self) -> &RulesInForce {
+        &self.rules
     }
 }
 

@@ -27,7 +27,7 @@ impl Kept {
     pub fn take(io: &Io) -> Kept {
         let inherited = packetio::inherited();
         let manager = Notifier::from_environment();
-        let keeps = io.mode == IoMode::Inline && io.backend.has_lasting_rings();
+        let keeps = io.mode == IoMode::Inline && io.backend.has_lasting_rings;
         let store = manager.is_heard().then(|| Arc::new(Store { manager }));
         if !keeps {
             // The mode or backend has changed.

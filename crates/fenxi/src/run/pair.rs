@@ -7,7 +7,6 @@
 
 use std::os::fd::OwnedFd;
 
-use packetio::Backend;
 use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{
@@ -35,8 +34,8 @@ pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
     let [one, other] = io.interfaces.as_slice() else {
         return Ok(None);
     };
-    // A device of DPDK belongs to one process, whatever its name.
-    if io.mode != IoMode::Inline || io.backend == Backend::Dpdk {
+    // A device that is no interface belongs to one process, whatever its name.
+    if io.mode != IoMode::Inline || io.backend.devices.is_some() {
         return Ok(None);
     }
     let mut held = Vec::new();

@@ -20,15 +20,14 @@ use flowmgr::Rss;
 use flowmgr::record::{DecidedBy, LabelRecord, Record};
 use packetio::sharded::{Owner, share};
 use packetio::{
-    Direction, Enough, FirstPackets, MemoryTrace, OpenError, Opened, PortSettings, Rx, Tx,
-    interface,
+    Direction, Enough, FirstPackets, FrameBatch, OpenError, Opened, PortSettings, Rx, Tx, interface,
 };
 use rustix::thread::CapabilitySet;
 use tracing::{info, warn};
 
 use super::kept::Kept;
 use crate::exit::Failure;
-use crate::service_unit::XDP;
+use crate::service_unit::DropIn;
 use crate::sinks::Sinks;
 use crate::workers::WorkerIo;
 
@@ -107,12 +106,12 @@ pub fn open(
         }
         opened => opened,
     };
-    let opened = opened.map_err(failure)?;
+    let opened = opened.map_err(|error| failure(io, "", &error))?;
     let rss = Rss::new();
     let owner: Owner =
         Arc::new(move |link, frame, workers| rss.unseen_by_cards(link, frame, workers));
     for mut rings in opened {
-        if io.backend.takes_frames() {
+        if io.backend.takes_frames {
             // Cards spread the frames, and not always by flow, as the kernel does for copies.
             hand_over(&mut rings, &owner)?;
         }
@@ -135,7 +134,7 @@ pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, 
         return Ok(Vec::new());
     };
     let opened = packetio::open_copies(mirror, workers);
-    let opened = opened.map_err(|error| failure_of("policy.mirror: ", &error))?;
+    let opened = opened.map_err(|error| failure(&config.io, "policy.mirror: ", &error))?;
     let mut interfaces = config.io.interfaces.iter();
     match interfaces.find(|it| interface::are_one(it, mirror)) {
         Some(same) => Err(Failure::config(format!(
@@ -149,7 +148,7 @@ pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, 
 /// Makes the ports of an interface pass frames that the card steered to a wrong worker on to the
 /// owner of their flow.
 fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
-    let away = || Box::new(MemoryTrace::new()) as Box<dyn Rx>;
+    let away = || Box::new(FrameBatch::new()) as Box<dyn Rx>;
     let ports = rings.iter_mut().map(|ring| std::mem::replace(&mut ring.rx, away()));
     let shared = share(ports.collect(), owner).map_err(|error| {
         Failure::unavailable(format!("cannot make an event for each flow worker: {error}"))
@@ -162,7 +161,7 @@ fn hand_over(rings: &mut [Opened], owner: &Owner) -> Result<(), Failure> {
 
 /// Capabilities that reopen an interface that was gone.
 pub fn capabilities(io: &Io) -> CapabilitySet {
-    let names = io.backend.capabilities(&settings(io, None, "")).iter();
+    let names = (io.backend.capabilities)(&settings(io, None, "")).iter();
     let known = names.filter_map(|name| CapabilitySet::from_name(name.strip_prefix("CAP_")?));
     known.fold(CapabilitySet::empty(), |all, one| all | one)
 }
@@ -175,7 +174,7 @@ pub fn probe(config: &Config) -> Result<(), Failure> {
     let io = &config.io;
     check_named(io)?;
     for interface in &io.interfaces {
-        packetio::probe(io.backend, &settings(io, None, interface)).map_err(failure)?;
+        try_port(io, None, interface).map_err(|error| failure(io, "", &error))?;
     }
     open_mirror(config, 1).map(drop)
 }
@@ -189,7 +188,8 @@ fn check_named(io: &Io) -> Result<(), Failure> {
     }
 }
 
-fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettings {
+/// How the port of an interface is opened.
+pub fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettings {
     let is_inline = io.mode == IoMode::Inline;
     let defaults = PortSettings::new(interface);
     PortSettings {
@@ -211,8 +211,7 @@ fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettin
         completes_checksums: is_inline,
         sends: is_inline,
         first,
-        xdp: io.xdp.clone(),
-        dpdk: io.dpdk.clone(),
+        own: io.own.clone(),
         ..defaults
     }
 }
@@ -288,12 +287,8 @@ pub fn limits(config: &Config) -> Limits {
     }
 }
 
-fn failure(error: OpenError) -> Failure {
-    failure_of("", &error)
-}
-
 /// The failure, with `key` before the interface's name.
-fn failure_of(key: &str, error: &OpenError) -> Failure {
+fn failure(io: &Io, key: &str, error: &OpenError) -> Failure {
     let line = format!("{key}{error}");
     match error {
         OpenError::NoSuchInterface { interface, known } => {
@@ -301,9 +296,10 @@ fn failure_of(key: &str, error: &OpenError) -> Failure {
             let near = near.map(|near| format!("; did you mean {near}?"));
             Failure::unavailable(format!("{line}{}", near.unwrap_or_default()))
         }
-        // The unit itself grants CAP_NET_RAW; the rest is for AF_XDP.
+        // The unit itself grants CAP_NET_RAW.
         OpenError::MissingCapability { capability, .. } if *capability != "CAP_NET_RAW" => {
-            let cure = XDP.cure().map(|cure| format!("; {cure}"));
+            let drop_in = DropIn::of_backend(io.backend);
+            let cure = drop_in.and_then(|it| it.cure()).map(|cure| format!("; {cure}"));
             Failure::not_allowed(line + &cure.unwrap_or_default())
         }
         OpenError::MissingCapability { .. }

@@ -14,7 +14,7 @@ use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::tasks::OpenTask;
 use flowmgr::Effect;
-use packetio::MemoryTrace;
+use packetio::FrameBatch;
 
 mod keys;
 
@@ -29,9 +29,9 @@ mod packets;
 const FLOWS: u16 = 20;
 const EFFECT: Effect = Effect::PacketTime { delay_us: 1000 };
 
-fn trace() -> MemoryTrace {
+fn trace() -> FrameBatch {
     let flows = (0..FLOWS).flat_map(|flow| packets::conversation(false, 2000 + flow, 12));
-    let mut trace = MemoryTrace::new();
+    let mut trace = FrameBatch::new();
     for (frame, bytes) in packets::timed(packets::ETHERNET, flows) {
         trace.push(&frame, &bytes);
     }

@@ -67,7 +67,7 @@ pub struct Rig {
 
 /// Rules that a rig looks up.
 struct Rules {
-    looked_up: FlowRules,
+    looked_up: Box<dyn FlowRules>,
     /// Tuples that flows get in the questions, so that they find rules.
     tuples: Vec<policy::Key<u32>>,
     questions: Vec<RuleQuestion>,
@@ -177,7 +177,7 @@ impl Rig {
 
     /// From now on flows have rules. A flow finds the rules of one of `tuples`.
     pub fn begin_rules(&mut self, update: RulesUpdate, tuples: Vec<policy::Key<u32>>) {
-        let (looked_up, mut change) = FlowRules::new(update);
+        let (looked_up, mut change) = update.begin();
         self.manager.change_rules(&mut change);
         self.rules =
             Some(Rules { looked_up, tuples, questions: Vec::with_capacity(flowmgr::BURST_MAX) });
@@ -186,7 +186,7 @@ impl Rig {
     /// Takes other rules; the old ones are left in their place.
     pub fn change_rules(&mut self, update: &mut RulesUpdate) {
         if let Some(rules) = &mut self.rules {
-            let mut change = rules.looked_up.take(update);
+            let mut change = update.replace(&mut rules.looked_up);
             self.manager.change_rules(&mut change);
         }
     }
@@ -207,7 +207,7 @@ impl Rig {
             let questions = self.manager.rule_questions().iter();
             let tuples = &rules.tuples;
             rules.questions.extend(questions.map(|question| with_tuple(question, tuples)));
-            let answers = rules.looked_up.answer(&rules.questions, |ruled| {
+            let answers = rules.looked_up.answer(&rules.questions, &mut |ruled| {
                 black_box(ruled);
             });
             self.manager.answer_rules(answers, data, packets, self.now_ns, &mut self.fates);

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use packetio::{
-    Backend, Burst, CaptureFormat, CaptureWriter, Frame, OpenError, Selection, Tx, TxCounts,
-    TxErrorKind, WriteError,
+    Backend, Burst, CaptureFormat, CaptureWriter, Frame, InterfaceErrorKind, OpenError, Selection,
+    Tx, TxCounts, WriteError,
 };
 
 use super::control::Shared;
@@ -64,7 +64,7 @@ impl Sink {
     /// # Errors
     /// There is no such interface, or a capability is missing.
     pub fn interface(name: &str) -> Result<Sink, Failure> {
-        let tx = packetio::open_tx(Backend::default(), name).map_err(|error| match error {
+        let tx = packetio::open_tx(<&Backend>::default(), name).map_err(|error| match error {
             OpenError::MissingCapability { .. } => Failure::not_allowed(error.to_string()),
             error => Failure::unavailable(error.to_string()),
         })?;
@@ -142,7 +142,7 @@ fn send(
         {
             match error.kind {
                 // It may come up again; until then frames are dropped and counted.
-                TxErrorKind::Down => remark(&format!("fenxi-lab: {error}\n"))?,
+                InterfaceErrorKind::Down => remark(&format!("fenxi-lab: {error}\n"))?,
                 _ => return Err(Failure::unavailable(error.to_string())),
             }
         }

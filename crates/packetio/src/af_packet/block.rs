@@ -9,7 +9,8 @@
 use super::checksum;
 use super::counts::RingCounts;
 use super::vlan;
-use crate::burst::Gso;
+use crate::burst::{Frame, Gso};
+use crate::interface::ETHERNET;
 
 /// Bytes of a frame's header and of the address (`sockaddr_ll`) behind it.
 const HEADER: usize = 48;
@@ -50,35 +51,22 @@ const OUTGOING: u8 = 4;
 /// How the frames of a ring are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// A `virtio_net_hdr` is in front of each frame.
-    pub has_offload: bool,
     /// Complete checksums that a local sender left to its card.
     pub completes_checksums: bool,
     /// Skip frames sent by this machine.
     pub skips_outgoing: bool,
-    /// Frames have Ethernet headers.
-    pub is_ethernet: bool,
+    /// Link type of the frames.
+    pub link: u16,
     /// Maximum length of a frame from the wire.
     pub frame_max: u32,
 }
 
 impl Reading {
     /// Maximum frame length of an interface: its MTU, the link header and two tags.
-    pub fn frame_max(mtu: u32, is_ethernet: bool) -> u32 {
-        let header = if is_ethernet { LINK_HEADER } else { 0 };
+    pub fn frame_max(mtu: u32, link: u16) -> u32 {
+        let header = if link == ETHERNET { LINK_HEADER } else { 0 };
         mtu.saturating_add(header)
     }
-}
-
-/// One frame in a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Raw {
-    pub at: usize,
-    pub captured: u32,
-    pub wire: u32,
-    pub seconds: u32,
-    pub nanoseconds: u32,
-    pub gso: Gso,
 }
 
 /// How far a block has been read.
@@ -86,8 +74,8 @@ pub(super) struct Raw {
 pub(super) struct Walk {
     /// Where the next header is.
     at: usize,
-    /// Frames left.
-    left: u32,
+    /// Frames not read yet.
+    pub left: u32,
 }
 
 impl Walk {
@@ -95,16 +83,6 @@ impl Walk {
     pub fn new(first: usize, packets: u32) -> Self {
         let (at, left) = (first, packets);
         Self { at, left }
-    }
-
-    /// Whether all frames were read.
-    pub fn is_over(&self) -> bool {
-        self.left == 0
-    }
-
-    /// Frames not read yet.
-    pub fn left(&self) -> u32 {
-        self.left
     }
 
     /// Skips `frames` frames.
@@ -125,7 +103,7 @@ impl Walk {
         block: &mut [u8],
         how: &Reading,
         counts: &mut RingCounts,
-    ) -> Option<Raw> {
+    ) -> Option<Frame> {
         while self.left > 0 {
             let Some(header) = Header::read(block, self.at) else {
                 counts.damaged_blocks += 1;
@@ -156,7 +134,8 @@ struct Header {
     tag_protocol: u16,
     /// End of header and address; the bytes from here to the frame are free.
     room: usize,
-    raw: Raw,
+    /// The frame, without its link.
+    raw: Frame,
 }
 
 impl Header {
@@ -165,13 +144,14 @@ impl Header {
         let bytes: &[u8; HEADER + ADDRESS] = block.get(at..room)?.first_chunk()?;
         let u16_at = |offset: usize| u16::from_ne_bytes([bytes[offset], bytes[offset + 1]]);
         let u32_at = |offset: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[offset + i]));
-        let raw = Raw {
+        let nanoseconds = u32_at(8);
+        let raw = Frame {
             at: at + usize::from(u16_at(24)),
             captured: u32_at(12),
             wire: u32_at(16),
-            seconds: u32_at(4),
-            nanoseconds: u32_at(8),
-            gso: Gso::NONE,
+            time_us: i64::from(u32_at(4)) * 1_000_000 + i64::from(nanoseconds / 1000),
+            time_sub_ns: (nanoseconds % 1000) as u16,
+            ..Frame::default()
         };
         let end = raw.at.checked_add(raw.captured as usize)?;
         (raw.at >= room && end <= block.len()).then_some(Self {
@@ -188,9 +168,10 @@ impl Header {
 
     /// The frame as it was on the wire, as far as it can be restored.
     #[inline]
-    fn frame(&self, block: &mut [u8], how: &Reading, counts: &mut RingCounts) -> Raw {
+    fn frame(&self, block: &mut [u8], how: &Reading, counts: &mut RingCounts) -> Frame {
         let (mut raw, mut status) = (self.raw, self.status);
-        let offload = self.offload(block).filter(|_| how.has_offload);
+        raw.link = how.link;
+        let offload = self.offload(block);
         let split = offload.filter(|offload| offload[KIND] != 0);
         raw.gso = match split {
             Some(offload) => gso(&offload),
@@ -212,7 +193,7 @@ impl Header {
                 status &= !CHECKSUM_NOT_READY;
             }
         }
-        if self.status & VLAN_VALID != 0 && how.is_ethernet {
+        if self.status & VLAN_VALID != 0 && how.link == ETHERNET {
             let known = self.status & VLAN_TPID_VALID != 0;
             let protocol = if known { self.tag_protocol } else { vlan::DOT1Q };
             if vlan::restore(
@@ -239,7 +220,7 @@ impl Header {
     }
 
     /// Updates the header to match the frame.
-    fn rewrite(&self, block: &mut [u8], raw: &Raw, status: u32) {
+    fn rewrite(&self, block: &mut [u8], raw: &Frame, status: u32) {
         let header = &mut block[self.at..self.room];
         for (offset, word) in [(12, raw.captured), (16, raw.wire), (20, status)] {
             header[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());

@@ -4,13 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const PLAIN: Reading = Reading {
-    has_offload: false,
-    completes_checksums: false,
-    skips_outgoing: false,
-    is_ethernet: true,
-    frame_max: 1522,
-};
+const PLAIN: Reading =
+    Reading { completes_checksums: false, skips_outgoing: false, link: ETHERNET, frame_max: 1522 };
 
 /// A block with frames of these lengths, 18 bytes of room in front of each.
 fn block(lengths: &[usize], status: u32) -> Vec<u8> {
@@ -32,10 +27,10 @@ fn block(lengths: &[usize], status: u32) -> Vec<u8> {
     block
 }
 
-fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Raw>, RingCounts) {
+fn frames(block: &mut [u8], packets: u32, how: &Reading) -> (Vec<Frame>, RingCounts) {
     let (mut walk, mut seen) = (Walk::new(0, packets), RingCounts::default());
     let frames = std::iter::from_fn(|| walk.next(block, how, &mut seen)).collect();
-    assert!(walk.is_over());
+    assert_eq!(walk.left, 0);
     (frames, seen)
 }
 
@@ -48,9 +43,19 @@ fn frames_lie_where_their_headers_say() {
     assert_eq!(frames.len(), 4);
     for (i, (raw, &length)) in frames.iter().zip(&lengths).enumerate() {
         assert_eq!((raw.captured, raw.wire), (length as u32, length as u32));
-        assert_eq!((raw.seconds, raw.nanoseconds), (7, i as u32));
+        assert_eq!((raw.time_us, raw.time_sub_ns), (7_000_000, i as u16));
         assert_eq!(block[raw.at..raw.at + length], vec![i as u8 + 1; length]);
     }
+}
+
+#[test]
+fn times_keep_their_nanoseconds() {
+    let mut block = block(&[60], 0);
+    block[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+    block[8..12].copy_from_slice(&999_999_999_u32.to_ne_bytes());
+    let (frames, _) = frames(&mut block, 1, &PLAIN);
+    assert_eq!(frames[0].time_us, i64::from(u32::MAX) * 1_000_000 + 999_999);
+    assert_eq!((frames[0].time_sub_ns, frames[0].range()), (999, 86..146));
 }
 
 #[test]
@@ -70,7 +75,7 @@ fn a_stripped_tag_comes_back() {
 /// As a process does that takes over from one that was killed.
 #[test]
 fn a_frame_that_is_read_again_is_the_same() {
-    let how = Reading { has_offload: true, completes_checksums: true, ..PLAIN };
+    let how = Reading { completes_checksums: true, ..PLAIN };
     let mut block = block(&[60, 61], VLAN_VALID | CHECKSUM_NOT_READY);
     let second = block.len() / 2;
     for at in [0, second] {
@@ -87,15 +92,14 @@ fn a_frame_that_is_read_again_is_the_same() {
     let (mut walk, mut seen) = (Walk::new(0, 2), RingCounts::default());
     walk.skip(&block, 1);
     assert_eq!(walk.next(&mut block, &how, &mut seen), Some(first_time[1]));
-    assert!(walk.is_over());
+    assert_eq!(walk.left, 0);
 }
 
 #[test]
 fn what_splits_a_frame_moves_with_it() {
-    let how = Reading { has_offload: true, ..PLAIN };
     let mut block = block(&[60], VLAN_VALID);
     block[76..86].copy_from_slice(&[1, 4, 74, 0, 100, 5, 54, 0, 16, 0]);
-    let (frames, seen) = frames(&mut block, 1, &how);
+    let (frames, seen) = frames(&mut block, 1, &PLAIN);
     assert_eq!((seen.merged, seen.unknown, frames[0].at), (1, 0, 82));
     assert_eq!(frames[0].gso, Gso::new(1380, false));
     assert_eq!(block[72..82], [1, 4, 78, 0, 100, 5, 58, 0, 16, 0]);
@@ -103,7 +107,7 @@ fn what_splits_a_frame_moves_with_it() {
 
 #[test]
 fn a_checksum_is_completed_whatever_the_mtu_was() {
-    let how = Reading { has_offload: true, completes_checksums: true, frame_max: 30, ..PLAIN };
+    let how = Reading { completes_checksums: true, frame_max: 30, ..PLAIN };
     let mut block = block(&[60], CHECKSUM_NOT_READY);
     // From byte 34 on, to byte 40.
     block[76..86].copy_from_slice(&[1, 0, 0, 0, 0, 0, 34, 0, 6, 0]);
@@ -125,7 +129,6 @@ fn super_packets_are_told_by_length_or_status() {
 
 #[test]
 fn the_kernel_says_of_what_a_frame_was_merged() {
-    let how = Reading { has_offload: true, ..PLAIN };
     const ECN: u8 = 0x80;
     const TUNNEL: u8 = 0x20;
     for (kind, size, expected) in [
@@ -139,7 +142,7 @@ fn the_kernel_says_of_what_a_frame_was_merged() {
         let mut block = block(&[60], 0);
         let [low, high] = u16::to_ne_bytes(size);
         block[76..86].copy_from_slice(&[0, kind, 9, 9, low, high, 0, 0, 0, 0]);
-        let (frames, seen) = frames(&mut block, 1, &how);
+        let (frames, seen) = frames(&mut block, 1, &PLAIN);
         assert_eq!(frames[0].gso, expected);
         assert_eq!(seen.merged, u64::from(expected != Gso::NONE));
         assert_eq!(seen.unknown, u64::from(expected == Gso::UNKNOWN));
@@ -163,16 +166,15 @@ proptest! {
         mut bytes in proptest::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..600),
         first in 0_usize..700,
         packets in 0_u32..20,
-        has_offload: bool,
         completes_checksums: bool,
     ) {
-        let how = Reading { has_offload, completes_checksums, skips_outgoing: true, ..PLAIN };
+        let how = Reading { completes_checksums, skips_outgoing: true, ..PLAIN };
         let (mut walk, mut seen) = (Walk::new(first, packets), RingCounts::default());
         let mut count = 0;
         while let Some(raw) = walk.next(&mut bytes, &how, &mut seen) {
             prop_assert!(raw.at + raw.captured as usize <= bytes.len());
             count += 1;
         }
-        prop_assert!(walk.is_over() && count <= packets);
+        prop_assert!(walk.left == 0 && count <= packets);
     }
 }

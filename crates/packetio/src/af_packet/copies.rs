@@ -33,14 +33,11 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// Opens `senders` senders to an interface.
-    ///
-    /// # Errors
-    /// There is no such interface, its frames are not Ethernet, a capability is missing, …
     pub fn open(interface: &str, senders: usize) -> Result<Vec<Copies>, OpenError> {
         let is_told = Arc::new(AtomicBool::new(false));
         let one = |_| {
             let transmit = Transmit::open(interface, true)?;
-            if transmit.link_type() != ETHERNET {
+            if transmit.interface.link_type != ETHERNET {
                 return Err(OpenError::Unsuitable {
                     interface: interface.to_owned(),
                     why: "copies have Ethernet headers, and its frames do not".to_owned(),
@@ -107,11 +104,11 @@ impl Tx for Copies {
     }
 
     fn name(&self) -> &str {
-        self.transmit.interface()
+        &self.transmit.interface.name
     }
 
     fn counts(&self) -> TxCounts {
-        self.transmit.counts()
+        self.transmit.counts
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {

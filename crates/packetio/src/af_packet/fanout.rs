@@ -29,7 +29,7 @@ const IGNORE_OUTGOING: u32 = 0x4000;
 /// The rings of one interface.
 #[derive(Debug)]
 pub(super) struct Group {
-    rings: u32,
+    pub rings: u32,
     ignores_outgoing: bool,
     is_ethernet: bool,
     joined: Mutex<Joined>,
@@ -45,11 +45,6 @@ struct Joined {
 impl Group {
     pub fn new(rings: u32, ignores_outgoing: bool, is_ethernet: bool) -> Self {
         Self { rings, ignores_outgoing, is_ethernet, joined: Mutex::default() }
-    }
-
-    /// Number of rings.
-    pub fn rings(&self) -> u32 {
-        self.rings
     }
 
     /// Takes ring `i` as a member that has joined already; `false` if it is in no group or another
@@ -206,7 +201,7 @@ impl Assembly {
         self.place(Label::V4).sum(12, 2);
         self.add(LOAD_HALF, 6);
         self.jump_on(JUMP_ANY_BIT, 0x1fff, Label::Hash); // a later fragment
-        self.add(LOAD_BYTE, 9).jump_if(TCP, Label::V4Ports).jump_if(UDP, Label::V4Ports);
+        self.add(LOAD_BYTE, 9).jump_to(Label::V4Ports);
         self.jump(Label::Hash).place(Label::V4Ports);
         self.add(LOAD_BYTE, 0).add(AND, 0x0f).add(SHIFT_LEFT, 2);
         self.add(ADD_INDEX, 0).add(TO_INDEX, 0).jump(Label::Ports);
@@ -216,9 +211,7 @@ impl Assembly {
         self.place(Label::V6).sum(8, 8);
         self.add(LOAD_BYTE, 6).skip(40);
         for i in 0..3 {
-            self.jump_if(TCP, Label::Ports)
-                .jump_if(UDP, Label::Ports)
-                .jump_if(FRAGMENT, Label::V6Fragment);
+            self.jump_to(Label::Ports).jump_if(FRAGMENT, Label::V6Fragment);
             for extension in [0, 43, 60] {
                 self.jump_if(extension, Label::Extension(i));
             }
@@ -231,13 +224,11 @@ impl Assembly {
                 .add(STORE, BASE);
             self.add(LOAD_BYTE, 0).add(LOAD_INDEX, BASE).place(Label::NoExtension(i));
         }
-        self.jump_if(TCP, Label::Ports)
-            .jump_if(UDP, Label::Ports)
-            .jump_if(FRAGMENT, Label::V6Fragment);
+        self.jump_to(Label::Ports).jump_if(FRAGMENT, Label::V6Fragment);
         self.jump(Label::Hash);
         self.place(Label::V6Fragment).add(LOAD_HALF, 2);
         self.jump_on(JUMP_ANY_BIT, 0xfff8, Label::Hash); // a later fragment
-        self.add(LOAD_BYTE, 0).skip(8).jump_if(TCP, Label::Ports).jump_if(UDP, Label::Ports);
+        self.add(LOAD_BYTE, 0).skip(8).jump_to(Label::Ports);
         self.jump(Label::Hash);
     }
 
@@ -267,6 +258,11 @@ impl Assembly {
 
     fn jump_if(&mut self, k: u32, to: Label) -> &mut Self {
         self.jump_on(JUMP_EQUAL, k, to)
+    }
+
+    /// Jumps for protocols with ports.
+    fn jump_to(&mut self, ports: Label) -> &mut Self {
+        self.jump_if(TCP, ports).jump_if(UDP, ports)
     }
 
     fn jump_unless(&mut self, k: u32, to: Label) -> &mut Self {

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::block::Reading;
 use super::fanout::{Group, keep};
 use super::ring::Ring;
 use super::vlan;
@@ -32,7 +31,6 @@ pub(super) fn group(config: &PortSettings, interface: &Interface, rings: u32) ->
 pub(super) fn set_up(
     config: &PortSettings,
     interface: &Interface,
-    reading: &Reading,
 ) -> Result<(OwnedFd, Ring), OpenError> {
     let name = &interface.name;
     let owned = interface.socket()?;
@@ -42,14 +40,12 @@ pub(super) fn set_up(
     };
     set(libc::PACKET_VERSION, &[VERSION], "the kernel has no TPACKET_V3")?;
     set(libc::PACKET_RESERVE, &[vlan::TAG as u32], "no room for VLAN tags")?;
-    if reading.has_offload {
-        set(
-            libc::PACKET_VNET_HDR,
-            &[1],
-            "the kernel does not say how packets were merged (it has to be 4.6 or later)",
-        )?;
-    }
-    if reading.skips_outgoing {
+    set(
+        libc::PACKET_VNET_HDR,
+        &[1],
+        "the kernel does not say how packets were merged (it has to be 4.6 or later)",
+    )?;
+    if ignores_outgoing(config, interface) {
         // Without it (older kernels), the reader skips these frames.
         let _ = sys::set_option(socket, libc::PACKET_IGNORE_OUTGOING, &[1]);
     }

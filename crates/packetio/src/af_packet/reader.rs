@@ -10,14 +10,14 @@ pub use adopt::names;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_error;
 
-use super::block::{Raw, Reading, Walk};
+use super::block::{Reading, Walk};
 use super::counts::RingCounts;
 use super::fanout::{Group, keep};
 use super::open::{group, ignores_outgoing, set_up, start};
 use super::ring::Ring;
 use crate::burst::{Burst, Frame};
-use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
-use crate::interface::{ETHERNET, Interface, system};
+use crate::error::{InterfaceErrorKind, OpenError};
+use crate::interface::{Interface, system};
 use crate::rx::WaitHandle;
 use crate::settings::PortSettings;
 use crate::sys;
@@ -35,7 +35,9 @@ pub struct RingReader {
     // Declared, so dropped, before the socket it belongs to.
     ring: Ring,
     socket: OwnedFd,
-    interface: Interface,
+    /// If it is renamed, frames keep coming until it goes down; then it counts as gone, because the
+    /// reader looks for the old name.
+    pub(super) interface: Interface,
     state: RingState,
     reading: Reading,
     walk: Walk,
@@ -50,7 +52,7 @@ pub struct RingReader {
     is_left: bool,
 }
 
-/// RingState of the interface.
+/// State of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RingState {
     Up,
@@ -59,24 +61,9 @@ enum RingState {
     Gone,
 }
 
-/// How the frames of an interface are read.
-fn reading(config: &PortSettings, interface: &Interface) -> Reading {
-    let is_ethernet = interface.link_type == ETHERNET;
-    Reading {
-        has_offload: true,
-        completes_checksums: config.completes_checksums,
-        skips_outgoing: ignores_outgoing(config, interface),
-        is_ethernet,
-        frame_max: Reading::frame_max(interface.link.mtu, is_ethernet),
-    }
-}
-
 impl RingReader {
     /// Opens the rings of an interface. Both directions of a flow arrive in the same ring; the n-th
     /// rings of two interfaces with the same number of rings see the same flows.
-    ///
-    /// # Errors
-    /// There is no such interface, a capability is missing, a setting is out of bounds, …
     pub fn open_rings(config: &PortSettings, rings: u16) -> Result<Vec<Self>, OpenError> {
         config.check()?;
         let rings = u32::from(rings.max(1));
@@ -93,14 +80,10 @@ impl RingReader {
 
     /// Checks whether an interface could be opened, up to the memory of one ring. Binds nothing and
     /// leaves nothing open.
-    ///
-    /// # Errors
-    /// As [`Self::open_rings`].
     pub fn probe(config: &PortSettings) -> Result<(), OpenError> {
         config.check()?;
         let interface = Interface::open(&config.interface)?;
-        let reading = reading(config, &interface);
-        set_up(config, &interface, &reading).map(drop)
+        set_up(config, &interface).map(drop)
     }
 
     /// Opens one ring. It accepts no frames yet: while rings are missing it would receive theirs.
@@ -110,8 +93,7 @@ impl RingReader {
         group: Arc<Group>,
         number: u32,
     ) -> Result<Self, OpenError> {
-        let reading = reading(config, &interface);
-        let (socket, ring) = set_up(config, &interface, &reading)?;
+        let (socket, ring) = set_up(config, &interface)?;
         start(config, &interface, &group, number, socket.as_fd())?;
         Ok(Self::over(config, interface, group, number, socket, ring))
     }
@@ -132,7 +114,12 @@ impl RingReader {
             number,
             ring,
             socket,
-            reading: reading(config, &interface),
+            reading: Reading {
+                completes_checksums: config.completes_checksums,
+                skips_outgoing: ignores_outgoing(config, &interface),
+                link: interface.link_type,
+                frame_max: Reading::frame_max(interface.link.mtu, interface.link_type),
+            },
             interface,
             state,
             walk: Walk::default(),
@@ -145,10 +132,8 @@ impl RingReader {
     }
 
     /// Reopens the ring on the interface that now has its name. `false`: another ring of the
-    /// interface must be reopened first. Frames still in the ring are lost.
-    ///
-    /// # Errors
-    /// As [`Self::open_rings`]. The reader is then unchanged.
+    /// interface must be reopened first. Frames still in the ring are lost. On failure nothing
+    /// changes.
     pub fn reopen(&mut self) -> Result<bool, OpenError> {
         let interface = Interface::open(&self.config.interface)?;
         if !self.group.is_turn(self.number) {
@@ -167,7 +152,7 @@ impl RingReader {
 
     /// Opens the filter.
     fn accept(&self) -> Result<(), OpenError> {
-        let refused = system(self.interface(), "no filter can be set");
+        let refused = system(&self.interface.name, "no filter can be set");
         sys::set_filter(self.socket.as_fd(), &keep(self.config.snap_length)).map_err(refused)
     }
 
@@ -176,18 +161,7 @@ impl RingReader {
         self.state == RingState::Up
     }
 
-    /// Name of the interface.
-    pub fn interface(&self) -> &str {
-        &self.interface.name
-    }
-
-    /// The interface's new name, if it was renamed. Frames keep coming until it goes down; then it
-    /// counts as gone, because the reader looks for the old name.
-    pub fn new_name(&self) -> Option<String> {
-        self.interface.new_name()
-    }
-
-    /// RingCounts of received and lost frames. Asks the kernel, and notices a changed MTU.
+    /// Counts of received and lost frames. Asks the kernel, and notices a changed MTU.
     pub fn counts(&mut self) -> RingCounts {
         // Reading `tpacket_stats_v3` (frames, dropped ones, times the ring was full) resets it, so
         // this is the only place that does.
@@ -196,7 +170,7 @@ impl RingReader {
             self.counts.dropped += u64::from(dropped);
         }
         if let Ok(link) = self.interface.refresh() {
-            self.reading.frame_max = Reading::frame_max(link.mtu, self.reading.is_ethernet);
+            self.reading.frame_max = Reading::frame_max(link.mtu, self.reading.link);
         }
         self.counts
     }
@@ -224,13 +198,7 @@ impl RingReader {
 
     /// The frames of the last [`Self::fetch`].
     pub(super) fn burst(&mut self) -> Burst<'_> {
-        let burst = Burst::new(self.ring.held(), &self.frames);
-        if self.reading.has_offload { burst.with_offload() } else { burst }
-    }
-
-    /// An error of the interface.
-    pub(super) fn error(&self, kind: InterfaceErrorKind) -> InterfaceError {
-        self.interface.error(kind)
+        Burst::new(self.ring.held(), &self.frames).with_offload()
     }
 
     /// The descriptor that announces frames. While the interface is down it would be readable all
@@ -246,7 +214,7 @@ impl RingReader {
         if self.is_left {
             return false;
         }
-        if self.walk.is_over() {
+        if self.walk.left == 0 {
             let Some(contents) = self.ring.hold() else {
                 return false;
             };
@@ -256,12 +224,12 @@ impl RingReader {
         }
         let block = self.ring.held();
         while self.frames.len() < max {
-            let Some(raw) = self.walk.next(block, &self.reading, &mut self.counts) else {
+            let Some(frame) = self.walk.next(block, &self.reading, &mut self.counts) else {
                 break;
             };
             self.counts.received += 1;
-            self.counts.received_bytes += u64::from(raw.wire);
-            self.frames.push(frame(&raw, self.interface.link_type));
+            self.counts.received_bytes += u64::from(frame.wire);
+            self.frames.push(frame);
         }
         true
     }
@@ -269,11 +237,11 @@ impl RingReader {
     /// The frames handed out were processed: returns their block, or notes how far it was read.
     #[inline]
     fn settle(&mut self) {
-        if self.walk.is_over() {
+        if self.walk.left == 0 {
             self.ring.release();
         } else {
-            debug_assert!(self.walk.left() <= self.packets);
-            self.ring.note(self.packets - self.walk.left());
+            debug_assert!(self.walk.left <= self.packets);
+            self.ring.note(self.packets - self.walk.left);
         }
     }
 
@@ -326,43 +294,5 @@ impl RingReader {
             }
             Err(error) => Err(io::Error::from(error).into()),
         }
-    }
-}
-
-#[inline]
-fn frame(raw: &Raw, link: u16) -> Frame {
-    let seconds_us = i64::from(raw.seconds) * 1_000_000;
-    Frame {
-        at: raw.at,
-        captured: raw.captured,
-        wire: raw.wire,
-        time_us: seconds_us + i64::from(raw.nanoseconds / 1000),
-        time_sub_ns: (raw.nanoseconds % 1000) as u16,
-        link,
-        interface: 0,
-        rss: None,
-        gso: raw.gso,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::burst::Gso;
-
-    #[test]
-    fn times_keep_their_nanoseconds() {
-        let raw = Raw {
-            at: 86,
-            captured: 60,
-            wire: 64,
-            seconds: u32::MAX,
-            nanoseconds: 999_999_999,
-            gso: Gso::new(1448, true),
-        };
-        let frame = frame(&raw, ETHERNET);
-        assert_eq!(frame.time_us, i64::from(u32::MAX) * 1_000_000 + 999_999);
-        assert_eq!((frame.time_sub_ns, frame.range()), (999, 86..146));
-        assert_eq!(frame.gso, raw.gso);
     }
 }

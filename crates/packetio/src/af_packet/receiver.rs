@@ -23,7 +23,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// empty. Longer than any block timeout.
 const OUT_AFTER: Duration = Duration::from_secs(2);
 
-/// PortState that the rings of one interface share.
+/// State that the rings of one interface share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Merging was reported.
@@ -50,46 +50,31 @@ pub(crate) struct Receiver {
     event: Option<LinkEvent>,
     /// Whether this ring reports for the interface.
     reports: bool,
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     /// How often the interface was reopened. The sending side follows it.
-    reopened: Arc<AtomicU32>,
+    pub reopened: Arc<AtomicU32>,
 }
 
 /// Wraps the rings of an interface.
 pub(crate) fn receivers(rings: Vec<RingReader>) -> Vec<Receiver> {
     let shared = Arc::new(Shared::default());
-    let rings = rings.into_iter().enumerate();
-    let receivers = rings.map(|(i, ring)| Receiver::new(ring, i == 0, shared.clone()));
+    let receivers = rings.into_iter().enumerate().map(|(i, ring)| Receiver {
+        is_empty: false,
+        state: if ring.is_up() { PortState::Up } else { PortState::Down },
+        check: Check::new(),
+        merged: (0, false),
+        checked: Instant::now(),
+        is_rename_known: false,
+        event: None,
+        reports: i == 0,
+        shared: shared.clone(),
+        reopened: Arc::default(),
+        ring,
+    });
     receivers.collect()
 }
 
 impl Receiver {
-    fn new(ring: RingReader, reports: bool, shared: Arc<Shared>) -> Self {
-        Self {
-            is_empty: false,
-            state: if ring.is_up() { PortState::Up } else { PortState::Down },
-            check: Check::new(),
-            merged: (0, false),
-            checked: Instant::now(),
-            is_rename_known: false,
-            event: None,
-            reports,
-            shared,
-            reopened: Arc::default(),
-            ring,
-        }
-    }
-
-    /// The state that all rings of the interface share.
-    pub fn shared(&self) -> Arc<Shared> {
-        self.shared.clone()
-    }
-
-    /// How often its interface was reopened.
-    pub fn reopened(&self) -> Arc<AtomicU32> {
-        self.reopened.clone()
-    }
-
     /// Changes the state after an error and stores the event.
     fn note(&mut self, kind: InterfaceErrorKind) {
         let state = match kind {
@@ -106,7 +91,7 @@ impl Receiver {
             PortState::Gone { .. } => self.rename_line(),
             _ => None,
         };
-        let line = renamed.unwrap_or_else(|| self.ring.error(kind).to_string());
+        let line = renamed.unwrap_or_else(|| self.ring.interface.error(kind).line);
         self.event = Some(LinkEvent::Down(line));
     }
 
@@ -138,15 +123,15 @@ impl Receiver {
         }
         self.state = PortState::Up;
         self.is_rename_known = false;
-        let interface = self.ring.interface();
+        let interface = &self.ring.interface.name;
         self.event = Some(LinkEvent::Up(format!("{interface}: the interface is back")));
     }
 
     /// The message that the interface was renamed, once.
     fn rename_line(&mut self) -> Option<String> {
-        let name = self.ring.new_name().filter(|_| !self.is_rename_known)?;
+        let name = self.ring.interface.new_name().filter(|_| !self.is_rename_known)?;
         self.is_rename_known = true;
-        let interface = self.ring.interface();
+        let interface = &self.ring.interface.name;
         Some(renamed(interface, &name))
     }
 
@@ -161,7 +146,7 @@ impl Receiver {
         if !is_merging || self.shared.is_merging_known.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let interface = self.ring.interface();
+        let interface = &self.ring.interface.name;
         Some(LinkEvent::Warning(format!(
             "{interface}: packets of up to {} bytes come, and the kernel does not say of which \
              packets they were merged, so each counts as one and labels go wrong; {}",
@@ -213,7 +198,7 @@ impl Rx for Receiver {
     }
 
     fn name(&self) -> &str {
-        self.ring.interface()
+        &self.ring.interface.name
     }
 
     fn is_live(&self) -> bool {
@@ -266,7 +251,7 @@ impl Rx for Receiver {
     }
 }
 
-/// PortState of the interface.
+/// State of the interface.
 #[derive(Debug)]
 enum PortState {
     Up,

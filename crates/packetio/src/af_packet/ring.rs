@@ -16,7 +16,9 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::MapFlags;
+
+use crate::mapping::Mapping;
 
 /// Bytes of a block's descriptor (`tpacket_block_desc`, with the version 1 header in it).
 pub(super) const DESCRIPTOR: usize = 48;
@@ -40,16 +42,13 @@ const READ: u32 = u32::MAX;
 /// A mapped ring.
 #[derive(Debug)]
 pub(super) struct Ring {
-    start: NonNull<u8>,
+    mapping: Mapping,
     block_bytes: usize,
     blocks: usize,
     /// The held block or, if none is held, the next one to be handed over.
     at: usize,
     is_held: bool,
 }
-
-// SAFETY: the mapping belongs to the ring alone, and nothing about it is tied to a thread.
-unsafe impl Send for Ring {}
 
 /// The frames in a block, as the kernel describes them; the reader checks the numbers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,13 +71,8 @@ impl Ring {
         {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let at = std::ptr::null_mut();
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let start = unsafe { mmap(at, bytes, protection, MapFlags::SHARED, socket, 0) }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start, block_bytes, blocks, at: 0, is_held: false })
+        let mapping = Mapping::shared(socket, bytes, 0, MapFlags::empty())?;
+        Ok(Self { mapping, block_bytes, blocks, at: 0, is_held: false })
     }
 
     /// Continues where the previous process stopped, while the kernel may go on filling.
@@ -214,15 +208,6 @@ impl Ring {
     fn block(&self, block: usize) -> NonNull<u8> {
         debug_assert!(block < self.blocks);
         // SAFETY: all callers pass a block of the ring, so it is within the mapping.
-        unsafe { self.start.add(block * self.block_bytes) }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        let bytes = self.block_bytes * self.blocks;
-        // SAFETY: exactly what `map` has mapped, and no slice of it outlives the ring.
-        // It cannot fail for such a range; if it did, the memory would stay mapped.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
+        unsafe { self.mapping.start().add(block * self.block_bytes) }
     }
 }

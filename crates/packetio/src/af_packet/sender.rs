@@ -38,27 +38,21 @@ struct Partner {
 
 impl Sender {
     /// An interface for sending only. Merged packets are refused as too long.
-    ///
-    /// # Errors
-    /// There is no such interface, a capability is missing, …
     pub fn open(interface: &str) -> Result<Self, OpenError> {
         Self::new(interface, false, None)
     }
 
     /// The sending side of a ring's interface.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn for_receiver(
         receiver: &Receiver,
         number: usize,
         sends_merged: bool,
     ) -> Result<Self, OpenError> {
         let partner = Partner {
-            reopened: receiver.reopened(),
+            reopened: receiver.reopened.clone(),
             known: 0,
             reports: number == 0,
-            shared: receiver.shared(),
+            shared: receiver.shared.clone(),
         };
         Self::new(receiver.name(), sends_merged, Some(partner))
     }
@@ -70,9 +64,6 @@ impl Sender {
     }
 
     /// Checks whether [`Self::for_receiver`] could open an interface.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn probe(interface: &str, sends_merged: bool) -> Result<(), OpenError> {
         Self::new(interface, sends_merged, None).map(drop)
     }
@@ -101,7 +92,7 @@ impl Sender {
     /// A warning that merged packets are lost; once per interface.
     fn loss_event(&self) -> Option<LinkEvent> {
         let partner = self.partner.as_ref()?;
-        let is_news = self.transmit.counts().unsplit > 0
+        let is_news = self.transmit.counts.unsplit > 0
             && !partner.shared.is_loss_known.swap(true, Ordering::Relaxed);
         is_news.then(|| {
             let line = "merged packets that cannot be split again, such as in tunnels, are not \
@@ -115,22 +106,21 @@ impl Sender {
 impl Tx for Sender {
     fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
         self.follow();
-        let sent = self.transmit.send(burst, which);
-        sent.map_err(TxError::from).inspect_err(|error| {
+        self.transmit.send(burst, which).inspect_err(|error| {
             // The receiving side reports an interface that is down or gone.
             let reports = self.partner.as_ref().is_none_or(|it| it.reports);
-            if reports && !error.is_recoverable() {
+            if reports && !error.kind.is_recoverable() {
                 self.event = Some(LinkEvent::Warning(format!("sending: {error}")));
             }
         })
     }
 
     fn name(&self) -> &str {
-        self.transmit.interface()
+        &self.transmit.interface.name
     }
 
     fn counts(&self) -> TxCounts {
-        self.transmit.counts()
+        self.transmit.counts
     }
 
     fn link_event(&mut self) -> Option<LinkEvent> {

@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use super::reader::RingReader;
 use super::transmit::Transmit;
 use crate::burst::Burst;
-use crate::error::{InterfaceError, OpenError};
+use crate::error::{OpenError, TxError};
 use crate::settings::{Direction, PortSettings};
 use crate::tests::frames::{End, KINDS, flows, frame, mark, numbered};
 use crate::tests::netns::Netns;
@@ -31,8 +31,8 @@ impl RingReader {
     }
 
     /// The next frames, if any.
-    fn receive(&mut self, max: usize) -> Result<Burst<'_>, InterfaceError> {
-        self.fetch(max).map_err(|kind| self.error(kind))?;
+    fn receive(&mut self, max: usize) -> Result<Burst<'_>, TxError> {
+        self.fetch(max).map_err(|kind| self.interface.error(kind))?;
         Ok(self.burst())
     }
 }
@@ -71,7 +71,7 @@ fn what_is_sent_is_received() {
         });
         assert!(received == sent, "{} frames received", received.len());
         let bytes: usize = sent.iter().map(Vec::len).sum();
-        let (counts, sent_counts) = (port.counts(), transmit.counts());
+        let (counts, sent_counts) = (port.counts(), transmit.counts);
         assert_eq!((counts.received, counts.seen, counts.dropped), (5000, 5000, 0));
         assert_eq!(counts.received_bytes, bytes as u64);
         assert_eq!((sent_counts.sent, sent_counts.sent_bytes), (5000, bytes as u64));

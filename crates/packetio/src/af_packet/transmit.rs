@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use super::block::{KIND, OFFLOAD};
 use crate::burst::Burst;
-use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::error::{InterfaceErrorKind, OpenError, TxError};
 use crate::interface::{Interface, system};
 use crate::sys;
 use crate::tx::{Selection, TxCounts};
@@ -27,7 +28,7 @@ use crate::tx::{Selection, TxCounts};
 /// Frames per system call.
 const BATCH: usize = 64;
 /// Requested buffer for frames not yet sent, bytes.
-const BUFFER: u32 = 4 * 1024 * 1024;
+const BUFFER: usize = 4 * 1024 * 1024;
 
 /// Maximum wait of one poll for room.
 const POLL_MAX: Duration = Duration::from_millis(10);
@@ -40,10 +41,10 @@ const PLAIN: [u8; OFFLOAD] = [0; OFFLOAD];
 /// An interface to send on.
 #[derive(Debug)]
 pub struct Transmit {
-    interface: Interface,
+    pub interface: Interface,
     sends_merged: bool,
     socket: OwnedFd,
-    counts: TxCounts,
+    pub counts: TxCounts,
     /// Whether the last burst failed, so the failure was reported.
     is_failed: bool,
     /// Until then, wait for an interface that does not take frames at once.
@@ -54,9 +55,6 @@ impl Transmit {
     /// Opens an interface for sending; it receives nothing. With `sends_merged`, merged packets of
     /// a port that completes checksums are sent on, for the kernel or the card to split; otherwise
     /// they are refused as too long.
-    ///
-    /// # Errors
-    /// There is no such interface, a capability is missing, …
     pub fn open(interface: &str, sends_merged: bool) -> Result<Self, OpenError> {
         let interface = Interface::open(interface)?;
         let socket = interface.socket()?;
@@ -65,7 +63,7 @@ impl Transmit {
             sys::set_option(socket.as_fd(), libc::PACKET_VNET_HDR, &[1]).map_err(refused)?;
         }
         // The system may allow less; then frames are dropped sooner.
-        let _ = sys::set_send_buffer(socket.as_fd(), BUFFER);
+        let _ = set_socket_send_buffer_size(&socket, BUFFER);
         interface.bind(socket.as_fd(), sys::NO_PROTOCOL)?;
         Ok(Self {
             interface,
@@ -93,10 +91,7 @@ impl Transmit {
         poll(&mut polled, Some(&timeout)).is_ok()
     }
 
-    /// Reopens the interface that now has its name; counts continue.
-    ///
-    /// # Errors
-    /// As [`Self::open`]. The sender is then unchanged.
+    /// Reopens the interface that now has its name; counts continue. On failure nothing changes.
     pub fn reopen(&mut self) -> Result<(), OpenError> {
         let counts = self.counts;
         let opened = Self::open(&self.interface.name, self.sends_merged)?;
@@ -137,27 +132,12 @@ impl Transmit {
         self.counts.refused += selected as u64;
     }
 
-    /// `LINKTYPE_` number of the interface's frames.
-    pub fn link_type(&self) -> u16 {
-        self.interface.link_type
-    }
-
-    /// Name of the interface.
-    pub fn interface(&self) -> &str {
-        &self.interface.name
-    }
-
-    /// Counts of frames sent and not sent so far.
-    pub fn counts(&self) -> TxCounts {
-        self.counts
-    }
-
     /// Sends the selected frames of a burst, in order.
     ///
     /// # Errors
     /// The interface went down or is gone, reported once. All frames have been counted; the caller
     /// may go on sending, and frames are refused meanwhile.
-    pub fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), InterfaceError> {
+    pub fn send(&mut self, burst: &Burst<'_>, which: Selection<'_>) -> Result<(), TxError> {
         let sent_before = self.counts.sent;
         let mut failure = None;
         let mut batch: [Outgoing<'_>; BATCH] = [(&PLAIN, &[]); BATCH];
@@ -254,7 +234,7 @@ impl Transmit {
         failure
     }
 
-    fn failure(&mut self, errno: Errno) -> InterfaceError {
+    fn failure(&mut self, errno: Errno) -> TxError {
         let kind = match (errno, self.interface.refresh()) {
             (_, Err(gone)) => gone,
             (Errno::NETDOWN | Errno::NXIO | Errno::NODEV, Ok(_)) => InterfaceErrorKind::Down,

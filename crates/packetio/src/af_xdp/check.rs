@@ -69,7 +69,7 @@ pub(super) fn check(
 
 /// Checks that frames of an MTU fit.
 pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<(), OpenError> {
-    let most = settings.xdp.frame_bytes - HEADROOM - LINK_HEADER;
+    let most = settings.own.xdp.frame_bytes - HEADROOM - LINK_HEADER;
     if mtu <= most {
         return Ok(());
     }
@@ -85,7 +85,7 @@ pub(super) fn mtu_fits(name: &str, mtu: u32, settings: &PortSettings) -> Result<
         interface: name.to_owned(),
         why: format!(
             "its MTU is {mtu}, and a frame of {} bytes has room for {most}",
-            settings.xdp.frame_bytes
+            settings.own.xdp.frame_bytes
         ),
         cure,
     })
@@ -119,7 +119,7 @@ pub(super) fn check_settings(settings: &PortSettings) -> Result<(), OpenError> {
         let interface = settings.interface.clone();
         Err(OpenError::BadSetting { interface, setting })
     };
-    let xdp = &settings.xdp;
+    let xdp = &settings.own.xdp;
     if !xdp.frames.is_power_of_two() || !(64..=1 << 20).contains(&xdp.frames) {
         return refused(format!(
             "{} frames; a power of two from 64 to 1048576 is needed",

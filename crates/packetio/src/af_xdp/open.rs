@@ -10,12 +10,13 @@ use super::program::{Attached, Program};
 use super::queues::Effect;
 use super::receiver::{self, Receiver};
 use super::sender::{self, Lender, OWN_FRAMES, Sender};
+use super::settings::XdpMode;
 use super::shared::{Partner, Shared};
 use super::socket::{self, Wanted};
+use crate::backend::Opened;
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::port::Opened;
-use crate::settings::{PortSettings, XdpMode};
+use crate::settings::PortSettings;
 use crate::tx::Tx;
 
 /// An interface that was checked, with its program.
@@ -31,7 +32,7 @@ fn check_all(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Checked>, Op
         let interface = Interface::open(&settings.interface)?;
         let any = Place::new(0, rings, u32::MAX - rings);
         let queues = check(&interface, settings, &any)?;
-        let program = Program::load(&interface.name, queues, &settings.xdp)?;
+        let program = Program::load(&interface.name, queues, &settings.own.xdp)?;
         Ok(Checked { settings: settings.clone(), queues, shared: Arc::new(Shared::new(program)) })
     });
     checked.collect()
@@ -39,7 +40,8 @@ fn check_all(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Checked>, Op
 
 /// Opens `rings` ports on each interface. The n-th ports of all interfaces share memory, so that
 /// frames are sent on without a copy.
-pub(super) fn open(interfaces: &[PortSettings], rings: u32) -> Result<Vec<Vec<Opened>>, OpenError> {
+pub(super) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
+    let rings = u32::from(rings);
     let checked = check_all(interfaces, rings)?;
     let mut all: Vec<Vec<Opened>> = checked.iter().map(|_| Vec::new()).collect();
     for number in 0..rings {
@@ -55,8 +57,8 @@ fn open_thread(checked: &[Checked], number: u32, rings: u32) -> Result<Vec<Opene
     let places: Vec<Place> =
         checked.iter().map(|it| Place::new(number, rings, it.queues)).collect();
     let bytes_of =
-        |it: &Checked, frames: u32| frames as usize * it.settings.xdp.frame_bytes as usize;
-    let frames_of = |it: &Checked, place: &Place| place.queues * it.settings.xdp.frames;
+        |it: &Checked, frames: u32| frames as usize * it.settings.own.xdp.frame_bytes as usize;
+    let frames_of = |it: &Checked, place: &Place| place.queues * it.settings.own.xdp.frames;
     let receives =
         checked.iter().zip(&places).map(|(it, place)| bytes_of(it, frames_of(it, place)));
     let sends = checked.iter().map(|it| bytes_of(it, OWN_FRAMES));
@@ -115,7 +117,7 @@ impl Port<'_> {
                 number: self.at,
                 interface: Interface::open(&settings.interface)?,
                 partner,
-                frame_bytes: settings.xdp.frame_bytes,
+                frame_bytes: settings.own.xdp.frame_bytes,
                 lenders: lenders.to_vec(),
                 own: self.own,
                 reports: self.place.reports(),
@@ -142,11 +144,11 @@ fn describe(settings: &PortSettings, queues: u32, effect: Effect) -> String {
 }
 
 /// An interface for sending only.
-pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
+pub(super) fn open_tx(name: &str) -> Result<Box<dyn Tx>, OpenError> {
     let interface = Interface::open(name)?;
     let settings = PortSettings::new(name);
     check_settings(&settings)?;
-    let bytes = OWN_FRAMES as usize * settings.xdp.frame_bytes as usize;
+    let bytes = OWN_FRAMES as usize * settings.own.xdp.frame_bytes as usize;
     let own = Area::cut(&[bytes]).map_err(system(name, "no memory for frames"))?;
     let own = own
         .into_iter()
@@ -155,7 +157,7 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     let halves = socket::open(&Wanted {
         interface: &interface,
         queue: 0,
-        area: own.area(),
+        area: &own.area,
         settings: &settings,
         // No program is attached, and drivers want one for more.
         attached: Attached::Generic,
@@ -165,27 +167,28 @@ pub(super) fn open_tx(name: &str) -> Result<Sender, OpenError> {
     })?;
     let partner = Arc::new(Partner::new(interface.link.mtu));
     partner.hand_over(halves.sending);
-    Ok(Sender::new(sender::Parts {
+    Ok(Box::new(Sender::new(sender::Parts {
         number: 0,
         interface,
         partner,
-        frame_bytes: settings.xdp.frame_bytes,
+        frame_bytes: settings.own.xdp.frame_bytes,
         lenders: Vec::new(),
         own,
         reports: true,
-    }))
+    })))
 }
 
 /// Checks what [`open`] would refuse, as far as possible without attaching the program.
 pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
     let checked = check_all(std::slice::from_ref(settings), 1)?;
     let interface = Interface::open(&settings.interface)?;
-    if settings.xdp.mode == XdpMode::Generic {
+    if settings.own.xdp.mode == XdpMode::Generic {
         check_merging(&interface, Attached::Generic)?;
     }
     let queues: u32 = checked.iter().map(|it| it.queues).sum();
-    let bytes = queues as usize * settings.xdp.frames as usize * settings.xdp.frame_bytes as usize;
+    let bytes =
+        queues as usize * settings.own.xdp.frames as usize * settings.own.xdp.frame_bytes as usize;
     let regions =
         Area::cut(&[bytes]).map_err(system(&settings.interface, "no memory for frames"))?;
-    regions.iter().try_for_each(|it| socket::probe(&settings.interface, it.area(), settings))
+    regions.iter().try_for_each(|it| socket::probe(&settings.interface, &it.area, settings))
 }

@@ -13,10 +13,10 @@ use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode as Attach};
 use aya::{Ebpf, EbpfLoader};
 
+use super::settings::{XdpMode, XdpSettings};
 use crate::ebpf::{errno, load_error, system_error};
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::settings::{XdpMode, XdpSettings};
 
 /// Built from `bpf/xdp.c` by `make bpf`.
 const OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/xdp.o");

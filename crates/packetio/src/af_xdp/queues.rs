@@ -21,16 +21,6 @@ pub(super) struct Effect {
     pub is_zero_copy: bool,
 }
 
-/// The queues of a port, to be opened.
-pub(super) struct Queues<'a> {
-    pub settings: &'a PortSettings,
-    pub interface: &'a Interface,
-    pub place: &'a Place,
-    pub area: &'a Area,
-    /// As in [`Wanted`].
-    pub waits: bool,
-}
-
 /// The queues of a port, open.
 pub(super) struct OpenQueues {
     pub queues: Vec<Queue>,
@@ -41,46 +31,47 @@ pub(super) struct OpenQueues {
     pub effect: Effect,
 }
 
-impl Queues<'_> {
-    /// Attaches the program, unless another port has, and opens the socket of each queue.
-    pub fn open(&self, shared: &Shared) -> Result<OpenQueues, OpenError> {
-        let name = &self.interface.name;
-        let mut bound = shared.lock();
-        let attached = bound.attach(self.interface, self.settings.xdp.mode)?;
-        check_merging(self.interface, attached)?;
-        let (mut queues, mut sending, mut is_zero_copy) = (Vec::new(), None, true);
-        for queue in self.place.own(count(name)?) {
-            let halves = socket::open(&Wanted {
-                interface: self.interface,
-                queue,
-                area: self.area,
-                settings: self.settings,
-                attached,
-                receives: true,
-                sends: self.settings.sends && sending.is_none(),
-                waits: self.waits,
-            })?;
-            is_zero_copy &= halves.is_zero_copy;
-            sending = sending.or(halves.sending);
-            if let Some(opened) = halves.queue {
-                bound.program.hand_over(name, queue, opened.socket.as_fd())?;
-                queues.push(opened);
-            }
+/// Attaches the program, unless another port has, and opens the socket of each queue. `waits` is as
+/// in [`Wanted`].
+pub(super) fn open(
+    settings: &PortSettings,
+    interface: &Interface,
+    place: &Place,
+    area: &Area,
+    shared: &Shared,
+    waits: bool,
+) -> Result<OpenQueues, OpenError> {
+    let name = &interface.name;
+    let mut bound = shared.lock();
+    let attached = bound.attach(interface, settings.own.xdp.mode)?;
+    check_merging(interface, attached)?;
+    let (mut queues, mut sending, mut is_zero_copy) = (Vec::new(), None, true);
+    for queue in place.own(count(name)?) {
+        let halves = socket::open(&Wanted {
+            interface,
+            queue,
+            area,
+            settings,
+            attached,
+            receives: true,
+            sends: settings.sends && sending.is_none(),
+            waits,
+        })?;
+        is_zero_copy &= halves.is_zero_copy;
+        sending = sending.or(halves.sending);
+        if let Some(opened) = halves.queue {
+            bound.program.hand_over(name, queue, opened.socket.as_fd())?;
+            queues.push(opened);
         }
-        let epoll = watch(&queues)
-            .map_err(|error| system(name, "its sockets cannot be watched")(error.into()))?;
-        let promiscuous = match self.settings.is_promiscuous {
-            true => Some(self.interface.hold_promiscuous()?),
-            false => None,
-        };
-        Ok(OpenQueues {
-            queues,
-            epoll,
-            promiscuous,
-            sending,
-            effect: Effect { attached, is_zero_copy },
-        })
     }
+    let epoll = watch(&queues)
+        .map_err(|error| system(name, "its sockets cannot be watched")(error.into()))?;
+    let promiscuous = match settings.is_promiscuous {
+        true => Some(interface.hold_promiscuous()?),
+        false => None,
+    };
+    let effect = Effect { attached, is_zero_copy };
+    Ok(OpenQueues { queues, epoll, promiscuous, sending, effect })
 }
 
 /// A descriptor that is readable if any of several sockets is; `None` for a single socket.

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::XdpDesc;
 use rustix::time::{ClockId, clock_gettime};
@@ -14,13 +13,13 @@ use rustix::time::{ClockId, clock_gettime};
 use super::area::Region;
 use super::loans::Loans;
 use super::place::Place;
-use super::queues::{Effect, Queues};
+use super::queues::{self, Effect};
 use super::shared::{Partner, Shared};
 use super::socket::Queue;
 use crate::burst::{Burst, Frame, Gso};
 use crate::error::{OpenError, RxError};
 use crate::interface::Interface;
-use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle};
+use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
 use crate::settings::PortSettings;
 
 /// Interval of link checks without frames: XDP does not report a link that goes down.
@@ -60,7 +59,7 @@ pub(super) struct Receiver {
     complaint: Option<String>,
 }
 
-/// PortState of the interface.
+/// State of the interface.
 #[derive(Debug, PartialEq)]
 enum PortState {
     Up,
@@ -89,7 +88,7 @@ impl Receiver {
     pub fn open(parts: Parts) -> Result<(Receiver, Effect), OpenError> {
         let is_up = parts.interface.link.is_up;
         let mut receiver = Receiver {
-            frame_shift: parts.settings.xdp.frame_bytes.trailing_zeros(),
+            frame_shift: parts.settings.own.xdp.frame_bytes.trailing_zeros(),
             settings: parts.settings,
             interface: parts.interface,
             place: parts.place,
@@ -118,19 +117,13 @@ impl Receiver {
 
     /// Opens the sockets and gives the kernel all frames.
     fn open_queues(&mut self, waits: bool) -> Result<Effect, OpenError> {
-        let wanted = Queues {
-            settings: &self.settings,
-            interface: &self.interface,
-            place: &self.place,
-            area: self.region.area(),
-            waits,
-        };
-        let opened = wanted.open(&self.shared)?;
+        let Receiver { settings, interface, place, shared, region, .. } = self;
+        let opened = queues::open(settings, interface, place, &region.area, shared, waits)?;
         self.queues = opened.queues;
         self.epoll = opened.epoll;
         self.promiscuous = opened.promiscuous;
         let Receiver { queues, loans, .. } = self;
-        let give = giver(&self.region, self.frame_shift, self.settings.xdp.frames);
+        let give = giver(&self.region, self.frame_shift, self.settings.own.xdp.frames);
         loans.take_all(|frame| give(queues, frame));
         queues.iter_mut().for_each(|queue| queue.fill.submit());
         self.partner.set_mtu(self.interface.link.mtu);
@@ -143,7 +136,7 @@ impl Receiver {
     #[inline]
     fn recycle(&mut self) {
         let Receiver { queues, loans, .. } = self;
-        let give = giver(&self.region, self.frame_shift, self.settings.xdp.frames);
+        let give = giver(&self.region, self.frame_shift, self.settings.own.xdp.frames);
         for frame in &self.frames {
             let index = (frame.at >> self.frame_shift) as u32;
             if loans.recycle(index) {
@@ -193,19 +186,12 @@ impl Receiver {
 
     /// Polls the driver, or waits, depending on the settings.
     fn wait(&self) {
-        if self.settings.xdp.busy_poll_us > 0 {
+        if self.settings.own.xdp.busy_poll_us > 0 {
             self.queues.iter().for_each(Queue::kick);
         }
-        if self.settings.wait.is_zero() {
-            return;
+        if !self.settings.wait.is_zero() {
+            wait([self as &dyn Rx], None, self.settings.wait);
         }
-        let timeout = Timespec::try_from(self.settings.wait).unwrap_or_default();
-        let fd = match self.wait_handle() {
-            WaitHandle::Fd(fd) => fd,
-            _ => return std::thread::sleep(self.settings.wait),
-        };
-        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        let _ = poll(&mut polled, Some(&timeout));
     }
 
     /// Frames dropped by the kernel, and frames waiting, of the open sockets.

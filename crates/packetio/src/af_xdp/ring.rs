@@ -11,8 +11,10 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::MapFlags;
 use rustix::net::xdp::{XdpDesc, XdpRingFlags, XdpRingOffset};
+
+use crate::mapping::Mapping;
 
 /// An entry: integers only, so that any bytes are valid.
 pub(super) trait Entry: Copy {}
@@ -24,15 +26,11 @@ impl Entry for XdpDesc {}
 /// The mapping of a ring of `size` entries.
 #[derive(Debug)]
 struct Map<T> {
-    start: NonNull<u8>,
-    bytes: usize,
+    mapping: Mapping,
     at: XdpRingOffset,
     size: u32,
     entries: PhantomData<T>,
 }
-
-// SAFETY: the mapping belongs to its ring alone, and nothing about it is tied to a thread.
-unsafe impl<T: Entry> Send for Map<T> {}
 
 impl<T: Entry> Map<T> {
     /// Maps the ring at `offset` of a socket; the kernel has reported `at`.
@@ -53,20 +51,15 @@ impl<T: Entry> Map<T> {
         {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let start =
-            unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, socket, offset) }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Map { start, bytes, at, size, entries: PhantomData })
+        let mapping = Mapping::shared(socket, bytes, offset, MapFlags::POPULATE)?;
+        Ok(Map { mapping, at, size, entries: PhantomData })
     }
 
     fn word(&self, offset: u64) -> &AtomicU32 {
         // SAFETY: `new` has checked that the offsets of positions and flags are aligned and lie
         // within the mapping, which lives as long as `self`. Both sides access these words as
         // atomics only.
-        unsafe { AtomicU32::from_ptr(self.start.add(offset as usize).cast().as_ptr()) }
+        unsafe { AtomicU32::from_ptr(self.mapping.start().add(offset as usize).cast().as_ptr()) }
     }
 
     fn producer(&self) -> &AtomicU32 {
@@ -82,15 +75,7 @@ impl<T: Entry> Map<T> {
         let index = (position & (self.size - 1)) as usize;
         // SAFETY: the index is below `size`, and `new` has mapped `size` aligned entries from
         // `desc` on.
-        unsafe { self.start.add(self.at.desc as usize).cast::<T>().add(index) }
-    }
-}
-
-impl<T> Drop for Map<T> {
-    fn drop(&mut self) {
-        // SAFETY: exactly what `new` has mapped, and nothing borrowed of it outlives it. It cannot
-        // fail for such a range; if it did, the memory would stay mapped.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+        unsafe { self.mapping.start().add(self.at.desc as usize).cast::<T>().add(index) }
     }
 }
 

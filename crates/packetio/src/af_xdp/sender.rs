@@ -14,7 +14,7 @@ use super::loans::{Chain, Loans};
 use super::shared::Partner;
 use super::socket::Sending;
 use crate::burst::{Burst, Frame};
-use crate::error::{InterfaceError, InterfaceErrorKind, TxError};
+use crate::error::{InterfaceErrorKind, TxError};
 use crate::interface::Interface;
 use crate::rx::LinkEvent;
 use crate::tx::{Selection, Tx, TxCounts};
@@ -245,7 +245,7 @@ impl Sender {
         is_beyond || (over > 0 && !(over <= TAG && is_tagged()))
     }
 
-    fn failure(&mut self, errno: Errno) -> InterfaceError {
+    fn failure(&mut self, errno: Errno) -> TxError {
         let kind = match (errno, self.interface.refresh()) {
             (Errno::NODEV, _) | (_, Err(_)) => InterfaceErrorKind::Gone,
             (Errno::NETDOWN | Errno::NXIO, Ok(_)) => InterfaceErrorKind::Down,
@@ -302,8 +302,8 @@ impl Tx for Sender {
         if std::mem::replace(&mut self.is_failed, true) {
             return Ok(());
         }
-        let error = TxError::from(self.failure(errno));
-        if self.reports && !error.is_recoverable() {
+        let error = self.failure(errno);
+        if self.reports && !error.kind.is_recoverable() {
             self.event = Some(LinkEvent::Warning(format!("sending: {error}")));
         }
         Err(error)

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::program::{Attached, Program};
+use super::settings::XdpMode;
 use super::socket::Sending;
 use crate::error::OpenError;
 use crate::interface::Interface;
-use crate::settings::XdpMode;
 
 /// The program of an interface. Locked only while the interface is opened or closed.
 #[derive(Debug)]

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
-    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
-    set_xdp_umem_fill_ring_size, set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
+    set_socket_send_buffer_size, set_socket_send_buffer_size_force, set_xdp_rx_ring_size,
+    set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size,
+    set_xdp_umem_reg, xdp_mmap_offsets, xdp_options,
 };
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
@@ -22,15 +23,16 @@ use rustix::net::{
 use super::area::Area;
 use super::program::Attached;
 use super::ring::{Consumer, Producer};
+use super::settings::ZeroCopy;
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::settings::{PortSettings, ZeroCopy};
+use crate::settings::PortSettings;
 use crate::sys;
 
 /// Size of the send ring, frames.
 pub(super) const SEND_RING: u32 = 1024;
 /// Requested buffer for frames not yet sent, bytes, where the kernel copies.
-const SEND_BUFFER: u32 = 8 * 1024 * 1024;
+const SEND_BUFFER: usize = 8 * 1024 * 1024;
 /// Frames that the kernel sends per call where it copies; fewer before 6.17.
 const SEND_AT_ONCE: u32 = 256;
 /// How long a closed socket may still occupy its queue, and how often binding is retried.
@@ -86,7 +88,7 @@ pub(super) fn open(wanted: &Wanted<'_>) -> Result<Halves, OpenError> {
     let name = &wanted.interface.name;
     let socket = Arc::new(new_socket(name)?);
     register(name, &socket, wanted.area, wanted.settings)?;
-    let frames = wanted.settings.xdp.frames;
+    let frames = wanted.settings.own.xdp.frames;
     // The kernel hands out a batch of frames before it says that it took them from the fill ring,
     // so that each may be in there twice for a moment.
     let fill = 2 * frames;
@@ -113,7 +115,7 @@ pub(super) fn open(wanted: &Wanted<'_>) -> Result<Halves, OpenError> {
                 send: Producer::map(fd, at.tx, SEND_RING, XDP_PGOFF_TX_RING)?,
                 sent: Consumer::map(fd, at.cr, SEND_RING, XDP_UMEM_PGOFF_COMPLETION_RING)?,
                 socket: socket.clone(),
-                has_wakeup: wanted.settings.xdp.need_wakeup,
+                has_wakeup: wanted.settings.own.xdp.need_wakeup,
             })
         };
         let queue = wanted.receives.then(queue).transpose()?;
@@ -163,7 +165,7 @@ fn register(
     let memory = XdpUmemReg {
         addr,
         len,
-        chunk_size: settings.xdp.frame_bytes,
+        chunk_size: settings.own.xdp.frame_bytes,
         headroom: 0,
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
@@ -179,10 +181,10 @@ fn register(
 fn set_options(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
     let fd = socket.as_fd();
     // Where the system allows less, frames are dropped sooner or take more calls.
-    let _ = sys::set_send_buffer_beyond_limit(fd, SEND_BUFFER)
-        .or_else(|_| sys::set_send_buffer(fd, SEND_BUFFER));
+    let _ = set_socket_send_buffer_size_force(fd, SEND_BUFFER)
+        .or_else(|_| set_socket_send_buffer_size(fd, SEND_BUFFER));
     let _ = sys::set_xdp_send_budget(fd, SEND_AT_ONCE);
-    let busy_us = wanted.settings.xdp.busy_poll_us;
+    let busy_us = wanted.settings.own.xdp.busy_poll_us;
     if busy_us == 0 {
         return Ok(());
     }
@@ -197,7 +199,7 @@ fn set_options(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
 }
 
 fn bind_to(socket: &OwnedFd, wanted: &Wanted<'_>) -> Result<(), OpenError> {
-    let xdp = &wanted.settings.xdp;
+    let xdp = &wanted.settings.own.xdp;
     let mut flags = match (xdp.zero_copy, wanted.attached) {
         (ZeroCopy::On, _) => SocketAddrXdpFlags::XDP_ZEROCOPY,
         // Generic mode can only copy; a kernel that is not told might try otherwise.

@@ -7,10 +7,14 @@ mod states;
 
 use std::time::{Duration, Instant};
 
-use crate::open::{Backend, open, open_tx};
-use crate::port::Opened;
+use super::settings::{XdpMode, XdpSettings, ZeroCopy};
+use crate::BackendSettings;
+use crate::af_packet::AF_PACKET;
+use crate::af_xdp::AF_XDP;
+use crate::backend::Opened;
+use crate::open::{open, open_tx};
 use crate::rx::{LinkEvent, Received, Rx, RxCounts, WaitHandle, wait};
-use crate::settings::{Direction, PortSettings, XdpMode, XdpSettings, ZeroCopy};
+use crate::settings::{Direction, PortSettings};
 use crate::tests::frames::{End, KINDS, flows, frame, numbered, trace};
 use crate::tests::netns::{Netns, has_ethtool, skip};
 use crate::tx::{Selection, Tx};
@@ -45,19 +49,22 @@ fn settings(interface: &str) -> PortSettings {
         is_promiscuous: true,
         wait: Duration::ZERO,
         sends: true,
-        xdp: XdpSettings { frames: 2048, ..XdpSettings::default() },
+        own: BackendSettings {
+            xdp: XdpSettings { frames: 2048, ..XdpSettings::default() },
+            ..BackendSettings::default()
+        },
         ..PortSettings::new(interface)
     }
 }
 
 fn open_one(settings: PortSettings) -> Opened {
-    let mut opened = open(Backend::AfXdp, &[settings], 1).unwrap();
+    let mut opened = open(&AF_XDP, &[settings], 1).unwrap();
     opened.remove(0).remove(0)
 }
 
 /// Sends frames through packet sockets, as a neighbour does.
 fn send(interface: &str, frames: Vec<Vec<u8>>) {
-    let mut tx = open_tx(Backend::AfPacket, interface).unwrap();
+    let mut tx = open_tx(&AF_PACKET, interface).unwrap();
     send_by(&mut *tx, frames);
 }
 
@@ -104,7 +111,7 @@ fn what_is_sent_is_received() {
     netns.inside(|| {
         for mode in [XdpMode::Auto, XdpMode::Native, XdpMode::Generic] {
             let mut settings = settings("b0");
-            settings.xdp.mode = mode;
+            settings.own.xdp.mode = mode;
             let mut port = open_one(settings);
             let how = port.how.clone().unwrap();
             let name = match mode {
@@ -167,7 +174,7 @@ fn what_finds_no_frame_is_counted_once_and_it_goes_on() {
     };
     netns.inside(|| {
         let mut settings = settings("b0");
-        settings.xdp.frames = 64;
+        settings.own.xdp.frames = 64;
         let mut port = open_one(settings);
         // Nobody receives meanwhile.
         for part in numbered(1000).chunks(50) {
@@ -226,7 +233,7 @@ fn several_queues_are_spread_over_ports() {
     plain(&netns, &["a0", "b0"]);
     netns.inside(|| {
         for rings in [1, 3, 4] {
-            let mut ports = open(Backend::AfXdp, &[settings("b0")], rings).unwrap().remove(0);
+            let mut ports = open(&AF_XDP, &[settings("b0")], rings).unwrap().remove(0);
             assert_eq!(ports.len(), usize::from(rings));
             // Packet sockets send on the queue of the CPU, or of the flow.
             send("a0", flows(false));
@@ -261,7 +268,7 @@ fn several_queues_are_spread_over_ports() {
                 assert_eq!(ports[1].rx.link_event(), None);
             }
         }
-        let error = open(Backend::AfXdp, &[settings("b0")], 5).err().unwrap();
+        let error = open(&AF_XDP, &[settings("b0")], 5).err().unwrap();
         assert_eq!(
             error.to_string(),
             "b0: it has 4 receive queues for 5 flow managers; `ethtool -L b0 combined 5` (or rx \
@@ -294,7 +301,7 @@ fn frames_to_this_machine_reach_it() {
     };
     netns.inside(|| {
         let mut settings = settings("b0");
-        settings.xdp.to_host = vec!["10.7.0.2".parse().unwrap(), "fd07::2".parse().unwrap()];
+        settings.own.xdp.to_host = vec!["10.7.0.2".parse().unwrap(), "fd07::2".parse().unwrap()];
         let mut port = open_one(settings.clone());
         assert!(ping("10.7.0.2") && ping("fd07::2"));
         take(&mut *port.rx, 0);
@@ -304,7 +311,7 @@ fn frames_to_this_machine_reach_it() {
         take(&mut *port.rx, 1);
         assert!(port.rx.counts().received > before, "its ARP request is the port's");
         drop(port);
-        settings.xdp.to_host.clear();
+        settings.own.xdp.to_host.clear();
         let port = open_one(settings);
         assert!(!ping("10.7.0.2"), "all frames are the port's");
         drop(port);
@@ -320,7 +327,7 @@ fn the_other_ways_to_bind_work_or_are_refused() {
     netns.inside(|| {
         let with = |change: &dyn Fn(&mut XdpSettings)| {
             let mut settings = settings("b0");
-            change(&mut settings.xdp);
+            change(&mut settings.own.xdp);
             settings
         };
         for working in [
@@ -336,7 +343,7 @@ fn the_other_ways_to_bind_work_or_are_refused() {
             send_by(&mut **tx, numbered(100));
             assert_eq!(tx.counts().sent, 100);
         }
-        let error = open(Backend::AfXdp, &[with(&|it| it.zero_copy = ZeroCopy::On)], 1);
+        let error = open(&AF_XDP, &[with(&|it| it.zero_copy = ZeroCopy::On)], 1);
         assert_eq!(
             error.err().unwrap().to_string(),
             "b0: its driver does not share memory in this mode; set xdp.zero_copy = \"auto\""
@@ -361,7 +368,7 @@ fn vlan_tags_are_there() {
     netns.inside(|| {
         for mode in [XdpMode::Native, XdpMode::Generic] {
             let mut settings = settings("b0");
-            settings.xdp.mode = mode;
+            settings.own.xdp.mode = mode;
             let mut port = open_one(settings);
             send("a0", tagged(400));
             let received = take(&mut *port.rx, 400);

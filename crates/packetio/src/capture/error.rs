@@ -1,6 +1,5 @@
 //! Errors of capture files. Messages are one line: file, error, place, and packets read before.
 
-use std::fmt;
 use std::io;
 
 use crate::CAPTURED_MAX;
@@ -13,7 +12,10 @@ pub(super) const INTERFACES_MAX: usize = 65_536;
 
 /// A capture ended early. All packets before the place were handed out.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}: {kind} (byte {at}, after {})", Packets(*.packets))]
+#[error(
+    "{file}: {kind} (byte {at}, after {packets} packet{})",
+    if *packets == 1 { "" } else { "s" }
+)]
 pub struct CaptureError {
     /// The file's name as given, or `standard input`.
     pub file: String,
@@ -45,30 +47,20 @@ pub enum CaptureErrorKind {
 }
 
 /// The part of a capture that is truncated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants are")]
 pub enum Part {
-    /// pcap: the header of the file, or the first four bytes of any format.
+    /// Of pcap, or the first four bytes of any format.
+    #[error("the file header")]
     FileHeader,
-    /// pcap: a record's header.
+    #[error("a record header")]
     RecordHeader,
-    /// pcap: the bytes of a packet.
+    #[error("the data of a packet")]
     PacketData,
-    /// pcapng: a block.
+    #[error("a pcapng block")]
     Block,
-    /// The gzip stream around the capture is cut or corrupt.
+    #[error("the gzip stream, which is cut or corrupt")]
     GzipStream,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FileHeader => "the file header",
-            Self::RecordHeader => "a record header",
-            Self::PacketData => "the data of a packet",
-            Self::Block => "a pcapng block",
-            Self::GzipStream => "the gzip stream, which is cut or corrupt",
-        })
-    }
 }
 
 /// What is wrong with a record.
@@ -95,14 +87,4 @@ pub enum Flaw {
     UnknownInterface { index: u32, known: usize },
     #[error("a section with more than {max} interfaces", max = INTERFACES_MAX)]
     TooManyInterfaces,
-}
-
-/// `1 packet`, `2 packets`.
-struct Packets(u64);
-
-impl fmt::Display for Packets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.0 == 1 { "" } else { "s" };
-        write!(f, "{} packet{plural}", self.0)
-    }
 }

@@ -18,15 +18,6 @@ const WINDOW_BITS: u8 = 15;
 /// Bytes per read.
 const INPUT: usize = 64 * 1024;
 
-/// Why unpacking ended early.
-#[derive(Debug)]
-pub(super) enum GunzipError {
-    /// The stream is truncated or corrupt.
-    Broken,
-    /// Its source cannot be read.
-    Io(io::Error),
-}
-
 /// Unpacks a file of one or more members.
 #[derive(Debug)]
 pub(super) struct Gunzip {
@@ -52,8 +43,9 @@ impl Gunzip {
         Self { input, taken: 0, state: State::Between }
     }
 
-    /// Unpacks into `out`, which must not be empty. Returns the bytes written; 0 at the end.
-    pub fn read(&mut self, source: &mut dyn Read, out: &mut [u8]) -> Result<usize, GunzipError> {
+    /// Unpacks into `out`, which must not be empty. Returns the bytes written, 0 at the end; `None`
+    /// if the stream is truncated or corrupt.
+    pub fn read(&mut self, source: &mut dyn Read, out: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match &mut self.state {
                 State::Member(member) => {
@@ -72,18 +64,18 @@ impl Gunzip {
                         Ok(_) => {}
                     }
                     if written > 0 {
-                        return Ok(written);
+                        return Ok(Some(written));
                     }
                 }
                 State::Between => self.state = self.next_member(source)?,
-                State::Ended => return Ok(0),
-                State::Broken => return Err(GunzipError::Broken),
+                State::Ended => return Ok(Some(0)),
+                State::Broken => return Ok(None),
             }
         }
     }
 
     /// The state after a member: another member, or the end.
-    fn next_member(&mut self, source: &mut dyn Read) -> Result<State, GunzipError> {
+    fn next_member(&mut self, source: &mut dyn Read) -> io::Result<State> {
         while self.input.len() - self.taken < MAGIC.len() && self.refill(source)? {}
         Ok(if self.input[self.taken..].starts_with(&MAGIC) {
             State::Member(Decompress::new_gzip(WINDOW_BITS))
@@ -93,14 +85,14 @@ impl Gunzip {
     }
 
     /// Reads more input. `false` at the end of the source.
-    fn refill(&mut self, source: &mut dyn Read) -> Result<bool, GunzipError> {
+    fn refill(&mut self, source: &mut dyn Read) -> io::Result<bool> {
         self.input.drain(..self.taken);
         self.taken = 0;
         let left = self.input.len();
         self.input.resize(left + INPUT, 0);
         let read = read_some(source, &mut self.input[left..]);
         self.input.truncate(left + *read.as_ref().unwrap_or(&0));
-        read.map(|read| read > 0).map_err(GunzipError::Io)
+        read.map(|read| read > 0)
     }
 }
 

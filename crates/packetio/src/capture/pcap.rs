@@ -66,9 +66,8 @@ impl Pcap {
                 time_us: i64::from(seconds) * 1_000_000 + i64::from(fraction_us),
                 time_sub_ns,
                 link: self.link,
-                interface: 0,
-                rss: None,
                 gso: merged(wire),
+                ..Frame::default()
             });
             used += record;
         };

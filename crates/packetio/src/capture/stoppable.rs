@@ -29,9 +29,6 @@ pub(super) struct Stoppable {
 
 impl Stoppable {
     /// Reads `source` until `stop` is raised.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub fn new(mut source: Box<dyn Read + Send>, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let (sender, chunks) = sync_channel(CHUNKS);
         let reads = move || {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::error::BLOCK_MAX;
-use super::gunzip::{self, Gunzip, GunzipError};
+use super::gunzip::{self, Gunzip};
 use super::stoppable::Stoppable;
 
 /// Bytes of the buffer.
@@ -32,11 +32,12 @@ pub(super) struct Window {
     start: usize,
     end: usize,
     /// Offset of `buffer[start]` in the capture.
-    offset: u64,
+    pub offset: u64,
     /// Bytes read from `source`.
-    source_bytes: u64,
+    pub source_bytes: u64,
     is_ended: bool,
-    is_broken: bool,
+    /// A truncated or corrupt gzip stream has ended the capture.
+    pub is_broken: bool,
 }
 
 impl Window {
@@ -85,16 +86,13 @@ impl Window {
             let room = &mut self.buffer[self.end..until];
             let source = &mut Counted(&mut *self.source, &mut self.source_bytes);
             let filled = match &mut self.gunzip {
-                None => gunzip::read_some(source, room),
-                Some(gunzip) => match gunzip.read(source, room) {
-                    Ok(count) => Ok(count),
-                    Err(GunzipError::Io(error)) => Err(error),
-                    Err(GunzipError::Broken) => {
-                        self.is_broken = true;
-                        Ok(0)
-                    }
-                },
-            }?;
+                None => gunzip::read_some(source, room)?,
+                Some(gunzip) => {
+                    let unpacked = gunzip.read(source, room)?;
+                    self.is_broken = unpacked.is_none();
+                    unpacked.unwrap_or(0)
+                }
+            };
             self.end += filled;
             self.is_ended = filled == 0;
         }
@@ -107,21 +105,6 @@ impl Window {
             self.gunzip = Some(Gunzip::new(self.bytes().to_vec()));
             self.end = self.start;
         }
-    }
-
-    /// Offset of the first unread byte in the capture.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
-    /// Bytes read from the source so far.
-    pub fn source_bytes(&self) -> u64 {
-        self.source_bytes
-    }
-
-    /// Whether a truncated or corrupt gzip stream has ended the capture.
-    pub fn is_broken(&self) -> bool {
-        self.is_broken
     }
 }
 

@@ -8,8 +8,8 @@ use dpdk::{Eal, Error, ErrorKind, Port, PortQueue};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::DpdkSettings;
+use crate::backend::Opened;
 use crate::error::OpenError;
-use crate::port::Opened;
 use crate::settings::PortSettings;
 use crate::tx::Tx;
 
@@ -17,30 +17,30 @@ use crate::tx::Tx;
 const NO_HUGE: &str = "--no-huge";
 
 /// Opens `rings` ports on each device.
-pub(crate) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
+pub(super) fn open(interfaces: &[PortSettings], rings: u16) -> Result<Vec<Vec<Opened>>, OpenError> {
     let Some(first) = interfaces.first() else {
         return Ok(Vec::new());
     };
-    let eal = start(&first.interface, &first.dpdk)?;
+    let eal = start(&first.interface, &first.own.dpdk)?;
     let opened = interfaces.iter().map(|settings| {
         let queues = open_device(&eal, settings, rings)?;
         let ports = queues.into_iter().enumerate().map(|(i, queue)| Opened {
             tx: queue.tx.map(|tx| Box::new(Sender::new(tx)) as Box<dyn Tx>),
-            rx: Box::new(Receiver::new(queue.rx, i == 0, settings.dpdk.sleep)),
+            rx: Box::new(Receiver::new(queue.rx, i == 0, settings.own.dpdk.sleep)),
             enough: None,
             how: None,
         });
         Ok(ports.collect())
     });
     let opened = opened.collect::<Result<_, OpenError>>()?;
-    eal.quiet();
+    dpdk::quiet();
     Ok(opened)
 }
 
 /// Opens a device for sending only, with default settings.
-pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
+pub(super) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
     let settings = PortSettings { sends: true, ..PortSettings::new(interface) };
-    let eal = start(interface, &settings.dpdk)?;
+    let eal = start(interface, &settings.own.dpdk)?;
     let queues = open_device(&eal, &settings, 1)?;
     let tx = queues.into_iter().find_map(|queue| queue.tx);
     match tx {
@@ -50,8 +50,8 @@ pub(crate) fn open_tx(interface: &str) -> Result<Box<dyn Tx>, OpenError> {
 }
 
 /// Checks for huge pages only: opening a device would take it, perhaps from a running fenxi.
-pub(crate) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
-    let is_without = settings.dpdk.args.iter().any(|arg| arg == NO_HUGE);
+pub(super) fn probe(settings: &PortSettings) -> Result<(), OpenError> {
+    let is_without = settings.own.dpdk.args.iter().any(|arg| arg == NO_HUGE);
     match is_without || has_huge_pages() {
         true => Ok(()),
         false => Err(no_pages(&settings.interface)),
@@ -89,7 +89,7 @@ fn open_device(
     let wanted = dpdk::PortSettings {
         device: settings.interface.clone(),
         queues,
-        mbufs: settings.dpdk.mbufs,
+        mbufs: settings.own.dpdk.mbufs,
         is_promiscuous: settings.is_promiscuous,
         sends: settings.sends,
     };
@@ -100,7 +100,7 @@ fn open_device(
 }
 
 fn no_device(eal: &Eal, interface: &str) -> OpenError {
-    let said = eal.first_error().map(|line| format!("; DPDK says: {line}"));
+    let said = dpdk::first_error().map(|line| format!("; DPDK says: {line}"));
     let known = match eal.devices() {
         devices if devices.is_empty() => "none".to_owned(),
         devices => devices.join(", "),

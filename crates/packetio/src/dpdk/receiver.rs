@@ -85,8 +85,7 @@ impl Rx for Receiver {
         counts.dropped = self.queue.dropped();
         // The device counts for all its queues.
         if self.reports {
-            let stats = self.queue.port().stats();
-            counts.dropped += stats.missed + stats.without_buffer;
+            counts.dropped += self.queue.port().lost();
         }
         counts.offered = counts.received + counts.dropped;
         counts.is_away = self.link != Link::Up;

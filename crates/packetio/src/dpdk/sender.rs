@@ -3,7 +3,7 @@
 use dpdk::{BURST_MAX, Link, TxQueue};
 
 use crate::burst::Burst;
-use crate::error::{TxError, TxErrorKind};
+use crate::error::{InterfaceErrorKind, TxError};
 use crate::tx::{Selection, Tx, TxCounts};
 
 /// A send queue of a device.
@@ -67,7 +67,7 @@ impl Tx for Sender {
             self.is_down = true;
             if !was_down {
                 let line = format!("{}: the link is down", self.name());
-                return Err(TxError::new(TxErrorKind::Down, line));
+                return Err(TxError { kind: InterfaceErrorKind::Down, line });
             }
         }
         Ok(())

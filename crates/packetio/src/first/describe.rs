@@ -35,12 +35,11 @@ pub fn describe(record: &Record, at: usize, captured: usize, link: u16, clocks: 
         time_us: wall_ns.div_euclid(1000),
         time_sub_ns: wall_ns.rem_euclid(1000) as u16,
         link,
-        interface: 0,
-        rss: None,
         gso: match record.gso_size {
             0 => Gso::NONE,
             size => Gso::new(size, record.flags & IS_UDP != 0),
         },
+        ..Frame::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The hash that gives a flow its worker and its set, as in the program.
 
 use super::layout::Key;
+use crate::faults::SplitMix64;
 
 /// Secret: knowing it allows sending colliding packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +13,8 @@ impl Secrets {
 
     /// Spreads a seed over the secrets.
     pub fn new(seed: u64) -> Secrets {
-        let mut state = seed;
-        let mut secrets = std::array::from_fn(|_| split_mix(&mut state));
+        let mut random = SplitMix64(seed);
+        let mut secrets = std::array::from_fn(|_| random.next());
         // Multiplication by an odd number is invertible.
         secrets[Secrets::COUNT - 1] |= 1;
         Secrets(secrets)
@@ -42,15 +43,6 @@ impl Secrets {
 
 fn fold(hash: u64) -> u64 {
     hash ^ hash >> 32
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 #[cfg(test)]

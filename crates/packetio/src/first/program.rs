@@ -49,9 +49,6 @@ pub struct Loaded {
 }
 
 /// Attaches the program to an interface and drops it.
-///
-/// # Errors
-/// As [`load`].
 pub fn probe(settings: &PortSettings, first: &FirstPackets) -> Result<(), OpenError> {
     settings.check()?;
     let interface = Interface::open(&settings.interface)?;
@@ -61,9 +58,6 @@ pub fn probe(settings: &PortSettings, first: &FirstPackets) -> Result<(), OpenEr
 }
 
 /// Loads the program for an interface and `workers` workers, without attaching it.
-///
-/// # Errors
-/// The kernel refuses the program or memory for its maps.
 pub fn load(
     settings: &PortSettings,
     first: &FirstPackets,
@@ -171,9 +165,6 @@ fn add_ring(
 impl Program {
     /// Attaches the program to an interface, and detaches it from the previous one. It stays
     /// attached until it is dropped or the process ends.
-    ///
-    /// # Errors
-    /// The kernel has no TCX, a capability is missing, …
     pub fn attach(&mut self, interface: &Interface) -> Result<(), OpenError> {
         let refused = |error: Box<dyn Error>| refused(interface, &*error);
         let program = load_program(&mut self.ebpf).map_err(refused)?;

@@ -8,15 +8,14 @@ use aya::maps::{MapData, RingBuf};
 
 use super::FlowCounts;
 use super::describe::{Clocks, TAG, describe, flow_counts, put};
-use super::enough::Enough;
 use super::layout::{HAS_COUNTS, Key, OPENS, Record};
 use super::program::{self, Loaded, Program};
 use super::round::{COUNTS, PORTION_EVERY, Round};
-use super::table::Table;
+use super::table::{Enough, Table};
+use crate::backend::Opened;
 use crate::burst::{Burst, Frame};
-use crate::error::{OpenError, RxError};
+use crate::error::{InterfaceErrorKind, OpenError, RxError, renamed};
 use crate::interface::{ETHERNET, Interface};
-use crate::port::Opened;
 use crate::rx::{LinkEvent, Notice, Received, Rx, RxCounts, WaitHandle};
 use crate::settings::{FirstPackets, PortSettings};
 
@@ -86,26 +85,21 @@ pub fn open(
     program.attach(&interface)?;
     let shared = Arc::new(Shared { program: Mutex::new(program), table });
     let ports = rings.into_iter().zip(0..).map(|(ring, worker)| {
-        let interface = Interface::open(&settings.interface)?;
-        let receiver = Receiver::new(settings, interface, shared.clone(), ring, worker)?;
-        Ok(Opened {
-            rx: Box::new(receiver),
-            tx: None,
-            enough: Some(Enough(shared.table.clone())),
-            how: None,
-        })
+        let enough = Some(Enough(shared.table.clone()));
+        let rx = Box::new(Receiver::open(settings, shared.clone(), ring, worker)?);
+        Ok(Opened { rx, tx: None, enough, how: None })
     });
     ports.collect()
 }
 
 impl Receiver {
-    fn new(
+    fn open(
         settings: &PortSettings,
-        interface: Interface,
         shared: Arc<Shared>,
         ring: RingBuf<MapData>,
         worker: u32,
     ) -> Result<Receiver, OpenError> {
+        let interface = Interface::open(&settings.interface)?;
         let now = Instant::now();
         Ok(Receiver {
             promiscuous: match settings.is_promiscuous && worker == 0 {
@@ -222,16 +216,13 @@ impl Receiver {
         self.event = match link {
             Link::Up => Some(LinkEvent::Up(format!("{name}: the interface is back"))),
             Link::Gone if before != Link::Gone => {
-                let renamed = self.interface.new_name();
-                let gone = crate::error::InterfaceErrorKind::Gone;
-                Some(LinkEvent::Down(match renamed {
-                    Some(new) => crate::error::renamed(name, &new),
-                    None => self.interface.error(gone).to_string(),
+                Some(LinkEvent::Down(match self.interface.new_name() {
+                    Some(new) => renamed(name, &new),
+                    None => self.interface.error(InterfaceErrorKind::Gone).line,
                 }))
             }
             Link::Down if before == Link::Up => {
-                let down = crate::error::InterfaceErrorKind::Down;
-                Some(LinkEvent::Down(self.interface.error(down).to_string()))
+                Some(LinkEvent::Down(self.interface.error(InterfaceErrorKind::Down).line))
             }
             _ => None,
         };

@@ -7,14 +7,16 @@
 #![allow(unsafe_code, reason = "memory shared with the kernel; it is only reached as atomic words")]
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::MapFlags;
 
 use super::hash::Secrets;
 use super::layout::{CLEARING, Counts, GIVING, Key, VERSION_STEP, WAYS, WORKERS_MAX};
+use crate::mapping::Mapping;
 
 /// An entry as in `bpf/first.h`: one cache line.
 #[repr(C, align(64))]
@@ -39,54 +41,23 @@ type Words = [AtomicU64; 3];
 
 const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Words>() == 24);
 
-/// Memory of a map.
-#[derive(Debug)]
-struct Mapped {
-    at: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: it is only reached as atomics, and stays mapped as long as `Mapped`.
-unsafe impl Send for Mapped {}
-// SAFETY: as above.
-unsafe impl Sync for Mapped {}
-
-impl Mapped {
-    fn new(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Mapped> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let anywhere = std::ptr::null_mut();
-        // SAFETY: the kernel chooses an address where nothing else is mapped.
-        let at = unsafe { mmap(anywhere, bytes, protection, MapFlags::SHARED, map, 0) }?;
-        let at = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapped { at, bytes })
-    }
-
-    /// The values of a map whose values have no padding.
-    ///
-    /// # Safety
-    /// `T` consists of atomic integers only and matches the map's values, which the kernel reads
-    /// and writes integer by integer.
-    unsafe fn values<T>(&self) -> &[T] {
-        let count = self.bytes / size_of::<T>();
-        // SAFETY: the mapping has `count` values, starts at a page and so is aligned, and lives as
-        // long as `self`; any bytes are values.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr().cast(), count) }
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: this is what `new` mapped, and no reference into it is left.
-        let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
-    }
+/// The values of a mapped map whose values have no padding.
+///
+/// # Safety
+/// `T` consists of atomic integers only and matches the map's values, which the kernel reads and
+/// writes integer by integer.
+unsafe fn values<T>(map: &Mapping) -> &[T] {
+    // SAFETY: the mapping has that many values, starts at a page and so is aligned, and lives as
+    // long as the slice; any bytes are values.
+    unsafe { std::slice::from_raw_parts(map.start().as_ptr().cast(), map.bytes() / size_of::<T>()) }
 }
 
 /// The entries of all workers, and which workers sleep.
 #[derive(Debug)]
 pub struct Table {
-    entries: Mapped,
-    words: Mapped,
-    asleep: Mapped,
+    entries: Mapping,
+    words: Mapping,
+    asleep: Mapping,
     workers: u32,
     /// Sets per worker.
     sets: u32,
@@ -101,10 +72,11 @@ impl Table {
         secrets: Secrets,
     ) -> io::Result<Table> {
         let entries = workers as usize * sets as usize * WAYS;
+        let map = |map, bytes| Mapping::shared(map, bytes, 0, MapFlags::empty());
         Ok(Table {
-            entries: Mapped::new(table, entries * size_of::<Entry>())?,
-            words: Mapped::new(words, entries * size_of::<Words>())?,
-            asleep: Mapped::new(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
+            entries: map(table, entries * size_of::<Entry>())?,
+            words: map(words, entries * size_of::<Words>())?,
+            asleep: map(asleep, WORKERS_MAX as usize * size_of::<u64>())?,
             workers,
             sets,
             secrets,
@@ -114,7 +86,7 @@ impl Table {
     /// Marks a worker as asleep, so that the next packet for it wakes it.
     pub fn set_asleep(&self, worker: u32) {
         // SAFETY: one word per worker.
-        let words: &[AtomicU64] = unsafe { self.asleep.values() };
+        let words: &[AtomicU64] = unsafe { values(&self.asleep) };
         if let Some(word) = words.get(worker as usize) {
             // Ordered before the following check of the ring.
             word.store(1, Ordering::SeqCst);
@@ -123,7 +95,7 @@ impl Table {
 
     fn entries(&self) -> &[Entry] {
         // SAFETY: `Entry` has the program's layout.
-        unsafe { self.entries.values() }
+        unsafe { values(&self.entries) }
     }
 
     /// The key at an entry; `None` if it is free.
@@ -131,7 +103,7 @@ impl Table {
         let entry = &self.entries()[number];
         let kind = entry.kind.load(Ordering::Relaxed);
         // SAFETY: three words per entry.
-        let words: &[Words] = unsafe { self.words.values() };
+        let words: &[Words] = unsafe { values(&self.words) };
         let word = |i| match i {
             0 => &entry.ends,
             _ => &words[number][i - 1],
@@ -179,14 +151,6 @@ impl Table {
         Some(&self.entries()[number])
     }
 
-    /// Marks that a flow needs no more packets.
-    #[inline]
-    pub fn set_enough(&self, key: &Key) {
-        if let Some(entry) = self.find(key) {
-            entry.is_quiet.store(1, Ordering::Relaxed);
-        }
-    }
-
     /// Frees the entry of a flow if it still has this version.
     pub fn free(&self, key: &Key, version: u32) {
         let Some(entry) = self.find(key) else {
@@ -199,6 +163,22 @@ impl Table {
         if swap(version, version | GIVING).is_ok() {
             entry.kind.store(0, Ordering::Relaxed);
             let _ = swap(version | GIVING, version.wrapping_add(VERSION_STEP));
+        }
+    }
+}
+
+/// Tells the kernel which flows need no more packets.
+#[derive(Clone, Debug)]
+pub struct Enough(pub(super) Arc<Table>);
+
+impl Enough {
+    /// The flow between these ends, in either order, needs no more packets. The kernel only counts
+    /// its packets from now on, except those with SYN, FIN or RST, until the flow is silent for
+    /// long or starts anew.
+    #[inline]
+    pub fn of(&self, protocol: u8, ends: [(IpAddr, u16); 2]) {
+        if let Some(entry) = self.0.find(&Key::new(protocol, ends)) {
+            entry.is_quiet.store(1, Ordering::Relaxed);
         }
     }
 }

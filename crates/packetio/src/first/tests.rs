@@ -18,11 +18,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::net::{SendFlags, send};
 
+use crate::af_packet::AF_PACKET;
+use crate::backend::Opened;
 use crate::burst::Frame;
 use crate::first::FlowCounts;
 use crate::interface::Interface;
-use crate::open::{Backend, open};
-use crate::port::Opened;
+use crate::open::open;
 use crate::rx::{Notice, Received, RxCounts};
 use crate::settings::{Direction, FirstPackets, PortSettings};
 use crate::sys;
@@ -116,7 +117,7 @@ impl Bench {
     }
 
     fn with(settings: &PortSettings, workers: u16) -> Bench {
-        let mut ports = open(Backend::AfPacket, std::slice::from_ref(settings), workers).unwrap();
+        let mut ports = open(&AF_PACKET, std::slice::from_ref(settings), workers).unwrap();
         Bench { ports: ports.remove(0), wire: Wire::of("a0"), told: HashMap::new(), sent: 0 }
     }
 

@@ -57,16 +57,3 @@ pub(crate) fn bound(socket: BorrowedFd<'_>) -> io::Result<(u16, i32)> {
     done(unsafe { libc::getsockname(number, to, &raw mut length) })?;
     Ok((address.sll_protocol, address.sll_ifindex))
 }
-
-/// `SO_NETNS_COOKIE`, which libc lacks.
-const NETNS_COOKIE: libc::c_int = 71;
-
-/// The cookie of a socket's network namespace.
-pub(crate) fn namespace(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut cookie = 0_u64;
-    let mut length = size_of_val(&cookie) as libc::socklen_t;
-    let (number, to) = (socket.as_raw_fd(), (&raw mut cookie).cast());
-    // SAFETY: the kernel writes at most `length` bytes to `cookie`, which has that many.
-    done(unsafe { libc::getsockopt(number, libc::SOL_SOCKET, NETNS_COOKIE, to, &raw mut length) })?;
-    Ok(cookie)
-}

@@ -4,10 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::frames::{numbered, trace};
 use super::netns::{Netns, has_ethtool, skip};
+use crate::BackendSettings;
+use crate::af_packet::AF_PACKET;
+use crate::af_xdp::AF_XDP;
+use crate::af_xdp::settings::XdpSettings;
+use crate::backend::Backend;
 use crate::faults::{FaultRates, Faults};
-use crate::open::{Backend, open, open_tx};
+use crate::open::{open, open_tx};
 use crate::rx::{Received, Rx, RxCounts, WaitHandle};
-use crate::settings::{Direction, FirstPackets, PortSettings, XdpSettings};
+use crate::settings::{Direction, FirstPackets, PortSettings};
 use crate::tx::{Selection, Tx};
 
 /// More than any receive ring here holds, so that frames that a fault loses must go back to it.
@@ -40,7 +45,10 @@ fn settings() -> PortSettings {
     PortSettings {
         direction: Direction::Incoming,
         wait: Duration::ZERO,
-        xdp: XdpSettings { frames: 1024, ..XdpSettings::default() },
+        own: BackendSettings {
+            xdp: XdpSettings { frames: 1024, ..XdpSettings::default() },
+            ..BackendSettings::default()
+        },
         ..PortSettings::new("b0")
     }
 }
@@ -67,11 +75,9 @@ fn faults_are_injected_into_each_backend() {
     if !has_ethtool() {
         return skip(TEST, "ethtool");
     }
-    for (backend, settings) in [
-        (Backend::AfPacket, settings()),
-        (Backend::AfPacket, first()),
-        (Backend::AfXdp, settings()),
-    ] {
+    for (backend, settings) in
+        [(&AF_PACKET, settings()), (&AF_PACKET, first()), (&AF_XDP, settings())]
+    {
         let Some(netns) = Netns::with_pair(TEST) else {
             return;
         };
@@ -83,12 +89,12 @@ fn faults_are_injected_into_each_backend() {
     }
 }
 
-fn go_through(backend: Backend, settings: PortSettings) {
+fn go_through(backend: &Backend, settings: PortSettings) {
     let what = format!("{backend:?}, first: {}", settings.first.is_some());
     let rates = FaultRates { loss: 0.2, truncation: 0.1, corruption: 0.1 };
     let rx = open(backend, &[settings], 1).unwrap().remove(0).remove(0).rx;
     let mut faults = Faults::new(Port(rx), rates, 7);
-    let mut tx = open_tx(Backend::AfPacket, "a0").unwrap();
+    let mut tx = open_tx(&AF_PACKET, "a0").unwrap();
     let sent = numbered(FRAMES);
     let (mut out, mut cut, mut changed, began) = (0, 0, 0, Instant::now());
     for portion in sent.chunks(100) {

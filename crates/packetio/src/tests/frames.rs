@@ -1,7 +1,7 @@
 //! Frames to send.
 
+use crate::batch::FrameBatch;
 use crate::burst::Frame;
-use crate::memory::MemoryTrace;
 
 /// IP protocol number.
 const UDP: u8 = 17;
@@ -83,8 +83,8 @@ pub fn mark(frame: &[u8]) -> u32 {
 }
 
 /// The frames as bursts.
-pub fn trace<B: AsRef<[u8]>>(frames: impl IntoIterator<Item = B>) -> MemoryTrace {
-    let mut trace = MemoryTrace::new();
+pub fn trace<B: AsRef<[u8]>>(frames: impl IntoIterator<Item = B>) -> FrameBatch {
+    let mut trace = FrameBatch::new();
     for frame in frames {
         let bytes = frame.as_ref();
         let wire = bytes.len() as u32;

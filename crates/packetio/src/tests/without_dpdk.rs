@@ -1,16 +1,17 @@
 //! A build without DPDK.
 
+use crate::dpdk::DPDK;
 use crate::error::OpenError;
-use crate::open::{Backend, open, open_tx, probe};
+use crate::open::{open, open_tx, probe};
 use crate::settings::PortSettings;
 
 #[test]
 fn a_build_without_it_says_where_there_is_one() {
     let settings = PortSettings::new("0000:03:00.0");
     let errors = [
-        open(Backend::Dpdk, std::slice::from_ref(&settings), 1).err(),
-        open_tx(Backend::Dpdk, &settings.interface).err(),
-        probe(Backend::Dpdk, &settings).err(),
+        open(&DPDK, std::slice::from_ref(&settings), 1).err(),
+        open_tx(&DPDK, &settings.interface).err(),
+        probe(&DPDK, &settings).err(),
     ];
     for error in errors {
         let Some(OpenError::BadSetting { interface, setting }) = error else {

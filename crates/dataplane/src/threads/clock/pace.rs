@@ -46,20 +46,18 @@ pub struct PacedRx<R> {
     inner: R,
     pace: Pace,
     batch: FrameBatch,
-    /// Frames of the batch that were handed out.
-    taken: usize,
     counts: RxCounts,
 }
 
 impl<R: Rx> PacedRx<R> {
     /// In front of `inner`.
     pub fn new(inner: R, pace: Pace) -> PacedRx<R> {
-        PacedRx { inner, pace, batch: FrameBatch::new(), taken: 0, counts: RxCounts::default() }
+        PacedRx { inner, pace, batch: FrameBatch::new(), counts: RxCounts::default() }
     }
 
     /// How many frames of the batch are due, at most `max`; at least the next one.
     fn due(&self, max: usize) -> usize {
-        let frames = self.batch.frames()[self.taken..].iter().take(max.max(1));
+        let frames = self.batch.left().iter().take(max.max(1));
         let due = frames.take_while(|frame| self.pace.wait(frame.time_us).is_none());
         due.count().max(1)
     }
@@ -67,9 +65,8 @@ impl<R: Rx> PacedRx<R> {
 
 impl<R: Rx> Rx for PacedRx<R> {
     fn receive(&mut self, max: usize) -> Result<Received<'_>, RxError> {
-        if self.taken == self.batch.len() {
+        if self.batch.left().is_empty() {
             self.batch.clear();
-            self.taken = 0;
             match self.inner.receive(max)? {
                 Received::Burst(burst) => {
                     for (i, frame) in burst.frames().iter().enumerate() {
@@ -80,14 +77,11 @@ impl<R: Rx> Rx for PacedRx<R> {
                 Received::End => return Ok(Received::End),
             }
         }
-        if let Some(wait) = self.pace.wait(self.batch.frames()[self.taken].time_us) {
+        if let Some(wait) = self.pace.wait(self.batch.left()[0].time_us) {
             std::thread::sleep(wait);
             return Ok(Received::Nothing);
         }
-        let due = self.due(max);
-        let from = self.taken;
-        self.taken += due;
-        let burst = self.batch.part(from, due);
+        let burst = self.batch.take(self.due(max));
         self.counts.received += burst.len() as u64;
         let bytes = burst.frames().iter().map(|frame| u64::from(frame.wire));
         self.counts.bytes += bytes.sum::<u64>();
@@ -105,7 +99,7 @@ impl<R: Rx> Rx for PacedRx<R> {
 
 #[cfg(test)]
 mod tests {
-    use packetio::{Frame, MemoryTrace};
+    use packetio::{Frame, FrameBatch};
 
     use super::*;
 
@@ -136,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_cut_where_the_next_packet_is_not_due() {
-        let mut trace = MemoryTrace::new();
+        let mut trace = FrameBatch::new();
         for (time_us, byte) in [(0, 1), (0, 2), (3_600_000_000, 3)] {
             let frame = Frame { time_us, wire: 10, ..Frame::default() };
             trace.push(&frame, &[byte]);

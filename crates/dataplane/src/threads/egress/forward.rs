@@ -79,7 +79,7 @@ impl Egress for Forward {
         // A port that is down drops and counts, and works again by itself; its receiving side
         // reports that it is down.
         if let Err(error) = other.send(burst, which)
-            && !error.is_recoverable()
+            && !error.kind.is_recoverable()
             && self.reports
         {
             self.run.report(Event::Warning(format!("sending: {error}")));

@@ -2,7 +2,6 @@
 
 use config::Config;
 use config::checked::{Capture, IoMode};
-use packetio::Backend;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -11,7 +10,7 @@ use rustix::thread::CapabilitySet;
 use super::finding::{Finding, Level};
 use super::machine::Machine;
 use crate::exit::Failure;
-use crate::service_unit::{self, DropIn, FIRST, MARK, XDP, set_capabilities};
+use crate::service_unit::{self, DropIn, FIRST, MARK, set_capabilities};
 use crate::sinks;
 
 const CHECK: &str = "capabilities";
@@ -21,14 +20,11 @@ const CHECK: &str = "capabilities";
 pub fn findings(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Finding> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let needs_admin = of_sinks.contains(CapabilitySet::NET_ADMIN);
-    let mut findings = match config.io.backend {
-        Backend::AfPacket | Backend::AfXdp => vec![packet_socket(needs_admin)],
-        // Copies are sent by a packet socket.
-        Backend::Dpdk if config.mirror().is_some() => vec![packet_socket(needs_admin)],
-        // DPDK's drivers differ in the rights that they need.
-        Backend::Dpdk => Vec::new(),
-    };
-    findings.extend(unit(machine, config, is_its_file));
+    let mut findings = unit(machine, config, is_its_file);
+    // Copies are sent by a packet socket.
+    if config.io.backend.uses_packet_sockets || config.mirror().is_some() {
+        findings.insert(0, packet_socket(needs_admin));
+    }
     findings
 }
 
@@ -56,7 +52,8 @@ pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Findin
         return Vec::new();
     };
     let settings = unit.own + "\n" + &unit.drop_ins;
-    let of = |(drop_in, what): (&DropIn, &str)| {
+    let of = |drop_in: DropIn| {
+        let what = drop_in.what;
         let mut needed = drop_in.capabilities();
         let service = &machine.service;
         let Some(missing) = needed.find(|it| !service_unit::grants(&settings, it)) else {
@@ -67,7 +64,7 @@ pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Findin
             drop_in.file()
         );
         // Without the program for first packets, all packets come up.
-        let finding = match is_its_file && *drop_in != FIRST {
+        let finding = match is_its_file && drop_in != FIRST {
             true => Finding::problem(CHECK, service, cause).for_permission(),
             false => Finding::warning(CHECK, service, cause),
         };
@@ -76,22 +73,18 @@ pub fn unit(machine: &Machine, config: &Config, is_its_file: bool) -> Vec<Findin
     needed(config).into_iter().map(of).collect()
 }
 
-/// The drop-ins that the configuration needs, and what needs each.
-fn needed(config: &Config) -> Vec<(&'static DropIn, &'static str)> {
+/// The drop-ins that the configuration needs.
+fn needed(config: &Config) -> Vec<DropIn> {
     let of_sinks = sinks::rights(config, None).capabilities;
     let is_first = config.io.capture == Capture::First
-        && config.io.backend == Backend::AfPacket
+        && config.io.backend.has_first_packets
         && config.io.mode != IoMode::Inline;
     let all = [
-        (
-            of_sinks.contains(CapabilitySet::NET_ADMIN),
-            (&MARK, "marks, labels of connections and sets of nftables"),
-        ),
-        (is_first, (&FIRST, "first packets")),
-        (config.io.backend == Backend::AfXdp, (&XDP, "XDP sockets and programs")),
+        of_sinks.contains(CapabilitySet::NET_ADMIN).then_some(MARK),
+        is_first.then_some(FIRST),
+        DropIn::of_backend(config.io.backend),
     ];
-    let needed = all.into_iter().filter(|(is_needed, _)| *is_needed);
-    needed.map(|(_, needed)| needed).collect()
+    all.into_iter().flatten().collect()
 }
 
 /// Checks whether the service can start with its configuration.

@@ -1,7 +1,7 @@
 //! Interfaces: present, up, with a carrier, frames no longer than a block; in mode inline, no other
 //! path between the two.
 
-use packetio::{Backend, interface};
+use packetio::{backend::Devices, interface};
 
 use super::finding::Finding;
 use super::machine::Machine;
@@ -39,10 +39,10 @@ pub fn findings(machine: &Machine, config: &Config) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for name in &io.interfaces {
-        match known.contains(name) {
-            is_known if io.backend == Backend::Dpdk => findings.push(of_dpdk(name, is_known)),
-            true => findings.extend(one(machine, io, name)),
-            false => findings.push(missing(name, &known)),
+        match (&io.backend.devices, known.contains(name)) {
+            (Some(devices), is_known) => findings.push(device(devices, name, is_known)),
+            (None, true) => findings.extend(one(machine, io, name)),
+            (None, false) => findings.push(missing(name, &known)),
         }
     }
     if let (IoMode::Inline, [left, right]) = (io.mode, present(config).as_slice()) {
@@ -72,17 +72,13 @@ pub fn missing(name: &str, known: &[String]) -> Finding {
     Finding::problem(CHECK, name, cause).cure("ip -br link")
 }
 
-/// A device of DPDK is not opened: opening takes it, perhaps from a run.
-fn of_dpdk(name: &str, is_known: bool) -> Finding {
+/// A device that is no interface is not opened: opening takes it, perhaps from a run.
+fn device(devices: &Devices, name: &str, is_known: bool) -> Finding {
+    let Devices { whose, naming, list } = devices;
     match is_known {
-        true => Finding::problem(
-            CHECK,
-            name,
-            "an interface of the kernel; with backend dpdk, name a card by its PCI address, or a \
-            device of dpdk.args by its name",
-        )
-        .cure("dpdk-devbind.py --status-dev net"),
-        false => Finding::ok(CHECK, name, "none of the kernel's, so one of DPDK's"),
+        true => Finding::problem(CHECK, name, format!("an interface of the kernel; {naming}"))
+            .cure(*list),
+        false => Finding::ok(CHECK, name, format!("none of the kernel's, so one of {whose}")),
     }
 }
 

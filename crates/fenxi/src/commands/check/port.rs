@@ -8,7 +8,7 @@ use super::finding::Finding;
 use super::interfaces;
 use super::machine::Machine;
 use crate::run::ports;
-use crate::service_unit::{FIRST, XDP};
+use crate::service_unit::{DropIn, FIRST};
 
 const CHECK: &str = "port";
 /// Capabilities that the program for first packets needs.
@@ -18,38 +18,40 @@ const FIRST_NEEDS: &str = "CAP_BPF and CAP_NET_ADMIN";
 /// attached and detached again; no packet takes another way meanwhile.
 pub fn findings(machine: &Machine, config: &Config, tasks: &[OpenTask]) -> Vec<Finding> {
     let io = &config.io;
-    let names = match io.backend {
-        // Devices of DPDK are not interfaces of the kernel.
-        Backend::Dpdk => io.interfaces.iter().map(String::as_str).collect(),
-        _ => interfaces::present(config),
+    let names = match io.backend.devices {
+        Some(_) => io.interfaces.iter().map(String::as_str).collect(),
+        None => interfaces::present(config),
     };
     let first = ports::first_packets(config, tasks);
     let of = |name| {
         let tried = ports::try_port(io, first, name);
-        match (io.backend, first) {
-            (Backend::AfPacket, None) => match tried {
-                // `capabilities` reports it.
-                Err(OpenError::MissingCapability { .. }) => None,
-                _ => Some(plain(name, tried, "packet sockets, which copy every packet")),
-            },
-            (Backend::AfPacket, Some(_)) => {
-                let is_default = io.capture_origin.is_default();
-                Some(of_first(machine, name, tried, is_default))
-            }
-            (Backend::AfXdp, _) => Some(of_xdp(machine, name, tried)),
-            (Backend::Dpdk, _) => {
-                let what = "DPDK, by `fenxi run` only: to look at a device is to take it";
-                Some(plain(name, tried, what))
-            }
+        match first {
+            Some(_) => Some(of_first(machine, name, tried, io.capture_origin.is_default())),
+            None => of_all(machine, io.backend, name, tried),
         }
     };
     names.into_iter().filter_map(of).collect()
 }
 
-fn plain(name: &str, tried: Result<(), OpenError>, what: &str) -> Finding {
-    match tried {
-        Ok(()) => Finding::ok(CHECK, name, what),
-        Err(error) => refused(name, &error),
+/// A port that receives all packets. `None`: `capabilities` reports what is missing.
+fn of_all(
+    machine: &Machine,
+    backend: &Backend,
+    name: &str,
+    tried: Result<(), OpenError>,
+) -> Option<Finding> {
+    let Err(error) = tried else {
+        return Some(Finding::ok(CHECK, name, backend.about));
+    };
+    let lacks_rights =
+        matches!(error, OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. });
+    let finding = refused(name, &error);
+    match DropIn::of_backend(backend) {
+        Some(drop_in) if lacks_rights => {
+            Some(finding.cure(drop_in.install(&machine.service)).for_permission())
+        }
+        None if backend.uses_packet_sockets && lacks_rights => None,
+        _ => Some(finding),
     }
 }
 
@@ -73,20 +75,6 @@ fn of_first(
         false => Finding::warning(CHECK, name, cause),
     };
     finding.cure_if(lacks_rights.then(|| FIRST.install(&machine.service)))
-}
-
-fn of_xdp(machine: &Machine, name: &str, tried: Result<(), OpenError>) -> Finding {
-    match tried {
-        Ok(()) => Finding::ok(
-            CHECK,
-            name,
-            "AF_XDP; the log of `fenxi run` says whether in native mode and with zero copy",
-        ),
-        Err(error @ (OpenError::MissingCapability { .. } | OpenError::LockedMemory { .. })) => {
-            refused(name, &error).cure(XDP.install(&machine.service)).for_permission()
-        }
-        Err(error) => refused(name, &error),
-    }
 }
 
 fn refused(name: &str, error: &OpenError) -> Finding {

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The behaviour of a worker on updates.
 struct Worker {
-    thread: JoinHandle<Option<FlowRules>>,
+    thread: JoinHandle<Option<Box<dyn FlowRules>>>,
     ends: Arc<AtomicBool>,
 }
 
@@ -27,7 +27,7 @@ impl Worker {
         let ends = Arc::new(AtomicBool::new(false));
         let is_ending = ends.clone();
         let thread = std::thread::spawn(move || {
-            let mut rules: Option<FlowRules> = None;
+            let mut rules: Option<Box<dyn FlowRules>> = None;
             while !is_ending.load(Ordering::Relaxed) {
                 port.take(|update| {
                     let Some(mut new) = update.rules.take() else {
@@ -35,10 +35,10 @@ impl Worker {
                     };
                     match &mut rules {
                         Some(rules) => {
-                            rules.take(&mut new);
+                            new.replace(rules);
                             update.rules = Some(new);
                         }
-                        none => *none = Some(FlowRules::new(new).0),
+                        none => *none = Some(new.begin().0),
                     }
                 });
                 std::thread::sleep(Duration::from_micros(100));
@@ -49,7 +49,7 @@ impl Worker {
     }
 
     /// The rules that it has used last.
-    fn end(self) -> Option<FlowRules> {
+    fn end(self) -> Option<Box<dyn FlowRules>> {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
@@ -173,7 +173,7 @@ fn many_changes_lead_to_a_training_and_go_on_meanwhile() {
     let rules = world.state.get().rules;
     assert_eq!(rules.learned + rules.remainder, 2010);
     assert!(rules.learned >= 1900, "{rules:?}");
-    let [v4, _] = worker.end().unwrap().policy().describe();
+    let [v4, _] = worker.end().unwrap().in_force().policy.describe();
     assert_eq!(v4.learned() as u64, rules.learned);
 }
 
@@ -188,6 +188,6 @@ fn delayed_changes_count_once_they_are_trained() {
     };
     assert!(changed.is_pending);
     wait_until(|| world.state.get().rules_updates.trainings > 0);
-    let [v4, v6] = worker.end().unwrap().policy().describe();
+    let [v4, v6] = worker.end().unwrap().in_force().policy.describe();
     assert_eq!((v4.remainder, v6.remainder), (1, 1));
 }

@@ -10,7 +10,7 @@ use super::super::ring::Ring;
 use super::RingReader;
 use crate::error::OpenError;
 use crate::interface::{Interface, system};
-use crate::kept::{AdoptError, Description};
+use crate::kept::{self, AdoptError};
 use crate::settings::PortSettings;
 use crate::sys;
 
@@ -21,9 +21,6 @@ impl RingReader {
     /// Adopts the rings that the previous process opened on an interface with the same settings;
     /// `sockets` by ring number. Waiting frames come first. A burst that was being processed when
     /// the process was killed comes again.
-    ///
-    /// # Errors
-    /// A socket is not of such a ring.
     pub fn adopt_rings(
         config: &PortSettings,
         sockets: Vec<OwnedFd>,
@@ -106,12 +103,7 @@ impl RingReader {
     }
 
     fn description(&self) -> String {
-        let description = Description {
-            settings: &self.config,
-            index: self.interface.index,
-            rings: self.group.rings(),
-        };
-        description.name(self.number)
+        kept::name(&self.config, self.interface.index, self.group.rings, self.number)
     }
 }
 
@@ -126,11 +118,7 @@ fn is_here(socket: &OwnedFd) -> std::io::Result<bool> {
 }
 
 /// The names under which the rings of an interface are kept, by number.
-///
-/// # Errors
-/// There is no such interface.
 pub fn names(settings: &PortSettings, rings: u32) -> Result<Vec<String>, OpenError> {
     let index = Interface::open(&settings.interface)?.index;
-    let description = Description { settings, index, rings };
-    Ok((0..rings).map(|number| description.name(number)).collect())
+    Ok((0..rings).map(|number| kept::name(settings, index, rings, number)).collect())
 }

@@ -22,7 +22,7 @@ fn forward(
         let burst = port.receive(64).unwrap();
         transmit.send(&burst, Selection::All).unwrap();
     }
-    (port.counts(), transmit.counts())
+    (port.counts(), transmit.counts)
 }
 
 /// Three namespaces, the ports `m0` and `m1` in the second.

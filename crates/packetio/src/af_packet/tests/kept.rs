@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::super::reader::{RingReader, names};
 use super::frames::{all, send};
 use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
-use crate::keeper::Keeper;
+use crate::af_packet::AF_PACKET;
+use crate::backend::Opened;
 use crate::kept::{AdoptError, Inherited};
-use crate::open::{Backend, adopt, open};
-use crate::port::Opened;
+use crate::open::{adopt, open};
 use crate::rx::{Notice, Received};
-use crate::settings::PortSettings;
+use crate::settings::{Keeper, PortSettings};
 use crate::sys;
 use crate::tests::frames::{flows, mark, numbered};
 use crate::tests::netns::Netns;
@@ -266,7 +266,7 @@ fn rings_that_do_not_fit_are_refused() {
     netns.inside(|| {
         let (store, settings) = kept(one_of_several());
         let open = |settings: &PortSettings, rings| {
-            open(Backend::AfPacket, std::slice::from_ref(settings), rings).unwrap()
+            open(&AF_PACKET, std::slice::from_ref(settings), rings).unwrap()
         };
         let adopt = |settings: &PortSettings, rings, inherited| {
             adopt(std::slice::from_ref(settings), rings, inherited).map(drop)
@@ -333,7 +333,7 @@ fn what_waited_is_not_sent_faster_than_the_interface_takes_it() {
                 transmit.be_patient(Duration::from_secs(60));
             }
             send(&mut transmit, &frames);
-            let counts = transmit.counts();
+            let counts = transmit.counts;
             assert_eq!(counts.refused == 0, is_patient, "{counts:?}");
             assert_eq!(counts.sent + counts.refused, 8000);
         }

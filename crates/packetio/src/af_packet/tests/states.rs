@@ -4,7 +4,7 @@ use super::super::reader::RingReader;
 use super::super::transmit::Transmit;
 use super::frames::{all, send};
 use super::{assert_spread, config, one_of_several, rings_of_flows, sender};
-use crate::error::{InterfaceError, InterfaceErrorKind, OpenError};
+use crate::error::{InterfaceErrorKind, OpenError, TxError};
 use crate::rx::Rx;
 use crate::settings::PortSettings;
 use crate::tests::frames::{flows, numbered, trace};
@@ -23,7 +23,7 @@ fn next_error(port: &mut RingReader) -> InterfaceErrorKind {
 }
 
 /// Sends one burst of 100 frames.
-fn try_send(transmit: &mut Transmit) -> Result<(), InterfaceError> {
+fn try_send(transmit: &mut Transmit) -> Result<(), TxError> {
     let mut frames = trace(numbered(100));
     let burst = frames.receive(100).unwrap().burst().unwrap();
     transmit.send(&burst, Selection::All)
@@ -53,13 +53,13 @@ fn a_port_goes_on_when_its_interface_is_up_again() {
         );
         assert!(error.kind.is_recoverable());
         assert!(try_send(&mut transmit).is_ok());
-        assert_eq!(transmit.counts().refused, 200);
+        assert_eq!(transmit.counts.refused, 200);
 
         netns.run("ip link set b0 up");
         send(&mut sender("a0"), flows(false));
         assert_eq!(rings_of_flows(&mut ports), before); // the rings are in their order again
         assert!(try_send(&mut transmit).is_ok());
-        assert_eq!((transmit.counts().sent, transmit.counts().refused), (100, 200));
+        assert_eq!((transmit.counts.sent, transmit.counts.refused), (100, 200));
     });
 }
 
@@ -115,7 +115,7 @@ fn a_deleted_interface_can_be_reopened() {
         assert_eq!(counts.map(|counts| counts.received).sum::<u64>(), 3600); // they count on
         transmit.reopen().unwrap();
         assert!(try_send(&mut transmit).is_ok());
-        assert_eq!((transmit.counts().sent, transmit.counts().refused), (100, 100));
+        assert_eq!((transmit.counts.sent, transmit.counts.refused), (100, 100));
     });
 }
 
@@ -133,13 +133,13 @@ fn the_mtu_may_change() {
         let mut port = RingReader::open(&config()).unwrap();
         let mut transmit = sender("a0");
         send(&mut transmit, [jumbo(1514), jumbo(1515), jumbo(9014), jumbo(60)]);
-        assert_eq!((transmit.counts().sent, transmit.counts().too_long), (2, 2));
+        assert_eq!((transmit.counts.sent, transmit.counts.too_long), (2, 2));
         assert_eq!(all(&mut port), [jumbo(1514), jumbo(60)]);
 
         netns.run("ip link set a0 mtu 9000 && ip link set b0 mtu 9000");
         port.counts();
         send(&mut transmit, [jumbo(9014), jumbo(9015), jumbo(61)]);
-        assert_eq!((transmit.counts().sent, transmit.counts().too_long), (4, 3));
+        assert_eq!((transmit.counts.sent, transmit.counts.too_long), (4, 3));
         assert_eq!(all(&mut port), [jumbo(9014), jumbo(61)]);
         assert_eq!(port.counts().merged, 0);
     });
@@ -160,7 +160,7 @@ fn a_cut_frame_is_not_sent() {
             frames += burst.len();
             transmit.send(&burst, Selection::All).unwrap();
         }
-        let counts = transmit.counts();
+        let counts = transmit.counts;
         let whole = numbered(50).iter().filter(|frame| frame.len() <= 100).count() as u64;
         assert_eq!((counts.sent, counts.cut), (whole, 50 - whole));
     });

@@ -74,7 +74,7 @@ impl Receiver {
             self.close();
         }
         if was_up {
-            let line = self.interface.error(kind).to_string();
+            let line = self.interface.error(kind).line;
             self.events.push(LinkEvent::Down(line));
         }
     }

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::af_packet::AF_PACKET;
+use crate::af_xdp::AF_XDP;
 use crate::batch::FrameBatch;
 use crate::error::RxError;
 use crate::faults::{FaultRates, Faults};
@@ -24,7 +26,7 @@ struct Wire {
 fn wire(change: impl Fn(&mut XdpSettings)) -> Wire {
     let settings = ["b0", "c0"].map(|name| {
         let mut settings = settings(name);
-        change(&mut settings.xdp);
+        change(&mut settings.own.xdp);
         settings
     });
     let listener = |name: &str| PortSettings {
@@ -33,8 +35,8 @@ fn wire(change: impl Fn(&mut XdpSettings)) -> Wire {
         wait: Duration::ZERO,
         ..PortSettings::new(name)
     };
-    let ends = open(Backend::AfPacket, &["a0", "d0"].map(listener), 1).unwrap();
-    let ports = open(Backend::AfXdp, &settings, 1).unwrap();
+    let ends = open(&AF_PACKET, &["a0", "d0"].map(listener), 1).unwrap();
+    let ports = open(&AF_XDP, &settings, 1).unwrap();
     Wire {
         ports: ports.into_iter().flatten().collect(),
         ends: ends.into_iter().flatten().collect(),
@@ -156,7 +158,7 @@ fn frames_from_elsewhere_are_copied() {
         assert_eq!(tx.counts().sent, 4000);
         // And by an interface that is opened to send alone.
         drop(wire.ports);
-        let mut tx = open_tx(Backend::AfXdp, "c0").unwrap();
+        let mut tx = open_tx(&AF_XDP, "c0").unwrap();
         send_by(&mut *tx, numbered(200));
         assert!(take(&mut *wire.ends[1].rx, 200) == numbered(200));
     });
@@ -255,7 +257,7 @@ fn a_burst_that_is_kept_is_sent_as_a_copy() {
         send("a0", numbered(50));
         let mut kept = FrameBatch::new();
         let began = Instant::now();
-        while kept.len() < 50 {
+        while kept.frames().len() < 50 {
             assert!(began.elapsed() < SOON);
             if let Received::Burst(burst) = wire.ports[0].rx.receive(64).unwrap() {
                 for (i, frame) in burst.frames().iter().enumerate() {

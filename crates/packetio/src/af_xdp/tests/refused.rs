@@ -4,11 +4,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::*;
+use crate::af_xdp::AF_XDP;
 use crate::error::OpenError;
 use crate::open::probe;
 
 fn error_of(settings: PortSettings) -> OpenError {
-    let opened = open(Backend::AfXdp, std::slice::from_ref(&settings), 1);
+    let opened = open(&AF_XDP, std::slice::from_ref(&settings), 1);
     opened.err().expect("it is refused")
 }
 
@@ -34,7 +35,7 @@ fn an_interface_that_another_program_has_is_refused() {
         );
         // The other one's mode does not matter.
         let mut generic = settings("b0");
-        generic.xdp.mode = XdpMode::Generic;
+        generic.own.xdp.mode = XdpMode::Generic;
         netns.run("ethtool -K b0 gro off");
         assert!(matches!(error_of(generic), OpenError::InUse { .. }));
         // It is not disturbed.
@@ -51,7 +52,7 @@ fn a_socket_of_another_program_is_named_by_its_queue() {
         return;
     };
     netns.inside(|| {
-        let _sender = open_tx(Backend::AfXdp, "b0").unwrap();
+        let _sender = open_tx(&AF_XDP, "b0").unwrap();
         let error = error_of(settings("b0")).to_string();
         assert!(error.starts_with("b0: another socket has its queue 0; "), "{error}");
         assert_untouched(&netns, "b0");
@@ -79,7 +80,7 @@ fn an_interface_that_does_not_suit_is_refused_with_the_cure() {
         "b0: its MTU is 3000, and a frame of 2048 bytes has room for 1770; set xdp.frame_bytes = \
          4096"
     );
-    let line = refused("ip link set b0 mtu 9000", &|it| it.xdp.frame_bytes = 4096);
+    let line = refused("ip link set b0 mtu 9000", &|it| it.own.xdp.frame_bytes = 4096);
     assert!(line.contains("`ip link set dev b0 mtu 3818`"), "{line}");
     let line = refused("ip link set b0 mtu 1500; ip link set a0 mtu 9000", &|_| {});
     assert!(line.contains("no XDP with the MTU that it or its peer has"), "{line}");
@@ -89,7 +90,7 @@ fn an_interface_that_does_not_suit_is_refused_with_the_cure() {
         "b0: it strips VLAN tags (rxvlan), and XDP cannot put them back; ethtool -K b0 rxvlan off"
     );
     let line = refused("ethtool -K b0 rxvlan off gro on", &|it| {
-        it.xdp.mode = XdpMode::Generic;
+        it.own.xdp.mode = XdpMode::Generic;
     });
     assert_eq!(
         line,
@@ -107,12 +108,12 @@ fn a_driver_without_xdp_is_refused_in_native_mode_and_served_in_generic_mode() {
     netns.run("ip link add br0 type bridge && ip link set br0 up && ethtool -K br0 gro off");
     netns.inside(|| {
         let mut of_bridge = settings("br0");
-        of_bridge.xdp.mode = XdpMode::Native;
+        of_bridge.own.xdp.mode = XdpMode::Native;
         assert_eq!(
             error_of(of_bridge.clone()).to_string(),
             "br0: its driver has no XDP; set xdp.mode = \"generic\", or io.backend = \"af_packet\""
         );
-        of_bridge.xdp.mode = XdpMode::Auto;
+        of_bridge.own.xdp.mode = XdpMode::Auto;
         let port = open_one(of_bridge);
         assert_eq!(port.how.unwrap(), "br0: XDP in generic mode, the kernel copies, 1 queue");
     });
@@ -131,7 +132,7 @@ fn what_is_missing_is_named() {
                 inheritable: CapabilitySet::empty(),
             };
             set_capabilities(None, sets).unwrap();
-            let opened = open(Backend::AfXdp, &[settings("b0")], 1);
+            let opened = open(&AF_XDP, &[settings("b0")], 1);
             opened.err().map(|error| error.to_string())
         })
     };
@@ -165,7 +166,7 @@ fn settings_and_names_are_checked() {
     netns.inside(|| {
         let with = |change: &dyn Fn(&mut XdpSettings)| {
             let mut settings = settings("b0");
-            change(&mut settings.xdp);
+            change(&mut settings.own.xdp);
             settings
         };
         for bad in [
@@ -175,9 +176,9 @@ fn settings_and_names_are_checked() {
         ] {
             assert!(matches!(error_of(bad), OpenError::BadSetting { .. }));
         }
-        probe(Backend::AfXdp, &settings("b0")).unwrap();
+        probe(&AF_XDP, &settings("b0")).unwrap();
         for wrong in [PortSettings::new("b1"), with(&|it| it.frames = 3)] {
-            let probed = probe(Backend::AfXdp, &wrong).unwrap_err();
+            let probed = probe(&AF_XDP, &wrong).unwrap_err();
             assert_eq!(probed.to_string(), error_of(wrong).to_string());
         }
         assert_untouched(&netns, "b0");

@@ -85,12 +85,12 @@ fn what_cannot_be_opened_is_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.pcap");
     let error = CaptureReader::open(&missing).unwrap_err();
-    assert!(matches!(error, OpenError::NotFound { .. }));
+    assert!(matches!(error, OpenError::File { .. }));
     assert_eq!(error.to_string(), format!("{}: no such file", missing.display()));
     let error = CaptureReader::open(folder.path()).unwrap_err();
-    assert!(matches!(error, OpenError::Directory { .. }));
+    assert!(error.to_string().ends_with(": is a directory; name a capture file in it"));
     let error = CaptureReader::open(Path::new("\0")).unwrap_err();
-    assert!(matches!(error, OpenError::Io { .. }));
+    assert!(error.to_string().contains(": cannot be opened: "));
 }
 
 #[test]
@@ -105,5 +105,5 @@ fn a_file_tells_size_and_position() {
     assert_eq!(reader.receive(1).unwrap().burst().unwrap().bytes(0), b"two");
     assert!(matches!(reader.receive(1), Ok(Received::End)));
     assert!(matches!(reader.receive(1), Ok(Received::End)));
-    assert_eq!((reader.position(), reader.packets()), (capture.len() as u64, 2));
+    assert_eq!((reader.position(), reader.counts().received), (capture.len() as u64, 2));
 }

@@ -6,8 +6,9 @@ use aya::programs::{SchedClassifier, TcAttachType};
 
 use super::packets::{udp, v4};
 use super::{Bench, SOON, Wire, first, namespace, settings};
+use crate::af_packet::AF_PACKET;
 use crate::error::OpenError;
-use crate::open::{Backend, open, probe};
+use crate::open::{open, probe};
 use crate::rx::LinkEvent;
 use crate::settings::{Direction, PortSettings};
 
@@ -74,7 +75,7 @@ fn the_program_is_attached_as_long_as_a_port_is_open() {
     };
     netns.inside(|| {
         assert_eq!(programs("b0"), [0, 0]);
-        probe(Backend::AfPacket, &of("b0", Direction::Both)).unwrap();
+        probe(&AF_PACKET, &of("b0", Direction::Both)).unwrap();
         assert_eq!(programs("b0"), [0, 0], "it was there for a moment");
         let packet = udp(v4(1, 7), v4(2, 9), 10);
         for (direction, attached) in [(Direction::Both, [1, 1]), (Direction::Incoming, [1, 0])] {
@@ -230,13 +231,12 @@ fn what_cannot_be_opened_is_named() {
         return;
     };
     netns.inside(|| {
-        let error = probe(Backend::AfPacket, &of("b1", Direction::Both)).unwrap_err();
+        let error = probe(&AF_PACKET, &of("b1", Direction::Both)).unwrap_err();
         assert!(matches!(error, OpenError::NoSuchInterface { .. }), "{error}");
         let wrong = PortSettings { blocks: 1, ..of("b0", Direction::Both) };
-        let error = open(Backend::AfPacket, &[wrong], 1).map(drop).unwrap_err();
+        let error = open(&AF_PACKET, &[wrong], 1).map(drop).unwrap_err();
         assert!(matches!(error, OpenError::BadSetting { .. }), "{error}");
-        let error =
-            open(Backend::AfPacket, &[of("b0", Direction::Both)], 65).map(drop).unwrap_err();
+        let error = open(&AF_PACKET, &[of("b0", Direction::Both)], 65).map(drop).unwrap_err();
         assert_eq!(error.to_string(), "b0: 65 flow workers; io.capture = \"first\" serves 64");
         assert_eq!(programs("b0"), [0, 0]);
     });

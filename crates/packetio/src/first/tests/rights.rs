@@ -7,8 +7,9 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::interfaces::{of, programs};
 use super::packets::{udp, v4};
 use super::{SOON, Wire, namespace};
+use crate::af_packet::AF_PACKET;
 use crate::error::OpenError;
-use crate::open::{Backend, open, probe};
+use crate::open::{open, probe};
 use crate::settings::{Direction, PortSettings};
 
 /// Leaves a thread these capabilities, for now.
@@ -24,8 +25,8 @@ fn have(effective: CapabilitySet) {
 
 /// Opens and probes; why it is refused.
 fn refusal(settings: &PortSettings) -> String {
-    let opened = open(Backend::AfPacket, std::slice::from_ref(settings), 1);
-    let errors = [opened.map(drop).unwrap_err(), probe(Backend::AfPacket, settings).unwrap_err()];
+    let opened = open(&AF_PACKET, std::slice::from_ref(settings), 1);
+    let errors = [opened.map(drop).unwrap_err(), probe(&AF_PACKET, settings).unwrap_err()];
     let [opened, probed] = errors.map(|error| {
         let OpenError::FirstPackets { interface, why } = &error else {
             panic!("{error}");
@@ -53,7 +54,7 @@ fn a_missing_capability_is_named() {
     netns.inside(|| {
         let settings = of("b0", Direction::Both);
         // What the kernel can is found out once in a process, and not by a thread that may not ask.
-        probe(Backend::AfPacket, &settings).unwrap();
+        probe(&AF_PACKET, &settings).unwrap();
         // CAP_SYS_ADMIN implies all of it.
         let all = CapabilitySet::all() - CapabilitySet::SYS_ADMIN;
         let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
@@ -65,7 +66,7 @@ fn a_missing_capability_is_named() {
         }
         have(CapabilitySet::all());
         assert_eq!(programs("b0"), [0, 0]);
-        assert!(open(Backend::AfPacket, &[settings], 1).is_ok());
+        assert!(open(&AF_PACKET, &[settings], 1).is_ok());
     });
 }
 
@@ -77,11 +78,11 @@ fn the_capabilities_that_are_named_suffice() {
     netns.inside(|| {
         let wire = Wire::of("a0");
         let settings = of("b0", Direction::Both);
-        probe(Backend::AfPacket, &settings).unwrap();
+        probe(&AF_PACKET, &settings).unwrap();
         have(CapabilitySet::empty());
         let named = named(&refusal(&settings));
         have(named);
-        let ports = open(Backend::AfPacket, &[settings], 1);
+        let ports = open(&AF_PACKET, &[settings], 1);
         let mut ports = ports.unwrap_or_else(|error| panic!("{named:?}: {error}")).remove(0);
         wire.send(&udp(v4(1, 7), v4(2, 9), 10).bytes());
         let began = Instant::now();
