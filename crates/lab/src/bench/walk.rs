@@ -21,7 +21,7 @@ use fenxi::machine::Machine;
 const NEW_PASS_NS: u64 = 4_000_000_000;
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let entries = args.entries_or(1 << 22);
+    let entries = args.entries.unwrap_or(1 << 22);
     let seconds = args.seconds / 2.0;
     let (mut figures, pages) = prepared(entries, seconds)?;
     let mut skipped = Vec::new();
