@@ -34,12 +34,12 @@ mod value;
 pub mod when;
 mod words;
 
-use checked::BatchPolicy;
 pub use checked::Config;
+use checked::PolicyName;
 pub use difference::{Difference, Differences};
 use effective::Effective;
 pub use keys::{Change, Key, Keyed, Section, Shape, Stored, stored};
-pub use kind::{Entry, Kind};
+pub use kind::Kind;
 pub use nearest::nearest;
 pub use network::Network;
 use origin::Origin;
@@ -88,7 +88,7 @@ impl Loaded {
         let config = &mut self.config;
         for task in &mut config.tasks {
             if matches!(task.policy_origin, Origin::Mode(_)) {
-                task.batching.policy = BatchPolicy::default();
+                task.batching.name = PolicyName::default();
                 task.policy_origin = Origin::BuiltIn;
             }
         }

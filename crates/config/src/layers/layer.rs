@@ -9,7 +9,7 @@ use toml::{Spanned, Value};
 
 use super::values::{in_order, line_and_column, loose, one_line, owned, suggest};
 use crate::keys::{Key, Section, Shape};
-use crate::kind::{Entry, Kind};
+use crate::kind::Kind;
 use crate::nearest::nearest;
 use crate::origin::Origin;
 use crate::setting::{EntrySetting, Setting};
@@ -221,7 +221,7 @@ impl<'a> Layer<'a> {
             (Some((key, Kind::Map(kind))), Some(entry)) => {
                 // Quotes around the name, which TOML needs for some, are allowed.
                 let entry = entry.trim_matches('"');
-                let is_text = kind == Entry::Text && section.shape != Shape::One;
+                let is_text = kind.is_text() && section.shape != Shape::One;
                 match loose(value, is_text) {
                     Ok(value) => self.read_entry(Place { table, key }, kind, entry, 0..0, &value),
                     Err(message) => {
@@ -262,7 +262,7 @@ impl<'a> Layer<'a> {
     fn read_entry(
         &mut self,
         place: Place,
-        kind: Entry,
+        kind: &Kind,
         name: &str,
         at: Range<usize>,
         value: &Spanned<DeValue<'_>>,
@@ -283,7 +283,7 @@ impl<'a> Layer<'a> {
             Err(found) => {
                 table.refused = true;
                 let path = table.path(key.name());
-                let complaint = kind.complaint(&found);
+                let complaint = kind.complaint(&found, "");
                 self.problem(at, &format!("{path}.{name}: {complaint}"));
             }
         }

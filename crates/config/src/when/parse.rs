@@ -145,23 +145,23 @@ fn quoted(rest: &str, quote: char) -> Result<(Token<'_>, usize), String> {
 
 fn term(tokens: &[Spanned<'_>]) -> Result<Term<String>, String> {
     let tokens: Vec<&Token<'_>> = tokens.iter().map(|(token, _)| token).collect();
-    let (subject, rest) = match tokens.as_slice() {
-        [Token::Word(subject), rest @ ..] => (*subject, rest),
-        _ => return Err(format!("expected {}", subjects())),
+    let (text, rest) = match tokens.as_slice() {
+        [Token::Word(text), rest @ ..] => (*text, rest),
+        _ => return Err(format!("expected {}", any_of(&SUBJECTS))),
     };
-    let subject = Subject::parse(subject)?;
+    let subject = Subject::parse(text)?;
+    let compared = any_of(subject.comparisons());
     let (comparison, values) = match rest {
         [Token::Comparison(comparison), values @ ..] => (*comparison, values),
         _ => {
-            return Err(format!("expected {} after {}", subject.compared(), subject.shown()));
+            return Err(format!("expected {compared} after {}", shortened(text)));
         }
     };
     if !subject.comparisons().contains(&comparison) {
         return Err(format!(
-            "found {}, expected {} after {}",
+            "found {}, expected {compared} after {}",
             shortened(comparison),
-            subject.compared(),
-            subject.shown()
+            shortened(text)
         ));
     }
     subject.term(comparison, &values_of(values)?)
@@ -212,7 +212,7 @@ impl<'a> Subject<'a> {
                 None => nearest(text, SUBJECTS),
             };
             let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-            format!("unknown {}; expected {}{near}", shortened(text), subjects())
+            format!("unknown {}; expected {}{near}", shortened(text), any_of(&SUBJECTS))
         };
         Ok(match text.rsplit_once('.') {
             Some((task, "label")) if !task.is_empty() => Subject::Label(task),
@@ -238,29 +238,12 @@ impl<'a> Subject<'a> {
         })
     }
 
-    fn shown(&self) -> String {
-        match self {
-            Subject::Protocol => "protocol".to_owned(),
-            Subject::Port => "port".to_owned(),
-            Subject::InPort => "in_port".to_owned(),
-            Subject::Direction => "direction".to_owned(),
-            Subject::Rule => "rule".to_owned(),
-            Subject::Sample => "sample".to_owned(),
-            Subject::Label(task) => format!("{}.label", shortened(task)),
-            Subject::Confidence(task) => format!("{}.confidence", shortened(task)),
-        }
-    }
-
     fn comparisons(&self) -> &'static [&'static str] {
         match self {
             Subject::Rule | Subject::Label(_) => &["=", "!="],
             Subject::Confidence(_) => Comparison::NAMES,
             _ => &["="],
         }
-    }
-
-    fn compared(&self) -> String {
-        any_of(self.comparisons())
     }
 
     fn term(&self, comparison: &str, values: &[&str]) -> Result<Term<String>, String> {
@@ -327,10 +310,6 @@ fn share<N: std::str::FromStr + PartialOrd + From<u8>>(values: &[&str]) -> Resul
     number
         .filter(|number| *number <= N::from(1))
         .ok_or_else(|| format!("found {}, expected a number from 0 to 1", shortened(text)))
-}
-
-fn subjects() -> String {
-    any_of(&SUBJECTS)
 }
 
 /// `a, b or c`.

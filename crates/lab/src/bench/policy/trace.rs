@@ -3,7 +3,7 @@
 
 use policy::{Filter, Key, Ports, TCP};
 
-use crate::rng::Rng;
+use crate::rng::{Lot, Rng};
 
 /// `count` keys, each of a rule that is drawn with the same chance.
 pub fn uniform(filters: &[Filter<u32>], count: usize) -> Vec<Key<u32>> {
@@ -20,19 +20,9 @@ pub fn uniform(filters: &[Filter<u32>], count: usize) -> Vec<Key<u32>> {
 pub fn zipf(filters: &[Filter<u32>], exponent: f64, count: usize) -> Vec<Key<u32>> {
     let mut rng = Rng::new(2);
     let flows = flows(filters, &mut rng);
-    let sums: Vec<f64> = (1..=flows.len())
-        .scan(0.0, |sum, place| {
-            *sum += (place as f64).powf(-exponent);
-            Some(*sum)
-        })
-        .collect();
-    let all = sums.last().copied().unwrap_or_default();
-    let mut key = |_| {
-        let at = rng.share() * all;
-        let place = sums.partition_point(|sum| *sum <= at);
-        flows[place.min(flows.len() - 1)]
-    };
-    (0..count).map(&mut key).collect()
+    let weighted = (1..).zip(flows).map(|(rank, flow)| (flow, f64::from(rank).powf(-exponent)));
+    let lot = Lot::new(weighted);
+    (0..count).filter_map(|_| lot.draw(&mut rng)).collect()
 }
 
 /// A key of each rule, in random order.
