@@ -123,11 +123,6 @@ impl Bundle {
         self.manifest.k
     }
 
-    /// Features per element, 1 to 4.
-    pub fn channels(&self) -> usize {
-        self.manifest.features.len()
-    }
-
     /// Which packets of a flow are the elements of its series, one of [`UNITS`]: "packet" for all
     /// of them, "data" for those with layer-4 payload.
     pub fn unit(&self) -> &str {
@@ -246,7 +241,7 @@ impl Bundle {
     /// Channels, K, numbers of context and output columns.
     pub fn shape(&self) -> Shape {
         Shape {
-            channels: self.channels(),
+            channels: self.features().len(),
             k: self.k(),
             context: self.context().len(),
             classes: self.labels().len() + usize::from(self.manifest.has_unknown),

@@ -224,7 +224,7 @@ fn labels_come_within_the_timeout_or_the_goal() {
     assert!(slo.violations as f64 <= 0.09 * slo.periods as f64, "{slo:?}");
 }
 
-/// FENXI Fig. 8. Of a batch's time, padding takes its share of the rows.
+/// FENXI Fig. 8. Padding takes the same share of a batch's time as of its rows.
 #[test]
 fn carry_over_pads_a_fifth_of_what_a_timeout_pads() {
     let profile = Profile { t0_us: 100.0, t1_us: 2.0 };

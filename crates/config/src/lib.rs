@@ -40,7 +40,7 @@ pub use difference::{Difference, Differences};
 use effective::Effective;
 pub use keys::{Change, Key, Keyed, Section, Shape, Stored, stored};
 pub use kind::Kind;
-pub use nearest::nearest;
+pub use nearest::{nearest, suggest};
 pub use network::Network;
 use origin::Origin;
 pub use setting::{EntrySetting, Setting};

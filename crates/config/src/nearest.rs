@@ -28,6 +28,11 @@ pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
+/// "; did you mean ...?", where something is near.
+pub fn suggest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(wrong, candidates).map_or(String::new(), |near| format!("; did you mean {near}?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

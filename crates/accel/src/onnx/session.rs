@@ -218,7 +218,8 @@ type Declared<'a> = (&'static str, &'a str, Vec<usize>);
 fn check(bundle: &Bundle, outlets: &[Outlet], declared: &[Declared<'_>]) -> Result<(), OpenError> {
     let disagrees = |what: &str, found: String, expected: String| {
         Err(OpenError::Model(format!(
-            "{}: {what} {found}, but model.toml asks for {expected}; the two do not belong together",
+            "{}: {what} {found}, but model.toml asks for {expected}; the two do not belong \
+             together",
             bundle.model_path().display()
         )))
     };

@@ -74,7 +74,7 @@ fn bundles_of_other_units_and_features_agree_with_their_golden_outputs() {
     for (name, unit, shape) in [("data-k3", "data", [1, 3]), ("times-k10", "packet", [2, 10])] {
         let bundle = Bundle::open(&root().join("tests/bundles").join(name)).unwrap();
         assert_eq!(bundle.unit(), unit);
-        assert_eq!([bundle.channels(), bundle.k()], shape);
+        assert_eq!([bundle.shape().channels, bundle.k()], shape);
         for cap in [1, 7, 256] {
             let spec = DeviceSpec::cpu(&bundle, any(cap));
             let mut device = OnnxDevice::new(&library, &bundle, spec).unwrap();

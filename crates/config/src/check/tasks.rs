@@ -6,7 +6,7 @@ use crate::checked::{
 };
 use crate::keys::Keyed;
 use crate::layout::Layout;
-use crate::nearest::nearest;
+use crate::nearest::suggest;
 use crate::origin::Origin;
 use crate::settings::{Setting, Settings, Table};
 use crate::when::{Term, When, shortened};
@@ -295,8 +295,7 @@ impl<'a> Asked<'a> {
             let Some(unknown) = unknown.filter(|_| !interfaces.is_empty()) else {
                 continue;
             };
-            let near = nearest(unknown, interfaces.iter().map(String::as_str));
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            let near = suggest(unknown, interfaces.iter().map(String::as_str));
             problems.push(format!(
                 "{}: task.{}.when: {}: there is no interface {}; io.interfaces has {}{near}",
                 self.origin("when"),

@@ -4,7 +4,7 @@ use flowmgr::Behaviour;
 use policy::{Action, Dscp, LabelRule};
 
 use crate::kind::{Kind, MARK_MASK, integer};
-use crate::nearest::nearest;
+use crate::nearest::suggest;
 use crate::origin::Origin;
 use crate::section;
 use crate::setting::Setting;
@@ -144,8 +144,7 @@ fn behaviour_marks(setting: &Setting) -> Result<Vec<BehaviourMark>, String> {
         let behaviour = named.clone().find(|it| it.name() == name);
         let behaviour = behaviour.ok_or_else(|| {
             let known: Vec<&str> = named.clone().map(Behaviour::name).collect();
-            let near = nearest(&name, known.iter().copied());
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            let near = suggest(&name, known.iter().copied());
             format!("found \"{name}\", expected some of {}{near}", known.join(", "))
         });
         behaviour.map(|behaviour| BehaviourMark { behaviour, mark })

@@ -24,8 +24,8 @@ section! {
     open_timeout: Duration = live "open_timeout_s", float(0.1, 86_400.0), "50.0",
         "seconds" => Setting::seconds;
     /// min_confidence for single labels, which overrides it
-    class_confidence: Vec<Mapping<f32>> = live "class_confidence", Kind::Map(&float(0.0, 1.0)), "{}",
-        "probability" => mappings;
+    class_confidence: Vec<Mapping<f32>> = live "class_confidence", Kind::Map(&float(0.0, 1.0)),
+        "{}", "probability" => mappings;
 }
 
 pub(super) fn min_confidence(setting: &Setting) -> Result<Option<f32>, String> {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Spanned, Value};
 
-use super::values::{in_order, line_and_column, loose, one_line, owned, suggest};
+use super::values::{in_order, line_and_column, loose, one_line, owned};
 use crate::keys::{Key, Section, Shape};
 use crate::kind::Kind;
-use crate::nearest::nearest;
+use crate::nearest::{nearest, suggest};
 use crate::origin::Origin;
 use crate::setting::{EntrySetting, Setting};
 use crate::settings::{Settings, Table};

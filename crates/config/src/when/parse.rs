@@ -5,7 +5,7 @@ use std::ops::Range;
 use policy::Ports;
 
 use super::{Choice, Comparison, Direction, Protocol, Term, When, shortened};
-use crate::nearest::nearest;
+use crate::nearest::suggest;
 
 /// The word between terms.
 pub(super) const AND: &str = "and";
@@ -208,18 +208,16 @@ impl<'a> Subject<'a> {
         let unknown = || {
             let other = OTHER_WORDS.iter().find(|(word, _)| *word == text);
             let near = match other {
-                Some((_, subject)) => Some(*subject),
-                None => nearest(text, SUBJECTS),
+                Some((_, subject)) => format!("; did you mean {subject}?"),
+                None => suggest(text, SUBJECTS),
             };
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
             format!("unknown {}; expected {}{near}", shortened(text), any_of(&SUBJECTS))
         };
         Ok(match text.rsplit_once('.') {
             Some((task, "label")) if !task.is_empty() => Subject::Label(task),
             Some((task, "confidence")) if !task.is_empty() => Subject::Confidence(task),
             Some((task, field)) => {
-                let near = nearest(field, ["label", "confidence"]);
-                let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+                let near = suggest(field, ["label", "confidence"]);
                 let task = shortened(task);
                 return Err(format!(
                     "a task has a label and a confidence; write {task}.label or \
@@ -276,8 +274,7 @@ fn each<V>(values: &[&str], of: impl Fn(&str) -> Result<V, String>) -> Result<Ve
 
 fn word<V>(text: &str, words: &[&'static str], of: fn(&str) -> Option<V>) -> Result<V, String> {
     of(text).ok_or_else(|| {
-        let near = nearest(text, words.iter().copied());
-        let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+        let near = suggest(text, words.iter().copied());
         format!("found {}, expected {}{near}", shortened(text), any_of(words))
     })
 }
