@@ -37,15 +37,15 @@ impl Feed {
     }
 
     /// Pushes the next of the series as [`Feed::push_with`].
-    pub fn push(&mut self, emitted_ns: u64) -> usize {
+    pub fn push(&mut self, emitted_ns: u64) {
         let sample = self.samples[self.offered % self.samples.len()];
-        self.push_with(emitted_ns, |series| *series = sample)
+        self.push_with(emitted_ns, |series| *series = sample);
     }
 
     /// Pushes a series that `fill` writes, which the manager sees after [`Feed::publish`]. A full
-    /// ring sheds it. Returns the index of its flow's word, for [`Feed::is_pending`].
+    /// ring sheds it.
     #[inline]
-    pub fn push_with(&mut self, emitted_ns: u64, fill: impl FnOnce(&mut Series)) -> usize {
+    pub fn push_with(&mut self, emitted_ns: u64, fill: impl FnOnce(&mut Series)) {
         let index = self.offered & (self.words.len() - 1);
         self.offered += 1;
         let word = &self.words[index];
@@ -62,12 +62,6 @@ impl Feed {
             // It cannot be post-mortem, because the ring does not have the series.
             let _ = word.decide(generation, Label::Unlabelled);
         }
-        index
-    }
-
-    /// Whether the flow with this word waits for its label.
-    pub fn is_pending(&self, word: usize) -> bool {
-        self.words[word].read().1 == Label::Pending
     }
 
     /// Hands what was pushed to the manager.

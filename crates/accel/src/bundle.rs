@@ -9,7 +9,7 @@
 //! when it hands them to a device, and a model that keeps data in other files is refused
 //! ([`external`]).
 
-use std::io;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -76,9 +76,15 @@ impl Bundle {
         let found: String =
             Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         if found != self.manifest.sha256 {
-            return Err(BundleError::Hash { path, expected: self.manifest.sha256.clone(), found });
+            return Err(BundleError::Refused(format!(
+                "{}: its SHA-256 is {found}, but model.toml says {}; the file was changed or \
+                 damaged: restore it, or correct the key sha256 if the change is yours",
+                path.display(),
+                self.manifest.sha256
+            )));
         }
-        external::check(&bytes).map_err(|problem| BundleError::Model { path, problem })?;
+        external::check(&bytes)
+            .map_err(|problem| BundleError::Refused(format!("{}: {problem}", path.display())))?;
         Ok(bytes)
     }
 
@@ -115,11 +121,6 @@ impl Bundle {
     /// Elements per series, 1 to 32.
     pub fn k(&self) -> usize {
         self.manifest.k
-    }
-
-    /// Features per element, 1 to 4.
-    pub fn channels(&self) -> usize {
-        self.manifest.features.len()
     }
 
     /// Which packets of a flow are the elements of its series, one of [`UNITS`]: "packet" for all
@@ -240,7 +241,7 @@ impl Bundle {
     /// Channels, K, numbers of context and output columns.
     pub fn shape(&self) -> Shape {
         Shape {
-            channels: self.channels(),
+            channels: self.features().len(),
             k: self.k(),
             context: self.context().len(),
             classes: self.labels().len() + usize::from(self.manifest.has_unknown),
@@ -259,15 +260,17 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, BundleError> {
         cause if cause.is_not_found() => {
             BundleError::Missing { path: path.to_owned(), what: "file" }
         }
-        cause => BundleError::Read { path: path.to_owned(), cause },
+        cause => unreadable(path, &cause),
     })
 }
 
 fn read_text(path: &Path, limit: u64) -> Result<String, BundleError> {
-    String::from_utf8(read(path, limit)?).map_err(|_| BundleError::Read {
-        path: path.to_owned(),
-        cause: io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text").into(),
-    })
+    let text = String::from_utf8(read(path, limit)?);
+    text.map_err(|_| unreadable(path, &"it is not UTF-8 text"))
+}
+
+fn unreadable(path: &Path, cause: &dyn Display) -> BundleError {
+    BundleError::Refused(format!("{}: cannot be read: {cause}", path.display()))
 }
 
 #[cfg(test)]

@@ -128,12 +128,26 @@ pub trait Device: Send {
         &mut []
     }
 
+    /// Checks that a batch of `rows` rows can be submitted now.
+    ///
+    /// # Errors
+    /// The device is busy or does not take this size.
+    fn accepts(&self, rows: usize) -> Result<(), DeviceError> {
+        let device = || self.requested().to_owned();
+        if !self.is_idle() {
+            return Err(DeviceError::Busy { device: device() });
+        }
+        match self.sizes().takes(rows) {
+            true => Ok(()),
+            false => Err(DeviceError::Rows { device: device(), rows, sizes: self.sizes().clone() }),
+        }
+    }
+
     /// Starts the first `rows` rows of the input. A device without a thread of its own runs the
     /// batch inside this call.
     ///
     /// # Errors
-    /// The device is busy or does not take this size. If the run itself fails, [`Device::poll`]
-    /// returns the error.
+    /// As [`Device::accepts`]. If the run itself fails, [`Device::poll`] returns the error.
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError>;
 
     /// The results of the batch in flight, one per submitted row and in their order, or none while

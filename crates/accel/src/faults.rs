@@ -46,27 +46,10 @@ pub struct Faults {
     until: Option<u64>,
 }
 
-/// Why a list of faults is refused.
+/// Why a list of faults is refused: its part, and what is expected.
 #[derive(Debug, PartialEq, Eq, Error)]
-pub enum FaultsError {
-    /// No fault has this name.
-    #[error(
-        "{part}: no such fault; there are error, error-every, hang, vanish, nan, shape, slow and \
-         until"
-    )]
-    Unknown {
-        /// The part of the list.
-        part: String,
-    },
-    /// The fault exists, but its number cannot be parsed or is out of range.
-    #[error("{part}: expected {expected}")]
-    Malformed {
-        /// The part of the list.
-        part: String,
-        /// The expected form.
-        expected: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct FaultsError(String);
 
 impl FromStr for Faults {
     type Err = FaultsError;
@@ -95,8 +78,10 @@ impl FromStr for Faults {
                     continue;
                 }
                 _ => {
-                    let part = part.to_owned();
-                    return Err(FaultsError::Unknown { part });
+                    return Err(FaultsError(format!(
+                        "{part}: no such fault; there are error, error-every, hang, vanish, nan, \
+                         shape, slow and until"
+                    )));
                 }
             });
         }
@@ -113,8 +98,8 @@ fn hang(part: &str, value: &str) -> Result<Fault, FaultsError> {
     parsed.ok_or_else(|| malformed(part, "hang=N:MS, the run and its milliseconds"))
 }
 
-fn malformed(part: &str, expected: &'static str) -> FaultsError {
-    FaultsError::Malformed { part: part.to_owned(), expected }
+fn malformed(part: &str, expected: &str) -> FaultsError {
+    FaultsError(format!("{part}: expected {expected}"))
 }
 
 impl Faults {

@@ -128,13 +128,7 @@ impl Device for FaultyDevice {
     }
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
-        let device = || self.inner.requested().to_owned();
-        if self.flight.is_some() {
-            return Err(DeviceError::Busy { device: device() });
-        }
-        if !self.sizes().takes(rows) {
-            return Err(DeviceError::Rows { device: device(), rows, sizes: self.sizes().clone() });
-        }
+        self.accepts(rows)?;
         let (run, started) = (self.runs + 1, Instant::now());
         let failure = self.failure(rows, run);
         if failure.is_none() {

@@ -108,7 +108,7 @@ pub(crate) fn wait(device: &mut dyn Device, rows: usize) -> Result<(), DeviceErr
 }
 
 /// The column of the largest value; the first of several equal ones.
-pub(crate) fn argmax(row: &[f32]) -> usize {
+pub fn argmax(row: &[f32]) -> usize {
     let mut best = 0;
     for (at, value) in row.iter().enumerate() {
         if *value > row[best] {

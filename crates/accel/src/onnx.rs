@@ -11,7 +11,6 @@
 
 mod check;
 mod device;
-mod error;
 mod guard;
 mod library;
 mod log;
@@ -22,8 +21,7 @@ mod telemetry;
 
 pub use device::OnnxDevice;
 pub(crate) use device::{open, probe};
-pub use error::SessionError;
 pub use guard::stop_late_runs;
-pub use library::{Library, LibraryError, load};
+pub use library::{Library, load};
 pub use plugin::plugin_devices;
 pub use provider::providers;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, BundleError};
 use crate::device::{Device, Sizes};
 use crate::profile::Profile;
 use crate::simulated;
@@ -144,6 +144,12 @@ pub enum OpenError {
     /// The model cannot be read, or is not what the bundle says.
     #[error("{0}")]
     Model(String),
+}
+
+impl From<BundleError> for OpenError {
+    fn from(error: BundleError) -> Self {
+        Self::Model(error.to_string())
+    }
 }
 
 /// Opens a device with the bundle's model, which has run once. It works on the calling thread.

@@ -94,16 +94,7 @@ impl Device for SimulatedDevice {
     }
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
-        if !self.is_idle() {
-            return Err(DeviceError::Busy { device: self.name.clone() });
-        }
-        if !self.sizes.takes(rows) {
-            return Err(DeviceError::Rows {
-                device: self.name.clone(),
-                rows,
-                sizes: self.sizes.clone(),
-            });
-        }
+        self.accepts(rows)?;
         self.ready = Some(Instant::now() + self.profile.latency(rows));
         let Shape { context, classes, .. } = self.shape;
         let filled = self.input[..rows * self.shape.row_len()].chunks_exact(self.shape.row_len());

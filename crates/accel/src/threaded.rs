@@ -145,18 +145,10 @@ impl Device for ThreadedDevice {
         if self.gone {
             return Err(self.gone());
         }
+        self.accepts(rows)?;
         let Some(mut batch) = self.home.take() else {
-            let device = self.requested.clone();
-            return Err(DeviceError::Busy { device });
+            return Err(self.gone());
         };
-        if !self.sizes.takes(rows) {
-            self.home = Some(batch);
-            return Err(DeviceError::Rows {
-                device: self.requested.clone(),
-                rows,
-                sizes: self.sizes.clone(),
-            });
-        }
         batch.rows = rows;
         match self.to_thread.try_send(batch) {
             Ok(()) => Ok(()),

@@ -51,6 +51,7 @@ impl Accelerator {
     ) -> Result<(), ConfigError> {
         let device = self.device.as_mut();
         let name = device.requested().to_owned();
+        let refuse = |why: String| Err(ConfigError(format!("device {name} {why}")));
         let sizes = device.sizes();
         let in_order = match sizes {
             Sizes::Any { cap } => *cap > 0,
@@ -59,35 +60,41 @@ impl Accelerator {
             }
         };
         if !in_order {
-            let sizes = sizes.clone();
-            return Err(ConfigError::Sizes { device: name, sizes });
+            return refuse(format!(
+                "takes the batch sizes {sizes:?}: sizes are positive and ascend"
+            ));
         }
         let floats = device.input(1).len();
         if floats != channels * k {
-            let device = name;
-            return Err(ConfigError::Row { device, floats, channels, k });
+            return refuse(format!(
+                "wants {floats} numbers per series, but the task has {channels} of each of k = \
+                 {k} elements: its model has another k or other features"
+            ));
         }
         let floats = device.context(1).len();
         if floats != context {
-            return Err(ConfigError::Context { device: name, floats, context });
+            return refuse(format!(
+                "wants {floats} numbers of context per flow, but the task has {context}: its \
+                 model has another context"
+            ));
         }
-        if policy.goal().is_some() {
-            check_profile(name, self.profile)?;
+        let is_time = |us: f64| us.is_finite() && us >= 0.0;
+        match self.profile {
+            _ if policy.goal().is_none() => Ok(()),
+            None => refuse(
+                "has no profile, and the policy slo plans by it: measure one, or choose another \
+                 policy"
+                    .to_owned(),
+            ),
+            Some(Profile { t0_us, t1_us })
+                if !(is_time(t0_us) && is_time(t1_us) && t0_us + t1_us > 0.0) =>
+            {
+                refuse(format!(
+                    "has the profile T0 = {t0_us} us, T1 = {t1_us} us: times are not negative, \
+                     nor both 0"
+                ))
+            }
+            Some(_) => Ok(()),
         }
-        Ok(())
-    }
-}
-
-/// Checks the profile that [`Policy::Slo`] plans by: its times must be finite, not negative, and
-/// not all 0.
-fn check_profile(device: String, profile: Option<Profile>) -> Result<(), ConfigError> {
-    let Some(Profile { t0_us, t1_us }) = profile else {
-        return Err(ConfigError::NoProfile { device });
-    };
-    let is_time = |us: f64| us.is_finite() && us >= 0.0;
-    if is_time(t0_us) && is_time(t1_us) && t0_us + t1_us > 0.0 {
-        Ok(())
-    } else {
-        Err(ConfigError::Profile { device, t0_us, t1_us })
     }
 }

@@ -1,10 +1,8 @@
 //! The configuration of an analytics manager, and its check.
 
 use crate::{After, Policy};
-use accel::Sizes;
 use cring::{Context, Feature, Features, K_MAX};
 use std::ops::RangeInclusive;
-use std::time::Duration;
 use thiserror::Error;
 
 /// The largest cache, in entries. At some 150 bytes an entry this is 2.5 GB, far more series than
@@ -62,159 +60,10 @@ pub struct CacheConfig {
     pub audit: f64,
 }
 
-/// Why a manager is refused.
+/// Why a manager is refused: the setting or the device, and what would do.
 #[derive(Clone, Debug, Error, PartialEq)]
-pub enum ConfigError {
-    /// No ring to read.
-    #[error("an analytics manager needs at least one ring, that is one flow manager's ring")]
-    NoInputs,
-    /// No device to infer on.
-    #[error("an analytics manager needs at least one device")]
-    NoDevices,
-    /// K is 0 or more than a slot holds.
-    #[error("k is {k}: a series has 1 to {K_MAX} elements")]
-    K {
-        /// As configured.
-        k: usize,
-    },
-    /// No feature, or one that is named twice.
-    #[error("the features are {features:?}: name at least one, and none twice")]
-    Features {
-        /// As configured.
-        features: Vec<Feature>,
-    },
-    /// δ elements do not fit a cache key.
-    #[error(
-        "the cache's prefix is {prefix}, but with these features a key has room for {most} \
-         elements: choose 0 (off) to {most}"
-    )]
-    PrefixWords {
-        /// As configured.
-        prefix: usize,
-        /// Elements that fit.
-        most: usize,
-    },
-    /// δ is above K.
-    #[error(
-        "the cache's prefix is {prefix}, but a series has only {k} elements: choose 0 (off) to {k}"
-    )]
-    Prefix {
-        /// As configured.
-        prefix: usize,
-        /// As configured.
-        k: usize,
-    },
-    /// The cache is absurdly large.
-    #[error("a cache of {entries} entries: at most {CACHE_ENTRIES_MAX} are possible")]
-    Entries {
-        /// As configured.
-        entries: usize,
-    },
-    /// The share is out of range.
-    #[error("the cache's audit share is {audit}: it lies between 0 and 1")]
-    Audit {
-        /// As configured.
-        audit: f64,
-    },
-    /// Φ is outside the paper's range.
-    #[error("phi is {phi}: the allowed share of padding lies between 0 and 0.5")]
-    Phi {
-        /// As configured.
-        phi: f64,
-    },
-    /// The bound on waiting is shorter than the timeout that it bounds.
-    #[error(
-        "max_wait is {max_wait:?}, shorter than the timeout of {timeout:?}: make it at least that \
-         long"
-    )]
-    MaxWait {
-        /// As configured.
-        max_wait: Duration,
-        /// As configured.
-        timeout: Duration,
-    },
-    /// The latency goal is 0.
-    #[error("the latency goal is 0: it must be longer")]
-    LatencyGoal,
-    /// δ leaves nothing of the goal.
-    #[error(
-        "delta is {delta}: the share of the latency goal kept in reserve lies between 0 and 0.5"
-    )]
-    Delta {
-        /// As configured.
-        delta: f64,
-    },
-    /// The probe does not fit a row.
-    #[error(
-        "the probe has {floats} numbers, but a row has {row_len}, k for each feature and \
-         the context"
-    )]
-    Probe {
-        /// As configured.
-        floats: usize,
-        /// As it must be.
-        row_len: usize,
-    },
-    /// A latency goal without a profile.
-    #[error(
-        "device {device} has no profile, and the policy slo plans by it: measure one, or choose \
-         another policy"
-    )]
-    NoProfile {
-        /// The device as requested.
-        device: String,
-    },
-    /// A profile that is not valid.
-    #[error(
-        "device {device} has the profile T0 = {t0_us} us, T1 = {t1_us} us: times are not negative, \
-         nor both 0"
-    )]
-    Profile {
-        /// The device as requested.
-        device: String,
-        /// As given.
-        t0_us: f64,
-        /// As given.
-        t1_us: f64,
-    },
-    /// A device without sizes, or with sizes in disorder.
-    #[error("device {device} takes the batch sizes {sizes:?}: sizes are positive and ascend")]
-    Sizes {
-        /// The device as requested.
-        device: String,
-        /// What it takes.
-        sizes: Sizes,
-    },
-    /// A device holds a model with another input.
-    #[error(
-        "device {device} wants {floats} numbers per series, but the task has {channels} of each of \
-         k = {k} elements: its \
-         model has another k or other features"
-    )]
-    Row {
-        /// The device as requested.
-        device: String,
-        /// Length of its input rows.
-        floats: usize,
-        /// Features as configured.
-        channels: usize,
-        /// As configured.
-        k: usize,
-    },
-    /// The device's second input does not fit the task.
-    #[error(
-        "device {device} wants {floats} numbers of context per flow, but the task has {context}: \
-         its model has another context"
-    )]
-    Context {
-        /// The device as requested.
-        device: String,
-        /// Length of its context rows.
-        floats: usize,
-        /// Numbers of the context as configured.
-        context: usize,
-    },
-}
+#[error("{0}")]
+pub struct ConfigError(pub(crate) String);
 
 impl Config {
     /// Numbers in one row of a device's input: K for each feature.
@@ -225,45 +74,66 @@ impl Config {
 
     /// Checks what can be checked without the devices.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.problem().map_or(Ok(()), |problem| Err(ConfigError(problem)))
+    }
+
+    fn problem(&self) -> Option<String> {
         let k = self.k;
         let CacheConfig { prefix, entries, audit } = self.cache;
         if !K.contains(&k) {
-            return Err(ConfigError::K { k });
+            return Some(format!("k is {k}: a series has 1 to {K_MAX} elements"));
         }
         let features: Features = self.features.iter().copied().collect();
         if features.is_empty() || features.iter().count() != self.features.len() {
-            let features = self.features.clone();
-            return Err(ConfigError::Features { features });
+            let found = &self.features;
+            return Some(format!("the features are {found:?}: name at least one, and none twice"));
         }
         if prefix > k {
-            return Err(ConfigError::Prefix { prefix, k });
+            return Some(format!(
+                "the cache's prefix is {prefix}, but a series has only {k} elements: choose 0 \
+                 (off) to {k}"
+            ));
         }
         let most = CACHE_KEY_WORDS_MAX / features.words();
         if prefix > most {
-            return Err(ConfigError::PrefixWords { prefix, most });
+            return Some(format!(
+                "the cache's prefix is {prefix}, but with these features a key has room for \
+                 {most} elements: choose 0 (off) to {most}"
+            ));
         }
         if entries > CACHE_ENTRIES_MAX {
-            return Err(ConfigError::Entries { entries });
+            return Some(format!(
+                "a cache of {entries} entries: at most {CACHE_ENTRIES_MAX} are possible"
+            ));
         }
         if !AUDIT.contains(&audit) {
-            return Err(ConfigError::Audit { audit });
+            return Some(format!("the cache's audit share is {audit}: it lies between 0 and 1"));
         }
         let row_len = self.row_len() + self.context.len();
         let floats = self.probe.len();
         if floats != 0 && floats != row_len {
-            return Err(ConfigError::Probe { floats, row_len });
+            return Some(format!(
+                "the probe has {floats} numbers, but a row has {row_len}, k for each feature and \
+                 the context"
+            ));
         }
         match self.policy {
-            Policy::CarryOver { phi, .. } if !PHI.contains(&phi) => Err(ConfigError::Phi { phi }),
-            Policy::CarryOver { timeout, max_wait, .. } if max_wait < timeout => {
-                Err(ConfigError::MaxWait { max_wait, timeout })
+            Policy::CarryOver { phi, .. } if !PHI.contains(&phi) => {
+                Some(format!("phi is {phi}: the allowed share of padding lies between 0 and 0.5"))
             }
+            Policy::CarryOver { timeout, max_wait, .. } if max_wait < timeout => Some(format!(
+                "max_wait is {max_wait:?}, shorter than the timeout of {timeout:?}: make it at \
+                 least that long"
+            )),
             policy => match policy.goal() {
-                Some((latency_goal, _)) if latency_goal.is_zero() => Err(ConfigError::LatencyGoal),
-                Some((_, delta)) if !SLO_DELTA.contains(&delta) => {
-                    Err(ConfigError::Delta { delta })
+                Some((latency_goal, _)) if latency_goal.is_zero() => {
+                    Some("the latency goal is 0: it must be longer".to_owned())
                 }
-                _ => Ok(()),
+                Some((_, delta)) if !SLO_DELTA.contains(&delta) => Some(format!(
+                    "delta is {delta}: the share of the latency goal kept in reserve lies between \
+                     0 and 0.5"
+                )),
+                _ => None,
             },
         }
     }
@@ -272,6 +142,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn valid() -> Config {
         Config {

@@ -378,7 +378,7 @@ impl DeviceCounters {
     }
 
     pub(crate) fn failed(&mut self, failure: &Failure) {
-        self.failures[failure.kind() as usize] += 1;
+        self.failures[failure.kind as usize] += 1;
         self.last_error = Some(failure.to_string());
     }
 }

@@ -37,39 +37,28 @@ impl FailureKind {
 
 /// Why a batch failed.
 #[derive(Debug, Error)]
-pub(crate) enum Failure {
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error("device {device} gave {answers} results for a batch of {rows} rows")]
-    Answers { device: String, answers: usize, rows: usize },
-    #[error(
-        "device {device} gave row {row} the class {class}; labels have classes below {CLASSES_MAX}"
-    )]
-    Class { device: String, row: usize, class: u16 },
-    #[error(
-        "device {device} gave row {row} the confidence {confidence}, which is not a probability"
-    )]
-    Confidence { device: String, row: usize, confidence: f32 },
-    #[error("device {device} has not answered within its deadline of {deadline:?}")]
-    Deadline { device: String, deadline: Duration },
+#[error("{message}")]
+pub(crate) struct Failure {
+    pub kind: FailureKind,
+    message: String,
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        let kind = match error {
+            DeviceError::Output { .. } => FailureKind::WrongShape,
+            DeviceError::NotAProbability { .. } => FailureKind::NotAProbability,
+            _ => FailureKind::Error,
+        };
+        Self { kind, message: error.to_string() }
+    }
 }
 
 impl Failure {
     pub fn deadline(device: &str, deadline: Duration) -> Self {
-        Self::Deadline { device: device.to_owned(), deadline }
-    }
-
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Device(DeviceError::Output { .. })
-            | Self::Answers { .. }
-            | Self::Class { .. } => FailureKind::WrongShape,
-            Self::Device(DeviceError::NotAProbability { .. }) | Self::Confidence { .. } => {
-                FailureKind::NotAProbability
-            }
-            Self::Device(_) => FailureKind::Error,
-            Self::Deadline { .. } => FailureKind::Deadline,
-        }
+        let message =
+            format!("device {device} has not answered within its deadline of {deadline:?}");
+        Self { kind: FailureKind::Deadline, message }
     }
 }
 
@@ -81,7 +70,9 @@ pub(crate) fn check_answers<'a>(
     device: &str,
 ) -> Result<&'a [Classification], Failure> {
     if answers.len() != rows {
-        return Err(Failure::Answers { device: device.to_owned(), answers: answers.len(), rows });
+        let found = answers.len();
+        let message = format!("device {device} gave {found} results for a batch of {rows} rows");
+        return Err(Failure { kind: FailureKind::WrongShape, message });
     }
     let is_class = |answer: &Classification| usize::from(answer.class) < CLASSES_MAX;
     // A softmax may round to a little above 1. NaN is in no range.
@@ -90,10 +81,16 @@ pub(crate) fn check_answers<'a>(
     let Some(row) = answers.iter().position(|answer| !is_good(answer)) else {
         return Ok(answers);
     };
-    let (device, Classification { class, confidence }) = (device.to_owned(), answers[row]);
-    Err(if is_class(&answers[row]) {
-        Failure::Confidence { device, row, confidence }
-    } else {
-        Failure::Class { device, row, class }
-    })
+    let Classification { class, confidence } = answers[row];
+    let (kind, why) = match is_class(&answers[row]) {
+        true => (
+            FailureKind::NotAProbability,
+            format!("the confidence {confidence}, which is not a probability"),
+        ),
+        false => (
+            FailureKind::WrongShape,
+            format!("the class {class}; labels have classes below {CLASSES_MAX}"),
+        ),
+    };
+    Err(Failure { kind, message: format!("device {device} gave row {row} {why}") })
 }

@@ -97,10 +97,12 @@ impl Task {
     ) -> Result<Self, ConfigError> {
         config.check()?;
         if inputs.is_empty() {
-            return Err(ConfigError::NoInputs);
+            let why = "an analytics manager needs at least one ring, that is one flow manager's";
+            return Err(ConfigError(format!("{why} ring")));
         }
         if accelerators.is_empty() {
-            return Err(ConfigError::NoDevices);
+            let why = "an analytics manager needs at least one device".to_owned();
+            return Err(ConfigError(why));
         }
         for accelerator in &mut accelerators {
             accelerator.check(

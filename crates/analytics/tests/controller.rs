@@ -5,12 +5,27 @@
     reason = "a test that cannot go on says so; clippy sees only #[test] functions as tests"
 )]
 
+use std::time::Duration;
+
+use accel::{Profile, Sizes};
 use allocation_counter::measure;
-use analytics::controller::{Controller, Graph, Kind, PathMeasure, TaskMeasure};
+use analytics::controller::{Controller, Goal, Graph, Kind, PathMeasure, Task, TaskMeasure};
+
+/// Tasks on one device: cascades of four, each task with its own goal.
+fn cascades(tasks: usize) -> Graph {
+    let tasks = (0..tasks).map(|i| Task {
+        profile: Profile { t0_us: 5.0 + (i % 4) as f64 * 5.0, t1_us: 1.7 + (i % 3) as f64 },
+        sizes: Sizes::Any { cap: 256 },
+        device_set: 0,
+        follows: if i % 4 == 0 { vec![] } else { vec![i - 1] },
+        goal: Some(Goal { latency: Duration::from_millis(10 + 5 * (i as u64 % 4)), delta: 0.05 }),
+    });
+    Graph::new(tasks.collect(), vec![1]).unwrap()
+}
 
 /// What was measured of each task, at `rate_per_s` series a second.
 fn tasks(graph: &Graph, rate_per_s: f64) -> Vec<TaskMeasure> {
-    let of = |task: &analytics::controller::Task| TaskMeasure {
+    let of = |task: &Task| TaskMeasure {
         rate_per_s,
         batches_per_s: rate_per_s / 2.0,
         batch: 2.0,
@@ -24,7 +39,7 @@ fn tasks(graph: &Graph, rate_per_s: f64) -> Vec<TaskMeasure> {
 #[test]
 fn a_step_allocates_nothing() {
     for kind in [Kind::Slo, Kind::Null, Kind::Max, Kind::OnOff] {
-        let graph = Graph::of_cascades(16).unwrap();
+        let graph = cascades(16);
         let mut controller = Controller::new(graph.clone(), kind);
         for (period, rate_per_s) in [2000.0, 2000.0, 200.0, 9000.0, 9000.0].into_iter().enumerate()
         {

@@ -6,8 +6,8 @@
 
 use crate::checked::{
     Accel, AccelKeys, Batching, Behaviours, Cache, Capture, Config, Control, Flow, Hosts,
-    HttpPlace, Io, IoMode, Log, Mark, MarkAs, MarkMapping, Model, Pipeline, Policy, Process,
-    Records, Ring, SECTIONS, Tag, of_backends,
+    HttpPlace, Io, IoMode, Log, Mapping, Mark, MarkAs, Model, Pipeline, Policy, Process, Records,
+    Ring, SECTIONS, Tag, of_backends,
 };
 use crate::settings::Settings;
 
@@ -138,9 +138,9 @@ fn flow(settings: &Settings, problems: &mut Vec<String>) -> Flow {
 /// Where marks hold the DSCP of a label, the table of DSCPs gives labels their bits.
 fn marks_of_dscp(tag: &Tag, mark: &mut Mark) {
     if mark.holds == MarkAs::Dscp {
-        let marks = tag.dscp.iter().map(|row| MarkMapping {
+        let marks = tag.dscp.iter().map(|row| Mapping {
             label: row.label.clone(),
-            mark: policy::Mark::of_dscp(row.dscp).bits,
+            value: policy::Mark::of_dscp(row.value).bits,
             required: row.required,
             origin: row.origin.clone(),
         });

@@ -26,13 +26,13 @@ mod records;
 mod task;
 mod xdp;
 
-pub use analytics::{Analytics, BatchPolicy, Batching, Cache, PolicyName};
+pub use analytics::{Batching, Cache, PolicyName};
 pub use control::{Control, HttpPlace, Log, LogTo};
 pub use device::{Accel, AccelKeys, Device, DeviceKeys, DeviceThread};
 pub use flow::{Behaviours, ByRun, Flow, FlowHash};
 pub use io::{Capture, Io, IoMode};
-pub use mark::{BehaviourMark, DscpMapping, Mark, MarkAs, MarkMapping, Tag};
-pub use model::{ClassConfidence, Hosts, Model};
+pub use mark::{BehaviourMark, Mapping, Mark, MarkAs, Tag};
+pub use model::{Hosts, Model};
 pub use pipeline::{Pipeline, Process, Ring};
 pub use policy_rules::{Policy, PolicyUpdate};
 pub use records::{Records, Rotate};
@@ -90,7 +90,7 @@ pub struct Config {
     /// `analytics`, `cache`, `accel`, `model`, `tag` and `mark`.
     pub tasks: Vec<Task>,
     /// Batching.
-    pub analytics: Analytics,
+    pub analytics: Batching,
     /// The prefix cache; `None`: off.
     pub cache: Option<Cache>,
     /// Threads.

@@ -58,52 +58,10 @@ pub enum Kind {
         /// Minimum length of the list.
         least: usize,
     },
-    /// A table from names that the user chooses to values of this kind.
-    Map(Entry),
-}
-
-/// The values of a [`Kind::Map`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
     /// A DSCP name or number; a number once checked.
     Dscp,
-    /// A number from 0 to 1.
-    Share,
-    /// Bits of a connection mark, at least one of them set.
-    Mark,
-    /// Any text.
-    Text,
-}
-
-impl Entry {
-    /// `value` in the entry's own type. Err: what was found, for [`Entry::complaint`].
-    pub fn check(self, value: Value) -> Result<Value, String> {
-        match self {
-            Entry::Dscp => dscp_of(&value).map(|dscp| Value::Integer(dscp.code_point().into())),
-            Entry::Share => Kind::Float { min: 0.0, max: 1.0 }.check(value),
-            Entry::Mark => MARK_MASK.check(value),
-            Entry::Text => Kind::Text.check(value),
-        }
-    }
-
-    /// [`Kind::complaint`] for an entry.
-    pub fn complaint(self, found: &str) -> String {
-        match self {
-            Entry::Dscp => dscp_complaint(found),
-            Entry::Share => format!("found {found}, expected a number from 0 to 1"),
-            Entry::Mark => MARK_MASK.complaint(found, ""),
-            Entry::Text => format!("found {found}, expected a text"),
-        }
-    }
-
-    /// A checked value as `config show` prints it.
-    pub fn shown(self, value: &Value) -> Value {
-        let dscp = Dscp::from_value(value).and_then(Dscp::name);
-        match (self, dscp) {
-            (Entry::Dscp, Some(name)) => Value::String(name.to_owned()),
-            _ => value.clone(),
-        }
-    }
+    /// A table from names that the user chooses to values of this kind.
+    Map(&'static Kind),
 }
 
 impl Kind {
@@ -118,11 +76,22 @@ impl Kind {
         Ok(accepted.unwrap_or(value))
     }
 
+    /// A checked value as `config show` prints it.
+    pub fn shown(self, value: &Value) -> Value {
+        let dscp = Dscp::from_value(value).and_then(Dscp::name);
+        match (self, dscp) {
+            (Kind::Dscp, Some(name)) => Value::String(name.to_owned()),
+            _ => value.clone(),
+        }
+    }
+
     /// "found ..., expected ..." with the unit, and a suggestion for a near miss of a word.
     pub fn complaint(&self, found: &str, unit: &str) -> String {
+        let word = found.trim_matches('"');
         let unit = if unit.is_empty() { String::new() } else { format!(" ({unit})") };
         let suggestion = match self {
-            Kind::OneOf(words) => nearest(found.trim_matches('"'), words.iter().copied()),
+            Kind::OneOf(words) => nearest(word, words.iter().copied()),
+            Kind::Dscp => nearest(word, Dscp::names()),
             _ => None,
         };
         let suggestion =
@@ -162,6 +131,14 @@ impl Kind {
                 }
                 items.len() >= *least
             }
+            (Kind::Dscp, value) => {
+                let dscp = match value {
+                    Value::String(name) => Dscp::parse(name),
+                    value => Dscp::from_value(value),
+                };
+                let dscp = dscp.ok_or_else(|| found(value))?;
+                return Ok(Some(Value::Integer(dscp.code_point().into())));
+            }
             (Kind::Map(_), Value::Table(_)) => true,
             _ => false,
         };
@@ -189,31 +166,14 @@ impl Kind {
             }
             Kind::TextList { least: 0 } => "a list of texts such as [\"a\", \"b\"]".to_owned(),
             Kind::TextList { .. } => "a list of texts such as [\"cpu\"]".to_owned(),
-            Kind::Map(Entry::Dscp) => "a table of label = DSCP".to_owned(),
-            Kind::Map(Entry::Share) => "a table of label = number from 0 to 1".to_owned(),
-            Kind::Map(Entry::Mark) => format!("a table of label = {}", MARK_MASK.expected()),
-            Kind::Map(Entry::Text) => "a table of name = text".to_owned(),
+            Kind::Dscp => "a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an integer \
+                from 0 to 63"
+                .to_owned(),
+            Kind::Map(Kind::Dscp) => "a table of label = DSCP".to_owned(),
+            Kind::Map(Kind::Text) => "a table of name = text".to_owned(),
+            Kind::Map(kind) => format!("a table of label = {}", kind.expected()),
         }
     }
-}
-
-/// The DSCP of a label, given by name or number. Err: what was found, for [`dscp_complaint`].
-fn dscp_of(value: &Value) -> Result<Dscp, String> {
-    let dscp = match value {
-        Value::String(name) => Dscp::parse(name),
-        value => Dscp::from_value(value),
-    };
-    dscp.ok_or_else(|| found(value))
-}
-
-/// [`Kind::complaint`] for the DSCP of a label.
-fn dscp_complaint(found: &str) -> String {
-    let near = nearest(found.trim_matches('"'), Dscp::names());
-    let near = near.map_or(String::new(), |name| format!("; did you mean \"{name}\"?"));
-    format!(
-        "found {found}, expected a DSCP name (CS0 to CS7, AF11 to AF43, EF, VA, LE, DF) or an \
-         integer from 0 to 63{near}"
-    )
 }
 
 /// A value as a message shows it: itself, or its type where it would be long.

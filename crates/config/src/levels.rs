@@ -1,31 +1,25 @@
 //! `log.level`: a level, or levels by target, as in `info,fenxi::sinks::mark=debug`.
 
-/// How much is logged, from nothing to everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Nothing.
-    Off,
-    /// What ends a run or loses data.
-    Error,
-    /// What somebody should look at.
-    Warn,
-    /// What an operator wants to know.
-    Info,
-    /// What helps to find a fault.
-    Debug,
-    /// Everything.
-    Trace,
-}
+use crate::words::words;
 
-/// Levels by name, from nothing to all.
-const LEVELS: [(&str, Level); 6] = [
-    ("off", Level::Off),
-    ("error", Level::Error),
-    ("warn", Level::Warn),
-    ("info", Level::Info),
-    ("debug", Level::Debug),
-    ("trace", Level::Trace),
-];
+words! {
+    /// How much is logged, from nothing to everything.
+    pub enum Level {
+        /// Nothing.
+        Off = "off",
+        /// What ends a run or loses data.
+        Error = "error",
+        /// What somebody should look at.
+        Warn = "warn",
+        /// What an operator wants to know.
+        #[default]
+        Info = "info",
+        /// What helps to find a fault.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
 
 /// What `log.level` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,19 +52,16 @@ impl Levels {
             let wrong = || LevelError(directive.to_owned());
             match directive.split_once('=') {
                 Some((target, name)) if is_target(target) => {
-                    targets.push((target.to_owned(), level(name).ok_or_else(wrong)?));
+                    targets.push((target.to_owned(), Level::parse(name).ok_or_else(wrong)?));
                 }
-                None if program.is_none() => program = Some(level(directive).ok_or_else(wrong)?),
+                None if program.is_none() => {
+                    program = Some(Level::parse(directive).ok_or_else(wrong)?);
+                }
                 _ => return Err(wrong()),
             }
         }
-        Ok(Levels { program: program.unwrap_or(Level::Info), targets })
+        Ok(Levels { program: program.unwrap_or_default(), targets })
     }
-}
-
-fn level(name: &str) -> Option<Level> {
-    let found = LEVELS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, level)| *level)
 }
 
 fn is_target(text: &str) -> bool {

@@ -34,15 +34,15 @@ pub mod when;
 mod words;
 
 pub use check::task_exists;
-use checked::BatchPolicy;
 pub use checked::Config;
+use checked::PolicyName;
 pub use difference::{Difference, Differences};
 use effective::Effective;
 pub use keys::{Change, Key, Keyed, Section, Shape, Stored, stored};
-pub use kind::{Entry, Kind};
+pub use kind::Kind;
 pub use network::Network;
 use origin::Origin;
-pub use policy::nearest;
+pub use policy::{nearest, suggest};
 pub use setting::{EntrySetting, Setting};
 pub use settings::{Settings, Table};
 pub use sources::Sources;
@@ -88,7 +88,7 @@ impl Loaded {
         let config = &mut self.config;
         for task in &mut config.tasks {
             if matches!(task.policy_origin, Origin::Mode(_)) {
-                task.batching.policy = BatchPolicy::default();
+                task.batching.name = PolicyName::default();
                 task.policy_origin = Origin::BuiltIn;
             }
         }

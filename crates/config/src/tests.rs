@@ -5,7 +5,9 @@ use std::time::Duration;
 use accel::Provider;
 
 use crate::checked::SECTIONS;
-use crate::checked::{BatchPolicy, DeviceThread, FlowHash, Task};
+use analytics::Policy;
+
+use crate::checked::{DeviceThread, FlowHash, Task};
 use crate::effective::Effective;
 use crate::keys::{Key, Shape};
 use crate::origin::Origin;
@@ -134,7 +136,7 @@ fn bare_words_and_toml_values_are_taken_on_the_command_line() {
     assert_eq!(config.model.path, Some("12".into()));
     assert_eq!(config.accel.devices[0].provider.name, "simulated");
     assert_eq!(config.accel.library, Some("/lib/o.so".into()));
-    assert_eq!(config.analytics.policy, BatchPolicy::None);
+    assert_eq!(config.analytics.policy(), Policy::None);
     assert!(!config.tag.enabled);
 }
 
@@ -186,7 +188,7 @@ fn a_dscp_table_replaces_the_map_and_an_entry_adds_to_it() {
             .tag
             .dscp
             .iter()
-            .map(|entry| (entry.label.clone(), entry.dscp.code_point(), entry.required))
+            .map(|entry| (entry.label.clone(), entry.value.code_point(), entry.required))
             .collect()
     };
     let entry = |label: &str, dscp, required| (label.to_owned(), dscp, required);

@@ -2,15 +2,12 @@
 //!
 //! All of them run in memory, without ports. For the packet's walk, [`frames`] are prepared, and a
 //! [`rig`] takes them through a flow manager and labels its series. Experiments on the series'
-//! walk are in [`series`] and, with several tasks, in [`tasks`], on rules by tuple in [`policy`].
+//! walk are in [`series`], on rules by tuple in [`policy`].
 //! [`rounds`] repeats and interleaves measurements. Each experiment has a file of its own; its
 //! [`report`] is printed, and `figures/` draws it.
 
-mod behaviour;
-mod controller;
 mod flood;
 mod frames;
-mod headline;
 mod lookup;
 mod mix;
 mod policy;
@@ -22,7 +19,6 @@ mod senders;
 mod series;
 mod sweep;
 mod table;
-mod tasks;
 mod templates;
 mod threads;
 mod walk;
@@ -40,23 +36,12 @@ pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
         BenchName::Table => table::run(args),
         BenchName::Scale => scale::run(args),
         BenchName::Walk => walk::run(args),
-        BenchName::Headline => headline::run(args),
         BenchName::Lookup => lookup::run(args),
         BenchName::Flood => flood::run(args),
         BenchName::Sweep => sweep::run(args),
-        BenchName::Behaviour => behaviour::run(args),
         BenchName::Analytics => series::analytics(args),
         BenchName::Latency => series::latency(args),
-        BenchName::Padding => series::padding(args),
-        BenchName::Devices => series::devices(args),
-        BenchName::Swap => series::swap(args),
-        BenchName::Idle => series::idle(args),
-        BenchName::Tasks => tasks::run(args),
-        BenchName::Controller => controller::run(args),
         BenchName::Policy => policy::run(args),
-        BenchName::PolicyUpdates => policy::updates::run(args),
-        BenchName::PolicyWalk => policy::walk::run(args),
-        BenchName::PolicyAdding => policy::walk::run_adding(args),
     }?;
     for skipped in &report.skipped {
         remark(&format!("SKIPPED {skipped}\n"))?;

@@ -34,3 +34,30 @@ impl Rng {
         -(1.0 - self.share()).ln() / rate
     }
 }
+
+/// Things drawn with the chances that their weights are.
+#[derive(Clone, Debug)]
+pub struct Lot<T> {
+    things: Vec<T>,
+    /// The sum of all weights up to and with each.
+    sums: Vec<f64>,
+}
+
+impl<T: Copy> Lot<T> {
+    pub fn new(weighted: impl IntoIterator<Item = (T, f64)>) -> Lot<T> {
+        let (mut things, mut sums, mut sum) = (Vec::new(), Vec::new(), 0.0);
+        for (thing, weight) in weighted {
+            sum += weight;
+            things.push(thing);
+            sums.push(sum);
+        }
+        Lot { things, sums }
+    }
+
+    /// One of them; `None` of none.
+    pub fn draw(&self, rng: &mut Rng) -> Option<T> {
+        let at = rng.share() * self.sums.last()?;
+        let place = self.sums.partition_point(|sum| *sum <= at);
+        self.things.get(place.min(self.things.len() - 1)).copied()
+    }
+}

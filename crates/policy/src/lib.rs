@@ -34,7 +34,7 @@ pub use by_label::{Action, Label, LabelRule, NoSuchLabel, actions, by_class, by_
 pub use dscp::Dscp;
 pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
-pub use nearest::nearest;
+pub use nearest::{nearest, suggest};
 pub use policy::{Ask, Decision, Facts, LABELS_MAX, Names, Policy, PolicyError, UnknownName};
 pub use rule_set::{Extent, FILTERS_MAX, RuleSet, TooManyRules};
 pub use store::{Batch, OwnedNames, Store, StoreError, Trained, Training, Update, Version};

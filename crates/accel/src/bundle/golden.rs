@@ -41,11 +41,7 @@ impl Golden {
         let (given, expected) = (golden.outputs.len(), golden.inputs.len());
         if given != expected {
             let problem = format!("{given} rows, but {} has {expected}", inputs.0.display());
-            return Err(BundleError::Golden {
-                path: outputs.0.to_owned(),
-                line: given.max(1),
-                problem,
-            });
+            return Err(refused(outputs.0, given.max(1), &problem));
         }
         Ok(golden)
     }
@@ -57,8 +53,6 @@ fn rows(
     meaning: &str,
     holds: fn(f32) -> bool,
 ) -> Result<Vec<Vec<f32>>, BundleError> {
-    let refuse =
-        |line: usize, problem: String| BundleError::Golden { path: path.to_owned(), line, problem };
     let mut rows = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let mut row = Vec::with_capacity(width);
@@ -66,23 +60,24 @@ fn rows(
             match field.trim().parse::<f32>() {
                 Ok(value) if holds(value) => row.push(value),
                 _ => {
-                    return Err(refuse(
-                        at + 1,
-                        format!("\"{field}\" is not a number that can stand here"),
-                    ));
+                    let problem = format!("\"{field}\" is not a number that can stand here");
+                    return Err(refused(path, at + 1, &problem));
                 }
             }
         }
         if row.len() != width {
-            return Err(refuse(
-                at + 1,
-                format!("{} numbers, but model.toml asks for {width} ({meaning})", row.len()),
-            ));
+            let found = row.len();
+            let problem = format!("{found} numbers, but model.toml asks for {width} ({meaning})");
+            return Err(refused(path, at + 1, &problem));
         }
         rows.push(row);
     }
     if rows.is_empty() {
-        return Err(refuse(1, "no samples; a bundle needs at least one".to_owned()));
+        return Err(refused(path, 1, "no samples; a bundle needs at least one"));
     }
     Ok(rows)
+}
+
+fn refused(path: &Path, line: usize, problem: &str) -> BundleError {
+    BundleError::Refused(format!("{}:{line}: {problem}", path.display()))
 }

@@ -125,33 +125,26 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// Parses and checks `text`. `path` is used in errors only.
     pub fn parse(text: &str, path: &Path) -> Result<Self, BundleError> {
-        let syntax = |error: &toml::de::Error| BundleError::Syntax {
-            path: path.to_owned(),
-            line: error
-                .span()
-                .and_then(|span| text.get(..span.start))
-                .map_or(1, |before| 1 + before.matches('\n').count()),
-            message: error.message().replace('\n', " "),
+        let shown = path.display();
+        let syntax = |error: &toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let line = before.map_or(1, |before| 1 + before.matches('\n').count());
+            let message = error.message().replace('\n', " ");
+            BundleError::Refused(format!("{shown}:{line}: {message}"))
         };
         // The version comes first: keys of a later schema would otherwise be reported as unknown.
         let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
         if let Some(version) =
             table.get("schema_version").filter(|version| version.as_integer() != Some(1))
         {
-            let problem =
-                format!("is {version}, but this program reads schema 1; get a bundle made for it");
-            return Err(BundleError::Value {
-                path: path.to_owned(),
-                key: "schema_version".into(),
-                problem,
-            });
+            return Err(BundleError::Refused(format!(
+                "{shown}: schema_version is {version}, but this program reads schema 1; get a \
+                 bundle made for it"
+            )));
         }
         let raw = toml::from_str(text).map_err(|error| syntax(&error))?;
-        Self::check(raw).map_err(|(key, problem)| BundleError::Value {
-            path: path.to_owned(),
-            key,
-            problem,
-        })
+        Self::check(raw)
+            .map_err(|(key, problem)| BundleError::Refused(format!("{shown}: {key} {problem}")))
     }
 
     /// Checks the raw form.
@@ -171,20 +164,15 @@ impl Manifest {
         check_file(&raw.file)?;
         let sha256 = raw.sha256.to_ascii_lowercase();
         if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err((
-                "sha256".into(),
-                "must be 64 hexadecimal digits, as `sha256sum` prints them".into(),
-            ));
+            return refuse("sha256", "must be 64 hexadecimal digits, as `sha256sum` prints them");
         }
         if !PRECISIONS.contains(&raw.precision.as_str()) {
-            return Err((
-                "precision".into(),
-                format!("is \"{}\", but must be one of {PRECISIONS:?}", raw.precision),
-            ));
+            let found = raw.precision;
+            return refuse("precision", format!("is {found:?}, but must be one of {PRECISIONS:?}"));
         }
         let unit = raw.unit.unwrap_or_else(|| UNITS[0].to_owned());
         if !UNITS.contains(&unit.as_str()) {
-            return Err(("unit".into(), format!("is {unit:?}, but must be one of {UNITS:?}")));
+            return refuse("unit", format!("is {unit:?}, but must be one of {UNITS:?}"));
         }
         check_features(&raw.features)?;
         let mut depths = options::depths(raw.depths.as_deref(), raw.confidence.as_deref(), k)?;
@@ -220,19 +208,20 @@ impl Manifest {
     }
 }
 
+fn refuse<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, Problem> {
+    Err((key.into(), problem.into()))
+}
+
 fn check_range(key: impl FnOnce() -> String, share: f64) -> Result<(), Problem> {
     if (0.0..=1.0).contains(&share) {
         return Ok(());
     }
-    Err((key(), format!("is {share}, but must be 0 to 1")))
+    refuse(key(), format!("is {share}, but must be 0 to 1"))
 }
 
 fn check_text(key: &str, text: &str) -> Result<(), Problem> {
     if text.is_empty() || text.len() > 128 || text.chars().any(char::is_control) {
-        return Err((
-            key.to_owned(),
-            format!("is {text:?}, but must be 1 to 128 bytes of printable text"),
-        ));
+        return refuse(key, format!("is {text:?}, but must be 1 to 128 bytes of printable text"));
     }
     Ok(())
 }
@@ -241,30 +230,26 @@ fn check_text(key: &str, text: &str) -> Result<(), Problem> {
 fn check_file(file: &str) -> Result<(), Problem> {
     check_text("file", file)?;
     if Path::new(file).file_name().is_none_or(|name| name != file) {
-        return Err((
-            "file".into(),
-            format!("is \"{file}\", but must be the name of a file in the bundle's folder"),
-        ));
+        let problem = format!("is {file:?}, but must be the name of a file in the bundle's folder");
+        return refuse("file", problem);
     }
     Ok(())
 }
 
 fn check_features(features: &[String]) -> Result<(), Problem> {
-    let key = || "features".to_owned();
     if features.is_empty() {
-        return Err((key(), format!("is empty, but must name at least one of {FEATURES:?}")));
+        let problem = format!("is empty, but must name at least one of {FEATURES:?}");
+        return refuse("features", problem);
     }
     for (at, feature) in features.iter().enumerate() {
         if !FEATURES.contains(&feature.as_str()) {
-            return Err((
-                key(),
-                format!(
-                    "asks for {feature:?}, which this program cannot compute (it can {FEATURES:?})"
-                ),
-            ));
+            let problem = format!(
+                "asks for {feature:?}, which this program cannot compute (it can {FEATURES:?})"
+            );
+            return refuse("features", problem);
         }
         if features[..at].contains(feature) {
-            return Err((key(), format!("names {feature:?} twice")));
+            return refuse("features", format!("names {feature:?} twice"));
         }
     }
     Ok(())
@@ -285,10 +270,9 @@ fn without_unknown(mut labels: Vec<LabelInfo>) -> Result<(Vec<LabelInfo>, bool),
 fn check_labels(labels: &[LabelInfo], has_unknown: bool) -> Result<(), Problem> {
     if labels.is_empty() || labels.len() > LABELS_MAX {
         let besides = if has_unknown { " besides \"unknown\"" } else { "" };
-        return Err((
-            "labels".into(),
-            format!("has {} entries{besides}, but must have 1 to {LABELS_MAX}", labels.len()),
-        ));
+        let found = labels.len();
+        let problem = format!("has {found} entries{besides}, but must have 1 to {LABELS_MAX}");
+        return refuse("labels", problem);
     }
     let mut names = HashSet::new();
     for (at, label) in labels.iter().enumerate() {
@@ -296,20 +280,15 @@ fn check_labels(labels: &[LabelInfo], has_unknown: bool) -> Result<(), Problem> 
         check_text(&key, &label.name)?;
         check_text(&format!("labels[{at}].taxonomy"), &label.taxonomy)?;
         if label.name == UNKNOWN {
-            return Err((
-                key,
-                format!(
-                    "is \"{UNKNOWN}\", which only the last label may be called: the model's column \
-                     for flows that are \
-                     none of the others; move it and its column to the end, or rename it"
-                ),
-            ));
+            let problem = format!(
+                "is \"{UNKNOWN}\", which only the last label may be called: the model's column for \
+                 flows that are none of the others; move it and its column to the end, or rename it"
+            );
+            return refuse(key, problem);
         }
         if !names.insert(&label.name) {
-            return Err((
-                key,
-                format!("is \"{}\", which an earlier label is already called", label.name),
-            ));
+            let name = &label.name;
+            return refuse(key, format!("is {name:?}, which an earlier label is already called"));
         }
     }
     Ok(())

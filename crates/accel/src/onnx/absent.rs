@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use thiserror::Error;
-
 use crate::bundle::Bundle;
 use crate::device::Device;
 use crate::provider::{DeviceSpec, OpenError};
@@ -25,32 +23,26 @@ impl Library {
     }
 }
 
-/// Why ONNX Runtime is not available.
-#[derive(Debug, Error)]
-#[error("this program was built without ONNX Runtime (the Cargo feature ort)")]
-pub struct LibraryError;
+fn unavailable() -> OpenError {
+    let why = "this program was built without ONNX Runtime (the Cargo feature ort)";
+    OpenError::Unavailable(why.to_owned())
+}
 
 /// Loads nothing.
 ///
 /// # Errors
 /// Always.
-pub fn load(_: Option<&Path>) -> Result<Library, LibraryError> {
-    Err(LibraryError)
+pub fn load(_: Option<&Path>) -> Result<Library, OpenError> {
+    Err(unavailable())
 }
 
 /// Does nothing: no session can run.
 pub fn stop_late_runs(_: Option<Duration>) {}
 
 pub(crate) fn open(_: &DeviceSpec, _: &Bundle) -> Result<Box<dyn Device>, OpenError> {
-    Err(LibraryError.into())
+    Err(unavailable())
 }
 
 pub(crate) fn probe(_: &DeviceSpec, _: &Bundle) -> Result<(), OpenError> {
-    Err(LibraryError.into())
-}
-
-impl From<LibraryError> for OpenError {
-    fn from(error: LibraryError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
+    Err(unavailable())
 }

@@ -1,12 +1,11 @@
 //! The checks of a specification that need no library.
 
-use super::error::SessionError;
 use crate::bundle::Bundle;
 use crate::device::Sizes;
-use crate::provider::DeviceSpec;
+use crate::provider::{DeviceSpec, OpenError};
 
 /// Checks a specification by itself.
-pub(super) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), SessionError> {
+pub(super) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), OpenError> {
     let provider = spec.provider.name;
     let fixed = matches!(spec.sizes, Sizes::Fixed(_));
     let has_nul = |(key, value): &(String, String)| key.contains('\0') || value.contains('\0');
@@ -33,6 +32,5 @@ pub(super) fn check(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), SessionErr
     } else {
         return Ok(());
     };
-    let device = spec.name.clone();
-    Err(SessionError::Spec { device, problem })
+    Err(OpenError::Spec(format!("device {}: {problem}", spec.name)))
 }

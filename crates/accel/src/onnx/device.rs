@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::check::check;
-use super::error::SessionError;
 use super::library::{Library, load};
 use super::plugin::Plugin;
 use super::provider::{is_compiled_in, providers, runtime_name};
@@ -42,7 +41,7 @@ pub(crate) fn probe(spec: &DeviceSpec, bundle: &Bundle) -> Result<(), OpenError>
     Model::check(&library, bundle)?;
     match &spec.plugin {
         Some(path) => {
-            Plugin::file(path).map_err(|cause| refused(spec, path, cause))?;
+            Plugin::file(path).map_err(|cause| refused(spec, path, &cause))?;
         }
         None => {
             effective(&library, spec, None)?;
@@ -77,7 +76,7 @@ impl OnnxDevice {
     /// # Errors
     /// The device is not available as requested, or the model cannot be loaded, disagrees with the
     /// bundle, or fails its first run.
-    pub fn new(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> Result<Self, SessionError> {
+    pub fn new(library: &Library, bundle: &Bundle, spec: DeviceSpec) -> Result<Self, OpenError> {
         check(&spec, bundle)?;
         let model = Model::check(library, bundle)?;
         let plugin = plugin(library, &spec)?;
@@ -110,7 +109,7 @@ impl OnnxDevice {
     }
 
     /// Runs each session once.
-    fn warm_up(&mut self, bundle: &Bundle) -> Result<(), SessionError> {
+    fn warm_up(&mut self, bundle: &Bundle) -> Result<(), OpenError> {
         let golden = bundle.golden();
         fill(&mut self.input, &golden.inputs);
         fill(&mut self.context, &golden.contexts);
@@ -119,9 +118,9 @@ impl OnnxDevice {
             Sizes::Fixed(sizes) => sizes.clone(),
         };
         for rows in sizes {
-            self.run(rows).map_err(|cause| SessionError::FirstRun {
-                model: bundle.model_path().display().to_string(),
-                cause,
+            self.run(rows).map_err(|cause| {
+                let model = bundle.model_path();
+                OpenError::Model(format!("{}: a first run failed: {cause}", model.display()))
             })?;
         }
         Ok(())
@@ -166,15 +165,16 @@ fn fill(buffer: &mut [f32], samples: &[Vec<f32>]) {
 }
 
 /// Registers the plug-in that the spec names.
-fn plugin(library: &Library, spec: &DeviceSpec) -> Result<Option<Plugin>, SessionError> {
+fn plugin(library: &Library, spec: &DeviceSpec) -> Result<Option<Plugin>, OpenError> {
     let register = |path: &PathBuf| {
-        Plugin::register(library, path).map_err(|cause| refused(spec, path, cause))
+        Plugin::register(library, path).map_err(|cause| refused(spec, path, &cause))
     };
     spec.plugin.as_ref().map(register).transpose()
 }
 
-fn refused(spec: &DeviceSpec, plugin: &Path, cause: String) -> SessionError {
-    SessionError::Plugin { device: spec.name.clone(), plugin: plugin.to_owned(), cause }
+/// A plug-in provider library that cannot be used.
+fn refused(spec: &DeviceSpec, plugin: &Path, cause: &str) -> OpenError {
+    OpenError::Unavailable(format!("device {}: {}: {cause}", spec.name, plugin.display()))
 }
 
 /// What will run the model, as far as it is known. An error if it does not exist.
@@ -182,23 +182,21 @@ fn effective(
     library: &Library,
     spec: &DeviceSpec,
     plugin: Option<&Plugin>,
-) -> Result<String, SessionError> {
-    let device = spec.name.clone();
+) -> Result<String, OpenError> {
     if let (Some(plugin), Some(path)) = (plugin, &spec.plugin) {
-        return plugin.device(library).ok_or_else(|| SessionError::Plugin {
-            device,
-            plugin: path.clone(),
-            cause: "finds no device that it can run on in this machine".to_owned(),
-        });
+        let none = "finds no device that it can run on in this machine";
+        return plugin.device(library).ok_or_else(|| refused(spec, path, none));
     }
     let name = runtime_name(spec.provider).filter(|_| is_compiled_in(spec.provider));
     let Some(name) = name else {
-        return Err(SessionError::NoProvider {
-            device,
-            provider: spec.provider.name,
-            library: library.path().to_owned(),
-            available: providers(library),
-        });
+        return Err(OpenError::Unavailable(format!(
+            "device {}: {} has no provider {} (it has {}); load an ONNX Runtime that was built \
+             with it",
+            spec.name,
+            library.path().display(),
+            spec.provider.name,
+            providers(library).join(", ")
+        )));
     };
     // The options that choose one of several devices, in OpenVINO and in the others.
     let chosen = |(key, _): &&(String, String)| matches!(key.as_str(), "device_type" | "device_id");
@@ -238,16 +236,7 @@ impl Device for OnnxDevice {
     }
 
     fn submit(&mut self, rows: usize) -> Result<(), DeviceError> {
-        if !self.is_idle() {
-            return Err(DeviceError::Busy { device: self.spec.name.clone() });
-        }
-        if !self.spec.sizes.takes(rows) {
-            return Err(DeviceError::Rows {
-                device: self.spec.name.clone(),
-                rows,
-                sizes: self.spec.sizes.clone(),
-            });
-        }
+        self.accepts(rows)?;
         self.outcome = Some(self.run(rows));
         Ok(())
     }

@@ -18,7 +18,6 @@ use std::time::Duration;
 use ort::LoadDynamicError;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
-use thiserror::Error;
 
 use super::log::{logger, one_line};
 use crate::provider::OpenError;
@@ -67,54 +66,10 @@ impl Library {
     }
 }
 
-/// Why ONNX Runtime is not available.
-#[derive(Debug, Error)]
-pub enum LibraryError {
-    /// There is no file at any of the places.
-    #[error("ONNX Runtime ({FILE}) not found; looked at {}; {CURE}", looked_at.join(", "))]
-    Missing {
-        /// Every place that was searched, with who named it.
-        looked_at: Vec<String>,
-    },
-    /// The file exists but is not a library for this machine, or not ONNX Runtime.
-    #[error("{}: cannot be loaded as ONNX Runtime: {cause}; {CURE}", path.display())]
-    Unloadable {
-        /// The file.
-        path: PathBuf,
-        /// Message of the loader.
-        cause: String,
-    },
-    /// The library is older than this program can use.
-    #[error("{}: ONNX Runtime {found} is too old, 1.{MINOR_MIN} or later is needed; \
-        {CURE}", path.display())]
-    TooOld {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: String,
-    },
-    /// Loading did not return in time.
-    #[error("{}: loading ONNX Runtime took longer than {LOAD_S_MAX} s and was given up; try \
-        another build of the library", path.display())]
-    Hangs {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Another library is loaded already, and a process can have only one.
-    #[error("{}: cannot be loaded, because this process already uses \
-        {}", path.display(), loaded.display())]
-    Another {
-        /// The requested file.
-        path: PathBuf,
-        /// The file in use.
-        loaded: PathBuf,
-    },
-}
-
-impl From<LibraryError> for OpenError {
-    fn from(error: LibraryError) -> Self {
-        Self::Unavailable(error.to_string())
-    }
+/// A file that is not a library for this machine, or not ONNX Runtime.
+fn unloadable(path: &Path, cause: &str) -> OpenError {
+    let path = path.display();
+    OpenError::Unavailable(format!("{path}: cannot be loaded as ONNX Runtime: {cause}; {CURE}"))
 }
 
 /// Loads `library` if given, else the library named by `FENXI_ONNXRUNTIME` or `ORT_DYLIB_PATH`,
@@ -123,15 +78,20 @@ impl From<LibraryError> for OpenError {
 /// it.
 ///
 /// # Errors
-/// See [`LibraryError`]. After a failure another file may be tried.
-pub fn load(library: Option<&Path>) -> Result<Library, LibraryError> {
+/// There is no file, or it cannot be loaded, is too old, or hangs; or another one is loaded
+/// already. After a failure another file may be tried.
+pub fn load(library: Option<&Path>) -> Result<Library, OpenError> {
     let path = find(&places(library, |variable| std::env::var_os(variable)))?;
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = loaded.as_ref() {
         return if library.path == path {
             Ok(library.clone())
         } else {
-            Err(LibraryError::Another { path, loaded: library.path.clone() })
+            Err(OpenError::Unavailable(format!(
+                "{}: cannot be loaded, because this process already uses {}",
+                path.display(),
+                library.path.display()
+            )))
         };
     }
     let library = open(path)?;
@@ -162,20 +122,20 @@ fn places(
 }
 
 /// The first place that has a file, as an absolute path without links.
-fn find(places: &[(String, PathBuf)]) -> Result<PathBuf, LibraryError> {
+fn find(places: &[(String, PathBuf)]) -> Result<PathBuf, OpenError> {
     places.iter().find_map(|(_, path)| fs::canonicalize(path).ok()).ok_or_else(|| {
-        LibraryError::Missing {
-            looked_at: places
-                .iter()
-                .map(|(named_by, path)| format!("{}{named_by}", path.display()))
-                .collect(),
-        }
+        let looked_at = places.iter().map(|(by, path)| format!("{}{by}", path.display()));
+        let looked_at: Vec<_> = looked_at.collect();
+        OpenError::Unavailable(format!(
+            "ONNX Runtime ({FILE}) not found; looked at {}; {CURE}",
+            looked_at.join(", ")
+        ))
     })
 }
 
-fn open(path: PathBuf) -> Result<Library, LibraryError> {
+fn open(path: PathBuf) -> Result<Library, OpenError> {
     if let Err(cause) = check_regular(&path) {
-        return Err(LibraryError::Unloadable { path, cause });
+        return Err(unloadable(&path, &cause));
     }
     let file = path.clone();
     let environment = within(Duration::from_secs(LOAD_S_MAX), move || {
@@ -184,18 +144,20 @@ fn open(path: PathBuf) -> Result<Library, LibraryError> {
             // client off.
             let builder = builder.with_name("fenxi").with_telemetry(false);
             let environment = builder.with_logger(logger()).build();
-            environment.map_err(|error| LibraryError::Unloadable {
-                path: file,
-                cause: one_line(error.message()),
-            })
+            environment.map_err(|error| unloadable(&file, &one_line(error.message())))
         })
     });
     let environment = match environment {
         Ok(result) => result?,
-        Err(mpsc::RecvTimeoutError::Timeout) => return Err(LibraryError::Hangs { path }),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            return Err(OpenError::Unavailable(format!(
+                "{}: loading ONNX Runtime took longer than {LOAD_S_MAX} s and was given up; try \
+                 another build of the library",
+                path.display()
+            )));
+        }
         Err(mpsc::RecvTimeoutError::Disconnected) => {
-            let cause = "it broke off while starting".to_owned();
-            return Err(LibraryError::Unloadable { path, cause });
+            return Err(unloadable(&path, "it broke off while starting"));
         }
     };
     environment.set_log_level(LogLevel::Error);
@@ -222,22 +184,17 @@ pub(super) fn within<T: Send + 'static>(
     result.recv_timeout(deadline)
 }
 
-fn refusal(path: &Path, error: LoadDynamicError) -> LibraryError {
-    let path = path.to_owned();
+fn refusal(path: &Path, error: LoadDynamicError) -> OpenError {
     match error {
-        LoadDynamicError::BadVersion { version_str, .. } => {
-            LibraryError::TooOld { path, found: version_str }
+        LoadDynamicError::BadVersion { version_str, .. } => OpenError::Unavailable(format!(
+            "{}: ONNX Runtime {version_str} is too old, 1.{MINOR_MIN} or later is needed; {CURE}",
+            path.display()
+        )),
+        LoadDynamicError::Dlopen { error, .. } => unloadable(path, &one_line(&error.to_string())),
+        LoadDynamicError::MissingApi { .. } => {
+            unloadable(path, "it is a library, but does not export OrtGetApiBase")
         }
-        LoadDynamicError::Dlopen { error, .. } => {
-            LibraryError::Unloadable { path, cause: one_line(&error.to_string()) }
-        }
-        LoadDynamicError::MissingApi { .. } => LibraryError::Unloadable {
-            path,
-            cause: "it is a library, but does not export OrtGetApiBase".to_owned(),
-        },
-        LoadDynamicError::InvalidVersionString => {
-            LibraryError::Unloadable { path, cause: "its version is not text".to_owned() }
-        }
+        LoadDynamicError::InvalidVersionString => unloadable(path, "its version is not text"),
     }
 }
 

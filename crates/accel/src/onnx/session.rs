@@ -15,7 +15,6 @@ use ort::session::builder::{AutoDevicePolicy, GraphOptimizationLevel, SessionBui
 use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions};
 use ort::value::{Outlet, Tensor, TensorElementType, TensorRef, ValueType};
 
-use super::error::SessionError;
 use super::guard::Guard;
 use super::library::Library;
 use super::log::{explained, one_line};
@@ -23,7 +22,7 @@ use super::plugin::Plugin;
 use super::provider::{on_the_cpu, with_provider};
 use crate::bundle::Bundle;
 use crate::device::Shape;
-use crate::provider::DeviceSpec;
+use crate::provider::{DeviceSpec, OpenError};
 
 /// A bundle's model that agrees with the bundle.
 pub(super) struct Model<'a> {
@@ -36,15 +35,15 @@ pub(super) struct Model<'a> {
 impl<'a> Model<'a> {
     /// Reads the model and checks it in a session on the CPU, whatever the device. This
     /// distinguishes a wrong model from a provider that does not support it.
-    pub fn check(library: &Library, bundle: &'a Bundle) -> Result<Self, SessionError> {
+    pub fn check(library: &Library, bundle: &'a Bundle) -> Result<Self, OpenError> {
         let bytes = bundle.read_model()?;
         let session = explained(|| {
             let builder = builder(library, GraphOptimizationLevel::Disable)?;
             on_the_cpu(builder, library)?.commit_from_memory(&bytes)
         })
-        .map_err(|cause| SessionError::Refused {
-            model: bundle.model_path().display().to_string(),
-            cause,
+        .map_err(|cause| {
+            let model = bundle.model_path();
+            OpenError::Model(format!("{}: refused by ONNX Runtime: {cause}", model.display()))
         })?;
         let shape = bundle.shape();
         let output = ("its output", bundle.output_name(), vec![shape.classes]);
@@ -86,18 +85,17 @@ impl Session {
         spec: &DeviceSpec,
         plugin: Option<&Plugin>,
         fixed: Option<usize>,
-    ) -> Result<Self, SessionError> {
+    ) -> Result<Self, OpenError> {
         let bundle = model.bundle;
         let nameless = |(_, dimension): &&(&str, String)| dimension.is_empty();
         let nameless = model.batch_dimensions.iter().find(nameless);
         if let (Some(_), Some((input, _))) = (fixed, nameless) {
-            let problem = format!(
-                "{}: the batch dimension of its input \"{input}\" has no name, so that it cannot \
-                 be fixed; name it when \
-                 exporting",
+            return Err(OpenError::Spec(format!(
+                "device {}: {}: the batch dimension of its input \"{input}\" has no name, so that \
+                 it cannot be fixed; name it when exporting",
+                spec.name,
                 bundle.model_path().display()
-            );
-            return Err(SessionError::Spec { device: spec.name.clone(), problem });
+            )));
         }
         let shape = bundle.shape();
         let output_name = bundle.output_name().to_owned();
@@ -114,11 +112,13 @@ impl Session {
             let inner = builder.commit_from_memory(&model.bytes)?;
             Ok((inner, options, Guard::new()?))
         })
-        .map_err(|cause| SessionError::Provider {
-            device: spec.name.clone(),
-            provider: spec.provider.name,
-            model: bundle.model_path().display().to_string(),
-            cause,
+        .map_err(|cause| {
+            OpenError::Unavailable(format!(
+                "device {}: provider {} does not run {}: {cause}",
+                spec.name,
+                spec.provider.name,
+                bundle.model_path().display()
+            ))
         })?;
         Ok(Self {
             inner,
@@ -215,14 +215,13 @@ type Declared<'a> = (&'static str, &'a str, Vec<usize>);
 
 /// Checks that `outlets` are exactly those `declared`, in any order: tensors with these names,
 /// float32, with a free first dimension followed by the declared ones.
-fn check(
-    bundle: &Bundle,
-    outlets: &[Outlet],
-    declared: &[Declared<'_>],
-) -> Result<(), SessionError> {
-    let disagrees = |what, found, expected| {
-        let model = bundle.model_path().display().to_string();
-        Err(SessionError::Disagrees { model, what, found, expected })
+fn check(bundle: &Bundle, outlets: &[Outlet], declared: &[Declared<'_>]) -> Result<(), OpenError> {
+    let disagrees = |what: &str, found: String, expected: String| {
+        Err(OpenError::Model(format!(
+            "{}: {what} {found}, but model.toml asks for {expected}; the two do not belong \
+             together",
+            bundle.model_path().display()
+        )))
     };
     let names = || outlets.iter().map(Outlet::name).collect::<Vec<_>>();
     for tensor @ (what, name, dimensions) in declared {
@@ -235,7 +234,7 @@ fn check(
                 _ => format!("is not among {:?}", names()),
             },
         };
-        return disagrees(*what, found, expected(tensor));
+        return disagrees(what, found, expected(tensor));
     }
     if outlets.len() > declared.len() {
         let found = format!("is one of {:?}", names());

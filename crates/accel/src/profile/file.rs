@@ -31,27 +31,9 @@ pub enum ProfileError {
         /// Why it cannot be read.
         cause: ReadError,
     },
-    /// The file is not a profile.
-    #[error("{}: is not a profile: {problem}; measure again with `fenxi profile`", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The profile was measured with another model or provider.
-    #[error("{}: was measured with {what} {found}, but {expected} is asked for; measure again with \
-        `fenxi profile`", path.display())]
-    Disagrees {
-        /// The file.
-        path: PathBuf,
-        /// What differs.
-        what: &'static str,
-        /// What the file says.
-        found: String,
-        /// What was requested.
-        expected: String,
-    },
+    /// The file is not a profile, or one that was measured with something else.
+    #[error("{0}; measure again with `fenxi profile`")]
+    Refused(String),
 }
 
 /// Where the line of a profile comes from.
@@ -91,13 +73,13 @@ pub struct ProfileFile {
     t1_us: f64,
     /// The batchiness β of the line at the largest size.
     #[serde(default)]
-    batchiness: f64,
+    pub batchiness: f64,
     /// R² of the line fitted to the points.
     #[serde(default)]
-    r_squared: f64,
+    pub r_squared: f64,
     /// Where the line comes from.
     #[serde(default)]
-    origin: Origin,
+    pub origin: Origin,
     points: Vec<Point>,
     /// What else it depends on, in files that a start stores for the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,26 +165,25 @@ impl ProfileFile {
         let bytes = read_regular(path, BYTES_MAX)
             .map_err(|cause| ProfileError::Read { path: path.to_owned(), cause })?;
         let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8 text".to_owned());
-        text.and_then(Self::parse)
-            .map_err(|problem| ProfileError::Malformed { path: path.to_owned(), problem })
+        text.and_then(Self::parse).map_err(|problem| {
+            ProfileError::Refused(format!("{}: is not a profile: {problem}", path.display()))
+        })
     }
 
     /// Compares what the file says with what is expected.
     pub(super) fn agrees(
         &self,
         path: &Path,
-        pairs: &[(&'static str, &str, &str)],
+        pairs: &[(&str, &str, &str)],
     ) -> Result<(), ProfileError> {
         let differs = pairs.iter().find(|(_, found, expected)| found != expected);
         let Some((what, found, expected)) = differs else {
             return Ok(());
         };
-        Err(ProfileError::Disagrees {
-            path: path.to_owned(),
-            what,
-            found: (*found).to_owned(),
-            expected: (*expected).to_owned(),
-        })
+        let path = path.display();
+        Err(ProfileError::Refused(format!(
+            "{path}: was measured with {what} {found}, but {expected} is asked for"
+        )))
     }
 
     fn parse(text: &str) -> Result<Self, String> {
@@ -230,21 +211,6 @@ impl ProfileFile {
     /// A number cannot be written as TOML, which would be a bug in this crate.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
-    }
-
-    /// The batchiness β of the line at the largest size.
-    pub fn batchiness(&self) -> f64 {
-        self.batchiness
-    }
-
-    /// R² of the line that was fitted to the points.
-    pub fn r_squared(&self) -> f64 {
-        self.r_squared
-    }
-
-    /// Where the line comes from.
-    pub fn origin(&self) -> Origin {
-        self.origin
     }
 
     /// The line.
@@ -283,7 +249,7 @@ mod tests {
         let Profile { t0_us, t1_us } = read.profile();
         assert!((t0_us - 8.0).abs() < 1e-9 && (t1_us - 2.0).abs() < 1e-9);
         // (8 + 8·2) / (8·(8 + 2)), and two points are on a line.
-        assert!((read.batchiness() - 0.3).abs() < 1e-9 && read.r_squared() > 1.0 - 1e-9);
+        assert!((read.batchiness - 0.3).abs() < 1e-9 && read.r_squared > 1.0 - 1e-9);
     }
 
     #[test]

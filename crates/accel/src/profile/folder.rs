@@ -224,9 +224,9 @@ mod tests {
         let line = Profile { t0_us: 50.0, t1_us: 4.0 };
         folder.store(&key, &stored.found_by_run(line)).unwrap();
         let found = folder.load(&key).unwrap().unwrap();
-        assert_eq!((found.profile(), found.origin()), (line, Origin::Run));
+        assert_eq!((found.profile(), found.origin), (line, Origin::Run));
         // (50 + 64·4) / (64·54).
-        assert!((found.batchiness() - 306.0 / 3456.0).abs() < 1e-9);
+        assert!((found.batchiness - 306.0 / 3456.0).abs() < 1e-9);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

@@ -46,48 +46,10 @@ pub struct Task {
     pub goal: Option<Goal>,
 }
 
-/// Why a graph is refused.
+/// Why a graph is refused; tasks are counted from 0.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum GraphError {
-    /// Too many tasks for one controller.
-    #[error("{tasks} tasks: one controller takes {GRAPH_TASKS_MAX} at most")]
-    TooManyTasks {
-        /// How many there are.
-        tasks: usize,
-    },
-    /// Too many chains of tasks lead to goals.
-    #[error(
-        "more than {PATHS_MAX} chains of tasks lead to goals: let tasks follow fewer others, or \
-         split the pipeline"
-    )]
-    TooManyPaths,
-    /// A task follows one that there is not, or a device set has no devices.
-    #[error("task {task} names task or device set {named}, which does not exist")]
-    Unknown {
-        /// The task, counted from 0.
-        task: usize,
-        /// What it names.
-        named: usize,
-    },
-    /// A task follows itself.
-    #[error("task {task} follows itself, directly or through others")]
-    Cycle {
-        /// The task, counted from 0.
-        task: usize,
-    },
-    /// No batch fits.
-    #[error("task {task} has no batch size")]
-    NoSize {
-        /// The task, counted from 0.
-        task: usize,
-    },
-    /// A profile, goal or δ that is not a number in its range.
-    #[error("task {task}: its profile, goal or delta is out of range")]
-    OutOfRange {
-        /// The task, counted from 0.
-        task: usize,
-    },
-}
+#[error("{0}")]
+pub struct GraphError(String);
 
 /// A chain of tasks from a source to one with a goal.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +89,10 @@ impl Graph {
     /// When tasks follow each other in a circle, name what does not exist, or are too many.
     pub fn new(mut tasks: Vec<Task>, devices: Vec<usize>) -> Result<Self, GraphError> {
         if tasks.len() > GRAPH_TASKS_MAX {
-            return Err(GraphError::TooManyTasks { tasks: tasks.len() });
+            let found = tasks.len();
+            return refuse(format!(
+                "{found} tasks: one controller takes {GRAPH_TASKS_MAX} at most"
+            ));
         }
         for (number, task) in tasks.iter().enumerate() {
             check(number, task, tasks.len(), &devices)?;
@@ -143,28 +108,9 @@ impl Graph {
             }
         }
         if paths.len() > PATHS_MAX {
-            return Err(GraphError::TooManyPaths);
+            return too_many_paths();
         }
         Ok(Self { tasks, devices, paths })
-    }
-
-    /// A graph of `tasks` tasks on one device, for benches: cascades of four, each task with its
-    /// own goal.
-    ///
-    /// # Errors
-    /// When there are more than [`GRAPH_TASKS_MAX`].
-    pub fn of_cascades(tasks: usize) -> Result<Self, GraphError> {
-        let tasks = (0..tasks).map(|i| Task {
-            profile: Profile { t0_us: 5.0 + (i % 4) as f64 * 5.0, t1_us: 1.7 + (i % 3) as f64 },
-            sizes: Sizes::Any { cap: 256 },
-            device_set: 0,
-            follows: if i % 4 == 0 { vec![] } else { vec![i - 1] },
-            goal: Some(Goal {
-                latency: Duration::from_millis(10 + 5 * (i as u64 % 4)),
-                delta: 0.05,
-            }),
-        });
-        Self::new(tasks.collect(), vec![1])
     }
 
     /// The tasks, in the order in which they were given.
@@ -183,20 +129,33 @@ impl Graph {
     }
 }
 
+fn refuse<T>(why: String) -> Result<T, GraphError> {
+    Err(GraphError(why))
+}
+
+fn too_many_paths<T>() -> Result<T, GraphError> {
+    refuse(format!(
+        "more than {PATHS_MAX} chains of tasks lead to goals: let tasks follow fewer others, or \
+         split the pipeline"
+    ))
+}
+
 fn check(number: usize, task: &Task, tasks: usize, devices: &[usize]) -> Result<(), GraphError> {
     let unknown = task.follows.iter().find(|named| **named >= tasks).copied();
     let no_device = devices.get(task.device_set).is_none_or(|n| *n == 0);
     if let Some(named) = unknown.or(no_device.then_some(task.device_set)) {
-        return Err(GraphError::Unknown { task: number, named });
+        return refuse(format!(
+            "task {number} names task or device set {named}, which does not exist"
+        ));
     }
     if task.sizes.largest() == 0 {
-        return Err(GraphError::NoSize { task: number });
+        return refuse(format!("task {number} has no batch size"));
     }
     let is_time = |us: f64| us.is_finite() && us >= 0.0;
     let is_goal = |goal: Goal| !goal.latency.is_zero() && (0.0..1.0).contains(&goal.delta);
     let is_fine = is_time(task.profile.t0_us) && is_time(task.profile.t1_us);
     if !is_fine || !task.goal.is_none_or(is_goal) {
-        return Err(GraphError::OutOfRange { task: number });
+        return refuse(format!("task {number}: its profile, goal or delta is out of range"));
     }
     Ok(())
 }
@@ -205,7 +164,7 @@ fn check(number: usize, task: &Task, tasks: usize, devices: &[usize]) -> Result<
 fn reduce(tasks: &mut [Task]) -> Result<(), GraphError> {
     let before = ancestors(tasks);
     if let Some(task) = (0..tasks.len()).find(|task| before[*task] >> task & 1 == 1) {
-        return Err(GraphError::Cycle { task });
+        return refuse(format!("task {task} follows itself, directly or through others"));
     }
     for task in tasks {
         let through = task.follows.iter().fold(0, |set, it| set | before[*it]);
@@ -238,7 +197,7 @@ fn walk(
     let first = chain[chain.len() - 1];
     if tasks[first].follows.is_empty() {
         if chains.len() == PATHS_MAX {
-            return Err(GraphError::TooManyPaths);
+            return too_many_paths();
         }
         chains.push(chain.iter().rev().copied().collect());
     }

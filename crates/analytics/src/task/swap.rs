@@ -27,7 +27,6 @@ use crate::device_slot::Model;
 use crate::dispatch::Dispatch;
 use crate::{Accelerator, ConfigError, Counters};
 use cring::MODELS_MAX;
-use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -85,21 +84,14 @@ pub enum SwapError {
 }
 
 /// What [`Task::prepare`] gives back when it refuses, so that the caller can drop it elsewhere.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{error}")]
 pub struct Refused {
     /// As it was given.
     pub standby: Box<Standby>,
     /// Why.
     pub error: SwapError,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// A swap that has not ended, or whose old accelerators have not been taken.
 pub(super) struct Swap {

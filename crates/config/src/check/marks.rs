@@ -2,7 +2,7 @@
 
 use policy::DSCP_MASK;
 
-use crate::checked::{Mark, MarkAs, MarkMapping};
+use crate::checked::{Mapping, Mark, MarkAs};
 
 use super::tasks::Asked;
 
@@ -35,13 +35,13 @@ pub(super) fn of_sections(first: &Asked<'_>, mark: &Mark) -> Option<String> {
 fn beyond_the_mask(
     asked: &Asked<'_>,
     class: &str,
-    rows: &[MarkMapping],
+    rows: &[Mapping<u32>],
     mask: u32,
 ) -> Option<String> {
     let beyond: Vec<_> = rows
         .iter()
-        .filter(|row| row.mark & !mask != 0)
-        .map(|row| format!("{} = {:#x} ({})", row.label, row.mark, row.origin))
+        .filter(|row| row.value & !mask != 0)
+        .map(|row| format!("{} = {:#x} ({})", row.label, row.value, row.origin))
         .collect();
     let is_refused = asked.is_refused(&["mark.mask"]);
     (!beyond.is_empty() && !is_refused).then(|| {

@@ -1,14 +1,14 @@
 //! The tasks: what the sections say, and what a `[[task]]` says instead.
 
 use crate::checked::{
-    BatchPolicy, Batching, Cache, DEFAULT_TASK, Device, GOAL_KEYS, MarkAs, PolicyName, TASKS_MAX,
-    Task, TaskKeys, section_key,
+    Batching, Cache, DEFAULT_TASK, Device, GOAL_KEYS, MarkAs, PolicyName, TASKS_MAX, Task,
+    TaskKeys, section_key,
 };
 use crate::keys::Keyed;
 use crate::layout::Layout;
-use crate::nearest;
 use crate::origin::Origin;
 use crate::settings::{Setting, Settings, Table};
+use crate::suggest;
 use crate::when::{Term, When, shortened};
 
 use super::Common;
@@ -51,11 +51,8 @@ pub(super) fn checked(
 
 /// One controller plans for all tasks, so their goals are kept in one way.
 fn check_policies(tasks: &[Task], problems: &mut Vec<String>) {
-    let first =
-        |is_it: fn(&BatchPolicy) -> bool| tasks.iter().find(|it| is_it(&it.batching.policy));
-    let slo = first(|policy| matches!(policy, BatchPolicy::Slo { .. }));
-    let on_off = first(|policy| matches!(policy, BatchPolicy::OnOff { .. }));
-    if let (Some(slo), Some(on_off)) = (slo, on_off) {
+    let first = |policy| tasks.iter().find(|task| task.batching.name == policy);
+    if let (Some(slo), Some(on_off)) = (first(PolicyName::Slo), first(PolicyName::OnOff)) {
         problems.push(format!(
             "{}: task.{}: impossible combination: its policy is \"on-off\", and task {} has \
              \"slo\"; give both the same",
@@ -165,7 +162,7 @@ impl<'a> Asked<'a> {
         let keys = &self.keys;
         match (keys.mark.is_empty(), keys.mark_mask) {
             (true, _) => 0,
-            (false, 0) => keys.mark.iter().fold(0, |mask, row| mask | row.mark),
+            (false, 0) => keys.mark.iter().fold(0, |mask, row| mask | row.value),
             (false, mask) => mask,
         }
     }
@@ -192,7 +189,7 @@ impl<'a> Asked<'a> {
             when,
             when_origin,
             devices: self.devices(common, devices, problems),
-            batching: self.batching(common.batching.phi).checked(),
+            batching: self.batching(common.batching.phi),
             policy_origin,
             cache: self.has_cache().then_some(Cache {
                 prefix: self.keys.cache_prefix,
@@ -218,7 +215,7 @@ impl<'a> Asked<'a> {
 
     fn batching(&self, phi: f64) -> Batching {
         Batching {
-            policy: self.keys.policy,
+            name: self.keys.policy,
             timeout: self.keys.timeout,
             phi,
             batch_sizes: self.keys.batch_sizes.clone(),
@@ -298,8 +295,7 @@ impl<'a> Asked<'a> {
             let Some(unknown) = unknown.filter(|_| !interfaces.is_empty()) else {
                 continue;
             };
-            let near = nearest(unknown, interfaces.iter().map(String::as_str));
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            let near = suggest(unknown, interfaces.iter().map(String::as_str));
             problems.push(format!(
                 "{}: task.{}.when: {}: there is no interface {}; io.interfaces has {}{near}",
                 self.origin("when"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use analytics::{AUDIT, PHI};
+use analytics::{AUDIT, PHI, Policy};
 
 use crate::kind::{
     BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, Kind, LATENCY_GOAL_MS, MAX_WAIT_MS, SLO_DELTA_SHARE,
@@ -21,7 +21,7 @@ section! {
     /// latency_goal_ms allows (slo, Batchy), or at once or full, whichever keeps latency_goal_ms
     /// (on-off, Batchy's controller without sizes between). The default of mode mark is "slo",
     /// unless timeout_ms, phi or max_wait_ms is set
-    policy: PolicyName = live "policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "";
+    name: PolicyName = live "policy", Kind::OneOf(PolicyName::NAMES), "\"carry-over\"", "";
     /// how long the oldest series waits before a batch is composed
     timeout: Duration = live "timeout_ms", TIMEOUT_MS, "10.0",
         "milliseconds" => Setting::milliseconds;
@@ -63,80 +63,26 @@ words! {
 }
 
 impl PolicyName {
-    /// Whether it plans for a latency goal.
+    /// Whether it plans for a latency goal, by the profile of a device.
     pub fn has_goal(self) -> bool {
         matches!(self, PolicyName::Slo | PolicyName::OnOff)
     }
 }
 
 impl Batching {
-    /// What the policy's keys come to.
-    pub fn checked(self) -> Analytics {
-        let (latency_goal, delta) = (self.latency_goal, self.slo_delta);
-        Analytics {
-            policy: match self.policy {
-                PolicyName::CarryOver => BatchPolicy::CarryOver,
-                PolicyName::Timeout => BatchPolicy::Timeout,
-                PolicyName::None => BatchPolicy::None,
-                PolicyName::Max => BatchPolicy::Max,
-                PolicyName::Slo => BatchPolicy::Slo { latency_goal, delta },
-                PolicyName::OnOff => BatchPolicy::OnOff { latency_goal, delta },
-            },
-            timeout: self.timeout,
-            phi: self.phi,
-            batch_sizes: self.batch_sizes,
-            max_wait: self.max_wait,
+    /// The policy with what its keys say.
+    pub fn policy(&self) -> Policy {
+        let (timeout, latency_goal, delta) = (self.timeout, self.latency_goal, self.slo_delta);
+        match self.name {
+            PolicyName::CarryOver => {
+                Policy::CarryOver { timeout, phi: self.phi, max_wait: self.max_wait }
+            }
+            PolicyName::Timeout => Policy::Timeout { timeout },
+            PolicyName::None => Policy::None,
+            PolicyName::Max => Policy::Max,
+            PolicyName::Slo => Policy::Slo { latency_goal, delta },
+            PolicyName::OnOff => Policy::OnOff { latency_goal, delta },
         }
-    }
-}
-
-/// Batching.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Analytics {
-    /// When a batch fires.
-    pub policy: BatchPolicy,
-    /// T of Alg. 1 and 2.
-    pub timeout: Duration,
-    /// Φ of Alg. 2: greatest share of padding in a batch.
-    pub phi: f64,
-    /// The set of batch sizes, ascending, none twice.
-    pub batch_sizes: Vec<usize>,
-    /// The longest that a series is carried over; at least `timeout`.
-    pub max_wait: Duration,
-}
-
-/// When a batch fires.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub enum BatchPolicy {
-    /// At the timeout, leaving the newest series over where padding would exceed Φ (Alg. 2).
-    #[default]
-    CarryOver,
-    /// At the timeout, padded (Alg. 1).
-    Timeout,
-    /// Whenever the device is free.
-    None,
-    /// When as many wait as the device takes.
-    Max,
-    /// As late as possible while 99 of 100 labels still come in time (Batchy).
-    Slo {
-        /// Time from a series' emission to its label.
-        latency_goal: Duration,
-        /// Share of the goal that is kept in reserve.
-        delta: f64,
-    },
-    /// Batchy's on-off controller: whenever the device is free, or full batches.
-    OnOff {
-        /// As above.
-        latency_goal: Duration,
-        /// As above.
-        delta: f64,
-    },
-}
-
-impl BatchPolicy {
-    /// Whether it plans by the profile of a device, to keep a latency goal.
-    pub fn plans(&self) -> bool {
-        matches!(self, BatchPolicy::Slo { .. } | BatchPolicy::OnOff { .. })
     }
 }
 

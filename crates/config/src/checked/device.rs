@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use accel::{Faults, PROVIDERS, Profile, Provider};
 
-use crate::kind::{BATCH_SIZES, DEVICES, Entry, Kind, SIMULATED_US, float};
+use crate::kind::{BATCH_SIZES, DEVICES, Kind, SIMULATED_US, float};
 use crate::section;
 use crate::setting::Setting;
 use crate::words::words;
@@ -41,7 +41,7 @@ section! {
     /// library of a plug-in provider; for plugin, and for qnn where it is installed as a plug-in
     plugin: Option<PathBuf> = live "plugin", Kind::Text, "\"\"", "path" => Setting::file;
     /// options of the provider, passed on unchanged
-    options: Vec<(String, String)> = live "options", Kind::Map(Entry::Text), "{}",
+    options: Vec<(String, String)> = live "options", Kind::Map(&Kind::Text), "{}",
         "" => Setting::texts;
     /// batch sizes of this device; the default is analytics.batch_sizes
     batch_sizes: Option<Vec<usize>> = live "batch_sizes", BATCH_SIZES, "[8, 16, 32, 64, 128, 256]",

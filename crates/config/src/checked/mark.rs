@@ -3,11 +3,12 @@
 use flowmgr::Behaviour;
 use policy::{Action, Dscp, LabelRule};
 
-use crate::kind::{Entry, Kind, MARK_MASK, integer};
-use crate::nearest;
+use crate::kind::{Kind, MARK_MASK, integer};
 use crate::origin::Origin;
 use crate::section;
 use crate::setting::Setting;
+use crate::suggest;
+use crate::value::FromValue;
 use crate::words::words;
 
 section! {
@@ -18,9 +19,9 @@ section! {
     enabled: bool = live "mode", Kind::OneOf(TagMode::NAMES), "\"dscp\"", "" => is_dscp;
     /// label or taxonomy to DSCP; labels not named here leave packets as they are; a table in a
     /// file replaces the built-in one
-    dscp: Vec<DscpMapping> = live "dscp", Kind::Map(Entry::Dscp),
+    dscp: Vec<Mapping<Dscp>> = live "dscp", Kind::Map(&Kind::Dscp),
         "{ DNS = \"AF21\", SSH = \"AF21\", TLS = \"AF11\", HTTP = \"AF11\", SNMP = \"CS2\", NTP \
-         = \"CS2\", MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63" => dscp_rows;
+         = \"CS2\", MQTT = \"CS2\", NetBIOS = \"CS1\" }", "DSCP: a name or 0 to 63" => mappings;
 }
 
 words! {
@@ -38,13 +39,14 @@ fn is_dscp(setting: &Setting) -> Result<bool, String> {
     Ok(setting.get::<TagMode>()? == TagMode::Dscp)
 }
 
-/// One entry of `tag.dscp`.
+/// What a label leads to: an entry of `tag.dscp`, of `mark.class`, whose bits lie in the mask, or
+/// of `model.class_confidence`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DscpMapping {
+pub struct Mapping<V> {
     /// Label or taxonomy of the model.
     pub label: String,
-    /// Code point of the packets.
-    pub dscp: Dscp,
+    /// Code point of packets, bits of connection marks, or least confidence of the label, 0 to 1.
+    pub value: V,
     /// Whether a model without this label is an error: the user named it, with another value than
     /// the built-in one.
     pub required: bool,
@@ -52,13 +54,38 @@ pub struct DscpMapping {
     pub origin: Origin,
 }
 
-pub(super) fn dscp_rows(setting: &Setting) -> Result<Vec<DscpMapping>, String> {
-    setting.rows(|label, dscp, entry| DscpMapping {
+pub(super) fn mappings<V: FromValue>(setting: &Setting) -> Result<Vec<Mapping<V>>, String> {
+    setting.rows(|label, value, entry| Mapping {
         label: label.to_owned(),
-        dscp,
+        value,
         required: !entry.is_default,
         origin: entry.origin.clone(),
     })
+}
+
+impl<V> Mapping<V> {
+    /// The rule that it asks for, from the table called `table`.
+    fn rule(&self, action: Action, table: &str) -> LabelRule {
+        LabelRule {
+            label: self.label.clone(),
+            action,
+            required: self.required,
+            origin: format!("{}: {table}", self.origin),
+        }
+    }
+}
+
+impl Mapping<Dscp> {
+    pub(super) fn dscp_rule(&self, table: &str) -> LabelRule {
+        self.rule(Action { dscp: Some(self.value), mark: None }, table)
+    }
+}
+
+impl Mapping<u32> {
+    pub(super) fn mark_rule(&self, mask: u32, table: &str) -> LabelRule {
+        let mark = policy::Mark { bits: self.value, mask };
+        self.rule(Action { dscp: None, mark: Some(mark) }, table)
+    }
 }
 
 section! {
@@ -79,14 +106,14 @@ section! {
     queue: usize = restart "queue", integer(64, 1 << 20), "16384", "updates";
     /// label or taxonomy to bits of the connection mark; labels not named here leave connections
     /// as they are; a table in a file replaces the built-in one
-    class: Vec<MarkMapping> = live "class", Kind::Map(Entry::Mark),
+    class: Vec<Mapping<u32>> = live "class", Kind::Map(&MARK_MASK),
         "{ TLS = 0x1000000, HTTP = 0x2000000, DNS = 0x4000000, SSH = 0x5000000, SNMP = \
          0x6000000, NetBIOS = 0x7000000, MQTT = 0x8000000, NTP = 0x9000000 }",
-        "bits of the connection mark, within mark.mask" => mark_rows;
+        "bits of the connection mark, within mark.mask" => mappings;
     /// mode mark: behaviour (bulk, interactive, realtime, idle) to bits of the connection mark;
     /// the mark follows the behaviour, so all these bits are replaced with each change, whatever
     /// mark.overwrite says; a behaviour not named here clears them
-    behaviour: Vec<BehaviourMark> = live "behaviour", Kind::Map(Entry::Mark), "{}",
+    behaviour: Vec<BehaviourMark> = live "behaviour", Kind::Map(&MARK_MASK), "{}",
         "bits of the connection mark, outside of mark.mask" => behaviour_marks;
 }
 
@@ -99,28 +126,6 @@ words! {
         /// The DSCP of the label in `tag.dscp`, as `tc ... action ctinfo dscp 63 128` reads it.
         Dscp = "dscp",
     }
-}
-
-/// One entry of `mark.class`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MarkMapping {
-    /// Label or taxonomy of the model.
-    pub label: String,
-    /// Bits, within the mask.
-    pub mark: u32,
-    /// As in [`DscpMapping`].
-    pub required: bool,
-    /// Where the entry was set.
-    pub origin: Origin,
-}
-
-pub(super) fn mark_rows(setting: &Setting) -> Result<Vec<MarkMapping>, String> {
-    setting.rows(|label, mark, entry| MarkMapping {
-        label: label.to_owned(),
-        mark,
-        required: !entry.is_default,
-        origin: entry.origin.clone(),
-    })
 }
 
 /// One entry of `mark.behaviour`.
@@ -139,8 +144,7 @@ fn behaviour_marks(setting: &Setting) -> Result<Vec<BehaviourMark>, String> {
         let behaviour = named.clone().find(|it| it.name() == name);
         let behaviour = behaviour.ok_or_else(|| {
             let known: Vec<&str> = named.clone().map(Behaviour::name).collect();
-            let near = nearest(&name, known.iter().copied());
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            let near = suggest(&name, known.iter().copied());
             format!("found \"{name}\", expected some of {}{near}", known.join(", "))
         });
         behaviour.map(|behaviour| BehaviourMark { behaviour, mark })
@@ -148,32 +152,11 @@ fn behaviour_marks(setting: &Setting) -> Result<Vec<BehaviourMark>, String> {
     rows.into_iter().map(row).collect()
 }
 
-/// The rule that a row asks for, from the table called `table`.
-pub(super) fn dscp_rule(row: &DscpMapping, table: &str) -> LabelRule {
-    LabelRule {
-        label: row.label.clone(),
-        action: Action { dscp: Some(row.dscp), mark: None },
-        required: row.required,
-        origin: format!("{}: {table}", row.origin),
-    }
-}
-
-/// The same for marks within `mask`.
-pub(super) fn mark_rule(row: &MarkMapping, mask: u32, table: &str) -> LabelRule {
-    let mark = policy::Mark { bits: row.mark, mask };
-    LabelRule {
-        label: row.label.clone(),
-        action: Action { dscp: None, mark: Some(mark) },
-        required: row.required,
-        origin: format!("{}: {table}", row.origin),
-    }
-}
-
 impl Tag {
     /// The rules for packets; none where packets are not marked at all.
     pub fn rules(&self) -> Vec<LabelRule> {
         let rows = self.dscp.iter().filter(|_| self.enabled);
-        rows.map(|row| dscp_rule(row, "tag.dscp")).collect()
+        rows.map(|row| row.dscp_rule("tag.dscp")).collect()
     }
 }
 
@@ -189,7 +172,7 @@ impl Mark {
     /// The rules for connections.
     pub fn rules(&self) -> Vec<LabelRule> {
         let rows = self.class.iter();
-        rows.map(|row| mark_rule(row, self.mask, self.table())).collect()
+        rows.map(|row| row.mark_rule(self.mask, self.table())).collect()
     }
 
     /// The bits that behaviours may write.

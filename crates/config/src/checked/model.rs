@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::kind::{Entry, Kind, MIN_CONFIDENCE, float};
+use super::mark::{Mapping, mappings};
+use crate::kind::{Kind, MIN_CONFIDENCE, float};
 use crate::network::Network;
-use crate::origin::Origin;
 use crate::section;
 use crate::setting::Setting;
 
@@ -25,31 +25,12 @@ section! {
         "seconds" => Setting::seconds;
     /// min_confidence for single labels, which overrides it; "task.label" names the label of a
     /// task, and others are the first task's
-    class_confidence: Vec<ClassConfidence> = live "class_confidence", Kind::Map(Entry::Share), "{}",
-        "probability" => class_confidences;
+    class_confidence: Vec<Mapping<f32>> = live "class_confidence", Kind::Map(&float(0.0, 1.0)),
+        "{}", "probability" => mappings;
 }
 
 pub(super) fn min_confidence(setting: &Setting) -> Result<Option<f32>, String> {
     Ok(Some(setting.get()?).filter(|share| *share >= 0.0))
-}
-
-/// One entry of `model.class_confidence`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClassConfidence {
-    /// Label of the model.
-    pub label: String,
-    /// Least confidence, 0 to 1.
-    pub confidence: f32,
-    /// Where the entry was set.
-    pub origin: Origin,
-}
-
-fn class_confidences(setting: &Setting) -> Result<Vec<ClassConfidence>, String> {
-    setting.rows(|label, confidence, entry| ClassConfidence {
-        label: label.to_owned(),
-        confidence,
-        origin: entry.origin.clone(),
-    })
 }
 
 section! {

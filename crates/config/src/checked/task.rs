@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cring::K_MAX;
-use policy::LabelRule;
+use policy::{Dscp, LabelRule};
 
-use super::mark::{dscp_rows, dscp_rule, mark_rows, mark_rule};
+use super::mark::mappings;
 use super::model::min_confidence;
-use super::{Analytics, Cache, Device, DscpMapping, MarkMapping, PolicyName};
+use super::{Batching, Cache, Device, Mapping, PolicyName};
 use crate::kind::{
-    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, Entry, Kind, LATENCY_GOAL_MS, MARK_MASK,
+    BATCH_SIZES, CACHE_ENTRIES, CACHE_PREFIX, DEVICES, Kind, LATENCY_GOAL_MS, MARK_MASK,
     MAX_WAIT_MS, MIN_CONFIDENCE, SLO_DELTA_SHARE, TIMEOUT_MS, integer,
 };
 use crate::origin::Origin;
@@ -80,12 +80,12 @@ section! {
     min_confidence: Option<f32> = live "min_confidence", MIN_CONFIDENCE, "-1.0",
         "probability, negative = as the bundle says" => min_confidence;
     /// label or taxonomy of this task to DSCP; the default of the first task is tag.dscp
-    dscp: Vec<DscpMapping> = live "dscp", Kind::Map(Entry::Dscp), "{}",
-        "DSCP: a name or 0 to 63" => dscp_rows;
+    dscp: Vec<Mapping<Dscp>> = live "dscp", Kind::Map(&Kind::Dscp), "{}",
+        "DSCP: a name or 0 to 63" => mappings;
     /// mode mark: label or taxonomy of this task to bits of the connection mark; the default of
     /// the first task is mark.class
-    mark: Vec<MarkMapping> = live "mark", Kind::Map(Entry::Mark), "{}",
-        "bits of the connection mark, within mark_mask" => mark_rows;
+    mark: Vec<Mapping<u32>> = live "mark", Kind::Map(&MARK_MASK), "{}",
+        "bits of the connection mark, within mark_mask" => mappings;
     /// mode mark: the bits that labels of this task may write, which no other task has; the
     /// default is all bits of mark, and mark.mask for the first task
     mark_mask: u32 = live "mark_mask", MARK_MASK, "0xff000000", "bits of the connection mark";
@@ -168,7 +168,7 @@ pub struct Task {
     /// One per device of the layout, in its order.
     pub devices: Vec<Device>,
     /// When a batch fires.
-    pub batching: Analytics,
+    pub batching: Batching,
     /// Where the policy was set.
     pub policy_origin: Origin,
     /// The prefix cache; `None`: off.
@@ -179,9 +179,9 @@ pub struct Task {
     /// Least confidence of a label; `None`: as the bundle says.
     pub min_confidence: Option<f32>,
     /// Label to DSCP, by label. `Config::tag` repeats the first task's.
-    pub dscp: Vec<DscpMapping>,
+    pub dscp: Vec<Mapping<Dscp>>,
     /// Label to bits of the connection mark, by label. `Config::mark` repeats the first task's.
-    pub mark: Vec<MarkMapping>,
+    pub mark: Vec<Mapping<u32>>,
     /// The bits that `mark` may write; no other task has them. 0 where `mark` is empty.
     pub mark_mask: u32,
     /// Whether its labels stand in records.
@@ -192,14 +192,14 @@ impl Task {
     /// What its labels ask for by `dscp`.
     pub fn dscp_rules(&self) -> Vec<LabelRule> {
         let table = format!("task.{}.dscp", self.name);
-        self.dscp.iter().map(|row| dscp_rule(row, &table)).collect()
+        self.dscp.iter().map(|row| row.dscp_rule(&table)).collect()
     }
 
     /// What its labels ask for by `mark`.
     pub fn mark_rules(&self) -> Vec<LabelRule> {
         let table = format!("task.{}.mark", self.name);
         let rows = self.mark.iter();
-        rows.map(|row| mark_rule(row, self.mark_mask, &table)).collect()
+        rows.map(|row| row.mark_rule(self.mark_mask, &table)).collect()
     }
 }
 

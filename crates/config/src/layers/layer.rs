@@ -7,13 +7,13 @@ use std::sync::Arc;
 use toml::de::{DeArray, DeTable, DeValue};
 use toml::{Spanned, Value};
 
-use super::values::{in_order, line_and_column, loose, one_line, owned, suggest};
+use super::values::{in_order, line_and_column, loose, one_line, owned};
 use crate::keys::{Key, Section, Shape};
-use crate::kind::{Entry, Kind};
-use crate::nearest;
+use crate::kind::Kind;
 use crate::origin::Origin;
 use crate::setting::{EntrySetting, Setting};
 use crate::settings::{Settings, Table};
+use crate::{nearest, suggest};
 
 /// A shorter name for the variable of a key, which wins where both are set.
 const SHORT_VARIABLE: (&str, &str) = ("FENXI_LOG", "FENXI_LOG_LEVEL");
@@ -221,7 +221,7 @@ impl<'a> Layer<'a> {
             (Some((key, Kind::Map(kind))), Some(entry)) => {
                 // Quotes around the name, which TOML needs for some, are allowed.
                 let entry = entry.trim_matches('"');
-                let is_text = kind == Entry::Text && section.shape != Shape::One;
+                let is_text = kind.is_text() && section.shape != Shape::One;
                 match loose(value, is_text) {
                     Ok(value) => self.read_entry(Place { table, key }, kind, entry, 0..0, &value),
                     Err(message) => {
@@ -262,7 +262,7 @@ impl<'a> Layer<'a> {
     fn read_entry(
         &mut self,
         place: Place,
-        kind: Entry,
+        kind: &Kind,
         name: &str,
         at: Range<usize>,
         value: &Spanned<DeValue<'_>>,
@@ -283,7 +283,7 @@ impl<'a> Layer<'a> {
             Err(found) => {
                 table.refused = true;
                 let path = table.path(key.name());
-                let complaint = kind.complaint(&found);
+                let complaint = kind.complaint(&found, "");
                 self.problem(at, &format!("{path}.{name}: {complaint}"));
             }
         }

@@ -4,8 +4,6 @@ use serde::Deserialize;
 use toml::de::{DeString, DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Value};
 
-use crate::nearest;
-
 /// A value as typed on a command line: TOML, or a bare word that stands for itself. Where
 /// `is_text`, whatever is not a TOML string is the text as it stands, so that `1:1:1` or a path of
 /// digits needs no quotes.
@@ -37,11 +35,6 @@ pub(super) fn in_order<'t, 'i>(
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
-}
-
-/// "; did you mean ...?", where something is near.
-pub(super) fn suggest<'c>(wrong: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
-    nearest(wrong, candidates).map_or(String::new(), |near| format!("; did you mean {near}?"))
 }
 
 /// Line and column, both from 1, of the byte at `offset`.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{Config, load, origin};
-use crate::checked::{BatchPolicy, Device, DeviceThread};
+use analytics::Policy;
+
+use crate::checked::{Device, DeviceThread};
 
 fn config(file: &str, sets: &[&str]) -> Config {
     load(file, &[], sets).unwrap().0
@@ -110,12 +112,12 @@ fn confidences_and_the_latency_goal() {
     assert_eq!(config.model.min_confidence, Some(0.0));
     let entries = config.model.class_confidence.iter();
     let entries: Vec<_> = entries
-        .map(|entry| (entry.label.as_str(), entry.confidence, entry.origin.to_string()))
+        .map(|entry| (entry.label.as_str(), entry.value, entry.origin.to_string()))
         .collect();
     let expected = [("DNS", 0.25, "--set".to_owned()), ("TLS", 1.0, "c.toml:4".to_owned())];
     assert_eq!(entries, expected);
     assert_eq!(
-        config.analytics.policy,
-        BatchPolicy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 }
+        config.analytics.policy(),
+        Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 }
     );
 }

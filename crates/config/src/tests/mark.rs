@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use super::{load, origin};
 use crate::Config;
-use crate::checked::{BatchPolicy, Capture};
+use analytics::Policy;
+
+use crate::checked::Capture;
 
 #[test]
 fn marks_are_bits_as_rules_see_them() {
     let (config, _) = load("", &[], &[]).unwrap();
     assert_eq!((config.mark.mask, config.mark.queue), (0xff00_0000, 16_384));
     let built_in = &config.mark.class;
-    assert!(built_in.iter().all(|entry| !entry.required && entry.mark & !0xff00_0000 == 0));
-    let mut marks: Vec<_> = built_in.iter().map(|entry| entry.mark).collect();
+    assert!(built_in.iter().all(|entry| !entry.required && entry.value & !0xff00_0000 == 0));
+    let mut marks: Vec<_> = built_in.iter().map(|entry| entry.value).collect();
     marks.sort_unstable();
     marks.dedup();
     assert_eq!(marks.len(), 8);
@@ -23,7 +25,7 @@ fn marks_are_bits_as_rules_see_them() {
         .mark
         .class
         .iter()
-        .map(|entry| (entry.label.as_str(), entry.mark, entry.required))
+        .map(|entry| (entry.label.as_str(), entry.value, entry.required))
         .collect();
     assert_eq!((config.mark.mask, shown), (7, vec![("DNS", 3, true), ("TLS", 5, true)]));
     assert_eq!(origin(&effective, "mark.class.TLS"), "c.toml:4");
@@ -65,7 +67,7 @@ fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
     let (config, _) = load("", &[], &[]).unwrap();
     let row = |mark: u32, label: &str| format!("| `{mark:#010x}` | {label}");
     for entry in &config.mark.class {
-        assert!(page.contains(&row(entry.mark, &entry.label)), "{}", entry.label);
+        assert!(page.contains(&row(entry.value, &entry.label)), "{}", entry.label);
     }
     let rules_file = include_str!("../../../../examples/shaper/rules.toml");
     let sorted = rules.lines().filter(|line| line.contains(" : goto "));
@@ -76,7 +78,7 @@ fn the_page_and_the_shipped_rules_have_the_built_in_marks() {
         let label = what.split(',').next().unwrap();
         match config.mark.class.iter().find(|entry| entry.label == label) {
             Some(entry) => {
-                assert_eq!(bits, format!("{:#010x}", entry.mark), "{label}");
+                assert_eq!(bits, format!("{:#010x}", entry.value), "{label}");
                 by_label += 1;
             }
             None => assert!(rules_file.contains(&format!("\nmark = {bits}\n")), "{line}"),
@@ -134,7 +136,7 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
     assert_eq!(config.mark.mask, 0xbf);
     let mark = |label: &str| {
         let mut rows = config.mark.class.iter();
-        rows.find(|row| row.label == label).unwrap().mark
+        rows.find(|row| row.label == label).unwrap().value
     };
     // AF21 and CS1, each with the bit that says so.
     assert_eq!((mark("SSH"), mark("NetBIOS")), (18 | 128, 8 | 128));
@@ -150,7 +152,7 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
     let sets = ["mark.as=dscp", "mark.mask=0xbf", "tag.dscp={ DNS = \"CS0\" }"];
     let (config, _) = load("", &[], &sets).unwrap();
     let marks: Vec<_> =
-        config.mark.class.iter().map(|row| (row.label.as_str(), row.mark)).collect();
+        config.mark.class.iter().map(|row| (row.label.as_str(), row.value)).collect();
     assert_eq!(marks, [("DNS", 128)]);
 
     let file = "[mark]\nas = \"dscp\"\nmask = 0xff00";
@@ -173,29 +175,33 @@ fn a_dscp_takes_the_bits_that_ctinfo_reads() {
 #[test]
 fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     const BY_MODE: &str = "default of mode mark";
-    let slo =
-        |ms: u64| BatchPolicy::Slo { latency_goal: Duration::from_micros(ms * 1000), delta: 0.05 };
+    let slo = |ms: u64| Policy::Slo { latency_goal: Duration::from_micros(ms * 1000), delta: 0.05 };
+    let carry_over = |timeout_ms, phi| Policy::CarryOver {
+        timeout: Duration::from_millis(timeout_ms),
+        phi,
+        max_wait: Duration::from_millis(50),
+    };
     let of = |file: &str, sets: &[&str]| {
         let (config, effective) = load(file, &[], sets).unwrap();
         let origins = ["io.capture", "analytics.policy"].map(|key| origin(&effective, key));
-        let policies = config.tasks.iter().map(|it| it.batching.policy);
-        assert_eq!(config.analytics.policy, config.tasks[0].batching.policy);
+        let policies = config.tasks.iter().map(|it| it.batching.policy());
+        assert_eq!(config.analytics.policy(), config.tasks[0].batching.policy());
         (config.io.capture, policies.collect::<Vec<_>>(), origins)
     };
     let built_in = || ["built-in"; 2].map(str::to_owned);
     for mode in ["tap", "inline"] {
         let file = format!("[io]\nmode = \"{mode}\"\ninterfaces = [\"a\", \"b\"]");
-        assert_eq!(of(&file, &[]), (Capture::All, vec![BatchPolicy::CarryOver], built_in()));
+        assert_eq!(of(&file, &[]), (Capture::All, vec![carry_over(10, 0.2)], built_in()));
     }
     let mark = "[io]\nmode = \"mark\"\n";
     let (capture, policies, origins) = of(mark, &[]);
     assert_eq!((capture, &policies[..]), (Capture::First, &[slo(2)][..]));
     assert_eq!(origins, [BY_MODE; 2]);
     for (sets, expected) in [
-        (&["analytics.policy=carry-over"][..], BatchPolicy::CarryOver),
-        (&["analytics.policy=none"], BatchPolicy::None),
-        (&["analytics.timeout_ms=3"], BatchPolicy::CarryOver),
-        (&["analytics.phi=0.5"], BatchPolicy::CarryOver),
+        (&["analytics.policy=carry-over"][..], carry_over(10, 0.2)),
+        (&["analytics.policy=none"], Policy::None),
+        (&["analytics.timeout_ms=3"], carry_over(3, 0.2)),
+        (&["analytics.phi=0.5"], carry_over(10, 0.5)),
         (&["analytics.latency_goal_ms=4"], slo(4)),
     ] {
         assert_eq!(of(mark, sets).1, [expected], "{sets:?}");
@@ -206,17 +212,16 @@ fn mode_mark_has_defaults_of_its_own_and_settings_win() {
     let tasks = |own: &str| {
         format!("{mark}[[task]]\nname = \"a\"\n[[task]]\nname = \"b\"\nmodel = \"m\"\n{own}\n")
     };
-    let carry_over = BatchPolicy::CarryOver;
     for (own, expected) in [
         ("", [slo(2), slo(2)]),
         ("latency_goal_ms = 20.0", [slo(2), slo(20)]),
-        ("policy = \"max\"", [slo(2), BatchPolicy::Max]),
-        ("timeout_ms = 5.0", [carry_over, carry_over]),
+        ("policy = \"max\"", [slo(2), Policy::Max]),
+        ("timeout_ms = 5.0", [carry_over(10, 0.2), carry_over(5, 0.2)]),
     ] {
         assert_eq!(of(&tasks(own), &[]).1, expected, "{own}");
     }
     let (_, policies, _) = of(&tasks("policy = \"on-off\""), &[]);
-    assert_eq!(policies[0], carry_over, "goals are kept in one way");
+    assert_eq!(policies[0], carry_over(10, 0.2), "goals are kept in one way");
 }
 
 /// A reload cannot change the mode, so it keeps the running mode's defaults. A replay sets no
@@ -230,13 +235,13 @@ fn defaults_of_a_mode_are_those_of_the_run() {
     let [tap, mark] = [read(&[]), read(&["io.mode=mark"])];
     for (running, next) in [(&tap, &mark), (&mark, &tap)] {
         let taken = next.taken_over_by(running).unwrap();
-        let policies = [&taken, running].map(|it| it.config.analytics.policy);
+        let policies = [&taken, running].map(|it| it.config.analytics.policy());
         assert_eq!(policies[0], policies[1]);
         assert_eq!(taken.config.io, running.config.io);
     }
     assert_eq!(mark.replayed().config.tasks[0].batching, tap.config.tasks[0].batching);
     let asked = read(&["io.mode=mark", "analytics.policy=slo"]).replayed();
-    assert!(asked.config.analytics.policy.plans());
+    assert!(asked.config.analytics.policy().goal().is_some());
 }
 
 #[test]

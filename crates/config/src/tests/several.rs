@@ -1,6 +1,8 @@
 //! Several `[[task]]`: what each says of itself, what they say of each other, and what is refused.
 
-use crate::checked::{BatchPolicy, TASKS_MAX};
+use analytics::Policy;
+
+use crate::checked::TASKS_MAX;
 use crate::when::{Comparison, Term};
 use crate::{Config, ConfigErrors, Loaded, layers};
 
@@ -57,12 +59,12 @@ fn each_task_has_its_own_values_and_the_others_of_the_sections() {
         [batching.timeout, batching.max_wait].map(|it| it.as_millis())
     };
     assert_eq!([ms(app), ms(device), ms(dear)], [[5, 50], [5, 50], [3, 4]]);
-    let BatchPolicy::OnOff { delta, .. } = device.batching.policy else {
+    let Policy::OnOff { delta, .. } = device.batching.policy() else {
         panic!("{device:?}");
     };
     assert_eq!(delta, 0.1);
-    assert!(device.batching.policy.plans() && !dear.batching.policy.plans());
-    assert_eq!(dear.batching.policy, BatchPolicy::Max);
+    assert!(device.batching.policy().goal().is_some() && !dear.batching.policy().goal().is_some());
+    assert_eq!(dear.batching.policy(), Policy::Max);
     assert_eq!(dear.batching.batch_sizes, [16, 32]);
     assert_eq!(dear.devices[0].batch_sizes, [16, 32]);
     assert_eq!(app.devices[0].batch_sizes, [8, 16, 32, 64, 128, 256]);
@@ -148,7 +150,7 @@ fn a_mark_of_the_first_task_may_hold_its_dscp() {
     let config = loaded(file).config;
     let first = &config.tasks[0];
     assert_eq!(first.mark, config.mark.class);
-    assert_eq!((first.mark[0].mark, first.mark_mask), (0x80 + 10, 0xbf));
+    assert_eq!((first.mark[0].value, first.mark_mask), (0x80 + 10, 0xbf));
     let wrong = file.replace("[task.dscp]", "mark = { TLS = 0x1 }\n[task.dscp]");
     let lines = load(&wrong, &[], &[]).unwrap_err();
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -197,7 +199,7 @@ fn a_reload_changes_what_labels_lead_to_and_how_series_are_batched() {
         panic!("{:?}", taken.tasks);
     };
     assert_eq!(app.min_confidence, Some(0.6));
-    assert_eq!(app.dscp[0].dscp.name(), Some("AF11"));
+    assert_eq!(app.dscp[0].value.name(), Some("AF11"));
     assert_eq!((device.priority, device.mark_mask), (3, 0x5_0000));
     assert_eq!(device.when, running.config.tasks[1].when);
     assert_eq!((&dear.depths[..], dear.records), (&[3, 10][..], false));
@@ -384,7 +386,7 @@ fn a_later_layer_may_choose_a_policy_without_goals() {
     let (config, effective) = load(&file, &[], &["analytics.policy=max"]).unwrap();
     let has_max = |config: &Config| {
         let mut tasks = config.tasks.iter();
-        tasks.all(|task| task.batching.policy == BatchPolicy::Max)
+        tasks.all(|task| task.batching.policy() == Policy::Max)
     };
     assert!(has_max(&config));
     let shown = effective.to_toml(false);
@@ -430,7 +432,7 @@ fn a_cascade_of_any_order_is_accepted() {
     assert_eq!(needs, [vec![2], vec![0, 2], vec![]]);
     let (config, _) = load(&file, &[], &["task.c.when=", "task.a.dscp.TLS=AF21"]).unwrap();
     assert!(config.tasks[2].when.is_always());
-    assert_eq!(config.tag.dscp[0].dscp.name(), Some("AF21"));
+    assert_eq!(config.tag.dscp[0].value.name(), Some("AF21"));
 }
 
 #[test]

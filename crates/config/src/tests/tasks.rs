@@ -1,9 +1,9 @@
 //! `[[task]]`: what it says instead of the sections, and what is refused.
 
-use crate::checked::BatchPolicy;
 use crate::checked::GOAL_KEYS;
 use crate::layers::FileLayer;
 use crate::{Config, ConfigErrors};
+use analytics::Policy;
 
 use super::{EXAMPLE, load, origin, without_origins};
 
@@ -67,7 +67,7 @@ fn a_table_goes_over_the_sections_key_by_key() {
     let task = &config.tasks[0];
     assert_eq!((task.name.as_str(), &task.model), ("web", &Some("w".into())));
     assert_eq!(task.devices[0].provider.name, "simulated");
-    let BatchPolicy::Slo { latency_goal, .. } = task.batching.policy else {
+    let Policy::Slo { latency_goal, .. } = task.batching.policy() else {
         panic!("{:?}", task.batching);
     };
     assert_eq!(latency_goal.as_millis(), 5);
@@ -87,7 +87,7 @@ fn a_later_layer_goes_over_a_table_wherever_it_says_so() {
     assert_same_as_sections(&config);
     let task = &config.tasks[0];
     assert_eq!(task.model, Some("s".into()));
-    assert_eq!(task.batching.policy, BatchPolicy::None);
+    assert_eq!(task.batching.policy(), Policy::None);
     assert_eq!(task.cache.as_ref().map(|cache| cache.prefix), Some(7));
 
     let later = "[[task]]\nname = \"web\"\ncache_prefix = 8";

@@ -251,7 +251,7 @@ fn each_wrong_configuration_gets_one_clear_line() {
         bad("[device.cpu]\nfaults = \"eror=2\"", &["c.toml:2: device.cpu.faults: "]),
         bad(
             "[device.cpu.options]\nthreads = 4",
-            &["c.toml:2: device.cpu.options.threads: found 4, expected a text"],
+            &["c.toml:2: device.cpu.options.threads: found 4, expected text"],
         ),
         bad(
             "[device]\nprovider = \"cpu\"",

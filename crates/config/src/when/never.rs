@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use policy::Ports;
 
-use super::{Choice, Comparison, Term};
+use super::{Choice, Term};
 
 /// A term that has to hold for a task, its own or one of a task that it needs.
 #[derive(Debug, Clone, Copy)]
@@ -21,11 +21,20 @@ pub struct Needed<'a> {
 /// Labels are only known to the model, where one may be the taxonomy of another. So two lists of
 /// labels are left alone.
 pub fn contradiction(terms: &[Needed<'_>]) -> Option<Vec<usize>> {
+    /// The values of a term on the subject.
+    macro_rules! of {
+        ($Subject:ident) => {
+            |term| match term {
+                Term::$Subject(values) => Some(values.clone()),
+                _ => None,
+            }
+        };
+    }
     sample(terms)
-        .or_else(|| narrowed(terms, protocols, common))
-        .or_else(|| narrowed(terms, ports, |a, b| overlaps(&a, &b)))
-        .or_else(|| narrowed(terms, in_ports, common))
-        .or_else(|| narrowed(terms, directions, common))
+        .or_else(|| narrowed(terms, of!(Protocol), common))
+        .or_else(|| narrowed(terms, of!(Port), |a, b| overlaps(&a, &b)))
+        .or_else(|| narrowed(terms, of!(InPort), common))
+        .or_else(|| narrowed(terms, of!(Direction), common))
         .or_else(|| rules(terms))
         .or_else(|| of_tasks(terms, labels))
         .or_else(|| of_tasks(terms, confidence))
@@ -67,20 +76,6 @@ fn common<V: PartialEq>(mut a: Vec<V>, b: Vec<V>) -> Vec<V> {
     a
 }
 
-fn protocols(term: &Term) -> Option<Vec<super::Protocol>> {
-    match term {
-        Term::Protocol(protocols) => Some(protocols.clone()),
-        _ => None,
-    }
-}
-
-fn ports(term: &Term) -> Option<Vec<Ports>> {
-    match term {
-        Term::Port(ports) => Some(ports.clone()),
-        _ => None,
-    }
-}
-
 fn overlaps(a: &[Ports], b: &[Ports]) -> Vec<Ports> {
     let pairs = a.iter().flat_map(|a| b.iter().map(move |b| (a, b)));
     let both = pairs.map(|(a, b)| Ports { first: a.first.max(b.first), last: a.last.min(b.last) });
@@ -89,20 +84,6 @@ fn overlaps(a: &[Ports], b: &[Ports]) -> Vec<Ports> {
     both.sort_unstable();
     both.dedup();
     both
-}
-
-fn in_ports(term: &Term) -> Option<Vec<String>> {
-    match term {
-        Term::InPort(names) => Some(names.clone()),
-        _ => None,
-    }
-}
-
-fn directions(term: &Term) -> Option<Vec<super::Direction>> {
-    match term {
-        Term::Direction(directions) => Some(directions.clone()),
-        _ => None,
-    }
 }
 
 /// The flow has one rule at most.
@@ -150,53 +131,15 @@ fn excluded<'a>(count: usize, choice: impl Fn(usize) -> Option<&'a Choice>) -> O
     })
 }
 
-/// A bound of a confidence: its value, and whether the value itself is excluded.
-type Bound = (f32, bool, Option<usize>);
-
-/// The bounds of the confidence of one task, each with the place of its term.
-fn bounds<'a>(
-    terms: &'a [Needed<'_>],
-    of: usize,
-) -> impl Iterator<Item = (usize, &'a Comparison, &'a f32)> {
-    let of_term = move |(at, needed): (usize, &'a Needed<'_>)| match needed.term {
-        Term::Confidence { task, comparison, bound } if *task == of => {
-            Some((at, comparison, bound))
-        }
-        _ => None,
-    };
-    terms.iter().enumerate().filter_map(of_term)
-}
-
-/// The confidence of one task against all bounds, and against 0 and 1.
+/// Bounds of the confidence of one task that leave no step of its label word, such as `> 0.5` and
+/// `< 0.500001`.
 fn confidence(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
-    let mut least: Bound = (0.0, false, None);
-    let mut most: Bound = (1.0, false, None);
-    for (at, comparison, bound) in bounds(terms, of) {
-        let is_open = matches!(comparison, Comparison::Below | Comparison::Above);
-        let new = (*bound, is_open, Some(at));
-        let is_tighter = |old: &Bound| *bound == old.0 && is_open && !old.1;
-        match comparison {
-            Comparison::AtLeast | Comparison::Above => {
-                if *bound > least.0 || is_tighter(&least) {
-                    least = new;
-                }
-            }
-            Comparison::Below | Comparison::AtMost => {
-                if *bound < most.0 || is_tighter(&most) {
-                    most = new;
-                }
-            }
-        }
-    }
-    let is_empty = least.0 > most.0 || (least.0 == most.0 && (least.1 || most.1));
-    is_empty.then(|| positions([least.2, most.2])).or_else(|| between_steps(terms, of))
-}
-
-/// Bounds with no step of label words between them, such as `> 0.5 and < 0.500001`.
-fn between_steps(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
     let (mut least, mut most) = ((0, None), (u16::MAX, None));
-    for (at, comparison, bound) in bounds(terms, of) {
-        let steps = comparison.steps(*bound);
+    for (at, needed) in terms.iter().enumerate() {
+        let steps = match needed.term {
+            Term::Confidence { task, comparison, bound } if *task == of => comparison.steps(*bound),
+            _ => continue,
+        };
         if *steps.start() > least.0 {
             least = (*steps.start(), Some(at));
         }
@@ -204,11 +147,6 @@ fn between_steps(terms: &[Needed<'_>], of: usize) -> Option<Vec<usize>> {
             most = (*steps.end(), Some(at));
         }
     }
-    (least.0 > most.0).then(|| positions([least.1, most.1]))
-}
-
-fn positions(of: [Option<usize>; 2]) -> Vec<usize> {
-    let mut positions: Vec<usize> = of.into_iter().flatten().collect();
-    positions.sort_unstable();
-    positions
+    let positions: BTreeSet<usize> = [least.1, most.1].into_iter().flatten().collect();
+    (least.0 > most.0).then(|| positions.into_iter().collect())
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use policy::Ports;
 
 use super::{Choice, Comparison, Direction, Protocol, Term, When, shortened};
-use crate::nearest;
+use crate::suggest;
 
 /// The word between terms.
 pub(super) const AND: &str = "and";
@@ -145,23 +145,23 @@ fn quoted(rest: &str, quote: char) -> Result<(Token<'_>, usize), String> {
 
 fn term(tokens: &[Spanned<'_>]) -> Result<Term<String>, String> {
     let tokens: Vec<&Token<'_>> = tokens.iter().map(|(token, _)| token).collect();
-    let (subject, rest) = match tokens.as_slice() {
-        [Token::Word(subject), rest @ ..] => (*subject, rest),
-        _ => return Err(format!("expected {}", subjects())),
+    let (text, rest) = match tokens.as_slice() {
+        [Token::Word(text), rest @ ..] => (*text, rest),
+        _ => return Err(format!("expected {}", any_of(&SUBJECTS))),
     };
-    let subject = Subject::parse(subject)?;
+    let subject = Subject::parse(text)?;
+    let compared = any_of(subject.comparisons());
     let (comparison, values) = match rest {
         [Token::Comparison(comparison), values @ ..] => (*comparison, values),
         _ => {
-            return Err(format!("expected {} after {}", subject.compared(), subject.shown()));
+            return Err(format!("expected {compared} after {}", shortened(text)));
         }
     };
     if !subject.comparisons().contains(&comparison) {
         return Err(format!(
-            "found {}, expected {} after {}",
+            "found {}, expected {compared} after {}",
             shortened(comparison),
-            subject.compared(),
-            subject.shown()
+            shortened(text)
         ));
     }
     subject.term(comparison, &values_of(values)?)
@@ -208,18 +208,16 @@ impl<'a> Subject<'a> {
         let unknown = || {
             let other = OTHER_WORDS.iter().find(|(word, _)| *word == text);
             let near = match other {
-                Some((_, subject)) => Some(*subject),
-                None => nearest(text, SUBJECTS),
+                Some((_, subject)) => format!("; did you mean {subject}?"),
+                None => suggest(text, SUBJECTS),
             };
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-            format!("unknown {}; expected {}{near}", shortened(text), subjects())
+            format!("unknown {}; expected {}{near}", shortened(text), any_of(&SUBJECTS))
         };
         Ok(match text.rsplit_once('.') {
             Some((task, "label")) if !task.is_empty() => Subject::Label(task),
             Some((task, "confidence")) if !task.is_empty() => Subject::Confidence(task),
             Some((task, field)) => {
-                let near = nearest(field, ["label", "confidence"]);
-                let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+                let near = suggest(field, ["label", "confidence"]);
                 let task = shortened(task);
                 return Err(format!(
                     "a task has a label and a confidence; write {task}.label or \
@@ -238,29 +236,12 @@ impl<'a> Subject<'a> {
         })
     }
 
-    fn shown(&self) -> String {
-        match self {
-            Subject::Protocol => "protocol".to_owned(),
-            Subject::Port => "port".to_owned(),
-            Subject::InPort => "in_port".to_owned(),
-            Subject::Direction => "direction".to_owned(),
-            Subject::Rule => "rule".to_owned(),
-            Subject::Sample => "sample".to_owned(),
-            Subject::Label(task) => format!("{}.label", shortened(task)),
-            Subject::Confidence(task) => format!("{}.confidence", shortened(task)),
-        }
-    }
-
     fn comparisons(&self) -> &'static [&'static str] {
         match self {
             Subject::Rule | Subject::Label(_) => &["=", "!="],
             Subject::Confidence(_) => Comparison::NAMES,
             _ => &["="],
         }
-    }
-
-    fn compared(&self) -> String {
-        any_of(self.comparisons())
     }
 
     fn term(&self, comparison: &str, values: &[&str]) -> Result<Term<String>, String> {
@@ -293,8 +274,7 @@ fn each<V>(values: &[&str], of: impl Fn(&str) -> Result<V, String>) -> Result<Ve
 
 fn word<V>(text: &str, words: &[&'static str], of: fn(&str) -> Option<V>) -> Result<V, String> {
     of(text).ok_or_else(|| {
-        let near = nearest(text, words.iter().copied());
-        let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+        let near = suggest(text, words.iter().copied());
         format!("found {}, expected {}{near}", shortened(text), any_of(words))
     })
 }
@@ -327,10 +307,6 @@ fn share<N: std::str::FromStr + PartialOrd + From<u8>>(values: &[&str]) -> Resul
     number
         .filter(|number| *number <= N::from(1))
         .ok_or_else(|| format!("found {}, expected a number from 0 to 1", shortened(text)))
-}
-
-fn subjects() -> String {
-    any_of(&SUBJECTS)
 }
 
 /// `a, b or c`.

@@ -273,7 +273,7 @@ pub fn thresholds(config: &Config, bundle: &Bundle) -> Result<Thresholds, Error>
                 labels.join(", ")
             )));
         };
-        thresholds.set(class, entry.confidence);
+        thresholds.set(class, entry.value);
     }
     Ok(thresholds)
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use accel::Bundle;
-use analytics::{Accelerator, CacheConfig, Policy, RingInput};
+use analytics::{Accelerator, CacheConfig, RingInput};
 use cring::{Consumer, Mesh, Slot};
 use flowmgr::{Actions, Effect, hash::HashKind};
 
 use crate::Error;
 use config::Config;
-use config::checked::{BatchPolicy, Capture, FlowHash, Pipeline};
+use config::checked::{Capture, FlowHash, Pipeline};
 use config::layout::Layout;
 
 use crate::opening::bundle::{context, features};
@@ -306,23 +306,11 @@ fn probe(bundle: &Bundle) -> Vec<f32> {
 /// The configuration of the task of an analytics manager, other tasks apart. `config` is that of
 /// the task alone ([`Config::of_task`]).
 pub fn analytics_config(config: &Config, bundle: &Bundle) -> analytics::Config {
-    let analytics = &config.analytics;
     analytics::Config {
         k: bundle.k(),
         features: features(bundle),
         context: context(bundle),
-        policy: match analytics.policy {
-            BatchPolicy::None => Policy::None,
-            BatchPolicy::Max => Policy::Max,
-            BatchPolicy::Timeout => Policy::Timeout { timeout: analytics.timeout },
-            BatchPolicy::CarryOver => Policy::CarryOver {
-                timeout: analytics.timeout,
-                phi: analytics.phi,
-                max_wait: analytics.max_wait,
-            },
-            BatchPolicy::Slo { latency_goal, delta } => Policy::Slo { latency_goal, delta },
-            BatchPolicy::OnOff { latency_goal, delta } => Policy::OnOff { latency_goal, delta },
-        },
+        policy: config.analytics.policy(),
         cache: match &config.cache {
             Some(cache) => {
                 CacheConfig { prefix: cache.prefix, entries: cache.entries, audit: cache.audit }

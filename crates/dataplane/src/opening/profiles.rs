@@ -125,7 +125,7 @@ impl Profiles {
         Profiles(Arc::new(Inner {
             folder: folder.map(ProfileFolder::new),
             limit: limit.min(MEASURE_ONE),
-            is_planned: tasks.iter().any(|task| task.config.analytics.policy.plans()),
+            is_planned: tasks.iter().any(|task| task.config.analytics.name.has_goal()),
             state: Mutex::default(),
         }))
     }
@@ -149,7 +149,7 @@ impl Profiles {
         if !device.provider.computes {
             return Ok(Some(device.simulated));
         }
-        if !self.0.is_planned && !config.analytics.policy.plans() {
+        if !self.0.is_planned && !config.analytics.name.has_goal() {
             return Ok(None);
         }
         let library = config.accel.library.as_deref();
@@ -202,7 +202,7 @@ impl Profiles {
         let folder = self.0.folder.as_ref()?;
         match folder.load(key) {
             Ok(Some(file)) => {
-                let from = match file.origin() {
+                let from = match file.origin {
                     Origin::Measured => "an earlier start measured it",
                     Origin::Run => "an earlier run found it",
                 };
@@ -244,7 +244,7 @@ impl Profiles {
         );
         if let Some(folder) = &self.0.folder
             // A poor one is not kept: the next start may find the machine quieter.
-            && file.r_squared() >= R_SQUARED_MIN
+            && file.r_squared >= R_SQUARED_MIN
             && let Err(error) = folder.store(key, &file)
         {
             self.warn(format!(
@@ -259,7 +259,7 @@ impl Profiles {
 
     /// Warns of a profile that explains too little.
     fn judge(&self, file: &ProfileFile, bundle: &Bundle, device: &checked::Device) {
-        let r_squared = file.r_squared();
+        let r_squared = file.r_squared;
         if r_squared >= R_SQUARED_MIN {
             return;
         }
@@ -362,10 +362,7 @@ fn figures(file: &ProfileFile) -> String {
     let line = file.profile();
     format!(
         "a batch takes {:.1} µs + {:.2} µs per series, batchiness {:.2}, R² {:.3}",
-        line.t0_us,
-        line.t1_us,
-        file.batchiness(),
-        file.r_squared()
+        line.t0_us, line.t1_us, file.batchiness, file.r_squared
     )
 }
 

@@ -40,14 +40,12 @@ pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     };
     let page = if args.json { to_json(&found.object())? } else { found.page() };
     print(&page)?;
-    if file.r_squared() < R_SQUARED_MIN {
+    if file.r_squared < R_SQUARED_MIN {
         remark(&format!(
             "fenxi: device {}, model {}: R² is {:.2}, below {R_SQUARED_MIN}: a line explains too \
              little of these times; measure on a \
              quieter machine, for longer (--seconds), or at other sizes (--sizes)\n",
-            file.device,
-            file.model,
-            file.r_squared()
+            file.device, file.model, file.r_squared
         ))?;
     }
     if !found.recommendation.meets_goal {
@@ -185,8 +183,8 @@ impl Found<'_> {
         let _ = writeln!(
             page,
             "fit      R² {:.3}, batchiness {:.2} at {}",
-            file.r_squared(),
-            file.batchiness(),
+            file.r_squared,
+            file.batchiness,
             self.measured.points().last().map_or(1, |point| point.rows)
         );
         let _ = writeln!(page, "knee     batch of {}, {:.0} class/s", knee.rows, knee.throughput());

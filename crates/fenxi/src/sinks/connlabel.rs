@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use config::kind::{Entry, Kind, integer};
+use config::kind::{Kind, integer};
 use config::origin::Origin;
 use config::{Config, Keyed, Section, Setting, Settings, stored};
 use dataplane::Error;
@@ -71,7 +71,7 @@ config::section! {
     /// mode mark and tap: label to label of the connection (ct label), of which a connection gets
     /// one for each task; labels not named here leave connections as they are; a label may be a
     /// taxonomy, and "task.label" names the label of a task
-    class: Vec<ConnlabelMapping> = live "class", Kind::Map(Entry::Text), "{}",
+    class: Vec<ConnlabelMapping> = live "class", Kind::Map(&Kind::Text), "{}",
         "a name in connlabel.file, or a number from 0 to 127 as text" => class;
     /// the file that names labels of connections; empty: /etc/connlabel.conf, which nft reads, or
     /// /etc/xtables/connlabel.conf

@@ -50,7 +50,7 @@ impl Traffic {
 }
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let entries = args.entries_or(1 << 19);
+    let entries = args.entries.unwrap_or(1 << 19);
     let flows = args.flows.first().copied().unwrap_or(COLLIDING);
     let mut all = traffic(Table::of(entries), flows)?;
     let rates = interleave(args.seconds, all.len(), |point| {

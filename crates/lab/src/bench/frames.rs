@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use flowmgr::Key;
 use flowmgr::wire::{TCP, TCP_SYN, UDP};
 
-use crate::rng::Rng;
+use crate::rng::Lot;
 
 /// Bytes of a frame, without its checksum.
 pub const FRAME: usize = 64;
@@ -106,36 +106,18 @@ impl Frames {
     }
 }
 
-/// Flows 0 to below `count`, with probabilities as 1, 1/2, 1/3 … (Zipf, exponent 1), the likely
-/// ones scattered among the others.
-pub struct Zipf {
-    /// Sum of the weights up to each rank.
-    sums: Vec<f64>,
-}
-
-impl Zipf {
-    /// `count` is a power of two.
-    pub fn new(count: u32) -> Zipf {
-        let sums = (1..=count).scan(0.0, |sum, rank| {
-            *sum += 1.0 / f64::from(rank);
-            Some(*sum)
-        });
-        Zipf { sums: sums.collect() }
-    }
-
-    pub fn draw(&self, rng: &mut Rng) -> u32 {
-        let flows = self.sums.len() as u32;
-        let total = self.sums.last().copied().unwrap_or_default();
-        let at = rng.share() * total;
-        let rank = self.sums.partition_point(|&sum| sum <= at) as u32;
-        // An odd factor permutes the numbers below a power of two.
-        rank.min(flows - 1).wrapping_mul(0x9e37_79b1) % flows
-    }
+/// Flows 0 to below `count`, a power of two, with probabilities as 1, 1/2, 1/3 … (Zipf, exponent
+/// 1), the likely ones scattered among the others.
+pub fn zipf(count: u32) -> Lot<u32> {
+    // An odd factor permutes the numbers below a power of two.
+    let scattered = |rank: u32| rank.wrapping_mul(0x9e37_79b1) % count;
+    Lot::new((0..count).map(|rank| (scattered(rank), 1.0 / f64::from(rank + 1))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
 
     #[test]
     fn frames_are_of_their_tuples() {
@@ -149,10 +131,10 @@ mod tests {
 
     #[test]
     fn zipf_draws_the_likely_ones_often_and_all_within_bounds() {
-        let (zipf, mut rng) = (Zipf::new(1024), Rng::new(3));
+        let (zipf, mut rng) = (zipf(1024), Rng::new(3));
         let mut counts = [0; 1024];
         for _ in 0..75_000 {
-            counts[zipf.draw(&mut rng) as usize] += 1;
+            counts[zipf.draw(&mut rng).unwrap() as usize] += 1;
         }
         // The sum of 1/rank to 1024 is 7.5.
         assert!((9000..11_000).contains(&counts[0]), "{}", counts[0]);

@@ -31,7 +31,7 @@ const PORTION: usize = 1 << 12;
 const PACKET_LENGTH: u32 = 50;
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let entries = args.entries_or(1 << 22);
+    let entries = args.entries.unwrap_or(1 << 22);
     let (flows, buckets) = (entries / 2, entries / 4);
     let no_memory =
         |error: std::io::Error| Failure::unavailable(format!("no memory for the table: {error}"));

@@ -22,20 +22,20 @@ use super::templates::{Drawn, Templates};
 use fenxi::exit::Failure;
 
 /// Rates of an average 100 Gb/s link (FENXI §2).
-pub const PACKETS_PER_S: f64 = 13.4e6;
-pub const FLOWS_PER_S: f64 = 56.6e3;
+const PACKETS_PER_S: f64 = 13.4e6;
+const FLOWS_PER_S: f64 = 56.6e3;
 /// Entries of the table that the rates are for.
 const ENTRIES: f64 = (1 << 22) as f64;
 /// Idle timeout of flows.
-pub const IDLE_TIMEOUT_S: u16 = 30;
+const IDLE_TIMEOUT_S: u16 = 30;
 /// About how many packets are drawn at a time.
 const PIECE: usize = 1 << 20;
 /// Frames in memory at a time: first as many as a NIC's receive ring holds, which the NIC writes
 /// into the last-level cache; then enough that no header is in a cache when its packet is
 /// processed.
-pub const RINGS: [usize; 2] = [1 << 12, 1 << 17];
+const RINGS: [usize; 2] = [1 << 12, 1 << 17];
 /// Time 0 of the process in packet time: later than any past.
-pub const START_S: f64 = 1000.0;
+const START_S: f64 = 1000.0;
 
 /// The rate at which one core processes the mix, and the share of the core that is left.
 pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, Failure> {
@@ -78,7 +78,7 @@ pub fn mix(capture: &Path, entries: usize, seconds: f64) -> Result<Vec<Figure>, 
 }
 
 /// Brings the table to the state after minutes of such traffic; the flows that go on.
-pub fn prepare(rig: &mut Rig, templates: &Templates, share: f64) -> Senders {
+fn prepare(rig: &mut Rig, templates: &Templates, share: f64) -> Senders {
     let mut past = Vec::new();
     let silence_s = f64::from(IDLE_TIMEOUT_S) + 2.0;
     let senders = Senders::new(templates, FLOWS_PER_S * share, silence_s, &mut past);
@@ -111,14 +111,14 @@ fn relive(rig: &mut Rig, templates: &Templates, past: &[Past], ring: &mut Ring) 
 
 /// Frames in memory, and their descriptors.
 #[derive(Default)]
-pub struct Ring {
+struct Ring {
     data: Vec<u8>,
     packets: Vec<Packet>,
 }
 
 impl Ring {
     /// Writes these packets, and nothing else.
-    pub fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
+    fn fill(&mut self, templates: &Templates, received: &[(f64, Drawn)]) {
         let mut at = 0;
         self.packets.clear();
         for (at_s, packet) in received {
@@ -130,13 +130,8 @@ impl Ring {
         }
     }
 
-    /// Packets in it.
-    pub fn len(&self) -> usize {
-        self.packets.len()
-    }
-
     /// Takes them through a rig.
-    pub fn walk(&mut self, rig: &mut Rig, burst: usize) {
+    fn walk(&mut self, rig: &mut Rig, burst: usize) {
         for packets in self.packets.chunks(burst) {
             rig.burst(&mut self.data, packets);
         }

@@ -2,121 +2,64 @@
 //! of ClassBench, in one run.
 //!
 //! Every classifier gets the same keys in batches, and all are first compared with linear search.
-//! Times of sets of one size are averaged geometrically; `--write` gives sets and traces to
-//! programs elsewhere that take part in a comparison.
+//! Times of sets of one size are averaged geometrically.
 
 mod measure;
-mod sets;
 mod trace;
-pub mod updates;
-pub mod walk;
-
-use std::path::Path;
 
 use flowmgr::Pages;
-use policy::{Filter, Key};
 
-use super::mix::{FLOWS_PER_S, PACKETS_PER_S};
 use super::report::{Figure, Report};
-use super::senders::Senders;
-use super::templates::Templates;
 use crate::cli::BenchArgs;
-use crate::generate::rules::{file, v6};
+use crate::generate::rules::{Asked, SEEDS, generate};
 use fenxi::exit::{Failure, remark};
 use fenxi::machine::Machine;
 use measure::{NAMES, OURS, Outcome, TUPLE_MERGE, measured};
-use sets::Set;
-use trace::Locality;
 
+/// Rules of a set, unless `--sizes` says otherwise.
+const SIZES: [u32; 4] = [1_000, 10_000, 100_000, 500_000];
+/// Names of the traces.
+const TRACES: [&str; 2] = ["uniform", "Zipf(1.1)"];
 /// Keys of a trace.
 const KEYS: usize = 1 << 18;
 /// The exponent with which 3 % of 500,000 flows have 86 % of the packets; of 1,000 flows, 3 % have
 /// 62 %.
 const ZIPF: f64 = 1.1;
 
-/// What a set's classifiers did.
-struct Measured {
-    size: u32,
-    outcomes: Vec<Outcome>,
-}
-
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let sets = sets::asked(args)?;
-    let mix = args.capture.as_deref().map(mix_of).transpose()?;
-    let mut names = vec!["uniform", "Zipf(1.1)"];
-    names.extend(mix.as_ref().map(|_| "mix"));
-    let seconds = args.seconds / sets.len() as f64;
-    let mut all = Vec::new();
-    for set in &sets {
-        let filters = set.filters()?;
-        let traces = traces(&filters, mix.as_deref());
-        if let Some(dir) = &args.write {
-            write(dir, set, &filters, &names, &traces)?;
-        }
-        let outcomes = match args.ipv6 {
-            false => measured(&filters, &traces, seconds)?,
-            true => {
-                let filters: Vec<_> = filters.iter().map(v6::filter).collect();
-                let keys = |keys: &Vec<Key<u32>>| keys.iter().map(v6::key).collect();
-                let traces: Vec<_> = traces.iter().map(keys).collect();
-                measured(&filters, &traces, seconds)?
-            }
-        };
-        remark(&line(set, &names, &outcomes))?;
-        all.push(Measured { size: set.size, outcomes });
+    let sizes = if args.sizes.is_empty() { &SIZES[..] } else { &args.sizes };
+    let mut seeds: Vec<&str> = args.seeds.iter().map(String::as_str).collect();
+    if seeds.is_empty() {
+        seeds = SEEDS.to_vec();
     }
-    let skipped = mix.is_none().then(|| "mix: needs --capture FILE".to_owned());
+    let seconds = args.seconds / (sizes.len() * seeds.len()) as f64;
+    let mut figures = Vec::new();
+    for &size in sizes {
+        let mut sets = Vec::new();
+        for &seed in &seeds {
+            let filters = generate(&Asked { seed, rules: size as usize, random: 1 })?;
+            let traces = [trace::uniform(&filters, KEYS), trace::zipf(&filters, ZIPF, KEYS)];
+            let outcomes = measured(&filters, &traces, seconds)?;
+            remark(&line(seed, size, &outcomes))?;
+            sets.push(outcomes);
+        }
+        figures.extend(of_size(&sets, size));
+    }
     Ok(Report {
         bench: "policy",
         title: "Finding the rules of keys, one core, batches of 32; geometric means of sets",
         x: "rules",
         machine: Machine::here(Pages::Plain),
-        figures: figures(&all, &names),
-        skipped: skipped.into_iter().collect(),
+        figures,
+        skipped: Vec::new(),
     })
 }
 
-/// The flows of real traffic, packet by packet.
-fn mix_of(capture: &Path) -> Result<Vec<u32>, Failure> {
-    let mut templates = Templates::read(capture)?;
-    templates.lengthen(PACKETS_PER_S / FLOWS_PER_S);
-    let mut senders = Senders::new(&templates, FLOWS_PER_S, 0.0, &mut Vec::new());
-    let packets = senders.window(&templates, 1.2 * KEYS as f64 / PACKETS_PER_S);
-    Ok(packets.iter().map(|(_, packet)| packet.copy).take(KEYS).collect())
-}
-
-fn traces(filters: &[Filter<u32>], mix: Option<&[u32]>) -> Vec<Vec<Key<u32>>> {
-    let mut traces = vec![
-        trace::keys(filters, Locality::Uniform, KEYS, 1),
-        trace::keys(filters, Locality::Zipf(ZIPF), KEYS, 2),
-    ];
-    traces.extend(mix.map(|flows| trace::of_flows(filters, flows.iter().copied())));
-    traces
-}
-
-/// Gives a set and its traces to other programs.
-fn write(
-    dir: &Path,
-    set: &Set,
-    filters: &[Filter<u32>],
-    names: &[&str],
-    traces: &[Vec<Key<u32>>],
-) -> Result<(), Failure> {
-    std::fs::create_dir_all(dir).map_err(|error| Failure::creating(dir, &error))?;
-    let name = format!("{}_{}", set.name, set.size);
-    file::write(&dir.join(&name), filters)?;
-    for (kind, keys) in names.iter().zip(traces) {
-        let kind = kind.split('(').next().unwrap_or(kind).to_lowercase();
-        trace::write(&dir.join(format!("{name}.{kind}")), keys)?;
-    }
-    Ok(())
-}
-
 /// A set, as progress.
-fn line(set: &Set, names: &[&str], outcomes: &[Outcome]) -> String {
-    let mut line = format!("{} {}:", set.name, set.size);
+fn line(seed: &str, size: u32, outcomes: &[Outcome]) -> String {
+    let mut line = format!("{seed} {size}:");
     for (outcome, peer) in outcomes.iter().zip(NAMES) {
-        let times = outcome.speeds.iter().zip(names);
+        let times = outcome.speeds.iter().zip(TRACES);
         let times = times.map(|(speed, name)| format!("{:.0} {name}", speed.ns()));
         let times: Vec<String> = times.collect();
         line += &format!("  {peer} ns {} built {:.2} s;", times.join(", "), outcome.built_s);
@@ -130,17 +73,11 @@ fn geometric(values: impl Iterator<Item = f64>) -> f64 {
     (sum / f64::max(count, 1.0)).exp()
 }
 
-fn figures(all: &[Measured], names: &[&str]) -> Vec<Figure> {
-    let mut sizes: Vec<u32> = all.iter().map(|it| it.size).collect();
-    sizes.dedup();
-    let of_size = |&size: &u32| {
-        let sets: Vec<&[Outcome]> =
-            all.iter().filter(|it| it.size == size).map(|it| &*it.outcomes).collect();
-        let speeds = (0..names.len()).flat_map(|trace| of_trace(&sets, size, trace, names[trace]));
-        let figures: Vec<Figure> = speeds.chain(of_building(&sets, size)).collect();
-        figures.into_iter().map(move |figure| figure.at(f64::from(size)))
-    };
-    sizes.iter().flat_map(of_size).collect()
+fn of_size(sets: &[Vec<Outcome>], size: u32) -> impl Iterator<Item = Figure> {
+    let speeds = TRACES.into_iter().enumerate();
+    let speeds = speeds.flat_map(|(trace, name)| of_trace(sets, size, trace, name));
+    let figures: Vec<Figure> = speeds.chain(of_building(sets, size)).collect();
+    figures.into_iter().map(move |figure| figure.at(f64::from(size)))
 }
 
 /// Sizes that bars are for.
@@ -149,7 +86,7 @@ const MIDDLE: u32 = 100_000;
 const SMALL: u32 = 1_000;
 
 /// How fast the classifiers of sets of one size are on a trace.
-fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Figure> {
+fn of_trace(sets: &[Vec<Outcome>], size: u32, trace: usize, name: &str) -> Vec<Figure> {
     let ns = |set: &[Outcome], peer: usize| set[peer].speeds[trace].ns();
     let mut figures: Vec<Figure> = NAMES
         .iter()
@@ -173,8 +110,9 @@ fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Fig
         _ => speed_up,
     });
     let batch = |quantile| {
-        let of =
-            |set: &&[Outcome]| set[OURS].speeds[trace].batch_ns.value_at_quantile(quantile) as f64;
+        let of = |set: &Vec<Outcome>| {
+            set[OURS].speeds[trace].batch_ns.value_at_quantile(quantile) as f64
+        };
         geometric(sets.iter().map(of))
     };
     let (p50, p99) = (batch(0.5), batch(0.99));
@@ -188,7 +126,7 @@ fn of_trace(sets: &[&[Outcome]], size: u32, trace: usize, name: &str) -> Vec<Fig
 }
 
 /// What it takes to build the classifiers of sets of one size, the worst of them.
-fn of_building(sets: &[&[Outcome]], size: u32) -> Vec<Figure> {
+fn of_building(sets: &[Vec<Outcome>], size: u32) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (peer, label) in NAMES.iter().enumerate() {
         let worst =

@@ -2,17 +2,11 @@
 //!
 //! A [`Feed`](fenxi_benches::series::Feed) takes the place of the flow manager: it marks label
 //! words as pending and pushes series. [`live`] runs a manager and its feed on two threads in real
-//! time. [`simulation`] runs both in virtual time, where the results depend only on policies and
-//! device profiles, not on the machine.
+//! time.
 
-mod devices;
 mod golden;
-mod idle;
 mod latency;
-pub mod live;
-mod padding;
-mod simulation;
-mod swap;
+mod live;
 mod throughput;
 
 use std::path::{Path, PathBuf};
@@ -27,11 +21,7 @@ use dataplane::bundle::{find_shipped, open_bundle};
 use dataplane::session::cpu_device;
 use fenxi::exit::Failure;
 
-pub use devices::run as devices;
-pub use idle::run as idle;
 pub use latency::run as latency;
-pub use padding::run as padding;
-pub use swap::run as swap;
 pub use throughput::run as analytics;
 
 /// The models of these experiments: a 1D-CNN over ten lengths, as in the paper, and its int8 form.
@@ -40,10 +30,11 @@ const MODELS: [&str; 2] = ["models/app-id-k10", "models/app-id-k10-int8"];
 /// Slots of the ring; the default of the configuration.
 const SLOTS: usize = 4096;
 /// The carry-over policy with the defaults of the configuration.
-const TIMEOUT: Duration = Duration::from_millis(10);
-const MAX_WAIT: Duration = Duration::from_millis(50);
-const PHI: f64 = 0.2;
-const CARRY_OVER: Policy = Policy::CarryOver { timeout: TIMEOUT, phi: PHI, max_wait: MAX_WAIT };
+const CARRY_OVER: Policy = Policy::CarryOver {
+    timeout: Duration::from_millis(10),
+    phi: 0.2,
+    max_wait: Duration::from_millis(50),
+};
 
 /// How long each batch size is profiled.
 const PROFILE_TIME: Duration = Duration::from_millis(100);
@@ -62,13 +53,6 @@ fn bundles(args: &BenchArgs) -> Result<Vec<Bundle>, Failure> {
 /// The first of [`bundles`].
 fn bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
     let dir = args.models.first().cloned().map_or_else(first_model, Ok)?;
-    open(&Config::load(None, &[])?, &dir)
-}
-
-/// The int8 model, or the one that `--model` names.
-pub fn headline_bundle(args: &BenchArgs) -> Result<Bundle, Failure> {
-    let int8 = find_shipped(MODELS[1]).map_or_else(|_| first_model(), Ok);
-    let dir = args.models.first().cloned().map_or_else(|| int8, Ok)?;
     open(&Config::load(None, &[])?, &dir)
 }
 
@@ -101,7 +85,7 @@ fn cpu(bundle: &Bundle, cap: usize) -> Result<Box<dyn Device>, Failure> {
 }
 
 /// The device `cpu` with its measured profile, which a policy with a latency goal needs.
-pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
+fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
     let mut device = cpu(bundle, cap)?;
     let sizes: Vec<usize> = (0..=cap.ilog2()).map(|x| 1 << x).collect();
     let rows = &bundle.golden().inputs;
@@ -111,7 +95,7 @@ pub fn profiled(bundle: &Bundle, cap: usize) -> Result<Accelerator, Failure> {
 }
 
 /// A manager of one task with one ring and without a cache.
-pub fn manager(
+fn manager(
     policy: Policy,
     k: usize,
     inlet: RingInput,

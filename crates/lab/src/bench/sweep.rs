@@ -47,7 +47,7 @@ struct Loaded {
 }
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let entries = args.entries_or(1 << 22);
+    let entries = args.entries.unwrap_or(1 << 22);
     let (mut staying, mut ending) = (
         Loaded::new(entries, Table::of(entries).idle_timeout_s)?,
         Loaded::new(entries, IDLE_S as u16)?,

@@ -17,7 +17,7 @@ const LOADS: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
 const BURSTS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let entries = args.entries_or(1 << 19);
+    let entries = args.entries.unwrap_or(1 << 19);
     let mut rigs = Vec::new();
     for load in LOADS {
         let flows = ((entries as f64 * load) as u32).max(1);

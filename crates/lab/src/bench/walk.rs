@@ -6,7 +6,7 @@
 
 use flowmgr::Pages;
 
-use super::frames::{Frames, Tuple, Zipf};
+use super::frames::{Frames, Tuple, zipf};
 use super::mix::mix;
 use super::report::{Figure, MPPS, Report};
 use super::rig::{BURST, GAP_NS, Rig, Table, no_op};
@@ -21,7 +21,7 @@ use fenxi::machine::Machine;
 const NEW_PASS_NS: u64 = 4_000_000_000;
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
-    let entries = args.entries_or(1 << 22);
+    let entries = args.entries.unwrap_or(1 << 22);
     let seconds = args.seconds / 2.0;
     let (mut figures, pages) = prepared(entries, seconds)?;
     let mut skipped = Vec::new();
@@ -46,8 +46,8 @@ fn prepared(entries: usize, seconds: f64) -> Result<(Vec<Figure>, Pages), Failur
     loaded.preload(flows as usize, |i| Tuple::of(i as u32));
     let mut rng = Rng::new(1);
     let mut uniform = Frames::new(entries, |_| Tuple::of(rng.below(flows)));
-    let zipf = Zipf::new(flows);
-    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut rng)));
+    let zipf = zipf(flows);
+    let mut skewed = Frames::new(entries, |_| Tuple::of(zipf.draw(&mut rng).unwrap_or_default()));
     let mut turnover = Rig::new(Table { idle_timeout_s: 1, ..Table::of(entries) })?;
     let mut fresh = Frames::new(entries, |i| Tuple::of(i as u32));
     let new_gap_ns = NEW_PASS_NS / entries as u64;

@@ -18,48 +18,30 @@ pub struct BenchArgs {
     /// Approximate time to measure, without the set-up
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     pub seconds: f64,
-    /// scale: numbers of flows; flood: number of flows that collide; behaviour: number of flows
+    /// scale: numbers of flows; flood: number of flows that collide
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub flows: Vec<u32>,
     /// Entries of the flow table, a power of two; the default depends on the experiment
     #[arg(long, value_name = "N", value_parser = entries)]
     pub entries: Option<usize>,
-    /// behaviour: table of a network's flows by volume, as `fenxi-lab generate --volumes` takes it
-    #[arg(long, value_name = "FILE")]
-    pub table: Option<PathBuf>,
-    /// walk, headline, policy, policy-walk, policy-adding: capture whose flows the mix is made of
+    /// walk: capture whose flows the mix is made of
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Model bundle to use instead of the shipped ones; analytics takes several
+    /// analytics, latency: model bundle to use instead of the shipped ones; analytics takes several
     #[arg(long = "model", value_name = "DIR")]
     pub models: Vec<PathBuf>,
-    /// latency, swap, idle: series per second; padding takes several rates
-    #[arg(long = "rate", value_name = "N,...", value_delimiter = ',',
+    /// latency: series per second
+    #[arg(long, value_name = "N", default_value_t = 50_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub rates: Vec<u32>,
-    /// tasks: these graphs only, such as "chain of 2"
-    #[arg(long = "graph", value_name = "NAME,...", value_delimiter = ',')]
-    pub graphs: Vec<String>,
-    /// idle: length of each pause
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = pause)]
-    pub pause: f64,
-    /// policy: folder with filter files of ClassBench to use instead of generated sets
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["seeds", "sizes"])]
-    pub sets: Option<PathBuf>,
-    /// policy, policy-updates, policy-walk, policy-adding: networks whose rules are imitated
+    pub rate: u32,
+    /// policy: networks whose rules are imitated
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub seeds: Vec<String>,
-    /// policy, policy-updates, policy-walk, policy-adding: rules of a set
+    /// policy: rules of a set
     #[arg(long, value_name = "N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub sizes: Vec<u32>,
-    /// policy: the rules as rules of IPv6
-    #[arg(long)]
-    pub ipv6: bool,
-    /// policy: write the sets and traces into this folder, for other programs
-    #[arg(long, value_name = "DIR")]
-    pub write: Option<PathBuf>,
 }
 
 /// An experiment.
@@ -71,60 +53,18 @@ pub enum BenchName {
     Scale,
     /// The packet path on one core: parse, hash, look up, count, tag
     Walk,
-    /// An average 100 Gb/s link of the paper through both workers, a core each
-    Headline,
     /// Look-up and update in the flow table alone
     Lookup,
     /// Adversarial traffic: floods and hash collisions
     Flood,
     /// Cost of flow expiry per poll
     Sweep,
-    /// What bulk catches of a network's flows, how soon, and what behaviours cost
-    Behaviour,
     /// Throughput of the analytics manager, compared with a bare loop over the device
     Analytics,
     /// Time to label under Poisson arrivals
     Latency,
-    /// Device time spent on padding, by batching policy
-    Padding,
-    /// Throughput with two devices, compared with one
-    Devices,
-    /// Time to label while the model is swapped
-    Swap,
-    /// CPU time of an idle analytics thread, and its first label after a pause
-    Idle,
-    /// Several tasks on one thread, by the policy that plans their batches (Batchy Table 2 and
-    /// Fig. 9)
-    Tasks,
-    /// Time that the controller of several tasks takes per control period (Batchy Table 1)
-    Controller,
     /// Finding the rules of flows: the learned classifier beside TupleMerge, by number of rules
     Policy,
-    /// Rules added and deleted while flows are looked up
-    PolicyUpdates,
-    /// The packet path with rules against none
-    PolicyWalk,
-    /// The packet path while rules are added
-    PolicyAdding,
-}
-
-impl BenchArgs {
-    /// Entries of the flow table: `--entries`, or `default`.
-    pub fn entries_or(&self, default: usize) -> usize {
-        self.entries.unwrap_or(default)
-    }
-
-    /// Series per second: the first `--rate`, or `default`.
-    pub fn rate_or(&self, default: u32) -> f64 {
-        f64::from(self.rates.first().copied().unwrap_or(default))
-    }
-}
-
-fn pause(text: &str) -> Result<f64, String> {
-    seconds(text)
-        .ok()
-        .filter(|pause| *pause >= 0.01)
-        .ok_or_else(|| "expected seconds, 0.01 to 86400".to_owned())
 }
 
 fn entries(text: &str) -> Result<usize, String> {

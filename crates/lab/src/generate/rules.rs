@@ -3,10 +3,10 @@
 
 pub mod command;
 mod draw;
-pub mod file;
+mod file;
 mod profile;
 mod tree;
-pub mod v6;
+mod v6;
 
 use std::collections::HashSet;
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::{LabelInfo, Problem, Tensor, UNKNOWN, check_range, check_text};
+use super::{LabelInfo, Problem, Tensor, UNKNOWN, check_range, check_text, refuse};
 
 /// Names of the numbers of a flow as a whole that a bundle may ask for. They are the row of a
 /// second input.
@@ -109,19 +109,17 @@ pub(super) fn contradiction(
     are_named: bool,
     contradiction: Option<&[f64]>,
 ) -> Result<(), Problem> {
-    let refuse = |problem: String| Err(("contradiction".to_owned(), problem));
     let Some(contradiction) = contradiction else {
         return Ok(());
     };
     if !are_named {
         let problem = "is given without depths; name the depths that it belongs to, or remove it";
-        return refuse(problem.to_owned());
+        return refuse("contradiction", problem);
     }
     if contradiction.len() != depths.len() {
         let (found, expected) = (contradiction.len(), depths.len());
-        return refuse(format!(
-            "has {found} entries, but must have {expected}, one for each depth"
-        ));
+        let problem = format!("has {found} entries, but must have {expected}, one for each depth");
+        return refuse("contradiction", problem);
     }
     for (at, (depth, &least)) in depths.iter_mut().zip(contradiction).enumerate() {
         check_range(|| format!("contradiction[{at}]"), least)?;
@@ -137,7 +135,6 @@ pub(super) fn depths(
     confidence: Option<&[f64]>,
     k: usize,
 ) -> Result<Vec<Depth>, Problem> {
-    let refuse = |key: &str, problem: String| Err((key.to_owned(), problem));
     let (depths, confidence) = match (depths, confidence) {
         (Some(depths), Some(confidence)) => (depths, confidence),
         (None, None) => {
@@ -146,13 +143,12 @@ pub(super) fn depths(
         }
         (Some(_), None) => {
             let problem = "is missing, but depths need it; give a number, 0 to 1, for each depth";
-            return refuse("confidence", problem.to_owned());
+            return refuse("confidence", problem);
         }
         (None, Some(_)) => {
             let problem = "is given without depths; name the depths that it belongs to, or remove \
-                it (min_confidence \
-                           needs no depths)";
-            return refuse("confidence", problem.to_owned());
+                it (min_confidence needs no depths)";
+            return refuse("confidence", problem);
         }
     };
     if depths.is_empty() || depths.len() > DEPTHS_MAX {
@@ -193,14 +189,13 @@ pub(super) fn context(
     input: Option<Tensor>,
     series_input: &str,
 ) -> Result<(Vec<String>, Option<String>), Problem> {
-    let refuse = |key: &str, problem: String| Err((key.to_owned(), problem));
     let (context, name) = match (context, input) {
         (None, None) => return Ok((Vec::new(), None)),
         (Some(context), Some(input)) => (context, input.name),
         (Some(_), None) => {
             let problem =
                 "is missing, but context needs it; name the model's input for the context";
-            return refuse("context_input", problem.to_owned());
+            return refuse("context_input", problem);
         }
         (None, Some(_)) => {
             let problem = format!(
@@ -240,28 +235,28 @@ pub(super) fn ports(raw: &[RawPort], labels: &[LabelInfo]) -> Result<Vec<PortLab
     let mut seen = HashSet::new();
     let mut ports = Vec::with_capacity(raw.len());
     for (at, entry) in raw.iter().enumerate() {
-        let refuse = |key: &str, problem: String| Err((format!("ports[{at}]{key}"), problem));
+        let key = |key: &str| format!("ports[{at}]{key}");
         let known = PROTOCOLS.iter().find(|(name, _)| *name == entry.protocol);
         let Some(&(name, protocol)) = known else {
             let problem = format!("is {:?}, but must be \"tcp\" or \"udp\"", entry.protocol);
-            return refuse(".protocol", problem);
+            return refuse(key(".protocol"), problem);
         };
         let Some(port) = u16::try_from(entry.port).ok().filter(|&port| port > 0) else {
             let problem = format!("is {}, but must be 1 to {}", entry.port, u16::MAX);
-            return refuse(".port", problem);
+            return refuse(key(".port"), problem);
         };
         if !seen.insert((protocol, port)) {
             let problem = format!("names {name} port {port}, which an earlier entry names already");
-            return refuse("", problem);
+            return refuse(key(""), problem);
         }
         if entry.label == UNKNOWN {
             let problem = format!("is {UNKNOWN:?}, which says nothing about a port; name a label");
-            return refuse(".label", problem);
+            return refuse(key(".label"), problem);
         }
         let Some(&label) = by_name.get(entry.label.as_str()) else {
-            return refuse(".label", no_label(&entry.label));
+            return refuse(key(".label"), no_label(&entry.label));
         };
-        check_range(|| format!("ports[{at}].precision"), entry.precision)?;
+        check_range(|| key(".precision"), entry.precision)?;
         ports.push(PortLabel { protocol, port, label, precision: entry.precision as f32 });
     }
     Ok(ports)
@@ -269,15 +264,14 @@ pub(super) fn ports(raw: &[RawPort], labels: &[LabelInfo]) -> Result<Vec<PortLab
 
 /// Checks `[hosts]` against the labels, which are without "unknown".
 pub(super) fn hosts(raw: &RawHosts, labels: &[LabelInfo]) -> Result<HostLabels, Problem> {
-    let refuse = |key: &str, problem: String| Err((format!("hosts.{key}"), problem));
     let (flows, min_flows) = (raw.flows, raw.min_flows);
     if !(1..=HOST_FLOWS_MAX).contains(&flows) {
         let problem = format!("is {flows}, but must be 1 to {HOST_FLOWS_MAX} flows");
-        return refuse("flows", problem);
+        return refuse("hosts.flows", problem);
     }
     if !(1..=flows).contains(&min_flows) {
         let problem = format!("is {min_flows}, but must be 1 to hosts.flows, which is {flows}");
-        return refuse("min_flows", problem);
+        return refuse("hosts.min_flows", problem);
     }
     check_range(|| "hosts.confidence".to_owned(), raw.confidence)?;
     Ok(HostLabels {
@@ -294,24 +288,23 @@ fn confusions(raw: &[RawConfusion], labels: &[LabelInfo]) -> Result<Vec<Confusio
     let mut sums: HashMap<usize, f64> = HashMap::new();
     let mut found: Vec<Confusion> = Vec::with_capacity(raw.len());
     for (at, entry) in raw.iter().enumerate() {
-        let refuse =
-            |key: &str, problem: String| Err((format!("hosts.confusions[{at}]{key}"), problem));
+        let key = |key: &str| format!("hosts.confusions[{at}]{key}");
         let number = |name: &String| by_name.get(name.as_str()).copied();
         let Some(named) = number(&entry.named) else {
-            return refuse(".named", no_label(&entry.named));
+            return refuse(key(".named"), no_label(&entry.named));
         };
         let Some(label) = number(&entry.label) else {
-            return refuse(".label", no_label(&entry.label));
+            return refuse(key(".label"), no_label(&entry.label));
         };
         if named == label {
             let problem = format!("is {:?}, which named is already; name another", entry.label);
-            return refuse(".label", problem);
+            return refuse(key(".label"), problem);
         }
         if found.iter().any(|it| (it.named, it.label) == (named, label)) {
-            let problem = "has the labels of an earlier entry; remove one of the two".to_owned();
-            return refuse("", problem);
+            let problem = "has the labels of an earlier entry; remove one of the two";
+            return refuse(key(""), problem);
         }
-        check_range(|| format!("hosts.confusions[{at}].share"), entry.share)?;
+        check_range(|| key(".share"), entry.share)?;
         let sum = sums.entry(named).or_default();
         *sum += entry.share;
         if *sum > 1.0 + SUM_TOLERANCE {
@@ -319,7 +312,7 @@ fn confusions(raw: &[RawConfusion], labels: &[LabelInfo]) -> Result<Vec<Confusio
                 "is {}, which makes the shares of {:?} add up to {sum:.4}, but 1 is all of them",
                 entry.share, entry.named
             );
-            return refuse(".share", problem);
+            return refuse(key(".share"), problem);
         }
         found.push(Confusion { named, label, share: entry.share as f32 });
     }

@@ -40,7 +40,7 @@ fn every_feature_is_a_channel_in_the_order_of_the_bundle() {
     fs::write(dir.path().join("golden/inputs.csv"), inputs).unwrap();
     let bundle = Bundle::open(dir.path()).unwrap();
     assert_eq!(bundle.features(), features);
-    assert_eq!((bundle.channels(), bundle.shape().row_len()), (3, 9));
+    assert_eq!((bundle.shape().channels, bundle.shape().row_len()), (3, 9));
     assert_eq!(bundle.golden().inputs[0][2], 4e9);
 }
 
@@ -55,7 +55,7 @@ fn all_features_can_be_asked_for_at_once() {
         ["0"; 12].join(",") + "\n" + &["1"; 12].join(",") + "\n",
     )
     .unwrap();
-    assert_eq!(Bundle::open(dir.path()).unwrap().channels(), FEATURES.len());
+    assert_eq!(Bundle::open(dir.path()).unwrap().shape().channels, FEATURES.len());
 }
 
 #[test]

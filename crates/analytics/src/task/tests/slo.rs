@@ -162,5 +162,6 @@ fn a_device_without_a_profile_is_refused() {
         let accelerator = Accelerator { device, profile, deadline: None, lane: 0 };
         Task::new(config, vec![ring_input], vec![accelerator]).err().unwrap()
     };
-    assert_eq!(refused(None, device), ConfigError::NoProfile { device: "fake".into() });
+    let error = refused(None, device).to_string();
+    assert!(error.starts_with("device fake has no profile"), "{error}");
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::checked::{Task, needed};
-use crate::nearest;
+use crate::suggest;
 use crate::when::never::contradiction;
 use crate::when::{Needed, Term, When, shortened};
 
@@ -37,8 +37,7 @@ pub(super) fn resolve(asked: &[Asked<'_>], problems: &mut Vec<String>) -> Vec<Wh
 }
 
 fn unknown<'a>(name: &str, others: impl Iterator<Item = &'a str> + Clone) -> String {
-    let near = nearest(name, others.clone());
-    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let near = suggest(name, others.clone());
     let others: Vec<&str> = others.collect();
     let name = shortened(name);
     match others.is_empty() {

@@ -62,7 +62,7 @@ fn start(scratch: &Scratch, library: &str, t0_us: f64) -> (Profiles, ProfileFile
 /// The same until the machine was quiet enough for a good measurement, which alone is kept.
 fn stored_start(scratch: &Scratch, library: &str, t0_us: f64) -> (Profiles, ProfileFile) {
     let mut starts = (0..20).map(|_| start(scratch, library, t0_us));
-    let good = starts.find(|(_, file)| file.r_squared() >= R_SQUARED_MIN);
+    let good = starts.find(|(_, file)| file.r_squared >= R_SQUARED_MIN);
     good.expect("a quiet moment")
 }
 
@@ -131,9 +131,9 @@ fn what_a_run_has_found_is_what_the_next_start_begins_with() {
     let stored = profiles.drifted("cpu", &sha256, now);
     assert_eq!(stored, Stored::At(scratch.files().remove(0)));
     let (_, next) = start(&scratch, "1.24", 200.0);
-    assert_eq!((next.profile(), next.origin()), (now, Origin::Run));
+    assert_eq!((next.profile(), next.origin), (now, Origin::Run));
     // The measurement says nothing of this line, and is still there.
-    assert_eq!(next.r_squared(), first.r_squared());
+    assert_eq!(next.r_squared, first.r_squared);
     // Where the disk is full, say.
     fs::remove_dir_all(&scratch.0).unwrap();
     fs::write(&scratch.0, "").unwrap();

@@ -1,5 +1,5 @@
-//! Swaps of the model at fixed intervals, for `fenxi replay --swap-model` and
-//! `fenxi-lab bench swap`: a thread that drives a [`Swapper`]. A live run swaps on command instead.
+//! Swaps of the model at fixed intervals, for `fenxi replay --swap-model`: a thread that drives a
+//! [`Swapper`]. A live run swaps on command instead.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

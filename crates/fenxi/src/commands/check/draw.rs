@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use accel::Bundle;
+use analytics::Policy;
 use cring::Unit;
 use flowmgr::{TaskConfig, table_bytes};
 
 use config::Config;
-use config::checked::{self, BatchPolicy, Capture, DeviceThread, IoMode, MarkAs};
+use config::checked::{self, Capture, DeviceThread, IoMode, MarkAs};
 use config::layout::SessionPlace;
 use config::origin::Origin;
 use dataplane::bundle::task_config;
@@ -289,38 +290,36 @@ fn named(device: &checked::Device) -> String {
 
 /// How long a label waits for a batch.
 fn waits(config: &Config) -> String {
-    let analytics = &config.analytics;
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
-    let (timeout, max_wait) = (ms(analytics.timeout), ms(analytics.max_wait));
-    match analytics.policy {
-        BatchPolicy::None => "a label waits until the device is idle".to_owned(),
-        BatchPolicy::Max => "a label waits until a batch is full".to_owned(),
-        BatchPolicy::Slo { latency_goal, .. } | BatchPolicy::OnOff { latency_goal, .. } => {
+    match config.analytics.policy() {
+        Policy::None => "a label waits until the device is idle".to_owned(),
+        Policy::Max => "a label waits until a batch is full".to_owned(),
+        Policy::Slo { latency_goal, .. } | Policy::OnOff { latency_goal, .. } => {
             format!("99 of 100 labels within {} ms", ms(latency_goal))
         }
-        BatchPolicy::Timeout => format!("a label waits up to {timeout} ms for a batch"),
-        BatchPolicy::CarryOver => {
-            format!("a label waits {timeout} ms for a batch, {max_wait} ms at most")
+        Policy::Timeout { timeout } => {
+            format!("a label waits up to {} ms for a batch", ms(timeout))
+        }
+        Policy::CarryOver { timeout, max_wait, .. } => {
+            format!("a label waits {} ms for a batch, {} ms at most", ms(timeout), ms(max_wait))
         }
     }
 }
 
 /// The batching policy with its parameters.
 fn parameters(config: &Config) -> String {
-    let analytics = &config.analytics;
-    let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);
-    match analytics.policy {
-        BatchPolicy::None => "none: fires when the device is idle".to_owned(),
-        BatchPolicy::Max => "max: fires when as many wait as the device takes".to_owned(),
-        BatchPolicy::Slo { latency_goal, delta } => {
+    match config.analytics.policy() {
+        Policy::None => "none: fires when the device is idle".to_owned(),
+        Policy::Max => "max: fires when as many wait as the device takes".to_owned(),
+        Policy::Slo { latency_goal, delta } => {
             format!("slo, 99 of 100 labels within {latency_goal:?}, δ = {delta}")
         }
-        BatchPolicy::OnOff { latency_goal, delta } => {
+        Policy::OnOff { latency_goal, delta } => {
             format!("on-off, 99 of 100 labels within {latency_goal:?}, δ = {delta}")
         }
-        BatchPolicy::Timeout => format!("timeout, T = {timeout:?}"),
-        BatchPolicy::CarryOver => {
-            format!("carry-over, T = {timeout:?}, Φ = {}, max wait {max_wait:?}", analytics.phi)
+        Policy::Timeout { timeout } => format!("timeout, T = {timeout:?}"),
+        Policy::CarryOver { timeout, phi, max_wait } => {
+            format!("carry-over, T = {timeout:?}, Φ = {phi}, max wait {max_wait:?}")
         }
     }
 }

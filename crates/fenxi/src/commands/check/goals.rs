@@ -68,7 +68,7 @@ fn by_task(tasks: &[OpenTask], goals: &Goals) -> Vec<Finding> {
     let mut findings: Vec<Finding> = moved.collect();
     findings.extend(goals.out_of_reach.iter().map(out_of_reach));
     if goals.out_of_reach.is_empty() && goals.without_profile.is_empty() {
-        let with_goal = tasks.iter().filter(|task| task.config.analytics.policy.plans());
+        let with_goal = tasks.iter().filter(|task| task.config.analytics.name.has_goal());
         findings.push(Finding::ok(
             CHECK,
             "",

@@ -6,7 +6,7 @@ use packetio::{backend::Devices, interface};
 use super::finding::Finding;
 use super::machine::Machine;
 use config::checked::{Io, IoMode};
-use config::{Config, nearest};
+use config::{Config, suggest};
 
 pub const CHECK: &str = "interface";
 
@@ -66,8 +66,7 @@ fn none(known: &[String]) -> Finding {
 }
 
 pub fn missing(name: &str, known: &[String]) -> Finding {
-    let near = nearest(name, known.iter().map(String::as_str));
-    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    let near = suggest(name, known.iter().map(String::as_str));
     let cause = format!("no such interface; there are: {}{near}", known.join(", "));
     Finding::problem(CHECK, name, cause).cure("ip -br link")
 }

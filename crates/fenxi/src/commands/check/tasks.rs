@@ -7,7 +7,7 @@ use accel::Bundle;
 use serde::Serialize;
 
 use config::Config;
-use config::checked::{Analytics, BatchPolicy, IoMode, Task};
+use config::checked::{Batching, IoMode, PolicyName, Task};
 
 use crate::escape::escape;
 use crate::sinks;
@@ -66,14 +66,12 @@ pub fn rows(config: &Config, bundles: &[Bundle]) -> Vec<TaskRow> {
 }
 
 /// A policy in two words.
-fn policy(batching: &Analytics) -> String {
-    let (name, time) = match batching.policy {
-        BatchPolicy::None => return "none".to_owned(),
-        BatchPolicy::Max => return "max".to_owned(),
-        BatchPolicy::CarryOver => ("carry-over", batching.timeout),
-        BatchPolicy::Timeout => ("timeout", batching.timeout),
-        BatchPolicy::Slo { latency_goal, .. } => ("slo", latency_goal),
-        BatchPolicy::OnOff { latency_goal, .. } => ("on-off", latency_goal),
+fn policy(batching: &Batching) -> String {
+    let name = batching.name.name();
+    let time = match batching.name {
+        PolicyName::None | PolicyName::Max => return name.to_owned(),
+        PolicyName::CarryOver | PolicyName::Timeout => batching.timeout,
+        PolicyName::Slo | PolicyName::OnOff => batching.latency_goal,
     };
     format!("{name} {} ms", time.as_secs_f64() * 1000.0)
 }

@@ -4,7 +4,7 @@
 //! The class is the likeliest one, regardless of `min_confidence`: this compares models, not
 //! thresholds.
 
-use accel::{Bundle, Device, DeviceError};
+use accel::{Bundle, Device, DeviceError, argmax};
 use serde_json::{Value, json};
 
 use super::series::Samples;
@@ -118,7 +118,7 @@ impl Comparison {
         let rows = ours.chunks_exact(classes).zip(theirs.chunks_exact(classes));
         let truth = truth.iter().copied().chain(std::iter::repeat(None));
         for ((our, their), class) in rows.zip(truth) {
-            let (our, their) = (likeliest(our), likeliest(their));
+            let (our, their) = (argmax(our), argmax(their));
             comparison.rows += 1;
             comparison.same_class += usize::from(our == their);
             if let Some(class) = class {
@@ -182,17 +182,6 @@ impl Comparison {
             "accuracy_loss": accuracies.map(|(accuracy, against)| against - accuracy),
         })
     }
-}
-
-/// The column of the largest value; of equal ones the first, as devices have it.
-fn likeliest(row: &[f32]) -> usize {
-    let mut best = 0;
-    for (at, value) in row.iter().enumerate() {
-        if *value > row[best] {
-            best = at;
-        }
-    }
-    best
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ mod tests {
     use flowmgr::TaskId;
 
     use super::*;
-    use config::checked::{MarkAs, MarkMapping};
+    use config::checked::{Mapping, MarkAs};
     use config::origin::Origin;
 
     fn label(name: &str) -> Label {
@@ -74,7 +74,7 @@ mod tests {
 
     fn config(label: &str, required: bool) -> checked::Mark {
         let mapping =
-            MarkMapping { label: label.to_owned(), mark: 0x300, required, origin: Origin::Set };
+            Mapping { label: label.to_owned(), value: 0x300, required, origin: Origin::Set };
         checked::Mark {
             holds: MarkAs::Label,
             mask: 0xff00,

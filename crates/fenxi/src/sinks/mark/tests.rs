@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 
 use super::StartError;
 use super::{ClassMarks, Counts, Writer};
-use config::checked::{Mark, MarkAs, MarkMapping};
+use config::checked::{Mapping, Mark, MarkAs};
 use config::origin::Origin;
 use flowmgr::TaskId;
 use lab::{FOREIGN, Lab};
@@ -39,9 +39,9 @@ fn marks(classes: u16) -> ClassMarks {
 
 fn mark_config(classes: u16, overwrite: bool) -> Mark {
     let labels = labels(classes);
-    let mapping = |(label, class): (&Label, u16)| MarkMapping {
+    let mapping = |(label, class): (&Label, u16)| Mapping {
         label: label.name.clone(),
-        mark: mark(class),
+        value: mark(class),
         required: true,
         origin: Origin::BuiltIn,
     };
@@ -279,9 +279,9 @@ fn from_a_change_on_labels_get_other_marks_under_another_mask() {
     let writer = lab.writer(1, 64);
     let connection = Connection::udp(&lab, false);
     let [tuple, ..] = connection.views();
-    let mapping = MarkMapping {
+    let mapping = Mapping {
         label: "class 0".to_owned(),
-        mark: 0x70,
+        value: 0x70,
         required: true,
         origin: Origin::BuiltIn,
     };

@@ -1,7 +1,7 @@
 //! Records for a topic of Kafka.
 
 use config::Setting;
-use config::kind::{Entry, Kind};
+use config::kind::Kind;
 
 use crate::sinks::ipfix::Endpoint;
 
@@ -16,7 +16,7 @@ config::section! {
     /// their topic
     topic: String = restart "topic", Kind::Text, "\"fenxi\"", "" => topic;
     /// such as security.protocol, as texts
-    options: Vec<(String, String)> = restart "options", Kind::Map(Entry::Text), "{}",
+    options: Vec<(String, String)> = restart "options", Kind::Map(&Kind::Text), "{}",
         "properties of librdkafka" => Setting::texts;
 }
 

@@ -234,7 +234,7 @@ pub fn wants_sessions(
     before: &Bundle,
     bundle: &Bundle,
 ) -> Result<bool, Error> {
-    let plans = |config: &Config| config.analytics.policy.plans();
+    let plans = |config: &Config| config.analytics.name.has_goal();
     Ok(before != bundle
         || now.accel.devices != next.accel.devices
         || thresholds(now, bundle)? != thresholds(next, bundle)?

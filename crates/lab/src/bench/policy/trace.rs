@@ -1,66 +1,28 @@
-//! Keys to look up, held in memory: each lies in a rule of the set, which is drawn uniformly, by
-//! Zipf's law, or for each flow of real traffic.
-
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::Path;
+//! Keys to look up, held in memory: each lies in a rule of the set, which is drawn uniformly or by
+//! Zipf's law.
 
 use policy::{Filter, Key, Ports, TCP};
 
-use crate::rng::Rng;
-use fenxi::exit::Failure;
+use crate::rng::{Lot, Rng};
 
-/// How the rule of a key is drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Locality {
-    /// Each rule with the same chance.
-    Uniform,
-    /// The n-th most frequent rule with a chance in proportion to 1/n^s.
-    Zipf(f64),
-}
-
-/// `count` keys.
-pub fn keys(filters: &[Filter<u32>], locality: Locality, count: usize, seed: u64) -> Vec<Key<u32>> {
-    let mut rng = Rng::new(seed);
-    match locality {
-        Locality::Uniform => {
-            let mut key = |_| {
-                let place = rng.below(filters.len() as u32) as usize;
-                within(&filters[place], &mut rng)
-            };
-            (0..count).map(&mut key).collect()
-        }
-        Locality::Zipf(s) => {
-            // A rule that is met again is met by the same flow.
-            let flows = flows(filters, &mut rng);
-            let sums: Vec<f64> = (1..=flows.len())
-                .scan(0.0, |sum, place| {
-                    *sum += (place as f64).powf(-s);
-                    Some(*sum)
-                })
-                .collect();
-            let all = sums.last().copied().unwrap_or_default();
-            let mut key = |_| {
-                let at = rng.share() * all;
-                let place = sums.partition_point(|sum| *sum <= at);
-                flows[place.min(flows.len() - 1)]
-            };
-            (0..count).map(&mut key).collect()
-        }
-    }
-}
-
-/// Keys of the flows of real traffic in the order of its packets, in which each flow has a rule
-/// that is drawn uniformly.
-pub fn of_flows(filters: &[Filter<u32>], flows: impl Iterator<Item = u32>) -> Vec<Key<u32>> {
-    let key = |flow: u32| {
-        let mut rng = Rng::new(u64::from(flow) + 1);
-        // The first numbers of near seeds are alike.
-        rng.bits();
+/// `count` keys, each of a rule that is drawn with the same chance.
+pub fn uniform(filters: &[Filter<u32>], count: usize) -> Vec<Key<u32>> {
+    let mut rng = Rng::new(1);
+    let mut key = |_| {
         let place = rng.below(filters.len() as u32) as usize;
         within(&filters[place], &mut rng)
     };
-    flows.map(key).collect()
+    (0..count).map(&mut key).collect()
+}
+
+/// `count` keys: the n-th most frequent rule has a chance in proportion to 1/n^`exponent`. A rule
+/// that is met again is met by the same flow.
+pub fn zipf(filters: &[Filter<u32>], exponent: f64, count: usize) -> Vec<Key<u32>> {
+    let mut rng = Rng::new(2);
+    let flows = flows(filters, &mut rng);
+    let weighted = (1..).zip(flows).map(|(rank, flow)| (flow, f64::from(rank).powf(-exponent)));
+    let lot = Lot::new(weighted);
+    (0..count).filter_map(|_| lot.draw(&mut rng)).collect()
 }
 
 /// A key of each rule, in random order.
@@ -90,24 +52,4 @@ fn within(filter: &Filter<u32>, rng: &mut Rng) -> Key<u32> {
         protocol: filter.protocol.unwrap_or(TCP),
         in_port: filter.in_port,
     }
-}
-
-/// Writes keys as ClassBench's trace generator does, a key a line: addresses, ports and protocol
-/// as numbers, then the rule of the key's box that was drawn, which need not be the first that has
-/// it.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write(path: &Path, keys: &[Key<u32>]) -> Result<(), Failure> {
-    let file = File::create(path).map_err(|error| Failure::creating(path, &error))?;
-    let mut file = BufWriter::new(file);
-    let written = keys.iter().try_for_each(|key| {
-        writeln!(
-            file,
-            "{}\t{}\t{}\t{}\t{}\t0",
-            key.source, key.destination, key.source_port, key.destination_port, key.protocol
-        )
-    });
-    let written = written.and_then(|()| file.flush());
-    written.map_err(|error| Failure::writing(&path.display().to_string(), &error))
 }

@@ -1,41 +1,31 @@
 //! Time to label under Poisson arrivals.
 //!
-//! Live with device `cpu`, one thread does the whole series' walk. In virtual time with a device
-//! with a fixed profile, the result depends on the policy alone, whatever else the machine does.
-//! Runs of a few seconds are repeated and interleaved; for each quantile the median over the runs
-//! is shown.
+//! One thread does the whole series' walk, with device `cpu`. Runs of a few seconds are repeated
+//! and interleaved; for each quantile the median over the runs is shown.
 
 use std::time::Duration;
 
-use accel::{Bundle, Profile, Sizes};
+use accel::Bundle;
 use analytics::{Counters, Policy};
 use flowmgr::Pages;
 
 use super::golden::golden_series;
-use super::simulation::Simulation;
 use super::{CARRY_OVER, SLOTS, bundle, live, manager, profiled};
 use crate::bench::report::{Figure, Report};
 use crate::bench::rounds::try_interleave;
 use crate::cli::BenchArgs;
-use dataplane::analytics_worker::Hooks;
 use fenxi::exit::Failure;
 use fenxi::machine::Machine;
 use fenxi_benches::series::Feed;
 
-/// Series per second.
-const RATE: u32 = 50_000;
 /// Shortest and longest run, s.
 const RUN_S: (f64, f64) = (0.2, 5.0);
 /// The share of control periods above their objective that Batchy reports at the same δ.
 const VIOLATIONS_MOST: f64 = 0.09;
 
-/// The device in virtual time: a CPU core with a model of some 100 k weights.
-const PROFILE: Profile = Profile { t0_us: 5.0, t1_us: 4.0 };
-
-/// A policy on a device with a largest batch.
+/// A policy with a largest batch.
 struct Case<'a> {
-    /// None in virtual time.
-    bundle: Option<&'a Bundle>,
+    bundle: &'a Bundle,
     name: &'static str,
     policy: Policy,
     cap: usize,
@@ -48,13 +38,11 @@ struct Case<'a> {
 
 pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     let bundle = bundle(args)?;
-    let (live, simulated) = (cases(Some(&bundle)), cases(None));
-    let seconds = (args.seconds / (4 * live.len()) as f64).clamp(RUN_S.0, RUN_S.1);
-    let mut cases: Vec<Case> = live.into_iter().chain(simulated).collect();
-    let rate = args.rate_or(RATE);
+    let mut cases = cases(&bundle);
+    let seconds = (args.seconds / (4 * cases.len()) as f64).clamp(RUN_S.0, RUN_S.1);
     try_interleave(args.seconds, cases.len(), |case| {
         // The case keeps the results of its runs.
-        cases[case].run(rate, seconds).map(|()| 0.0)
+        cases[case].run(f64::from(args.rate), seconds).map(|()| 0.0)
     })?;
     Ok(Report {
         bench: "latency",
@@ -66,7 +54,7 @@ pub fn run(args: &BenchArgs) -> Result<Report, Failure> {
     })
 }
 
-fn cases(bundle: Option<&Bundle>) -> Vec<Case<'_>> {
+fn cases(bundle: &Bundle) -> [Case<'_>; 3] {
     let slo = Policy::Slo { latency_goal: Duration::from_millis(2), delta: 0.05 };
     let cases = [
         (
@@ -88,45 +76,26 @@ fn cases(bundle: Option<&Bundle>) -> Vec<Case<'_>> {
         runs: Vec::new(),
         unlabelled: 0,
     };
-    cases.map(case).into()
+    cases.map(case)
 }
 
 impl Case<'_> {
     /// One run with a manager of its own.
     fn run(&mut self, rate: f64, seconds: f64) -> Result<(), Failure> {
-        let (counters, shed) = match self.bundle {
-            Some(bundle) => self.live(bundle, rate, seconds)?,
-            None => self.simulated(rate, seconds)?,
-        };
+        let (feed, inlet) = Feed::new(golden_series(self.bundle), SLOTS);
+        let accelerator = profiled(self.bundle, self.cap)?;
+        let manager = manager(self.policy, self.bundle.k(), inlet, vec![accelerator])?;
+        let (counters, shed) = live::run(feed, rate, seconds, manager);
         self.unlabelled += counters.series - counters.inferred + counters.post_mortem + shed;
         self.runs.push(counters);
         Ok(())
-    }
-
-    fn live(&self, bundle: &Bundle, rate: f64, seconds: f64) -> Result<(Counters, u64), Failure> {
-        let (feed, inlet) = Feed::new(golden_series(bundle), SLOTS);
-        let accelerator = profiled(bundle, self.cap)?;
-        let manager = manager(self.policy, bundle.k(), inlet, vec![accelerator])?;
-        Ok(live::run(feed, rate, live::after(seconds), |run| {
-            live::work(manager, run, Hooks::default())
-        }))
-    }
-
-    fn simulated(&self, rate: f64, seconds: f64) -> Result<(Counters, u64), Failure> {
-        let sizes = Sizes::Any { cap: self.cap };
-        let mut simulation = Simulation::new(self.policy, PROFILE, &sizes, 1)?;
-        simulation.run(rate, seconds, |_| ());
-        simulation.settle();
-        let counters = simulation.manager.tasks()[0].counters().clone();
-        Ok((counters, simulation.shed()))
     }
 
     fn figures(&self) -> Vec<Figure> {
         // The first run only warmed up.
         let runs = &self.runs[1..];
         let times: Vec<_> = runs.iter().map(|run| run.time_to_label_us()).collect();
-        let device = self.bundle.map_or("virtual time", Bundle::name);
-        let named = |name: &str| format!("{device}, {}: {name}", self.name);
+        let named = |name: &str| format!("{}, {}: {name}", self.bundle.name(), self.name);
         let figure = |name, quantile| Figure::quantile(named(name), "ms", 1e3, &times, quantile);
         let mut figures = vec![
             figure("p50", 0.5),

@@ -22,25 +22,21 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// How much later than asked the system may wake the feeder, ns.
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).unwrap();
 
-/// Feeds a Poisson process until `is_over` at a time in ns since the start, then closes the ring;
-/// meanwhile `work` is the analytics thread. Returns what that returned, and how many series found
-/// the ring full.
+/// Feeds a Poisson process for `seconds`, then closes the ring; meanwhile the worker of a live run
+/// drives the manager. Returns the counters of its task, and how many series found the ring full.
 ///
 /// A series is emitted when it is really pushed, be that late: a time to label is the manager's
 /// own.
-pub fn run<T: Send>(
-    mut feed: Feed,
-    rate_per_s: f64,
-    is_over: impl Fn(u64) -> bool + Send,
-    work: impl FnOnce(Arc<Run>) -> T + Send,
-) -> (T, u64) {
+pub fn run(mut feed: Feed, rate_per_s: f64, seconds: f64, manager: Manager) -> (Counters, u64) {
     let ready = &Barrier::new(2);
-    let run = run_of_one();
+    // A bench without ports has no events.
+    let (run, _events) = Run::new(1, 1);
+    let run = Arc::new(run);
     let clock = run.clone();
     thread::scope(|scope| {
         let feeder = scope.spawn(move || {
             ready.wait();
-            arrive(&mut feed, rate_per_s, is_over, &clock);
+            arrive(&mut feed, rate_per_s, seconds, &clock);
             let shed = feed.shed;
             // Closes the ring. A worker that is parked would notice only when its time is over.
             drop(feed);
@@ -49,46 +45,23 @@ pub fn run<T: Send>(
         });
         let worker = scope.spawn(move || {
             ready.wait();
-            work(run)
+            let worker = AnalyticsWorker { manager, gathers: false, run, hooks: Hooks::default() };
+            worker.run().swap_remove(0)
         });
         let shed = joined(feeder);
         (joined(worker), shed)
     })
 }
 
-/// What a feeder and one analytics worker share. The feeder wakes the worker as a flow worker of a
-/// live run does.
-pub fn run_of_one() -> Arc<Run> {
-    // A bench without ports has no events.
-    let (run, _events) = Run::new(1, 1);
-    Arc::new(run)
-}
-
-/// The worker of a live run around this manager.
-pub fn worker(manager: Manager, run: Arc<Run>, hooks: Hooks) -> AnalyticsWorker {
-    AnalyticsWorker { manager, gathers: false, run, hooks }
-}
-
-/// Its work, with the counters of its only task.
-pub fn work(manager: Manager, run: Arc<Run>, hooks: Hooks) -> Counters {
-    let mut tasks = worker(manager, run, hooks).run();
-    tasks.swap_remove(0)
-}
-
-/// Ends after `seconds`.
-pub fn after(seconds: f64) -> impl Fn(u64) -> bool {
-    move |now_ns| now_ns as f64 >= seconds * 1e9
-}
-
 /// Pushes the series that are due and sleeps in between, so that the feeder takes little of the
 /// cores that are measured.
-fn arrive(feed: &mut Feed, rate_per_s: f64, is_over: impl Fn(u64) -> bool, run: &Run) {
+fn arrive(feed: &mut Feed, rate_per_s: f64, seconds: f64, run: &Run) {
     // Where the system refuses, the sleeps are a little longer.
     let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
     let mut rng = Rng::new(1);
     let mut gap_ns = || (rng.gap(rate_per_s) * 1e9) as u64;
     let mut due_ns = run.now_ns() + gap_ns();
-    while !is_over(due_ns) {
+    while (due_ns as f64) < seconds * 1e9 {
         let now_ns = run.now_ns();
         if now_ns < due_ns {
             thread::sleep(SLEEP);

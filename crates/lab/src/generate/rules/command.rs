@@ -1,5 +1,6 @@
 //! `fenxi-lab generate rules`: a set of rules as a file.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -38,8 +39,11 @@ pub fn run(args: &RulesArgs) -> Result<(), Failure> {
     let rules =
         generate(&Asked { seed: &args.seed, rules: args.rules as usize, random: args.random })?;
     match args.ipv6 {
-        true => file::write(&args.to, &rules.iter().map(v6::filter).collect::<Vec<_>>())?,
-        false => file::write(&args.to, &rules)?,
+        true => {
+            let rules: Vec<_> = rules.iter().map(v6::filter).collect();
+            file::write::<_, Ipv6Addr>(&args.to, &rules)?;
+        }
+        false => file::write::<_, Ipv4Addr>(&args.to, &rules)?,
     }
     remark(&format!(
         "{} rules in the manner of {}, {:.3} s\n",

@@ -3,7 +3,7 @@
 use policy::Ports;
 
 use super::profile::{Class, Profile, Values, shares};
-use crate::rng::Rng;
+use crate::rng::{Lot, Rng};
 use fenxi::exit::Failure;
 
 /// Bits of an IPv4 address.
@@ -17,33 +17,6 @@ const SERVICES: [u16; 40] = [
     69, 88, 111, 179, 514, 1433, 1521, 3306, 5432, 3389, 5060, 8080, 8443, 1812, 2049, 5900, 6379,
     9200, 11211, 27017,
 ];
-
-/// Things drawn with the chances that their weights are.
-#[derive(Clone, Debug)]
-pub struct Lot<T> {
-    things: Vec<T>,
-    /// The sum of all weights up to and with each.
-    sums: Vec<f64>,
-}
-
-impl<T: Copy> Lot<T> {
-    pub fn new(weighted: impl IntoIterator<Item = (T, f64)>) -> Lot<T> {
-        let (mut things, mut sums, mut sum) = (Vec::new(), Vec::new(), 0.0);
-        for (thing, weight) in weighted {
-            sum += weight;
-            things.push(thing);
-            sums.push(sum);
-        }
-        Lot { things, sums }
-    }
-
-    /// One of them; `None` of none.
-    pub fn draw(&self, rng: &mut Rng) -> Option<T> {
-        let at = rng.share() * self.sums.last()?;
-        let place = self.sums.partition_point(|sum| *sum <= at);
-        self.things.get(place.min(self.things.len() - 1)).copied()
-    }
-}
 
 /// One draw: the rule without its addresses.
 #[derive(Clone, Copy, Debug)]

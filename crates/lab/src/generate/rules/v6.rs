@@ -1,6 +1,6 @@
 //! Rules of IPv4 as rules of IPv6: the same trees below 2001:db8::/32, the range for documents.
 
-use policy::{Filter, Key, Rank};
+use policy::{Filter, Rank};
 
 /// Where the trees begin.
 const ROOT: u128 = 0x2001_0db8 << 96;
@@ -39,18 +39,6 @@ pub fn filter(v4: &Filter<u32>) -> Filter<u128> {
         rule: v4.rule,
         is_conditional: v4.is_conditional,
         rank: Rank::new(v4.rank.priority(), v4.rule),
-    }
-}
-
-/// A key of such a rule in place of a key of the IPv4 rule.
-pub fn key(v4: &Key<u32>) -> Key<u128> {
-    Key {
-        source: address(v4.source, 32),
-        destination: address(v4.destination, 32),
-        source_port: v4.source_port,
-        destination_port: v4.destination_port,
-        protocol: v4.protocol,
-        in_port: v4.in_port,
     }
 }
 

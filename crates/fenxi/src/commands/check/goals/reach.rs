@@ -15,7 +15,7 @@ use accel::{Profile, Sizes};
 use analytics::controller::{
     Goal, Graph, GraphError, InherentViolation, Task, inherent_violations,
 };
-use config::checked::{BatchPolicy, Device};
+use config::checked::Device;
 
 use dataplane::session::{lane, sizes};
 use dataplane::tasks::OpenTask;
@@ -211,13 +211,8 @@ fn without_profile(
 }
 
 fn goal(task: &OpenTask) -> Option<Goal> {
-    match task.config.analytics.policy {
-        BatchPolicy::Slo { latency_goal, delta, .. }
-        | BatchPolicy::OnOff { latency_goal, delta, .. } => {
-            Some(Goal { latency: latency_goal, delta })
-        }
-        _ => None,
-    }
+    let (latency, delta) = task.config.analytics.policy().goal()?;
+    Some(Goal { latency, delta })
 }
 
 /// The numbers of the tasks that a task waits for.
