@@ -101,10 +101,7 @@ fn of_task(task: &TaskPart) -> Vec<String> {
 }
 
 fn with_when(task: &str, when: &str) -> String {
-    match when.is_empty() {
-        true => task.to_owned(),
-        false => format!("{task}, when {when}"),
-    }
+    if when.is_empty() { task.to_owned() } else { format!("{task}, when {when}") }
 }
 
 fn label(label: Option<&String>, confidence: Option<f64>) -> String {

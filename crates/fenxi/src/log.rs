@@ -91,9 +91,7 @@ pub fn finish() {
 }
 
 fn log_repeats(take: impl FnOnce(&Repeats) -> Vec<repeats::Repeated>) {
-    let Some(running) = RUNNING.get() else {
-        return;
-    };
+    let Some(running) = RUNNING.get() else { return };
     // The lock is free by now; these lines go through the same layers and take it again.
     for repeated in take(&running.repeats) {
         repeated.log();

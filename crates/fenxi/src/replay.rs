@@ -173,10 +173,7 @@ fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
     // `--write` looks up rules that need a label at the end of the burst, when a flow may know more
     // than at the packet; so a burst has one packet.
     let asks_for_labels = rules.in_force().policy.has_labels();
-    let burst = match args.write.is_some() && asks_for_labels {
-        true => 1,
-        false => config.io.burst,
-    };
+    let burst = if args.write.is_some() && asks_for_labels { 1 } else { config.io.burst };
     Limits {
         // A ring has room for a burst whose packets each complete a series of each depth.
         burst: burst.min(config.ring.slots / cring::TASKS_MAX),
@@ -247,9 +244,7 @@ fn start_swapper(
     state: &Arc<SharedState>,
     pipelines: &Pipelines,
 ) -> Result<(Option<PeriodicSwapper>, Vec<Vec<SwapPort>>), Failure> {
-    let Some(other) = &plan.args.swap_model else {
-        return Ok((None, Vec::new()));
-    };
+    let Some(other) = &plan.args.swap_model else { return Ok((None, Vec::new())) };
     let swap = swap::Plan {
         bundle: other.clone(),
         every: Duration::from_millis(u64::from(plan.args.swap_every)),

@@ -518,8 +518,5 @@ fn listed(sums: &Map<String, Value>) -> String {
 /// The parts with commas between them, or `none`.
 fn joined(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
-    match parts.is_empty() {
-        true => "none".to_owned(),
-        false => parts.join(", "),
-    }
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }

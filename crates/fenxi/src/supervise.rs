@@ -223,9 +223,7 @@ impl Supervisor {
     }
 
     async fn take(&mut self, event: LiveEvent) -> Result<(), Failure> {
-        let (Some(live), Some(serving)) = (&mut self.live, &self.serving) else {
-            return Ok(());
-        };
+        let (Some(live), Some(serving)) = (&mut self.live, &self.serving) else { return Ok(()) };
         match event {
             LiveEvent::Opened(managers) => return live.start(managers, &serving.plane).await,
             LiveEvent::Hangup => live.reload(),

@@ -85,9 +85,7 @@ fn no_socket(key: &str, path: &Path, error: &io::Error) -> Failure {
 /// # Errors
 /// A program listens there, or the file is no socket.
 fn is_stale(key: &str, path: &Path) -> Result<bool, Failure> {
-    let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(false);
-    };
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(false) };
     let name = path.display();
     if !found.file_type().is_socket() {
         return Err(Failure::cannot_create(format!(

@@ -293,9 +293,7 @@ impl Store {
     /// # Errors
     /// There is no room for the rules added since the training began.
     pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<&Version, PolicyError> {
-        let Some(Started { at, seen }) = self.training.take() else {
-            return Ok(&self.current);
-        };
+        let Some(Started { at, seen }) = self.training.take() else { return Ok(&self.current) };
         let took = now.saturating_duration_since(at);
         self.not_before = Some(now + COOL_DOWN.max(took * COOL_DOWN_FACTOR));
         self.trained_at = seen;

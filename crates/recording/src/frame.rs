@@ -52,10 +52,7 @@ impl Keeper {
             Err(_) => 0,
         };
         let is_enough = |this: &mut Keeper, kept| this.is_enough((link, gso), frame, kept, &parsed);
-        let kept = match is_enough(self, likely) {
-            true => likely,
-            false => self.least(frame, is_enough),
-        };
+        let kept = if is_enough(self, likely) { likely } else { self.least(frame, is_enough) };
         &frame[..kept]
     }
 
@@ -71,10 +68,7 @@ impl Keeper {
         let mut too_few = enough / 2;
         while enough - too_few > 1 {
             let middle = too_few.midpoint(enough);
-            match is_enough(self, middle) {
-                true => enough = middle,
-                false => too_few = middle,
-            }
+            if is_enough(self, middle) { enough = middle } else { too_few = middle }
         }
         enough
     }

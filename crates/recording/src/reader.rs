@@ -75,10 +75,7 @@ impl<R: Read> Reader<R> {
     pub fn next(&mut self) -> Result<Next, ReadError> {
         self.at = self.offset;
         let Some(length) = self.length()? else {
-            return Ok(match self.offset == self.at {
-                true => Next::End,
-                false => Next::Torn,
-            });
+            return Ok(if self.offset == self.at { Next::End } else { Next::Torn });
         };
         self.number += 1;
         if length == 0 || length > BODY_MAX as u64 {

@@ -183,9 +183,7 @@ impl Recorder {
         let (events, bytes) = (tape.events, tape.bytes);
         drop(tape);
         let writer = self.0.writer.lock();
-        let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else {
-            return;
-        };
+        let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else { return };
         while !writer.is_finished() && began.elapsed() < LAST_WRITES_WITHIN {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -297,9 +295,7 @@ impl Tape {
     /// Sends the chunk to the writer; if that takes too long, the recording is over.
     fn send(&mut self, shared: &Shared) {
         self.sent = Instant::now();
-        let Some(to_writer) = &self.to_writer else {
-            return;
-        };
+        let Some(to_writer) = &self.to_writer else { return };
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(2 * CHUNK));
         if !chunk.is_empty() && to_writer.send_timeout(chunk, PATIENCE).is_err() {
             if !shared.has_failed() {

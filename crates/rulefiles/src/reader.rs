@@ -343,9 +343,7 @@ fn number_of_interface(
     name: Option<&str>,
     is_fixed: bool,
 ) -> Result<u8, Problem> {
-    let Some(name) = name else {
-        return Ok(0);
-    };
+    let Some(name) = name else { return Ok(0) };
     let interfaces = &mut rules.interfaces;
     let place = interfaces.iter().position(|known| known == name);
     let place = match place {

@@ -60,10 +60,7 @@ pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
     let port = |text: &str| plain_number(text.trim()).and_then(|port| u16::try_from(port).ok());
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = port(first).zip(port(last)).ok_or_else(wrong)?;
-    match first <= last {
-        true => Ok(Ports { first, last }),
-        false => Err(wrong()),
-    }
+    if first <= last { Ok(Ports { first, last }) } else { Err(wrong()) }
 }
 
 /// A behaviour as a set of one: bit n for [`BEHAVIOURS`]`[n]`.

@@ -197,10 +197,7 @@ fn distinct<A: Address>(
 
 /// A prefix as text; single addresses without a length.
 fn prefix(address: impl std::fmt::Display, length: u8, most: u8) -> String {
-    match length == most {
-        true => address.to_string(),
-        false => format!("{address}/{length}"),
-    }
+    if length == most { address.to_string() } else { format!("{address}/{length}") }
 }
 
 /// Ports as text.
@@ -230,10 +227,7 @@ fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
         | Key::DestinationPort => !value.contains('-'),
         _ => false,
     };
-    let text = |value: &String| match is_bare(value) {
-        true => value.clone(),
-        false => quoted(value),
-    };
+    let text = |value: &String| if is_bare(value) { value.clone() } else { quoted(value) };
     if let [value] = values {
         return text(value);
     }
@@ -264,8 +258,5 @@ fn quoted(text: &str) -> String {
 fn csv_cell(text: &str) -> String {
     let is_plain =
         !text.contains(['"', ',', '\n', '\r']) && text.trim() == text && !text.starts_with('#');
-    match is_plain {
-        true => text.to_owned(),
-        false => format!("\"{}\"", text.replace('"', "\"\"")),
-    }
+    if is_plain { text.to_owned() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
 }

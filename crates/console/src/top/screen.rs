@@ -99,9 +99,7 @@ const NAME: Style = Style::new().fg(Color::Cyan);
 impl Screen {
     /// The lines of the screen, at most `height`, none wider than `width`.
     pub fn lines(&self, width: usize, height: usize) -> Vec<Line<'static>> {
-        let Some(top) = &self.top else {
-            return self.waiting(width, height);
-        };
+        let Some(top) = &self.top else { return self.waiting(width, height) };
         if width < COLUMNS_LEAST || height < LINES_LEAST {
             return self.reduced(top, width, height);
         }

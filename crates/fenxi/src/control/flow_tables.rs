@@ -221,10 +221,7 @@ impl FlowTables {
                 break;
             }
             sleep(pause).await;
-            pause = match has_moved {
-                true => POLL_AGAIN,
-                false => POLL_AGAIN_MAX.min(2 * pause),
-            };
+            pause = if has_moved { POLL_AGAIN } else { POLL_AGAIN_MAX.min(2 * pause) };
         }
     }
 }

@@ -172,10 +172,7 @@ fn devices(collector: &Collector) -> Check {
     Check {
         name: "devices",
         holds: collector.analytics.iter().all(has_device),
-        reason: match down.is_empty() {
-            true => format!("all {all} up"),
-            false => down.join("; "),
-        },
+        reason: if down.is_empty() { format!("all {all} up") } else { down.join("; ") },
     }
 }
 

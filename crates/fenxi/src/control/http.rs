@@ -122,9 +122,7 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok((stream, peer)) = accepted else {
-            return sleep(ACCEPT_PAUSE).await;
-        };
+        let Ok((stream, peer)) = accepted else { return sleep(ACCEPT_PAUSE).await };
         match self.room.enter(peer) {
             Some(place) => {
                 tokio::spawn(serve(stream, self.plane.clone(), place, self.is_local));
@@ -210,12 +208,8 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
 
 /// Whether the request names this host as loopback does, or not at all, as HTTP/1.0 may.
 fn is_loopback_name(request: &Request<Incoming>) -> bool {
-    let Some(host) = request.headers().get(HOST) else {
-        return true;
-    };
-    let Ok(Ok(authority)) = host.to_str().map(str::parse::<Authority>) else {
-        return false;
-    };
+    let Some(host) = request.headers().get(HOST) else { return true };
+    let Ok(Ok(authority)) = host.to_str().map(str::parse::<Authority>) else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     let is_loopback = |address: IpAddr| address.is_loopback();
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)

@@ -79,10 +79,7 @@ impl Terms {
                 PolicyUpdate::Instant => Update::Instant,
                 PolicyUpdate::Delayed => Update::Delayed,
             },
-            interfaces: match is_live {
-                true => config.io.interfaces.to_vec(),
-                false => Vec::new(),
-            },
+            interfaces: if is_live { config.io.interfaces.to_vec() } else { Vec::new() },
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
             has_dscp_marks: config.mark.holds == MarkAs::Dscp,
@@ -245,9 +242,7 @@ impl Terms {
 
     /// A rule that asks one task alone, which waits for another, would ask no task.
     fn never_asked(&self, action: &RuleAction) -> Option<String> {
-        let Task::Named(name) = &action.task else {
-            return None;
-        };
+        let Task::Named(name) = &action.task else { return None };
         let (_, before) = self.waiting.iter().find(|(task, _)| task == name)?;
         Some(format!(
             "task: task {name} waits for the label of task {before}, and this rule asks {name} \

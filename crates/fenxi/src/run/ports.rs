@@ -131,9 +131,7 @@ pub fn open(
 /// # Errors
 /// As [`open`].
 pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
-    let Some(mirror) = config.mirror() else {
-        return Ok(Vec::new());
-    };
+    let Some(mirror) = config.mirror() else { return Ok(Vec::new()) };
     let opened = packetio::open_copies(mirror, workers);
     let opened = opened.map_err(|error| failure_of("policy.mirror: ", &error))?;
     let mut interfaces = config.io.interfaces.iter();
@@ -193,16 +191,10 @@ fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettin
     let is_inline = io.mode == IoMode::Inline;
     let defaults = PortSettings::new(interface);
     PortSettings {
-        direction: match is_inline {
-            true => Direction::Incoming,
-            false => Direction::Both,
-        },
+        direction: if is_inline { Direction::Incoming } else { Direction::Both },
         is_promiscuous: io.promiscuous || is_inline,
         // Forwarded packets must be complete.
-        snap_length: match is_inline {
-            true => defaults.snap_length,
-            false => io.snap_length,
-        },
+        snap_length: if is_inline { defaults.snap_length } else { io.snap_length },
         block_bytes: io.block_bytes,
         blocks: io.blocks,
         block_timeout_ms: io.block_timeout_ms,

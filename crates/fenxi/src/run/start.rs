@@ -210,9 +210,7 @@ fn record(
     options: FlowOptions,
 ) -> Result<Option<Recorder>, Failure> {
     let (config, args) = (plan.config, plan.args);
-    let Some(dir) = &args.record else {
-        return Ok(None);
-    };
+    let Some(dir) = &args.record else { return Ok(None) };
     let flow = flow_config(config, tasks, options)?;
     let configuration = plan.loaded.effective().to_toml(false);
     let header = recording::Header::new(config, configuration, tasks, flow);

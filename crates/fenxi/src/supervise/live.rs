@@ -302,9 +302,7 @@ impl Watchdog {
     }
 
     fn poll(&mut self, notifier: &Notifier, run: &Run) {
-        let Some(limit) = notifier.watchdog else {
-            return;
-        };
+        let Some(limit) = notifier.watchdog else { return };
         let now: Vec<u64> = run.rounds().collect();
         let mut pairs = now.iter().zip(&self.rounds);
         let all_move = pairs.all(|(now, before)| now != before);

@@ -183,9 +183,7 @@ impl Thread {
     fn train(&self) {
         let mut rules = self.rules.lock();
         let id = rules.id();
-        let Some(training) = rules.training(Instant::now()) else {
-            return;
-        };
+        let Some(training) = rules.training(Instant::now()) else { return };
         let sender = self.trained.clone();
         let what = "training the index of the rules";
         let started = self.helpers.start(what, move || {

@@ -361,9 +361,7 @@ impl Reloader {
 
     /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
-        let Some(Undo { running, before, .. }) = self.undo.take() else {
-            return;
-        };
+        let Some(Undo { running, before, .. }) = self.undo.take() else { return };
         let sessions = Sessions::Again(before);
         let change = self.prepare(&running.config, sessions);
         match change.and_then(|change| self.apply(change)) {

@@ -201,9 +201,7 @@ pub fn mirrored(
     read: impl Fn(&TxCounts, &[&str; 2]) -> Vec<Sample>,
 ) -> Vec<Sample> {
     let config = &view.facts.config;
-    let Some(name) = config.mirror().filter(|_| view.facts.is_live) else {
-        return Vec::new();
-    };
+    let Some(name) = config.mirror().filter(|_| view.facts.is_live) else { return Vec::new() };
     let flows = view.collector.flows.iter().enumerate();
     let samples = flows
         .flat_map(|(number, watched)| read(&watched.latest.copied, &[name, &number.to_string()]));

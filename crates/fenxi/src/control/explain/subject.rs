@@ -109,9 +109,7 @@ impl Subject {
     /// The same flow as task `number` sees it. `takes_records`: the series of records, which is the
     /// first task's, serves this task.
     pub fn of_task(&self, number: usize, names: &TaskNames, takes_records: bool) -> Subject {
-        let Some(other) = number.checked_sub(1) else {
-            return self.clone();
-        };
+        let Some(other) = number.checked_sub(1) else { return self.clone() };
         let of_task = self.others.get(other).cloned().unwrap_or_default();
         let mut row = self.row.clone();
         let label = row.labels.iter().find(|label| *label.task == *names.name).cloned();
@@ -175,10 +173,7 @@ impl Subject {
 
 /// The port that the model gets: 0 for a flow that began mid-stream, or that the port has named.
 fn server_port(flow: &FlowName, midstream: bool, decision: Option<Decision>) -> u16 {
-    match midstream || decision.is_some_and(|it| it.is_ports_first()) {
-        true => 0,
-        false => flow.destination.1,
-    }
+    if midstream || decision.is_some_and(|it| it.is_ports_first()) { 0 } else { flow.destination.1 }
 }
 
 /// The series of a record, as the model gets it.

@@ -187,9 +187,7 @@ fn leaf<P: Point>(buckets: &[Bucket<P>], range: Range) -> Leaf<P> {
 /// A net that maps the buckets of a range to `target` of their numbers.
 fn fitted<P: Point>(buckets: &[Bucket<P>], range: Range, target: impl Fn(f64) -> f64) -> Net<P> {
     let own = range.slice(buckets);
-    let (Some(first), Some(last)) = (own.first(), own.last()) else {
-        return Net::zero();
-    };
+    let (Some(first), Some(last)) = (own.first(), own.last()) else { return Net::zero() };
     let (base, end) = (first.first, last.last);
     let knot = |at: usize| {
         let Bucket { first, last, .. } = own[at];

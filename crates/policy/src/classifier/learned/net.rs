@@ -45,9 +45,7 @@ impl<P: Point> Net<P> {
     /// Lines between at most [`NEURONS`] + 1 knots by ascending x, 0 at `base` to 1 at `last`.
     pub fn through(knots: &[Knot], base: P, last: P) -> Net<P> {
         let mut net = Net { base, scale: scale(base, last), ..Net::zero() };
-        let Some(first) = knots.first() else {
-            return net;
-        };
+        let Some(first) = knots.first() else { return net };
         net.b2 = first.y as f32;
         let mut slope_before = 0.0;
         for (neuron, pair) in knots.windows(2).take(NEURONS).enumerate() {
