@@ -82,12 +82,10 @@ const FINISH_WITHIN: Duration = Duration::from_millis(250);
 /// Maximum calls that wait for the supervisor.
 const CALLS: usize = 16;
 
-/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Not all threads have answered yet.
     Starting,
-    /// Everything works.
     Ready,
     /// Traffic flows, but a device is down, a thread has stalled, or a sum does not close.
     Degraded,
@@ -96,10 +94,8 @@ pub enum State {
 }
 
 impl State {
-    /// All states.
     pub const ALL: [State; 4] = [State::Starting, State::Ready, State::Degraded, State::Draining];
 
-    /// The name in metrics and on pages.
     pub const fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
@@ -113,11 +109,9 @@ impl State {
 /// Properties of a run that do not change.
 #[derive(Debug)]
 pub struct Facts {
-    /// Version of the program.
     pub version: &'static str,
     /// State that does change.
     pub state: Arc<SharedState>,
-    /// The configuration at the start.
     pub config: Arc<Config>,
     /// Whether the run is live; otherwise it is a replay.
     pub is_live: bool,
@@ -131,9 +125,7 @@ pub struct Facts {
     pub ports_up_least: Option<usize>,
     /// Capacity of each table, flows.
     pub table_entries: u64,
-    /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
-    /// Start of the run.
     pub started: Instant,
 }
 
@@ -173,7 +165,6 @@ pub struct Call {
     pub answer: oneshot::Sender<Reply>,
 }
 
-/// The control plane of a run.
 pub struct Plane {
     facts: Facts,
     collector: Mutex<Collector>,
@@ -250,7 +241,6 @@ impl Plane {
         let _ = timeout(FINISH_WITHIN, self.replying.write()).await;
     }
 
-    /// The page of all metrics.
     pub async fn metrics(&self) -> String {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
@@ -268,7 +258,6 @@ impl Plane {
         overview::line(&overview::of(&self.view(&collector)))
     }
 
-    /// The health of the run.
     pub async fn health(&self) -> Health {
         let collector = self.collected().await;
         self.health_of(&collector, &view::pipelines(&collector, &self.facts.names))
@@ -478,7 +467,6 @@ impl Plane {
     }
 }
 
-/// The checks of `/readyz`.
 fn check_rows(health: Health) -> Vec<CheckRow> {
     let checks = health.ready.into_iter().map(|check| CheckRow {
         name: check.name.to_owned(),

@@ -7,7 +7,6 @@ use packetio::Backend;
 
 use crate::proc::Machine;
 
-/// 2^20 bytes.
 pub const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
@@ -31,7 +30,6 @@ pub struct Need {
 }
 
 impl Need {
-    /// The need of a live run.
     pub fn new(config: &Config, tasks: &[OpenTask]) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;

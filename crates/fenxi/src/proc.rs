@@ -19,7 +19,6 @@ pub struct Machine {
 pub struct Unit {
     /// The settings of the unit's own file.
     pub own: String,
-    /// The settings of the drop-ins.
     pub drop_ins: String,
 }
 
@@ -95,7 +94,6 @@ impl Machine {
         others
     }
 
-    /// The numbers of all processes.
     pub fn processes(&self) -> Vec<u32> {
         let names = self.names("proc").into_iter();
         names.filter_map(|name| name.parse().ok()).collect()

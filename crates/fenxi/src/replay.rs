@@ -43,11 +43,8 @@ use crate::supervise::{self, ControlPlane, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
 
-/// What to replay, and how.
 pub struct Plan<'a> {
-    /// The checked configuration.
     pub config: &'a Config,
-    /// The command line.
     pub args: &'a ReplayArgs,
 }
 

@@ -31,14 +31,12 @@ pub use terms::{Terms, Traffic};
 /// Number of rules from which the log shows progress.
 const MANY: usize = 10_000;
 
-/// Rules in use.
 pub struct Rules {
     store: Store,
     terms: Terms,
     in_force: RulesInForce,
     /// The store's numbering, for which `in_force` has a number that is unique in the process.
     numbering: u64,
-    /// Rules by name.
     by_name: HashMap<Box<str>, RuleNumber>,
     /// Whether the configuration names a file.
     has_file: bool,
@@ -136,12 +134,10 @@ impl Rules {
         self.id
     }
 
-    /// Number of rules.
     pub fn len(&self) -> u64 {
         self.store.len() as u64
     }
 
-    /// Whether a rule has this name.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
@@ -156,7 +152,6 @@ impl Rules {
         self.terms.idle(self.store.rules())
     }
 
-    /// The terms that rules are read by.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }

@@ -33,7 +33,6 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

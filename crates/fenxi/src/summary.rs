@@ -135,7 +135,6 @@ fn as_fields<S: Serializer>(sums: &[SinkSum], to: S) -> Result<S::Ok, S::Error> 
     to.collect_map(sums.iter().copied())
 }
 
-/// Layout and threads.
 #[derive(Serialize)]
 struct Pipeline {
     layout: String,
@@ -208,13 +207,11 @@ struct Decided {
     depths: Vec<usize>,
     /// The model's answer at each of these depths.
     by_depth: Vec<u64>,
-    /// The port of the server.
     by_port: u64,
     /// An answer (counted in `by_depth` too) that contradicts the port of the server.
     contradicting: u64,
     /// An answer that was not sure, because the flow ended before the next depth.
     unsure: u64,
-    /// A rule.
     by_rule: u64,
 }
 
@@ -270,7 +267,6 @@ fn by_depth(depths: &[usize], flows: &[u64]) -> String {
     format!("after {} packets: {}", depths.join(", "), flows.join(", "))
 }
 
-/// The flow table.
 #[derive(Serialize)]
 struct Table {
     max_flows: usize,
@@ -279,7 +275,6 @@ struct Table {
 }
 
 impl Summary {
-    /// The summary of `outcome`.
     pub fn new(outcome: &Outcome) -> Summary {
         let (flows, series) = (&outcome.flows, &outcome.series());
         let packets = flows.verdicts.total();
@@ -323,7 +318,6 @@ impl Summary {
         }
     }
 
-    /// One line of JSON.
     pub fn to_json(&self) -> String {
         // Numbers, strings and maps with string keys always serialize.
         serde_json::to_string(self).unwrap_or_default()
@@ -501,7 +495,6 @@ fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::R
     writeln!(page, "labels    {}", joined(labels))
 }
 
-/// Batches by trigger.
 fn batches_line(batches: &BTreeMap<&'static str, Batches>, page: &mut String) -> std::fmt::Result {
     let fired = batches.iter().filter(|(_, batches)| batches.count > 0);
     let batches =

@@ -40,7 +40,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// The control plane at work.
 pub struct Serving {
-    /// The server.
     pub plane: Arc<Plane>,
     /// The requests that the control thread answers.
     pub calls: mpsc::Receiver<Call>,
@@ -50,15 +49,12 @@ pub struct Serving {
 /// a copy of the receiving one. tokio panics if none is left for the pair.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
-/// The control plane before it serves.
 pub struct ControlPlane {
-    /// Its sockets.
     pub sockets: Sockets,
     /// Properties of the run that do not change.
     pub facts: Facts,
     /// Access to the counters of all threads.
     pub collector: Collector,
-    /// Access to the flow tables.
     pub tables: FlowTables,
 }
 
@@ -70,17 +66,14 @@ impl ControlPlane {
     }
 }
 
-/// The state of the control thread.
 pub struct Supervisor {
     /// The state that all threads of the run share.
     pub run: Arc<Run>,
     /// What each flow worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
-    /// Number of flow workers.
     pub workers: usize,
     /// Warnings and messages from the data path, for the log.
     pub events: Receiver<Event>,
-    /// SIGINT and SIGTERM.
     pub signals: Signals,
     /// The control plane, before it serves.
     pub control: Option<ControlPlane>,
@@ -88,7 +81,6 @@ pub struct Supervisor {
     pub serving: Option<Serving>,
     /// The sinks of labels and flow records.
     pub sinks: Arc<Sinks>,
-    /// Live only.
     pub live: Option<Live>,
     /// Replay only.
     pub progress: Option<Progress>,

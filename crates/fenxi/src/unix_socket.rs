@@ -13,11 +13,8 @@ use crate::exit::Failure;
 use crate::holder;
 use crate::proc::Machine;
 
-/// A listening Unix socket and its file.
 pub struct UnixSocket {
-    /// The socket.
     pub listener: UnixListener,
-    /// Its file.
     pub file: SocketFile,
 }
 

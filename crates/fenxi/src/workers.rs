@@ -26,13 +26,11 @@ use crate::exit::Failure;
 
 /// What belongs to one flow worker alone.
 pub struct WorkerIo {
-    /// The ports that it receives from.
     pub ports: Vec<Box<dyn Rx>>,
     /// Where its packets go; `None`: nowhere, as in modes tap and mark.
     pub egress: Option<Box<dyn Egress>>,
     /// Whether flows belong to the port where they were first seen.
     pub flows_belong_to_ports: bool,
-    /// Its source of time.
     pub clock: Clock,
     /// The sinks of its labels and flow records.
     pub sinks: Vec<Box<dyn Sink>>,
@@ -40,11 +38,9 @@ pub struct WorkerIo {
 
 /// What all workers of a run have in common.
 pub struct WorkerStart<'a> {
-    /// The core of each thread.
     pub cores: &'a Cores,
     /// The state that all threads of the run share.
     pub run: &'a Arc<Run>,
-    /// The recording, with `--record`.
     pub recorder: Option<&'a Recorder>,
     /// Whether the control plane reads their counters.
     pub is_watched: bool,
@@ -52,13 +48,10 @@ pub struct WorkerStart<'a> {
     pub rules: Option<&'a RulesInForce>,
 }
 
-/// The running flow workers.
 pub struct FlowThreads {
     /// What each worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
-    /// Access to their counters.
     pub watched: Vec<Watched<FlowSnapshot>>,
-    /// Access to their tables.
     pub lookers: Vec<Looker>,
     /// Channels that carry new settings, one per worker.
     pub settings: Vec<SettingsSender>,
@@ -127,7 +120,6 @@ impl WorkerStart<'_> {
     }
 }
 
-/// The running analytics workers.
 pub struct AnalyticsThreads {
     /// The threads, which return the final counters of each task.
     pub threads: Vec<JoinHandle<Vec<Counters>>>,

@@ -121,7 +121,6 @@ impl Script {
         })
     }
 
-    /// The clock of a manager.
     pub fn cost_clock(&self) -> impl Fn() -> u64 + Send + 'static {
         let script = self.clone();
         move || {

@@ -35,7 +35,6 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// What is recorded of a burst.
     pub fn frames<'a>(&mut self, data: &'a [u8], packets: &[Packet]) -> Vec<Frame<'a>> {
         let frames = packets.iter().map(|packet| {
             let captured = &data[packet.at..][..packet.captured as usize];

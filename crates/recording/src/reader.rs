@@ -24,7 +24,6 @@ pub enum ReadError {
     Damaged { number: u64, at: u64, why: String },
 }
 
-/// The next item of the file.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Next {
@@ -35,7 +34,6 @@ pub enum Next {
     Torn,
 }
 
-/// Reads events one by one.
 pub struct Reader<R> {
     input: R,
     /// Bytes read.

@@ -71,7 +71,6 @@ pub struct Shared {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Calls of one round.
 #[derive(Default)]
 pub struct Calls {
     pub calls: Vec<Call>,
@@ -226,7 +225,6 @@ impl Shared {
         }
     }
 
-    /// Whether steps are recorded.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
@@ -281,7 +279,6 @@ impl Tape {
         }
     }
 
-    /// Appends an event.
     pub fn append(&mut self, shared: &Shared, body: &[u8]) {
         let before = self.chunk.len();
         put_event(&mut self.chunk, body);
@@ -331,7 +328,6 @@ impl Tape {
     }
 }
 
-/// The thread that writes.
 struct Writer {
     file: File,
     path: PathBuf,

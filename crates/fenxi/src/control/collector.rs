@@ -36,10 +36,8 @@ const RATE_OVER: Duration = Duration::from_millis(900);
 /// A thread that owes an answer for longer has stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It works.
     Running,
     /// It has ended, with a last snapshot.
     Ended,
@@ -49,13 +47,10 @@ pub enum Life {
 
 /// A thread of the data path as the control thread sees it.
 pub struct Watched<T> {
-    /// Which one.
     pub thread: Thread,
-    /// Where it is pinned.
     pub core: Option<usize>,
     /// Its snapshot of the last round in which all answered.
     pub latest: Box<T>,
-    /// Its state.
     pub life: Life,
     /// Whether it has answered at all.
     pub is_known: bool,
@@ -174,9 +169,7 @@ impl<T> Watched<T> {
 
 /// All threads of the data path.
 pub struct Collector {
-    /// The flow managers.
     pub flows: Vec<Watched<FlowSnapshot>>,
-    /// The analytics threads.
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
     /// Drops of each interface, at the last round.
     pub dropped: Vec<NicDrops>,
@@ -218,7 +211,6 @@ impl Collector {
         }
     }
 
-    /// The sinks of the run.
     pub fn run_sinks(&self) -> &Sinks {
         &self.reported
     }
@@ -262,7 +254,6 @@ impl Collector {
         }
     }
 
-    /// Whether every thread has ended.
     pub fn has_ended(&self) -> bool {
         let flows = self.flows.iter().map(|watched| watched.life);
         let analytics = self.analytics.iter().map(|watched| watched.life);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// The threads of one name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadTime {
     /// As the system shows it.

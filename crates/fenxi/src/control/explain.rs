@@ -30,7 +30,6 @@ pub use tasks::AskedTask;
 /// Maximum probabilities of an answer.
 const CLASSES: usize = 5;
 
-/// The flow that a query means.
 pub fn wanted(query: &FlowQuery) -> Wanted {
     match *query {
         FlowQuery::Id(id) => Wanted::Id(id),

@@ -9,21 +9,16 @@ use crate::sinks::Report;
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::{Pending, RuntimeState};
 
-/// One condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// What is checked.
     pub name: &'static str,
-    /// Whether it holds.
     pub holds: bool,
     /// Why, or why not.
     pub reason: String,
 }
 
-/// All checks, and their result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// The result.
     pub state: State,
     /// Whether the data path moves; if not, only a restart helps.
     pub live: Vec<Check>,
@@ -136,7 +131,6 @@ fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
     wrong.collect()
 }
 
-/// Interfaces that are down or gone.
 fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> {
     let is_away = |port: usize| {
         let mut flows = collector.flows.iter();
@@ -194,7 +188,6 @@ fn devices_down(collector: &Collector) -> Vec<String> {
     wrong
 }
 
-/// Whether all checks hold.
 pub fn hold(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.holds)
 }

@@ -42,7 +42,6 @@ use super::sockets::HttpSocket;
 use super::{Plane, exposition, health};
 use crate::unix_socket::UnixSocket;
 
-/// Connections at a time.
 const CONNECTIONS: usize = 64;
 
 /// Bytes of a request's head, and its header lines, at most.

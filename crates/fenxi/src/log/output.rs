@@ -26,7 +26,6 @@ const PRIORITIES: PriorityMappings = PriorityMappings {
     trace: Priority::Debug,
 };
 
-/// The output of the log.
 type Output<S> = Box<dyn Layer<S> + Send + Sync>;
 
 /// Opens the output. If stderr is connected to the journal, events go to the journal directly, so

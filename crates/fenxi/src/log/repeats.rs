@@ -29,7 +29,6 @@ pub const TARGET: &str = "fenxi::log::repeated";
 /// Key of equal lines: place and words.
 type Kind = u64;
 
-/// A line of this period.
 struct Seen {
     began: Instant,
     lines: u64,
@@ -46,7 +45,6 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Logs it at the level of the line.
     pub fn log(&self) {
         let Repeated { times, level, text } = self;
         match *level {
@@ -81,7 +79,6 @@ impl Repeats {
         self.take(|seen| now.duration_since(seen.began) >= PERIOD)
     }
 
-    /// Takes all lines.
     pub fn take_all(&self) -> Vec<Repeated> {
         self.take(|_| true)
     }

@@ -53,7 +53,6 @@ impl Source {
         Ok(Source { captures: captures.map_err(Error::from)?, run, read, size })
     }
 
-    /// Bytes read so far, as they are read.
     pub fn read(&self) -> Arc<AtomicU64> {
         self.read.clone()
     }

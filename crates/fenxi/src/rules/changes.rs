@@ -12,12 +12,9 @@ use crate::protocol::PolicyChanged;
 /// Origin of rules that were added to a run.
 const ORIGIN: &str = "fenxi ctl";
 
-/// Why a change is refused, in one line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// A line is wrong.
     Invalid(String),
-    /// A rule is not there.
     NotFound(String),
 }
 

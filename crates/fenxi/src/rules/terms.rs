@@ -34,7 +34,6 @@ pub struct Terms {
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
     mark_mask: u32,
-    /// Whether marks hold a DSCP.
     has_dscp_marks: bool,
     /// Rules that tasks name in `when`, with the numbers of the tasks.
     whens: Vec<(u8, Choice)>,

@@ -73,7 +73,6 @@ impl Kept {
     }
 }
 
-/// The descriptor store.
 #[derive(Debug)]
 struct Store {
     manager: Notifier,

@@ -209,7 +209,6 @@ fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSettin
     }
 }
 
-/// The parts of each flow worker.
 pub fn worker_io(
     ports: Vec<Vec<Opened>>,
     mirrors: Vec<Box<dyn Tx>>,
@@ -271,7 +270,6 @@ fn with_kernel(mut sinks: Vec<Box<dyn Sink>>, enough: Vec<Enough>) -> Vec<Box<dy
     sinks
 }
 
-/// The limits of each flow worker.
 pub fn limits(config: &Config) -> Limits {
     Limits {
         burst: config.io.burst.min(config.ring.slots / 4),

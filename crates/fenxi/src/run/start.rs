@@ -39,7 +39,6 @@ const MOVING_WITHIN: Duration = Duration::from_secs(1);
 pub struct Opened {
     /// Mode inline: the claim on its two interfaces.
     pub pair: Option<pair::Pair>,
-    /// The ports of each flow worker.
     pub ports: Vec<Vec<packetio::Opened>>,
     /// The interface for copies, of each flow worker, if there is one.
     pub mirrors: Vec<Box<dyn packetio::Tx>>,
@@ -55,11 +54,8 @@ pub struct Opened {
 
 /// The running flow workers, and what the control thread needs.
 pub struct Started {
-    /// The control thread.
     pub supervisor: Supervisor,
-    /// The recording, with `--record`.
     pub recorder: Option<Recorder>,
-    /// The counters of the interfaces.
     pub host: Arc<HostStats>,
     /// What the control plane says of the run.
     pub state: Arc<SharedState>,
@@ -203,7 +199,6 @@ fn reloader(
     })
 }
 
-/// Starts the recording, if `--record` asks for one.
 fn record(
     plan: &Plan<'_>,
     tasks: &[OpenTask],

@@ -115,7 +115,6 @@ impl Cache {
         }
     }
 
-    /// Writes the line of the cache, if it is on.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         if self.lookups + self.bypassed == 0 {
             return Ok(());
@@ -140,7 +139,6 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// One session of a device.
 #[derive(Serialize)]
 pub struct Device {
     requested: String,
@@ -149,7 +147,6 @@ pub struct Device {
     series: u64,
     padding: u64,
     busy_s: f64,
-    /// Failures by kind.
     failures: Map<String, Value>,
     probes: u64,
     went_down: u64,
@@ -245,7 +242,6 @@ impl Slo {
     }
 }
 
-/// Swaps of the model.
 #[derive(Serialize)]
 pub struct Swaps {
     done: u64,

@@ -12,7 +12,6 @@ use super::times::Quantiles;
 use super::{Batches, batches, batches_line, by_depth, decided_by_depth, labels_line};
 use crate::outcome::Outcome;
 
-/// One task of several.
 #[derive(Serialize)]
 pub struct Task {
     name: String,
@@ -32,7 +31,6 @@ pub struct Task {
 }
 
 impl Task {
-    /// Each task, if there are several.
     pub fn all(outcome: &Outcome) -> Vec<Task> {
         if outcome.names.len() < 2 {
             return Vec::new();

@@ -98,7 +98,6 @@ impl ModelOpening {
 /// Everything needed to start the analytics workers once the model is open.
 pub struct AnalyticsParts {
     pub helpers: Helpers,
-    /// The tasks, with their models.
     pub tasks: Vec<OpenTask>,
     pub run: Arc<Run>,
     /// The recording, for rounds and device answers.
@@ -110,17 +109,14 @@ pub struct AnalyticsParts {
 /// The running analytics workers and the reload thread.
 pub struct AnalyticsSide {
     threads: Vec<JoinHandle<Vec<Counters>>>,
-    /// The reload thread.
     pub reloads: reload::Running,
 }
 
-/// What the analytics workers return.
 pub struct AnalyticsOutcome {
     /// Sums over all analytics managers, by task.
     pub counters: Vec<Counters>,
     /// The last counters of some managers are unknown.
     pub is_partial: bool,
-    /// What went wrong.
     pub failure: Option<Failure>,
 }
 

@@ -42,17 +42,14 @@ const LAST_RUN_MAX: Duration = Duration::from_millis(250);
 pub enum LiveEvent {
     /// The first model is open, or cannot be opened.
     Opened(Result<Managers, Failure>),
-    /// SIGHUP.
     Hangup,
 }
 
-/// The parts of a live run.
 pub struct Live {
     /// A short description of the run, for the service manager.
     what: String,
     /// The connection to the service manager.
     notifier: Notifier,
-    /// SIGHUP.
     hangups: Signal,
     /// The first model, while it is being opened.
     opening: Option<ModelOpening>,
@@ -65,7 +62,6 @@ pub struct Live {
     /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room
     /// in the record queue.
     last_within: Duration,
-    /// The policy thread.
     policy: policy::Running,
     /// The analytics workers, once they run.
     analytics: Option<AnalyticsSide>,
@@ -83,9 +79,7 @@ pub struct Live {
 pub struct LiveStart {
     /// A short description of the run, for the service manager.
     pub what: String,
-    /// SIGHUP.
     pub hangups: Signal,
-    /// The first model, which is being opened.
     pub opening: ModelOpening,
     /// What follows once it is open.
     pub analytics_parts: AnalyticsParts,
@@ -93,7 +87,6 @@ pub struct LiveStart {
     pub run_guard: RunGuard,
     /// The sinks, whose files `fenxi ctl reopen` reopens.
     pub sinks: Arc<Sinks>,
-    /// The policy thread.
     pub policy: policy::Running,
     /// How long flow workers may wait during a shutdown.
     pub last_within: Duration,
@@ -135,7 +128,6 @@ impl Live {
         }
     }
 
-    /// Starts the analytics workers.
     pub async fn start(
         &mut self,
         opened: Result<Managers, Failure>,
@@ -296,7 +288,6 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog for the flow workers of a run.
     pub fn new(run: &Run) -> Watchdog {
         Watchdog { rounds: run.rounds().map(|_| 0).collect(), said_at: Instant::now() }
     }

@@ -48,7 +48,6 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Time limit for reading a file of rules and training its index.
 const READ_WITHIN: Duration = Duration::from_secs(100);
 
-/// A command for the policy thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
     /// Make a batch of changes.
@@ -57,7 +56,6 @@ pub enum CommandKind {
     Load(PathBuf),
     /// Undo the last of these two.
     Undo,
-    /// Show rules.
     Show {
         /// Number or name; `None` for the first ones.
         rule: Option<String>,
@@ -106,7 +104,6 @@ pub struct Running {
 /// Identity of rules, and their trained index unless the training failed.
 type Training = (u64, Option<Trained>);
 
-/// The policy thread.
 struct Thread {
     rules: SharedRules,
     helpers: Helpers,
@@ -179,7 +176,6 @@ impl Thread {
         }
     }
 
-    /// Starts a training if one is due.
     fn train(&self) {
         let mut rules = self.rules.lock();
         let id = rules.id();

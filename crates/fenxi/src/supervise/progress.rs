@@ -33,7 +33,6 @@ impl Progress {
         Progress { bar, read }
     }
 
-    /// Updates the bar.
     pub fn show(&self, run: &Run) {
         self.bar.set_position(self.read.load(Ordering::Relaxed));
         self.bar.set_message(format!("{} packets", run.packets()));

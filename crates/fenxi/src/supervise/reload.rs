@@ -53,7 +53,6 @@ use change::{Base, Change, RulesChange, Sessions};
 /// does not answer takes longer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// The commands of the reload thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
     /// Read the configuration again.
@@ -61,7 +60,6 @@ pub enum CommandKind {
         /// Undo it unless it is confirmed within this time.
         confirm_within: Option<Duration>,
     },
-    /// Confirm the last reload.
     Confirm,
     /// Swap to the model of another bundle.
     LoadModel {
@@ -78,10 +76,8 @@ pub struct Command {
     pub answer: Box<dyn FnOnce(Reply) + Send>,
 }
 
-/// The state of the reload thread.
 pub struct Reloader {
     pub sources: Sources,
-    /// The configuration in use.
     pub running: Loaded,
     pub helpers: Helpers,
     /// One per task.
@@ -98,7 +94,6 @@ pub struct Reloader {
     pub recorder: Option<Recorder>,
 }
 
-/// What is needed to undo a reload.
 pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced, by task.
@@ -107,22 +102,18 @@ pub struct Undo {
     at: Instant,
 }
 
-/// The result of a reload.
 struct Outcome {
     differences: Differences,
     has_model: bool,
-    /// Changes of the rules that are gone.
     rules_gone: usize,
 }
 
-/// What a change has replaced.
 struct Applied {
     /// By task.
     before: Vec<Option<Previous>>,
     rules_gone: usize,
 }
 
-/// The running reload thread.
 pub struct Running {
     thread: JoinHandle<()>,
     commands: Sender<Command>,
@@ -322,7 +313,6 @@ impl Reloader {
         self.helpers.open_model(opening, what, limit, move || work(&base))
     }
 
-    /// Applies the change and returns what it replaced.
     fn apply(&mut self, change: Change) -> Result<Applied, Refusal> {
         let Change { prepared, flow, rules, sinks, log_level } = change;
         // The only step that can be refused comes first.

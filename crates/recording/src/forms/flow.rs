@@ -143,7 +143,6 @@ struct BoundsForm {
     idle_s: u16,
 }
 
-/// [`flowmgr::Settings`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "flowmgr::Settings")]
 pub struct FlowSettingsForm {
@@ -179,7 +178,6 @@ written_as!(
     }
 );
 
-/// [`Action`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Action")]
 pub struct ActionForm {

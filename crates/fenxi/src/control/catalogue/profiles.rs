@@ -6,7 +6,6 @@ use super::read::devices;
 use crate::control::view::View;
 use crate::metric::{Sample, Value};
 
-/// A sample of each device that has a profile.
 pub fn profiles(view: &View<'_>, read: impl Fn(&DeviceProfile) -> Value) -> Vec<Sample> {
     let found =
         with_profile(view).map(|(sample, profile)| Sample { value: read(&profile), ..sample });
@@ -26,7 +25,6 @@ pub fn parts(view: &View<'_>) -> Vec<Sample> {
     parts.collect()
 }
 
-/// Devices that have a profile, each with a sample for its labels.
 fn with_profile(view: &View<'_>) -> impl Iterator<Item = (Sample, DeviceProfile)> {
     let named = devices(view, |_, _| Value::Count(0)).into_iter();
     let managers = view.collector.analytics.iter();

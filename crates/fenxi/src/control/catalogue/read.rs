@@ -29,7 +29,6 @@ pub fn ends() -> impl Iterator<Item = EndReason> {
     reasons.filter(|reason| *reason != EndReason::Active)
 }
 
-/// Several samples of each pipeline.
 pub fn pipelines(
     view: &View<'_>,
     read: impl Fn(&PipelineSums, &str) -> Vec<Sample>,
@@ -38,7 +37,6 @@ pub fn pipelines(
     pipelines.flat_map(|sums| read(sums, &sums.name)).collect()
 }
 
-/// One count of each pipeline.
 pub fn sums(view: &View<'_>, read: impl Fn(&PipelineSums) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| vec![count(&[pipeline], read(sums))])
 }
@@ -61,7 +59,6 @@ pub fn tasks(view: &View<'_>, read: impl Fn(&TaskSums, &[&str; 2]) -> Vec<Sample
     })
 }
 
-/// One count of each task of each pipeline.
 pub fn task_sums(view: &View<'_>, read: impl Fn(&TaskSums) -> u64) -> Vec<Sample> {
     tasks(view, |sums, labels| vec![count(labels, read(sums))])
 }
@@ -95,7 +92,6 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
     })
 }
 
-/// A count of each behaviour.
 pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let counts = sums.flows.counters.behaviours.iter().zip(Behaviour::ALL);
@@ -104,7 +100,6 @@ pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> 
     })
 }
 
-/// A count of each label of each task.
 pub fn task_labels(view: &View<'_>, read: impl Fn(&TaskCounters) -> &[u64]) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let names = view.facts.names.iter().zip(&view.facts.labels);
@@ -117,7 +112,6 @@ pub fn task_labels(view: &View<'_>, read: impl Fn(&TaskCounters) -> &[u64]) -> V
     })
 }
 
-/// Counts by class as samples by label.
 fn named(names: &LabelNames, labels: &[&str], counts: impl Iterator<Item = u64>) -> Vec<Sample> {
     let zero = |label: &String| count(&[labels, &[label.as_str()]].concat(), 0);
     let mut samples: Vec<Sample> = names.shown().iter().map(zero).collect();
@@ -304,7 +298,6 @@ fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
     })
 }
 
-/// A sample of each device.
 pub fn devices(
     view: &View<'_>,
     read: impl Fn(&DeviceCounters, DeviceState) -> Value,
@@ -316,7 +309,6 @@ pub fn devices(
     sessions(view).map(sample).collect()
 }
 
-/// Failures of each device, by kind.
 pub fn failures(view: &View<'_>) -> Vec<Sample> {
     let by_kind = |session: Session<'_>| {
         FailureKind::ALL.map(|kind| {

@@ -11,7 +11,6 @@ use dataplane::session::session;
 
 /// The bundle, and the probabilities at each depth that the series reaches; or why there are none.
 pub struct Asked {
-    /// The bundle in this folder.
     pub bundle: Bundle,
     /// By depth; as many as the series is long enough for.
     pub probabilities: Result<Vec<Vec<f32>>, String>,

@@ -158,7 +158,6 @@ impl Question {
     }
 }
 
-/// A code point with its name, if it has one.
 fn dscp_text(code_point: u8) -> String {
     let name = Dscp::new(code_point).and_then(Dscp::name);
     name.map_or_else(|| code_point.to_string(), |name| format!("{code_point} {name}"))

@@ -13,9 +13,7 @@ use crate::sinks::Known;
 /// A flow as a task sees it.
 #[derive(Clone)]
 pub struct Subject {
-    /// Its row in lists.
     pub row: FlowRow,
-    /// The flow.
     pub name: FlowName,
     /// Time of the first and the last packet, µs since the epoch.
     pub times_us: [i64; 2],
@@ -23,15 +21,12 @@ pub struct Subject {
     pub midstream: bool,
     /// Only one side has sent packets.
     pub one_way: bool,
-    /// Its label.
     pub decision: Option<Decision>,
     /// Time of the label, µs since the epoch.
     pub labelled_us: Option<i64>,
     /// Its progress; `None` once it has ended.
     pub standing: Option<Standing>,
-    /// Why it ended.
     pub ended: Option<EndReason>,
-    /// The series so far.
     pub series: Option<Series>,
     /// The answer of each depth, while it is kept.
     pub answers: Option<Vec<Label>>,
@@ -140,7 +135,6 @@ impl Subject {
         all.map(|decision| decision.map(|it| it.class)).collect()
     }
 
-    /// A flow that has ended.
     pub fn ended(row: FlowRow, known: &Known) -> Subject {
         let series = known.series.as_deref();
         Subject {

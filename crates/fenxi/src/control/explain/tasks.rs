@@ -13,7 +13,6 @@ use flowmgr::record::{DecidedBy, Decision};
 use super::{Asked, Subject, answers, asked_again, why};
 use crate::protocol::{Answer, Outcome, TaskPart};
 
-/// A task whose model was asked.
 pub struct AskedTask {
     /// The model's answers.
     pub asked: Asked,

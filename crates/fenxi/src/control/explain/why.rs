@@ -221,7 +221,6 @@ fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
     (why, advice.to_owned())
 }
 
-/// The flow's rule.
 fn rule(subject: &Subject) -> String {
     match subject.rule {
         Some(number) => format!("rule {number}"),

@@ -16,12 +16,9 @@ use super::Workers;
 use crate::protocol::{PolicyChanged, PolicyShown};
 use crate::rules::{Refused, Rules, Terms};
 
-/// Why nothing was changed.
 #[derive(Debug)]
 pub enum NoChange {
-    /// The change is wrong.
     Refused(Refused),
-    /// There is nothing to undo.
     NothingToUndo,
     /// A reload waits to be confirmed.
     Unconfirmed(&'static str),
@@ -40,19 +37,16 @@ impl From<Refusal> for NoChange {
 pub struct SharedRules(Arc<Mutex<RunningRules>>);
 
 impl SharedRules {
-    /// The rules of a run that begins.
     pub fn new(running: RunningRules) -> SharedRules {
         SharedRules(Arc::new(Mutex::new(running)))
     }
 
-    /// Locks the rules.
     pub fn lock(&self) -> MutexGuard<'_, RunningRules> {
         // A change that panicked has not reached the workers.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The rules of a run.
 pub struct RunningRules {
     rules: Rules,
     /// The rules before the last replacement, until it is undone.
@@ -75,7 +69,6 @@ impl RunningRules {
         running
     }
 
-    /// The terms that rules are read by.
     pub fn terms(&self) -> &Terms {
         self.rules.terms()
     }
@@ -229,7 +222,6 @@ impl RunningRules {
         }
     }
 
-    /// Counts a change.
     pub fn count(&self, op: RulesOp, is_applied: bool) {
         self.state.update(|state| state.rules_updates.count(op, is_applied));
     }

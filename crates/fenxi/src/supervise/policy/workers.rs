@@ -11,11 +11,9 @@ use dataplane::swap::Refusal;
 /// Minimum time between two changes of the rules: each makes every flow look its rule up again.
 const RULES_APART: Duration = Duration::from_millis(20);
 
-/// All flow workers.
 pub struct Workers {
     workers: Vec<SettingsSender>,
     max_flows: usize,
-    /// Whether they have had rules.
     have_rules: bool,
     /// Time of the last change of the rules.
     changed: Instant,
@@ -27,7 +25,6 @@ impl Workers {
         Workers { workers, max_flows, have_rules, changed: Instant::now() }
     }
 
-    /// Whether they have had rules.
     pub fn have_rules(&self) -> bool {
         self.have_rules
     }

@@ -29,7 +29,6 @@ fn row(difference: config::Difference) -> Difference {
     Difference { key, from, to, origin }
 }
 
-/// A reload in one line.
 pub(super) fn line(reloaded: &Reloaded) -> String {
     let named = |rows: &[Difference]| match rows {
         [] => "nothing".to_owned(),

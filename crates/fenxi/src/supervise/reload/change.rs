@@ -22,19 +22,14 @@ use crate::sinks::{self, Commit, Sinks};
 pub struct Change {
     /// For the analytics workers, by task; `None`: the task stays as it is.
     pub prepared: Vec<Option<Prepared>>,
-    /// For the flow workers.
     pub flow: Option<flowmgr::Settings>,
     /// For the flow workers, other rules.
     pub rules: RulesChange,
-    /// For the sinks.
     pub sinks: Vec<Commit>,
-    /// For the log.
     pub log_level: Option<String>,
 }
 
-/// What becomes of the rules.
 pub enum RulesChange {
-    /// They stay.
     None,
     /// These, read again, replace them.
     To(Box<Rules>),
@@ -54,7 +49,6 @@ pub enum Sessions {
 pub struct Base {
     /// One per task.
     pub openings: Vec<Opening>,
-    /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
     /// The task whose model is being opened.
@@ -143,7 +137,6 @@ impl Change {
         tasks.into_iter().any(Prepared::has_model)
     }
 
-    /// The bundle of a task after the change.
     fn bundle_of(&self, base: &Base, task: usize) -> Arc<Bundle> {
         let prepared = self.prepared[task].as_ref().map(Prepared::bundle);
         prepared.unwrap_or(base.openings[task].bundle()).clone()
