@@ -180,9 +180,6 @@ pub struct Plane {
 impl Plane {
     /// Begins to serve on the sockets, as tasks of the current runtime, which end with it. The
     /// supervisor receives the calls.
-    ///
-    /// # Errors
-    /// A socket that the runtime cannot take.
     pub fn start(
         sockets: Sockets,
         facts: Facts,

@@ -59,18 +59,12 @@ pub fn start(config: &Log) -> Result<(), Failure> {
 
 /// Checks whether the log could be started: if the configuration asks for the journal, it must
 /// exist.
-///
-/// # Errors
-/// As [`start`].
 pub fn probe(config: &Log) -> Result<(), Failure> {
     output::open::<Registry>(config.to).map(drop)
 }
 
 /// Sets the levels; an error leaves them as they were. Without a running log it only checks
 /// `levels`.
-///
-/// # Errors
-/// No levels.
 pub fn set_level(text: &str) -> Result<(), LevelError> {
     let levels = levels::parse(text)?;
     if let Some(running) = RUNNING.get() {

@@ -47,9 +47,6 @@ pub struct Rules {
 
 impl Rules {
     /// The rules of a configuration, none if it names no file; `labels`: the model's.
-    ///
-    /// # Errors
-    /// The file cannot be read; a line is wrong, or names what this run does not have.
     pub fn load(config: &Config, labels: &[Label], traffic: Traffic) -> Result<Rules, Error> {
         let terms = Terms::new(config, labels, traffic);
         match &config.policy.rules {
@@ -59,17 +56,11 @@ impl Rules {
     }
 
     /// The rules of a file; `key` precedes the error if it cannot be opened.
-    ///
-    /// # Errors
-    /// The file cannot be read; a line is wrong, or names what this run does not have.
     pub fn read(path: &Path, key: &str, terms: Terms) -> Result<Rules, Error> {
         Rules::read_until(path, key, terms, &AtomicBool::new(false))
     }
 
     /// As [`Rules::read`], but ends with an error soon after `stop` is set.
-    ///
-    /// # Errors
-    /// As above.
     pub fn read_until(
         path: &Path,
         key: &str,
@@ -213,9 +204,6 @@ impl Rules {
     }
 
     /// Undoes the last batch of changes.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn undo(&mut self) -> Result<(), StoreError> {
         self.store.undo()?;
         self.changes = self.changes.saturating_sub(1);
@@ -229,9 +217,6 @@ impl Rules {
     }
 
     /// Puts a new index to use.
-    ///
-    /// # Errors
-    /// There is no room for rules added since the training began.
     pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<(), PolicyError> {
         self.store.adopt(trained, now).map(drop)
     }

@@ -101,9 +101,6 @@ pub struct Ended {
 }
 
 /// Starts the runtime of the control thread.
-///
-/// # Errors
-/// The system refuses.
 pub fn runtime() -> Result<Runtime, Failure> {
     let spare = spare_descriptors(RUNTIME_DESCRIPTORS);
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -59,9 +59,6 @@ pub struct FlowThreads {
 
 impl WorkerStart<'_> {
     /// Starts a flow worker for each manager. Labels take effect as the managers were told.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn flow_workers(
         &self,
         managers: Vec<(Thread, flowmgr::Manager)>,
@@ -131,9 +128,6 @@ impl WorkerStart<'_> {
     /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for
     /// each manager, task by task, or is empty. `gathers`: a replay at full speed, which waits for
     /// larger batches instead of labelling at once.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn analytics_workers(
         &self,
         managers: Vec<(Thread, Manager)>,

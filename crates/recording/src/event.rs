@@ -266,8 +266,6 @@ impl Event<'_> {
 }
 
 impl Event<'static> {
-    /// # Errors
-    /// Bytes that [`Event::encode`] does not write, in words.
     pub fn decode(body: &[u8]) -> Result<Event<'static>, String> {
         match postcard::take_from_bytes(body) {
             Ok((event, [])) => Ok(event),

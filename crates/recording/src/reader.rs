@@ -45,16 +45,11 @@ pub struct Reader<R> {
 }
 
 /// Opens the file and reads its head.
-///
-/// # Errors
-/// It cannot be read, or is no recording.
 pub fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
     Reader::new(BufReader::with_capacity(1 << 16, File::open(path)?))
 }
 
 impl<R: Read> Reader<R> {
-    /// # Errors
-    /// No recording.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let mut reader = Reader { input, offset: 0, at: 0, number: 0 };
         let mut head = [0; 12];
@@ -68,8 +63,6 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// # Errors
-    /// It cannot be read, or is damaged.
     pub fn next(&mut self) -> Result<Next, ReadError> {
         self.at = self.offset;
         let Some(length) = self.length()? else {

@@ -380,9 +380,6 @@ pub fn make(dir: &Path) -> Result<(), RecordingError> {
 }
 
 /// A new file in it, for its owner alone.
-///
-/// # Errors
-/// 73.
 fn create(path: &Path) -> Result<File, RecordingError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);

@@ -65,9 +65,6 @@ const TEXT: &str = "text/plain; charset=utf-8";
 type Answer = Response<Full<Bytes>>;
 
 /// Serves on the socket from now on.
-///
-/// # Errors
-/// The runtime cannot take the socket.
 pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
     let mut server = Server { plane, room: Room::new(CONNECTIONS), is_local: false };
     match socket {

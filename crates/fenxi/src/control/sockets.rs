@@ -46,9 +46,6 @@ impl Sockets {
     }
 
     /// Checks whether [`Sockets::bind`] would succeed, without listening or leaving files.
-    ///
-    /// # Errors
-    /// As [`Sockets::bind`].
     pub fn probe(config: &Control) -> Result<(), Failure> {
         match &config.http {
             Some(HttpPlace::Tcp(address)) => {

@@ -64,9 +64,6 @@ impl Source {
 
     /// The ports of `workers` flow workers, and the thread that fills them if there is more than
     /// one.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn spread(
         self,
         workers: usize,
@@ -98,9 +95,6 @@ impl Source {
 
 impl Reader {
     /// Waits for the thread to end.
-    ///
-    /// # Errors
-    /// A capture is damaged or unreadable.
     pub fn join(self) -> Result<(), Failure> {
         let died = |_| Failure::software("the thread that reads the captures died");
         Ok(self.0.join().map_err(died)??)

@@ -99,9 +99,6 @@ impl Rules {
     }
 
     /// The rule of a number or name.
-    ///
-    /// # Errors
-    /// There is none.
     pub(super) fn find(&self, text: &str) -> Result<RuleNumber, Refused> {
         let named = |name: &str| self.by_name.get(name).copied();
         let is_live = |rule| self.store.is_live(rule);

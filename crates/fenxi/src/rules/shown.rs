@@ -9,9 +9,6 @@ use crate::protocol::{PolicyShown, RULES_MAX, RuleRow};
 
 impl Rules {
     /// The rule of a number or name, or the first rules.
-    ///
-    /// # Errors
-    /// There is no such rule.
     pub fn shown(&self, rule: Option<&str>, limit: usize) -> Result<PolicyShown, Refused> {
         let rows = match rule {
             Some(rule) => vec![self.row(self.find(rule)?)],

@@ -137,9 +137,6 @@ impl Terms {
     }
 
     /// Checks the actions of rules from a file, and confines them.
-    ///
-    /// # Errors
-    /// The run does not support an action.
     pub fn accept(&self, set: &mut RuleSet) -> Result<(), Error> {
         for number in 0..set.actions.len() {
             let place = |set: &RuleSet| {

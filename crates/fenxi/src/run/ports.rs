@@ -64,9 +64,6 @@ pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets
 }
 
 /// Checks whether the port of an interface could be opened, without watching the interface.
-///
-/// # Errors
-/// As [`packetio::open()`].
 pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result<(), OpenError> {
     packetio::probe(io.backend, &settings(io, first, interface))
 }
@@ -127,9 +124,6 @@ pub fn open(
 }
 
 /// Opens the interface for copies once for each of `workers` flow workers, if one is configured.
-///
-/// # Errors
-/// As [`open`].
 pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
     let Some(mirror) = config.mirror() else { return Ok(Vec::new()) };
     let opened = packetio::open_copies(mirror, workers);
@@ -166,9 +160,6 @@ pub fn capabilities(io: &Io) -> CapabilitySet {
 }
 
 /// Checks what [`open`] would refuse, without binding to an interface.
-///
-/// # Errors
-/// As [`open`].
 pub fn probe(config: &Config) -> Result<(), Failure> {
     let io = &config.io;
     check_named(io)?;

@@ -65,9 +65,6 @@ pub struct Started {
 
 impl Opened {
     /// Starts the flow workers, and a helper that opens the first model.
-    ///
-    /// # Errors
-    /// A thread, a signal handler or the recording cannot be started.
     pub fn start(
         self,
         plan: &Plan<'_>,

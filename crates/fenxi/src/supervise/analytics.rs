@@ -48,9 +48,6 @@ pub struct ModelOpening {
 
 impl ModelOpening {
     /// Starts to open the model on the devices that the configuration names.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(
         helpers: &Helpers,
         config: &Config,
@@ -83,9 +80,6 @@ impl ModelOpening {
     }
 
     /// Waits until the model is open. Safe to cancel and call again.
-    ///
-    /// # Errors
-    /// It cannot be opened, or takes too long.
     pub async fn opened(&mut self) -> Result<Managers, Failure> {
         match timeout_at(self.until.into(), &mut self.opened).await {
             Ok(Ok(opened)) => Ok(opened?),
@@ -122,9 +116,6 @@ pub struct AnalyticsOutcome {
 
 impl AnalyticsParts {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// The system has none.
     pub fn start(
         self,
         managers: Managers,

@@ -66,9 +66,6 @@ pub enum CommandKind {
 
 impl CommandKind {
     /// The command that a request asks for, if it is for the policy thread.
-    ///
-    /// # Errors
-    /// The request, if it is for another thread.
     pub fn from_request(request: Request) -> Result<CommandKind, Request> {
         Ok(match request {
             Request::PolicyChange { changes } => CommandKind::Change(changes),
@@ -112,9 +109,6 @@ struct Thread {
 
 impl Running {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(rules: SharedRules, helpers: Helpers) -> Result<Running, Failure> {
         let (commands, asked) = bounded(QUEUE);
         let (trained, done) = bounded(1);

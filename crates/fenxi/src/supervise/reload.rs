@@ -121,9 +121,6 @@ pub struct Running {
 
 impl Running {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(reloader: Reloader) -> Result<Running, Failure> {
         let (commands, run) = bounded(1);
         let thread = std::thread::Builder::new()

@@ -31,9 +31,6 @@ pub fn of_records(
 
 /// Asks the models again and explains the flow. `dirs`: the bundles' folders, in the order of
 /// tasks.
-///
-/// # Errors
-/// A bundle cannot be opened.
 pub fn after_a_replay(
     subject: &Subject,
     others: usize,

@@ -74,9 +74,6 @@ impl RunningRules {
     }
 
     /// Rules in use.
-    ///
-    /// # Errors
-    /// There is no such rule.
     pub fn shown(&self, rule: Option<&str>, limit: usize) -> Result<PolicyShown, Refused> {
         self.rules.shown(rule, limit)
     }
@@ -101,9 +98,6 @@ impl RunningRules {
 
     /// Undoes the last batch of changes, else the last replacement of all rules; returns the number
     /// of rules.
-    ///
-    /// # Errors
-    /// There is neither, or the run ends.
     pub fn undo(&mut self) -> Result<u64, NoChange> {
         if self.rules.can_undo() {
             let old = self.rules.version();
@@ -119,9 +113,6 @@ impl RunningRules {
     }
 
     /// Gives the workers new settings.
-    ///
-    /// # Errors
-    /// The run ends.
     pub fn configure(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
         self.workers.update(settings, None, &self.run_ended)
     }
@@ -142,9 +133,6 @@ impl RunningRules {
     }
 
     /// Undoes [`RunningRules::replace`].
-    ///
-    /// # Errors
-    /// As above.
     pub fn put_back(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
         match self.before.take() {
             Some(before) => {
@@ -182,9 +170,6 @@ impl RunningRules {
     }
 
     /// Puts a new index to use, if it was trained for these rules.
-    ///
-    /// # Errors
-    /// The run ends.
     pub fn adopt(&mut self, id: u64, trained: Option<Trained>) -> Result<(), Refusal> {
         let now = Instant::now();
         if let Some(before) = self.before.as_mut().filter(|before| before.id() == id) {
@@ -208,9 +193,6 @@ impl RunningRules {
     }
 
     /// Drops deleted rules once they are the majority.
-    ///
-    /// # Errors
-    /// The run ends.
     pub fn compact(&mut self) -> Result<(), Refusal> {
         let old = self.rules.version();
         match self.rules.compact() {

@@ -83,9 +83,6 @@ impl Base {
 impl Change {
     /// Prepares the change from the configuration in use to `next`. Opens, tests and warms what is
     /// new, and applies nothing yet.
-    ///
-    /// # Errors
-    /// Something cannot be used, or does not fit.
     pub fn prepare(base: &Base, next: &Config, sessions: Sessions) -> Result<Change, Refusal> {
         let (is_undone, mut before) = match sessions {
             Sessions::AsConfigured => (false, Vec::new()),
@@ -120,9 +117,6 @@ impl Change {
     }
 
     /// Prepares a swap of one task to the model of another bundle; everything else stays.
-    ///
-    /// # Errors
-    /// As above.
     pub fn model(base: &Base, task: usize, dir: &Path) -> Result<Change, Refusal> {
         let (opening, now) = (&base.openings[task], base.now.of_task(task));
         let bundle = opening.open(&now, dir)?;
@@ -172,9 +166,6 @@ impl Change {
 
 /// Checks that the model of the task of this number has all labels that the configuration of that
 /// task names; of the first task also that something is done about one of them.
-///
-/// # Errors
-/// The first label that it does not have, or that nothing is done.
 pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(), Error> {
     if number > 0 {
         return thresholds(config, bundle).map(drop);
