@@ -165,6 +165,19 @@ pub struct Call {
     pub answer: oneshot::Sender<Reply>,
 }
 
+impl Call {
+    /// Sends the answer; the client may have disconnected.
+    pub fn reply(self, reply: Reply) {
+        let _ = self.answer.send(reply);
+    }
+}
+
+/// The control plane at work, and the requests that the supervisor answers.
+pub struct Serving {
+    pub plane: Arc<Plane>,
+    pub calls: mpsc::Receiver<Call>,
+}
+
 pub struct Plane {
     facts: Facts,
     collector: Mutex<Collector>,
@@ -178,22 +191,21 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Begins to serve on the sockets, as tasks of the current runtime, which end with it. The
-    /// supervisor receives the calls.
+    /// Begins to serve on the sockets, as tasks of the current runtime, which end with it.
     pub fn start(
         sockets: Sockets,
         facts: Facts,
         collector: Collector,
         tables: FlowTables,
-    ) -> Result<(Arc<Plane>, mpsc::Receiver<Call>), Failure> {
-        let (calls, called) = mpsc::channel(CALLS);
+    ) -> Result<Serving, Failure> {
+        let (sender, calls) = mpsc::channel(CALLS);
         let plane = Arc::new(Plane {
             facts,
             collector: Mutex::new(collector),
             tables: Mutex::new(tables),
             history: Mutex::default(),
             explainer: Explainer::default(),
-            calls,
+            calls: sender,
             is_draining: AtomicBool::new(false),
             replying: RwLock::new(()),
         });
@@ -205,7 +217,7 @@ impl Plane {
             ctl::start(listener, plane.clone()).map_err(no_socket)?;
         }
         tokio::spawn(keep_collecting(plane.clone()));
-        Ok((plane, called))
+        Ok(Serving { plane, calls })
     }
 
     /// Marks the run as ending: it is no longer ready.

@@ -33,13 +33,13 @@ use crate::cli::{ReplayArgs, Speed};
 use crate::control::collector::Collector;
 use crate::control::explain;
 use crate::control::flow_tables::FlowTables;
-use crate::control::{Facts, HostStats, Sockets};
+use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
-use crate::supervise::{self, ControlPlane, Progress, Supervisor};
+use crate::supervise::{self, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
 
@@ -92,7 +92,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let ports = vec!["capture".to_owned()];
     let facts = Facts::new(config, state.clone(), &names, ports, None);
     let runtime = supervise::runtime()?;
-    let signals = runtime.block_on(async { Signals::new() })?;
+    let inside = runtime.enter();
+    let signals = Signals::new()?;
     let progress = Progress::new(source.read(), source.size());
     let (inputs, reader) = source.spread(workers, pace(args))?;
     let (swapper, ports) = start_swapper(plan, &cores, bundle, &state, &pipelines)?;
@@ -118,24 +119,21 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let flow = start.flow_workers(pipelines.flow_managers, io, options.effect, limits)?;
     let host = Arc::new(HostStats::new(&[]));
     let collector = Collector::new(flow.watched, analytics.watched, host, sinks.clone());
+    let tables = FlowTables::new(flow.lookers, recent.clone(), &config.host_networks);
+    let serving = sockets.map(|sockets| Plane::start(sockets, facts, collector, tables));
     let supervisor = Supervisor {
         run: run.clone(),
         outcomes: flow.outcomes,
         workers,
         events,
         signals,
-        control: sockets.map(|sockets| ControlPlane {
-            sockets,
-            facts,
-            collector,
-            tables: FlowTables::new(flow.lookers, recent.clone(), &config.host_networks),
-        }),
-        serving: None,
+        serving: serving.transpose()?,
         sinks: sinks.clone(),
         live: None,
         progress: Some(progress),
         holds: args.hold,
     };
+    drop(inside);
     let ended = runtime.block_on(supervisor.serve())?;
     let mut outcome = Outcome::nothing(config, cores, names, table);
     outcome.recent = Some(recent);
@@ -169,7 +167,7 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
 fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
     // `--write` looks up rules that need a label at the end of the burst, when a flow may know more
     // than at the packet; so a burst has one packet.
-    let asks_for_labels = rules.in_force().policy.has_labels();
+    let asks_for_labels = rules.in_force.policy.has_labels();
     let burst = if args.write.is_some() && asks_for_labels { 1 } else { config.io.burst };
     Limits {
         // A ring has room for a burst whose packets each complete a series of each depth.

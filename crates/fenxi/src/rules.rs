@@ -20,9 +20,7 @@ use config::Config;
 use dataplane::Error;
 use dataplane::rules::{COUNTED_MAX, RuleNames, RulesInForce, numbering};
 use dataplane::state::RulesState;
-use policy::{
-    Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Trained, Training, Version,
-};
+use policy::{Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Version};
 use tracing::info;
 
 pub use changes::{Refused, number_by_order};
@@ -32,17 +30,20 @@ pub use terms::{Terms, Traffic};
 const MANY: usize = 10_000;
 
 pub struct Rules {
-    store: Store,
-    terms: Terms,
-    in_force: RulesInForce,
+    pub store: Store,
+    /// What rules may name, and which actions the run supports.
+    pub terms: Terms,
+    /// As flow workers use them.
+    pub in_force: RulesInForce,
     /// The store's numbering, for which `in_force` has a number that is unique in the process.
     numbering: u64,
     by_name: HashMap<Box<str>, RuleNumber>,
     /// Whether the configuration names a file.
     has_file: bool,
     /// Batches of changes since the file was read, less undone ones.
-    changes: usize,
-    id: u64,
+    pub changes: usize,
+    /// Identity among all rules of this process.
+    pub id: u64,
 }
 
 impl Rules {
@@ -50,23 +51,14 @@ impl Rules {
     pub fn load(config: &Config, labels: &[Label], traffic: Traffic) -> Result<Rules, Error> {
         let terms = Terms::new(config, labels, traffic);
         match &config.policy.rules {
-            Some(path) => Rules::read(path, "policy.rules: ", terms),
+            Some(path) => Rules::read(path, "policy.rules: ", terms, &AtomicBool::new(false)),
             None => Rules::new(RuleSet::default(), terms, false),
         }
     }
 
-    /// The rules of a file; `key` precedes the error if it cannot be opened.
-    pub fn read(path: &Path, key: &str, terms: Terms) -> Result<Rules, Error> {
-        Rules::read_until(path, key, terms, &AtomicBool::new(false))
-    }
-
-    /// As [`Rules::read`], but ends with an error soon after `stop` is set.
-    pub fn read_until(
-        path: &Path,
-        key: &str,
-        terms: Terms,
-        stop: &AtomicBool,
-    ) -> Result<Rules, Error> {
+    /// The rules of a file; `key` precedes the error if it cannot be opened. Ends with an error soon
+    /// after `stop` is set.
+    pub fn read(path: &Path, key: &str, terms: Terms, stop: &AtomicBool) -> Result<Rules, Error> {
         let began = Instant::now();
         let set = terms.read(path, key, stop)?;
         if stop.load(Ordering::Relaxed) {
@@ -109,20 +101,10 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The rules as flow workers use them.
-    pub fn in_force(&self) -> &RulesInForce {
-        &self.in_force
-    }
-
     /// The rules for flow workers from the first packet on; without rules, looking up costs
     /// nothing.
     pub fn at_start(&self) -> Option<&RulesInForce> {
         self.has_file.then_some(&self.in_force)
-    }
-
-    /// Identity among all rules of this process.
-    pub fn id(&self) -> u64 {
-        self.id
     }
 
     pub fn len(&self) -> u64 {
@@ -141,15 +123,6 @@ impl Rules {
     /// A line on rules without effect in the mode of the run.
     pub fn idle(&self) -> Option<String> {
         self.terms.idle(self.store.rules())
-    }
-
-    pub fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    /// Batches of changes since the file was read, less undone ones.
-    pub fn changes(&self) -> usize {
-        self.changes
     }
 
     /// The figures for metrics and status.
@@ -193,37 +166,12 @@ impl Rules {
         true
     }
 
-    /// Takes back a version that no flow worker uses any more.
-    pub fn give_back(&mut self, old: Version) {
-        self.store.give_back(old);
-    }
-
-    /// Whether a batch of changes can be undone.
-    pub fn can_undo(&self) -> bool {
-        self.store.can_undo()
-    }
-
     /// Undoes the last batch of changes.
     pub fn undo(&mut self) -> Result<(), StoreError> {
         self.store.undo()?;
         self.changes = self.changes.saturating_sub(1);
         self.index_names();
         Ok(())
-    }
-
-    /// A training, if one is due and none runs.
-    pub fn training(&mut self, now: Instant) -> Option<Training> {
-        self.store.training(now)
-    }
-
-    /// Puts a new index to use.
-    pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<(), PolicyError> {
-        self.store.adopt(trained, now).map(drop)
-    }
-
-    /// Notes that a training failed.
-    pub fn abandon(&mut self, now: Instant) {
-        self.store.abandon(now);
     }
 
     /// Drops deleted rules once they are the majority; returns whether there is a new version.

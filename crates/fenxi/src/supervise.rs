@@ -24,47 +24,21 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use self::analytics::AnalyticsOutcome;
-use crate::control::collector::Collector;
-use crate::control::flow_tables::FlowTables;
-use crate::control::{Call, Facts, Plane, Sockets};
+use crate::control::{Call, Serving};
 use crate::exit::Failure;
 use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 
-pub use live::{Live, LiveEvent, LiveStart};
+pub use live::{Live, LiveEvent, LiveParts};
 pub use progress::Progress;
 
 /// Interval at which the control thread polls the data path.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The control plane at work.
-pub struct Serving {
-    pub plane: Arc<Plane>,
-    /// The requests that the control thread answers.
-    pub calls: mpsc::Receiver<Call>,
-}
-
 /// Descriptors of the runtime: epoll and its copy, the waker, the pair of sockets for signals, and
 /// a copy of the receiving one. tokio panics if none is left for the pair.
 const RUNTIME_DESCRIPTORS: usize = 6;
-
-pub struct ControlPlane {
-    pub sockets: Sockets,
-    /// Properties of the run that do not change.
-    pub facts: Facts,
-    /// Access to the counters of all threads.
-    pub collector: Collector,
-    pub tables: FlowTables,
-}
-
-impl ControlPlane {
-    /// Begins to serve; must be called inside the runtime.
-    fn start(self) -> Result<Serving, Failure> {
-        let (plane, calls) = Plane::start(self.sockets, self.facts, self.collector, self.tables)?;
-        Ok(Serving { plane, calls })
-    }
-}
 
 pub struct Supervisor {
     /// The state that all threads of the run share.
@@ -75,9 +49,6 @@ pub struct Supervisor {
     /// Warnings and messages from the data path, for the log.
     pub events: Receiver<Event>,
     pub signals: Signals,
-    /// The control plane, before it serves.
-    pub control: Option<ControlPlane>,
-    /// The control plane at work.
     pub serving: Option<Serving>,
     /// The sinks of labels and flow records.
     pub sinks: Arc<Sinks>,
@@ -123,7 +94,6 @@ impl Supervisor {
     /// # Errors
     /// The first model cannot be opened, or a flow worker died.
     pub async fn serve(mut self) -> Result<Ended, Failure> {
-        self.serving = self.control.take().map(ControlPlane::start).transpose()?;
         let mut tick = tokio::time::interval(TICK);
         let (mut workers, mut failure) = (Vec::new(), None);
         let (mut is_interrupted, mut all_ended_at) = (false, None);
@@ -221,30 +191,29 @@ impl Supervisor {
     }
 
     /// Answers a call; returns true if it asks the run to stop.
-    fn answer(&mut self, Call { request, answer }: Call) -> bool {
-        if let Some(reply) = self.sinks.answer(&request) {
-            // The client may have disconnected.
-            let _ = answer.send(reply);
+    fn answer(&mut self, call: Call) -> bool {
+        if let Some(reply) = self.sinks.answer(&call.request) {
+            call.reply(reply);
             return false;
         }
-        let drains = request == Request::Drain {};
-        let reply = match (request, &mut self.live) {
-            (Request::Drain {}, Some(_)) => {
+        let drains = call.request == Request::Drain {};
+        let done = match &self.live {
+            Some(_) if drains => {
                 info!("shutting down: requested by fenxi ctl");
-                Reply::ok(Body::Done("the run is shutting down".to_owned()))
+                "the run is shutting down"
             }
-            (Request::Drain {}, None) => {
-                Reply::ok(Body::Done("the replay is shutting down".to_owned()))
-            }
-            (request, Some(live)) => {
-                live.answer(request, answer);
+            Some(live) => {
+                live.answer(call);
                 return false;
             }
-            (_, None) => Reply::refused(Code::NotHere, "not supported during a replay"),
+            None if drains => "the replay is shutting down",
+            None => {
+                call.reply(Reply::refused(Code::NotHere, "not supported during a replay"));
+                return false;
+            }
         };
-        // The client may have disconnected.
-        let _ = answer.send(reply);
-        drains
+        call.reply(Reply::ok(Body::Done(done.to_owned())));
+        true
     }
 
     async fn finish(

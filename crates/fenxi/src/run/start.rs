@@ -19,7 +19,7 @@ use super::ports::{limits, worker_io};
 use super::{Plan, pair};
 use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
-use crate::control::{Facts, HostStats, Sockets};
+use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
 use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
@@ -28,7 +28,7 @@ use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
 use crate::supervise::policy::{self, RunningRules, SharedRules, Workers};
 use crate::supervise::reload::Reloader;
-use crate::supervise::{ControlPlane, Live, LiveStart, Supervisor};
+use crate::supervise::{Live, LiveParts, Supervisor};
 use crate::workers::WorkerStart;
 
 /// How long the start waits for the first round of the flow workers. A worker that is later only
@@ -76,8 +76,8 @@ impl Opened {
     ) -> Result<Started, Failure> {
         let (config, names) = (plan.config, packets.names.clone());
         let rules = self.rules;
-        let (signals, hangups) =
-            runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
+        let _inside = runtime.enter();
+        let (signals, hangups) = (Signals::new()?, hangups()?);
         let state = Arc::new(SharedState::new(&tasks));
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
@@ -116,24 +116,26 @@ impl Opened {
         let rules = SharedRules::new(rules);
         let reloader = reloader(plan, &helpers, rules.clone(), &sinks, recorder.clone());
         let policy = policy::Running::start(rules, helpers.clone())?;
-        let live = LiveStart {
+        let live = LiveParts {
             what: what(config),
             hangups,
-            opening,
-            analytics_parts: AnalyticsParts {
+            opening: Some(opening),
+            analytics_parts: Some(AnalyticsParts {
                 reloader,
                 helpers,
                 tasks,
                 run: run.clone(),
                 recorder: recorder.clone(),
-            },
-            run_guard,
+            }),
+            run_guard: Some(run_guard),
             sinks: sinks.clone(),
             policy,
             last_within: limits(config).handover + config.records.drain_within,
         };
         let host = Arc::new(HostStats::new(&config.io.interfaces));
         let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
+        let tables = FlowTables::new(threads.lookers, self.recent, &config.host_networks);
+        let serving = Plane::start(self.sockets, facts, collector, tables)?;
         let supervisor = Supervisor {
             live: Some(Live::new(live, &run)),
             run,
@@ -141,13 +143,7 @@ impl Opened {
             workers: flow_workers,
             events,
             signals,
-            control: Some(ControlPlane {
-                sockets: self.sockets,
-                facts,
-                collector,
-                tables: FlowTables::new(threads.lookers, self.recent, &config.host_networks),
-            }),
-            serving: None,
+            serving: Some(serving),
             sinks,
             progress: None,
             holds: false,

@@ -39,6 +39,7 @@ use dataplane::state::{RulesOp, SharedState};
 use dataplane::swap::helpers::{Helpers, opening_model};
 use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
 use recording::Recorder;
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
@@ -70,10 +71,10 @@ pub enum CommandKind {
     },
 }
 
-/// A command, and the callback that receives the reply.
 pub struct Command {
     pub kind: CommandKind,
-    pub answer: Box<dyn FnOnce(Reply) + Send>,
+    /// Takes the reply; the client may have disconnected.
+    pub answer: oneshot::Sender<Reply>,
 }
 
 pub struct Reloader {
@@ -167,7 +168,7 @@ impl Reloader {
                     Ok(Command { kind, answer }) => {
                         let reply = self.reply(&kind);
                         self.record(&kind, &reply);
-                        answer(reply);
+                        let _ = answer.send(reply);
                     }
                     Err(_) => return,
                 },
@@ -323,7 +324,7 @@ impl Reloader {
             RulesChange::Back => running.put_back(flow.as_ref())?,
             RulesChange::To(rules) => {
                 rules_gone = running.replace(flow.as_ref(), *rules)?;
-                running.count(RulesOp::Reload, true);
+                self.state.update(|state| state.rules_updates.count(RulesOp::Reload, true));
             }
         }
         drop(running);
