@@ -5,7 +5,6 @@ use crate::protocol::{Answer, Element, Explanation, Outcome, TaskPart};
 use crate::figures::{duration, grouped};
 use crate::text::{escape, left, right};
 
-/// Classes of an answer that are shown.
 const CLASSES: usize = 3;
 
 /// The explanation in a screen of text.

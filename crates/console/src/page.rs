@@ -10,28 +10,20 @@ use crate::protocol::{FlowRow, Top};
 use crate::figures::{duration, grouped, scaled};
 use crate::text::html;
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
+/// The one inline style.
+pub const STYLE: &str = include_str!("page/style.css");
+/// The one inline script.
+pub const SCRIPT: &str = include_str!("page/script.js");
 
 /// Rows of the tables of labels and hosts.
 const ROWS: usize = 12;
 
-/// A page, and the digests with which a content security policy allows only its style and script.
-pub struct Page {
-    /// The document.
-    pub html: String,
-    /// The one inline style.
-    pub style: &'static str,
-    /// The one inline script.
-    pub script: &'static str,
-}
-
 /// The page of a moment.
-pub fn page(top: &Top) -> Page {
+pub fn page(top: &Top) -> String {
     let mut html = String::with_capacity(32 << 10);
     // Writing to a string cannot fail.
     let _ = write(&mut html, top);
-    Page { html, style: STYLE, script: SCRIPT }
+    html
 }
 
 fn write(out: &mut String, top: &Top) -> std::fmt::Result {
@@ -158,9 +150,8 @@ fn bar(value: f64, most: f64) -> String {
     let width = if most > 0.0 { 100.0 * value / most } else { 0.0 };
     format!(
         "<svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" height=\"8\" \
-         aria-hidden=\"true\"><rect width=\"100\" height=\"8\" \
-         fill=\"var(--bar-ground)\"/><rect width=\"{width:.1}\" height=\"8\" \
-         fill=\"var(--bar)\"/></svg>"
+         aria-hidden=\"true\"><rect width=\"100\" height=\"8\" fill=\"var(--bar-ground)\"/><rect \
+         width=\"{width:.1}\" height=\"8\" fill=\"var(--bar)\"/></svg>"
     )
 }
 
@@ -215,7 +206,6 @@ fn devices(out: &mut String, top: &Top) -> std::fmt::Result {
     Ok(())
 }
 
-/// Each of several tasks.
 fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
     if top.tasks.is_empty() {
         return Ok(());

@@ -12,9 +12,7 @@ pub use explanation::{
     Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, TaskPart, Written,
 };
 pub use flow_query::{FlowQuery, NotAFlow};
-pub use live::{
-    DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top,
-};
+pub use live::{FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top};
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 
 mod client;
@@ -346,6 +344,16 @@ pub struct DeviceRow {
     pub failures: u64,
     /// The last error.
     pub last_error: Option<String>,
+}
+
+impl DeviceRow {
+    /// With its task, where there are several: `cpu of device`.
+    pub fn named(&self) -> String {
+        match &self.task {
+            Some(task) => format!("{} of {task}", self.device),
+            None => self.device.clone(),
+        }
+    }
 }
 
 /// A host.

@@ -50,8 +50,7 @@ use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
 use crate::protocol::{
-    Body, CheckRow, Code, DeviceRow, Figure, FlowQuery, Reply, Request, RuleRow, Status, ThreadRow,
-    Top,
+    Body, CheckRow, Code, Figure, FlowQuery, Reply, Request, RuleRow, Status, Top,
 };
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
@@ -62,7 +61,7 @@ use explain::Explainer;
 use flow_rows::Filter;
 use flow_tables::FlowTables;
 use goals::Goals;
-use health::Health;
+use health::{Check, Health};
 use top::History;
 use view::View;
 use watch::Watch;
@@ -253,7 +252,7 @@ impl Plane {
     pub async fn metrics(&self) -> String {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view_with(&collector, in_tables);
+        let view = self.view(&collector, in_tables);
         let mut page = String::new();
         for family in catalogue::families(&view) {
             exposition::write(&mut page, &family);
@@ -264,7 +263,7 @@ impl Plane {
     /// The run in a few figures, in one line.
     pub async fn status_line(&self) -> String {
         let collector = self.collected().await;
-        overview::line(&overview::of(&self.view(&collector)))
+        overview::line(&overview::of(&self.view(&collector, RuleTotals::default())))
     }
 
     pub async fn health(&self) -> Health {
@@ -276,8 +275,13 @@ impl Plane {
     pub async fn answer(&self, request: Request) -> Reply {
         match request {
             Request::Status {} => Reply::ok(Body::Status(Box::new(self.status().await))),
-            Request::Threads {} => Reply::ok(Body::Threads(self.threads().await)),
-            Request::Devices {} => Reply::ok(Body::Devices(self.devices().await)),
+            Request::Threads {} => {
+                Reply::ok(Body::Threads(rows::threads(&*self.collected().await)))
+            }
+            Request::Devices {} => {
+                let collector = self.collected().await;
+                Reply::ok(Body::Devices(rows::devices(&collector, &self.facts.names)))
+            }
             Request::Metrics {} => Reply::ok(Body::Metrics(self.metrics().await)),
             Request::Top { rows } => Reply::ok(Body::Top(Box::new(self.top(rows).await))),
             Request::Explain { flow } => self.explain(&flow).await,
@@ -301,7 +305,7 @@ impl Plane {
     async fn add_counters(&self, rows: &mut [RuleRow]) {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view_with(&collector, in_tables);
+        let view = self.view(&collector, in_tables);
         let volumes = catalogue::rule_volumes(&view);
         for row in rows {
             let volume = row.name.as_deref().and_then(|name| volumes.get(name));
@@ -329,11 +333,9 @@ impl Plane {
         // needs, is locked.
         tables.picture().await;
         let collector = self.collected().await;
-        let view = self.view(&collector);
-        let checks = check_rows(self.health_of(&collector, &view.pipelines));
+        let view = self.view(&collector, RuleTotals::default());
         let history = self.history.lock().await;
-        let names = &self.facts.names;
-        top::of(&view, checks, &mut tables, &history, names, rows).await
+        top::of(&view, &mut tables, &history, rows).await
     }
 
     /// Why a flow has its label, or none.
@@ -348,7 +350,7 @@ impl Plane {
         };
         let Some((subject, others)) = found else {
             let collector = self.collected().await;
-            let overview = overview::of(&self.view(&collector));
+            let overview = overview::of(&self.view(&collector, RuleTotals::default()));
             return Reply::refused(Code::NotFound, explain::nowhere(&query, &overview));
         };
         let written = {
@@ -411,78 +413,40 @@ impl Plane {
         )
     }
 
-    fn view<'a>(&'a self, collector: &'a Collector) -> View<'a> {
+    /// `rules_in_tables`: counters of rules in the last picture of the tables, if they are needed.
+    fn view<'a>(&'a self, collector: &'a Collector, rules_in_tables: RuleTotals) -> View<'a> {
         let pipelines = view::pipelines(collector, &self.facts.names);
         View {
             facts: &self.facts,
             run_state: self.facts.state.get(),
-            state: self.health_of(collector, &pipelines).state,
+            health: self.health_of(collector, &pipelines),
             collector,
             pipelines,
-            rules_in_tables: RuleTotals::default(),
+            rules_in_tables,
             threads: cpu::thread_times(),
             uptime: self.facts.started.elapsed(),
         }
     }
 
-    fn view_with<'a>(&'a self, collector: &'a Collector, in_tables: RuleTotals) -> View<'a> {
-        View { rules_in_tables: in_tables, ..self.view(collector) }
-    }
-
     async fn status(&self) -> Status {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view_with(&collector, in_tables);
-        let health = self.health_of(&collector, &view.pipelines);
+        let view = self.view(&collector, in_tables);
         Status {
-            state: view.state.name().to_owned(),
+            state: view.health.state.name().to_owned(),
             version: self.facts.version.to_owned(),
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
             unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
-            checks: check_rows(health),
+            checks: view.health.ready.iter().map(check_row).collect(),
             overview: overview::of(&view),
             figures: figures(&view),
         }
     }
-
-    async fn threads(&self) -> Vec<ThreadRow> {
-        let collector = self.collected().await;
-        let times = cpu::thread_times();
-        let cpu_s = |name: &str| {
-            let time = times.iter().find(|time| time.name == name);
-            time.map(|time| time.seconds)
-        };
-        let flows = collector.flows.iter().map(|flow| ThreadRow {
-            packets: Some(flow.latest.port_counters().rx.received),
-            ..rows::thread(flow)
-        });
-        let analytics = collector.analytics.iter().map(|analytics| ThreadRow {
-            series: Some(analytics.latest.counters().series),
-            ..rows::thread(analytics)
-        });
-        let mut rows: Vec<ThreadRow> = flows.chain(analytics).collect();
-        for row in &mut rows {
-            row.cpu_s = cpu_s(&row.name);
-        }
-        rows
-    }
-
-    async fn devices(&self) -> Vec<DeviceRow> {
-        let collector = self.collected().await;
-        let managers = collector.analytics.iter();
-        let names = &self.facts.names;
-        managers.flat_map(|it| rows::devices(it, names)).collect()
-    }
 }
 
-fn check_rows(health: Health) -> Vec<CheckRow> {
-    let checks = health.ready.into_iter().map(|check| CheckRow {
-        name: check.name.to_owned(),
-        holds: check.holds,
-        reason: check.reason,
-    });
-    checks.collect()
+fn check_row(check: &Check) -> CheckRow {
+    CheckRow { name: check.name.to_owned(), holds: check.holds, reason: check.reason.clone() }
 }
 
 /// The metrics that are single numbers and not 0.

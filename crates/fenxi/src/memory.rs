@@ -162,8 +162,7 @@ pub mod tests {
             warning(180).as_deref(),
             Some(
                 "full flow tables need 280 MiB of memory, and 180 MiB are available: the kernel \
-                 may kill fenxi before they are \
-                 full; set flow.max_flows = 500"
+                 may kill fenxi before they are full; set flow.max_flows = 500"
             )
         );
     }

@@ -4,11 +4,9 @@ use hdrhistogram::Histogram;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The value only grows.
     Counter,
     /// The value goes up and down.
     Gauge,
-    /// Values are counted by size.
     Histogram,
 }
 

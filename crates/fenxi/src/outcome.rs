@@ -35,7 +35,6 @@ pub struct Outcome {
     /// Steps of the clock that stamps packets. Replay: steps back, summed over the flow workers.
     /// Live: each step once.
     pub clock_steps: u64,
-    /// Counters that only live traffic has.
     pub live: Option<LiveSums>,
     /// Wall time from the start until the last flow was finished.
     pub wall: Duration,
@@ -43,11 +42,9 @@ pub struct Outcome {
     pub interrupted: bool,
     /// A replay's latest flows.
     pub recent: Option<RecentFlows>,
-    /// Why it ended early.
     pub failure: Option<Failure>,
 }
 
-/// Counters that only live traffic has.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct LiveSums {
     pub mode: &'static str,
@@ -68,7 +65,6 @@ pub struct LiveSums {
     pub unsent: u64,
     /// Packets that rules dropped instead.
     pub ruled_out: u64,
-    /// Copies of packets that rules have sent.
     pub copied: u64,
     pub copies_lost: u64,
 }

@@ -66,7 +66,6 @@ impl Machine {
         Some(kib * 1024)
     }
 
-    /// Whether the file or folder exists.
     pub fn has(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
@@ -137,7 +136,7 @@ impl Machine {
 /// The value of `name` in lines of `name: value`.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines();
-    lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+    lines.find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
 }
 
 #[cfg(test)]

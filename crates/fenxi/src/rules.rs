@@ -42,7 +42,6 @@ pub struct Rules {
     has_file: bool,
     /// Batches of changes since the file was read, less undone ones.
     pub changes: usize,
-    /// Identity among all rules of this process.
     pub id: u64,
 }
 
@@ -125,7 +124,6 @@ impl Rules {
         self.terms.idle(self.store.rules())
     }
 
-    /// The figures for metrics and status.
     pub fn state(&self) -> RulesState {
         let set = self.store.rules();
         let name = |number: &RuleNumber| set.name(*number).unwrap_or_default().to_owned();
@@ -166,7 +164,6 @@ impl Rules {
         true
     }
 
-    /// Undoes the last batch of changes.
     pub fn undo(&mut self) -> Result<(), StoreError> {
         self.store.undo()?;
         self.changes = self.changes.saturating_sub(1);

@@ -98,7 +98,6 @@ impl Merged {
     }
 }
 
-/// Counters that only live traffic has.
 #[derive(Serialize)]
 struct Live {
     #[serde(flatten)]
@@ -332,7 +331,6 @@ impl Summary {
         page
     }
 
-    /// Packets, flows, series and labels.
     fn write_flows(&self, page: &mut String) -> std::fmt::Result {
         writeln!(
             page,

@@ -50,7 +50,6 @@ pub struct Supervisor {
     pub events: Receiver<Event>,
     pub signals: Signals,
     pub serving: Option<Serving>,
-    /// The sinks of labels and flow records.
     pub sinks: Arc<Sinks>,
     pub live: Option<Live>,
     /// Replay only.
@@ -59,7 +58,6 @@ pub struct Supervisor {
     pub holds: bool,
 }
 
-/// The outcomes of the threads of a run.
 pub struct Ended {
     /// The flow workers, in no particular order.
     pub workers: Vec<FlowOutcome>,
@@ -71,7 +69,6 @@ pub struct Ended {
     pub at: Instant,
 }
 
-/// Starts the runtime of the control thread.
 pub fn runtime() -> Result<Runtime, Failure> {
     let spare = spare_descriptors(RUNTIME_DESCRIPTORS);
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -142,7 +139,6 @@ impl Supervisor {
         self.finish(workers, failure, is_interrupted, all_ended_at).await
     }
 
-    /// Asks the workers to stop.
     async fn end(&mut self) {
         if let Some(Serving { plane, .. }) = &self.serving {
             plane.drain();

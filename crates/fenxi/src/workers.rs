@@ -32,7 +32,6 @@ pub struct WorkerIo {
     /// Whether flows belong to the port where they were first seen.
     pub flows_belong_to_ports: bool,
     pub clock: Clock,
-    /// The sinks of its labels and flow records.
     pub sinks: Vec<Box<dyn Sink>>,
 }
 
@@ -117,12 +116,9 @@ impl WorkerStart<'_> {
     }
 }
 
-pub struct AnalyticsThreads {
-    /// The threads, which return the final counters of each task.
-    pub threads: Vec<JoinHandle<Vec<Counters>>>,
-    /// Access to their counters while they run.
-    pub watched: Vec<Watched<AnalyticsSnapshot>>,
-}
+/// The analytics threads, which return the final counters of each task, and access to their
+/// counters while they run.
+pub type AnalyticsThreads = (Vec<JoinHandle<Vec<Counters>>>, Vec<Watched<AnalyticsSnapshot>>);
 
 impl WorkerStart<'_> {
     /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for
@@ -134,7 +130,7 @@ impl WorkerStart<'_> {
         swaps: Vec<Vec<SwapPort>>,
         gathers: bool,
     ) -> Result<AnalyticsThreads, Failure> {
-        let mut started = AnalyticsThreads { threads: Vec::new(), watched: Vec::new() };
+        let (mut threads, mut watched) = (Vec::new(), Vec::new());
         let swaps = swaps.into_iter().chain(std::iter::repeat_with(Vec::new));
         for (number, ((thread, manager), swaps)) in managers.into_iter().zip(swaps).enumerate() {
             let core = self.cores.of_thread(&thread);
@@ -148,13 +144,13 @@ impl WorkerStart<'_> {
             };
             if self.is_watched {
                 let empty = || AnalyticsSnapshot::of(&manager);
-                let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
+                let (telemetry, watcher) = Watched::new(thread.clone(), core, empty);
                 hooks.telemetry = Some(telemetry);
-                started.watched.push(watched);
+                watched.push(watcher);
             }
             let worker = AnalyticsWorker { manager, gathers, run: self.run.clone(), hooks };
-            started.threads.push(spawn(&thread, core, move || worker.run())?);
+            threads.push(spawn(&thread, core, move || worker.run())?);
         }
-        Ok(started)
+        Ok((threads, watched))
     }
 }

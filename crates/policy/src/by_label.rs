@@ -12,7 +12,6 @@ pub struct Action {
 }
 
 impl Action {
-    /// This action, completed by the parts of `other`.
     fn or(self, other: Action) -> Action {
         Action { dscp: self.dscp.or(other.dscp), mark: self.mark.or(other.mark) }
     }

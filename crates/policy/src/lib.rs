@@ -35,4 +35,4 @@ pub use key::{Filter, Key, Ports, RULES_MAX, Rank, RuleNumber, TCP, Tuple, UDP};
 pub use mark::{DSCP_MASK, Mark};
 pub use policy::{Ask, Decision, Facts, Names, Policy, PolicyError, UnknownName};
 pub use rule_set::{Extent, FILTERS_MAX, RuleSet, TooManyRules};
-pub use store::{Batch, OwnedNames, Store, StoreError, Trained, Training, Update, Version};
+pub use store::{Batch, Store, StoreError, Trained, Training, Update, Version};

@@ -132,7 +132,6 @@ impl Script {
         }
     }
 
-    /// Devices as an analytics manager is given them.
     pub fn accelerators(&self, facts: &[DeviceFacts]) -> Vec<Accelerator> {
         let accelerator = |facts: &DeviceFacts| Accelerator {
             device: Box::new(ScriptedDevice::new(facts, self.clone())),

@@ -116,7 +116,6 @@ pub enum Event<'a> {
         manager: u32,
         task: u32,
     },
-    /// The counters of a thread at this point.
     Counted {
         who: Who,
         counts: Counts,

@@ -62,13 +62,19 @@ pub struct Shared {
     /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each
     /// other.
     pub calls: Mutex<Calls>,
-    /// The disk accepts no more writes.
-    has_failed: Arc<AtomicBool>,
-    /// The writer logs this at its end, since the data path does not log.
-    last_words: Arc<Mutex<Option<String>>>,
+    disk: Arc<Disk>,
     /// Classes of the first task.
     pub classes: Vec<String>,
     writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the writer and the steps tell each other.
+#[derive(Default)]
+struct Disk {
+    /// It accepts no more writes.
+    has_failed: AtomicBool,
+    /// The writer logs this at its end, since the data path does not log.
+    last_words: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -118,22 +124,15 @@ impl Recorder {
         file.write_all(&head).map_err(|error| RecordingError::creating(&path, &error))?;
 
         let (to_writer, chunks) = bounded(CHUNKS);
-        let has_failed = Arc::new(AtomicBool::new(false));
-        let last_words = Arc::default();
-        let writer = Writer {
-            file,
-            path,
-            has_failed: has_failed.clone(),
-            last_words: Arc::clone(&last_words),
-        };
+        let disk = Arc::<Disk>::default();
+        let writer = Writer { file, path, disk: disk.clone() };
         let thread = std::thread::Builder::new()
             .name("recording".to_owned())
             .spawn(move || writer.run(&chunks))
             .map_err(|error| RecordingError::NoThread(error.to_string()))?;
         warn!(
             "recording to {}, {} MiB at most: threads take turns while it lasts, which slows \
-             packets down; the files hold \
-             addresses and ports",
+             packets down; the files hold addresses and ports",
             dir.display(),
             max_bytes >> 20
         );
@@ -151,8 +150,7 @@ impl Recorder {
             }),
             is_on: AtomicBool::new(true),
             calls: Mutex::default(),
-            has_failed,
-            last_words,
+            disk,
             classes: header.tasks.first().map_or_else(Vec::new, |task| task.classes.clone()),
             writer: Mutex::new(Some(thread)),
         })))
@@ -230,11 +228,11 @@ impl Shared {
     }
 
     fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
+        self.disk.has_failed.load(Ordering::Relaxed)
     }
 
     fn set_last_words(&self, text: String) {
-        let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_words = self.disk.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         last_words.get_or_insert(text);
     }
 }
@@ -331,25 +329,22 @@ impl Tape {
 struct Writer {
     file: File,
     path: PathBuf,
-    /// Set by the thread: nothing more can be written.
-    has_failed: Arc<AtomicBool>,
-    /// The thread logs this at its end, since the data path does not log.
-    last_words: Arc<Mutex<Option<String>>>,
+    disk: Arc<Disk>,
 }
 
 impl Writer {
     /// Writes whole chunks until the last one, or until one cannot be written.
     fn run(mut self, chunks: &Receiver<Vec<u8>>) {
         for chunk in chunks {
-            if self.has_failed.load(Ordering::Relaxed) {
+            if self.disk.has_failed.load(Ordering::Relaxed) {
                 continue;
             }
             if let Err(error) = self.file.write_all(&chunk) {
-                self.has_failed.store(true, Ordering::Relaxed);
+                self.disk.has_failed.store(true, Ordering::Relaxed);
                 warn!("{}: the recording ends, and the run goes on: {error}", self.path.display());
             }
         }
-        let last_words = self.last_words.lock();
+        let last_words = self.disk.last_words.lock();
         if let Some(text) = last_words.unwrap_or_else(PoisonError::into_inner).take() {
             warn!("{}: {text}", self.path.display());
         }

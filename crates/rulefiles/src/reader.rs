@@ -132,7 +132,6 @@ impl<R: Read> Read for Stoppable<'_, R> {
     }
 }
 
-/// State of reading.
 struct Reader<'a> {
     rules: RuleSet,
     sets: Sets,
@@ -324,7 +323,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Adds a rule of a file.
 fn add(
     rules: &mut RuleSet,
     warnings: &mut Warnings,
@@ -365,7 +363,6 @@ fn number_of_interface(
     u8::try_from(place + 1).map_err(|_| Problem::TooManyInterfaces)
 }
 
-/// Checks that names are unique.
 fn check_names(rules: &RuleSet) -> Result<(), ReadError> {
     let mut first: HashMap<&str, RuleNumber> = HashMap::with_capacity(rules.names.len());
     for (rule, name) in &rules.names {

@@ -55,14 +55,16 @@ pub fn toml(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
 /// # Errors
 /// Writing fails.
 pub fn csv(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
-    writeln!(to, "{}", KEYS.map(|(_, name)| name).join(","))?;
+    let columns: Vec<&str> = KEYS.iter().map(|(_, name)| *name).collect();
+    writeln!(to, "{}", columns.join(","))?;
     for rule in 0..rules.rules.len() as RuleNumber {
         let fields = fields(rules, rule);
-        let cell = |(key, _): (Key, &str)| {
-            let values = fields.iter().find(|(known, _)| *known == key);
+        let cell = |(key, _): &(Key, &str)| {
+            let values = fields.iter().find(|(known, _)| known == key);
             values.map_or_else(String::new, |(_, values)| csv_cell(&values.join(";")))
         };
-        writeln!(to, "{}", KEYS.map(cell).join(","))?;
+        let cells: Vec<String> = KEYS.iter().map(cell).collect();
+        writeln!(to, "{}", cells.join(","))?;
     }
     Ok(())
 }
@@ -239,7 +241,6 @@ fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-/// A TOML basic string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::DeviceRow;
+
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
@@ -130,7 +132,7 @@ pub struct Top {
     /// Flows of the highest rate.
     pub flows: Vec<FlowRow>,
     /// The devices.
-    pub devices: Vec<DeviceLine>,
+    pub devices: Vec<DeviceRow>,
     /// What was lost since the start.
     pub losses: Losses,
     /// The last minutes, oldest first.
@@ -193,32 +195,6 @@ pub struct HostRate {
     /// Its name, if the model names hosts and this one has a name; otherwise the label of its
     /// fastest flow.
     pub label: Option<String>,
-}
-
-/// A device in a line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceLine {
-    /// Name in the configuration.
-    pub device: String,
-    /// Name of its task, where there are several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<String>,
-    /// `up`, `down`, `probing` or `hung`.
-    pub state: String,
-    /// Series in batches submitted.
-    pub series: u64,
-    /// Batches and probes that failed.
-    pub failures: u64,
-}
-
-impl DeviceLine {
-    /// With its task, where there are several: `cpu of device`.
-    pub fn named(&self) -> String {
-        match &self.task {
-            Some(task) => format!("{} of {task}", self.device),
-            None => self.device.clone(),
-        }
-    }
 }
 
 /// What was lost since the start, each with its noun, such as `packets before they were read`.

@@ -80,7 +80,6 @@ const COLUMNS_ALL: usize = 110;
 /// Columns of a flow's label.
 const LABEL_COLUMNS: usize = 14;
 
-/// A column of the table of flows.
 struct Column {
     title: &'static str,
     width: usize,
@@ -361,7 +360,6 @@ fn rules_line(rules: &RuleSums) -> String {
     )
 }
 
-/// `12.3k`.
 fn short(value: f64) -> String {
     scaled(value).replace(' ', "")
 }

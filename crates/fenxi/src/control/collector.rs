@@ -167,13 +167,10 @@ impl<T> Watched<T> {
     }
 }
 
-/// All threads of the data path.
 pub struct Collector {
     pub flows: Vec<Watched<FlowSnapshot>>,
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
-    /// Drops of each interface, at the last round.
     pub dropped: Vec<NicDrops>,
-    /// Counters of the sinks, at the last round.
     pub sinks: Vec<Report>,
     /// Packets per second, over the last second or somewhat more.
     pub packets_per_s: f64,
@@ -266,7 +263,6 @@ impl Collector {
         self.collected = None;
     }
 
-    /// Whether every thread has answered at all.
     pub fn is_known(&self) -> bool {
         let flows = self.flows.iter().all(|watched| watched.is_known);
         flows && self.analytics.iter().all(|watched| watched.is_known)

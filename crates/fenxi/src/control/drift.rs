@@ -111,7 +111,6 @@ impl Drift {
         )
     }
 
-    /// Logs and stores it on a thread of its own.
     fn store(
         self,
         state: Arc<SharedState>,

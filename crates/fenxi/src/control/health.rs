@@ -13,7 +13,6 @@ use dataplane::state::{Pending, RuntimeState};
 pub struct Check {
     pub name: &'static str,
     pub holds: bool,
-    /// Why, or why not.
     pub reason: String,
 }
 
@@ -170,7 +169,6 @@ fn devices(collector: &Collector) -> Check {
     }
 }
 
-/// Each device that is not up, with its error.
 fn devices_down(collector: &Collector) -> Vec<String> {
     let mut wrong = Vec::new();
     for it in &collector.analytics {
@@ -192,7 +190,6 @@ pub fn hold(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.holds)
 }
 
-/// A line for each check, then the verdict.
 pub fn page(checks: &[Check]) -> String {
     let mut page = String::new();
     for check in checks {
@@ -203,7 +200,6 @@ pub fn page(checks: &[Check]) -> String {
     page + verdict(checks)
 }
 
-/// The last line alone.
 pub fn verdict(checks: &[Check]) -> &'static str {
     if hold(checks) { "ok\n" } else { "not ok\n" }
 }

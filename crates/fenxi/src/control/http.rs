@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use console::page::{Page, page};
+use console::page;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -192,7 +192,7 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
     }
     let is_verbose = request.uri().query().is_some_and(asks_for_reasons);
     match path {
-        "/" => for_people(&page(&plane.top(PAGE_ROWS).await)),
+        "/" => for_people(page::page(&plane.top(PAGE_ROWS).await)),
         "/metrics" => {
             let page = plane.metrics().await;
             typed(StatusCode::OK, exposition::CONTENT_TYPE, page)
@@ -212,19 +212,18 @@ fn is_loopback_name(request: &Request<Incoming>) -> bool {
 }
 
 /// The page, with a policy that allows its own style and script, and nothing else from anywhere.
-fn for_people(page: &Page) -> Answer {
+fn for_people(html: String) -> Answer {
     let digest = |text: &str| {
         let digest = sha2::Sha256::digest(text.as_bytes());
         format!("'sha256-{}'", STANDARD.encode(digest))
     };
     let policy = format!(
         "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
-        digest(page.style),
-        digest(page.script)
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        digest(page::STYLE),
+        digest(page::SCRIPT)
     );
-    let mut answer = typed(StatusCode::OK, "text/html; charset=utf-8", page.html.clone());
+    let mut answer = typed(StatusCode::OK, "text/html; charset=utf-8", html);
     let headers = answer.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(CONTENT_SECURITY_POLICY, policy);

@@ -9,7 +9,6 @@ use crate::protocol::{Overview, RuleSums, Sums, TaskRow};
 use crate::sinks;
 use dataplane::state::TaskState;
 
-/// The figures of all pipelines together.
 pub fn of(view: &View<'_>) -> Overview {
     let (collector, pipelines) = (view.collector, &view.pipelines);
     let sum = |read: &dyn Fn(&super::view::PipelineSums) -> u64| pipelines.iter().map(read).sum();

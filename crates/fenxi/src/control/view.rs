@@ -1,14 +1,15 @@
 //! The latest snapshots, summed by pipeline and task, and whether the sums close.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use analytics::Counters;
 use cring::Counter as _;
 use flowmgr::TaskCounters;
 
+use super::Facts;
 use super::collector::{Collector, Life, Watched};
-use super::cpu::ThreadTime;
-use super::{Facts, State};
+use super::health::Health;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot, TaskSnapshot};
 use dataplane::rules::RuleTotals;
 use dataplane::state::RuntimeState;
@@ -20,12 +21,13 @@ pub struct View<'a> {
     pub facts: &'a Facts,
     /// The models, the configuration and the rules.
     pub run_state: RuntimeState,
-    pub state: State,
+    pub health: Health,
     pub collector: &'a Collector,
     pub pipelines: Vec<PipelineSums>,
     /// Counters of rules in the last picture of the tables, with live flows; empty if not needed.
     pub rules_in_tables: RuleTotals,
-    pub threads: Vec<ThreadTime>,
+    /// CPU time by thread, s.
+    pub threads: BTreeMap<String, f64>,
     /// Time since the run began.
     pub uptime: Duration,
 }
@@ -187,7 +189,6 @@ fn balance(flows: &FlowSnapshot, tasks: &[TaskSums]) -> Balance {
     }
 }
 
-/// Flows whose last record was made.
 fn flows_recorded(counters: &flowmgr::Counters) -> u64 {
     use flowmgr::record::EndReason;
     let ends = EndReason::ALL.into_iter();

@@ -94,7 +94,6 @@ impl Source {
 }
 
 impl Reader {
-    /// Waits for the thread to end.
     pub fn join(self) -> Result<(), Failure> {
         let died = |_| Failure::software("the thread that reads the captures died");
         Ok(self.0.join().map_err(died)??)

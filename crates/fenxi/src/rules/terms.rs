@@ -9,14 +9,13 @@ use config::when::{Choice, Term};
 use dataplane::Error;
 use dataplane::rules::Unasked;
 use policy::rule::{RuleAction, Task};
-use policy::{Label, Mark, OwnedNames, RuleNumber, RuleSet, Update};
+use policy::{Label, Mark, Names, RuleNumber, RuleSet, Update};
 use rulefiles::{Options, Problem, ReadError};
 use tracing::warn;
 
 /// The kind of traffic that rules are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
-    /// A live run, in the mode of the configuration.
     Live,
     /// A replay, which writes packets as mode inline would send them.
     Replay,
@@ -26,8 +25,7 @@ pub enum Traffic {
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Labels of the model, tasks, the interface for copies.
-    pub names: OwnedNames,
-    /// When changes take effect.
+    pub names: Names,
     pub update: Update,
     interfaces: Vec<String>,
     /// `None` if every action is allowed.
@@ -64,12 +62,11 @@ fn whens(config: &Config) -> Vec<(u8, Choice)> {
 }
 
 impl Terms {
-    /// The terms of a configuration; `labels`: the model's.
     pub fn new(config: &Config, labels: &[Label], traffic: Traffic) -> Terms {
         let is_live = traffic == Traffic::Live;
         let tasks = config.tasks.iter().map(|task| task.name.clone());
         Terms {
-            names: OwnedNames {
+            names: Names {
                 labels: labels.to_vec(),
                 tasks: tasks.collect(),
                 mirrors: config.mirror().into_iter().map(str::to_owned).collect(),

@@ -3,6 +3,7 @@
 use config::Sources;
 
 use super::*;
+use crate::protocol::Code;
 
 const LABELS: [&str; 2] = ["DNS", "TLS"];
 
@@ -206,7 +207,7 @@ fn a_rule_cannot_ask_a_task_alone_that_waits_for_another() {
     std::fs::write(&file, "[[rule]]\n\n[[rule]]\ntask = \"b\"\n").unwrap();
     let config = Sources::named(None, &tasks.map(str::to_owned)).load();
     let terms = Terms::new(&config.unwrap().config, &[], Traffic::Live);
-    let said = Rules::read(&file, "", terms).err().unwrap().to_string();
+    let said = Rules::read(&file, "", terms, &AtomicBool::new(false)).err().unwrap().to_string();
     assert!(said.contains("r.toml:3: task: task b waits for"), "{said}");
 }
 
@@ -217,7 +218,10 @@ fn a_replay_takes_any_mirror() {
     let file = dir.path().join("r.toml");
     std::fs::write(&file, "[[rule]]\nmirror = \"any\"\ndrop = true\n").unwrap();
     let config = Sources::named(None, &[]).load().unwrap().config;
-    let read = |traffic| Rules::read(&file, "", Terms::new(&config, &[], traffic));
+    let read = |traffic| {
+        let terms = Terms::new(&config, &[], traffic);
+        Rules::read(&file, "", terms, &AtomicBool::new(false))
+    };
     let rules = read(Traffic::Replay).unwrap();
     assert_eq!(texts(&rules), ["1 drop = true"]);
     assert!(read(Traffic::Live).is_err());
@@ -232,7 +236,7 @@ fn reading_ends_once_nobody_waits_for_the_rules() {
     let config = Sources::named(None, &[]).load().unwrap().config;
     let read = |stop| {
         let terms = Terms::new(&config, &[], Traffic::Live);
-        Rules::read_until(&file, "", terms, &AtomicBool::new(stop))
+        Rules::read(&file, "", terms, &AtomicBool::new(stop))
     };
     assert_eq!(read(false).unwrap().len(), 1);
     let said = read(true).err().unwrap().to_string();

@@ -9,7 +9,6 @@ use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::state::SharedState;
-use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
 use dataplane::tasks::OpenTask;
 use recording::Recorder;
@@ -42,9 +41,7 @@ pub struct Opened {
     pub ports: Vec<Vec<packetio::Opened>>,
     /// The interface for copies, of each flow worker, if there is one.
     pub mirrors: Vec<Box<dyn packetio::Tx>>,
-    /// Where the control plane listens.
     pub sockets: Sockets,
-    /// The sinks, whose threads run.
     pub sinks: Arc<Sinks>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
@@ -114,19 +111,23 @@ impl Opened {
         let run_ended = helpers.run_ended().clone();
         let rules = RunningRules::new(rules, workers, state.clone(), run_ended);
         let rules = SharedRules::new(rules);
-        let reloader = reloader(plan, &helpers, rules.clone(), &sinks, recorder.clone());
-        let policy = policy::Running::start(rules, helpers.clone())?;
+        let policy = policy::Running::start(rules.clone(), helpers.clone())?;
+        let reloader = Reloader {
+            sources: plan.sources.clone(),
+            running: plan.loaded.clone(),
+            helpers,
+            swappers: Vec::new(),
+            rules,
+            sinks: sinks.clone(),
+            notifier: Notifier::from_environment(),
+            undo: None,
+            recorder: recorder.clone(),
+        };
         let live = LiveParts {
             what: what(config),
             hangups,
             opening: Some(opening),
-            analytics_parts: Some(AnalyticsParts {
-                reloader,
-                helpers,
-                tasks,
-                run: run.clone(),
-                recorder: recorder.clone(),
-            }),
+            analytics_parts: Some(AnalyticsParts { tasks, run: run.clone(), reloader }),
             run_guard: Some(run_guard),
             sinks: sinks.clone(),
             policy,
@@ -166,30 +167,6 @@ fn wait_until_moving(run: &Run) {
     while run.rounds().any(|rounds| rounds == 0) && began.elapsed() < MOVING_WITHIN {
         std::thread::sleep(dataplane::run::PAUSE);
     }
-}
-
-/// A function that builds the reload thread's state from a swapper.
-fn reloader(
-    plan: &Plan<'_>,
-    helpers: &Helpers,
-    rules: SharedRules,
-    sinks: &Arc<Sinks>,
-    recorder: Option<Recorder>,
-) -> Box<dyn FnOnce(Vec<Swapper>) -> Reloader> {
-    let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
-    let (helpers, sinks) = (helpers.clone(), sinks.clone());
-    Box::new(move |swappers| Reloader {
-        sources,
-        running,
-        state: helpers.state().clone(),
-        helpers,
-        swappers,
-        rules,
-        sinks,
-        notifier: Notifier::from_environment(),
-        undo: None,
-        recorder,
-    })
 }
 
 fn record(

@@ -47,7 +47,6 @@ pub enum LiveEvent {
 
 pub struct Live {
     parts: LiveParts,
-    /// The connection to the service manager.
     notifier: Notifier,
     /// The analytics workers, once they run.
     analytics: Option<AnalyticsSide>,
@@ -119,7 +118,7 @@ impl Live {
         let managers = opened?;
         let twice = || Failure::software("the analytics workers were started twice");
         let parts = self.parts.analytics_parts.take().ok_or_else(twice)?;
-        let state = parts.helpers.state().clone();
+        let state = parts.reloader.helpers.state().clone();
         let (analytics, watched) = parts.start(managers)?;
         self.analytics = Some(analytics);
         plane.add_analytics(watched).await;

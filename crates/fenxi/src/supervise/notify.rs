@@ -20,7 +20,6 @@ use rustix::net::{
 const OFFERS: u32 = 20;
 const BETWEEN_OFFERS: Duration = Duration::from_millis(1);
 
-/// The connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,

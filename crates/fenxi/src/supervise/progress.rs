@@ -38,7 +38,6 @@ impl Progress {
         self.bar.set_message(format!("{} packets", run.packets()));
     }
 
-    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -35,7 +35,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use dataplane::Error;
 use dataplane::bundle::find_bundle;
 use dataplane::placement::Cores;
-use dataplane::state::{RulesOp, SharedState};
+use dataplane::state::RulesOp;
 use dataplane::swap::helpers::{Helpers, opening_model};
 use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
 use recording::Recorder;
@@ -56,17 +56,14 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
-    /// Read the configuration again.
     Reload {
         /// Undo it unless it is confirmed within this time.
         confirm_within: Option<Duration>,
     },
     Confirm,
-    /// Swap to the model of another bundle.
     LoadModel {
         /// Name of the task; `None`: the only one.
         task: Option<String>,
-        /// The bundle's folder.
         dir: PathBuf,
     },
 }
@@ -87,7 +84,6 @@ pub struct Reloader {
     pub rules: SharedRules,
     /// They follow the configuration, and reopen their files with every reload.
     pub sinks: Arc<Sinks>,
-    pub state: Arc<SharedState>,
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
@@ -211,7 +207,7 @@ impl Reloader {
         let outcome = self.take_over(confirm_within);
         self.notifier.say("READY=1");
         let is_applied = outcome.is_ok();
-        self.state.update(|state| match is_applied {
+        self.helpers.state().update(|state| match is_applied {
             true => {
                 state.reloads.applied += 1;
                 state.configured = SystemTime::now();
@@ -324,7 +320,9 @@ impl Reloader {
             RulesChange::Back => running.put_back(flow.as_ref())?,
             RulesChange::To(rules) => {
                 rules_gone = running.replace(flow.as_ref(), *rules)?;
-                self.state.update(|state| state.rules_updates.count(RulesOp::Reload, true));
+                self.helpers
+                    .state()
+                    .update(|state| state.rules_updates.count(RulesOp::Reload, true));
             }
         }
         drop(running);
@@ -355,7 +353,7 @@ impl Reloader {
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 self.running = running;
-                self.state.update(|state| state.reloads.reverted += 1);
+                self.helpers.state().update(|state| state.reloads.reverted += 1);
                 warn!("the reload was not confirmed in time and has been undone");
             }
             Err(refusal) => {
@@ -406,7 +404,7 @@ impl Reloader {
 
     fn note_undo(&self) {
         let undone_at = self.undo.as_ref().map(|undo| undo.at);
-        self.state.update(|state| state.undone_at = undone_at);
+        self.helpers.state().update(|state| state.undone_at = undone_at);
     }
 
     /// Reopens the record files, even if the configuration is refused: log rotation may have moved

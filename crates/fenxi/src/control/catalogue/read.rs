@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use analytics::{DeviceCounters, DeviceState, FailureKind};
+use analytics::{DeviceCounters, DeviceProfile, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::record::EndReason;
 use flowmgr::{Behaviour, BehaviourCounters, ExpiryLag, TaskCounters};
@@ -150,7 +150,6 @@ pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> 
     volumes.map(|(name, volume)| count(&[name], read(&volume))).collect()
 }
 
-/// Changes of the rules, by kind and result.
 pub fn rules_updates(view: &View<'_>) -> Vec<Sample> {
     let updates = &view.run_state.rules_updates;
     let results = [("applied", updates.applied), ("refused", updates.refused)];
@@ -184,7 +183,6 @@ pub fn queues(
     samples.collect()
 }
 
-/// One count of each port and flow manager.
 pub fn ports(view: &View<'_>, read: impl Fn(&PortCounters) -> u64) -> Vec<Sample> {
     queues(view, |port, labels| vec![count(labels, read(port))])
 }
@@ -244,7 +242,6 @@ pub fn balances(view: &View<'_>) -> Vec<Sample> {
     samples
 }
 
-/// How late flows ended.
 pub fn lags(lag: &ExpiryLag) -> Value {
     let mut count = 0;
     let bounds = ExpiryLag::BOUNDS_S.iter().zip(lag.flows());
@@ -269,7 +266,6 @@ pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot) -> u64) -> Vec<Samp
     samples.collect()
 }
 
-/// One device of an analytics manager.
 struct Session<'a> {
     /// Values of the labels pipeline, task, device and session.
     labels: [String; 4],
@@ -309,6 +305,33 @@ pub fn devices(
     sessions(view).map(sample).collect()
 }
 
+pub fn profiles(view: &View<'_>, read: impl Fn(&DeviceProfile) -> Value) -> Vec<Sample> {
+    let found =
+        with_profile(view).map(|(sample, profile)| Sample { value: read(&profile), ..sample });
+    found.collect()
+}
+
+/// T₀ and T₁ of each device that has a profile.
+pub fn parts(view: &View<'_>) -> Vec<Sample> {
+    let parts = with_profile(view).flat_map(|(sample, profile)| {
+        let line = profile.expected;
+        [("fixed", line.t0_us), ("per_series", line.t1_us)].map(|(part, us)| {
+            let mut labels = sample.labels.clone();
+            labels.push(part.to_owned());
+            Sample { labels, value: Value::Number(us / 1e6) }
+        })
+    });
+    parts.collect()
+}
+
+fn with_profile(view: &View<'_>) -> impl Iterator<Item = (Sample, DeviceProfile)> {
+    let named = devices(view, |_, _| Value::Count(0)).into_iter();
+    let managers = view.collector.analytics.iter();
+    let profiles = managers.flat_map(|watched| watched.latest.profiles());
+    let all = named.zip(profiles);
+    all.filter_map(|(sample, profile)| Some((sample, profile?)))
+}
+
 pub fn failures(view: &View<'_>) -> Vec<Sample> {
     let by_kind = |session: Session<'_>| {
         FailureKind::ALL.map(|kind| {
@@ -320,7 +343,6 @@ pub fn failures(view: &View<'_>) -> Vec<Sample> {
     sessions(view).flat_map(by_kind).collect()
 }
 
-/// Stalls of each thread of the data path.
 pub fn stalls(view: &View<'_>) -> Vec<Sample> {
     let flows = view.collector.flows.iter();
     let flows = flows.map(|watched| (watched.thread.to_string(), watched.stalls));

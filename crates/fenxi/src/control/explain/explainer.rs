@@ -45,7 +45,6 @@ pub async fn find(
     Some((Subject::ended(row, known), ended.count()))
 }
 
-/// Why no flow was found.
 pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
     let mut why = format!(
         "no flow {query}: it is in no flow table, and not among the latest that have ended. Only \
@@ -68,7 +67,6 @@ pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
 /// Asks the models about one flow at a time.
 #[derive(Default)]
 pub struct Explainer {
-    /// Whether a thread asks the models now.
     is_asking: Arc<AtomicBool>,
 }
 
@@ -135,7 +133,6 @@ impl Explainer {
     }
 }
 
-/// A flow, and the model of a task.
 struct Question {
     config: Config,
     model: ModelId,
@@ -145,7 +142,7 @@ struct Question {
 impl Question {
     fn ask(self) -> Result<AskedTask, String> {
         let Question { config, model, subject } = self;
-        let mut asked = ask(&config, &model.dir, subject.series.as_ref())?;
+        let mut asked = ask(&config, &model.dir, subject.own.series.as_ref())?;
         if asked.bundle.sha256() != model.sha256 {
             asked.probabilities = Err(format!(
                 "{} holds another model than the one in use; `fenxi ctl reload` takes it",
@@ -187,12 +184,12 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
             return written("dscp", dscp_text(code_point), "packets leave with it now");
         }
     }
-    if tasks.iter().all(|task| task.subject.decision.is_none()) {
+    if tasks.iter().all(|task| task.subject.own.decision.is_none()) {
         return written("dscp", String::new(), "nothing, since there is no label");
     }
     // The last task that gives one counts.
     let mut given = tasks.iter().enumerate().rev().filter_map(|(number, task)| {
-        let class = usize::from(task.subject.decision?.class);
+        let class = usize::from(task.subject.own.decision?.class);
         let by_class = dscp_by_class(&config.of_task(number), &task.asked.bundle);
         by_class.unwrap_or_default().get(class).copied().flatten()
     });

@@ -47,7 +47,7 @@ pub fn after_a_replay(
             Some(first) => open_bundle(&own, dir)?.unit() == first.asked.bundle.unit(),
         };
         let subject = subject.of_task(number, names, takes_records);
-        let asked = ask(&own, dir, subject.series.as_ref()).map_err(Failure::data)?;
+        let asked = ask(&own, dir, subject.own.series.as_ref()).map_err(Failure::data)?;
         let model = format!("{} {}", asked.bundle.name(), asked.bundle.version());
         tasks.push(AskedTask { asked, model, subject });
     }

@@ -18,7 +18,7 @@ use hdrhistogram::Histogram;
 use policy::classifier::TableFull;
 use policy::rule::{Condition, RuleAction};
 use policy::{
-    Ask, Dscp, Facts, Filter, OwnedNames, Rank, RuleNumber, RuleSet, Store, StoreError, Trained,
+    Ask, Dscp, Facts, Filter, Names, Rank, RuleNumber, RuleSet, Store, StoreError, Trained,
     Training, Tuple, Update, Version,
 };
 
@@ -307,7 +307,7 @@ impl<'a> Changer<'a> {
         });
         let live = live.collect::<Result<_, policy::TooManyRules>>();
         let live = live.map_err(|error| Failure::software(error.to_string()))?;
-        let store = Store::new(set, OwnedNames::default(), Update::Instant);
+        let store = Store::new(set, Names::default(), Update::Instant);
         let store = store.map_err(|error| Failure::software(error.to_string()))?;
         Ok(Changer { store, pool, live, absent, adds_next: true, rng })
     }

@@ -4,7 +4,6 @@
 use super::point::Point;
 use crate::classifier::vectors::{Vectors, whole};
 
-/// Hidden neurons of a net.
 pub(super) const NEURONS: usize = 8;
 
 /// y(point) = Σ w2·max(0, w1·x + b1) + b2 with x = (point − base) · scale, in single precision.
