@@ -49,9 +49,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
-use crate::protocol::{
-    Body, CheckRow, Code, Figure, FlowQuery, Reply, Request, RuleRow, Status, Top,
-};
+use crate::protocol::{Body, Code, Figure, FlowQuery, Reply, Request, RuleRow, Status, Top};
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
 use dataplane::state::SharedState;
@@ -61,7 +59,7 @@ use explain::Explainer;
 use flow_rows::Filter;
 use flow_tables::FlowTables;
 use goals::Goals;
-use health::{Check, Health};
+use health::Health;
 use top::History;
 use view::View;
 use watch::Watch;
@@ -356,7 +354,7 @@ impl Plane {
         let written = {
             let collector = self.collector.lock().await;
             let classes = subject.classes();
-            collector.run_sinks().explain(&subject.name, &classes)
+            collector.run_sinks.explain(&subject.name, &classes)
         };
         let rule = match subject.rule {
             Some(number) => Some(self.rule(number).await),
@@ -438,15 +436,11 @@ impl Plane {
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
             unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
-            checks: view.health.ready.iter().map(check_row).collect(),
+            checks: view.health.ready.clone(),
             overview: overview::of(&view),
             figures: figures(&view),
         }
     }
-}
-
-fn check_row(check: &Check) -> CheckRow {
-    CheckRow { name: check.name.to_owned(), holds: check.holds, reason: check.reason.clone() }
 }
 
 /// The metrics that are single numbers and not 0.

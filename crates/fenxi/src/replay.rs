@@ -88,7 +88,7 @@ pub fn run(config: &Config, args: &ReplayArgs) -> Result<Outcome, Failure> {
     let runtime = supervise::runtime()?;
     let inside = runtime.enter();
     let signals = Signals::new()?;
-    let progress = Progress::new(source.read(), source.size());
+    let progress = Progress::new(source.read.clone(), source.size);
     let (inputs, reader) = source.spread(workers, pace(args))?;
     let (swapper, ports) = start_swapper(config, args, &cores, bundle, &state, &pipelines)?;
     let start = WorkerStart {

@@ -5,7 +5,6 @@
 //! refuse the same rules with the same words.
 
 mod changes;
-mod shown;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -21,8 +20,12 @@ use dataplane::Error;
 use dataplane::rules::{COUNTED_MAX, RuleNames, RulesInForce, numbering};
 use dataplane::state::RulesState;
 use policy::{Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Version};
+use rulefiles::write;
 use tracing::info;
 
+use crate::protocol::{PolicyShown, RULES_MAX, RuleRow};
+
+use changes::number_of;
 pub use changes::{Refused, number_by_order};
 pub use terms::{Terms, Traffic};
 
@@ -141,6 +144,37 @@ impl Rules {
     /// Prepares the rules for flow workers that have had others in between.
     pub fn renumber(&mut self) {
         self.in_force.numbering = numbering();
+    }
+
+    /// The rule of a number or name, or the first rules.
+    pub fn shown(&self, rule: Option<&str>, limit: usize) -> Result<PolicyShown, Refused> {
+        let rows = match rule {
+            Some(rule) => vec![self.row(self.find(rule)?)],
+            None => {
+                let numbers = 0..self.store.rules().rules.len() as RuleNumber;
+                let live = numbers.filter(|rule| self.store.is_live(*rule));
+                live.take(limit.min(RULES_MAX)).map(|rule| self.row(rule)).collect()
+            }
+        };
+        Ok(PolicyShown {
+            rules: self.store.len() as u64,
+            is_pending: self.store.has_pending(),
+            changes: self.changes,
+            rows,
+        })
+    }
+
+    fn row(&self, rule: RuleNumber) -> RuleRow {
+        let set = self.store.rules();
+        RuleRow {
+            number: number_of(set, rule),
+            name: set.name(rule).map(str::to_owned),
+            place: set.place_of(&set.rules[rule as usize]),
+            rule: write::one(set, rule, None),
+            flows: None,
+            packets: None,
+            bytes: None,
+        }
     }
 
     /// The version that flow workers use, to be compared and given back.

@@ -23,14 +23,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use self::analytics::AnalyticsOutcome;
+use self::analytics::{AnalyticsOutcome, Managers};
 use crate::control::{Call, Serving};
 use crate::exit::Failure;
 use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 
-pub use live::{Live, LiveEvent, LiveParts};
+pub use live::{Live, LiveParts};
 pub use progress::Progress;
 
 /// Interval at which the control thread polls the data path.
@@ -109,13 +109,12 @@ impl Supervisor {
                     }
                     false
                 }
-                event = next_of(&mut self.live) => match self.take(event).await {
-                    Ok(()) => false,
-                    Err(why) => {
-                        failure = Some(why);
-                        true
+                opened = opened(&mut self.live) => {
+                    if let (Some(live), Some(serving)) = (&mut self.live, &self.serving) {
+                        failure = live.start(opened, &serving.plane).await.err();
                     }
-                },
+                    failure.is_some()
+                }
                 () = self.signals.next() => {
                     info!("shutting down: received a signal");
                     true
@@ -175,15 +174,6 @@ impl Supervisor {
                 Event::Info(line) => info!("{line}"),
             }
         }
-    }
-
-    async fn take(&mut self, event: LiveEvent) -> Result<(), Failure> {
-        let (Some(live), Some(serving)) = (&mut self.live, &self.serving) else { return Ok(()) };
-        match event {
-            LiveEvent::Opened(managers) => return live.start(managers, &serving.plane).await,
-            LiveEvent::Hangup => live.reload(),
-        }
-        Ok(())
     }
 
     /// Answers a call; returns true if it asks the run to stop.
@@ -256,10 +246,9 @@ impl Supervisor {
     }
 }
 
-/// The events that only a live run waits for.
-async fn next_of(live: &mut Option<Live>) -> LiveEvent {
+async fn opened(live: &mut Option<Live>) -> Result<Managers, Failure> {
     match live {
-        Some(live) => live.next().await,
+        Some(live) => live.opened().await,
         None => std::future::pending().await,
     }
 }

@@ -403,8 +403,7 @@ mod tests {
             }),
             is_on: AtomicBool::new(true),
             calls: Mutex::default(),
-            has_failed: Arc::default(),
-            last_words: Arc::default(),
+            disk: Arc::default(),
             classes: Vec::new(),
             writer: Mutex::default(),
         };
@@ -417,7 +416,7 @@ mod tests {
         }
         assert_eq!(steps, 2, "one finds room, the next none");
         assert!(!shared.is_on());
-        let last_words = shared.last_words.lock().unwrap();
+        let last_words = shared.disk.last_words.lock().unwrap();
         assert!(last_words.as_ref().unwrap().contains("the disk has taken nothing"));
         // What was on its way is whole.
         assert_eq!(kept.iter().count(), 1);

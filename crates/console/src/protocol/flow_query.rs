@@ -1,22 +1,19 @@
 //! The name of a flow as people paste it: from `fenxi ctl flows`, a record, tcpdump, ss or
 //! `conntrack -L`.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Which flow is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowQuery {
-    /// The flow of this number.
     Id(u64),
     /// The flow between two ends, whichever of them began it.
     Ends {
         /// IP protocol number; `None`: TCP or UDP.
         protocol: Option<u8>,
-        /// One end.
         a: (IpAddr, u16),
-        /// The other end.
         b: (IpAddr, u16),
     },
 }

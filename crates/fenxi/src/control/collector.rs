@@ -181,7 +181,7 @@ pub struct Collector {
     /// When rates were last computed; packets, look-ups and bytes at that time.
     rated: (Instant, [u64; 3]),
     host: Arc<HostStats>,
-    reported: Arc<Sinks>,
+    pub run_sinks: Arc<Sinks>,
     collected: Option<Instant>,
 }
 
@@ -203,13 +203,9 @@ impl Collector {
             flow_bytes_per_s: 0.0,
             rated: (Instant::now(), [0; 3]),
             host,
-            reported: sinks,
+            run_sinks: sinks,
             collected: None,
         }
-    }
-
-    pub fn run_sinks(&self) -> &Sinks {
-        &self.reported
     }
 
     /// Asks all threads for snapshots and waits up to [`ANSWER_WITHIN`] for each kind.
@@ -226,7 +222,7 @@ impl Collector {
         self.flows.iter_mut().for_each(Watched::count_stalls);
         self.analytics.iter_mut().for_each(Watched::count_stalls);
         self.dropped = self.host.dropped();
-        self.sinks = self.reported.reports();
+        self.sinks = self.run_sinks.reports();
         self.rate();
         self.collected = Some(Instant::now());
     }

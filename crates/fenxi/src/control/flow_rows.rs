@@ -43,7 +43,7 @@ pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter
     let top = filter.top.min(FLOWS_MAX);
     flows.truncate(top);
     let flows: Vec<LiveFlow> = flows.into_iter().copied().collect();
-    let recent = tables.recent().lock();
+    let recent = tables.recent.lock();
     let live = flows.iter();
     let mut rows: Vec<FlowRow> = live.map(|flow| live_row(flow, &recent, names)).collect();
     let host = |flow: &FlowName| tables.host(flow.source.0, flow.destination.0);

@@ -94,7 +94,8 @@ pub struct Picture {
 
 pub struct FlowTables {
     lookers: Vec<Looker>,
-    recent: RecentFlows,
+    /// Records of recent flows.
+    pub recent: RecentFlows,
     networks: Arc<[Network]>,
     picture: Picture,
     /// Earliest time of the next picture.
@@ -111,10 +112,6 @@ impl FlowTables {
             picture: Picture::default(),
             next_at: None,
         }
-    }
-
-    pub fn recent(&self) -> &RecentFlows {
-        &self.recent
     }
 
     /// The end of a flow that its label describes.

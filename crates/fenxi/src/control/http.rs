@@ -40,6 +40,7 @@ use tokio::time::{sleep, timeout};
 use super::room::{Peer, Place, Room, Stage};
 use super::sockets::HttpSocket;
 use super::{Plane, exposition, health};
+use crate::protocol::CheckRow;
 use crate::unix_socket::UnixSocket;
 
 const CONNECTIONS: usize = 64;
@@ -242,7 +243,7 @@ fn asks_for_reasons(query: &str) -> bool {
     query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="))
 }
 
-fn checked(checks: &[health::Check], is_verbose: bool) -> Answer {
+fn checked(checks: &[CheckRow], is_verbose: bool) -> Answer {
     let status = match health::hold(checks) {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,

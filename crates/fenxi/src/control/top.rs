@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use super::collector::Collector;
 use super::flow_rows;
 use super::flow_tables::{FlowTables, Picture, Rate, Sum};
-use super::health::Check;
 use super::view::View;
 use super::{Facts, overview, rows};
-use crate::protocol::{FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top};
+use crate::protocol::{CheckRow, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top};
 use crate::sinks::{self, Sinks};
 
 /// Points of the history, and the seconds between two of them: ten minutes.
@@ -77,7 +76,7 @@ pub async fn of(view: &View<'_>, tables: &mut FlowTables, history: &History, mos
     let names = &view.facts.names;
     let (most, classes) = (most.min(FLOWS_MAX), &names[0].classes);
     let overview = overview::of(view);
-    let recent = tables.recent().clone();
+    let recent = tables.recent.clone();
     let picture = tables.picture().await;
     let given = labelled(view.collector);
     Top {
@@ -93,7 +92,7 @@ pub async fn of(view: &View<'_>, tables: &mut FlowTables, history: &History, mos
         label_p50_ms: overview.label_p50_ms,
         label_p99_ms: overview.label_p99_ms,
         labels: labels(picture, classes, &given),
-        hosts: hosts(picture, view.collector.run_sinks(), classes, most),
+        hosts: hosts(picture, &view.collector.run_sinks, classes, most),
         flows: flow_rows::highest(picture, &recent.lock(), names, most),
         devices: rows::devices(view.collector, names),
         losses: losses(&overview),
@@ -103,7 +102,7 @@ pub async fn of(view: &View<'_>, tables: &mut FlowTables, history: &History, mos
     }
 }
 
-fn problems(checks: &[Check]) -> Vec<String> {
+fn problems(checks: &[CheckRow]) -> Vec<String> {
     let failed = checks.iter().filter(|check| !check.holds);
     failed.map(|check| format!("{}: {}", check.name, check.reason)).collect()
 }

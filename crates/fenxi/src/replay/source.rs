@@ -22,8 +22,10 @@ type Ports = Vec<Box<dyn Rx>>;
 pub struct Source {
     captures: Sequence,
     run: Arc<Run>,
-    read: Arc<AtomicU64>,
-    size: Option<u64>,
+    /// Bytes read so far.
+    pub read: Arc<AtomicU64>,
+    /// Size of all captures in bytes, if known.
+    pub size: Option<u64>,
 }
 
 /// The thread that reads the captures for several flow workers; it ends with them.
@@ -51,15 +53,6 @@ impl Source {
         let size = Sequence::size(&settings);
         let captures = Sequence::open(settings, read.clone(), run.stop.clone());
         Ok(Source { captures: captures.map_err(Error::from)?, run, read, size })
-    }
-
-    pub fn read(&self) -> Arc<AtomicU64> {
-        self.read.clone()
-    }
-
-    /// Size of all captures in bytes, if known.
-    pub fn size(&self) -> Option<u64> {
-        self.size
     }
 
     /// The ports of `workers` flow workers, and the thread that fills them if there is more than

@@ -27,7 +27,8 @@ pub struct Terms {
     /// Labels of the model, tasks, the interface for copies.
     pub names: Names,
     pub update: Update,
-    interfaces: Vec<String>,
+    /// The interfaces that rules may name; any if empty.
+    pub interfaces: Vec<String>,
     /// `None` if every action is allowed.
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
@@ -39,36 +40,25 @@ pub struct Terms {
     waiting: Vec<(String, String)>,
 }
 
-fn waiting(config: &Config) -> Vec<(String, String)> {
-    let tasks = config.tasks.iter();
-    let waiting = tasks.filter_map(|task| {
-        let before = *task.when.tasks().next()?;
-        Some((task.name.clone(), config.tasks[before].name.clone()))
-    });
-    waiting.collect()
-}
-
-/// The terms of tasks on rules.
-fn whens(config: &Config) -> Vec<(u8, Choice)> {
-    let tasks = (0..).zip(&config.tasks);
-    let terms = tasks.flat_map(|(number, task)| {
-        let terms = task.when.terms.iter();
-        terms.filter_map(move |term| match term {
-            Term::Rule(choice) => Some((number, choice.clone())),
-            _ => None,
-        })
-    });
-    terms.collect()
-}
-
 impl Terms {
     pub fn new(config: &Config, labels: &[Label], traffic: Traffic) -> Terms {
         let is_live = traffic == Traffic::Live;
-        let tasks = config.tasks.iter().map(|task| task.name.clone());
+        let tasks = config.tasks.iter();
+        let waiting = tasks.clone().filter_map(|task| {
+            let before = *task.when.tasks().next()?;
+            Some((task.name.clone(), config.tasks[before].name.clone()))
+        });
+        let whens = (0..).zip(tasks.clone()).flat_map(|(number, task)| {
+            let terms = task.when.terms.iter();
+            terms.filter_map(move |term| match term {
+                Term::Rule(choice) => Some((number, choice.clone())),
+                _ => None,
+            })
+        });
         Terms {
             names: Names {
                 labels: labels.to_vec(),
-                tasks: tasks.collect(),
+                tasks: tasks.map(|task| task.name.clone()).collect(),
                 mirrors: config.mirror().into_iter().map(str::to_owned).collect(),
             },
             update: match config.policy.update {
@@ -79,8 +69,8 @@ impl Terms {
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
             has_dscp_marks: config.mark.holds == MarkAs::Dscp,
-            whens: whens(config),
-            waiting: waiting(config),
+            whens: whens.collect(),
+            waiting: waiting.collect(),
         }
     }
 
@@ -126,11 +116,6 @@ impl Terms {
             warn!("{warning}");
         }
         Ok(set)
-    }
-
-    /// The interfaces that rules may name; any if empty.
-    pub fn interfaces(&self) -> &[String] {
-        &self.interfaces
     }
 
     /// Checks the actions of rules from a file, and confines them.

@@ -38,13 +38,6 @@ const WORKERS_WITHIN: Duration = Duration::from_millis(1600);
 /// Time limit for one inference once the shutdown has begun.
 const LAST_RUN_MAX: Duration = Duration::from_millis(250);
 
-/// The events that only a live run waits for.
-pub enum LiveEvent {
-    /// The first model is open, or cannot be opened.
-    Opened(Result<Managers, Failure>),
-    Hangup,
-}
-
 pub struct Live {
     parts: LiveParts,
     notifier: Notifier,
@@ -94,18 +87,20 @@ impl Live {
         }
     }
 
-    /// Waits for the first model and for SIGHUP.
-    pub async fn next(&mut self) -> LiveEvent {
-        let LiveParts { opening, hangups, .. } = &mut self.parts;
-        let opened = async {
-            match opening {
-                Some(opening) => opening.opened().await,
-                None => std::future::pending().await,
+    /// Waits for the first model. Now and later a SIGHUP reloads.
+    pub async fn opened(&mut self) -> Result<Managers, Failure> {
+        loop {
+            let LiveParts { opening, hangups, .. } = &mut self.parts;
+            let opened = async {
+                match opening {
+                    Some(opening) => opening.opened().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                opened = opened => return opened,
+                _ = hangups.recv() => self.reload(),
             }
-        };
-        tokio::select! {
-            opened = opened => LiveEvent::Opened(opened),
-            _ = hangups.recv() => LiveEvent::Hangup,
         }
     }
 
@@ -131,7 +126,7 @@ impl Live {
 
     /// Asks for a reload because of a signal, without a reply. If another command is queued, the
     /// next tick tries again.
-    pub fn reload(&mut self) {
+    fn reload(&mut self) {
         let Some(commands) = self.commands() else {
             self.is_to_reload = true;
             return;
@@ -217,7 +212,7 @@ impl Live {
 
     /// The queue of the reload thread; `None` until the first model is open.
     fn commands(&self) -> Option<&Sender<Command>> {
-        self.analytics.as_ref().map(|it| it.reloads.commands())
+        self.analytics.as_ref().map(|it| &it.reloads.commands)
     }
 
     /// Passes a slow command on to the reload thread, which also replies.

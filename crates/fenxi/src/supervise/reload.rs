@@ -113,7 +113,8 @@ struct Applied {
 
 pub struct Running {
     thread: JoinHandle<()>,
-    commands: Sender<Command>,
+    /// Holds one command while another is executed.
+    pub commands: Sender<Command>,
 }
 
 impl Running {
@@ -130,11 +131,6 @@ impl Running {
                 Failure::unavailable(format!("cannot start the reload thread: {error}"))
             })?;
         Ok(Running { thread, commands })
-    }
-
-    /// Where commands are sent; the channel holds one while another is executed.
-    pub fn commands(&self) -> &Sender<Command> {
-        &self.commands
     }
 
     /// Whether the thread has ended. It ends soon after the helpers' run guard is dropped.

@@ -25,7 +25,7 @@ use crate::sinks;
 /// never win are no error.
 pub fn check(args: &PolicyCheckArgs) -> Result<(), Failure> {
     let terms = terms(args)?;
-    let interfaces = terms.as_ref().map_or(&[][..], |terms| terms.interfaces());
+    let interfaces = terms.as_ref().map_or(&[][..], |terms| &terms.interfaces);
     let mut rules = read(&args.rules, interfaces)?;
     if let Some(terms) = &terms {
         terms.accept(&mut rules.set)?;

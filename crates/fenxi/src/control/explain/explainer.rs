@@ -1,7 +1,6 @@
 //! Explains flows of a running instance: finds them, and asks the models on a thread of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use config::Config;
@@ -10,7 +9,7 @@ use dataplane::bundle::dscp_by_class;
 use dataplane::state::ModelId;
 use dataplane::tasks::TaskNames;
 use policy::Dscp;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
 use super::super::Facts;
@@ -32,7 +31,7 @@ pub async fn find(
 ) -> Option<(Subject, usize)> {
     let wanted = wanted(query);
     let live = tables.find(wanted).await;
-    let recent = tables.recent().lock();
+    let recent = tables.recent.lock();
     let mut ended = recent.find(&wanted).filter(|known| known.ended.is_some());
     if let Some((detail, live)) = live {
         let known = recent.of(detail.look.flow.flow_id);
@@ -67,7 +66,8 @@ pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
 /// Asks the models about one flow at a time.
 #[derive(Default)]
 pub struct Explainer {
-    is_asking: Arc<AtomicBool>,
+    /// Held by the thread that asks the models.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Explainer {
@@ -100,27 +100,24 @@ impl Explainer {
 
     /// Asks the models of all tasks, on one thread.
     async fn ask(&self, questions: Vec<Question>) -> Result<Vec<AskedTask>, (Code, String)> {
-        if self.is_asking.swap(true, Ordering::AcqRel) {
+        let Ok(turn) = self.turn.clone().try_lock_owned() else {
             let why = "another flow is being explained; try again";
             return Err((Code::Busy, why.to_owned()));
-        }
+        };
         let (done, asked) = oneshot::channel();
-        let is_asking = self.is_asking.clone();
         let started = std::thread::Builder::new().name("explain".to_owned()).spawn(move || {
+            let _turn = turn;
             // Fails if the request has timed out.
             let all = questions.into_iter().map(Question::ask);
             let _ = done.send(all.collect::<Result<Vec<_>, String>>());
-            is_asking.store(false, Ordering::Release);
         });
         if let Err(error) = started {
-            self.is_asking.store(false, Ordering::Release);
             let why = format!("cannot start a thread: {error}");
             return Err((Code::Busy, why));
         }
         match timeout(ASK_WITHIN, asked).await {
             Ok(Ok(asked)) => asked.map_err(|why| (Code::Invalid, why)),
             Ok(Err(_)) => {
-                self.is_asking.store(false, Ordering::Release);
                 let why = "the thread that asks the model died";
                 Err((Code::Busy, why.to_owned()))
             }

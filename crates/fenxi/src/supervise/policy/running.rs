@@ -125,7 +125,7 @@ impl RunningRules {
     ) -> Result<(), Refusal> {
         // Flows may have been looked up in other rules since.
         rules.renumber();
-        let is_needed = self.workers.have_rules() || rules.at_start().is_some();
+        let is_needed = self.workers.have_rules || rules.at_start().is_some();
         let in_force = is_needed.then_some(&rules.in_force);
         self.workers.update(settings, in_force, &self.run_ended)?;
         self.before = Some(std::mem::replace(&mut self.rules, rules));
@@ -180,7 +180,7 @@ impl RunningRules {
     }
 
     fn note(&self) {
-        let rules = match self.workers.have_rules() {
+        let rules = match self.workers.have_rules {
             true => self.rules.state(),
             false => dataplane::state::RulesState::default(),
         };

@@ -14,7 +14,8 @@ const RULES_APART: Duration = Duration::from_millis(20);
 pub struct Workers {
     workers: Vec<SettingsSender>,
     max_flows: usize,
-    have_rules: bool,
+    /// Whether they have had rules.
+    pub have_rules: bool,
     /// Time of the last change of the rules.
     changed: Instant,
 }
@@ -23,10 +24,6 @@ impl Workers {
     /// Workers whose tables hold `max_flows` each.
     pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
         Workers { workers, max_flows, have_rules, changed: Instant::now() }
-    }
-
-    pub fn have_rules(&self) -> bool {
-        self.have_rules
     }
 
     /// Gives all workers new settings and rules, waits until they use them, and drops the old ones.
