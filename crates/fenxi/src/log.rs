@@ -76,18 +76,18 @@ pub fn set_level(text: &str) -> Result<(), LevelError> {
 
 /// Logs how often lines were repeated whose period is over; must be called regularly.
 pub fn tick() {
-    log_repeats(|repeats| repeats.take_over(Instant::now()));
+    log_repeats(Some(Instant::now()));
 }
 
 /// Logs the repeats of all lines; for the end of the run.
 pub fn finish() {
-    log_repeats(Repeats::take_all);
+    log_repeats(None);
 }
 
-fn log_repeats(take: impl FnOnce(&Repeats) -> Vec<repeats::Repeated>) {
+fn log_repeats(now: Option<Instant>) {
     let Some(running) = RUNNING.get() else { return };
     // The lock is free by now; these lines go through the same layers and take it again.
-    for repeated in take(&running.repeats) {
+    for repeated in running.repeats.take(now) {
         repeated.log();
     }
 }

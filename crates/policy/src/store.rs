@@ -184,11 +184,6 @@ impl Store {
         self.live == 0
     }
 
-    /// Whether a training runs.
-    pub fn is_training(&self) -> bool {
-        self.training.is_some()
-    }
-
     /// Whether changes wait for a training to take effect.
     pub fn has_pending(&self) -> bool {
         self.current.seen < self.changes()

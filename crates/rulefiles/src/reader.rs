@@ -70,19 +70,12 @@ pub fn read_from(
 }
 
 /// Adds a rule given as `source = "10.0.0.0/8", drop = true`, after the others. `origin` names its
-/// source in messages. If `rules` has interfaces, it may name only these.
+/// source in messages, and `named` looks up names, since some rules may be deleted. If `rules` has
+/// interfaces, it may name only these.
 ///
 /// # Errors
 /// The rule is wrong; then `rules` is unchanged.
-pub fn parse_one(rules: &mut RuleSet, text: &str, origin: &str) -> Result<RuleNumber, ReadError> {
-    parse_one_among(rules, text, origin, RuleSet::named)
-}
-
-/// As [`parse_one`], with `named` to look up names, since some rules may be deleted.
-///
-/// # Errors
-/// As [`parse_one`].
-pub fn parse_one_among(
+pub fn parse_one(
     rules: &mut RuleSet,
     text: &str,
     origin: &str,

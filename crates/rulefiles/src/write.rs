@@ -1,13 +1,12 @@
 //! Converts rules to text that parses to the same rules.
 
 use std::fmt::Write as _;
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use policy::rule::{Task, behaviour_names};
 use policy::{Address, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
 
-use crate::draft::{KEYS, Key};
+use crate::draft::Key;
 use crate::values::{BYTES, RATES, TIMES, Units, quantity_text};
 
 /// A key with the texts of its values.
@@ -33,40 +32,6 @@ pub fn one(rules: &RuleSet, rule: RuleNumber, most: Option<usize>) -> String {
         parts.push(format!("over = {{ {} }}", bounds.join(", ")));
     }
     parts.join(", ")
-}
-
-/// Writes all rules as TOML.
-///
-/// # Errors
-/// Writing fails.
-pub fn toml(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
-    for rule in 0..rules.rules.len() as RuleNumber {
-        writeln!(to, "[[rule]]")?;
-        for (key, values) in fields(rules, rule) {
-            writeln!(to, "{} = {}", key.name(), toml_value(key, &values, None))?;
-        }
-        writeln!(to)?;
-    }
-    Ok(())
-}
-
-/// Writes all rules as CSV.
-///
-/// # Errors
-/// Writing fails.
-pub fn csv(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
-    let columns: Vec<&str> = KEYS.iter().map(|(_, name)| *name).collect();
-    writeln!(to, "{}", columns.join(","))?;
-    for rule in 0..rules.rules.len() as RuleNumber {
-        let fields = fields(rules, rule);
-        let cell = |(key, _): &(Key, &str)| {
-            let values = fields.iter().find(|(known, _)| known == key);
-            values.map_or_else(String::new, |(_, values)| csv_cell(&values.join(";")))
-        };
-        let cells: Vec<String> = KEYS.iter().map(cell).collect();
-        writeln!(to, "{}", cells.join(","))?;
-    }
-    Ok(())
 }
 
 const OVER: [Key; 4] = [Key::OverBytes, Key::OverPackets, Key::OverAge, Key::OverRate];
@@ -254,10 +219,4 @@ fn quoted(text: &str) -> String {
         }
     }
     quoted + "\""
-}
-
-fn csv_cell(text: &str) -> String {
-    let is_plain =
-        !text.contains(['"', ',', '\n', '\r']) && text.trim() == text && !text.starts_with('#');
-    if is_plain { text.to_owned() } else { format!("\"{}\"", text.replace('"', "\"\"")) }
 }

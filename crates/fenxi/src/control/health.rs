@@ -32,7 +32,11 @@ impl Health {
         let opening = run_state.opening.as_ref();
         let threads = threads(collector);
         let devices = match opening {
-            Some(_) => none_is_open(),
+            Some(_) => CheckRow {
+                name: "devices".to_owned(),
+                holds: false,
+                reason: "none is open yet".to_owned(),
+            },
             None => devices(collector),
         };
         let away = interfaces_away(collector, facts);
@@ -71,10 +75,6 @@ impl Health {
         ready.extend(faults(collector));
         Health { state, live: vec![threads], ready }
     }
-}
-
-fn none_is_open() -> CheckRow {
-    CheckRow { name: "devices".to_owned(), holds: false, reason: "none is open yet".to_owned() }
 }
 
 /// Abandoned helpers that still run. They keep memory, and perhaps a core, so they are named; but

@@ -174,7 +174,7 @@ fn add(
 ) -> Result<RuleNumber, Refused> {
     let mut named = None;
     let rule = batch.add(|rules| -> Result<RuleNumber, Refused> {
-        let added = rulefiles::parse_one_among(rules, text, ORIGIN, |_, name| names.get(name));
+        let added = rulefiles::parse_one(rules, text, ORIGIN, |_, name| names.get(name));
         let rule = added.map_err(|error| match error {
             ReadError::Wrong { problem, .. } => Refused::invalid(problem.to_string()),
             error => Refused::invalid(error.to_string()),
