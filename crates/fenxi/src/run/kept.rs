@@ -31,7 +31,7 @@ impl Kept {
         let store = manager.is_heard().then(|| Arc::new(manager));
         if !keeps {
             // The mode or backend has changed.
-            for store in &store {
+            if let Some(store) = &store {
                 inherited.iter().for_each(|it| store.forget(&it.name));
             }
             return Kept { store: None, inherited: Vec::new() };
