@@ -5,7 +5,6 @@ use crate::protocol::{Answer, Element, Explanation, Outcome, TaskPart};
 use crate::figures::{duration, grouped};
 use crate::text::{escape, left, right};
 
-/// Classes of an answer that are shown.
 const CLASSES: usize = 3;
 
 /// The explanation in a screen of text.
@@ -42,10 +41,7 @@ pub fn text(it: &Explanation) -> String {
     let label = label(flow.label.as_ref(), flow.confidence);
     let since = it.labelled.as_ref().map_or(String::new(), |at| format!(", at {at}"));
     lines.push(field("label", &(label + &since)));
-    lines.push(field("why", &it.why));
-    if !it.advice.is_empty() {
-        lines.push(field("", &it.advice));
-    }
+    lines.extend(why(&it.why, &it.advice));
     if let Some(rule) = &it.rule {
         lines.push(field("rule", rule));
     }
@@ -53,7 +49,7 @@ pub fn text(it: &Explanation) -> String {
     lines.push(String::new());
     lines.extend(series(it));
     lines.push(String::new());
-    lines.extend(answers(it));
+    lines.extend(answers(&it.answers, &it.asked_again));
     for task in &it.tasks {
         lines.push(String::new());
         lines.extend(of_task(task));
@@ -86,25 +82,20 @@ fn of_task(task: &TaskPart) -> Vec<String> {
     let mut lines = vec![
         field("task", &with_when(&task.task, &task.when)),
         field("label", &label(task.label.as_ref(), task.confidence)),
-        field("why", &task.why),
     ];
-    if !task.advice.is_empty() {
-        lines.push(field("", &task.advice));
-    }
+    lines.extend(why(&task.why, &task.advice));
     lines.push(field("model", &task.model));
-    lines.push("answers".to_owned());
-    lines.extend(task.answers.iter().map(answer));
-    if !task.asked_again.is_empty() {
-        lines.push(format!("  {}", task.asked_again));
-    }
+    lines.extend(answers(&task.answers, &task.asked_again));
     lines
 }
 
+fn why(why: &str, advice: &str) -> impl Iterator<Item = String> {
+    let advice = (!advice.is_empty()).then(|| field("", advice));
+    std::iter::once(field("why", why)).chain(advice)
+}
+
 fn with_when(task: &str, when: &str) -> String {
-    match when.is_empty() {
-        true => task.to_owned(),
-        false => format!("{task}, when {when}"),
-    }
+    if when.is_empty() { task.to_owned() } else { format!("{task}, when {when}") }
 }
 
 fn label(label: Option<&String>, confidence: Option<f64>) -> String {
@@ -163,11 +154,11 @@ fn series(it: &Explanation) -> Vec<String> {
     lines
 }
 
-fn answers(it: &Explanation) -> Vec<String> {
+fn answers(answers: &[Answer], asked_again: &str) -> Vec<String> {
     let mut lines = vec!["answers".to_owned()];
-    lines.extend(it.answers.iter().map(answer));
-    if !it.asked_again.is_empty() {
-        lines.push(format!("  {}", it.asked_again));
+    lines.extend(answers.iter().map(answer));
+    if !asked_again.is_empty() {
+        lines.push(format!("  {asked_again}"));
     }
     lines
 }

@@ -10,28 +10,20 @@ use crate::protocol::{FlowRow, Top};
 use crate::figures::{duration, grouped, scaled};
 use crate::text::html;
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
+/// The one inline style.
+pub const STYLE: &str = include_str!("page/style.css");
+/// The one inline script.
+pub const SCRIPT: &str = include_str!("page/script.js");
 
 /// Rows of the tables of labels and hosts.
 const ROWS: usize = 12;
 
-/// A page, and the digests with which a content security policy allows only its style and script.
-pub struct Page {
-    /// The document.
-    pub html: String,
-    /// The one inline style.
-    pub style: &'static str,
-    /// The one inline script.
-    pub script: &'static str,
-}
-
 /// The page of a moment.
-pub fn page(top: &Top) -> Page {
+pub fn page(top: &Top) -> String {
     let mut html = String::with_capacity(32 << 10);
     // Writing to a string cannot fail.
     let _ = write(&mut html, top);
-    Page { html, style: STYLE, script: SCRIPT }
+    html
 }
 
 fn write(out: &mut String, top: &Top) -> std::fmt::Result {
@@ -101,24 +93,39 @@ fn figures(out: &mut String, top: &Top) -> std::fmt::Result {
     )
 }
 
+/// Opens a section with a table. A column whose title begins with `#` holds numbers.
+fn table(out: &mut String, attributes: &str, title: &str, columns: &[&str]) -> std::fmt::Result {
+    write!(out, "<section {attributes}><h2>{title}</h2><table><tr>")?;
+    for column in columns {
+        match column.strip_prefix('#') {
+            Some(column) => write!(out, "<th class=\"n\">{column}")?,
+            None => write!(out, "<th>{column}")?,
+        }
+    }
+    Ok(())
+}
+
+/// A row of a table: the class and the content of each cell.
+fn row<const N: usize>(out: &mut String, cells: [(&str, String); N]) -> std::fmt::Result {
+    out.push_str("<tr>");
+    for (class, cell) in cells {
+        match class {
+            "" => write!(out, "<td>{cell}")?,
+            class => write!(out, "<td class=\"{class}\">{cell}")?,
+        }
+    }
+    Ok(())
+}
+
 fn labels(out: &mut String, top: &Top) -> std::fmt::Result {
     let most = top.labels.iter().map(|it| it.bytes_per_s).fold(0.0, f64::max);
-    out.push_str(
-        "<section id=\"labels\"><h2>Labels now</h2><table><tr><th>Label<th class=\"n\">Flows<th \
-         class=\"n\">Packets/s\
-         <th class=\"n\">Bytes/s<th>",
-    );
-    for row in top.labels.iter().take(ROWS) {
-        write!(
-            out,
-            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td \
-             class=\"share\">{}",
-            row.label.as_deref().map_or("(no label)".to_owned(), html),
-            grouped(row.flows),
-            scaled(row.packets_per_s),
-            scaled(row.bytes_per_s),
-            bar(row.bytes_per_s, most)
-        )?;
+    let columns = ["Label", "#Flows", "#Packets/s", "#Bytes/s", ""];
+    table(out, "id=\"labels\"", "Labels now", &columns)?;
+    for it in top.labels.iter().take(ROWS) {
+        let label = it.label.as_deref().map_or("(no label)".to_owned(), html);
+        let (packets, bytes) = (scaled(it.packets_per_s), scaled(it.bytes_per_s));
+        let share = ("share", bar(it.bytes_per_s, most));
+        row(out, [("name", label), ("n", grouped(it.flows)), ("n", packets), ("n", bytes), share])?;
     }
     out.push_str("</table></section>");
     Ok(())
@@ -126,21 +133,13 @@ fn labels(out: &mut String, top: &Top) -> std::fmt::Result {
 
 fn hosts(out: &mut String, top: &Top) -> std::fmt::Result {
     let most = top.hosts.iter().map(|it| it.bytes_per_s).fold(0.0, f64::max);
-    out.push_str(
-        "<section id=\"hosts\"><h2>Hosts now</h2><table><tr><th>Host<th class=\"n\">Flows<th \
-         class=\"n\">Bytes/s<th>Most<th>",
-    );
-    for row in top.hosts.iter().take(ROWS) {
-        write!(
-            out,
-            "<tr><td class=\"name\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}<td \
-             class=\"share\">{}",
-            html(&row.address),
-            grouped(row.flows),
-            scaled(row.bytes_per_s),
-            row.label.as_deref().map_or("-".to_owned(), html),
-            bar(row.bytes_per_s, most)
-        )?;
+    let columns = ["Host", "#Flows", "#Bytes/s", "Most", ""];
+    table(out, "id=\"hosts\"", "Hosts now", &columns)?;
+    for it in top.hosts.iter().take(ROWS) {
+        let label = it.label.as_deref().map_or("-".to_owned(), html);
+        let (address, bytes) = (html(&it.address), scaled(it.bytes_per_s));
+        let share = ("share", bar(it.bytes_per_s, most));
+        row(out, [("name", address), ("n", grouped(it.flows)), ("n", bytes), ("", label), share])?;
     }
     out.push_str("</table></section>");
     Ok(())
@@ -151,41 +150,42 @@ fn bar(value: f64, most: f64) -> String {
     let width = if most > 0.0 { 100.0 * value / most } else { 0.0 };
     format!(
         "<svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" height=\"8\" \
-         aria-hidden=\"true\"><rect width=\"100\" height=\"8\" \
-         fill=\"var(--bar-ground)\"/><rect width=\"{width:.1}\" height=\"8\" \
-         fill=\"var(--bar)\"/></svg>"
+         aria-hidden=\"true\"><rect width=\"100\" height=\"8\" fill=\"var(--bar-ground)\"/><rect \
+         width=\"{width:.1}\" height=\"8\" fill=\"var(--bar)\"/></svg>"
     )
 }
 
 fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
-    out.push_str(
-        "<section id=\"flows\" class=\"wide\"><h2>Flows of the highest \
-         rate</h2><table><tr><th>Label<th class=\"n\">Confidence\
-         <th>By<th>Protocol<th>From<th>To<th class=\"n\">Bytes/s<th class=\"n\">Bytes<th \
-         class=\"n\">Packets<th class=\"n\">Age<th>Does",
-    );
+    let columns = [
+        "Label",
+        "#Confidence",
+        "By",
+        "Protocol",
+        "From",
+        "To",
+        "#Bytes/s",
+        "#Bytes",
+        "#Packets",
+        "#Age",
+        "Does",
+    ];
+    table(out, "id=\"flows\" class=\"wide\"", "Flows of the highest rate", &columns)?;
     for flow in flows.iter().take(2 * ROWS) {
-        let class = match &flow.label {
-            Some(_) => "name",
-            None => "name soft",
-        };
-        let label = html(&flow.shown_labels());
-        let confidence = flow.confidence.map_or(String::new(), |it| format!("{it:.2}"));
-        write!(
-            out,
-            "<tr><td class=\"{class}\">{label}<td \
-             class=\"n\">{confidence}<td>{}<td>{}<td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}\
-             <td class=\"n\">{}<td class=\"n\">{}<td>{}",
-            html(flow.decided_by.as_deref().unwrap_or("")),
-            html(&flow.transport),
-            html(&flow.src),
-            html(&flow.dst),
-            scaled(flow.bytes_per_s),
-            scaled(flow.bytes as f64),
-            grouped(flow.packets),
-            duration(flow.age_s),
-            html(flow.behaviour.as_deref().unwrap_or(""))
-        )?;
+        let class = if flow.label.is_some() { "name" } else { "name soft" };
+        let cells = [
+            (class, html(&flow.shown_labels())),
+            ("n", flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
+            ("", html(flow.decided_by.as_deref().unwrap_or(""))),
+            ("", html(&flow.transport)),
+            ("", html(&flow.src)),
+            ("", html(&flow.dst)),
+            ("n", scaled(flow.bytes_per_s)),
+            ("n", scaled(flow.bytes as f64)),
+            ("n", grouped(flow.packets)),
+            ("n", duration(flow.age_s)),
+            ("", html(flow.behaviour.as_deref().unwrap_or(""))),
+        ];
+        row(out, cells)?;
     }
     out.push_str("</table>");
     if flows.is_empty() {
@@ -196,47 +196,32 @@ fn flows(out: &mut String, flows: &[FlowRow]) -> std::fmt::Result {
 }
 
 fn devices(out: &mut String, top: &Top) -> std::fmt::Result {
-    out.push_str(
-        "<section id=\"devices\"><h2>Devices</h2><table><tr><th>Device<th>State<th \
-         class=\"n\">Series<th class=\"n\">Failures",
-    );
-    for device in &top.devices {
-        let sign = if device.state == "up" { "good" } else { "bad" };
-        write!(
-            out,
-            "<tr><td class=\"name\">{}<td class=\"{sign}\">{}<td class=\"n\">{}<td class=\"n\">{}",
-            html(&device.named()),
-            html(&device.state),
-            grouped(device.series),
-            grouped(device.failures)
-        )?;
+    table(out, "id=\"devices\"", "Devices", &["Device", "State", "#Series", "#Failures"])?;
+    for it in &top.devices {
+        let state = (if it.state == "up" { "good" } else { "bad" }, html(&it.state));
+        let (series, failures) = (grouped(it.series), grouped(it.failures));
+        row(out, [("name", html(&it.named())), state, ("n", series), ("n", failures)])?;
     }
     out.push_str("</table></section>");
     Ok(())
 }
 
-/// Each of several tasks.
 fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
     if top.tasks.is_empty() {
         return Ok(());
     }
-    out.push_str(
-        "<section id=\"tasks\"><h2>Tasks</h2><table><tr><th>Task<th>Model<th class=\"n\">Series<th \
-         class=\"n\">Labels<th class=\"n\">Not \
-         asked<th class=\"n\">99 % within, ms",
-    );
+    let columns = ["Task", "Model", "#Series", "#Labels", "#Not asked", "#99 % within, ms"];
+    table(out, "id=\"tasks\"", "Tasks", &columns)?;
     for task in &top.tasks {
-        write!(
-            out,
-            "<tr><td class=\"name\">{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td \
-             class=\"n\">{}<td class=\"n\">{:.2}",
-            html(&task.task),
-            html(&task.model),
-            grouped(task.series),
-            grouped(task.labels),
-            grouped(task.not_asked + task.flows_not_asked),
-            task.label_p99_ms
-        )?;
+        let cells = [
+            ("name", html(&task.task)),
+            ("", html(&task.model)),
+            ("n", grouped(task.series)),
+            ("n", grouped(task.labels)),
+            ("n", grouped(task.not_asked + task.flows_not_asked)),
+            ("n", format!("{:.2}", task.label_p99_ms)),
+        ];
+        row(out, cells)?;
     }
     out.push_str("</table></section>");
     Ok(())
@@ -245,8 +230,8 @@ fn tasks(out: &mut String, top: &Top) -> std::fmt::Result {
 fn losses(out: &mut String, top: &Top) -> std::fmt::Result {
     out.push_str("<section id=\"losses\"><h2>Lost since the start</h2><table>");
     for (noun, count) in &top.losses.0 {
-        let sign = if *count > 0 { "n bad" } else { "n" };
-        write!(out, "<tr><td>{}<td class=\"{sign}\">{}", html(noun), grouped(*count))?;
+        let class = if *count > 0 { "n bad" } else { "n" };
+        row(out, [("", html(noun)), (class, grouped(*count))])?;
     }
     out.push_str("</table></section>");
     Ok(())

@@ -1,5 +1,6 @@
 //! The protocol of the control socket: one request per line, one reply per line, both JSON; see
 //! `docs/control.md`.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,9 +13,7 @@ pub use explanation::{
     Answer, Element, Explanation, Hit, Outcome, Probability, SeriesPart, TaskPart, Written,
 };
 pub use flow_query::{FlowQuery, NotAFlow};
-pub use live::{
-    DeviceLine, FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top,
-};
+pub use live::{FlowRow, HostRate, LabelRate, Losses, Point, RuleSums, TaskLabel, TaskRow, Top};
 pub use policy::{PolicyChanged, PolicyShown, RuleRow};
 
 mod client;
@@ -35,7 +34,6 @@ pub const CHANGES_MAX: usize = 16 << 20;
 /// Maximum number of hosts in a reply.
 pub const HOSTS_MAX: usize = 1024;
 
-/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -50,10 +48,8 @@ pub enum Request {
         /// Only flows with this label, in upper or lower case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
-        /// Only flows of this host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<IpAddr>,
-        /// Maximum number of flows.
         #[serde(default = "top")]
         top: usize,
     },
@@ -72,10 +68,8 @@ pub enum Request {
     Metrics {},
     /// The hosts whose flows were labelled, latest labels first.
     Hosts {
-        /// Only hosts with this label.
         #[serde(default)]
         label: Option<String>,
-        /// Maximum number of hosts.
         #[serde(default = "top")]
         top: usize,
     },
@@ -110,10 +104,7 @@ pub enum Request {
         changes: String,
     },
     /// Replace all rules by the rules of a file.
-    PolicyLoad {
-        /// The file.
-        file: PathBuf,
-    },
+    PolicyLoad { file: PathBuf },
     /// Undo the last of these two.
     PolicyUndo {},
     /// The rules in use.
@@ -124,7 +115,6 @@ pub enum Request {
         /// With what they have counted.
         #[serde(default)]
         counters: bool,
-        /// Maximum number of rules.
         #[serde(default = "rules")]
         limit: usize,
     },
@@ -147,7 +137,6 @@ fn top() -> usize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Code {
-    /// Done.
     Ok = 200,
     /// The line is not a valid request.
     Malformed = 400,
@@ -159,7 +148,6 @@ pub enum Code {
     Conflict = 409,
     /// The request or the answer was not there in time.
     TimedOut = 408,
-    /// The request is too long.
     TooLong = 413,
     /// The configuration, the model or a rule is invalid; the old ones stay in use.
     Invalid = 422,
@@ -169,7 +157,6 @@ pub enum Code {
     Busy = 503,
 }
 
-/// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// A [`Code`].
@@ -186,34 +173,23 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
-    /// To [`Request::Status`].
     Status(Box<Status>),
-    /// To [`Request::Threads`].
     Threads(Vec<ThreadRow>),
-    /// To [`Request::Devices`].
     Devices(Vec<DeviceRow>),
-    /// To [`Request::Flows`].
     Flows(Vec<FlowRow>),
-    /// To [`Request::Top`].
     Top(Box<Top>),
-    /// To [`Request::Explain`].
     Explained(Box<Explanation>),
     /// To [`Request::Metrics`], in Prometheus' text format.
     Metrics(String),
-    /// To [`Request::Hosts`].
     Hosts(Vec<HostRow>),
-    /// To [`Request::Reload`].
     Reloaded(Reloaded),
-    /// To [`Request::PolicyChange`].
     PolicyChanged(PolicyChanged),
-    /// To [`Request::PolicyShow`].
     Policy(PolicyShown),
     /// To all other requests: what was done.
     Done(String),
 }
 
 impl Reply {
-    /// A reply to a successful request.
     pub fn ok(body: Body) -> Reply {
         Reply { code: Code::Ok as u16, error: None, body: Some(body) }
     }
@@ -224,7 +200,6 @@ impl Reply {
     }
 }
 
-/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// Keys whose new value is in use.
@@ -255,18 +230,14 @@ pub struct Difference {
     pub from: Option<String>,
     /// The value that was read, as TOML; `None`: the key is no longer set.
     pub to: Option<String>,
-    /// Where the new value was set.
     pub origin: Option<String>,
 }
 
-/// The status of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// State of the run, one word.
     pub state: String,
-    /// Version of the program.
     pub version: String,
-    /// Process number.
     pub pid: u32,
     /// Time since the start, seconds.
     pub uptime_s: f64,
@@ -281,34 +252,24 @@ pub struct Status {
     pub figures: Vec<Figure>,
 }
 
-/// A check of `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRow {
-    /// Name of the check.
     pub name: String,
-    /// Whether it holds.
     pub holds: bool,
-    /// The reason, in words.
     pub reason: String,
 }
 
-/// A value of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The metric.
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// The value.
     pub value: serde_json::Number,
     /// Unit of the value; may be empty.
     pub unit: String,
 }
 
-/// A thread of the data path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadRow {
-    /// The name that the system shows.
     pub name: String,
     /// The core that it is pinned to; `None`: not pinned.
     pub core: Option<usize>,
@@ -316,7 +277,6 @@ pub struct ThreadRow {
     pub state: String,
     /// CPU time, seconds; `None`: the thread has ended.
     pub cpu_s: Option<f64>,
-    /// How often it has stalled.
     pub stalls: u64,
     /// Packets processed; `None`: not a flow worker.
     pub packets: Option<u64>,
@@ -327,7 +287,6 @@ pub struct ThreadRow {
 /// A device of an analytics manager.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRow {
-    /// The analytics manager.
     pub thread: String,
     /// Name of the task, where there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -344,14 +303,21 @@ pub struct DeviceRow {
     pub series: u64,
     /// Batches and probes that failed.
     pub failures: u64,
-    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// A host.
+impl DeviceRow {
+    /// With its task, where there are several: `cpu of device`.
+    pub fn named(&self) -> String {
+        match &self.task {
+            Some(task) => format!("{} of {task}", self.device),
+            None => self.device.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRow {
-    /// Its address.
     pub address: String,
     /// `None`: no label is likely enough yet.
     pub label: Option<String>,
@@ -369,20 +335,16 @@ pub type Sums = BTreeMap<String, u64>;
 /// The most important counters of a run, since its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
-    /// Packets received.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
     /// Packets per second over the last interval.
     pub packets_per_s: f64,
-    /// Flows in the tables.
     pub flows: u64,
     /// Half-open flows among them.
     #[serde(default)]
     pub half_open: u64,
-    /// Maximum number of flows in the tables.
     pub flows_max: u64,
-    /// Flows begun.
     pub flows_begun: u64,
     /// Labelled flows by label; labels without flows are left out.
     pub labels: BTreeMap<String, u64>,
@@ -397,7 +359,6 @@ pub struct Overview {
     /// Flows evicted from a full table.
     #[serde(default)]
     pub evicted: u64,
-    /// Series shed or failed.
     pub series_lost: u64,
     /// Counters of the sinks: records, marks.
     #[serde(flatten)]
@@ -406,12 +367,10 @@ pub struct Overview {
     pub label_p50_ms: f64,
     /// 99th percentile of the time from the K-th packet to the label, ms.
     pub label_p99_ms: f64,
-    /// The model.
     pub model: String,
     /// The rules; `None`: there were none ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<RuleSums>,
-    /// Each task, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskRow>,
 }

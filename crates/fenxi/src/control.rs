@@ -49,10 +49,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::exit::Failure;
 use crate::label_names::LabelNames;
 use crate::metric::Value;
-use crate::protocol::{
-    Body, CheckRow, Code, DeviceRow, Figure, FlowQuery, Reply, Request, RuleRow, Status, ThreadRow,
-    Top,
-};
+use crate::protocol::{Body, Code, Figure, FlowQuery, Reply, Request, RuleRow, Status, Top};
 use collector::{Collector, STALLED_AFTER, Watched};
 use dataplane::counters::{AnalyticsSnapshot, TaskSnapshot};
 use dataplane::state::SharedState;
@@ -82,12 +79,10 @@ const FINISH_WITHIN: Duration = Duration::from_millis(250);
 /// Maximum calls that wait for the supervisor.
 const CALLS: usize = 16;
 
-/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Not all threads have answered yet.
     Starting,
-    /// Everything works.
     Ready,
     /// Traffic flows, but a device is down, a thread has stalled, or a sum does not close.
     Degraded,
@@ -96,10 +91,8 @@ pub enum State {
 }
 
 impl State {
-    /// All states.
     pub const ALL: [State; 4] = [State::Starting, State::Ready, State::Degraded, State::Draining];
 
-    /// The name in metrics and on pages.
     pub const fn name(self) -> &'static str {
         match self {
             State::Starting => "starting",
@@ -113,11 +106,9 @@ impl State {
 /// Properties of a run that do not change.
 #[derive(Debug)]
 pub struct Facts {
-    /// Version of the program.
     pub version: &'static str,
     /// State that does change.
     pub state: Arc<SharedState>,
-    /// The configuration at the start.
     pub config: Arc<Config>,
     /// Whether the run is live; otherwise it is a replay.
     pub is_live: bool,
@@ -131,9 +122,7 @@ pub struct Facts {
     pub ports_up_least: Option<usize>,
     /// Capacity of each table, flows.
     pub table_entries: u64,
-    /// Slots of all rings of one pipeline.
     pub ring_slots: u64,
-    /// Start of the run.
     pub started: Instant,
 }
 
@@ -173,7 +162,19 @@ pub struct Call {
     pub answer: oneshot::Sender<Reply>,
 }
 
-/// The control plane of a run.
+impl Call {
+    /// Sends the answer; the client may have disconnected.
+    pub fn reply(self, reply: Reply) {
+        let _ = self.answer.send(reply);
+    }
+}
+
+/// The control plane at work, and the requests that the supervisor answers.
+pub struct Serving {
+    pub plane: Arc<Plane>,
+    pub calls: mpsc::Receiver<Call>,
+}
+
 pub struct Plane {
     facts: Facts,
     collector: Mutex<Collector>,
@@ -187,25 +188,21 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Begins to serve on the sockets, as tasks of the current runtime, which end with it. The
-    /// supervisor receives the calls.
-    ///
-    /// # Errors
-    /// A socket that the runtime cannot take.
+    /// Begins to serve on the sockets, as tasks of the current runtime, which end with it.
     pub fn start(
         sockets: Sockets,
         facts: Facts,
         collector: Collector,
         tables: FlowTables,
-    ) -> Result<(Arc<Plane>, mpsc::Receiver<Call>), Failure> {
-        let (calls, called) = mpsc::channel(CALLS);
+    ) -> Result<Serving, Failure> {
+        let (sender, calls) = mpsc::channel(CALLS);
         let plane = Arc::new(Plane {
             facts,
             collector: Mutex::new(collector),
             tables: Mutex::new(tables),
             history: Mutex::default(),
             explainer: Explainer::default(),
-            calls,
+            calls: sender,
             is_draining: AtomicBool::new(false),
             replying: RwLock::new(()),
         });
@@ -217,7 +214,7 @@ impl Plane {
             ctl::start(listener, plane.clone()).map_err(no_socket)?;
         }
         tokio::spawn(keep_collecting(plane.clone()));
-        Ok((plane, called))
+        Ok(Serving { plane, calls })
     }
 
     /// Marks the run as ending: it is no longer ready.
@@ -250,11 +247,10 @@ impl Plane {
         let _ = timeout(FINISH_WITHIN, self.replying.write()).await;
     }
 
-    /// The page of all metrics.
     pub async fn metrics(&self) -> String {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view_with(&collector, in_tables);
+        let view = self.view(&collector, in_tables);
         let mut page = String::new();
         for family in catalogue::families(&view) {
             exposition::write(&mut page, &family);
@@ -265,10 +261,9 @@ impl Plane {
     /// The run in a few figures, in one line.
     pub async fn status_line(&self) -> String {
         let collector = self.collected().await;
-        overview::line(&overview::of(&self.view(&collector)))
+        overview::line(&overview::of(&self.view(&collector, RuleTotals::default())))
     }
 
-    /// The health of the run.
     pub async fn health(&self) -> Health {
         let collector = self.collected().await;
         self.health_of(&collector, &view::pipelines(&collector, &self.facts.names))
@@ -278,8 +273,13 @@ impl Plane {
     pub async fn answer(&self, request: Request) -> Reply {
         match request {
             Request::Status {} => Reply::ok(Body::Status(Box::new(self.status().await))),
-            Request::Threads {} => Reply::ok(Body::Threads(self.threads().await)),
-            Request::Devices {} => Reply::ok(Body::Devices(self.devices().await)),
+            Request::Threads {} => {
+                Reply::ok(Body::Threads(rows::threads(&*self.collected().await)))
+            }
+            Request::Devices {} => {
+                let collector = self.collected().await;
+                Reply::ok(Body::Devices(rows::devices(&collector, &self.facts.names)))
+            }
             Request::Metrics {} => Reply::ok(Body::Metrics(self.metrics().await)),
             Request::Top { rows } => Reply::ok(Body::Top(Box::new(self.top(rows).await))),
             Request::Explain { flow } => self.explain(&flow).await,
@@ -303,7 +303,7 @@ impl Plane {
     async fn add_counters(&self, rows: &mut [RuleRow]) {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view_with(&collector, in_tables);
+        let view = self.view(&collector, in_tables);
         let volumes = catalogue::rule_volumes(&view);
         for row in rows {
             let volume = row.name.as_deref().and_then(|name| volumes.get(name));
@@ -331,11 +331,9 @@ impl Plane {
         // needs, is locked.
         tables.picture().await;
         let collector = self.collected().await;
-        let view = self.view(&collector);
-        let checks = check_rows(self.health_of(&collector, &view.pipelines));
+        let view = self.view(&collector, RuleTotals::default());
         let history = self.history.lock().await;
-        let names = &self.facts.names;
-        top::of(&view, checks, &mut tables, &history, names, rows).await
+        top::of(&view, &mut tables, &history, rows).await
     }
 
     /// Why a flow has its label, or none.
@@ -350,13 +348,13 @@ impl Plane {
         };
         let Some((subject, others)) = found else {
             let collector = self.collected().await;
-            let overview = overview::of(&self.view(&collector));
+            let overview = overview::of(&self.view(&collector, RuleTotals::default()));
             return Reply::refused(Code::NotFound, explain::nowhere(&query, &overview));
         };
         let written = {
             let collector = self.collector.lock().await;
             let classes = subject.classes();
-            collector.run_sinks().explain(&subject.name, &classes)
+            collector.run_sinks.explain(&subject.name, &classes)
         };
         let rule = match subject.rule {
             Some(number) => Some(self.rule(number).await),
@@ -413,79 +411,36 @@ impl Plane {
         )
     }
 
-    fn view<'a>(&'a self, collector: &'a Collector) -> View<'a> {
+    /// `rules_in_tables`: counters of rules in the last picture of the tables, if they are needed.
+    fn view<'a>(&'a self, collector: &'a Collector, rules_in_tables: RuleTotals) -> View<'a> {
         let pipelines = view::pipelines(collector, &self.facts.names);
         View {
             facts: &self.facts,
             run_state: self.facts.state.get(),
-            state: self.health_of(collector, &pipelines).state,
+            health: self.health_of(collector, &pipelines),
             collector,
             pipelines,
-            rules_in_tables: RuleTotals::default(),
+            rules_in_tables,
             threads: cpu::thread_times(),
             uptime: self.facts.started.elapsed(),
         }
     }
 
-    fn view_with<'a>(&'a self, collector: &'a Collector, in_tables: RuleTotals) -> View<'a> {
-        View { rules_in_tables: in_tables, ..self.view(collector) }
-    }
-
     async fn status(&self) -> Status {
         let in_tables = self.rule_totals().await;
         let collector = self.collected().await;
-        let view = self.view_with(&collector, in_tables);
-        let health = self.health_of(&collector, &view.pipelines);
+        let view = self.view(&collector, in_tables);
         Status {
-            state: view.state.name().to_owned(),
+            state: view.health.state.name().to_owned(),
             version: self.facts.version.to_owned(),
             pid: std::process::id(),
             uptime_s: view.uptime.as_secs_f64(),
             unconfirmed_s: view.run_state.unconfirmed().map(|left| left.as_secs_f64()),
-            checks: check_rows(health),
+            checks: view.health.ready.clone(),
             overview: overview::of(&view),
             figures: figures(&view),
         }
     }
-
-    async fn threads(&self) -> Vec<ThreadRow> {
-        let collector = self.collected().await;
-        let times = cpu::thread_times();
-        let cpu_s = |name: &str| {
-            let time = times.iter().find(|time| time.name == name);
-            time.map(|time| time.seconds)
-        };
-        let flows = collector.flows.iter().map(|flow| ThreadRow {
-            packets: Some(flow.latest.port_counters().rx.received),
-            ..rows::thread(flow)
-        });
-        let analytics = collector.analytics.iter().map(|analytics| ThreadRow {
-            series: Some(analytics.latest.counters().series),
-            ..rows::thread(analytics)
-        });
-        let mut rows: Vec<ThreadRow> = flows.chain(analytics).collect();
-        for row in &mut rows {
-            row.cpu_s = cpu_s(&row.name);
-        }
-        rows
-    }
-
-    async fn devices(&self) -> Vec<DeviceRow> {
-        let collector = self.collected().await;
-        let managers = collector.analytics.iter();
-        let names = &self.facts.names;
-        managers.flat_map(|it| rows::devices(it, names)).collect()
-    }
-}
-
-/// The checks of `/readyz`.
-fn check_rows(health: Health) -> Vec<CheckRow> {
-    let checks = health.ready.into_iter().map(|check| CheckRow {
-        name: check.name.to_owned(),
-        holds: check.holds,
-        reason: check.reason,
-    });
-    checks.collect()
 }
 
 /// The metrics that are single numbers and not 0.

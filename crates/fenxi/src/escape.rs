@@ -33,7 +33,6 @@ impl Write for Line {
     }
 }
 
-/// An event as one line.
 fn line(event: &[u8]) -> String {
     let text = String::from_utf8_lossy(event);
     match text.strip_suffix('\n') {
@@ -44,7 +43,6 @@ fn line(event: &[u8]) -> String {
 
 /// The longest word of a message, in characters: paths are shorter.
 const WORD_MAX: usize = 512;
-/// The longest message.
 const MESSAGE_MAX: usize = 16 * 1024;
 
 /// A message of one line, escaped, in which no name from outside is longer than a reader can bear.

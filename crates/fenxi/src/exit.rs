@@ -26,6 +26,16 @@ pub struct Failure {
     code: u8,
 }
 
+/// Declares a constructor for each exit code.
+macro_rules! failures {
+    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+        $($(#[$doc])*
+        pub fn $name(message: impl Into<String>) -> Failure {
+            Failure::new($code, message)
+        })*
+    };
+}
+
 impl Failure {
     /// A failure of one line; control characters in names are escaped, and long names are
     /// shortened.
@@ -40,49 +50,25 @@ impl Failure {
         Failure { lines: lines.collect(), code }
     }
 
-    /// 64: the command line is wrong.
-    pub fn usage(message: impl Into<String>) -> Failure {
-        Failure::new(64, message)
-    }
-
-    /// 65: a capture or a bundle is not what it should be.
-    pub fn data(message: impl Into<String>) -> Failure {
-        Failure::new(65, message)
-    }
-
-    /// 66: an input cannot be opened.
-    pub fn no_input(message: impl Into<String>) -> Failure {
-        Failure::new(66, message)
-    }
-
-    /// 69: something needed, such as a library or a device, is missing.
-    pub fn unavailable(message: impl Into<String>) -> Failure {
-        Failure::new(69, message)
-    }
-
-    /// 70: a bug of ours.
-    pub fn software(message: impl Into<String>) -> Failure {
-        Failure::new(70, message)
-    }
-
-    /// 73: an output cannot be created.
-    pub fn cannot_create(message: impl Into<String>) -> Failure {
-        Failure::new(73, message)
-    }
-
-    /// 74: reading or writing failed.
-    pub fn io(message: impl Into<String>) -> Failure {
-        Failure::new(74, message)
-    }
-
-    /// 77: permission denied.
-    pub fn not_allowed(message: impl Into<String>) -> Failure {
-        Failure::new(77, message)
-    }
-
-    /// 78: the configuration is wrong.
-    pub fn config(message: impl Into<String>) -> Failure {
-        Failure::new(78, message)
+    failures! {
+        /// 64: the command line is wrong.
+        usage = 64;
+        /// 65: a capture or a bundle is not what it should be.
+        data = 65;
+        /// 66: an input cannot be opened.
+        no_input = 66;
+        /// 69: something needed, such as a library or a device, is missing.
+        unavailable = 69;
+        /// 70: a bug of ours.
+        software = 70;
+        /// 73: an output cannot be created.
+        cannot_create = 73;
+        /// 74: reading or writing failed.
+        io = 74;
+        /// 77: permission denied.
+        not_allowed = 77;
+        /// 78: the configuration is wrong.
+        config = 78;
     }
 
     /// The same, with a line for each problem.

@@ -7,7 +7,6 @@ use crate::proc::Machine;
 /// Who uses an address.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// It is free.
     Nobody,
     /// A file that is not a socket.
     File,

@@ -59,18 +59,12 @@ pub fn start(config: &Log) -> Result<(), Failure> {
 
 /// Checks whether the log could be started: if the configuration asks for the journal, it must
 /// exist.
-///
-/// # Errors
-/// As [`start`].
 pub fn probe(config: &Log) -> Result<(), Failure> {
     output::open::<Registry>(config.to).map(drop)
 }
 
 /// Sets the levels; an error leaves them as they were. Without a running log it only checks
 /// `levels`.
-///
-/// # Errors
-/// No levels.
 pub fn set_level(text: &str) -> Result<(), LevelError> {
     let levels = levels::parse(text)?;
     if let Some(running) = RUNNING.get() {
@@ -82,20 +76,18 @@ pub fn set_level(text: &str) -> Result<(), LevelError> {
 
 /// Logs how often lines were repeated whose period is over; must be called regularly.
 pub fn tick() {
-    log_repeats(|repeats| repeats.take_over(Instant::now()));
+    log_repeats(Some(Instant::now()));
 }
 
 /// Logs the repeats of all lines; for the end of the run.
 pub fn finish() {
-    log_repeats(Repeats::take_all);
+    log_repeats(None);
 }
 
-fn log_repeats(take: impl FnOnce(&Repeats) -> Vec<repeats::Repeated>) {
-    let Some(running) = RUNNING.get() else {
-        return;
-    };
+fn log_repeats(now: Option<Instant>) {
+    let Some(running) = RUNNING.get() else { return };
     // The lock is free by now; these lines go through the same layers and take it again.
-    for repeated in take(&running.repeats) {
+    for repeated in running.repeats.take(now) {
         repeated.log();
     }
 }

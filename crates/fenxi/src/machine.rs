@@ -1,9 +1,10 @@
 //! The machine on which measurements were taken, as the kernel describes it.
 
-use std::fs;
-
 use flowmgr::Pages;
 use serde::Serialize;
+
+use crate::memory::MIB;
+use crate::proc;
 
 /// The machine, as named next to every measurement.
 #[derive(Debug, Serialize)]
@@ -25,14 +26,14 @@ pub struct Machine {
 impl Machine {
     /// Describes this machine; `pages` is the kind of pages of the flow tables.
     pub fn here(pages: Pages) -> Machine {
-        let memory = field("/proc/meminfo", "MemTotal");
-        let memory_kib: Option<u64> = memory.split(' ').next().and_then(|kib| kib.parse().ok());
+        let files = proc::Machine::here();
+        let memory = files.bytes("proc/meminfo", "MemTotal").unwrap_or_default();
         Machine {
-            cpu: field("/proc/cpuinfo", "model name"),
+            cpu: files.field("proc/cpuinfo", "model name").unwrap_or_default(),
             cores: cores(),
-            caches: (0..8).map_while(cache).collect(),
-            memory_mib: memory_kib.unwrap_or_default() / 1024,
-            kernel: read("/proc/sys/kernel/osrelease"),
+            caches: (0..8).map_while(|index| cache(&files, index)).collect(),
+            memory_mib: memory / MIB,
+            kernel: files.text("proc/sys/kernel/osrelease").unwrap_or_default(),
             pages: match pages {
                 Pages::Plain => "plain",
                 Pages::Transparent => "transparent huge",
@@ -60,29 +61,12 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn cache(index: usize) -> Option<String> {
-    let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
-    let part = |name| fs::read_to_string(format!("{path}/{name}")).ok();
-    let kind = match part("type")?.trim() {
+fn cache(files: &proc::Machine, index: usize) -> Option<String> {
+    let part = |name| files.text(&format!("sys/devices/system/cpu/cpu0/cache/index{index}/{name}"));
+    let kind = match part("type")?.as_str() {
         "Data" => "d",
         "Instruction" => "i",
         _ => "",
     };
-    let (level, size) = (part("level")?, part("size")?);
-    Some(format!("L{}{kind} {}", level.trim(), size.trim()))
-}
-
-/// The value of the first line `name : value` of a file, or an empty text.
-fn field(path: &str, name: &str) -> String {
-    let text = read(path);
-    let value = text.lines().find_map(|line| {
-        let (found, value) = line.split_once(':')?;
-        (found.trim() == name).then(|| value.trim().to_owned())
-    });
-    value.unwrap_or_default()
-}
-
-fn read(path: &str) -> String {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.trim().to_owned()
+    Some(format!("L{}{kind} {}", part("level")?, part("size")?))
 }

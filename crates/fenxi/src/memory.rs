@@ -7,7 +7,6 @@ use flowmgr::table_bytes;
 use crate::proc::Machine;
 use crate::run::ports;
 
-/// 2^20 bytes.
 pub const MIB: u64 = 1 << 20;
 
 /// A series' slot in a ring: two cache lines.
@@ -28,7 +27,6 @@ pub struct Need {
 }
 
 impl Need {
-    /// The need of a live run.
     pub fn new(config: &Config, tasks: &[OpenTask]) -> Need {
         let (flow, io, layout) = (&config.flow, &config.io, &config.pipeline.layout);
         let instances = config.pipeline.instances as u64;
@@ -156,8 +154,7 @@ pub mod tests {
             warning(180).as_deref(),
             Some(
                 "full flow tables need 280 MiB of memory, and 180 MiB are available: the kernel \
-                 may kill fenxi before they are \
-                 full; set flow.max_flows = 500"
+                 may kill fenxi before they are full; set flow.max_flows = 500"
             )
         );
     }

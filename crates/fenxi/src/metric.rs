@@ -2,19 +2,15 @@
 
 use hdrhistogram::Histogram;
 
-/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The value only grows.
     Counter,
     /// The value goes up and down.
     Gauge,
-    /// Values are counted by size.
     Histogram,
 }
 
 impl Kind {
-    /// The name in the text format.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -24,23 +20,18 @@ impl Kind {
     }
 }
 
-/// One metric.
 #[derive(Debug, Clone, Copy)]
 pub struct Metric {
-    /// Its name.
     pub name: &'static str,
-    /// Its kind.
     pub kind: Kind,
     /// Unit of the value; empty if it has none.
     pub unit: &'static str,
-    /// Names of its labels.
     pub labels: &'static [&'static str],
     /// Its meaning, in one line.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// Declares a metric.
     pub const fn new(
         kind: Kind,
         name: &'static str,
@@ -52,17 +43,13 @@ impl Metric {
     }
 }
 
-/// A metric with its samples.
 #[derive(Debug, Clone)]
 pub struct Family {
-    /// The metric.
     pub metric: Metric,
-    /// Its samples.
     pub samples: Vec<Sample>,
 }
 
 impl Family {
-    /// A counter.
     pub fn counter(
         name: &'static str,
         unit: &'static str,
@@ -89,18 +76,13 @@ pub const US: f64 = 1e-6;
 pub struct Sample {
     /// As many as the metric has labels.
     pub labels: Vec<String>,
-    /// The value.
     pub value: Value,
 }
 
-/// The value of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A count.
     Count(u64),
-    /// Any number.
     Number(f64),
-    /// A distribution.
     Buckets(Buckets),
 }
 
@@ -109,14 +91,11 @@ pub enum Value {
 pub struct Buckets {
     /// Upper bound of each bucket, and the number of values up to it.
     pub cumulative: Vec<(f64, u64)>,
-    /// Sum of all values.
     pub sum: f64,
-    /// Number of all values.
     pub count: u64,
 }
 
 impl Buckets {
-    /// Empty buckets.
     pub fn new(bounds: &[f64]) -> Buckets {
         Buckets { cumulative: bounds.iter().map(|bound| (*bound, 0)).collect(), sum: 0.0, count: 0 }
     }
@@ -141,12 +120,10 @@ pub fn sample(labels: &[&str], value: Value) -> Sample {
     Sample { labels: labels.iter().map(|label| (*label).to_owned()).collect(), value }
 }
 
-/// A sample that is a count.
 pub fn count(labels: &[&str], value: u64) -> Sample {
     sample(labels, Value::Count(value))
 }
 
-/// A sample that is any number.
 pub fn number(labels: &[&str], value: f64) -> Sample {
     sample(labels, Value::Number(value))
 }

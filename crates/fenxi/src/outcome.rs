@@ -17,32 +17,24 @@ use crate::sinks::{self, RecentFlows, Report};
 
 /// The result of a replay or a live run.
 pub struct Outcome {
-    /// Sums of all flow managers.
     pub flows: flowmgr::Counters,
     /// Sums of all analytics managers, by task; empty if none has started.
     pub tasks: Vec<analytics::Counters>,
     /// Layout `F:A:D` of each pipeline.
     pub layout: Layout,
-    /// Number of pipelines.
     pub instances: usize,
-    /// The core of each thread.
     pub cores: Cores,
-    /// Swaps of the model.
     pub swaps: Swaps,
-    /// Names of the tasks and of their classes.
     pub names: Arc<[TaskNames]>,
-    /// Size of the flow tables.
     pub table: Table,
     /// Bytes of the packets on the wire.
     pub bytes: u64,
     /// Packets that each flow worker received, in the workers' order.
     pub packets_by_worker: Vec<u64>,
-    /// The counters of the sinks.
     pub sinks: Vec<Report>,
     /// Steps of the clock that stamps packets. Replay: steps back, summed over the flow workers.
     /// Live: each step once.
     pub clock_steps: u64,
-    /// Counters that only live traffic has.
     pub live: Option<LiveSums>,
     /// Wall time from the start until the last flow was finished.
     pub wall: Duration,
@@ -50,14 +42,11 @@ pub struct Outcome {
     pub interrupted: bool,
     /// A replay's latest flows.
     pub recent: Option<RecentFlows>,
-    /// Why it ended early.
     pub failure: Option<Failure>,
 }
 
-/// Counters that only live traffic has.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct LiveSums {
-    /// `io.mode`.
     pub mode: &'static str,
     /// Packets for the receive rings: received, dropped or unread.
     pub offered: u64,
@@ -71,15 +60,12 @@ pub struct LiveSums {
     pub unread: u64,
     /// Packets that the network cards dropped before they reached the rings.
     pub nic_dropped: u64,
-    /// Packets forwarded.
     pub sent: u64,
     /// Packets that should have been forwarded and were not.
     pub unsent: u64,
     /// Packets that rules dropped instead.
     pub ruled_out: u64,
-    /// Copies of packets that rules have sent.
     pub copied: u64,
-    /// Copies that were not sent.
     pub copies_lost: u64,
 }
 
@@ -94,7 +80,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// The tables of these flow managers.
     pub fn new(
         config: &Config,
         tasks: &[OpenTask],

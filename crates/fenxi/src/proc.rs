@@ -19,7 +19,6 @@ pub struct Machine {
 pub struct Unit {
     /// The settings of the unit's own file.
     pub own: String,
-    /// The settings of the drop-ins.
     pub drop_ins: String,
 }
 
@@ -67,7 +66,6 @@ impl Machine {
         Some(kib * 1024)
     }
 
-    /// Whether the file or folder exists.
     pub fn has(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }
@@ -95,7 +93,6 @@ impl Machine {
         others
     }
 
-    /// The numbers of all processes.
     pub fn processes(&self) -> Vec<u32> {
         let names = self.names("proc").into_iter();
         names.filter_map(|name| name.parse().ok()).collect()
@@ -139,7 +136,7 @@ impl Machine {
 /// The value of `name` in lines of `name: value`.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = text.lines();
-    lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+    lines.find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
 }
 
 #[cfg(test)]

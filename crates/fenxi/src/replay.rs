@@ -32,31 +32,22 @@ use crate::cli::{ReplayArgs, Speed};
 use crate::control::collector::Collector;
 use crate::control::explain;
 use crate::control::flow_tables::FlowTables;
-use crate::control::{Facts, HostStats, Sockets};
+use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
 use crate::outcome::{Outcome, Table};
 use crate::rules::{Rules, Traffic};
 use crate::signals::Signals;
 use crate::sinks::{self, RecentFlows, SharedHosts, Sinks};
-use crate::supervise::{self, ControlPlane, Progress, Supervisor};
+use crate::supervise::{self, Progress, Supervisor};
 use crate::workers::{WorkerIo, WorkerStart};
 use source::Source;
-
-/// What to replay, and how.
-pub struct Plan<'a> {
-    /// The checked configuration.
-    pub config: &'a Config,
-    /// The command line.
-    pub args: &'a ReplayArgs,
-}
 
 /// Runs a replay to its end.
 ///
 /// # Errors
 /// The replay cannot start. Later failures are in [`Outcome::failure`], with the counters up to
 /// that point.
-pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
-    let Plan { config, args, .. } = plan;
+pub fn run(config: &Config, args: &ReplayArgs) -> Result<Outcome, Failure> {
     outputs::check(args, config)?;
     check_write(config, args)?;
     let cores = Cores::of(config);
@@ -82,7 +73,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         Some(query) => RecentFlows::only(explain::wanted(query)),
         None => RecentFlows::new(),
     };
-    let sinks = open_sinks(plan, &run, &tasks, &names, &recent)?;
+    let sinks = open_sinks(config, args, &run, &tasks, &names, &recent)?;
     let state = Arc::new(SharedState::new(&tasks));
     if rules.at_start().is_some() {
         state.update(|state| state.rules = rules.state());
@@ -94,10 +85,11 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let ports = vec!["capture".to_owned()];
     let facts = Facts::new(config, state.clone(), &names, ports, None);
     let runtime = supervise::runtime()?;
-    let signals = runtime.block_on(async { Signals::new() })?;
-    let progress = Progress::new(source.read(), source.size());
+    let inside = runtime.enter();
+    let signals = Signals::new()?;
+    let progress = Progress::new(source.read.clone(), source.size);
     let (inputs, reader) = source.spread(workers, pace(args))?;
-    let (swapper, ports) = start_swapper(plan, &cores, bundle, &state, &pipelines)?;
+    let (swapper, ports) = start_swapper(config, args, &cores, bundle, &state, &pipelines)?;
     let start = WorkerStart {
         cores: &cores,
         run: &run,
@@ -106,7 +98,8 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
         rules: rules.at_start(),
     };
     let gathers = args.speed == Speed::Max;
-    let analytics = start.analytics_workers(pipelines.analytics, ports, gathers)?;
+    let (analytics, analytics_watched) =
+        start.analytics_workers(pipelines.analytics, ports, gathers)?;
     let io = inputs.into_iter().map(|port| WorkerIo {
         ports: vec![port],
         // With `--write` there is only one worker.
@@ -119,31 +112,28 @@ pub fn run(plan: &Plan<'_>) -> Result<Outcome, Failure> {
     let limits = limits(config, args, &rules);
     let flow = start.flow_workers(pipelines.flow_managers, io, options.effect, limits)?;
     let host = Arc::new(HostStats::new(&[]));
-    let collector = Collector::new(flow.watched, analytics.watched, host, sinks.clone());
+    let collector = Collector::new(flow.watched, analytics_watched, host, sinks.clone());
+    let tables = FlowTables::new(flow.lookers, recent.clone(), &config.host_networks);
+    let serving = sockets.map(|sockets| Plane::start(sockets, facts, collector, tables));
     let supervisor = Supervisor {
         run: run.clone(),
         outcomes: flow.outcomes,
         workers,
         events,
         signals,
-        control: sockets.map(|sockets| ControlPlane {
-            sockets,
-            facts,
-            collector,
-            tables: FlowTables::new(flow.lookers, recent.clone(), &config.host_networks),
-        }),
-        serving: None,
+        serving: serving.transpose()?,
         sinks: sinks.clone(),
         live: None,
         progress: Some(progress),
         holds: args.hold,
     };
+    drop(inside);
     let ended = runtime.block_on(supervisor.serve())?;
     let mut outcome = Outcome::nothing(config, cores, names, table);
     outcome.recent = Some(recent);
     outcome.wall = ended.at.duration_since(run.started);
     outcome.interrupted = ended.is_interrupted;
-    outcome.tasks = join_analytics(analytics.threads)?;
+    outcome.tasks = join_analytics(analytics)?;
     outcome.swaps = swapper.map_or_else(|| Ok(Swaps::default()), PeriodicSwapper::finish)?;
     outcome.add_workers(ended.workers);
     let read = reader.map_or(Ok(()), source::Reader::join);
@@ -171,11 +161,8 @@ fn check_write(config: &Config, args: &ReplayArgs) -> Result<(), Failure> {
 fn limits(config: &Config, args: &ReplayArgs, rules: &Rules) -> Limits {
     // `--write` looks up rules that need a label at the end of the burst, when a flow may know more
     // than at the packet; so a burst has one packet.
-    let asks_for_labels = rules.in_force().policy.label_tasks() != 0;
-    let burst = match args.write.is_some() && asks_for_labels {
-        true => 1,
-        false => config.io.burst,
-    };
+    let asks_for_labels = rules.in_force.policy.label_tasks() != 0;
+    let burst = if args.write.is_some() && asks_for_labels { 1 } else { config.io.burst };
     Limits {
         // A ring has room for a burst whose packets each complete a series of each depth.
         burst: burst.min(config.ring.slots / cring::TASKS_MAX),
@@ -213,16 +200,16 @@ fn open_tagged(
 }
 
 fn open_sinks(
-    plan: &Plan<'_>,
+    config: &Config,
+    args: &ReplayArgs,
     run: &Arc<Run>,
     tasks: &[OpenTask],
     names: &Arc<[TaskNames]>,
     recent: &RecentFlows,
 ) -> Result<Arc<Sinks>, Failure> {
-    let args = plan.args;
-    let hosts = SharedHosts::of(plan.config, tasks);
+    let hosts = SharedHosts::of(config, tasks);
     Sinks::start(&sinks::Start {
-        config: plan.config,
+        config,
         names,
         labels: &OpenTask::all_labels(tasks),
         hosts: hosts.as_ref(),
@@ -240,22 +227,20 @@ fn open_sinks(
 
 /// Starts the thread of `--swap-model`; returns it with the analytics workers' channels.
 fn start_swapper(
-    plan: &Plan<'_>,
+    config: &Config,
+    args: &ReplayArgs,
     cores: &Cores,
     bundle: &Bundle,
     state: &Arc<SharedState>,
     pipelines: &Pipelines,
 ) -> Result<(Option<PeriodicSwapper>, Vec<Vec<SwapPort>>), Failure> {
-    let Some(other) = &plan.args.swap_model else {
-        return Ok((None, Vec::new()));
-    };
+    let Some(other) = &args.swap_model else { return Ok((None, Vec::new())) };
     let swap = swap::Plan {
         bundle: other.clone(),
-        every: Duration::from_millis(u64::from(plan.args.swap_every)),
+        every: Duration::from_millis(u64::from(args.swap_every)),
     };
     let (analytics, state) = (&pipelines.analytics, state.clone());
-    let (swapper, ports) =
-        PeriodicSwapper::start(swap, plan.config, cores, bundle, state, analytics)?;
+    let (swapper, ports) = PeriodicSwapper::start(swap, config, cores, bundle, state, analytics)?;
     let ports = ports.into_iter().map(|port| vec![port]);
     Ok((Some(swapper), ports.collect()))
 }

@@ -5,7 +5,6 @@
 //! refuse the same rules with the same words.
 
 mod changes;
-mod shown;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -20,38 +19,37 @@ use config::Config;
 use dataplane::Error;
 use dataplane::rules::{COUNTED_MAX, RuleNames, RulesInForce, numbering};
 use dataplane::state::RulesState;
-use policy::{
-    Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Trained, Training, Version,
-};
+use policy::{Label, PolicyError, RuleNumber, RuleSet, Store, StoreError, Version};
+use rulefiles::write;
 use tracing::info;
 
+use crate::protocol::{PolicyShown, RULES_MAX, RuleRow};
+
+use changes::number_of;
 pub use changes::{Refused, number_by_order};
 pub use terms::{Terms, Traffic};
 
 /// Number of rules from which the log shows progress.
 const MANY: usize = 10_000;
 
-/// Rules in use.
 pub struct Rules {
-    store: Store,
-    terms: Terms,
-    in_force: RulesInForce,
+    pub store: Store,
+    /// What rules may name, and which actions the run supports.
+    pub terms: Terms,
+    /// As flow workers use them.
+    pub in_force: RulesInForce,
     /// The store's numbering, for which `in_force` has a number that is unique in the process.
     numbering: u64,
-    /// Rules by name.
     by_name: HashMap<Box<str>, RuleNumber>,
     /// Whether the configuration names a file.
     has_file: bool,
     /// Batches of changes since the file was read, less undone ones.
-    changes: usize,
-    id: u64,
+    pub changes: usize,
+    pub id: u64,
 }
 
 impl Rules {
     /// The rules of a configuration, none if it names no file; `labels` are by task.
-    ///
-    /// # Errors
-    /// The file cannot be read; a line is wrong, or names what this run does not have.
     pub fn load(
         config: &Config,
         labels: &[Arc<[Label]>],
@@ -59,29 +57,14 @@ impl Rules {
     ) -> Result<Rules, Error> {
         let terms = Terms::new(config, labels, traffic);
         match &config.policy.rules {
-            Some(path) => Rules::read(path, "policy.rules: ", terms),
+            Some(path) => Rules::read(path, "policy.rules: ", terms, &AtomicBool::new(false)),
             None => Rules::new(RuleSet::default(), terms, false),
         }
     }
 
-    /// The rules of a file; `key` precedes the error if it cannot be opened.
-    ///
-    /// # Errors
-    /// The file cannot be read; a line is wrong, or names what this run does not have.
-    pub fn read(path: &Path, key: &str, terms: Terms) -> Result<Rules, Error> {
-        Rules::read_until(path, key, terms, &AtomicBool::new(false))
-    }
-
-    /// As [`Rules::read`], but ends with an error soon after `stop` is set.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn read_until(
-        path: &Path,
-        key: &str,
-        terms: Terms,
-        stop: &AtomicBool,
-    ) -> Result<Rules, Error> {
+    /// The rules of a file; `key` precedes the error if it cannot be opened. Ends with an error soon
+    /// after `stop` is set.
+    pub fn read(path: &Path, key: &str, terms: Terms, stop: &AtomicBool) -> Result<Rules, Error> {
         let began = Instant::now();
         let set = terms.read(path, key, stop)?;
         if stop.load(Ordering::Relaxed) {
@@ -124,28 +107,16 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The rules as flow workers use them.
-    pub fn in_force(&self) -> &RulesInForce {
-        &self.in_force
-    }
-
     /// The rules for flow workers from the first packet on; without rules, looking up costs
     /// nothing.
     pub fn at_start(&self) -> Option<&RulesInForce> {
         self.has_file.then_some(&self.in_force)
     }
 
-    /// Identity among all rules of this process.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Number of rules.
     pub fn len(&self) -> u64 {
         self.store.len() as u64
     }
 
-    /// Whether a rule has this name.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
@@ -160,17 +131,6 @@ impl Rules {
         self.terms.idle(self.store.rules())
     }
 
-    /// The terms that rules are read by.
-    pub fn terms(&self) -> &Terms {
-        &self.terms
-    }
-
-    /// Batches of changes since the file was read, less undone ones.
-    pub fn changes(&self) -> usize {
-        self.changes
-    }
-
-    /// The figures for metrics and status.
     pub fn state(&self) -> RulesState {
         let set = self.store.rules();
         let name = |number: &RuleNumber| set.name(*number).unwrap_or_default().to_owned();
@@ -188,6 +148,37 @@ impl Rules {
     /// Prepares the rules for flow workers that have had others in between.
     pub fn renumber(&mut self) {
         self.in_force.numbering = numbering();
+    }
+
+    /// The rule of a number or name, or the first rules.
+    pub fn shown(&self, rule: Option<&str>, limit: usize) -> Result<PolicyShown, Refused> {
+        let rows = match rule {
+            Some(rule) => vec![self.row(self.find(rule)?)],
+            None => {
+                let numbers = 0..self.store.rules().rules.len() as RuleNumber;
+                let live = numbers.filter(|rule| self.store.is_live(*rule));
+                live.take(limit.min(RULES_MAX)).map(|rule| self.row(rule)).collect()
+            }
+        };
+        Ok(PolicyShown {
+            rules: self.store.len() as u64,
+            is_pending: self.store.has_pending(),
+            changes: self.changes,
+            rows,
+        })
+    }
+
+    fn row(&self, rule: RuleNumber) -> RuleRow {
+        let set = self.store.rules();
+        RuleRow {
+            number: number_of(set, rule),
+            name: set.name(rule).map(str::to_owned),
+            place: set.place_of(&set.rules[rule as usize]),
+            rule: write::one(set, rule, None),
+            flows: None,
+            packets: None,
+            bytes: None,
+        }
     }
 
     /// The version that flow workers use, to be compared and given back.
@@ -211,43 +202,11 @@ impl Rules {
         true
     }
 
-    /// Takes back a version that no flow worker uses any more.
-    pub fn give_back(&mut self, old: Version) {
-        self.store.give_back(old);
-    }
-
-    /// Whether a batch of changes can be undone.
-    pub fn can_undo(&self) -> bool {
-        self.store.can_undo()
-    }
-
-    /// Undoes the last batch of changes.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn undo(&mut self) -> Result<(), StoreError> {
         self.store.undo()?;
         self.changes = self.changes.saturating_sub(1);
         self.index_names();
         Ok(())
-    }
-
-    /// A training, if one is due and none runs.
-    pub fn training(&mut self, now: Instant) -> Option<Training> {
-        self.store.training(now)
-    }
-
-    /// Puts a new index to use.
-    ///
-    /// # Errors
-    /// There is no room for rules added since the training began.
-    pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<(), PolicyError> {
-        self.store.adopt(trained, now).map(drop)
-    }
-
-    /// Notes that a training failed.
-    pub fn abandon(&mut self, now: Instant) {
-        self.store.abandon(now);
     }
 
     /// Drops deleted rules once they are the majority; returns whether there is a new version.

@@ -48,7 +48,6 @@ use crate::supervise;
 use crate::unix_socket::UnixSocket;
 use start::{Opened, Started};
 
-/// What to run.
 pub struct Plan<'a> {
     /// The sources of the configuration, for reloads.
     pub sources: Sources,
@@ -56,7 +55,6 @@ pub struct Plan<'a> {
     pub loaded: Loaded,
     /// The checked configuration for live traffic.
     pub config: &'a Config,
-    /// The command line.
     pub args: &'a RunArgs,
 }
 

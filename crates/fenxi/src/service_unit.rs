@@ -118,9 +118,7 @@ pub fn grants(settings: &str, capability: &str) -> bool {
         let mut granted = None;
         for line in settings.lines() {
             let value = line.trim().strip_prefix(key);
-            let Some(value) = value.and_then(|value| value.strip_prefix('=')) else {
-                continue;
-            };
+            let Some(value) = value.and_then(|value| value.strip_prefix('=')) else { continue };
             let has = value.starts_with('~') || value.split_whitespace().any(|it| it == capability);
             // An empty value revokes the ones before it.
             granted = Some(!value.is_empty() && (has || granted == Some(true)));

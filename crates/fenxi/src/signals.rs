@@ -22,9 +22,6 @@ pub struct Signals {
 
 impl Signals {
     /// Installs the handlers; must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn new() -> Result<Signals, Failure> {
         end_at_the_second().map_err(no_signals)?;
         Ok(Signals {
@@ -33,7 +30,6 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -43,9 +39,6 @@ impl Signals {
 }
 
 /// Installs a handler for SIGHUP, which then no longer ends the process.
-///
-/// # Errors
-/// The system refuses.
 pub fn hangups() -> Result<Signal, Failure> {
     listen(SignalKind::hangup())
 }

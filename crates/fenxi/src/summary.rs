@@ -17,67 +17,91 @@ use series::{Cache, Device, Phases, Series, Slo, Swaps};
 use task::Task;
 use times::Quantiles;
 
+/// Declares what is printed of some counters: each field with its value.
+macro_rules! printed {
+    ($(#[$meta:meta])* $name:ident($($from:ident: $source:ty),*) [$($prelude:tt)*] {
+        $($(#[$attribute:meta])* $field:ident: $type:ty = $value:expr,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(serde::Serialize)]
+        pub struct $name {
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        impl $name {
+            pub fn new($($from: $source),*) -> $name {
+                $($prelude)*
+                $name { $($field: $value,)* }
+            }
+        }
+    };
+}
+
 mod series;
 mod task;
 mod times;
 
-/// What `--json` prints. The fields are documented in `docs/summary.md`.
-#[derive(Serialize)]
-pub struct Summary {
-    pipeline: Pipeline,
-    packets: u64,
-    bytes: u64,
-    verdicts: Map<String, Value>,
-    merged: Merged,
-    flows: Flows,
-    series: Series,
-    labels: BTreeMap<String, u64>,
-    batches: BTreeMap<&'static str, Batches>,
-    cache: Cache,
-    decided: Decided,
-    coverage: Coverage,
-    devices: Vec<Device>,
-    phases_ms: Phases,
-    slo: Slo,
-    swaps: Swaps,
-    table: Table,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    live: Option<Live>,
-    #[serde(flatten, serialize_with = "as_fields")]
-    sinks: Vec<SinkSum>,
-    /// Lines of the text about sinks.
-    #[serde(skip)]
-    sink_lines: Vec<String>,
-    clock_steps: u64,
-    interrupted: bool,
-    wall_s: f64,
-    packets_per_s: f64,
-    bits_per_s: f64,
-    time_to_label_ms: Quantiles,
-    /// Each task, if there are several; then the fields above are sums, and labels are the first's.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tasks: Vec<Task>,
+printed! {
+    /// What `--json` prints. The fields are documented in `docs/summary.md`.
+    Summary(outcome: &Outcome) [
+        let (flow, sums) = (&outcome.flows, &outcome.series());
+        let (all_packets, wall) = (flow.verdicts.total(), outcome.wall.as_secs_f64());
+        let all_bytes = outcome.bytes + flow.merged.header_bytes;
+        let verdict = |it: Verdict| (it.name().to_owned(), json!(flow.verdicts.of(it)));
+    ] {
+        pipeline: Pipeline = Pipeline::new(outcome),
+        packets: u64 = all_packets,
+        bytes: u64 = all_bytes,
+        verdicts: Map<String, Value> = Verdict::ALL.into_iter().map(verdict).collect(),
+        merged: Merged = Merged::new(flow.merged),
+        flows: Flows = Flows::new(flow),
+        series: Series = Series::new(&flow.depths, sums),
+        labels: BTreeMap<String, u64> = labels(outcome),
+        batches: BTreeMap<&'static str, Batches> = batches(sums),
+        cache: Cache = Cache::new(&sums.cache),
+        decided: Decided = Decided::new(flow, &outcome.names[0].depths),
+        coverage: Coverage = Coverage::new(flow),
+        devices: Vec<Device> = sums.devices.iter().map(Device::new).collect(),
+        phases_ms: Phases = Phases::new(&sums.phases),
+        slo: Slo = Slo::new(&sums.slo),
+        swaps: Swaps = Swaps::new(&outcome.swaps),
+        table: Table = Table::new(&outcome.table),
+        #[serde(skip_serializing_if = "Option::is_none")]
+        live: Option<Live> = outcome.live.map(|sums| Live::new(sums, &outcome.sinks)),
+        #[serde(flatten, serialize_with = "as_fields")]
+        sinks: Vec<SinkSum> = sums_of(&outcome.sinks, |report| &report.summary),
+        /// Lines of the text about sinks.
+        #[serde(skip)]
+        sink_lines: Vec<String> = lines_of(&outcome.sinks),
+        clock_steps: u64 = outcome.clock_steps,
+        interrupted: bool = outcome.interrupted,
+        wall_s: f64 = wall,
+        packets_per_s: f64 = all_packets as f64 / wall,
+        bits_per_s: f64 = all_bytes as f64 * 8.0 / wall,
+        time_to_label_ms: Quantiles = Quantiles::from_us(&sums.time_to_label_us()),
+        /// Each task, if there are several; then the fields above are sums, and labels are the
+        /// first's.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tasks: Vec<Task> = Task::all(outcome),
+    }
 }
 
 /// Name and value of a sink's counter.
 type SinkSum = (&'static str, u64);
 
-/// Packets that GRO, LRO or TSO merged from several.
-#[derive(Serialize)]
-struct Merged {
-    /// Packets with known segments.
-    packets: u64,
-    /// Their segments; each counts as a packet.
-    segments: u64,
-    /// Packets with unknown segments, which count as one packet.
-    unknown: u64,
+printed! {
+    /// Packets that GRO, LRO or TSO merged from several.
+    Merged(merged: flowmgr::Merged) [] {
+        /// Packets with known segments.
+        packets: u64 = merged.packets,
+        /// Their segments; each counts as a packet.
+        segments: u64 = merged.segments,
+        /// Packets with unknown segments, which count as one packet.
+        unknown: u64 = merged.unknown,
+    }
 }
 
 impl Merged {
-    fn new(merged: flowmgr::Merged) -> Merged {
-        Merged { packets: merged.packets, segments: merged.segments, unknown: merged.unknown }
-    }
-
     fn write_text(&self, page: &mut String) -> std::fmt::Result {
         let Merged { packets, segments, unknown } = self;
         if *packets > 0 {
@@ -98,26 +122,17 @@ impl Merged {
     }
 }
 
-/// Counters that only live traffic has.
-#[derive(Serialize)]
-struct Live {
-    #[serde(flatten)]
-    sums: LiveSums,
-    #[serde(flatten, serialize_with = "as_fields")]
-    sinks: Vec<SinkSum>,
-    /// The sinks' part of the text line.
-    #[serde(skip)]
-    text: String,
-}
-
-impl Live {
-    fn new(sums: LiveSums, sinks: &[Report]) -> Live {
-        let texts = sinks.iter().filter_map(|report| report.live_text.as_ref());
-        Live {
-            sums,
-            sinks: sums_of(sinks, |report| &report.live_summary),
-            text: texts.map(|text| format!("; {text}")).collect(),
-        }
+printed! {
+    Live(live: LiveSums, reports: &[Report]) [
+        let texts = reports.iter().filter_map(|report| report.live_text.as_ref());
+    ] {
+        #[serde(flatten)]
+        sums: LiveSums = live,
+        #[serde(flatten, serialize_with = "as_fields")]
+        sinks: Vec<SinkSum> = sums_of(reports, |report| &report.live_summary),
+        /// The sinks' part of the text line.
+        #[serde(skip)]
+        text: String = texts.map(|text| format!("; {text}")).collect(),
     }
 }
 
@@ -135,14 +150,26 @@ fn as_fields<S: Serializer>(sums: &[SinkSum], to: S) -> Result<S::Ok, S::Error> 
     to.collect_map(sums.iter().copied())
 }
 
-/// Layout and threads.
-#[derive(Serialize)]
-struct Pipeline {
-    layout: String,
-    instances: usize,
-    /// How the cores were chosen, in words.
-    placement: String,
-    threads: Vec<Thread>,
+printed! {
+    /// Layout and threads.
+    Pipeline(outcome: &Outcome) [
+        // Threads and counters are in the same order: by pipeline, then by flow worker.
+        let mut packets = outcome.packets_by_worker.iter().copied();
+        let thread = |(thread, core): &(dataplane::placement::Thread, Option<usize>)| Thread {
+            name: thread.to_string(),
+            core: *core,
+            packets: match thread.role {
+                Role::Flow(_) => packets.next(),
+                Role::Analytics(_) | Role::Session(_) => None,
+            },
+        };
+    ] {
+        layout: String = outcome.layout.to_string(),
+        instances: usize = outcome.instances,
+        /// How the cores were chosen, in words.
+        placement: String = outcome.cores.reason.clone(),
+        threads: Vec<Thread> = outcome.cores.iter().map(thread).collect(),
+    }
 }
 
 #[derive(Serialize)]
@@ -154,13 +181,18 @@ struct Thread {
     packets: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct Flows {
-    begun: u64,
-    midstream: u64,
-    ended: Map<String, Value>,
-    /// Interim records, written on active timeouts.
-    reported: u64,
+printed! {
+    Flows(flows: &flowmgr::Counters) [
+        let of = |reason: EndReason| flows.flows_ended[reason as usize];
+        let ends = EndReason::ALL.into_iter().filter(|&reason| reason != EndReason::Active);
+    ] {
+        begun: u64 = flows.flows_begun.total(),
+        midstream: u64 = flows.flows_midstream,
+        ended: Map<String, Value> =
+            ends.map(|reason| (reason.name().to_owned(), json!(of(reason)))).collect(),
+        /// Interim records, written on active timeouts.
+        reported: u64 = of(EndReason::Active),
+    }
 }
 
 #[derive(Serialize)]
@@ -170,17 +202,23 @@ struct Batches {
     padding_share: f64,
 }
 
-/// Shares, 0 to 1.
-#[derive(Serialize)]
-struct Coverage {
-    /// Share of flows with a label.
-    flows: f64,
-    /// Share of packets of flows that had a label already.
-    packets: f64,
-    /// Share of bytes of flows that were in such packets.
-    bytes: f64,
-    /// Share of flows that ended before their K-th packet.
-    ended_before_k: f64,
+printed! {
+    /// Shares, 0 to 1.
+    Coverage(sums: &flowmgr::Counters) [
+        let labelled = sums.verdicts.of(Verdict::Labelled);
+        let reported = sums.flows_ended[EndReason::Active as usize];
+        let ended = sums.flows_ended.iter().sum::<u64>() - reported;
+        let all_packets = labelled + sums.verdicts.of(Verdict::Unlabelled);
+    ] {
+        /// Share of flows with a label.
+        flows: f64 = share(sums.flows_labelled().iter().sum(), ended),
+        /// Share of packets of flows that had a label already.
+        packets: f64 = share(labelled, all_packets),
+        /// Share of bytes of flows that were in such packets.
+        bytes: f64 = share(sums.labelled_bytes, sums.flow_bytes),
+        /// Share of flows that ended before their K-th packet.
+        ended_before_k: f64 = share(sums.flows_short, ended),
+    }
 }
 
 impl Coverage {
@@ -200,39 +238,27 @@ impl Coverage {
     }
 }
 
-/// Flows with a label, by what decided it.
-#[derive(Serialize)]
-struct Decided {
-    /// Numbers of packets after which the model is asked.
-    #[serde(skip)]
-    depths: Vec<usize>,
-    /// The model's answer at each of these depths.
-    by_depth: Vec<u64>,
-    /// The port of the server.
-    by_port: u64,
-    /// An answer (counted in `by_depth` too) that contradicts the port of the server.
-    contradicting: u64,
-    /// An answer that was not sure, because the flow ended before the next depth.
-    unsure: u64,
-    /// A rule.
-    by_rule: u64,
+printed! {
+    /// Flows with a label, by what decided it. The counts are the first task's.
+    Decided(flows: &flowmgr::Counters, all: &[usize]) [
+        let (asked, decided) = decided_by_depth(all, &flows.depths);
+        let first = flows.depths.first();
+    ] {
+        /// Numbers of packets after which the model is asked.
+        #[serde(skip)]
+        depths: Vec<usize> = asked,
+        /// The model's answer at each of these depths.
+        by_depth: Vec<u64> = decided,
+        by_port: u64 = flows.flows_by_port,
+        /// An answer (counted in `by_depth` too) that contradicts the port of the server.
+        contradicting: u64 = first.map_or(0, |first| first.flows_contradicting),
+        /// An answer that was not sure, because the flow ended before the next depth.
+        unsure: u64 = flows.flows_unsure,
+        by_rule: u64 = flows.flows_by_rule,
+    }
 }
 
 impl Decided {
-    /// The counts of the first task, whose model is asked at these depths.
-    fn new(flows: &flowmgr::Counters, depths: &[usize]) -> Decided {
-        let (depths, by_depth) = decided_by_depth(depths, &flows.depths);
-        let first = flows.depths.first();
-        Decided {
-            depths,
-            by_depth,
-            by_port: flows.flows_by_port,
-            contradicting: first.map_or(0, |first| first.flows_contradicting),
-            unsure: flows.flows_unsure,
-            by_rule: flows.flows_by_rule,
-        }
-    }
-
     /// Writes the line if labels come from more than one source.
     fn write_text(&self, page: &mut String) -> std::fmt::Result {
         if self.by_depth.len() < 2 && self.by_port == 0 && self.by_rule == 0 {
@@ -270,60 +296,15 @@ fn by_depth(depths: &[usize], flows: &[u64]) -> String {
     format!("after {} packets: {}", depths.join(", "), flows.join(", "))
 }
 
-/// The flow table.
-#[derive(Serialize)]
-struct Table {
-    max_flows: usize,
-    mib: usize,
-    pages: &'static str,
+printed! {
+    Table(table: &crate::outcome::Table) [] {
+        max_flows: usize = table.max_flows,
+        mib: usize = table.bytes.div_ceil(1 << 20),
+        pages: &'static str = table.pages.name(),
+    }
 }
 
 impl Summary {
-    /// The summary of `outcome`.
-    pub fn new(outcome: &Outcome) -> Summary {
-        let (flows, series) = (&outcome.flows, &outcome.series());
-        let packets = flows.verdicts.total();
-        let bytes = outcome.bytes + flows.merged.header_bytes;
-        let wall_s = outcome.wall.as_secs_f64();
-        Summary {
-            pipeline: pipeline(outcome),
-            packets,
-            bytes,
-            merged: Merged::new(flows.merged),
-            verdicts: Verdict::ALL
-                .into_iter()
-                .map(|verdict| (verdict.name().to_owned(), json!(flows.verdicts.of(verdict))))
-                .collect(),
-            flows: flow_sums(flows),
-            series: Series::new(&flows.depths, series),
-            labels: labels(outcome),
-            batches: batches(series),
-            cache: Cache::new(&series.cache),
-            decided: Decided::new(flows, &outcome.names[0].depths),
-            coverage: coverage(flows),
-            devices: series.devices.iter().map(Device::new).collect(),
-            phases_ms: Phases::new(&series.phases),
-            slo: Slo::new(&series.slo),
-            swaps: Swaps::new(outcome),
-            table: Table {
-                max_flows: outcome.table.max_flows,
-                mib: outcome.table.bytes.div_ceil(1 << 20),
-                pages: outcome.table.pages.name(),
-            },
-            live: outcome.live.map(|sums| Live::new(sums, &outcome.sinks)),
-            sinks: sums_of(&outcome.sinks, |report| &report.summary),
-            sink_lines: lines_of(&outcome.sinks),
-            clock_steps: outcome.clock_steps,
-            interrupted: outcome.interrupted,
-            wall_s,
-            packets_per_s: packets as f64 / wall_s,
-            bits_per_s: bytes as f64 * 8.0 / wall_s,
-            time_to_label_ms: Quantiles::from_us(&series.time_to_label_us()),
-            tasks: Task::all(outcome),
-        }
-    }
-
-    /// One line of JSON.
     pub fn to_json(&self) -> String {
         // Numbers, strings and maps with string keys always serialize.
         serde_json::to_string(self).unwrap_or_default()
@@ -338,7 +319,6 @@ impl Summary {
         page
     }
 
-    /// Packets, flows, series and labels.
     fn write_flows(&self, page: &mut String) -> std::fmt::Result {
         writeln!(
             page,
@@ -422,41 +402,6 @@ impl Summary {
     }
 }
 
-fn pipeline(outcome: &Outcome) -> Pipeline {
-    let threads = outcome.cores.iter();
-    // Threads and counters are in the same order: by pipeline, then by flow worker.
-    let mut packets = outcome.packets_by_worker.iter().copied();
-    Pipeline {
-        layout: outcome.layout.to_string(),
-        instances: outcome.instances,
-        placement: outcome.cores.reason.clone(),
-        threads: threads
-            .map(|(thread, core)| Thread {
-                name: thread.to_string(),
-                core: *core,
-                packets: match thread.role {
-                    Role::Flow(_) => packets.next(),
-                    Role::Analytics(_) | Role::Session(_) => None,
-                },
-            })
-            .collect(),
-    }
-}
-
-fn flow_sums(flows: &flowmgr::Counters) -> Flows {
-    let of = |reason: EndReason| flows.flows_ended[reason as usize];
-    Flows {
-        begun: flows.flows_begun.total(),
-        midstream: flows.flows_midstream,
-        ended: EndReason::ALL
-            .into_iter()
-            .filter(|&reason| reason != EndReason::Active)
-            .map(|reason| (reason.name().to_owned(), json!(of(reason))))
-            .collect(),
-        reported: of(EndReason::Active),
-    }
-}
-
 fn labels(outcome: &Outcome) -> BTreeMap<String, u64> {
     let classes = outcome.names[0].classes.iter().cloned();
     classes.zip(outcome.flows.flows_labelled().iter().copied()).collect()
@@ -481,18 +426,6 @@ fn batches(series: &analytics::Counters) -> BTreeMap<&'static str, Batches> {
     Trigger::ALL.into_iter().map(by_trigger).collect()
 }
 
-fn coverage(flows: &flowmgr::Counters) -> Coverage {
-    let labelled = flows.verdicts.of(Verdict::Labelled);
-    let reported = flows.flows_ended[EndReason::Active as usize];
-    let ended = flows.flows_ended.iter().sum::<u64>() - reported;
-    Coverage {
-        flows: share(flows.flows_labelled().iter().sum(), ended),
-        packets: share(labelled, labelled + flows.verdicts.of(Verdict::Unlabelled)),
-        bytes: share(flows.labelled_bytes, flows.flow_bytes),
-        ended_before_k: share(flows.flows_short, ended),
-    }
-}
-
 /// Labels by number of flows, highest first.
 fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::Result {
     let mut labels: Vec<_> = labels.iter().filter(|(_, flows)| **flows > 0).collect();
@@ -501,7 +434,6 @@ fn labels_line(labels: &BTreeMap<String, u64>, page: &mut String) -> std::fmt::R
     writeln!(page, "labels    {}", joined(labels))
 }
 
-/// Batches by trigger.
 fn batches_line(batches: &BTreeMap<&'static str, Batches>, page: &mut String) -> std::fmt::Result {
     let fired = batches.iter().filter(|(_, batches)| batches.count > 0);
     let batches =
@@ -518,8 +450,5 @@ fn listed(sums: &Map<String, Value>) -> String {
 /// The parts with commas between them, or `none`.
 fn joined(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
-    match parts.is_empty() {
-        true => "none".to_owned(),
-        false => parts.join(", "),
-    }
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }

@@ -23,72 +23,34 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use self::analytics::AnalyticsOutcome;
-use crate::control::collector::Collector;
-use crate::control::flow_tables::FlowTables;
-use crate::control::{Call, Facts, Plane, Sockets};
+use self::analytics::{AnalyticsOutcome, Managers};
+use crate::control::{Call, Serving};
 use crate::exit::Failure;
 use crate::protocol::{Body, Code, Reply, Request};
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 
-pub use live::{Live, LiveEvent, LiveStart};
+pub use live::{Live, LiveParts};
 pub use progress::Progress;
 
 /// Interval at which the control thread polls the data path.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The control plane at work.
-pub struct Serving {
-    /// The server.
-    pub plane: Arc<Plane>,
-    /// The requests that the control thread answers.
-    pub calls: mpsc::Receiver<Call>,
-}
-
 /// Descriptors of the runtime: epoll and its copy, the waker, the pair of sockets for signals, and
 /// a copy of the receiving one. tokio panics if none is left for the pair.
 const RUNTIME_DESCRIPTORS: usize = 6;
 
-/// The control plane before it serves.
-pub struct ControlPlane {
-    /// Its sockets.
-    pub sockets: Sockets,
-    /// Properties of the run that do not change.
-    pub facts: Facts,
-    /// Access to the counters of all threads.
-    pub collector: Collector,
-    /// Access to the flow tables.
-    pub tables: FlowTables,
-}
-
-impl ControlPlane {
-    /// Begins to serve; must be called inside the runtime.
-    fn start(self) -> Result<Serving, Failure> {
-        let (plane, calls) = Plane::start(self.sockets, self.facts, self.collector, self.tables)?;
-        Ok(Serving { plane, calls })
-    }
-}
-
-/// The state of the control thread.
 pub struct Supervisor {
     /// The state that all threads of the run share.
     pub run: Arc<Run>,
     /// What each flow worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
-    /// Number of flow workers.
     pub workers: usize,
     /// Warnings and messages from the data path, for the log.
     pub events: Receiver<Event>,
-    /// SIGINT and SIGTERM.
     pub signals: Signals,
-    /// The control plane, before it serves.
-    pub control: Option<ControlPlane>,
-    /// The control plane at work.
     pub serving: Option<Serving>,
-    /// The sinks of labels and flow records.
     pub sinks: Arc<Sinks>,
-    /// Live only.
     pub live: Option<Live>,
     /// Replay only.
     pub progress: Option<Progress>,
@@ -96,7 +58,6 @@ pub struct Supervisor {
     pub holds: bool,
 }
 
-/// The outcomes of the threads of a run.
 pub struct Ended {
     /// The flow workers, in no particular order.
     pub workers: Vec<FlowOutcome>,
@@ -108,10 +69,6 @@ pub struct Ended {
     pub at: Instant,
 }
 
-/// Starts the runtime of the control thread.
-///
-/// # Errors
-/// The system refuses.
 pub fn runtime() -> Result<Runtime, Failure> {
     let spare = spare_descriptors(RUNTIME_DESCRIPTORS);
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -134,7 +91,6 @@ impl Supervisor {
     /// # Errors
     /// The first model cannot be opened, or a flow worker died.
     pub async fn serve(mut self) -> Result<Ended, Failure> {
-        self.serving = self.control.take().map(ControlPlane::start).transpose()?;
         let mut tick = tokio::time::interval(TICK);
         let (mut workers, mut failure) = (Vec::new(), None);
         let (mut is_interrupted, mut all_ended_at) = (false, None);
@@ -153,13 +109,12 @@ impl Supervisor {
                     }
                     false
                 }
-                event = next_of(&mut self.live) => match self.take(event).await {
-                    Ok(()) => false,
-                    Err(why) => {
-                        failure = Some(why);
-                        true
+                opened = opened(&mut self.live) => {
+                    if let (Some(live), Some(serving)) = (&mut self.live, &self.serving) {
+                        failure = live.start(opened, &serving.plane).await.err();
                     }
-                },
+                    failure.is_some()
+                }
                 () = self.signals.next() => {
                     info!("shutting down: received a signal");
                     true
@@ -183,7 +138,6 @@ impl Supervisor {
         self.finish(workers, failure, is_interrupted, all_ended_at).await
     }
 
-    /// Asks the workers to stop.
     async fn end(&mut self) {
         if let Some(Serving { plane, .. }) = &self.serving {
             plane.drain();
@@ -222,42 +176,30 @@ impl Supervisor {
         }
     }
 
-    async fn take(&mut self, event: LiveEvent) -> Result<(), Failure> {
-        let (Some(live), Some(serving)) = (&mut self.live, &self.serving) else {
-            return Ok(());
-        };
-        match event {
-            LiveEvent::Opened(managers) => return live.start(managers, &serving.plane).await,
-            LiveEvent::Hangup => live.reload(),
-        }
-        Ok(())
-    }
-
     /// Answers a call; returns true if it asks the run to stop.
-    fn answer(&mut self, Call { request, answer }: Call) -> bool {
-        if let Some(reply) = self.sinks.answer(&request) {
-            // The client may have disconnected.
-            let _ = answer.send(reply);
+    fn answer(&mut self, call: Call) -> bool {
+        if let Some(reply) = self.sinks.answer(&call.request) {
+            call.reply(reply);
             return false;
         }
-        let drains = request == Request::Drain {};
-        let reply = match (request, &mut self.live) {
-            (Request::Drain {}, Some(_)) => {
+        let drains = call.request == Request::Drain {};
+        let done = match &self.live {
+            Some(_) if drains => {
                 info!("shutting down: requested by fenxi ctl");
-                Reply::ok(Body::Done("the run is shutting down".to_owned()))
+                "the run is shutting down"
             }
-            (Request::Drain {}, None) => {
-                Reply::ok(Body::Done("the replay is shutting down".to_owned()))
-            }
-            (request, Some(live)) => {
-                live.answer(request, answer);
+            Some(live) => {
+                live.answer(call);
                 return false;
             }
-            (_, None) => Reply::refused(Code::NotHere, "not supported during a replay"),
+            None if drains => "the replay is shutting down",
+            None => {
+                call.reply(Reply::refused(Code::NotHere, "not supported during a replay"));
+                return false;
+            }
         };
-        // The client may have disconnected.
-        let _ = answer.send(reply);
-        drains
+        call.reply(Reply::ok(Body::Done(done.to_owned())));
+        true
     }
 
     async fn finish(
@@ -304,10 +246,9 @@ impl Supervisor {
     }
 }
 
-/// The events that only a live run waits for.
-async fn next_of(live: &mut Option<Live>) -> LiveEvent {
+async fn opened(live: &mut Option<Live>) -> Result<Managers, Failure> {
     match live {
-        Some(live) => live.next().await,
+        Some(live) => live.opened().await,
         None => std::future::pending().await,
     }
 }

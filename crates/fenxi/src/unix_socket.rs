@@ -13,11 +13,8 @@ use crate::exit::Failure;
 use crate::holder;
 use crate::proc::Machine;
 
-/// A listening Unix socket and its file.
 pub struct UnixSocket {
-    /// The socket.
     pub listener: UnixListener,
-    /// Its file.
     pub file: SocketFile,
 }
 
@@ -39,9 +36,6 @@ impl Drop for SocketFile {
 }
 
 /// Checks whether a Unix socket could be made at `path`, which `key` of the configuration names.
-///
-/// # Errors
-/// As [`UnixSocket::bind`].
 pub fn probe(key: &str, path: &Path) -> Result<(), Failure> {
     is_stale(key, path)?;
     may_make(path).map_err(|error| no_socket(key, path, &error))
@@ -81,13 +75,8 @@ fn no_socket(key: &str, path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Whether `path` is the socket of a program that has ended, which can be removed.
-///
-/// # Errors
-/// A program listens there, or the file is no socket.
 fn is_stale(key: &str, path: &Path) -> Result<bool, Failure> {
-    let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(false);
-    };
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(false) };
     let name = path.display();
     if !found.file_type().is_socket() {
         return Err(Failure::cannot_create(format!(

@@ -26,25 +26,20 @@ use crate::exit::Failure;
 
 /// What belongs to one flow worker alone.
 pub struct WorkerIo {
-    /// The ports that it receives from.
     pub ports: Vec<Box<dyn Rx>>,
     /// Where its packets go; `None`: nowhere, as in modes tap and mark.
     pub egress: Option<Box<dyn Egress>>,
     /// Whether flows belong to the port where they were first seen.
     pub flows_belong_to_ports: bool,
-    /// Its source of time.
     pub clock: Clock,
-    /// The sinks of its labels and flow records.
     pub sinks: Vec<Box<dyn Sink>>,
 }
 
 /// What all workers of a run have in common.
 pub struct WorkerStart<'a> {
-    /// The core of each thread.
     pub cores: &'a Cores,
     /// The state that all threads of the run share.
     pub run: &'a Arc<Run>,
-    /// The recording, with `--record`.
     pub recorder: Option<&'a Recorder>,
     /// Whether the control plane reads their counters.
     pub is_watched: bool,
@@ -52,13 +47,10 @@ pub struct WorkerStart<'a> {
     pub rules: Option<&'a RulesInForce>,
 }
 
-/// The running flow workers.
 pub struct FlowThreads {
     /// What each worker returns when it stops; closed once all have stopped.
     pub outcomes: mpsc::Receiver<FlowOutcome>,
-    /// Access to their counters.
     pub watched: Vec<Watched<FlowSnapshot>>,
-    /// Access to their tables.
     pub lookers: Vec<Looker>,
     /// Channels that carry new settings, one per worker.
     pub settings: Vec<SettingsSender>,
@@ -66,9 +58,6 @@ pub struct FlowThreads {
 
 impl WorkerStart<'_> {
     /// Starts a flow worker for each manager. Labels take effect as the managers were told.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn flow_workers(
         &self,
         managers: Vec<(Thread, flowmgr::Manager)>,
@@ -127,28 +116,21 @@ impl WorkerStart<'_> {
     }
 }
 
-/// The running analytics workers.
-pub struct AnalyticsThreads {
-    /// The threads, which return the final counters of each task.
-    pub threads: Vec<JoinHandle<Vec<Counters>>>,
-    /// Access to their counters while they run.
-    pub watched: Vec<Watched<AnalyticsSnapshot>>,
-}
+/// The analytics threads, which return the final counters of each task, and access to their
+/// counters while they run.
+pub type AnalyticsThreads = (Vec<JoinHandle<Vec<Counters>>>, Vec<Watched<AnalyticsSnapshot>>);
 
 impl WorkerStart<'_> {
     /// Starts an analytics worker for each manager. `swaps` holds the channels of model swaps for
     /// each manager, task by task, or is empty. `gathers`: a replay at full speed, which waits for
     /// larger batches instead of labelling at once.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn analytics_workers(
         &self,
         managers: Vec<(Thread, Manager)>,
         swaps: Vec<Vec<SwapPort>>,
         gathers: bool,
     ) -> Result<AnalyticsThreads, Failure> {
-        let mut started = AnalyticsThreads { threads: Vec::new(), watched: Vec::new() };
+        let (mut threads, mut watched) = (Vec::new(), Vec::new());
         let swaps = swaps.into_iter().chain(std::iter::repeat_with(Vec::new));
         for (number, ((thread, manager), swaps)) in managers.into_iter().zip(swaps).enumerate() {
             let core = self.cores.of_thread(&thread);
@@ -162,13 +144,13 @@ impl WorkerStart<'_> {
             };
             if self.is_watched {
                 let empty = || AnalyticsSnapshot::of(&manager);
-                let (telemetry, watched) = Watched::new(thread.clone(), core, empty);
+                let (telemetry, watcher) = Watched::new(thread.clone(), core, empty);
                 hooks.telemetry = Some(telemetry);
-                started.watched.push(watched);
+                watched.push(watcher);
             }
             let worker = AnalyticsWorker { manager, gathers, run: self.run.clone(), hooks };
-            started.threads.push(spawn(&thread, core, move || worker.run())?);
+            threads.push(spawn(&thread, core, move || worker.run())?);
         }
-        Ok(started)
+        Ok((threads, watched))
     }
 }

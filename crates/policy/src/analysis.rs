@@ -27,7 +27,6 @@ fn takes_all_of(rules: &RuleSet, rule: RuleNumber, other: RuleNumber) -> bool {
     rules.action(rule).sample.is_none() && (rules.condition(rule).is_none() || has_same())
 }
 
-/// Whether both rules have the same action.
 fn have_one_action(rules: &RuleSet, one: RuleNumber, two: RuleNumber) -> bool {
     rules.rules[one as usize].action == rules.rules[two as usize].action
 }

@@ -12,7 +12,6 @@ pub struct Action {
 }
 
 impl Action {
-    /// This action, completed by the parts of `other`.
     fn or(self, other: Action) -> Action {
         Action { dscp: self.dscp.or(other.dscp), mark: self.mark.or(other.mark) }
     }
@@ -133,7 +132,7 @@ pub fn by_class<Asked: Copy + Default>(
 /// As [`by_class`], where no task knows the label.
 pub fn by_task<Asked: Copy + Default>(
     rules: &[LabelRule<Asked>],
-    names: &Names<'_>,
+    names: &Names,
     over: impl Fn(Asked, Asked) -> Asked,
 ) -> Result<Vec<Vec<Asked>>, NoSuchLabel> {
     let mut of_tasks = vec![Vec::new(); names.labels.len()];
@@ -153,7 +152,7 @@ pub fn by_task<Asked: Copy + Default>(
             None => {}
         }
     }
-    let tasks = of_tasks.iter().zip(names.labels);
+    let tasks = of_tasks.iter().zip(&names.labels);
     tasks.map(|(rules, labels)| by_class(rules, labels, &over)).collect()
 }
 

@@ -37,4 +37,4 @@ pub use mark::{DSCP_MASK, Mark};
 pub use nearest::{nearest, suggest};
 pub use policy::{Ask, Decision, Facts, LABELS_MAX, Names, Policy, PolicyError, UnknownName};
 pub use rule_set::{Extent, FILTERS_MAX, RuleSet, TooManyRules};
-pub use store::{Batch, OwnedNames, Store, StoreError, Trained, Training, Update, Version};
+pub use store::{Batch, Store, StoreError, Trained, Training, Update, Version};

@@ -11,7 +11,6 @@ const HUGE: usize = 2 << 20;
 /// Arrays of at least this size get huge pages.
 const LARGE: usize = HUGE / 4;
 
-/// A fixed-size array.
 #[derive(Debug)]
 pub(crate) struct Array<T> {
     start: NonNull<T>,
@@ -24,7 +23,6 @@ unsafe impl<T: Send> Send for Array<T> {}
 unsafe impl<T: Sync> Sync for Array<T> {}
 
 impl<T: Copy> Array<T> {
-    /// An array of these elements.
     pub fn new(all: impl ExactSizeIterator<Item = T>) -> Array<T> {
         const { assert!(size_of::<T>() != 0) };
         let layout = layout::<T>(all.len());

@@ -57,14 +57,14 @@ pub struct Decision {
 }
 
 /// The names that rules may use.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Names<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct Names {
     /// Labels by task and class.
-    pub labels: &'a [Arc<[Label]>],
+    pub labels: Vec<Arc<[Label]>>,
     /// Tasks, by number.
-    pub tasks: &'a [String],
+    pub tasks: Vec<String>,
     /// Sinks of copies, by number.
-    pub mirrors: &'a [String],
+    pub mirrors: Vec<String>,
 }
 
 /// A rule names something that does not exist.
@@ -101,7 +101,6 @@ struct ClassCondition {
     over: Over,
 }
 
-/// A compiled rule.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     condition: u32,
@@ -135,7 +134,7 @@ impl Policy {
     ///
     /// # Errors
     /// A rule names something that does not exist, or there are too many rules.
-    pub fn new(rules: &RuleSet, names: &Names<'_>) -> Result<Policy, PolicyError> {
+    pub fn new(rules: &RuleSet, names: &Names) -> Result<Policy, PolicyError> {
         let (v4, v6) = (Classifier::new(&rules.v4)?, Classifier::new(&rules.v6)?);
         Policy::with(v4, v6, rules, names)
     }
@@ -145,7 +144,7 @@ impl Policy {
         v4: Classifier<u32>,
         v6: Classifier<u128>,
         rules: &RuleSet,
-        names: &Names<'_>,
+        names: &Names,
     ) -> Result<Policy, PolicyError> {
         let mut policy = Policy {
             v4,
@@ -164,7 +163,7 @@ impl Policy {
     }
 
     /// Extends the tables to the size of `rules`', which only grow.
-    fn add_rows(&mut self, rules: &RuleSet, names: &Names<'_>) -> Result<(), UnknownName> {
+    fn add_rows(&mut self, rules: &RuleSet, names: &Names) -> Result<(), UnknownName> {
         let place_of = |is_it: &dyn Fn(&Rule) -> bool| {
             let rule = rules.rules.iter().find(|rule| is_it(rule));
             rule.map_or_else(String::new, |rule| rules.place_of(rule))
@@ -197,7 +196,7 @@ impl Policy {
         &mut self,
         rules: &RuleSet,
         rule: RuleNumber,
-        names: &Names<'_>,
+        names: &Names,
     ) -> Result<(), PolicyError> {
         self.add_rows(rules, names)?;
         for filter in rules.v4_of(rule) {
@@ -212,7 +211,6 @@ impl Policy {
         Ok(())
     }
 
-    /// Deletes a rule.
     pub(crate) fn delete(&mut self, rule: RuleNumber) {
         let word = rule as usize / 64;
         if self.gone.len() <= word {
@@ -226,17 +224,12 @@ impl Policy {
     ///
     /// # Errors
     /// A rule names something that does not exist.
-    pub fn check_all(rules: &RuleSet, names: &Names<'_>) -> Result<(), PolicyError> {
+    pub fn check_all(rules: &RuleSet, names: &Names) -> Result<(), PolicyError> {
         let (v4, v6) = (Classifier::untrained(&[])?, Classifier::untrained(&[])?);
         Policy::with(v4, v6, rules, names).map(drop)
     }
 
-    /// Checks the names in a rule.
-    pub(crate) fn check(
-        rules: &RuleSet,
-        rule: &Rule,
-        names: &Names<'_>,
-    ) -> Result<(), PolicyError> {
+    pub(crate) fn check(rules: &RuleSet, rule: &Rule, names: &Names) -> Result<(), PolicyError> {
         let place = || rules.place_of(rule);
         check_condition(&rules.conditions[rule.condition as usize], names, place)?;
         decision(&rules.actions[rule.action as usize], names, place)?;
@@ -332,14 +325,12 @@ impl Policy {
         }
     }
 
-    /// Whether a rule was deleted.
     #[inline]
     fn is_gone(&self, rule: RuleNumber) -> bool {
         let is_gone = |word: &u64| word >> (rule % 64) & 1 != 0;
         self.gone.get(rule as usize / 64).is_some_and(is_gone)
     }
 
-    /// Whether a rule's condition holds.
     fn holds(&self, rule: RuleNumber, facts: &Facts) -> bool {
         let row = self.rows[rule as usize];
         let ClassCondition { classes, behaviours, over } = &self.conditions[row.condition as usize];
@@ -368,7 +359,7 @@ impl Policy {
 
 fn check_condition(
     condition: &Condition,
-    names: &Names<'_>,
+    names: &Names,
     place: impl Fn() -> String,
 ) -> Result<ClassCondition, UnknownName> {
     let Condition { ref labels, behaviours, over } = *condition;
@@ -394,7 +385,7 @@ fn check_condition(
     Ok(ClassCondition { classes, behaviours, over })
 }
 
-impl Names<'_> {
+impl Names {
     /// The task of a label, and the label without it: a name stands for the first task that knows
     /// it, and with a task's name before it (`task.label`) for that task's. `is_it` says whether a
     /// label is meant by the rest.
@@ -440,16 +431,13 @@ impl Names<'_> {
                 called.extend(task.map(|task| format!("{task}.{name}")));
             }
         }
-        match crate::nearest(name, called.iter().map(String::as_str)) {
-            Some(near) => format!("{known}; did you mean {near}?"),
-            None => known,
-        }
+        known + &crate::suggest(name, called.iter().map(String::as_str))
     }
 }
 
 fn decision(
     action: &RuleAction,
-    names: &Names<'_>,
+    names: &Names,
     place: impl Fn() -> String,
 ) -> Result<(Decision, u32), UnknownName> {
     let number = |kind, name: &str, known: &[String]| {
@@ -465,11 +453,11 @@ fn decision(
         })
     };
     let task = match &action.task {
-        Task::Named(name) => Some(number("task", name, names.tasks)? as u8),
+        Task::Named(name) => Some(number("task", name, &names.tasks)? as u8),
         Task::AsConfigured | Task::None => None,
     };
     let mirror = action.mirror.as_deref();
-    let mirror = mirror.map(|name| number("mirror", name, names.mirrors)).transpose()?;
+    let mirror = mirror.map(|name| number("mirror", name, &names.mirrors)).transpose()?;
     let class = action.label.as_deref().map(|name| {
         let labels = names.labels.first().map_or(&[][..], |labels| labels);
         let found = labels.iter().position(|label| label.name == name);

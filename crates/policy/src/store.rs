@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::classifier::{Classifier, TableFull};
-use crate::{Extent, FILTERS_MAX, Filter, Label, Names, Policy, PolicyError, RuleNumber, RuleSet};
+use crate::{Extent, FILTERS_MAX, Filter, Names, Policy, PolicyError, RuleNumber, RuleSet};
 
 /// Batches that can be undone.
 const HISTORY: usize = 16;
@@ -29,7 +29,6 @@ const CHANGED_MAX: f64 = 0.05;
 /// Minimum changes for a training.
 const CHANGED_MIN: usize = 256;
 
-/// A change of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Add(RuleNumber),
@@ -55,24 +54,6 @@ pub enum Update {
     Delayed,
 }
 
-/// Owned [`Names`].
-#[derive(Clone, Debug, Default)]
-pub struct OwnedNames {
-    /// Labels by task and class.
-    pub labels: Vec<Arc<[Label]>>,
-    /// Tasks, by number.
-    pub tasks: Vec<String>,
-    /// Sinks of copies, by number.
-    pub mirrors: Vec<String>,
-}
-
-impl OwnedNames {
-    /// As [`Names`].
-    pub fn borrowed(&self) -> Names<'_> {
-        Names { labels: &self.labels, tasks: &self.tasks, mirrors: &self.mirrors }
-    }
-}
-
 /// A published policy.
 #[derive(Clone, Debug)]
 pub struct Version {
@@ -81,13 +62,6 @@ pub struct Version {
     /// Changes when rules are renumbered.
     pub numbering: u64,
     /// Changes applied to it.
-    seen: u64,
-}
-
-/// A policy that is not in use, and the number of changes applied to it.
-#[derive(Debug)]
-struct Spare {
-    policy: Policy,
     seen: u64,
 }
 
@@ -109,7 +83,7 @@ pub enum StoreError {
 #[derive(Debug)]
 pub struct Store {
     rules: RuleSet,
-    names: OwnedNames,
+    names: Names,
     update: Update,
     /// By rule: whether it exists.
     is_live: Vec<bool>,
@@ -117,7 +91,8 @@ pub struct Store {
     current: Version,
     /// Changes applied to the previous version, which may be given back.
     before: u64,
-    spare: Option<Spare>,
+    /// A policy that is not in use, and the number of changes applied to it.
+    spare: Option<(Policy, u64)>,
     /// Changes that some version or training lacks, and the number of changes before them.
     journal: VecDeque<Change>,
     journal_from: u64,
@@ -128,7 +103,6 @@ pub struct Store {
     not_before: Option<Instant>,
 }
 
-/// A running training.
 #[derive(Clone, Copy, Debug)]
 struct Started {
     at: Instant,
@@ -164,8 +138,8 @@ impl Store {
     ///
     /// # Errors
     /// A rule names something that does not exist, or there are too many rules.
-    pub fn new(rules: RuleSet, names: OwnedNames, update: Update) -> Result<Store, PolicyError> {
-        let policy = Policy::new(&rules, &names.borrowed())?;
+    pub fn new(rules: RuleSet, names: Names, update: Update) -> Result<Store, PolicyError> {
+        let policy = Policy::new(&rules, &names)?;
         let live = rules.rules.len();
         Ok(Store {
             rules,
@@ -208,11 +182,6 @@ impl Store {
     /// Whether there are no live rules.
     pub fn is_empty(&self) -> bool {
         self.live == 0
-    }
-
-    /// Whether a training runs.
-    pub fn is_training(&self) -> bool {
-        self.training.is_some()
     }
 
     /// Whether changes wait for a training to take effect.
@@ -260,7 +229,7 @@ impl Store {
             && policy.shares_index(&self.current.policy);
         match Arc::try_unwrap(policy) {
             Ok(policy) if is_of_use => {
-                self.spare = Some(Spare { policy, seen });
+                self.spare = Some((policy, seen));
                 true
             }
             _ => false,
@@ -293,18 +262,16 @@ impl Store {
     /// # Errors
     /// There is no room for the rules added since the training began.
     pub fn adopt(&mut self, trained: Trained, now: Instant) -> Result<&Version, PolicyError> {
-        let Some(Started { at, seen }) = self.training.take() else {
-            return Ok(&self.current);
-        };
+        let Some(Started { at, seen }) = self.training.take() else { return Ok(&self.current) };
         let took = now.saturating_duration_since(at);
         self.not_before = Some(now + COOL_DOWN.max(took * COOL_DOWN_FACTOR));
         self.trained_at = seen;
-        let names = self.names.borrowed();
-        let mut policy = Policy::with(trained.v4, trained.v6, &self.rules, &names)?;
+        let names = &self.names;
+        let mut policy = Policy::with(trained.v4, trained.v6, &self.rules, names)?;
         let mut adopted = seen;
         if self.update == Update::Instant {
             for &change in self.journal.range((seen - self.journal_from) as usize..) {
-                apply(&mut policy, &self.rules, change, &names)?;
+                apply(&mut policy, &self.rules, change, names)?;
             }
             adopted = self.changes();
         }
@@ -341,7 +308,6 @@ impl Store {
         Ok(true)
     }
 
-    /// Number of changes so far.
     fn changes(&self) -> u64 {
         self.journal_from + self.journal.len() as u64
     }
@@ -364,13 +330,11 @@ impl Store {
         if self.update == Update::Delayed {
             return Ok(());
         }
-        let names = self.names.borrowed();
-        let (mut policy, seen) = match self.spare.take() {
-            Some(Spare { policy, seen }) => (policy, seen),
-            None => (Policy::clone(&self.current.policy), self.current.seen),
-        };
+        let names = &self.names;
+        let copy = || (Policy::clone(&self.current.policy), self.current.seen);
+        let (mut policy, seen) = self.spare.take().unwrap_or_else(copy);
         for &change in self.journal.range((seen - self.journal_from) as usize..) {
-            apply(&mut policy, &self.rules, change, &names)?;
+            apply(&mut policy, &self.rules, change, names)?;
         }
         self.show(policy, self.changes());
         self.forget();
@@ -399,9 +363,9 @@ impl Store {
         if self.rules.filters() > FILTERS_MAX {
             return Err(TableFull.into());
         }
-        let names = self.names.borrowed();
+        let names = &self.names;
         let mut rules = self.rules.rules[from..].iter();
-        rules.try_for_each(|rule| Policy::check(&self.rules, rule, &names))
+        rules.try_for_each(|rule| Policy::check(&self.rules, rule, names))
     }
 }
 
@@ -409,7 +373,7 @@ fn apply(
     policy: &mut Policy,
     rules: &RuleSet,
     change: Change,
-    names: &Names<'_>,
+    names: &Names,
 ) -> Result<(), PolicyError> {
     match change {
         Change::Add(rule) => policy.add(rules, rule, names),
@@ -426,7 +390,6 @@ pub struct Batch<'a> {
     store: &'a mut Store,
     /// The rules' size to restore unless the batch is committed.
     before: Extent,
-    /// Rules before the batch.
     rules: usize,
     changes: Vec<Change>,
     deleted: HashSet<RuleNumber>,
@@ -470,7 +433,7 @@ impl Batch<'_> {
     /// The rule names something that does not exist.
     pub fn check(&self, rule: RuleNumber) -> Result<(), PolicyError> {
         let Store { rules, names, .. } = &*self.store;
-        Policy::check(rules, &rules.rules[rule as usize], &names.borrowed())
+        Policy::check(rules, &rules.rules[rule as usize], names)
     }
 
     /// The rules, including those that the batch adds and deletes.

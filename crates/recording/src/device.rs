@@ -121,7 +121,6 @@ impl Script {
         })
     }
 
-    /// The clock of a manager.
     pub fn cost_clock(&self) -> impl Fn() -> u64 + Send + 'static {
         let script = self.clone();
         move || {
@@ -133,7 +132,6 @@ impl Script {
         }
     }
 
-    /// Devices as an analytics manager is given them.
     pub fn accelerators(&self, facts: &[DeviceFacts]) -> Vec<Accelerator> {
         let accelerator = |facts: &DeviceFacts| Accelerator {
             device: Box::new(ScriptedDevice::new(facts, self.clone())),

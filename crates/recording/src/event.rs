@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::forms::{ActionForm, DeviceFailure, FlowSettingsForm, TaskStart, TaskSwap};
 
-/// A call of a device, with its outcome.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Call {
     /// Polled: no batch was ready.
@@ -86,7 +85,6 @@ pub enum Event<'a> {
     Drain {
         manager: u32,
     },
-    /// An analytics manager starts.
     Start {
         manager: u32,
         tasks: Vec<TaskStart>,
@@ -118,7 +116,6 @@ pub enum Event<'a> {
         manager: u32,
         task: u32,
     },
-    /// The counters of a thread at this point.
     Counted {
         who: Who,
         counts: Counts,
@@ -211,7 +208,6 @@ impl Frame<'_> {
     }
 }
 
-/// [`Counted`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FlowCount {
     protocol: u8,
@@ -247,7 +243,6 @@ impl From<&FlowCount> for Counted {
     }
 }
 
-/// [`RuleAnswer`].
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(remote = "RuleAnswer")]
 struct AnswerForm {
@@ -271,8 +266,6 @@ impl Event<'_> {
 }
 
 impl Event<'static> {
-    /// # Errors
-    /// Bytes that [`Event::encode`] does not write, in words.
     pub fn decode(body: &[u8]) -> Result<Event<'static>, String> {
         match postcard::take_from_bytes(body) {
             Ok((event, [])) => Ok(event),

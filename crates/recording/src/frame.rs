@@ -35,7 +35,6 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// What is recorded of a burst.
     pub fn frames<'a>(&mut self, data: &'a [u8], packets: &[Packet]) -> Vec<Frame<'a>> {
         let frames = packets.iter().map(|packet| {
             let captured = &data[packet.at..][..packet.captured as usize];
@@ -52,10 +51,7 @@ impl Keeper {
             Err(_) => 0,
         };
         let is_enough = |this: &mut Keeper, kept| this.is_enough((link, gso), frame, kept, &parsed);
-        let kept = match is_enough(self, likely) {
-            true => likely,
-            false => self.least(frame, is_enough),
-        };
+        let kept = if is_enough(self, likely) { likely } else { self.least(frame, is_enough) };
         &frame[..kept]
     }
 
@@ -71,10 +67,7 @@ impl Keeper {
         let mut too_few = enough / 2;
         while enough - too_few > 1 {
             let middle = too_few.midpoint(enough);
-            match is_enough(self, middle) {
-                true => enough = middle,
-                false => too_few = middle,
-            }
+            if is_enough(self, middle) { enough = middle } else { too_few = middle }
         }
         enough
     }

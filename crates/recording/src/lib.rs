@@ -51,5 +51,4 @@ pub use tape::{Plan, Recorder, make};
 
 /// The header's file in the folder of a recording.
 pub const HEADER_FILE: &str = "run.json";
-/// The events' file.
 const EVENTS_FILE: &str = "events";

@@ -24,7 +24,6 @@ pub enum ReadError {
     Damaged { number: u64, at: u64, why: String },
 }
 
-/// The next item of the file.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of them at a time")]
 pub enum Next {
@@ -35,7 +34,6 @@ pub enum Next {
     Torn,
 }
 
-/// Reads events one by one.
 pub struct Reader<R> {
     input: R,
     /// Bytes read.
@@ -47,16 +45,11 @@ pub struct Reader<R> {
 }
 
 /// Opens the file and reads its head.
-///
-/// # Errors
-/// It cannot be read, or is no recording.
 pub fn open(path: &Path) -> Result<Reader<BufReader<File>>, ReadError> {
     Reader::new(BufReader::with_capacity(1 << 16, File::open(path)?))
 }
 
 impl<R: Read> Reader<R> {
-    /// # Errors
-    /// No recording.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let mut reader = Reader { input, offset: 0, at: 0, number: 0 };
         let mut head = [0; 12];
@@ -70,15 +63,10 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// # Errors
-    /// It cannot be read, or is damaged.
     pub fn next(&mut self) -> Result<Next, ReadError> {
         self.at = self.offset;
         let Some(length) = self.length()? else {
-            return Ok(match self.offset == self.at {
-                true => Next::End,
-                false => Next::Torn,
-            });
+            return Ok(if self.offset == self.at { Next::End } else { Next::Torn });
         };
         self.number += 1;
         if length == 0 || length > BODY_MAX as u64 {

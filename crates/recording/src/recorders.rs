@@ -85,7 +85,6 @@ impl Recorder {
     }
 }
 
-/// How one thread takes its steps.
 struct ThreadRecorder {
     shared: Arc<Shared>,
     who: Who,
@@ -149,7 +148,6 @@ impl ThreadRecorder {
         done
     }
 
-    /// Ends the recording of this thread.
     fn leave(&mut self, manager: &impl Counting) {
         if self.is_open {
             let shared = self.shared.clone();
@@ -164,7 +162,6 @@ impl ThreadRecorder {
     }
 }
 
-/// The steps of a flow worker.
 struct FlowSteps {
     number: u32,
     thread: ThreadRecorder,

@@ -41,7 +41,7 @@ pub struct Replayed {
 }
 
 /// Compares the replay's counters with the run's.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Whether all recorded counters are the same, and there were some.
     pub same: bool,
@@ -100,16 +100,7 @@ pub fn replay(
         script: Script::default(),
         work: Work::default(),
         now_ns: 0,
-        report: Report {
-            same: false,
-            first_difference: None,
-            events: 0,
-            compared: 0,
-            end: String::new(),
-            fenxi: String::new(),
-            started: String::new(),
-            notes: Vec::new(),
-        },
+        report: Report::default(),
     };
     let end = loop {
         match events.next().map_err(broken)? {

@@ -62,16 +62,21 @@ pub struct Shared {
     /// Calls of devices and readings of the cost clock in the round under way. Rounds exclude each
     /// other.
     pub calls: Mutex<Calls>,
-    /// The disk accepts no more writes.
-    has_failed: Arc<AtomicBool>,
-    /// The writer logs this at its end, since the data path does not log.
-    last_words: Arc<Mutex<Option<String>>>,
+    disk: Arc<Disk>,
     /// Classes of the first task.
     pub classes: Vec<String>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Calls of one round.
+/// What the writer and the steps tell each other.
+#[derive(Default)]
+struct Disk {
+    /// It accepts no more writes.
+    has_failed: AtomicBool,
+    /// The writer logs this at its end, since the data path does not log.
+    last_words: Mutex<Option<String>>,
+}
+
 #[derive(Default)]
 pub struct Calls {
     pub calls: Vec<Call>,
@@ -119,22 +124,15 @@ impl Recorder {
         file.write_all(&head).map_err(|error| RecordingError::creating(&path, &error))?;
 
         let (to_writer, chunks) = bounded(CHUNKS);
-        let has_failed = Arc::new(AtomicBool::new(false));
-        let last_words = Arc::default();
-        let writer = Writer {
-            file,
-            path,
-            has_failed: has_failed.clone(),
-            last_words: Arc::clone(&last_words),
-        };
+        let disk = Arc::<Disk>::default();
+        let writer = Writer { file, path, disk: disk.clone() };
         let thread = std::thread::Builder::new()
             .name("recording".to_owned())
             .spawn(move || writer.run(&chunks))
             .map_err(|error| RecordingError::NoThread(error.to_string()))?;
         warn!(
             "recording to {}, {} MiB at most: threads take turns while it lasts, which slows \
-             packets down; the files hold \
-             addresses and ports",
+             packets down; the files hold addresses and ports",
             dir.display(),
             max_bytes >> 20
         );
@@ -152,8 +150,7 @@ impl Recorder {
             }),
             is_on: AtomicBool::new(true),
             calls: Mutex::default(),
-            has_failed,
-            last_words,
+            disk,
             classes: header.tasks.first().map_or_else(Vec::new, |task| task.classes.clone()),
             writer: Mutex::new(Some(thread)),
         })))
@@ -183,9 +180,7 @@ impl Recorder {
         let (events, bytes) = (tape.events, tape.bytes);
         drop(tape);
         let writer = self.0.writer.lock();
-        let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else {
-            return;
-        };
+        let Some(writer) = writer.unwrap_or_else(PoisonError::into_inner).take() else { return };
         while !writer.is_finished() && began.elapsed() < LAST_WRITES_WITHIN {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -228,17 +223,16 @@ impl Shared {
         }
     }
 
-    /// Whether steps are recorded.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
     fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
+        self.disk.has_failed.load(Ordering::Relaxed)
     }
 
     fn set_last_words(&self, text: String) {
-        let mut last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_words = self.disk.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         last_words.get_or_insert(text);
     }
 }
@@ -283,7 +277,6 @@ impl Tape {
         }
     }
 
-    /// Appends an event.
     pub fn append(&mut self, shared: &Shared, body: &[u8]) {
         let before = self.chunk.len();
         put_event(&mut self.chunk, body);
@@ -297,9 +290,7 @@ impl Tape {
     /// Sends the chunk to the writer; if that takes too long, the recording is over.
     fn send(&mut self, shared: &Shared) {
         self.sent = Instant::now();
-        let Some(to_writer) = &self.to_writer else {
-            return;
-        };
+        let Some(to_writer) = &self.to_writer else { return };
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(2 * CHUNK));
         if !chunk.is_empty() && to_writer.send_timeout(chunk, PATIENCE).is_err() {
             if !shared.has_failed() {
@@ -335,29 +326,25 @@ impl Tape {
     }
 }
 
-/// The thread that writes.
 struct Writer {
     file: File,
     path: PathBuf,
-    /// Set by the thread: nothing more can be written.
-    has_failed: Arc<AtomicBool>,
-    /// The thread logs this at its end, since the data path does not log.
-    last_words: Arc<Mutex<Option<String>>>,
+    disk: Arc<Disk>,
 }
 
 impl Writer {
     /// Writes whole chunks until the last one, or until one cannot be written.
     fn run(mut self, chunks: &Receiver<Vec<u8>>) {
         for chunk in chunks {
-            if self.has_failed.load(Ordering::Relaxed) {
+            if self.disk.has_failed.load(Ordering::Relaxed) {
                 continue;
             }
             if let Err(error) = self.file.write_all(&chunk) {
-                self.has_failed.store(true, Ordering::Relaxed);
+                self.disk.has_failed.store(true, Ordering::Relaxed);
                 warn!("{}: the recording ends, and the run goes on: {error}", self.path.display());
             }
         }
-        let last_words = self.last_words.lock();
+        let last_words = self.disk.last_words.lock();
         if let Some(text) = last_words.unwrap_or_else(PoisonError::into_inner).take() {
             warn!("{}: {text}", self.path.display());
         }
@@ -388,9 +375,6 @@ pub fn make(dir: &Path) -> Result<(), RecordingError> {
 }
 
 /// A new file in it, for its owner alone.
-///
-/// # Errors
-/// 73.
 fn create(path: &Path) -> Result<File, RecordingError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -419,8 +403,7 @@ mod tests {
             }),
             is_on: AtomicBool::new(true),
             calls: Mutex::default(),
-            has_failed: Arc::default(),
-            last_words: Arc::default(),
+            disk: Arc::default(),
             classes: Vec::new(),
             writer: Mutex::default(),
         };
@@ -433,7 +416,7 @@ mod tests {
         }
         assert_eq!(steps, 2, "one finds room, the next none");
         assert!(!shared.is_on());
-        let last_words = shared.last_words.lock().unwrap();
+        let last_words = shared.disk.last_words.lock().unwrap();
         assert!(last_words.as_ref().unwrap().contains("the disk has taken nothing"));
         // What was on its way is whole.
         assert_eq!(kept.iter().count(), 1);

@@ -8,59 +8,43 @@ use crate::nearest::suggest;
 use crate::sets::Sets;
 use crate::values::{self, BYTES, Prefix, RATES, TIMES};
 
-/// The keys of a rule, the same in all formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    Name,
-    Priority,
-    Source,
-    Destination,
-    SourcePort,
-    DestinationPort,
-    Protocol,
-    InPort,
-    App,
-    Behaviour,
-    OverBytes,
-    OverPackets,
-    OverAge,
-    OverRate,
-    Dscp,
-    Mark,
-    Task,
-    Label,
-    Sample,
-    Mirror,
-    Drop,
+/// Declares the keys, and their names in the same order.
+macro_rules! keys {
+    ($($key:ident $name:literal,)*) => {
+        /// The keys of a rule, the same in all formats.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Key { $($key,)* }
+
+        /// Keys by name. In TOML, keys of `over` are in a table of that name.
+        pub const KEYS: &[(Key, &str)] = &[$((Key::$key, $name),)*];
+    };
 }
 
-/// Keys by name. In TOML, keys of `over` are in a table of that name.
-pub const KEYS: [(Key, &str); 21] = [
-    (Key::Name, "name"),
-    (Key::Priority, "priority"),
-    (Key::Source, "source"),
-    (Key::Destination, "destination"),
-    (Key::SourcePort, "source_port"),
-    (Key::DestinationPort, "destination_port"),
-    (Key::Protocol, "protocol"),
-    (Key::InPort, "in_port"),
-    (Key::App, "app"),
-    (Key::Behaviour, "behaviour"),
-    (Key::OverBytes, "over.bytes"),
-    (Key::OverPackets, "over.packets"),
-    (Key::OverAge, "over.age"),
-    (Key::OverRate, "over.rate"),
-    (Key::Dscp, "dscp"),
-    (Key::Mark, "mark"),
-    (Key::Task, "task"),
-    (Key::Label, "label"),
-    (Key::Sample, "sample"),
-    (Key::Mirror, "mirror"),
-    (Key::Drop, "drop"),
-];
+keys! {
+    Name "name",
+    Priority "priority",
+    Source "source",
+    Destination "destination",
+    SourcePort "source_port",
+    DestinationPort "destination_port",
+    Protocol "protocol",
+    InPort "in_port",
+    App "app",
+    Behaviour "behaviour",
+    OverBytes "over.bytes",
+    OverPackets "over.packets",
+    OverAge "over.age",
+    OverRate "over.rate",
+    Dscp "dscp",
+    Mark "mark",
+    Task "task",
+    Label "label",
+    Sample "sample",
+    Mirror "mirror",
+    Drop "drop",
+}
 
 impl Key {
-    /// The key with this name.
     pub fn parse(what: &'static str, name: &str) -> Result<Key, Problem> {
         let found = KEYS.iter().find(|(_, known)| *known == name);
         found.map(|(key, _)| *key).ok_or_else(|| Problem::UnknownKey {
@@ -70,12 +54,10 @@ impl Key {
         })
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         KEYS[self as usize].1
     }
 
-    /// Whether the value may be a list.
     pub fn takes_list(self) -> bool {
         matches!(
             self,
@@ -108,7 +90,6 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// These parts, completed by `other`.
     pub fn or(self, other: &Parts) -> Parts {
         Parts {
             priority: self.priority.or(other.priority),
@@ -140,7 +121,6 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Sets a key to the values in `texts`.
     pub fn set(&mut self, key: Key, texts: &[&str], sets: &Sets) -> Result<(), Problem> {
         let name = key.name();
         if key.takes_list() {
@@ -216,7 +196,6 @@ impl Draft {
     }
 }
 
-/// Prefixes, also from sets, deduplicated.
 fn prefixes(key: &'static str, texts: &[&str], sets: &Sets) -> Result<Vec<Prefix>, Problem> {
     let mut found = Vec::with_capacity(texts.len());
     for text in texts {
@@ -250,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_key_stands_at_its_place() {
-        for (place, (key, name)) in KEYS.into_iter().enumerate() {
+        for (place, (key, name)) in KEYS.iter().copied().enumerate() {
             assert_eq!((key as usize, key.name()), (place, name));
             assert_eq!(Key::parse("key", name), Ok(key));
         }

@@ -69,8 +69,7 @@ pub enum Problem {
     #[error("a line longer than {LINE_MAX} bytes; split the rule into several")]
     LineTooLong,
     #[error(
-        "larger than {} MiB, which TOML files may not be; write the rules as CSV and include \
-         them",
+        "larger than {} MiB, which TOML files may not be; write the rules as CSV and include them",
         TOML_MAX >> 20
     )]
     TomlTooLarge,
@@ -88,8 +87,7 @@ pub enum Problem {
     #[error("text behind a quoted cell; double the quotes inside: \"a \"\"b\"\"\"")]
     AfterQuote,
     #[error(
-        "not a ClassBench filter ({0}), expected: @10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 \
-         0x11/0xFF"
+        "not a ClassBench filter ({0}), expected: @10.0.0.0/8 0.0.0.0/0 0 : 65535 53 : 53 0x11/0xFF"
     )]
     NotClassBench(String),
     #[error(
@@ -114,12 +112,10 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// The error at this place.
     pub(crate) fn at(self, place: impl Into<String>) -> ReadError {
         ReadError::Wrong { place: place.into(), problem: self }
     }
 
-    /// An invalid value.
     pub(crate) fn value(key: &'static str, found: &str, expected: impl Into<String>) -> Problem {
         Problem::Value { key, found: shown(found), expected: expected.into() }
     }

@@ -140,9 +140,7 @@ fn check_families(
 
 /// Sorts ports and merges ranges that touch or overlap.
 fn merged(said: Option<Vec<Ports>>) -> Vec<Ports> {
-    let Some(mut said) = said else {
-        return vec![Ports::ANY];
-    };
+    let Some(mut said) = said else { return vec![Ports::ANY] };
     said.sort_unstable();
     said.dedup_by(|next, before| {
         let touches = u32::from(next.first) <= u32::from(before.last) + 1;

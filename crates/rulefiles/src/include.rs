@@ -10,18 +10,15 @@ use crate::nearest::suggest;
 use crate::sets::Sets;
 use crate::toml_file::{self, At, Entries};
 
-/// An `[[include]]`.
 pub struct Include {
     /// The file, as written.
     pub file: String,
     /// Its format; `None`: detect it.
     pub format: Option<Format>,
-    /// Defaults for its rules.
     pub parts: Parts,
 }
 
 impl Include {
-    /// An include from its keys.
     pub fn from_entries(entries: &Entries<'_>, sets: &Sets) -> Result<Include, At> {
         let mut draft = Draft::default();
         let (mut file, mut format) = (None, None);
@@ -58,7 +55,6 @@ impl Include {
     }
 }
 
-/// The path in a key `file`.
 pub fn file_name(value: &toml::de::DeValue<'_>) -> Result<String, Problem> {
     let text = toml_file::texts("file", value)?.concat();
     match text.is_empty() || text.chars().any(char::is_control) {
@@ -72,7 +68,6 @@ pub fn beside(path: &Path, name: &str) -> PathBuf {
     path.parent().map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
-/// Opens a file that another one names.
 pub fn open(path: &Path, place: &str) -> Result<File, ReadError> {
     let named = path.display();
     let refused = Problem::NotAFile(named.to_string()).at(place);

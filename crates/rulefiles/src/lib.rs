@@ -34,5 +34,5 @@ pub mod write;
 pub use error::{Problem, ReadError};
 pub use format::Format;
 pub use limits::RULE_FILTERS_MAX;
-pub use reader::{Options, Rules, parse_one, parse_one_among, read, read_from};
+pub use reader::{Options, Rules, parse_one, read, read_from};
 pub use warnings::{Warning, WarningKind};

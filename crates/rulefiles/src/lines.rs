@@ -5,7 +5,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use crate::error::Problem;
 use crate::limits::LINE_MAX;
 
-/// The lines of a file.
 pub struct Lines<R> {
     reader: BufReader<R>,
     buffer: Vec<u8>,
@@ -14,14 +13,11 @@ pub struct Lines<R> {
 
 /// Why there is no next line.
 pub enum LineError {
-    /// Reading failed.
     Io(io::Error),
-    /// The line is wrong.
     Wrong(Problem),
 }
 
 impl<R: Read> Lines<R> {
-    /// The lines of `file`.
     pub fn new(file: R) -> Lines<R> {
         Lines { reader: BufReader::with_capacity(1 << 16, file), buffer: Vec::new(), number: 0 }
     }

@@ -70,19 +70,12 @@ pub fn read_from(
 }
 
 /// Adds a rule given as `source = "10.0.0.0/8", drop = true`, after the others. `origin` names its
-/// source in messages. If `rules` has interfaces, it may name only these.
+/// source in messages, and `named` looks up names, since some rules may be deleted. If `rules` has
+/// interfaces, it may name only these.
 ///
 /// # Errors
 /// The rule is wrong; then `rules` is unchanged.
-pub fn parse_one(rules: &mut RuleSet, text: &str, origin: &str) -> Result<RuleNumber, ReadError> {
-    parse_one_among(rules, text, origin, RuleSet::named)
-}
-
-/// As [`parse_one`], with `named` to look up names, since some rules may be deleted.
-///
-/// # Errors
-/// As [`parse_one`].
-pub fn parse_one_among(
+pub fn parse_one(
     rules: &mut RuleSet,
     text: &str,
     origin: &str,
@@ -132,7 +125,6 @@ impl<R: Read> Read for Stoppable<'_, R> {
     }
 }
 
-/// State of reading.
 struct Reader<'a> {
     rules: RuleSet,
     sets: Sets,
@@ -324,7 +316,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Adds a rule of a file.
 fn add(
     rules: &mut RuleSet,
     warnings: &mut Warnings,
@@ -343,9 +334,7 @@ fn number_of_interface(
     name: Option<&str>,
     is_fixed: bool,
 ) -> Result<u8, Problem> {
-    let Some(name) = name else {
-        return Ok(0);
-    };
+    let Some(name) = name else { return Ok(0) };
     let interfaces = &mut rules.interfaces;
     let place = interfaces.iter().position(|known| known == name);
     let place = match place {
@@ -367,7 +356,6 @@ fn number_of_interface(
     u8::try_from(place + 1).map_err(|_| Problem::TooManyInterfaces)
 }
 
-/// Checks that names are unique.
 fn check_names(rules: &RuleSet) -> Result<(), ReadError> {
     let mut first: HashMap<&str, RuleNumber> = HashMap::with_capacity(rules.names.len());
     for (rule, name) in &rules.names {

@@ -9,7 +9,6 @@ use crate::lines::{LineError, Lines};
 use crate::nearest::suggest;
 use crate::values::{self, Prefix};
 
-/// The sets read so far.
 #[derive(Debug, Default)]
 pub struct Sets {
     by_name: HashMap<String, Set>,
@@ -22,7 +21,6 @@ struct Set {
 }
 
 impl Sets {
-    /// The prefixes of a set.
     pub fn get(&self, key: &'static str, name: &str) -> Result<&[Prefix], Problem> {
         let found = self.by_name.get(name);
         found.map(|set| &*set.prefixes).ok_or_else(|| {
@@ -37,7 +35,6 @@ impl Sets {
         })
     }
 
-    /// Adds a set.
     pub fn add(&mut self, name: &str, prefixes: Vec<Prefix>, place: String) -> Result<(), Problem> {
         if let Some(first) = self.by_name.get(name) {
             return Err(Problem::Taken {

@@ -13,7 +13,6 @@ use crate::sets::Sets;
 /// A problem and its line, from 1.
 pub type At = (u32, Problem);
 
-/// Top-level tables.
 const TABLES: [&str; 3] = ["rule", "include", "sets"];
 
 /// Offsets of line starts, to find the line of a byte.
@@ -30,7 +29,6 @@ impl LineStarts {
     }
 }
 
-/// A parsed file.
 pub struct Document<'t> {
     root: Spanned<DeTable<'t>>,
     starts: LineStarts,
@@ -38,22 +36,18 @@ pub struct Document<'t> {
 
 /// A rule or an include; their order matters.
 pub enum Item<'t> {
-    /// `[[rule]]`.
     Rule(Entries<'t>),
-    /// `[[include]]`.
     Include(Entries<'t>),
 }
 
 /// The keys of a table, in file order.
 pub struct Entries<'t> {
-    /// Line of the table.
     pub line: u32,
     /// Name, line and value of each key.
     pub all: Vec<(Cow<'t, str>, u32, &'t DeValue<'t>)>,
 }
 
 impl<'t> Document<'t> {
-    /// Parses a file.
     pub fn parse(text: &'t str) -> Result<Document<'t>, At> {
         let starts = LineStarts::new(text);
         let (root, errors) = DeTable::parse_recoverable(text);
@@ -65,7 +59,6 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// The rules and includes.
     pub fn items(&'t self) -> Result<Vec<Item<'t>>, At> {
         let mut items = Vec::new();
         for (name, value) in self.root.get_ref() {
@@ -94,7 +87,6 @@ impl<'t> Document<'t> {
         Ok(items.into_iter().map(item).collect())
     }
 
-    /// The sets.
     pub fn sets(&'t self) -> Result<Entries<'t>, At> {
         let table = self.root.get_ref().get("sets").map(|table| table.get_ref());
         let all = table.and_then(DeValue::as_table).map(|table| self.flat(table));
@@ -133,7 +125,6 @@ impl<'t> Document<'t> {
     }
 }
 
-/// The rule with these keys.
 pub fn rule(entries: &Entries<'_>, sets: &Sets) -> Result<Draft, At> {
     let mut draft = Draft::default();
     for (name, line, value) in &entries.all {

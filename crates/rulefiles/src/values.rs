@@ -8,12 +8,9 @@ use policy::{Address, Dscp, Mark, Ports, TCP, UDP};
 use crate::error::Problem;
 use crate::nearest::suggest;
 
-/// A prefix of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prefix {
-    /// Address and length.
     V4(u32, u8),
-    /// Address and length.
     V6(u128, u8),
 }
 
@@ -60,10 +57,7 @@ pub fn ports(key: &'static str, text: &str) -> Result<Ports, Problem> {
     let port = |text: &str| plain_number(text.trim()).and_then(|port| u16::try_from(port).ok());
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = port(first).zip(port(last)).ok_or_else(wrong)?;
-    match first <= last {
-        true => Ok(Ports { first, last }),
-        false => Err(wrong()),
-    }
+    if first <= last { Ok(Ports { first, last }) } else { Err(wrong()) }
 }
 
 /// A behaviour as a set of one: bit n for [`BEHAVIOURS`]`[n]`.
@@ -75,7 +69,6 @@ pub fn behaviour(key: &'static str, text: &str) -> Result<u8, Problem> {
     })
 }
 
-/// A protocol number.
 pub fn protocol(text: &str) -> Result<u8, Problem> {
     match text {
         "tcp" | "TCP" => Ok(TCP),
@@ -120,7 +113,6 @@ pub fn sample(text: &str) -> Result<u32, Problem> {
     Ok((share * 65_536.0).round() as u32)
 }
 
-/// `true` or `false`.
 pub fn truth(key: &'static str, text: &str) -> Result<bool, Problem> {
     match text {
         "true" => Ok(true),
@@ -129,7 +121,6 @@ pub fn truth(key: &'static str, text: &str) -> Result<bool, Problem> {
     }
 }
 
-/// A whole number.
 pub fn number<N: TryFrom<u64>>(
     key: &'static str,
     text: &str,
@@ -148,7 +139,6 @@ fn plain_number(text: &str) -> Option<u64> {
 /// Units of a quantity, descending; the last has the factor 1.
 pub type Units = &'static [(&'static str, u64)];
 
-/// Bytes.
 pub const BYTES: Units = &[
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),

@@ -1,13 +1,12 @@
 //! Converts rules to text that parses to the same rules.
 
 use std::fmt::Write as _;
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use policy::rule::{Task, behaviour_names};
 use policy::{Address, Filter, Ports, RuleNumber, RuleSet, TCP, UDP};
 
-use crate::draft::{KEYS, Key};
+use crate::draft::Key;
 use crate::values::{BYTES, RATES, TIMES, Units, quantity_text};
 
 /// A key with the texts of its values.
@@ -33,38 +32,6 @@ pub fn one(rules: &RuleSet, rule: RuleNumber, most: Option<usize>) -> String {
         parts.push(format!("over = {{ {} }}", bounds.join(", ")));
     }
     parts.join(", ")
-}
-
-/// Writes all rules as TOML.
-///
-/// # Errors
-/// Writing fails.
-pub fn toml(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
-    for rule in 0..rules.rules.len() as RuleNumber {
-        writeln!(to, "[[rule]]")?;
-        for (key, values) in fields(rules, rule) {
-            writeln!(to, "{} = {}", key.name(), toml_value(key, &values, None))?;
-        }
-        writeln!(to)?;
-    }
-    Ok(())
-}
-
-/// Writes all rules as CSV.
-///
-/// # Errors
-/// Writing fails.
-pub fn csv(rules: &RuleSet, to: &mut impl io::Write) -> io::Result<()> {
-    writeln!(to, "{}", KEYS.map(|(_, name)| name).join(","))?;
-    for rule in 0..rules.rules.len() as RuleNumber {
-        let fields = fields(rules, rule);
-        let cell = |(key, _): (Key, &str)| {
-            let values = fields.iter().find(|(known, _)| *known == key);
-            values.map_or_else(String::new, |(_, values)| csv_cell(&values.join(";")))
-        };
-        writeln!(to, "{}", KEYS.map(cell).join(","))?;
-    }
-    Ok(())
 }
 
 const OVER: [Key; 4] = [Key::OverBytes, Key::OverPackets, Key::OverAge, Key::OverRate];
@@ -197,10 +164,7 @@ fn distinct<A: Address>(
 
 /// A prefix as text; single addresses without a length.
 fn prefix(address: impl std::fmt::Display, length: u8, most: u8) -> String {
-    match length == most {
-        true => address.to_string(),
-        false => format!("{address}/{length}"),
-    }
+    if length == most { address.to_string() } else { format!("{address}/{length}") }
 }
 
 /// Ports as text.
@@ -230,10 +194,7 @@ fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
         | Key::DestinationPort => !value.contains('-'),
         _ => false,
     };
-    let text = |value: &String| match is_bare(value) {
-        true => value.clone(),
-        false => quoted(value),
-    };
+    let text = |value: &String| if is_bare(value) { value.clone() } else { quoted(value) };
     if let [value] = values {
         return text(value);
     }
@@ -245,7 +206,6 @@ fn toml_value(key: Key, values: &[String], most: Option<usize>) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-/// A TOML basic string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -259,13 +219,4 @@ fn quoted(text: &str) -> String {
         }
     }
     quoted + "\""
-}
-
-fn csv_cell(text: &str) -> String {
-    let is_plain =
-        !text.contains(['"', ',', '\n', '\r']) && text.trim() == text && !text.starts_with('#');
-    match is_plain {
-        true => text.to_owned(),
-        false => format!("\"{}\"", text.replace('"', "\"\"")),
-    }
 }

@@ -1,7 +1,8 @@
-//! What is written as TOML, as CSV or as one rule reads back to the same rules.
+//! A rule that is written as text reads back to the same rule, alone, in TOML and in CSV.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use policy::{RuleNumber, RuleSet};
@@ -85,6 +86,46 @@ fn assert_same(one: &RuleSet, two: &RuleSet) {
     assert_eq!(parts(one), parts(two));
 }
 
+/// Rules as CSV, from their texts.
+fn csv(texts: &[String]) -> String {
+    let rows: Vec<BTreeMap<String, String>> = texts.iter().map(|text| row(text)).collect();
+    let mut columns: BTreeSet<&str> = BTreeSet::from(["name"]);
+    columns.extend(rows.iter().flatten().map(|(key, _)| key.as_str()));
+    let mut lines = vec![columns.iter().copied().collect::<Vec<_>>().join(",")];
+    for row in &rows {
+        let cell = |key: &&str| row.get(*key).map_or("", String::as_str);
+        lines.push(columns.iter().map(cell).collect::<Vec<_>>().join(","));
+    }
+    lines.join("\n")
+}
+
+/// A cell for each key of a rule.
+fn row(text: &str) -> BTreeMap<String, String> {
+    let table: toml::Table = format!("rule = {{ {text} }}").parse().unwrap();
+    let mut row = BTreeMap::new();
+    for (key, value) in table["rule"].as_table().unwrap() {
+        match value.as_table() {
+            Some(bounds) => {
+                row.extend(bounds.iter().map(|(it, bound)| (format!("{key}.{it}"), cell(bound))));
+            }
+            None => drop(row.insert(key.clone(), cell(value))),
+        }
+    }
+    row
+}
+
+fn cell(value: &toml::Value) -> String {
+    let text = |it: &toml::Value| it.as_str().map_or_else(|| it.to_string(), str::to_owned);
+    let text = match value.as_array() {
+        Some(all) => all.iter().map(text).collect::<Vec<_>>().join(";"),
+        None => text(value),
+    };
+    match text.contains(['"', ',']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
 proptest! {
     #[test]
     fn rules_read_back(rules in prop::collection::vec(rule(), 0..6)) {
@@ -102,20 +143,19 @@ proptest! {
         };
         let first = first.set;
 
-        let mut toml = Vec::new();
-        write::toml(&first, &mut toml).unwrap();
-        fs::write(path("b.toml"), toml).unwrap();
+        let texts = (0..first.rules.len() as RuleNumber).map(|rule| write::one(&first, rule, None));
+        let texts: Vec<String> = texts.collect();
+        let tables: Vec<String> = texts.iter().map(|text| format!("{{ {text} }}")).collect();
+        fs::write(path("b.toml"), format!("rule = [{}]\n", tables.join(",\n"))).unwrap();
         assert_same(&first, &read(&path("b.toml"), &Options::default()).unwrap().set);
 
-        let mut csv = Vec::new();
-        write::csv(&first, &mut csv).unwrap();
-        fs::write(path("c.csv"), csv).unwrap();
+        fs::write(path("c.csv"), csv(&texts)).unwrap();
         assert_same(&first, &read(&path("c.csv"), &Options::default()).unwrap().set);
 
         let mut typed = RuleSet::default();
         typed.interfaces.clone_from(&first.interfaces);
-        for rule in 0..first.rules.len() as RuleNumber {
-            parse_one(&mut typed, &write::one(&first, rule, None), "typed").unwrap();
+        for text in &texts {
+            parse_one(&mut typed, text, "typed", RuleSet::named).unwrap();
         }
         assert_same(&first, &typed);
     }

@@ -278,9 +278,13 @@ fn an_interface_is_one_of_those_that_there_are() {
 #[test]
 fn one_rule_is_added_or_nothing_changes() {
     let mut rules = RuleSet::default();
-    let rule =
-        parse_one(&mut rules, "name = \"x\", source = \"10.0.0.0/8\", drop = true", "command")
-            .unwrap();
+    let rule = parse_one(
+        &mut rules,
+        "name = \"x\", source = \"10.0.0.0/8\", drop = true",
+        "command",
+        RuleSet::named,
+    )
+    .unwrap();
     assert_eq!((rule, rules.filters()), (0, 1));
     assert_eq!(rules.place_of(&rules.rules[0]), "command");
     for (text, expected) in [
@@ -297,10 +301,13 @@ fn one_rule_is_added_or_nothing_changes() {
              that is read before",
         ),
     ] {
-        assert_eq!(parse_one(&mut rules, text, "command").unwrap_err().to_string(), expected);
+        assert_eq!(
+            parse_one(&mut rules, text, "command", RuleSet::named).unwrap_err().to_string(),
+            expected
+        );
     }
     for text in ["drop = true }\n[[rule]", "drop = true\n[[rule]]", "}", "drop", "\""] {
-        assert!(parse_one(&mut rules, text, "command").is_err(), "{text}");
+        assert!(parse_one(&mut rules, text, "command", RuleSet::named).is_err(), "{text}");
     }
     assert_eq!((rules.rules.len(), rules.interfaces.len(), rules.files.len()), (1, 0, 1));
 }

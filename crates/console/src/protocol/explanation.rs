@@ -1,4 +1,5 @@
 //! Why a flow has its label, or none, and what was written.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,6 @@ pub struct Explanation {
     /// Which flows it is asked about; empty: all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub when: String,
-    /// The other tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskPart>,
 }
@@ -53,7 +53,6 @@ pub struct Explanation {
 /// Why a flow has its label of one task, or none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskPart {
-    /// Name of the task.
     pub task: String,
     /// Which flows it is asked about; empty: all.
     pub when: String,
@@ -73,24 +72,20 @@ pub struct TaskPart {
     pub asked_again: String,
 }
 
-/// The series of a flow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPart {
     /// `packet`: every packet is an element; `data`: those with payload.
     pub unit: String,
-    /// The features that the model wants.
     pub features: Vec<String>,
     /// Elements of the greatest depth.
     pub k: usize,
     /// Port of the server, where the model wants it and knows it; 0: it does not.
     pub server_port: u16,
-    /// The elements, in order.
     pub elements: Vec<Element>,
     /// Why there are no elements; empty if there are.
     pub why_none: String,
 }
 
-/// A packet of a series.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Element {
     /// The packet went against the flow's first one.
@@ -105,14 +100,11 @@ pub struct Element {
     pub tcp_flags: Option<String>,
 }
 
-/// The answer at a depth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// Elements that the model was given.
     pub depth: usize,
-    /// What became of the question.
     pub outcome: Outcome,
-    /// The label of the answer.
     pub label: Option<String>,
     /// Its confidence, 0 to 1.
     pub confidence: Option<f64>,
@@ -130,28 +122,23 @@ pub struct Answer {
 pub enum Outcome {
     /// The answer is the flow's label.
     Decided,
-    /// The answer was not sure enough.
     NotSure,
     /// It agrees with the port that named the flow.
     Agrees,
     /// There is an answer, but a shallower depth had decided.
     NotNeeded,
-    /// The series is on its way.
     Waiting,
     /// The series was shed, or the device failed.
     Lost,
     /// The flow has had fewer elements.
     TooShort,
-    /// The model was not asked.
     NotAsked,
     /// Not kept for a flow that has ended.
     NotKept,
 }
 
-/// A class with its probability.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Probability {
-    /// The label.
     pub label: String,
     /// 0 to 1.
     pub probability: f64,
@@ -175,7 +162,6 @@ pub struct Written {
 pub struct Hit {
     /// The value, such as `0x100/0xff00`.
     pub value: String,
-    /// What became of it.
     pub outcome: String,
     /// When, µs since the epoch.
     pub at_us: i64,

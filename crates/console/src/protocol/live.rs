@@ -1,8 +1,10 @@
 //! The live view of a run: its flows, and the sums over them.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 use serde::{Deserialize, Serialize};
 
-/// A flow.
+use super::DeviceRow;
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
     /// As in records.
@@ -33,7 +35,6 @@ pub struct FlowRow {
     /// What the flow does, by its counts; `None`: none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<String>,
-    /// Packets in both directions.
     pub packets: u64,
     /// Bytes of these packets at the IP layer.
     pub bytes: u64,
@@ -49,12 +50,9 @@ pub struct FlowRow {
     pub end_reason: Option<String>,
 }
 
-/// The label of one task of several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskLabel {
-    /// Name of the task.
     pub task: String,
-    /// The label.
     pub label: String,
     /// Confidence of the label, 0 to 1.
     pub confidence: f64,
@@ -80,19 +78,14 @@ impl FlowRow {
 /// One task of several, since the start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskRow {
-    /// Its name.
     pub task: String,
-    /// Its model.
     pub model: String,
-    /// Series sent to it.
     pub series: u64,
     /// Series among them that skipped the model because of another task's label.
     pub not_asked: u64,
     /// Flows that reached their K-th packet and are none that it is asked about.
     pub flows_not_asked: u64,
-    /// Series shed or failed.
     pub lost: u64,
-    /// Flows that got a label.
     pub labels: u64,
     /// 99th percentile of the time from the K-th packet to the label, ms.
     pub label_p99_ms: f64,
@@ -103,21 +96,16 @@ pub struct TaskRow {
 pub struct Top {
     /// State of the run, one word.
     pub state: String,
-    /// Version of the program.
     pub version: String,
     /// Time since the start, seconds.
     pub uptime_s: f64,
-    /// Name of the model.
     pub model: String,
     /// The checks of `/readyz` that do not hold, in words.
     pub problems: Vec<String>,
-    /// Packets received per second.
     pub packets_per_s: f64,
     /// Bytes per second of all flows, at the IP layer.
     pub bytes_per_s: f64,
-    /// Flows in the tables.
     pub flows_now: u64,
-    /// Maximum number of flows in the tables.
     pub flows_max: u64,
     /// Median time from the K-th packet to the label, ms.
     pub label_p50_ms: f64,
@@ -127,10 +115,8 @@ pub struct Top {
     pub labels: Vec<LabelRate>,
     /// Rates by host, highest first.
     pub hosts: Vec<HostRate>,
-    /// Flows of the highest rate.
     pub flows: Vec<FlowRow>,
-    /// The devices.
-    pub devices: Vec<DeviceLine>,
+    pub devices: Vec<DeviceRow>,
     /// What was lost since the start.
     pub losses: Losses,
     /// The last minutes, oldest first.
@@ -138,7 +124,6 @@ pub struct Top {
     /// The rules; `None`: there were none ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<RuleSums>,
-    /// Each task, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskRow>,
 }
@@ -146,7 +131,6 @@ pub struct Top {
 /// The rules in force, and what became of them since the start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RuleSums {
-    /// How many there are.
     pub rules: u64,
     /// Flows looked up, each as often as it was.
     pub lookups: u64,
@@ -156,7 +140,6 @@ pub struct RuleSums {
     pub lookups_per_s: f64,
     /// Changes that were made: batches, files that were loaded, reloads, and what was undone.
     pub updates: u64,
-    /// Changes that were refused.
     pub updates_refused: u64,
     /// Seconds since the last change; `None`: the rules have not changed since the start.
     pub updated_ago_s: Option<f64>,
@@ -164,61 +147,26 @@ pub struct RuleSums {
     pub is_pending: bool,
 }
 
-/// The flows of a label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabelRate {
     /// `None`: no label.
     pub label: Option<String>,
-    /// Flows in the tables.
     pub flows: u64,
-    /// Their packets per second.
     pub packets_per_s: f64,
-    /// Their bytes per second.
     pub bytes_per_s: f64,
     /// Flows that got the label since the start.
     pub labelled: u64,
 }
 
-/// The flows of a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostRate {
-    /// Its address.
     pub address: String,
-    /// Flows in the tables.
     pub flows: u64,
-    /// Their packets per second.
     pub packets_per_s: f64,
-    /// Their bytes per second.
     pub bytes_per_s: f64,
     /// Its name, if the model names hosts and this one has a name; otherwise the label of its
     /// fastest flow.
     pub label: Option<String>,
-}
-
-/// A device in a line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceLine {
-    /// Name in the configuration.
-    pub device: String,
-    /// Name of its task, where there are several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<String>,
-    /// `up`, `down`, `probing` or `hung`.
-    pub state: String,
-    /// Series in batches submitted.
-    pub series: u64,
-    /// Batches and probes that failed.
-    pub failures: u64,
-}
-
-impl DeviceLine {
-    /// With its task, where there are several: `cpu of device`.
-    pub fn named(&self) -> String {
-        match &self.task {
-            Some(task) => format!("{} of {task}", self.device),
-            None => self.device.clone(),
-        }
-    }
 }
 
 /// What was lost since the start, each with its noun, such as `packets before they were read`.
@@ -226,7 +174,6 @@ impl DeviceLine {
 pub struct Losses(pub Vec<(String, u64)>);
 
 impl Losses {
-    /// Those that are not 0.
     pub fn present(&self) -> impl Iterator<Item = &(String, u64)> {
         self.0.iter().filter(|(_, count)| *count > 0)
     }
@@ -237,7 +184,6 @@ impl Losses {
 pub struct Point {
     /// Seconds before the newest point.
     pub ago_s: u32,
-    /// Packets received per second.
     pub packets_per_s: f64,
     /// Flows that got each label since the point before, most first.
     pub labels: Vec<(String, u64)>,

@@ -1,4 +1,5 @@
 //! Rules, as `fenxi ctl policy` changes and shows them.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 use serde::{Deserialize, Serialize};
 
@@ -8,20 +9,15 @@ pub struct PolicyChanged {
     /// Number of the first rule that was added; the others follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<u64>,
-    /// Rules that were added.
     pub added: u64,
-    /// Rules that were deleted.
     pub deleted: u64,
-    /// Rules that there are now.
     pub rules: u64,
     /// The changes count once an index is trained with them (`policy.update = "delayed"`).
     pub is_pending: bool,
 }
 
-/// Rules in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyShown {
-    /// Rules that there are.
     pub rules: u64,
     /// Changes wait for a training before they count.
     pub is_pending: bool,
@@ -31,12 +27,10 @@ pub struct PolicyShown {
     pub rows: Vec<RuleRow>,
 }
 
-/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleRow {
     /// Its number, by which it can be deleted.
     pub number: u64,
-    /// Its name, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// File and line, or `fenxi ctl`.

@@ -80,13 +80,33 @@ const COLUMNS_ALL: usize = 110;
 /// Columns of a flow's label.
 const LABEL_COLUMNS: usize = 14;
 
-/// A column of the table of flows.
 struct Column {
     title: &'static str,
     width: usize,
     is_number: bool,
     of: fn(&FlowRow) -> String,
 }
+
+const fn column(
+    title: &'static str,
+    width: usize,
+    is_number: bool,
+    of: fn(&FlowRow) -> String,
+) -> Column {
+    Column { title, width, is_number, of }
+}
+
+/// The columns between the label and the two ends, in order.
+const COLUMNS: [Column; 8] = [
+    column("CONF", 4, true, |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"))),
+    column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
+    column("L4", 3, false, |flow| flow.transport.clone()),
+    column("PKT/S", 6, true, |flow| short(flow.packets_per_s)),
+    column("B/S", 6, true, |flow| short(flow.bytes_per_s)),
+    column("BYTES", 6, true, |flow| short(flow.bytes as f64)),
+    column("AGE", 6, true, |flow| duration(flow.age_s)),
+    column("DOES", 11, false, |flow| flow.behaviour.clone().unwrap_or_default()),
+];
 
 const PLAIN: Style = Style::new();
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -99,9 +119,7 @@ const NAME: Style = Style::new().fg(Color::Cyan);
 impl Screen {
     /// The lines of the screen, at most `height`, none wider than `width`.
     pub fn lines(&self, width: usize, height: usize) -> Vec<Line<'static>> {
-        let Some(top) = &self.top else {
-            return self.waiting(width, height);
-        };
+        let Some(top) = &self.top else { return self.waiting(width, height) };
         if width < COLUMNS_LEAST || height < LINES_LEAST {
             return self.reduced(top, width, height);
         }
@@ -290,40 +308,17 @@ impl Screen {
         lines
     }
 
-    /// The columns between the label and the two ends; a narrow screen has the more important ones
-    /// only.
-    fn columns(&self, width: usize) -> Vec<Column> {
-        let column = |title, width, is_number, of| Column { title, width, is_number, of };
-        let confidence: fn(&FlowRow) -> String =
-            |flow| flow.confidence.map_or(String::new(), |it| format!("{it:.2}"));
-        let transport: fn(&FlowRow) -> String = |flow| flow.transport.clone();
-        let rate: fn(&FlowRow) -> String = |flow| short(flow.bytes_per_s);
-        let bytes: fn(&FlowRow) -> String = |flow| short(flow.bytes as f64);
-        let age: fn(&FlowRow) -> String = |flow| duration(flow.age_s);
-        let behaviour: fn(&FlowRow) -> String = |flow| flow.behaviour.clone().unwrap_or_default();
-        if width < COLUMNS_ALL {
-            let volume = match self.sort {
-                SortBy::Bytes => column("BYTES", 6, true, bytes),
-                SortBy::Rate | SortBy::Age => column("B/S", 6, true, rate),
-            };
-            return vec![
-                column("CONF", 4, true, confidence),
-                column("L4", 3, false, transport),
-                volume,
-                column("AGE", 6, true, age),
-                column("DOES", 11, false, behaviour),
-            ];
-        }
-        vec![
-            column("CONF", 4, true, confidence),
-            column("BY", 5, false, |flow| flow.decided_by.clone().unwrap_or_default()),
-            column("L4", 3, false, transport),
-            column("PKT/S", 6, true, |flow| short(flow.packets_per_s)),
-            column("B/S", 6, true, rate),
-            column("BYTES", 6, true, bytes),
-            column("AGE", 6, true, age),
-            column("DOES", 11, false, behaviour),
-        ]
+    /// A narrow screen has the more important columns only.
+    fn columns(&self, width: usize) -> Vec<&'static Column> {
+        let is_narrow = width < COLUMNS_ALL;
+        let by_bytes = self.sort == SortBy::Bytes;
+        let is_shown = |column: &&Column| match column.title {
+            "BY" | "PKT/S" => !is_narrow,
+            "B/S" => !is_narrow || !by_bytes,
+            "BYTES" => !is_narrow || by_bytes,
+            _ => true,
+        };
+        COLUMNS.iter().filter(is_shown).collect()
     }
 
     fn keys(&self, width: usize) -> Line<'static> {
@@ -365,7 +360,6 @@ fn rules_line(rules: &RuleSums) -> String {
     )
 }
 
-/// `12.3k`.
 fn short(value: f64) -> String {
     scaled(value).replace(' ', "")
 }

@@ -27,7 +27,7 @@ use flowmgr::{Effect, renewed_max};
 use parts::{DROPPED, FLOWS, Recorded, Sent, Told, frame, key, manager};
 use policy::classifier::Linear;
 use policy::rule::{Condition, RuleAction};
-use policy::{Dscp, Filter, Key, OwnedNames, Ports, RuleNumber, RuleSet, Store, StoreError};
+use policy::{Dscp, Filter, Key, Names, Ports, RuleNumber, RuleSet, Store, StoreError};
 use proptest::prelude::*;
 
 const BURST: usize = 64;
@@ -143,7 +143,7 @@ impl World {
         for rule in rules {
             add(&mut set, rule);
         }
-        let store = Store::new(set, OwnedNames::default(), policy::Update::Instant).unwrap();
+        let store = Store::new(set, Names::default(), policy::Update::Instant).unwrap();
         let (bursts, told) = unbounded();
         let (sent, left) = unbounded();
         let (recorded, records) = unbounded();

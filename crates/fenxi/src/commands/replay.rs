@@ -6,7 +6,7 @@ use crate::exit::{Failure, print, remark};
 use crate::figures::grouped;
 use crate::outcome::Outcome;
 use crate::protocol::FlowQuery;
-use crate::replay::{self, Plan};
+use crate::replay;
 use crate::sinks;
 use crate::summary::Summary;
 use config::when::{Term, shortened};
@@ -28,7 +28,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if args.output.ipfix.is_none() {
         config.reset("ipfix.to");
     }
-    let outcome = replay::run(&Plan { config: &config, args })?;
+    let outcome = replay::run(&config, args)?;
     if let Some(query) = &args.explain {
         let explained = explain(query, &config, args, &outcome);
         let failures = [outcome.failure, explained.err()].into_iter().flatten();

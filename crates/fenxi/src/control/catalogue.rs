@@ -18,14 +18,12 @@ use crate::metric::{
     Family, Kind, Metric, Sample, TIMES, US, Value, buckets, count, number, sample,
 };
 use crate::version;
-use profiles::{parts, profiles};
 use read::{
     balances, behaviours, by, by_pipeline, devices, drops, ends, failures, labels, lags, mirrored,
-    pipelines, ports, queues, rules, rules_coverage, rules_updates, seconds_since_epoch, stalls,
-    sums, task_labels, task_sums, tasks, times_by, workers,
+    parts, pipelines, ports, profiles, queues, rules, rules_coverage, rules_updates,
+    seconds_since_epoch, stalls, sums, task_labels, task_sums, tasks, times_by, workers,
 };
 
-mod profiles;
 mod read;
 
 pub use read::rule_volumes;
@@ -85,7 +83,7 @@ static CATALOGUE: &[Row] = &[
     metric(G, "fenxi_state", "", &["state"],
         "1 for the current state of the run, 0 for the others.",
         |view| State::ALL
-            .map(|state| count(&[state.name()], u64::from(state == view.state))).into()),
+            .map(|state| count(&[state.name()], u64::from(state == view.health.state))).into()),
     metric(G, "fenxi_uptime_seconds", "seconds", &[],
         "Time since the run began.",
         |view| vec![number(&[], view.uptime.as_secs_f64())]),
@@ -495,7 +493,7 @@ static CATALOGUE: &[Row] = &[
 
     metric(C, "fenxi_thread_cpu_seconds_total", "seconds", &["thread"],
         "CPU time of the threads that run now; threads of the same name are added.",
-        |view| view.threads.iter().map(|time| number(&[&time.name], time.seconds)).collect()),
+        |view| view.threads.iter().map(|(name, seconds)| number(&[name], *seconds)).collect()),
     metric(C, "fenxi_worker_stalls_total", "stalls", &["worker"],
         "How often a thread of the data path did not answer for more than a second.",
         stalls),

@@ -36,10 +36,8 @@ const RATE_OVER: Duration = Duration::from_millis(900);
 /// A thread that owes an answer for longer has stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It works.
     Running,
     /// It has ended, with a last snapshot.
     Ended,
@@ -49,13 +47,10 @@ pub enum Life {
 
 /// A thread of the data path as the control thread sees it.
 pub struct Watched<T> {
-    /// Which one.
     pub thread: Thread,
-    /// Where it is pinned.
     pub core: Option<usize>,
     /// Its snapshot of the last round in which all answered.
     pub latest: Box<T>,
-    /// Its state.
     pub life: Life,
     /// Whether it has answered at all.
     pub is_known: bool,
@@ -172,15 +167,10 @@ impl<T> Watched<T> {
     }
 }
 
-/// All threads of the data path.
 pub struct Collector {
-    /// The flow managers.
     pub flows: Vec<Watched<FlowSnapshot>>,
-    /// The analytics threads.
     pub analytics: Vec<Watched<AnalyticsSnapshot>>,
-    /// Drops of each interface, at the last round.
     pub dropped: Vec<NicDrops>,
-    /// Counters of the sinks, at the last round.
     pub sinks: Vec<Report>,
     /// Packets per second, over the last second or somewhat more.
     pub packets_per_s: f64,
@@ -191,7 +181,7 @@ pub struct Collector {
     /// When rates were last computed; packets, look-ups and bytes at that time.
     rated: (Instant, [u64; 3]),
     host: Arc<HostStats>,
-    reported: Arc<Sinks>,
+    pub run_sinks: Arc<Sinks>,
     collected: Option<Instant>,
 }
 
@@ -213,14 +203,9 @@ impl Collector {
             flow_bytes_per_s: 0.0,
             rated: (Instant::now(), [0; 3]),
             host,
-            reported: sinks,
+            run_sinks: sinks,
             collected: None,
         }
-    }
-
-    /// The sinks of the run.
-    pub fn run_sinks(&self) -> &Sinks {
-        &self.reported
     }
 
     /// Asks all threads for snapshots and waits up to [`ANSWER_WITHIN`] for each kind.
@@ -237,7 +222,7 @@ impl Collector {
         self.flows.iter_mut().for_each(Watched::count_stalls);
         self.analytics.iter_mut().for_each(Watched::count_stalls);
         self.dropped = self.host.dropped();
-        self.sinks = self.reported.reports();
+        self.sinks = self.run_sinks.reports();
         self.rate();
         self.collected = Some(Instant::now());
     }
@@ -262,7 +247,6 @@ impl Collector {
         }
     }
 
-    /// Whether every thread has ended.
     pub fn has_ended(&self) -> bool {
         let flows = self.flows.iter().map(|watched| watched.life);
         let analytics = self.analytics.iter().map(|watched| watched.life);
@@ -275,7 +259,6 @@ impl Collector {
         self.collected = None;
     }
 
-    /// Whether every thread has answered at all.
     pub fn is_known(&self) -> bool {
         let flows = self.flows.iter().all(|watched| watched.is_known);
         flows && self.analytics.iter().all(|watched| watched.is_known)

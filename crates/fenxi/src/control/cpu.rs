@@ -3,17 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// The threads of one name.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ThreadTime {
-    /// As the system shows it.
-    pub name: String,
-    /// Time on a CPU, user and system.
-    pub seconds: f64,
-}
-
-/// CPU time of all threads, summed by name. Empty without `/proc`.
-pub fn thread_times() -> Vec<ThreadTime> {
+/// CPU time of all threads, user and system, in seconds: summed by name as the system shows it.
+/// Empty without `/proc`.
+pub fn thread_times() -> BTreeMap<String, f64> {
     let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
     let mut times: BTreeMap<String, f64> = BTreeMap::new();
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
@@ -24,8 +16,7 @@ pub fn thread_times() -> Vec<ThreadTime> {
             *times.entry(name.to_owned()).or_default() += ticks as f64 / ticks_per_s;
         }
     }
-    let times = times.into_iter();
-    times.map(|(name, seconds)| ThreadTime { name, seconds }).collect()
+    times
 }
 
 /// Name and ticks of a `stat` file. The name stands in brackets and may itself contain brackets.
@@ -53,6 +44,6 @@ mod tests {
     #[test]
     fn this_thread_is_among_them() {
         let name = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(thread_times().iter().any(|time| time.name == name.trim_end()));
+        assert!(thread_times().contains_key(name.trim_end()));
     }
 }

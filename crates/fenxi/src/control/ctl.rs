@@ -37,9 +37,6 @@ const CHANGES_LINE_MAX: u64 = CHANGES_MAX as u64 * 3 / 2;
 const LINE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Starts to serve on the socket.
-///
-/// # Errors
-/// The runtime cannot take the socket.
 pub fn start(socket: UnixSocket, plane: Arc<Plane>) -> io::Result<()> {
     let UnixSocket { listener, file } = socket;
     listener.set_nonblocking(true)?;

@@ -46,7 +46,6 @@ struct Drift {
 }
 
 impl Drifts {
-    /// Logs and stores new drifts.
     pub fn poll(&mut self, collector: &Collector, state: &Arc<SharedState>) {
         self.writers.retain(|writer| !writer.is_finished());
         // Bounds the threads while a disk hangs; drifts meanwhile are found later.
@@ -112,7 +111,6 @@ impl Drift {
         )
     }
 
-    /// Logs and stores it on a thread of its own.
     fn store(
         self,
         state: Arc<SharedState>,

@@ -30,7 +30,6 @@ pub use tasks::AskedTask;
 /// Maximum probabilities of an answer.
 const CLASSES: usize = 5;
 
-/// The flow that a query means.
 pub fn wanted(query: &FlowQuery) -> Wanted {
     match *query {
         FlowQuery::Id(id) => Wanted::Id(id),
@@ -75,8 +74,8 @@ pub fn explanation(
 }
 
 fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {
-    let elements = subject.series.as_ref().map_or_else(Vec::new, elements);
-    let why_none = match (&subject.series, elements.is_empty()) {
+    let elements = subject.own.series.as_ref().map_or_else(Vec::new, elements);
+    let why_none = match (&subject.own.series, elements.is_empty()) {
         (None, _) => {
             "the flow has ended, and its series with it; with records.series = 1 (run) or --series \
             (replay) records keep it"
@@ -88,7 +87,7 @@ fn series(subject: &Subject, bundle: &Bundle) -> SeriesPart {
         unit: bundle.unit().to_owned(),
         features: bundle.features().to_vec(),
         k: bundle.k(),
-        server_port: subject.series.as_ref().map_or(0, |series| series.server_port),
+        server_port: subject.own.series.as_ref().map_or(0, |series| series.server_port),
         elements,
         why_none: why_none.to_owned(),
     }
@@ -116,12 +115,12 @@ fn flag_names(flags: u16) -> String {
 }
 
 fn answers(subject: &Subject, bundle: &Bundle, asked: &Asked) -> Vec<Answer> {
-    let seen = subject.series.as_ref().map_or(0, |series| series.k());
+    let seen = subject.own.series.as_ref().map_or(0, |series| series.k());
     let decided = decided_at(subject, bundle);
     let by_port = port_first(subject, bundle).map(|port| port.label as u16);
     let depths = bundle.depths().iter().enumerate();
     let answer = |(at, depth): (usize, &accel::Depth)| {
-        let word = subject.answers.as_ref().and_then(|answers| answers.get(at)).copied();
+        let word = subject.own.answers.as_ref().and_then(|answers| answers.get(at)).copied();
         // Once a deeper one has decided, the first label word holds its answer.
         let is_own =
             at != 0 || bundle.is_ports_first() || decided.is_none_or(|decided| decided == 0);
@@ -166,15 +165,15 @@ fn own_class(own: Option<Label>) -> Option<u16> {
 
 /// The port's label, if it named the flow with its first packet.
 fn port_first<'a>(subject: &Subject, bundle: &'a Bundle) -> Option<&'a accel::PortLabel> {
-    let decision = subject.decision.filter(|it| it.is_ports_first());
+    let decision = subject.own.decision.filter(|it| it.is_ports_first());
     decision.and_then(|_| bundle.port(subject.name.protocol, subject.name.destination.1))
 }
 
 /// Index of the depth whose answer is the flow's label.
 fn decided_at(subject: &Subject, bundle: &Bundle) -> Option<usize> {
-    subject.decided.or_else(|| {
+    subject.own.decided.or_else(|| {
         let by_model = |it: &Decision| !matches!(it.decided_by, DecidedBy::Port | DecidedBy::Rule);
-        let decision = subject.decision.filter(by_model)?;
+        let decision = subject.own.decision.filter(by_model)?;
         let mut depths = bundle.depths().iter();
         depths.position(|depth| depth.elements == usize::from(decision.depth))
     })
@@ -222,7 +221,7 @@ fn class_name(bundle: &Bundle, class: u16) -> String {
 }
 
 fn asked_again(subject: &Subject, asked: &Asked) -> String {
-    match (&asked.probabilities, &subject.series) {
+    match (&asked.probabilities, &subject.own.series) {
         (_, None) => "no probabilities: there is no series to ask the model about".to_owned(),
         (Err(why), _) => format!("no probabilities: {why}"),
         (Ok(rows), _) if rows.is_empty() => {

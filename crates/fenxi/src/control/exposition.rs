@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 
 use crate::metric::{Buckets, Family, Value};
 
-/// Content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Appends a metric: what it is, then its samples.

@@ -11,11 +11,9 @@ use crate::protocol::{Body, Code, FLOWS_MAX, FlowRow, Reply, TaskLabel};
 use crate::sinks::records::behaviour_name;
 use crate::sinks::{Known, Recent};
 
-/// Conditions of a request for flows.
 pub struct Filter {
     /// Only this label, in upper or lower case.
     pub label: Option<String>,
-    /// Only this host.
     pub host: Option<IpAddr>,
     /// Maximum number of flows.
     pub top: usize,
@@ -45,7 +43,7 @@ pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter
     let top = filter.top.min(FLOWS_MAX);
     flows.truncate(top);
     let flows: Vec<LiveFlow> = flows.into_iter().copied().collect();
-    let recent = tables.recent().lock();
+    let recent = tables.recent.lock();
     let live = flows.iter();
     let mut rows: Vec<FlowRow> = live.map(|flow| live_row(flow, &recent, names)).collect();
     let host = |flow: &FlowName| tables.host(flow.source.0, flow.destination.0);
@@ -62,7 +60,6 @@ pub async fn reply(tables: &mut FlowTables, names: &[TaskNames], filter: &Filter
     Reply::ok(Body::Flows(rows))
 }
 
-/// The flows of the highest rate.
 pub fn highest(
     picture: &Picture,
     recent: &Recent,
@@ -111,7 +108,6 @@ fn classes_of(names: &[TaskNames], label: &str) -> Result<Vec<(usize, u16)>, Str
     Err(format!("no label \"{label}\"; there are {labels}"))
 }
 
-/// The row of a flow of the table.
 pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRow {
     let look = &flow.look;
     let mut counts = recent.reported(look.flow.flow_id);
@@ -133,7 +129,6 @@ pub fn live_row(flow: &LiveFlow, recent: &Recent, names: &[TaskNames]) -> FlowRo
     }
 }
 
-/// The row of a flow that has ended.
 pub fn ended_row(known: &Known, host: Option<IpAddr>, names: &[TaskNames]) -> FlowRow {
     let lasted_us = known.last_us.saturating_sub(known.flow.first_us).max(0);
     let classes = &names[0].classes;

@@ -38,10 +38,8 @@ const RATE_OVER_US: i64 = 200_000;
 /// Rates are reset if the next picture is overdue by this much.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// A flow of a picture, with its rates.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveFlow {
-    /// The flow in the table.
     pub look: FlowLook,
     /// The end that its label describes.
     pub host: Option<IpAddr>,
@@ -49,16 +47,13 @@ pub struct LiveFlow {
     pub now_us: i64,
     /// Wall time minus that clock, µs.
     pub ahead_us: i64,
-    /// Its rates.
     pub rate: Rate,
 }
 
 /// Packets and bytes per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Rate {
-    /// Packets per second.
     pub packets: f64,
-    /// Bytes per second.
     pub bytes: f64,
 }
 
@@ -78,13 +73,10 @@ impl Rate {
 /// The flows of a label, a host, or all.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sum {
-    /// Number of flows.
     pub flows: u64,
-    /// Their rates.
     pub rate: Rate,
 }
 
-/// All tables at one moment.
 #[derive(Default)]
 pub struct Picture {
     /// The flows with the highest rates, in no order.
@@ -95,16 +87,15 @@ pub struct Picture {
     pub hosts: HashMap<IpAddr, (Sum, Rate, Option<u16>)>,
     /// Counters of rules, no less than in the picture before.
     pub rules: RuleTotals,
-    /// All flows.
     pub all: Sum,
     /// Time of the picture by the clock of the tables, µs.
     at_us: Option<i64>,
 }
 
-/// The tables of all flow workers.
 pub struct FlowTables {
     lookers: Vec<Looker>,
-    recent: RecentFlows,
+    /// Records of recent flows.
+    pub recent: RecentFlows,
     networks: Arc<[Network]>,
     picture: Picture,
     /// Earliest time of the next picture.
@@ -121,11 +112,6 @@ impl FlowTables {
             picture: Picture::default(),
             next_at: None,
         }
-    }
-
-    /// Records of recent flows.
-    pub fn recent(&self) -> &RecentFlows {
-        &self.recent
     }
 
     /// The end of a flow that its label describes.
@@ -173,7 +159,6 @@ impl FlowTables {
         self.picture = picture;
     }
 
-    /// Searches all tables for a flow.
     pub async fn find(&mut self, wanted: Wanted) -> Option<(FlowDetail, LiveFlow)> {
         let mut found = None;
         let networks = self.networks.clone();
@@ -221,10 +206,7 @@ impl FlowTables {
                 break;
             }
             sleep(pause).await;
-            pause = match has_moved {
-                true => POLL_AGAIN,
-                false => POLL_AGAIN_MAX.min(2 * pause),
-            };
+            pause = if has_moved { POLL_AGAIN } else { POLL_AGAIN_MAX.min(2 * pause) };
         }
     }
 }
@@ -245,7 +227,6 @@ impl LiveFlow {
         }
     }
 
-    /// The class of its label of a task.
     pub fn class_of(&self, task: usize) -> Option<u16> {
         match task.checked_sub(1) {
             None => self.class(),

@@ -5,30 +5,18 @@ use std::fmt::Write as _;
 use super::collector::{Collector, Life, STALLED_AFTER, Watched};
 use super::view::PipelineSums;
 use super::{Facts, State};
+use crate::protocol::CheckRow;
 use crate::sinks::Report;
 use dataplane::counters::AnalyticsSnapshot;
 use dataplane::state::{Pending, RuntimeState};
 
-/// One condition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
-    /// What is checked.
-    pub name: &'static str,
-    /// Whether it holds.
-    pub holds: bool,
-    /// Why, or why not.
-    pub reason: String,
-}
-
-/// All checks, and their result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// The result.
     pub state: State,
     /// Whether the data path moves; if not, only a restart helps.
-    pub live: Vec<Check>,
+    pub live: Vec<CheckRow>,
     /// Whether traffic is labelled.
-    pub ready: Vec<Check>,
+    pub ready: Vec<CheckRow>,
 }
 
 impl Health {
@@ -44,7 +32,11 @@ impl Health {
         let opening = run_state.opening.as_ref();
         let threads = threads(collector);
         let devices = match opening {
-            Some(_) => none_is_open(),
+            Some(_) => CheckRow {
+                name: "devices".to_owned(),
+                holds: false,
+                reason: "none is open yet".to_owned(),
+            },
             None => devices(collector),
         };
         let away = interfaces_away(collector, facts);
@@ -66,8 +58,8 @@ impl Health {
         let interfaces =
             facts.ports_up_least.map(|least| interfaces(&away, facts.ports.len(), least));
         let is_running = matches!(state, State::Ready | State::Degraded);
-        let running = Check {
-            name: "running",
+        let running = CheckRow {
+            name: "running".to_owned(),
             holds: is_running,
             reason: match opening.filter(|_| state == State::Starting) {
                 Some(Pending { what, since }) => {
@@ -85,38 +77,38 @@ impl Health {
     }
 }
 
-fn none_is_open() -> Check {
-    Check { name: "devices", holds: false, reason: "none is open yet".to_owned() }
-}
-
 /// Abandoned helpers that still run. They keep memory, and perhaps a core, so they are named; but
 /// traffic is labelled, so the check holds.
-fn helpers(run_state: &RuntimeState) -> Option<Check> {
+fn helpers(run_state: &RuntimeState) -> Option<CheckRow> {
     let abandoned = run_state.abandoned.iter().map(|it| {
         let (what, seconds) = (&it.what, it.since.elapsed().as_secs_f64());
         format!("{what}: abandoned, but still running after {seconds:.0} s")
     });
     let abandoned: Vec<String> = abandoned.collect();
-    (!abandoned.is_empty()).then(|| Check {
-        name: "helpers",
+    (!abandoned.is_empty()).then(|| CheckRow {
+        name: "helpers".to_owned(),
         holds: true,
         reason: abandoned.join("; "),
     })
 }
 
 /// Sinks that do not work.
-fn faults(collector: &Collector) -> impl Iterator<Item = Check> {
+fn faults(collector: &Collector) -> impl Iterator<Item = CheckRow> {
     let faults = collector.sinks.iter().filter_map(|it| it.fault.as_ref());
-    faults.map(|(name, reason)| Check { name, holds: false, reason: reason.clone() })
+    faults.map(|(name, reason)| CheckRow {
+        name: (*name).to_owned(),
+        holds: false,
+        reason: reason.clone(),
+    })
 }
 
 /// Holds if every thread of the data path answers.
-fn threads(collector: &Collector) -> Check {
+fn threads(collector: &Collector) -> CheckRow {
     let mut wrong = wrong_with(&collector.flows);
     wrong.extend(wrong_with(&collector.analytics));
     let count = collector.flows.len() + collector.analytics.len();
-    Check {
-        name: "threads",
+    CheckRow {
+        name: "threads".to_owned(),
         holds: wrong.is_empty(),
         reason: match wrong.is_empty() {
             true => format!("all {count} answer or have ended"),
@@ -136,7 +128,6 @@ fn wrong_with<T>(watched: &[Watched<T>]) -> Vec<String> {
     wrong.collect()
 }
 
-/// Interfaces that are down or gone.
 fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> {
     let is_away = |port: usize| {
         let mut flows = collector.flows.iter();
@@ -148,9 +139,9 @@ fn interfaces_away<'a>(collector: &Collector, facts: &'a Facts) -> Vec<&'a str> 
 }
 
 /// Holds if at least `least` interfaces are up; the others are named in any case.
-fn interfaces(away: &[&str], all: usize, least: usize) -> Check {
-    Check {
-        name: "interfaces",
+fn interfaces(away: &[&str], all: usize, least: usize) -> CheckRow {
+    CheckRow {
+        name: "interfaces".to_owned(),
         holds: all - away.len() >= least,
         reason: match away {
             [] => format!("all {all} up"),
@@ -161,7 +152,7 @@ fn interfaces(away: &[&str], all: usize, least: usize) -> Check {
 
 /// Holds if every task has a working device on every analytics thread; devices that are down are
 /// named in any case.
-fn devices(collector: &Collector) -> Check {
+fn devices(collector: &Collector) -> CheckRow {
     let has_device = |it: &Watched<AnalyticsSnapshot>| {
         let mut tasks = it.latest.tasks.iter();
         tasks.all(|task| task.states.iter().any(|it| it.is_up()))
@@ -169,17 +160,13 @@ fn devices(collector: &Collector) -> Check {
     let down = devices_down(collector);
     let analytics = collector.analytics.iter();
     let all: usize = analytics.map(|it| it.latest.devices().count()).sum();
-    Check {
-        name: "devices",
+    CheckRow {
+        name: "devices".to_owned(),
         holds: collector.analytics.iter().all(has_device),
-        reason: match down.is_empty() {
-            true => format!("all {all} up"),
-            false => down.join("; "),
-        },
+        reason: if down.is_empty() { format!("all {all} up") } else { down.join("; ") },
     }
 }
 
-/// Each device that is not up, with its error.
 fn devices_down(collector: &Collector) -> Vec<String> {
     let mut wrong = Vec::new();
     for it in &collector.analytics {
@@ -197,13 +184,11 @@ fn devices_down(collector: &Collector) -> Vec<String> {
     wrong
 }
 
-/// Whether all checks hold.
-pub fn hold(checks: &[Check]) -> bool {
+pub fn hold(checks: &[CheckRow]) -> bool {
     checks.iter().all(|check| check.holds)
 }
 
-/// A line for each check, then the verdict.
-pub fn page(checks: &[Check]) -> String {
+pub fn page(checks: &[CheckRow]) -> String {
     let mut page = String::new();
     for check in checks {
         let sign = if check.holds { '+' } else { '-' };
@@ -213,7 +198,6 @@ pub fn page(checks: &[Check]) -> String {
     page + verdict(checks)
 }
 
-/// The last line alone.
-pub fn verdict(checks: &[Check]) -> &'static str {
+pub fn verdict(checks: &[CheckRow]) -> &'static str {
     if hold(checks) { "ok\n" } else { "not ok\n" }
 }

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Drops of all interfaces.
 pub struct HostStats {
     /// In the order of [`super::Facts::ports`]; empty if no interface is read.
     nics: Mutex<Vec<Nic>>,
@@ -16,7 +15,6 @@ impl HostStats {
         HostStats { nics: Mutex::new(interfaces.iter().map(|name| Nic::new(name)).collect()) }
     }
 
-    /// Drops of each interface so far.
     pub fn dropped(&self) -> Vec<NicDrops> {
         let mut nics = self.nics();
         nics.iter_mut().for_each(Nic::poll);
@@ -42,7 +40,6 @@ pub struct NicDrops {
 }
 
 impl NicDrops {
-    /// All reasons together.
     pub fn total(&self) -> u64 {
         self.nic_missed + self.no_buffer + self.kernel
     }

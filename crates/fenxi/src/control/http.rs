@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use console::page::{Page, page};
+use console::page;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -40,9 +40,9 @@ use tokio::time::{sleep, timeout};
 use super::room::{Peer, Place, Room, Stage};
 use super::sockets::HttpSocket;
 use super::{Plane, exposition, health};
+use crate::protocol::CheckRow;
 use crate::unix_socket::UnixSocket;
 
-/// Connections at a time.
 const CONNECTIONS: usize = 64;
 
 /// Bytes of a request's head, and its header lines, at most.
@@ -66,9 +66,6 @@ const TEXT: &str = "text/plain; charset=utf-8";
 type Answer = Response<Full<Bytes>>;
 
 /// Serves on the socket from now on.
-///
-/// # Errors
-/// The runtime cannot take the socket.
 pub fn start(socket: HttpSocket, plane: Arc<Plane>) -> io::Result<()> {
     let mut server = Server { plane, room: Room::new(CONNECTIONS), is_local: false };
     match socket {
@@ -122,9 +119,7 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Ok((stream, peer)) = accepted else {
-            return sleep(ACCEPT_PAUSE).await;
-        };
+        let Ok((stream, peer)) = accepted else { return sleep(ACCEPT_PAUSE).await };
         match self.room.enter(peer) {
             Some(place) => {
                 tokio::spawn(serve(stream, self.plane.clone(), place, self.is_local));
@@ -198,7 +193,7 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
     }
     let is_verbose = request.uri().query().is_some_and(asks_for_reasons);
     match path {
-        "/" => for_people(&page(&plane.top(PAGE_ROWS).await)),
+        "/" => for_people(page::page(&plane.top(PAGE_ROWS).await)),
         "/metrics" => {
             let page = plane.metrics().await;
             typed(StatusCode::OK, exposition::CONTENT_TYPE, page)
@@ -210,31 +205,26 @@ async fn answer(request: &Request<Incoming>, plane: &Plane, is_local: bool) -> A
 
 /// Whether the request names this host as loopback does, or not at all, as HTTP/1.0 may.
 fn is_loopback_name(request: &Request<Incoming>) -> bool {
-    let Some(host) = request.headers().get(HOST) else {
-        return true;
-    };
-    let Ok(Ok(authority)) = host.to_str().map(str::parse::<Authority>) else {
-        return false;
-    };
+    let Some(host) = request.headers().get(HOST) else { return true };
+    let Ok(Ok(authority)) = host.to_str().map(str::parse::<Authority>) else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     let is_loopback = |address: IpAddr| address.is_loopback();
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
 }
 
 /// The page, with a policy that allows its own style and script, and nothing else from anywhere.
-fn for_people(page: &Page) -> Answer {
+fn for_people(html: String) -> Answer {
     let digest = |text: &str| {
         let digest = sha2::Sha256::digest(text.as_bytes());
         format!("'sha256-{}'", STANDARD.encode(digest))
     };
     let policy = format!(
         "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
-        digest(page.style),
-        digest(page.script)
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        digest(page::STYLE),
+        digest(page::SCRIPT)
     );
-    let mut answer = typed(StatusCode::OK, "text/html; charset=utf-8", page.html.clone());
+    let mut answer = typed(StatusCode::OK, "text/html; charset=utf-8", html);
     let headers = answer.headers_mut();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
         headers.insert(CONTENT_SECURITY_POLICY, policy);
@@ -253,7 +243,7 @@ fn asks_for_reasons(query: &str) -> bool {
     query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="))
 }
 
-fn checked(checks: &[health::Check], is_verbose: bool) -> Answer {
+fn checked(checks: &[CheckRow], is_verbose: bool) -> Answer {
     let status = match health::hold(checks) {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,

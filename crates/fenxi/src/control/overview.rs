@@ -9,7 +9,6 @@ use crate::protocol::{Overview, RuleSums, Sums, TaskRow};
 use crate::sinks;
 use dataplane::state::TaskState;
 
-/// The figures of all pipelines together.
 pub fn of(view: &View<'_>) -> Overview {
     let (collector, pipelines) = (view.collector, &view.pipelines);
     let sum = |read: &dyn Fn(&super::view::PipelineSums) -> u64| pipelines.iter().map(read).sum();
@@ -61,7 +60,6 @@ pub fn of(view: &View<'_>) -> Overview {
     }
 }
 
-/// A row for each task, if there are several.
 fn tasks(view: &View<'_>) -> Vec<TaskRow> {
     let names = &view.facts.names;
     if names.len() < 2 {
@@ -95,7 +93,6 @@ fn tasks(view: &View<'_>) -> Vec<TaskRow> {
     tasks.map(row).collect()
 }
 
-/// Sums of rules, if there are or were some.
 fn rules(view: &View<'_>) -> Option<RuleSums> {
     let (rules, updates) = (&view.run_state.rules, &view.run_state.rules_updates);
     let counts = view.pipelines.iter().map(|pipeline| &pipeline.flows.rules);

@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 /// The other end. All clients on loopback share an address; all processes of a user are one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// By TCP, from this address.
     Address(IpAddr),
     /// A process of this user, by the kernel's credentials.
     User(u32),
@@ -21,7 +20,6 @@ pub enum Peer {
     Unknown,
 }
 
-/// Stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Its request has not arrived completely.
@@ -54,7 +52,6 @@ pub struct Place {
 }
 
 impl Room {
-    /// A room whose places are all free.
     pub fn new(places: usize) -> Room {
         Room { places, taken: Arc::default() }
     }
@@ -89,12 +86,10 @@ fn to_leave(taken: &[Arc<Seat>]) -> Option<usize> {
 }
 
 impl Place {
-    /// Sets the connection's stage.
     pub fn set(&self, stage: Stage) {
         *lock(&self.seat.stage) = stage;
     }
 
-    /// The connection's stage.
     pub fn stage(&self) -> Stage {
         *lock(&self.seat.stage)
     }

@@ -1,44 +1,63 @@
 //! Rows of `fenxi ctl threads` and `fenxi ctl devices`.
 
-use dataplane::counters::AnalyticsSnapshot;
+use std::collections::BTreeMap;
+
 use dataplane::tasks::TaskNames;
 
-use super::collector::{Life, STALLED_AFTER, Watched};
+use super::collector::{Collector, Life, STALLED_AFTER, Watched};
+use super::cpu;
 use crate::protocol::{DeviceRow, ThreadRow};
 
-/// The row of a thread, without its CPU time and its work.
-pub fn thread<T>(watched: &Watched<T>) -> ThreadRow {
+pub fn threads(collector: &Collector) -> Vec<ThreadRow> {
+    let times = cpu::thread_times();
+    let flows = collector.flows.iter().map(|it| ThreadRow {
+        packets: Some(it.latest.port_counters().rx.received),
+        ..thread(it, &times)
+    });
+    let analytics = collector
+        .analytics
+        .iter()
+        .map(|it| ThreadRow { series: Some(it.latest.counters().series), ..thread(it, &times) });
+    flows.chain(analytics).collect()
+}
+
+/// The row of a thread, without its work.
+fn thread<T>(watched: &Watched<T>, times: &BTreeMap<String, f64>) -> ThreadRow {
     let state = match watched.life {
         Life::Running if watched.owes() > STALLED_AFTER => "stalled",
         Life::Running => "running",
         Life::Ended => "ended",
         Life::Died => "died",
     };
+    let name = watched.thread.to_string();
     ThreadRow {
-        name: watched.thread.to_string(),
         core: watched.core,
         state: state.to_owned(),
-        cpu_s: None,
+        cpu_s: times.get(&name).copied(),
         stalls: watched.stalls,
         packets: None,
         series: None,
+        name,
     }
 }
 
-/// The rows of an analytics manager's devices.
-pub fn devices(watched: &Watched<AnalyticsSnapshot>, names: &[TaskNames]) -> Vec<DeviceRow> {
-    let tasks = watched.latest.tasks.iter().zip(names);
-    let devices = tasks.flat_map(|(task, names)| task.devices().map(move |it| (names, it)));
-    let rows = devices.map(|(task, (state, device))| DeviceRow {
-        thread: watched.thread.to_string(),
-        task: (names.len() > 1).then(|| task.name.to_string()),
-        device: device.requested.clone(),
-        effective: device.effective.clone(),
-        state: state.name().to_owned(),
-        batches: device.batches,
-        series: device.series,
-        failures: device.failures_total(),
-        last_error: device.last_error.clone(),
-    });
-    rows.collect()
+/// The devices of all analytics managers.
+pub fn devices(collector: &Collector, names: &[TaskNames]) -> Vec<DeviceRow> {
+    let mut rows = Vec::new();
+    for watched in &collector.analytics {
+        for (task, names_of) in watched.latest.tasks.iter().zip(names) {
+            rows.extend(task.devices().map(|(state, device)| DeviceRow {
+                thread: watched.thread.to_string(),
+                task: (names.len() > 1).then(|| names_of.name.to_string()),
+                device: device.requested.clone(),
+                effective: device.effective.clone(),
+                state: state.name().to_owned(),
+                batches: device.batches,
+                series: device.series,
+                failures: device.failures_total(),
+                last_error: device.last_error.clone(),
+            }));
+        }
+    }
+    rows
 }

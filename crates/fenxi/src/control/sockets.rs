@@ -23,17 +23,12 @@ const BACKLOG: i32 = 128;
 
 /// Listening sockets. Connections wait until [`super::Plane::start`] accepts them.
 pub struct Sockets {
-    /// For HTTP.
     pub http: Option<HttpSocket>,
-    /// For `fenxi ctl`.
     pub ctl: Option<UnixSocket>,
 }
 
-/// A socket for HTTP.
 pub enum HttpSocket {
-    /// On TCP.
     Tcp(TcpListener),
-    /// In the file system.
     Unix(UnixSocket),
 }
 
@@ -51,9 +46,6 @@ impl Sockets {
     }
 
     /// Checks whether [`Sockets::bind`] would succeed, without listening or leaving files.
-    ///
-    /// # Errors
-    /// As [`Sockets::bind`].
     pub fn probe(config: &Control) -> Result<(), Failure> {
         match &config.http {
             Some(HttpPlace::Tcp(address)) => {

@@ -8,11 +8,8 @@ use super::flow_rows;
 use super::flow_tables::{FlowTables, Picture, Rate, Sum};
 use super::view::View;
 use super::{Facts, overview, rows};
-use crate::protocol::{
-    CheckRow, DeviceLine, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top,
-};
+use crate::protocol::{CheckRow, FLOWS_MAX, HostRate, LabelRate, Losses, Overview, Point, Top};
 use crate::sinks::{self, Sinks};
-use dataplane::tasks::TaskNames;
 
 /// Points of the history, and the seconds between two of them: ten minutes.
 const POINTS: usize = 120;
@@ -59,10 +56,6 @@ impl History {
         }
         self.points.push_back(Point { ago_s: 0, packets_per_s: collector.packets_per_s, labels });
     }
-
-    fn points(&self) -> Vec<Point> {
-        self.points.iter().cloned().collect()
-    }
 }
 
 /// Flows labelled since the start, by class.
@@ -79,25 +72,19 @@ fn labelled(collector: &Collector) -> Vec<u64> {
 }
 
 /// The live view, with at most `most` flows and hosts.
-pub async fn of(
-    view: &View<'_>,
-    checks: Vec<CheckRow>,
-    tables: &mut FlowTables,
-    history: &History,
-    names: &[TaskNames],
-    most: usize,
-) -> Top {
+pub async fn of(view: &View<'_>, tables: &mut FlowTables, history: &History, most: usize) -> Top {
+    let names = &view.facts.names;
     let (most, classes) = (most.min(FLOWS_MAX), &names[0].classes);
     let overview = overview::of(view);
-    let recent = tables.recent().clone();
+    let recent = tables.recent.clone();
     let picture = tables.picture().await;
     let given = labelled(view.collector);
     Top {
-        state: view.state.name().to_owned(),
+        state: view.health.state.name().to_owned(),
         version: view.facts.version.to_owned(),
         uptime_s: view.uptime.as_secs_f64(),
         model: overview.model.clone(),
-        problems: problems(checks),
+        problems: problems(&view.health.ready),
         packets_per_s: overview.packets_per_s,
         bytes_per_s: view.collector.flow_bytes_per_s,
         flows_now: overview.flows,
@@ -105,18 +92,18 @@ pub async fn of(
         label_p50_ms: overview.label_p50_ms,
         label_p99_ms: overview.label_p99_ms,
         labels: labels(picture, classes, &given),
-        hosts: hosts(picture, view.collector.run_sinks(), classes, most),
+        hosts: hosts(picture, &view.collector.run_sinks, classes, most),
         flows: flow_rows::highest(picture, &recent.lock(), names, most),
-        devices: devices(view.collector, names),
+        devices: rows::devices(view.collector, names),
         losses: losses(&overview),
-        history: history.points(),
+        history: history.points.iter().cloned().collect(),
         rules: overview.rules,
         tasks: overview.tasks,
     }
 }
 
-fn problems(checks: Vec<CheckRow>) -> Vec<String> {
-    let failed = checks.into_iter().filter(|check| !check.holds);
+fn problems(checks: &[CheckRow]) -> Vec<String> {
+    let failed = checks.iter().filter(|check| !check.holds);
     failed.map(|check| format!("{}: {}", check.name, check.reason)).collect()
 }
 
@@ -159,19 +146,6 @@ fn hosts(picture: &Picture, sinks: &Sinks, classes: &[String], most: usize) -> V
         label: sinks.host_name(*address).or_else(|| classes.get(usize::from((*class)?)).cloned()),
     };
     hosts.into_iter().take(most).map(row).collect()
-}
-
-fn devices(collector: &Collector, names: &[TaskNames]) -> Vec<DeviceLine> {
-    let managers = collector.analytics.iter();
-    let rows = managers.flat_map(|it| rows::devices(it, names));
-    let lines = rows.map(|row| DeviceLine {
-        device: row.device,
-        task: row.task,
-        state: row.state,
-        series: row.series,
-        failures: row.failures,
-    });
-    lines.collect()
 }
 
 fn losses(overview: &Overview) -> Losses {

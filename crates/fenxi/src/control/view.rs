@@ -1,14 +1,15 @@
 //! The latest snapshots, summed by pipeline and task, and whether the sums close.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use analytics::Counters;
 use cring::Counter as _;
 use flowmgr::DepthCounters;
 
+use super::Facts;
 use super::collector::{Collector, Life, Watched};
-use super::cpu::ThreadTime;
-use super::{Facts, State};
+use super::health::Health;
 use dataplane::counters::{AnalyticsSnapshot, FlowSnapshot, TaskSnapshot};
 use dataplane::rules::RuleTotals;
 use dataplane::state::RuntimeState;
@@ -20,45 +21,33 @@ pub struct View<'a> {
     pub facts: &'a Facts,
     /// The models, the configuration and the rules.
     pub run_state: RuntimeState,
-    /// The state of the run.
-    pub state: State,
-    /// The single threads.
+    pub health: Health,
     pub collector: &'a Collector,
-    /// Their sums, by pipeline.
     pub pipelines: Vec<PipelineSums>,
     /// Counters of rules in the last picture of the tables, with live flows; empty if not needed.
     pub rules_in_tables: RuleTotals,
-    /// CPU time of all threads.
-    pub threads: Vec<ThreadTime>,
+    /// CPU time by thread, s.
+    pub threads: BTreeMap<String, f64>,
     /// Time since the run began.
     pub uptime: Duration,
 }
 
-/// The sums of one pipeline.
 pub struct PipelineSums {
     /// Its number, as a label.
     pub name: String,
-    /// Sums of its flow managers.
     pub flows: FlowSnapshot,
     /// Sums of its analytics managers, over all tasks.
     pub analytics: Counters,
-    /// Sums by task.
     pub tasks: Vec<TaskSums>,
-    /// Whether the sums close.
     pub balance: Balance,
 }
 
-/// The sums of one task of a pipeline.
 pub struct TaskSums {
     /// Sums of its flow managers, over all depths.
     pub flows: DepthCounters,
-    /// Flows that each depth decided.
     pub decided: Vec<u64>,
-    /// Sums of its analytics managers.
     pub analytics: Counters,
-    /// Series that wait in the rings.
     pub in_rings: u64,
-    /// Series on a device.
     pub on_devices: u64,
     /// Series emitted, less those with an outcome and those that wait.
     pub missing: i64,
@@ -80,7 +69,6 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Whether all sums close.
     pub fn is_closed(&self) -> bool {
         *self == Balance::default()
     }
@@ -100,7 +88,6 @@ pub fn series_lost(
     ]
 }
 
-/// The sums of each pipeline, in order.
 pub fn pipelines(collector: &Collector, tasks: &[TaskNames]) -> Vec<PipelineSums> {
     let of_flows = collector.flows.iter().map(|watched| watched.thread.instance);
     let instances = of_flows.max().map_or(0, |last| last + 1);
@@ -202,7 +189,6 @@ fn balance(flows: &FlowSnapshot, tasks: &[TaskSums]) -> Balance {
     }
 }
 
-/// Flows whose last record was made.
 fn flows_recorded(counters: &flowmgr::Counters) -> u64 {
     use flowmgr::record::EndReason;
     let ends = EndReason::ALL.into_iter();

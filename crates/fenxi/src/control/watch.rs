@@ -9,7 +9,6 @@ use super::collector::{Collector, Life, STALLED_AFTER, Watched};
 use super::view::series_lost;
 use crate::log::Loss;
 
-/// The snapshot before.
 pub struct Watch {
     /// The threads, flow managers first.
     threads: Vec<Answers>,
@@ -25,7 +24,6 @@ pub struct Watch {
     sinks: Vec<Loss>,
 }
 
-/// Whether a thread answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answers {
     InTime,

@@ -19,7 +19,6 @@ struct Going {
     last: Instant,
 }
 
-/// What to log.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     None,

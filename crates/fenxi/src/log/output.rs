@@ -26,7 +26,6 @@ const PRIORITIES: PriorityMappings = PriorityMappings {
     trace: Priority::Debug,
 };
 
-/// The output of the log.
 type Output<S> = Box<dyn Layer<S> + Send + Sync>;
 
 /// Opens the output. If stderr is connected to the journal, events go to the journal directly, so
@@ -66,9 +65,7 @@ fn no_journal(error: io::Error) -> Failure {
 
 /// Whether stderr still is the stream that the service manager has connected to the journal.
 fn leads_to_journal() -> bool {
-    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
-        return false;
-    };
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
     let found = stderr.and_then(|file| file.metadata());
     found.is_ok_and(|found| stream == format!("{}:{}", found.dev(), found.ino()))

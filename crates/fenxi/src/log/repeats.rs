@@ -29,7 +29,6 @@ pub const TARGET: &str = "fenxi::log::repeated";
 /// Key of equal lines: place and words.
 type Kind = u64;
 
-/// A line of this period.
 struct Seen {
     began: Instant,
     lines: u64,
@@ -46,7 +45,6 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Logs it at the level of the line.
     pub fn log(&self) {
         let Repeated { times, level, text } = self;
         match *level {
@@ -76,17 +74,9 @@ impl Repeats {
         seen.lines <= LINES
     }
 
-    /// Takes the lines whose period is over.
-    pub fn take_over(&self, now: Instant) -> Vec<Repeated> {
-        self.take(|seen| now.duration_since(seen.began) >= PERIOD)
-    }
-
-    /// Takes all lines.
-    pub fn take_all(&self) -> Vec<Repeated> {
-        self.take(|_| true)
-    }
-
-    fn take(&self, mut is_over: impl FnMut(&Seen) -> bool) -> Vec<Repeated> {
+    /// Takes the lines whose period is over at this time; all lines without one.
+    pub fn take(&self, now: Option<Instant>) -> Vec<Repeated> {
+        let is_over = |seen: &Seen| now.is_none_or(|now| now.duration_since(seen.began) >= PERIOD);
         let mut kinds = self.lock();
         let over = kinds.extract_if(|_, seen| is_over(seen));
         let repeated = over.filter_map(|(_, seen)| {
@@ -163,12 +153,12 @@ mod tests {
         // Other words, or the same from another place, are counted apart.
         assert_eq!(passed(&repeats, later, 1, "empty", 2), 2);
         assert_eq!(passed(&repeats, later, 2, "full", 2), 2);
-        assert_eq!(repeats.take_over(later), []);
+        assert_eq!(repeats.take(Some(later)), []);
         let over = began + PERIOD;
-        assert_eq!(repeats.take_over(over), [repeated(123, "full")]);
+        assert_eq!(repeats.take(Some(over)), [repeated(123, "full")]);
         // A new period; lines within the limit are not reported.
         assert_eq!(passed(&repeats, over, 1, "full", LINES), LINES);
-        assert_eq!(repeats.take_over(over + PERIOD), []);
+        assert_eq!(repeats.take(Some(over + PERIOD)), []);
     }
 
     #[test]
@@ -176,8 +166,8 @@ mod tests {
         let repeats = Repeats::default();
         let now = Instant::now();
         assert_eq!(passed(&repeats, now, 1, "full", LINES + 1), LINES);
-        assert_eq!(repeats.take_all(), [repeated(1, "full")]);
-        assert_eq!(repeats.take_all(), []);
+        assert_eq!(repeats.take(None), [repeated(1, "full")]);
+        assert_eq!(repeats.take(None), []);
     }
 
     #[test]
@@ -188,7 +178,7 @@ mod tests {
         let passed: u64 = (0..lines).map(|i| passed(&repeats, now, 7, &i.to_string(), 1)).sum();
         assert_eq!(passed, KINDS as u64 + LINES);
         assert!(repeats.lock().len() <= KINDS + 1);
-        let told: u64 = repeats.take_all().iter().map(|it| it.times).sum();
+        let told: u64 = repeats.take(None).iter().map(|it| it.times).sum();
         assert_eq!(told, lines - passed);
     }
 
@@ -211,7 +201,7 @@ mod tests {
             for _ in 0..LINES + 2 {
                 tracing::info!(disk = 1, "full");
             }
-            repeats.take_all().iter().for_each(Repeated::log);
+            repeats.take(None).iter().for_each(Repeated::log);
         });
         let kept = kept.0.lock().unwrap();
         assert_eq!(kept.len() as u64, LINES + 1);

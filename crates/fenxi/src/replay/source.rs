@@ -22,8 +22,10 @@ type Ports = Vec<Box<dyn Rx>>;
 pub struct Source {
     captures: Sequence,
     run: Arc<Run>,
-    read: Arc<AtomicU64>,
-    size: Option<u64>,
+    /// Bytes read so far.
+    pub read: Arc<AtomicU64>,
+    /// Size of all captures in bytes, if known.
+    pub size: Option<u64>,
 }
 
 /// The thread that reads the captures for several flow workers; it ends with them.
@@ -53,21 +55,8 @@ impl Source {
         Ok(Source { captures: captures.map_err(Error::from)?, run, read, size })
     }
 
-    /// Bytes read so far, as they are read.
-    pub fn read(&self) -> Arc<AtomicU64> {
-        self.read.clone()
-    }
-
-    /// Size of all captures in bytes, if known.
-    pub fn size(&self) -> Option<u64> {
-        self.size
-    }
-
     /// The ports of `workers` flow workers, and the thread that fills them if there is more than
     /// one.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn spread(
         self,
         workers: usize,
@@ -98,10 +87,6 @@ impl Source {
 }
 
 impl Reader {
-    /// Waits for the thread to end.
-    ///
-    /// # Errors
-    /// A capture is damaged or unreadable.
     pub fn join(self) -> Result<(), Failure> {
         let died = |_| Failure::software("the thread that reads the captures died");
         Ok(self.0.join().map_err(died)??)

@@ -3,31 +3,27 @@
 
 use std::collections::HashMap;
 
+use dataplane::swap::Refusal;
 use policy::{Batch, PolicyError, RuleNumber, RuleSet, StoreError};
 use rulefiles::ReadError;
 
 use super::{Rules, Terms};
-use crate::protocol::PolicyChanged;
+use crate::protocol::{Code, PolicyChanged};
 
 /// Origin of rules that were added to a run.
 const ORIGIN: &str = "fenxi ctl";
 
-/// Why a change is refused, in one line.
+/// A change that is refused: the code of the reply, and why, in one line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// A line is wrong.
-    Invalid(String),
-    /// A rule is not there.
-    NotFound(String),
+pub struct Refused {
+    pub code: Code,
+    pub why: String,
 }
 
 impl Refused {
-    /// Puts the place before the reason.
-    fn at(self, place: &str) -> Refused {
-        match self {
-            Refused::Invalid(why) => Refused::Invalid(format!("{place}{why}")),
-            Refused::NotFound(why) => Refused::NotFound(format!("{place}{why}")),
-        }
+    /// A line is wrong.
+    pub fn invalid(why: impl Into<String>) -> Refused {
+        Refused { code: Code::Invalid, why: why.into() }
     }
 }
 
@@ -36,7 +32,7 @@ impl From<StoreError> for Refused {
         match error {
             StoreError::Policy(error) => error.into(),
             StoreError::NoSuchRule(_) | StoreError::NothingToUndo => {
-                Refused::NotFound(error.to_string())
+                Refused { code: Code::NotFound, why: error.to_string() }
             }
         }
     }
@@ -44,13 +40,23 @@ impl From<StoreError> for Refused {
 
 impl From<PolicyError> for Refused {
     fn from(error: PolicyError) -> Refused {
-        Refused::Invalid(match error {
+        Refused::invalid(match error {
             // Without its place, which the caller adds.
             PolicyError::Name(policy::UnknownName { kind, name, known, .. }) => {
                 format!("there is no {kind} \"{name}\"; there are {known}")
             }
             PolicyError::Full(error) => error.to_string(),
         })
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        let why = match refusal {
+            Refusal::Because(error) => error.to_string(),
+            Refusal::RunEnded => "the run is shutting down".to_owned(),
+        };
+        Refused { code: Code::Busy, why }
     }
 }
 
@@ -71,7 +77,7 @@ impl Rules {
         for (number, line) in lines.filter(is_change) {
             let made = one(&mut batch, &mut names, terms, line);
             let made = made.map_err(|refused| match has_several {
-                true => refused.at(&format!("line {number}: ")),
+                true => Refused { why: format!("line {number}: {}", refused.why), ..refused },
                 false => refused,
             })?;
             match made {
@@ -85,7 +91,7 @@ impl Rules {
         if changed.added + changed.deleted == 0 {
             let why = "there is no change; write lines such as `add source = \"10.0.0.0/8\", drop \
                 = true` and `delete 3`";
-            return Err(Refused::Invalid(why.to_owned()));
+            return Err(Refused::invalid(why));
         }
         let names = names.changed;
         batch.commit()?;
@@ -102,9 +108,6 @@ impl Rules {
     }
 
     /// The rule of a number or name.
-    ///
-    /// # Errors
-    /// There is none.
     pub(super) fn find(&self, text: &str) -> Result<RuleNumber, Refused> {
         let named = |name: &str| self.by_name.get(name).copied();
         let is_live = |rule| self.store.is_live(rule);
@@ -156,7 +159,7 @@ fn one(
             }
             Ok(None)
         }
-        _ => Err(Refused::Invalid(format!(
+        _ => Err(Refused::invalid(format!(
             "\"{word}\" is no change; write `add RULE`, or `delete` with the number or name of a \
             rule"
         ))),
@@ -171,12 +174,12 @@ fn add(
 ) -> Result<RuleNumber, Refused> {
     let mut named = None;
     let rule = batch.add(|rules| -> Result<RuleNumber, Refused> {
-        let added = rulefiles::parse_one_among(rules, text, ORIGIN, |_, name| names.get(name));
+        let added = rulefiles::parse_one(rules, text, ORIGIN, |_, name| names.get(name));
         let rule = added.map_err(|error| match error {
-            ReadError::Wrong { problem, .. } => Refused::Invalid(problem.to_string()),
-            error => Refused::Invalid(error.to_string()),
+            ReadError::Wrong { problem, .. } => Refused::invalid(problem.to_string()),
+            error => Refused::invalid(error.to_string()),
         })?;
-        terms.fit(rules, rule).map_err(Refused::Invalid)?;
+        terms.fit(rules, rule).map_err(Refused::invalid)?;
         named = rules.name(rule).map(Box::from);
         Ok(rule)
     })?;
@@ -199,11 +202,12 @@ fn find(
         None => named(text),
     };
     rule.filter(|rule| is_there(*rule)).ok_or_else(|| {
-        Refused::NotFound(match text {
+        let why = match text {
             "" => {
                 "which rule? give its number or name; `fenxi ctl policy show` lists them".to_owned()
             }
             text => format!("there is no rule {text}; `fenxi ctl policy show` lists them"),
-        })
+        };
+        Refused { code: Code::NotFound, why }
     })
 }

@@ -10,14 +10,13 @@ use config::when::{Choice, Term};
 use dataplane::Error;
 use dataplane::rules::Unasked;
 use policy::rule::{RuleAction, Task};
-use policy::{Label, Mark, OwnedNames, RuleNumber, RuleSet, Update};
+use policy::{Label, Mark, Names, RuleNumber, RuleSet, Update};
 use rulefiles::{Options, Problem, ReadError};
 use tracing::warn;
 
 /// The kind of traffic that rules are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
-    /// A live run, in the mode of the configuration.
     Live,
     /// A replay, which writes packets as mode inline would send them.
     Replay,
@@ -27,15 +26,14 @@ pub enum Traffic {
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Labels of the tasks, tasks, the interface for copies.
-    pub names: OwnedNames,
-    /// When changes take effect.
+    pub names: Names,
     pub update: Update,
-    interfaces: Vec<String>,
+    /// The interfaces that rules may name; any if empty.
+    pub interfaces: Vec<String>,
     /// `None` if every action is allowed.
     mode: Option<IoMode>,
     /// Bits that rules may write into marks.
     mark_mask: u32,
-    /// Whether marks hold a DSCP.
     has_dscp_marks: bool,
     /// Rules that tasks name in `when`, with the numbers of the tasks.
     whens: Vec<(u8, Choice)>,
@@ -43,52 +41,38 @@ pub struct Terms {
     waiting: Vec<(String, String)>,
 }
 
-fn waiting(config: &Config) -> Vec<(String, String)> {
-    let tasks = config.tasks.iter();
-    let waiting = tasks.filter_map(|task| {
-        let before = *task.when.tasks().next()?;
-        Some((task.name.clone(), config.tasks[before].name.clone()))
-    });
-    waiting.collect()
-}
-
-/// The terms of tasks on rules.
-fn whens(config: &Config) -> Vec<(u8, Choice)> {
-    let tasks = (0..).zip(&config.tasks);
-    let terms = tasks.flat_map(|(number, task)| {
-        let terms = task.when.terms.iter();
-        terms.filter_map(move |term| match term {
-            Term::Rule(choice) => Some((number, choice.clone())),
-            _ => None,
-        })
-    });
-    terms.collect()
-}
-
 impl Terms {
-    /// The terms of a configuration; `labels` are by task.
+    /// `labels` are by task.
     pub fn new(config: &Config, labels: &[Arc<[Label]>], traffic: Traffic) -> Terms {
         let is_live = traffic == Traffic::Live;
-        let tasks = config.tasks.iter().map(|task| task.name.clone());
+        let tasks = config.tasks.iter();
+        let waiting = tasks.clone().filter_map(|task| {
+            let before = *task.when.tasks().next()?;
+            Some((task.name.clone(), config.tasks[before].name.clone()))
+        });
+        let whens = (0..).zip(tasks.clone()).flat_map(|(number, task)| {
+            let terms = task.when.terms.iter();
+            terms.filter_map(move |term| match term {
+                Term::Rule(choice) => Some((number, choice.clone())),
+                _ => None,
+            })
+        });
         Terms {
-            names: OwnedNames {
+            names: Names {
                 labels: labels.to_vec(),
-                tasks: tasks.collect(),
+                tasks: tasks.map(|task| task.name.clone()).collect(),
                 mirrors: config.mirror().into_iter().map(str::to_owned).collect(),
             },
             update: match config.policy.update {
                 PolicyUpdate::Instant => Update::Instant,
                 PolicyUpdate::Delayed => Update::Delayed,
             },
-            interfaces: match is_live {
-                true => config.io.interfaces.to_vec(),
-                false => Vec::new(),
-            },
+            interfaces: if is_live { config.io.interfaces.to_vec() } else { Vec::new() },
             mode: is_live.then_some(config.io.mode),
             mark_mask: config.mark.mask,
             has_dscp_marks: config.mark.holds == MarkAs::Dscp,
-            whens: whens(config),
-            waiting: waiting(config),
+            whens: whens.collect(),
+            waiting: waiting.collect(),
         }
     }
 
@@ -136,15 +120,7 @@ impl Terms {
         Ok(set)
     }
 
-    /// The interfaces that rules may name; any if empty.
-    pub fn interfaces(&self) -> &[String] {
-        &self.interfaces
-    }
-
     /// Checks the actions of rules from a file, and confines them.
-    ///
-    /// # Errors
-    /// The run does not support an action.
     pub fn accept(&self, set: &mut RuleSet) -> Result<(), Error> {
         for number in 0..set.actions.len() {
             let place = |set: &RuleSet| {
@@ -246,9 +222,7 @@ impl Terms {
 
     /// A rule that asks one task alone, which waits for another, would ask no task.
     fn never_asked(&self, action: &RuleAction) -> Option<String> {
-        let Task::Named(name) = &action.task else {
-            return None;
-        };
+        let Task::Named(name) = &action.task else { return None };
         let (_, before) = self.waiting.iter().find(|(task, _)| task == name)?;
         Some(format!(
             "task: task {name} waits for the label of task {before}, and this rule asks {name} \

@@ -3,6 +3,7 @@
 use config::Sources;
 
 use super::*;
+use crate::protocol::Code;
 
 const LABELS: [&str; 2] = ["DNS", "TLS"];
 
@@ -41,7 +42,7 @@ fn a_batch_is_made_whole() {
     assert_eq!(texts(&rules), ["3 name = \"a\", dscp = \"CS1\"", "4 dscp = \"CS2\""]);
     rules.undo().unwrap();
     assert_eq!(texts(&rules), before);
-    assert_eq!(rules.changes(), 1);
+    assert_eq!(rules.changes, 1);
     rules.change("delete a").unwrap();
     assert_eq!(texts(&rules), ["2 drop = true"]);
 }
@@ -52,7 +53,7 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
     rules.change("add name = \"a\", label = \"DNS\"").unwrap();
     let before = (texts(&rules), rules.version().policy);
     let refused = |rules: &mut Rules, text: &str| match rules.change(text).unwrap_err() {
-        Refused::Invalid(why) | Refused::NotFound(why) => why,
+        Refused { why, .. } => why,
     };
     for (text, why) in [
         ("", "there is no change"),
@@ -83,7 +84,7 @@ fn a_wrong_line_is_named_and_nothing_is_changed() {
         assert_eq!(texts(&rules), before.0, "{text}");
         assert!(Arc::ptr_eq(&rules.version().policy, &before.1), "{text}");
     }
-    assert_eq!(rules.changes(), 1);
+    assert_eq!(rules.changes, 1);
     // A refused change leaves nothing behind.
     rules.change("add app = \"DNS\", mark = 0x1000000").unwrap();
     assert_eq!(texts(&rules)[1], "2 app = \"DNS\", mark = \"0x1000000/0xff000000\"");
@@ -97,7 +98,8 @@ fn in_mode_mark_a_dscp_is_written_into_the_mark() {
         texts(&rules),
         ["1 dscp = \"EF\", mark = \"0xae/0xbf\"", "2 dscp = \"EF\", mark = \"0x81/0xbf\""]
     );
-    let Err(Refused::Invalid(said)) = rules.change("add mark = \"0x88/0xff\"") else {
+    let Err(Refused { code: Code::Invalid, why: said }) = rules.change("add mark = \"0x88/0xff\"")
+    else {
         panic!("bits that are not fenxi's");
     };
     assert!(
@@ -108,7 +110,7 @@ fn in_mode_mark_a_dscp_is_written_into_the_mark() {
 
 /// Numbers and names as shown to users, by the numbers of flow workers.
 fn known(rules: &Rules, numbers: std::ops::Range<RuleNumber>) -> Vec<String> {
-    let known = numbers.filter_map(|number| rules.in_force().known(number));
+    let known = numbers.filter_map(|number| rules.in_force.known(number));
     known
         .map(|rule| {
             let name = rule.name();
@@ -126,7 +128,7 @@ fn rules_are_known_by_the_order_in_which_they_were_written() {
     let add = "add name = \"a\", drop = true\nadd drop = true\nadd name = \"b\", drop = true";
     rules.change(add).unwrap();
     rules.advance(&old);
-    let waiting = rules.in_force().known(0).unwrap();
+    let waiting = rules.in_force.known(0).unwrap();
     let old = rules.version();
     // A refused change frees its names.
     let refused = "add name = \"c\", drop = true\nadd app = \"Napster\"";
@@ -152,14 +154,14 @@ fn counted_rules_keep_their_places_while_numbers_mean_the_same() {
     let mut counted = Vec::new();
     for round in 0..3 {
         let old = rules.version();
-        let numbering = rules.in_force().numbering;
+        let numbering = rules.in_force.numbering;
         let add = format!("add name = \"n{round}\", drop = true\nadd drop = true");
         rules.change(&add).unwrap();
         rules.change(&format!("delete n{round}")).unwrap();
         rules.advance(&old);
-        assert_eq!(rules.in_force().numbering, numbering);
-        assert!(rules.in_force().counted.starts_with(&counted), "{counted:?}");
-        counted = rules.in_force().counted.to_vec();
+        assert_eq!(rules.in_force.numbering, numbering);
+        assert!(rules.in_force.counted.starts_with(&counted), "{counted:?}");
+        counted = rules.in_force.counted.to_vec();
     }
     assert_eq!(rules.state().counted.len(), 3);
 }
@@ -169,7 +171,7 @@ fn a_rule_names_the_interface_for_copies() {
     let inline = ["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"];
     let add = "add mirror = \"copy\"";
     let refused = |set: &[&str]| match rules_with(set).change(add).unwrap_err() {
-        Refused::Invalid(why) | Refused::NotFound(why) => why,
+        Refused { why, .. } => why,
     };
     let said = refused(&inline);
     assert!(
@@ -193,7 +195,7 @@ fn a_rule_cannot_ask_a_task_alone_that_waits_for_another() {
     let tasks = ["task.a.name=a", "task.b.when=a.confidence < 0.9"];
     let mut rules = rules_with(&tasks);
     rules.change("add task = \"a\"").unwrap();
-    let Err(Refused::Invalid(said)) = rules.change("add task = \"b\"") else {
+    let Err(Refused { code: Code::Invalid, why: said }) = rules.change("add task = \"b\"") else {
         panic!("a task that is never asked");
     };
     assert!(
@@ -205,7 +207,7 @@ fn a_rule_cannot_ask_a_task_alone_that_waits_for_another() {
     std::fs::write(&file, "[[rule]]\n\n[[rule]]\ntask = \"b\"\n").unwrap();
     let config = Sources::named(None, &tasks.map(str::to_owned)).load();
     let terms = Terms::new(&config.unwrap().config, &[], Traffic::Live);
-    let said = Rules::read(&file, "", terms).err().unwrap().to_string();
+    let said = Rules::read(&file, "", terms, &AtomicBool::new(false)).err().unwrap().to_string();
     assert!(said.contains("r.toml:3: task: task b waits for"), "{said}");
 }
 
@@ -216,7 +218,10 @@ fn a_replay_takes_any_mirror() {
     let file = dir.path().join("r.toml");
     std::fs::write(&file, "[[rule]]\nmirror = \"any\"\ndrop = true\n").unwrap();
     let config = Sources::named(None, &[]).load().unwrap().config;
-    let read = |traffic| Rules::read(&file, "", Terms::new(&config, &[], traffic));
+    let read = |traffic| {
+        let terms = Terms::new(&config, &[], traffic);
+        Rules::read(&file, "", terms, &AtomicBool::new(false))
+    };
     let rules = read(Traffic::Replay).unwrap();
     assert_eq!(texts(&rules), ["1 drop = true"]);
     assert!(read(Traffic::Live).is_err());
@@ -231,7 +236,7 @@ fn reading_ends_once_nobody_waits_for_the_rules() {
     let config = Sources::named(None, &[]).load().unwrap().config;
     let read = |stop| {
         let terms = Terms::new(&config, &[], Traffic::Live);
-        Rules::read_until(&file, "", terms, &AtomicBool::new(stop))
+        Rules::read(&file, "", terms, &AtomicBool::new(stop))
     };
     assert_eq!(read(false).unwrap().len(), 1);
     let said = read(true).err().unwrap().to_string();

@@ -17,7 +17,7 @@ use crate::supervise::notify::Notifier;
 
 /// The rings of the process before, and the service manager that keeps the rings of this one.
 pub struct Kept {
-    store: Option<Arc<Store>>,
+    store: Option<Arc<Notifier>>,
     inherited: Vec<Inherited>,
 }
 
@@ -28,10 +28,12 @@ impl Kept {
         let inherited = packetio::inherited();
         let manager = Notifier::from_environment();
         let keeps = io.mode == IoMode::Inline && io.backend.has_lasting_rings;
-        let store = manager.is_heard().then(|| Arc::new(Store { manager }));
+        let store = manager.is_heard().then(|| Arc::new(manager));
         if !keeps {
             // The mode or backend has changed.
-            store.iter().for_each(|store| store.forget_all(&inherited));
+            if let Some(store) = &store {
+                inherited.iter().for_each(|it| store.forget(&it.name));
+            }
             return Kept { store: None, inherited: Vec::new() };
         }
         Kept { store, inherited }
@@ -73,26 +75,15 @@ impl Kept {
     }
 }
 
-/// The descriptor store.
-#[derive(Debug)]
-struct Store {
-    manager: Notifier,
-}
-
-impl Store {
-    fn forget_all(&self, inherited: &[Inherited]) {
-        inherited.iter().for_each(|it| self.forget(&it.name));
-    }
-}
-
-impl Keeper for Store {
+/// The service manager has a store of descriptors.
+impl Keeper for Notifier {
     fn keep(&self, name: &str, socket: BorrowedFd<'_>) {
         // Not polled: polling would close it when its interface is down.
         let state = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
-        self.manager.pass(&state, socket);
+        self.pass(&state, socket);
     }
 
     fn forget(&self, name: &str) {
-        self.manager.say(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        self.say(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
     }
 }

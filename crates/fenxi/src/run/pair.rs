@@ -31,9 +31,7 @@ pub struct Pair(#[expect(dead_code, reason = "held, not used")] Vec<OwnedFd>);
 /// # Errors
 /// 69: another run has claimed it.
 pub fn hold(io: &Io) -> Result<Option<Pair>, Failure> {
-    let [one, other] = io.interfaces.as_slice() else {
-        return Ok(None);
-    };
+    let [one, other] = io.interfaces.as_slice() else { return Ok(None) };
     // A device that is no interface belongs to one process, whatever its name.
     if io.mode != IoMode::Inline || io.backend.devices.is_some() {
         return Ok(None);

@@ -63,9 +63,6 @@ pub fn first_packets(config: &Config, tasks: &[OpenTask]) -> Option<FirstPackets
 }
 
 /// Checks whether the port of an interface could be opened, without watching the interface.
-///
-/// # Errors
-/// As [`packetio::open()`].
 pub fn try_port(io: &Io, first: Option<FirstPackets>, interface: &str) -> Result<(), OpenError> {
     packetio::probe(io.backend, &settings(io, first, interface))
 }
@@ -126,13 +123,8 @@ pub fn open(
 }
 
 /// Opens the interface for copies once for each of `workers` flow workers, if one is configured.
-///
-/// # Errors
-/// As [`open`].
 pub fn open_mirror(config: &Config, workers: usize) -> Result<Vec<Box<dyn Tx>>, Failure> {
-    let Some(mirror) = config.mirror() else {
-        return Ok(Vec::new());
-    };
+    let Some(mirror) = config.mirror() else { return Ok(Vec::new()) };
     let opened = packetio::open_copies(mirror, workers);
     let opened = opened.map_err(|error| failure(&config.io, "policy.mirror: ", &error))?;
     let mut interfaces = config.io.interfaces.iter();
@@ -167,9 +159,6 @@ pub fn capabilities(io: &Io) -> CapabilitySet {
 }
 
 /// Checks what [`open`] would refuse, without binding to an interface.
-///
-/// # Errors
-/// As [`open`].
 pub fn probe(config: &Config) -> Result<(), Failure> {
     let io = &config.io;
     check_named(io)?;
@@ -193,16 +182,10 @@ pub fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSe
     let is_inline = io.mode == IoMode::Inline;
     let defaults = PortSettings::new(interface);
     PortSettings {
-        direction: match is_inline {
-            true => Direction::Incoming,
-            false => Direction::Both,
-        },
+        direction: if is_inline { Direction::Incoming } else { Direction::Both },
         is_promiscuous: io.promiscuous || is_inline,
         // Forwarded packets must be complete.
-        snap_length: match is_inline {
-            true => defaults.snap_length,
-            false => io.snap_length,
-        },
+        snap_length: if is_inline { defaults.snap_length } else { io.snap_length },
         block_bytes: io.block_bytes,
         blocks: io.blocks,
         block_timeout_ms: io.block_timeout_ms,
@@ -216,7 +199,6 @@ pub fn settings(io: &Io, first: Option<FirstPackets>, interface: &str) -> PortSe
     }
 }
 
-/// The parts of each flow worker.
 pub fn worker_io(
     ports: Vec<Vec<Opened>>,
     mirrors: Vec<Box<dyn Tx>>,
@@ -278,7 +260,6 @@ fn with_kernel(mut sinks: Vec<Box<dyn Sink>>, enough: Vec<Enough>) -> Vec<Box<dy
     sinks
 }
 
-/// The limits of each flow worker.
 pub fn limits(config: &Config) -> Limits {
     Limits {
         burst: config.io.burst.min(config.ring.slots / 4),

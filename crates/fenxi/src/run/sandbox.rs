@@ -259,7 +259,6 @@ fn is_special(found: &Metadata) -> bool {
     kind.is_fifo() || kind.is_char_device() || kind.is_block_device()
 }
 
-/// The folder that a file is in.
 fn folder(file: &Path) -> PathBuf {
     match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -285,9 +284,7 @@ fn is_readable(path: &Path, folders: u32) -> bool {
 /// `bits` (4 read, 2 write, 1 enter or start). A path that does not resolve does not exist, and
 /// needs no rights.
 fn is_open(path: &Path, bits: u32) -> bool {
-    let Ok(path) = fs::canonicalize(path) else {
-        return true;
-    };
+    let Ok(path) = fs::canonicalize(path) else { return true };
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
     let lets = |path: &Path, bits: u32| {

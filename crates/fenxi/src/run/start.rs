@@ -9,7 +9,6 @@ use dataplane::pipelines::{FlowOptions, PacketSide, flow_config};
 use dataplane::placement::Cores;
 use dataplane::run::Run;
 use dataplane::state::SharedState;
-use dataplane::swap::Swapper;
 use dataplane::swap::helpers::Helpers;
 use dataplane::tasks::OpenTask;
 use recording::Recorder;
@@ -19,7 +18,7 @@ use super::ports::{limits, worker_io};
 use super::{Plan, pair};
 use crate::control::collector::Collector;
 use crate::control::flow_tables::FlowTables;
-use crate::control::{Facts, HostStats, Sockets};
+use crate::control::{Facts, HostStats, Plane, Sockets};
 use crate::exit::Failure;
 use crate::rules::Rules;
 use crate::signals::{Signals, hangups};
@@ -28,7 +27,7 @@ use crate::supervise::analytics::{AnalyticsParts, ModelOpening};
 use crate::supervise::notify::Notifier;
 use crate::supervise::policy::{self, RunningRules, SharedRules, Workers};
 use crate::supervise::reload::Reloader;
-use crate::supervise::{ControlPlane, Live, LiveStart, Supervisor};
+use crate::supervise::{Live, LiveParts, Supervisor};
 use crate::workers::WorkerStart;
 
 /// How long the start waits for the first round of the flow workers. A worker that is later only
@@ -39,13 +38,10 @@ const MOVING_WITHIN: Duration = Duration::from_secs(1);
 pub struct Opened {
     /// Mode inline: the claim on its two interfaces.
     pub pair: Option<pair::Pair>,
-    /// The ports of each flow worker.
     pub ports: Vec<Vec<packetio::Opened>>,
     /// The interface for copies, of each flow worker, if there is one.
     pub mirrors: Vec<Box<dyn packetio::Tx>>,
-    /// Where the control plane listens.
     pub sockets: Sockets,
-    /// The sinks, whose threads run.
     pub sinks: Arc<Sinks>,
     /// What records say of recent flows.
     pub recent: RecentFlows,
@@ -55,11 +51,8 @@ pub struct Opened {
 
 /// The running flow workers, and what the control thread needs.
 pub struct Started {
-    /// The control thread.
     pub supervisor: Supervisor,
-    /// The recording, with `--record`.
     pub recorder: Option<Recorder>,
-    /// The counters of the interfaces.
     pub host: Arc<HostStats>,
     /// What the control plane says of the run.
     pub state: Arc<SharedState>,
@@ -69,9 +62,6 @@ pub struct Started {
 
 impl Opened {
     /// Starts the flow workers, and a helper that opens the first model.
-    ///
-    /// # Errors
-    /// A thread, a signal handler or the recording cannot be started.
     pub fn start(
         self,
         plan: &Plan<'_>,
@@ -83,8 +73,8 @@ impl Opened {
     ) -> Result<Started, Failure> {
         let (config, names) = (plan.config, packets.names.clone());
         let rules = self.rules;
-        let (signals, hangups) =
-            runtime.block_on(async { Ok::<_, Failure>((Signals::new()?, hangups()?)) })?;
+        let _inside = runtime.enter();
+        let (signals, hangups) = (Signals::new()?, hangups()?);
         let state = Arc::new(SharedState::new(&tasks));
         let interfaces = config.io.interfaces.clone();
         let least = ports_up_least(config);
@@ -121,26 +111,32 @@ impl Opened {
         let run_ended = helpers.run_ended().clone();
         let rules = RunningRules::new(rules, workers, state.clone(), run_ended);
         let rules = SharedRules::new(rules);
-        let reloader = reloader(plan, &helpers, rules.clone(), &sinks, recorder.clone());
-        let policy = policy::Running::start(rules, helpers.clone())?;
-        let live = LiveStart {
+        let policy = policy::Running::start(rules.clone(), helpers.clone())?;
+        let reloader = Reloader {
+            sources: plan.sources.clone(),
+            running: plan.loaded.clone(),
+            helpers,
+            swappers: Vec::new(),
+            rules,
+            sinks: sinks.clone(),
+            notifier: Notifier::from_environment(),
+            undo: None,
+            recorder: recorder.clone(),
+        };
+        let live = LiveParts {
             what: what(config),
             hangups,
-            opening,
-            analytics_parts: AnalyticsParts {
-                reloader,
-                helpers,
-                tasks,
-                run: run.clone(),
-                recorder: recorder.clone(),
-            },
-            run_guard,
+            opening: Some(opening),
+            analytics_parts: Some(AnalyticsParts { tasks, run: run.clone(), reloader }),
+            run_guard: Some(run_guard),
             sinks: sinks.clone(),
             policy,
             last_within: limits(config).handover + config.records.drain_within,
         };
         let host = Arc::new(HostStats::new(&config.io.interfaces));
         let collector = Collector::new(threads.watched, Vec::new(), host.clone(), sinks.clone());
+        let tables = FlowTables::new(threads.lookers, self.recent, &config.host_networks);
+        let serving = Plane::start(self.sockets, facts, collector, tables)?;
         let supervisor = Supervisor {
             live: Some(Live::new(live, &run)),
             run,
@@ -148,13 +144,7 @@ impl Opened {
             workers: flow_workers,
             events,
             signals,
-            control: Some(ControlPlane {
-                sockets: self.sockets,
-                facts,
-                collector,
-                tables: FlowTables::new(threads.lookers, self.recent, &config.host_networks),
-            }),
-            serving: None,
+            serving: Some(serving),
             sinks,
             progress: None,
             holds: false,
@@ -179,40 +169,13 @@ fn wait_until_moving(run: &Run) {
     }
 }
 
-/// A function that builds the reload thread's state from a swapper.
-fn reloader(
-    plan: &Plan<'_>,
-    helpers: &Helpers,
-    rules: SharedRules,
-    sinks: &Arc<Sinks>,
-    recorder: Option<Recorder>,
-) -> Box<dyn FnOnce(Vec<Swapper>) -> Reloader> {
-    let (sources, running) = (plan.sources.clone(), plan.loaded.clone());
-    let (helpers, sinks) = (helpers.clone(), sinks.clone());
-    Box::new(move |swappers| Reloader {
-        sources,
-        running,
-        state: helpers.state().clone(),
-        helpers,
-        swappers,
-        rules,
-        sinks,
-        notifier: Notifier::from_environment(),
-        undo: None,
-        recorder,
-    })
-}
-
-/// Starts the recording, if `--record` asks for one.
 fn record(
     plan: &Plan<'_>,
     tasks: &[OpenTask],
     options: FlowOptions,
 ) -> Result<Option<Recorder>, Failure> {
     let (config, args) = (plan.config, plan.args);
-    let Some(dir) = &args.record else {
-        return Ok(None);
-    };
+    let Some(dir) = &args.record else { return Ok(None) };
     let flow = flow_config(config, tasks, options)?;
     let configuration = plan.loaded.effective().to_toml(false);
     let header = recording::Header::new(config, configuration, tasks, flow);

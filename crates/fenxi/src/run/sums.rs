@@ -30,7 +30,6 @@ pub fn add(outcome: &mut Outcome, config: &Config, ended: Ended, sinks: &Sinks, 
     outcome.live = Some(live_sums(config, &ports, copied, nic_dropped));
 }
 
-/// Counts of copies of packets.
 fn copied(workers: &[FlowOutcome]) -> TxCounts {
     let mut sum = TxCounts::default();
     workers.iter().for_each(|it| sum.merge(&it.copied));

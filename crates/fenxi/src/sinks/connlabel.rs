@@ -146,11 +146,14 @@ impl ClassLabels {
     /// As [`ClassLabels::new`], with labels by task.
     fn of(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassLabels>, Error> {
         let tasks = task_names(config);
-        ClassLabels::new(&config.section(), &LabelNames { labels, tasks: &tasks, mirrors: &[] })
+        ClassLabels::new(
+            &config.section(),
+            &LabelNames { labels: labels.to_vec(), tasks, ..LabelNames::default() },
+        )
     }
 
     /// `None`: no label is asked for.
-    fn new(config: &Connlabel, labels: &LabelNames<'_>) -> Result<Option<ClassLabels>, Error> {
+    fn new(config: &Connlabel, labels: &LabelNames) -> Result<Option<ClassLabels>, Error> {
         if config.class.is_empty() {
             return Ok(None);
         }
@@ -506,16 +509,16 @@ mod tests {
 
     /// The labels of the only task.
     fn new(config: &Connlabel, labels: Vec<Label>) -> Result<Option<ClassLabels>, Error> {
-        let labels = [labels.into()];
-        ClassLabels::new(config, &LabelNames { labels: &labels, tasks: &[], mirrors: &[] })
+        let names = LabelNames { labels: vec![labels.into()], ..LabelNames::default() };
+        ClassLabels::new(config, &names)
     }
 
     #[test]
     fn labels_of_two_tasks_have_masks_of_their_own() {
         let label = |name: &str| Label { name: name.to_owned(), taxonomy: String::new() };
-        let by_task = [labels().into(), Arc::from([label("TLS"), label("camera")])];
-        let tasks = ["protocol", "device"].map(str::to_owned);
-        let names = LabelNames { labels: &by_task, tasks: &tasks, mirrors: &[] };
+        let by_task = vec![labels().into(), Arc::from([label("TLS"), label("camera")])];
+        let tasks = ["protocol", "device"].map(str::to_owned).to_vec();
+        let names = LabelNames { labels: by_task, tasks, ..LabelNames::default() };
         let rows = [("TLS", "1"), ("device.TLS", "2"), ("camera", "3"), ("protocol.web", "4")];
         let all = ClassLabels::new(&config(&rows, None), &names).unwrap().unwrap();
         assert_eq!(all.by_task, [vec![Some(1), Some(4), None], vec![Some(2), Some(3)]]);

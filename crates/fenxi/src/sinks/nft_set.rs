@@ -147,7 +147,11 @@ fn words(
             origin: format!("{}: nftset.{}.labels", set.origin, set.name),
         })
         .collect();
-    let by_task = policy::by_task(&rules, &Names { labels, tasks, mirrors: &[] }, Ord::max);
+    let by_task = policy::by_task(
+        &rules,
+        &Names { labels: labels.to_vec(), tasks: tasks.to_vec(), ..Names::default() },
+        Ord::max,
+    );
     by_task.map(|it| it.concat()).map_err(|error| Error::Config(error.to_string()))
 }
 

@@ -4,61 +4,41 @@ use std::fmt::{self, Write as _};
 
 use analytics::{CacheCounters, Counters, DeviceCounters, FailureKind, SloCounters};
 use flowmgr::DepthCounters;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::share;
 use super::times::Quantiles;
-use crate::outcome::Outcome;
 
-/// Series by outcome: emitted = cached + inferred + not asked + shed + failed.
-#[derive(Serialize)]
-pub struct Series {
-    emitted: u64,
-    withheld: u64,
-    /// Complete series that were not emitted, because the task is not asked about their flows.
-    #[serde(skip_serializing_if = "is_zero")]
-    flows_not_asked: u64,
-    cached: u64,
-    inferred: u64,
-    /// Series emitted and excluded by the label of another task.
-    #[serde(skip_serializing_if = "is_zero")]
-    not_asked: u64,
-    shed: u64,
-    shed_ring_full: u64,
-    shed_half_open: u64,
-    shed_no_device: u64,
-    failed: u64,
-    failed_no_other_device: u64,
-    failed_after_retry: u64,
-    retried: u64,
-    post_mortem: u64,
+printed! {
+    /// Series by outcome: emitted = cached + inferred + not asked + shed + failed. `depths` may
+    /// belong to several tasks.
+    Series(depths: &[DepthCounters], series: &Counters) [
+        let sum = |of: fn(&DepthCounters) -> u64| depths.iter().map(of).sum::<u64>();
+        let (full, half_open) = (sum(|it| it.series_shed), sum(|it| it.series_shed_half_open));
+    ] {
+        emitted: u64 = sum(|it| it.series_emitted),
+        withheld: u64 = sum(|it| it.series_withheld),
+        /// Complete series that were not emitted, because the task is not asked about their flows.
+        #[serde(skip_serializing_if = "is_zero")]
+        flows_not_asked: u64 = sum(|it| it.flows_not_asked),
+        cached: u64 = series.cached,
+        inferred: u64 = series.inferred,
+        /// Series emitted and excluded by the label of another task.
+        #[serde(skip_serializing_if = "is_zero")]
+        not_asked: u64 = series.not_asked,
+        shed: u64 = full + series.shed(),
+        shed_ring_full: u64 = full - half_open,
+        shed_half_open: u64 = half_open,
+        shed_no_device: u64 = series.shed_no_device,
+        failed: u64 = series.failed(),
+        failed_no_other_device: u64 = series.failed_no_other_device,
+        failed_after_retry: u64 = series.failed_after_retry,
+        retried: u64 = series.retried,
+        post_mortem: u64 = series.post_mortem,
+    }
 }
 
 impl Series {
-    /// Sums of these depths, which may belong to several tasks.
-    pub fn new(depths: &[DepthCounters], series: &Counters) -> Series {
-        let sum = |of: fn(&DepthCounters) -> u64| depths.iter().map(of).sum::<u64>();
-        let (shed, half_open) = (sum(|it| it.series_shed), sum(|it| it.series_shed_half_open));
-        Series {
-            emitted: sum(|it| it.series_emitted),
-            withheld: sum(|it| it.series_withheld),
-            flows_not_asked: sum(|it| it.flows_not_asked),
-            cached: series.cached,
-            inferred: series.inferred,
-            not_asked: series.not_asked,
-            shed: shed + series.shed(),
-            shed_ring_full: shed - half_open,
-            shed_half_open: half_open,
-            shed_no_device: series.shed_no_device,
-            failed: series.failed(),
-            failed_no_other_device: series.failed_no_other_device,
-            failed_after_retry: series.failed_after_retry,
-            retried: series.retried,
-            post_mortem: series.post_mortem,
-        }
-    }
-
     /// Writes the counts; reasons only if they are not 0.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         write!(
@@ -87,35 +67,21 @@ impl Series {
     }
 }
 
-#[derive(Serialize)]
-pub struct Cache {
-    lookups: u64,
-    hits: u64,
-    seconds: f64,
-    insert_seconds: f64,
-    audits_agree: u64,
-    audits_differ: u64,
-    bypassed: u64,
-    turned_off: u64,
-    turned_on: u64,
+printed! {
+    Cache(cache: &CacheCounters) [] {
+        lookups: u64 = cache.lookups,
+        hits: u64 = cache.hits,
+        seconds: f64 = cache.lookup_time.as_secs_f64(),
+        insert_seconds: f64 = cache.insert_time.as_secs_f64(),
+        audits_agree: u64 = cache.audits_agree,
+        audits_differ: u64 = cache.audits_differ,
+        bypassed: u64 = cache.bypassed,
+        turned_off: u64 = cache.turned_off,
+        turned_on: u64 = cache.turned_on,
+    }
 }
 
 impl Cache {
-    pub fn new(cache: &CacheCounters) -> Cache {
-        Cache {
-            lookups: cache.lookups,
-            hits: cache.hits,
-            seconds: cache.lookup_time.as_secs_f64(),
-            insert_seconds: cache.insert_time.as_secs_f64(),
-            audits_agree: cache.audits_agree,
-            audits_differ: cache.audits_differ,
-            bypassed: cache.bypassed,
-            turned_off: cache.turned_off,
-            turned_on: cache.turned_on,
-        }
-    }
-
-    /// Writes the line of the cache, if it is on.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         if self.lookups + self.bypassed == 0 {
             return Ok(());
@@ -140,43 +106,26 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// One session of a device.
-#[derive(Serialize)]
-pub struct Device {
-    requested: String,
-    effective: String,
-    batches: u64,
-    series: u64,
-    padding: u64,
-    busy_s: f64,
-    /// Failures by kind.
-    failures: Map<String, Value>,
-    probes: u64,
-    went_down: u64,
-    came_back: u64,
-    last_error: Option<String>,
+printed! {
+    /// One session of a device.
+    Device(device: &DeviceCounters) [
+        let count = |kind: FailureKind| (kind.name().to_owned(), json!(device.failures(kind)));
+    ] {
+        requested: String = device.requested.clone(),
+        effective: String = device.effective.clone(),
+        batches: u64 = device.batches,
+        series: u64 = device.series,
+        padding: u64 = device.padding,
+        busy_s: f64 = device.busy.as_secs_f64(),
+        failures: Map<String, Value> = FailureKind::ALL.into_iter().map(count).collect(),
+        probes: u64 = device.probes,
+        went_down: u64 = device.went_down,
+        came_back: u64 = device.came_back,
+        last_error: Option<String> = device.last_error.clone(),
+    }
 }
 
 impl Device {
-    pub fn new(device: &DeviceCounters) -> Device {
-        let failures = FailureKind::ALL.into_iter();
-        Device {
-            requested: device.requested.clone(),
-            effective: device.effective.clone(),
-            batches: device.batches,
-            series: device.series,
-            padding: device.padding,
-            busy_s: device.busy.as_secs_f64(),
-            failures: failures
-                .map(|kind| (kind.name().to_owned(), json!(device.failures(kind))))
-                .collect(),
-            probes: device.probes,
-            went_down: device.went_down,
-            came_back: device.came_back,
-            last_error: device.last_error.clone(),
-        }
-    }
-
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         write!(
             page,
@@ -196,21 +145,12 @@ impl Device {
     }
 }
 
-/// How the time to a label is spent.
-#[derive(Serialize)]
-pub struct Phases {
-    ring_wait: Quantiles,
-    batch_wait: Quantiles,
-    device: Quantiles,
-}
-
-impl Phases {
-    pub fn new(phases: &analytics::Phases) -> Phases {
-        Phases {
-            ring_wait: Quantiles::from_us(&phases.ring_wait_us),
-            batch_wait: Quantiles::from_us(&phases.batch_wait_us),
-            device: Quantiles::from_us(&phases.device_us),
-        }
+printed! {
+    /// How the time to a label is spent.
+    Phases(phases: &analytics::Phases) [] {
+        ring_wait: Quantiles = Quantiles::from_us(&phases.ring_wait_us),
+        batch_wait: Quantiles = Quantiles::from_us(&phases.batch_wait_us),
+        device: Quantiles = Quantiles::from_us(&phases.device_us),
     }
 }
 
@@ -221,17 +161,14 @@ impl fmt::Display for Phases {
     }
 }
 
-#[derive(Serialize)]
-pub struct Slo {
-    periods: u64,
-    violations: u64,
+printed! {
+    Slo(slo: &SloCounters) [] {
+        periods: u64 = slo.periods,
+        violations: u64 = slo.violations,
+    }
 }
 
 impl Slo {
-    pub fn new(slo: &SloCounters) -> Slo {
-        Slo { periods: slo.periods, violations: slo.violations }
-    }
-
     /// Writes the line of the goal, if the policy is `slo` and had a control period.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         if self.periods == 0 {
@@ -245,26 +182,16 @@ impl Slo {
     }
 }
 
-/// Swaps of the model.
-#[derive(Serialize)]
-pub struct Swaps {
-    done: u64,
-    refused: u64,
-    reverted: u64,
-    last_refusal: Option<String>,
+printed! {
+    Swaps(swaps: &dataplane::state::Swaps) [] {
+        done: u64 = swaps.done,
+        refused: u64 = swaps.refused,
+        reverted: u64 = swaps.reverted,
+        last_refusal: Option<String> = swaps.last_refusal.clone(),
+    }
 }
 
 impl Swaps {
-    pub fn new(outcome: &Outcome) -> Swaps {
-        let swaps = &outcome.swaps;
-        Swaps {
-            done: swaps.done,
-            refused: swaps.refused,
-            reverted: swaps.reverted,
-            last_refusal: swaps.last_refusal.clone(),
-        }
-    }
-
     /// Writes the line of swaps, if any were requested.
     pub fn write_text(&self, page: &mut String) -> fmt::Result {
         let Swaps { done, refused, reverted, .. } = self;

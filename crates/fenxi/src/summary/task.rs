@@ -5,34 +5,36 @@ use std::collections::BTreeMap;
 use analytics::Counters;
 use dataplane::tasks::TaskNames;
 use flowmgr::DepthCounters;
-use serde::Serialize;
 
 use super::series::{Cache, Device, Phases, Series, Slo};
 use super::times::Quantiles;
 use super::{Batches, batches, batches_line, by_depth, decided_by_depth, labels_line};
 use crate::outcome::Outcome;
 
-/// One task of several.
-#[derive(Serialize)]
-pub struct Task {
-    name: String,
-    series: Series,
-    labels: BTreeMap<String, u64>,
-    /// Numbers of packets after which the model is asked.
-    #[serde(skip)]
-    depths: Vec<usize>,
-    /// Flows that the answer to each depth decided.
-    decided_by_depth: Vec<u64>,
-    batches: BTreeMap<&'static str, Batches>,
-    cache: Cache,
-    devices: Vec<Device>,
-    phases_ms: Phases,
-    slo: Slo,
-    time_to_label_ms: Quantiles,
+printed! {
+    Task(names: &TaskNames, depths: &[DepthCounters], counters: &Counters) [
+        let labelled = depths.first().map_or(&[][..], |first| &first.flows_labelled);
+        let flows = names.classes.iter().cloned().zip(labelled.iter().copied());
+        let (asked, decided) = decided_by_depth(&names.depths, depths);
+    ] {
+        name: String = names.name.to_string(),
+        series: Series = Series::new(depths, counters),
+        labels: BTreeMap<String, u64> = flows.collect(),
+        /// Numbers of packets after which the model is asked.
+        #[serde(skip)]
+        depths: Vec<usize> = asked,
+        /// Flows that the answer to each depth decided.
+        decided_by_depth: Vec<u64> = decided,
+        batches: BTreeMap<&'static str, Batches> = batches(counters),
+        cache: Cache = Cache::new(&counters.cache),
+        devices: Vec<Device> = counters.devices.iter().map(Device::new).collect(),
+        phases_ms: Phases = Phases::new(&counters.phases),
+        slo: Slo = Slo::new(&counters.slo),
+        time_to_label_ms: Quantiles = Quantiles::from_us(&counters.time_to_label_us()),
+    }
 }
 
 impl Task {
-    /// Each task, if there are several.
     pub fn all(outcome: &Outcome) -> Vec<Task> {
         if outcome.names.len() < 2 {
             return Vec::new();
@@ -46,25 +48,6 @@ impl Task {
             Task::new(names, own, outcome.tasks.get(number).unwrap_or(&none))
         });
         tasks.collect()
-    }
-
-    fn new(names: &TaskNames, depths: &[DepthCounters], series: &Counters) -> Task {
-        let labelled = depths.first().map_or(&[][..], |first| &first.flows_labelled);
-        let labels = names.classes.iter().cloned().zip(labelled.iter().copied());
-        let (asked, decided) = decided_by_depth(&names.depths, depths);
-        Task {
-            name: names.name.to_string(),
-            series: Series::new(depths, series),
-            labels: labels.collect(),
-            depths: asked,
-            decided_by_depth: decided,
-            batches: batches(series),
-            cache: Cache::new(&series.cache),
-            devices: series.devices.iter().map(Device::new).collect(),
-            phases_ms: Phases::new(&series.phases),
-            slo: Slo::new(&series.slo),
-            time_to_label_ms: Quantiles::from_us(&series.time_to_label_us()),
-        }
     }
 
     /// Writes the name, and an indented block below it.

@@ -26,7 +26,7 @@ use super::reload::{self, Reloader};
 use crate::control::Plane;
 use crate::control::collector::Watched;
 use crate::exit::Failure;
-use crate::workers::{AnalyticsThreads, WorkerStart};
+use crate::workers::WorkerStart;
 
 /// Time that analytics workers have to stop after the flow workers. It is longer than a batch
 /// takes; a thread whose device does not answer is left behind.
@@ -48,9 +48,6 @@ pub struct ModelOpening {
 
 impl ModelOpening {
     /// Starts to open the model on the devices that the configuration names.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(
         helpers: &Helpers,
         config: &Config,
@@ -83,9 +80,6 @@ impl ModelOpening {
     }
 
     /// Waits until the model is open. Safe to cancel and call again.
-    ///
-    /// # Errors
-    /// It cannot be opened, or takes too long.
     pub async fn opened(&mut self) -> Result<Managers, Failure> {
         match timeout_at(self.until.into(), &mut self.opened).await {
             Ok(Ok(opened)) => Ok(opened?),
@@ -97,53 +91,42 @@ impl ModelOpening {
 
 /// Everything needed to start the analytics workers once the model is open.
 pub struct AnalyticsParts {
-    pub helpers: Helpers,
-    /// The tasks, with their models.
     pub tasks: Vec<OpenTask>,
     pub run: Arc<Run>,
-    /// The recording, for rounds and device answers.
-    pub recorder: Option<Recorder>,
-    /// Builds the state of the reload thread.
-    pub reloader: Box<dyn FnOnce(Vec<Swapper>) -> Reloader>,
+    /// The reload thread's state, to which a swapper per task is added.
+    pub reloader: Reloader,
 }
 
 /// The running analytics workers and the reload thread.
 pub struct AnalyticsSide {
     threads: Vec<JoinHandle<Vec<Counters>>>,
-    /// The reload thread.
     pub reloads: reload::Running,
 }
 
-/// What the analytics workers return.
 pub struct AnalyticsOutcome {
     /// Sums over all analytics managers, by task.
     pub counters: Vec<Counters>,
     /// The last counters of some managers are unknown.
     pub is_partial: bool,
-    /// What went wrong.
     pub failure: Option<Failure>,
 }
 
 impl AnalyticsParts {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// The system has none.
     pub fn start(
         self,
         managers: Managers,
     ) -> Result<(AnalyticsSide, Vec<Watched<AnalyticsSnapshot>>), Failure> {
-        let (swappers, ports) = Swapper::for_tasks(&self.helpers, &self.tasks, &managers);
+        let (swappers, ports) = Swapper::for_tasks(&self.reloader.helpers, &self.tasks, &managers);
         let start = WorkerStart {
-            cores: self.helpers.cores(),
+            cores: self.reloader.helpers.cores(),
             run: &self.run,
-            recorder: self.recorder.as_ref(),
+            recorder: self.reloader.recorder.as_ref(),
             is_watched: true,
             rules: None,
         };
-        let AnalyticsThreads { threads, watched } =
-            start.analytics_workers(managers, ports, false)?;
-        let reloads = reload::Running::start((self.reloader)(swappers))?;
+        let (threads, watched) = start.analytics_workers(managers, ports, false)?;
+        let reloads = reload::Running::start(Reloader { swappers, ..self.reloader })?;
         Ok((AnalyticsSide { threads, reloads }, watched))
     }
 }
@@ -180,7 +163,6 @@ impl AnalyticsSide {
 }
 
 impl AnalyticsOutcome {
-    /// Adds what the tasks of one analytics manager counted.
     fn add(&mut self, counters: &[Counters]) {
         self.counters.resize_with(counters.len(), Counters::none);
         let tasks = self.counters.iter_mut().zip(counters);

@@ -18,7 +18,7 @@ use super::analytics::{
 use super::notify::Notifier;
 use super::policy;
 use super::reload::{Command, CommandKind};
-use crate::control::Plane;
+use crate::control::{Call, Plane};
 use crate::exit::Failure;
 use crate::log;
 use crate::protocol::{Body, Code, Reply, Request};
@@ -38,35 +38,9 @@ const WORKERS_WITHIN: Duration = Duration::from_millis(1600);
 /// Time limit for one inference once the shutdown has begun.
 const LAST_RUN_MAX: Duration = Duration::from_millis(250);
 
-/// The events that only a live run waits for.
-pub enum LiveEvent {
-    /// The first model is open, or cannot be opened.
-    Opened(Result<Managers, Failure>),
-    /// SIGHUP.
-    Hangup,
-}
-
-/// The parts of a live run.
 pub struct Live {
-    /// A short description of the run, for the service manager.
-    what: String,
-    /// The connection to the service manager.
+    parts: LiveParts,
     notifier: Notifier,
-    /// SIGHUP.
-    hangups: Signal,
-    /// The first model, while it is being opened.
-    opening: Option<ModelOpening>,
-    /// What follows once it is open.
-    analytics_parts: Option<AnalyticsParts>,
-    /// Dropping it ends all waiting for helpers.
-    run_guard: Option<RunGuard>,
-    /// The sinks, whose files `fenxi ctl reopen` reopens.
-    sinks: Arc<Sinks>,
-    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room
-    /// in the record queue.
-    last_within: Duration,
-    /// The policy thread.
-    policy: policy::Running,
     /// The analytics workers, once they run.
     analytics: Option<AnalyticsSide>,
     /// Progress of the flow workers, for the watchdog.
@@ -79,39 +53,32 @@ pub struct Live {
     workers_until: Option<Instant>,
 }
 
-/// The arguments of [`Live::new`]; see its fields.
-pub struct LiveStart {
+/// What a live run begins with.
+pub struct LiveParts {
     /// A short description of the run, for the service manager.
     pub what: String,
     /// SIGHUP.
     pub hangups: Signal,
-    /// The first model, which is being opened.
-    pub opening: ModelOpening,
+    /// The first model, while it is being opened.
+    pub opening: Option<ModelOpening>,
     /// What follows once it is open.
-    pub analytics_parts: AnalyticsParts,
+    pub analytics_parts: Option<AnalyticsParts>,
     /// Dropping it ends all waiting for helpers.
-    pub run_guard: RunGuard,
+    pub run_guard: Option<RunGuard>,
     /// The sinks, whose files `fenxi ctl reopen` reopens.
     pub sinks: Arc<Sinks>,
-    /// The policy thread.
     pub policy: policy::Running,
-    /// How long flow workers may wait during a shutdown.
+    /// How long flow workers may wait during a shutdown: for the kernel's last frames, and for room
+    /// in the record queue.
     pub last_within: Duration,
 }
 
 impl Live {
     /// A live run whose flow workers have started.
-    pub fn new(start: LiveStart, run: &Run) -> Live {
+    pub fn new(parts: LiveParts, run: &Run) -> Live {
         Live {
-            what: start.what,
+            parts,
             notifier: Notifier::from_environment(),
-            hangups: start.hangups,
-            opening: Some(start.opening),
-            analytics_parts: Some(start.analytics_parts),
-            run_guard: Some(start.run_guard),
-            sinks: start.sinks,
-            policy: start.policy,
-            last_within: start.last_within,
             analytics: None,
             watchdog: Watchdog::new(run),
             is_to_reload: false,
@@ -120,37 +87,38 @@ impl Live {
         }
     }
 
-    /// Waits for the first model and for SIGHUP.
-    pub async fn next(&mut self) -> LiveEvent {
-        let Live { opening, hangups, .. } = self;
-        let opened = async {
-            match opening {
-                Some(opening) => opening.opened().await,
-                None => std::future::pending().await,
+    /// Waits for the first model. Now and later a SIGHUP reloads.
+    pub async fn opened(&mut self) -> Result<Managers, Failure> {
+        loop {
+            let LiveParts { opening, hangups, .. } = &mut self.parts;
+            let opened = async {
+                match opening {
+                    Some(opening) => opening.opened().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                opened = opened => return opened,
+                _ = hangups.recv() => self.reload(),
             }
-        };
-        tokio::select! {
-            opened = opened => LiveEvent::Opened(opened),
-            _ = hangups.recv() => LiveEvent::Hangup,
         }
     }
 
-    /// Starts the analytics workers.
     pub async fn start(
         &mut self,
         opened: Result<Managers, Failure>,
         plane: &Plane,
     ) -> Result<(), Failure> {
-        self.opening = None;
+        self.parts.opening = None;
         let managers = opened?;
         let twice = || Failure::software("the analytics workers were started twice");
-        let parts = self.analytics_parts.take().ok_or_else(twice)?;
-        let state = parts.helpers.state().clone();
+        let parts = self.parts.analytics_parts.take().ok_or_else(twice)?;
+        let state = parts.reloader.helpers.state().clone();
         let (analytics, watched) = parts.start(managers)?;
         self.analytics = Some(analytics);
         plane.add_analytics(watched).await;
         state.update(|state| state.opening = None);
-        let what = &self.what;
+        let what = &self.parts.what;
         self.notifier.say(&format!("READY=1\nSTATUS={what}"));
         info!("ready: {what}");
         Ok(())
@@ -158,20 +126,20 @@ impl Live {
 
     /// Asks for a reload because of a signal, without a reply. If another command is queued, the
     /// next tick tries again.
-    pub fn reload(&mut self) {
+    fn reload(&mut self) {
         let Some(commands) = self.commands() else {
             self.is_to_reload = true;
             return;
         };
         let kind = CommandKind::Reload { confirm_within: None };
-        let answer = Box::new(|_| {});
+        let (answer, _) = oneshot::channel();
         self.is_to_reload = commands.try_send(Command { kind, answer }).is_err();
     }
 
     /// Runs every 100 ms; returns true if flow workers missed their deadline for stopping.
     pub async fn tick(&mut self, run: &Run, plane: &Plane, is_interrupted: bool) -> bool {
         // Before READY=1 the service manager expects no watchdog messages.
-        if self.opening.is_none() {
+        if self.parts.opening.is_none() {
             self.watchdog.poll(&self.notifier, run);
         }
         if self.is_to_reload {
@@ -181,19 +149,20 @@ impl Live {
         onnx::stop_late_runs(self.workers_until.map(|_| LAST_RUN_MAX));
         if self.analytics.is_some() && !is_interrupted && self.status_at.elapsed() >= STATUS_EVERY {
             self.status_at = Instant::now();
-            let (what, overview) = (&self.what, plane.status_line().await);
+            let (what, overview) = (&self.parts.what, plane.status_line().await);
             self.notifier.say(&format!("STATUS={what}: {overview}"));
         }
         self.workers_until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Answers requests that only a live run supports.
-    pub fn answer(&self, request: Request, answer: oneshot::Sender<Reply>) {
-        let request = match policy::CommandKind::from_request(request) {
-            Ok(kind) => return self.policy.ask(kind, move |reply| say(answer, reply)),
-            Err(request) => request,
-        };
+    pub fn answer(&self, call: Call) {
+        let Call { request, answer } = call;
         let kind = match request {
+            Request::PolicyChange { .. }
+            | Request::PolicyLoad { .. }
+            | Request::PolicyUndo {}
+            | Request::PolicyShow { .. } => return self.parts.policy.ask(Call { request, answer }),
             Request::Log { level } => return say(answer, set_level(&level)),
             Request::Reopen {} => return self.reopen(answer),
             Request::ModelLoad { dir, task } => CommandKind::LoadModel { task, dir },
@@ -206,19 +175,19 @@ impl Live {
                 return say(answer, Reply::refused(Code::NotHere, why));
             }
         };
-        self.pass_on(kind, answer);
+        self.pass_on(Command { kind, answer });
     }
 
     /// Begins the shutdown: gives up everything that may hang while packets still pass.
     pub async fn end(&mut self, plane: &Plane, run: &Run) {
-        let what = &self.what;
+        let what = &self.parts.what;
         self.notifier.say(&format!("STOPPING=1\nSTATUS={what}: shutting down"));
         self.leave_helpers().await;
         if self.analytics.is_none() || plane.has_stalled_analytics().await {
             // No more labels will come, so flow workers need not wait for them.
             run.analytics_died.store(true, Ordering::Release);
         }
-        self.workers_until = Some(Instant::now() + self.last_within + WORKERS_WITHIN);
+        self.workers_until = Some(Instant::now() + self.parts.last_within + WORKERS_WITHIN);
     }
 
     /// Waits for the analytics workers, once the flow workers have ended.
@@ -232,10 +201,10 @@ impl Live {
 
     /// Stops waiting for helpers, and gives the reload thread a moment to notice.
     async fn leave_helpers(&mut self) {
-        if self.opening.take().is_some() {
+        if self.parts.opening.take().is_some() {
             dataplane::leave_threads_behind();
         }
-        self.run_guard = None;
+        self.parts.run_guard = None;
         let analytics = self.analytics.as_ref();
         let have_ended = || analytics.is_none_or(|it| it.reloads.has_ended());
         wait_until(RELOADS_WITHIN, have_ended).await;
@@ -243,26 +212,25 @@ impl Live {
 
     /// The queue of the reload thread; `None` until the first model is open.
     fn commands(&self) -> Option<&Sender<Command>> {
-        self.analytics.as_ref().map(|it| it.reloads.commands())
+        self.analytics.as_ref().map(|it| &it.reloads.commands)
     }
 
     /// Passes a slow command on to the reload thread, which also replies.
-    fn pass_on(&self, kind: CommandKind, answer: oneshot::Sender<Reply>) {
+    fn pass_on(&self, command: Command) {
         let Some(commands) = self.commands() else {
             let why = "starting: the first model is still being opened; try again later";
-            return say(answer, Reply::refused(Code::Busy, why));
+            return say(command.answer, Reply::refused(Code::Busy, why));
         };
-        let answer = Box::new(move |reply| say(answer, reply));
         if let Err(TrySendError::Full(command) | TrySendError::Disconnected(command)) =
-            commands.try_send(Command { kind, answer })
+            commands.try_send(command)
         {
             let why = "another reload or model swap is in progress; try again later";
-            (command.answer)(Reply::refused(Code::Busy, why));
+            say(command.answer, Reply::refused(Code::Busy, why));
         }
     }
 
     fn reopen(&self, answer: oneshot::Sender<Reply>) {
-        self.sinks.reopen(Box::new(move |opened| {
+        self.parts.sinks.reopen(Box::new(move |opened| {
             let reply = match opened {
                 Ok(()) => Reply::ok(Body::Done("the file was reopened".to_owned())),
                 Err(why) => Reply::refused(Code::NotHere, why),
@@ -296,15 +264,12 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// A watchdog for the flow workers of a run.
     pub fn new(run: &Run) -> Watchdog {
         Watchdog { rounds: run.rounds().map(|_| 0).collect(), said_at: Instant::now() }
     }
 
     fn poll(&mut self, notifier: &Notifier, run: &Run) {
-        let Some(limit) = notifier.watchdog else {
-            return;
-        };
+        let Some(limit) = notifier.watchdog else { return };
         let now: Vec<u64> = run.rounds().collect();
         let mut pairs = now.iter().zip(&self.rounds);
         let all_move = pairs.all(|(now, before)| now != before);

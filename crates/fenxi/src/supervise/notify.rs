@@ -20,7 +20,6 @@ use rustix::net::{
 const OFFERS: u32 = 20;
 const BETWEEN_OFFERS: Duration = Duration::from_millis(1);
 
-/// The connection to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -60,16 +59,12 @@ impl Notifier {
 
     /// Sends a message together with a descriptor.
     pub fn pass(&self, state: &str, descriptor: BorrowedFd<'_>) {
-        let Some((socket, to)) = &self.socket else {
-            return;
-        };
+        let Some((socket, to)) = &self.socket else { return };
         let to = match (to.as_pathname(), to.as_abstract_name()) {
             (Some(path), _) => SocketAddrUnix::new(path),
             (None, name) => SocketAddrUnix::new_abstract_name(name.unwrap_or_default()),
         };
-        let Ok(to) = to else {
-            return;
-        };
+        let Ok(to) = to else { return };
         for _ in 0..OFFERS {
             let descriptors = [descriptor];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

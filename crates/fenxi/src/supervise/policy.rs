@@ -21,7 +21,7 @@ mod running;
 mod tests;
 mod workers;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,10 +33,11 @@ use dataplane::swap::helpers::Helpers;
 use policy::Trained;
 use tracing::{info, warn};
 
+use crate::control::Call;
 use crate::exit::Failure;
 use crate::protocol::{Body, Code, Reply, Request};
 use crate::rules::{Refused, Rules};
-pub use running::{NoChange, RunningRules, SharedRules};
+pub use running::{RunningRules, SharedRules};
 pub use workers::Workers;
 
 /// Maximum changes that wait.
@@ -48,65 +49,25 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// Time limit for reading a file of rules and training its index.
 const READ_WITHIN: Duration = Duration::from_secs(100);
 
-/// A command for the policy thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommandKind {
-    /// Make a batch of changes.
-    Change(String),
-    /// Replace all rules by the rules of a file.
-    Load(PathBuf),
-    /// Undo the last of these two.
-    Undo,
-    /// Show rules.
-    Show {
-        /// Number or name; `None` for the first ones.
-        rule: Option<String>,
-        /// Maximum number of rules.
-        limit: usize,
-    },
-}
-
-impl CommandKind {
-    /// The command that a request asks for, if it is for the policy thread.
-    ///
-    /// # Errors
-    /// The request, if it is for another thread.
-    pub fn from_request(request: Request) -> Result<CommandKind, Request> {
-        Ok(match request {
-            Request::PolicyChange { changes } => CommandKind::Change(changes),
-            Request::PolicyLoad { file } => CommandKind::Load(file),
-            Request::PolicyUndo {} => CommandKind::Undo,
-            Request::PolicyShow { rule, limit, .. } => CommandKind::Show { rule, limit },
-            request => return Err(request),
-        })
+/// The kind of change that a request asks for, as metrics name it.
+fn op(request: &Request) -> Option<RulesOp> {
+    match request {
+        Request::PolicyChange { .. } => Some(RulesOp::Change),
+        Request::PolicyLoad { .. } => Some(RulesOp::Load),
+        Request::PolicyUndo {} => Some(RulesOp::Undo),
+        _ => None,
     }
-
-    fn op(&self) -> Option<RulesOp> {
-        match self {
-            CommandKind::Change(_) => Some(RulesOp::Change),
-            CommandKind::Load(_) => Some(RulesOp::Load),
-            CommandKind::Undo => Some(RulesOp::Undo),
-            CommandKind::Show { .. } => None,
-        }
-    }
-}
-
-/// A command, and the callback that receives the reply.
-struct Command {
-    kind: CommandKind,
-    answer: Box<dyn FnOnce(Reply) + Send>,
 }
 
 /// The running policy thread. It ends soon after the helpers' run guard is dropped.
 pub struct Running {
-    commands: Sender<Command>,
+    calls: Sender<Call>,
     state: Arc<SharedState>,
 }
 
 /// Identity of rules, and their trained index unless the training failed.
 type Training = (u64, Option<Trained>);
 
-/// The policy thread.
 struct Thread {
     rules: SharedRules,
     helpers: Helpers,
@@ -115,19 +76,16 @@ struct Thread {
 
 impl Running {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(rules: SharedRules, helpers: Helpers) -> Result<Running, Failure> {
-        let (commands, asked) = bounded(QUEUE);
+        let (calls, called) = bounded(QUEUE);
         let (trained, done) = bounded(1);
-        let running = Running { commands, state: helpers.state().clone() };
+        let running = Running { calls, state: helpers.state().clone() };
         let thread = Thread { rules, helpers, trained };
         std::thread::Builder::new()
             .name("policy".to_owned())
             .spawn(move || {
                 thread.helpers.cores().keep_off();
-                thread.run(&asked, &done);
+                thread.run(&called, &done);
             })
             .map_err(|error| {
                 Failure::unavailable(format!("cannot start the policy thread: {error}"))
@@ -135,18 +93,17 @@ impl Running {
         Ok(running)
     }
 
-    /// Passes a command on. `answer` gets the reply, at once if the queue is full.
-    pub fn ask(&self, kind: CommandKind, answer: impl FnOnce(Reply) + Send + 'static) {
-        let answer = Box::new(answer);
-        let (command, why) = match self.commands.try_send(Command { kind, answer }) {
+    /// Passes a call on; replies at once if the queue is full.
+    pub fn ask(&self, call: Call) {
+        let (call, why) = match self.calls.try_send(call) {
             Ok(()) => return,
-            Err(TrySendError::Full(command)) => (command, BUSY),
-            Err(TrySendError::Disconnected(command)) => (command, "the run is shutting down"),
+            Err(TrySendError::Full(call)) => (call, BUSY),
+            Err(TrySendError::Disconnected(call)) => (call, "the run is shutting down"),
         };
-        if let Some(op) = command.kind.op() {
+        if let Some(op) = op(&call.request) {
             self.state.update(|state| state.rules_updates.count(op, false));
         }
-        (command.answer)(Reply::refused(Code::Busy, why));
+        call.reply(Reply::refused(Code::Busy, why));
     }
 }
 
@@ -154,13 +111,14 @@ const BUSY: &str = "busy: other changes of the rules are waiting; send changes i
     `fenxi ctl policy change`";
 
 impl Thread {
-    fn run(&self, commands: &Receiver<Command>, trained: &Receiver<Training>) {
+    fn run(&self, calls: &Receiver<Call>, trained: &Receiver<Training>) {
         let check = tick(CHECK_EVERY);
         loop {
             let done = select! {
-                recv(commands) -> command => match command {
-                    Ok(Command { kind, answer }) => {
-                        answer(self.reply(&kind));
+                recv(calls) -> call => match call {
+                    Ok(call) => {
+                        let reply = self.reply(&call.request);
+                        call.reply(reply);
                         Ok(())
                     }
                     Err(_) => return,
@@ -179,13 +137,10 @@ impl Thread {
         }
     }
 
-    /// Starts a training if one is due.
     fn train(&self) {
         let mut rules = self.rules.lock();
-        let id = rules.id();
-        let Some(training) = rules.training(Instant::now()) else {
-            return;
-        };
+        let id = rules.rules.id;
+        let Some(training) = rules.rules.store.training(Instant::now()) else { return };
         let sender = self.trained.clone();
         let what = "training the index of the rules";
         let started = self.helpers.start(what, move || {
@@ -202,20 +157,20 @@ impl Thread {
         }
     }
 
-    fn reply(&self, kind: &CommandKind) -> Reply {
-        if let CommandKind::Show { rule, limit } = kind {
-            return match self.rules.lock().shown(rule.as_deref(), *limit) {
-                Ok(shown) => Reply::ok(Body::Policy(shown)),
-                Err(why) => refused(&NoChange::Refused(why)),
-            };
-        }
-        let reply = match self.change(kind) {
-            Ok(body) => Reply::ok(body),
-            Err(why) => refused(&why),
+    fn reply(&self, request: &Request) -> Reply {
+        let body = match request {
+            Request::PolicyShow { rule, limit, .. } => {
+                self.rules.lock().rules.shown(rule.as_deref(), *limit).map(Body::Policy)
+            }
+            request => self.change(request),
         };
-        if let Some(op) = kind.op() {
-            self.rules.lock().count(op, reply.error.is_none());
-        }
+        let reply = match body {
+            Ok(body) => Reply::ok(body),
+            Err(Refused { code, why }) => Reply::refused(code, why),
+        };
+        let Some(op) = op(request) else { return reply };
+        let is_applied = reply.error.is_none();
+        self.helpers.state().update(|state| state.rules_updates.count(op, is_applied));
         match (&reply.error, &reply.body) {
             (Some(why), _) => warn!("rules: refused, they stay as they are: {why}"),
             (None, Some(Body::Done(done))) => info!("{done}"),
@@ -224,30 +179,29 @@ impl Thread {
         reply
     }
 
-    fn change(&self, kind: &CommandKind) -> Result<Body, NoChange> {
+    fn change(&self, request: &Request) -> Result<Body, Refused> {
         if self.helpers.state().get().undone_at.is_some() {
             let why = "the last reload is not confirmed yet: run `fenxi ctl confirm`, or wait \
                 until it is undone";
-            return Err(NoChange::Unconfirmed(why));
+            return Err(Refused { code: Code::Conflict, why: why.to_owned() });
         }
-        match kind {
-            CommandKind::Change(text) => {
-                let changed = self.rules.lock().change(text)?;
+        match request {
+            Request::PolicyChange { changes } => {
+                let changed = self.rules.lock().change(changes)?;
                 Ok(Body::PolicyChanged(changed))
             }
-            CommandKind::Load(file) => self.load(file),
-            CommandKind::Undo => {
+            Request::PolicyLoad { file } => self.load(file),
+            _ => {
                 let rules = self.rules.lock().undo()?;
                 let done = format!("rules: the last change is undone; {rules} in use");
                 Ok(Body::Done(done))
             }
-            CommandKind::Show { .. } => Ok(Body::Done(String::new())),
         }
     }
 
     /// Reading may hang, so a helper does it.
-    fn load(&self, file: &Path) -> Result<Body, NoChange> {
-        let (terms, path) = (self.rules.lock().terms().clone(), file.to_owned());
+    fn load(&self, file: &Path) -> Result<Body, Refused> {
+        let (terms, path) = (self.rules.lock().rules.terms.clone(), file.to_owned());
         let what = format!("reading the rules of {}", file.display());
         let cure = "the disk or server of the file is slow, or the rules are too many for this \
             machine: copy the file to a local disk, or load fewer rules";
@@ -255,30 +209,12 @@ impl Thread {
         let asked = stop.clone();
         let read = self
             .helpers
-            .run(&what, READ_WITHIN, cure, move || Rules::read_until(&path, "", terms, &asked));
+            .run(&what, READ_WITHIN, cure, move || Rules::read(&path, "", terms, &asked));
         // Ends a helper that has missed its deadline.
         stop.store(true, Ordering::Relaxed);
-        let invalid = |error: dataplane::Error| Refused::Invalid(error.to_string());
-        let rules = read?.map_err(|error| NoChange::Refused(invalid(error)))?;
+        let rules = read?.map_err(|error| Refused::invalid(error.to_string()))?;
         let (count, file) = (rules.len(), file.display());
         self.rules.lock().replace(None, rules)?;
         Ok(Body::Done(format!("rules: {count} of {file} in use")))
-    }
-}
-
-fn refused(why: &NoChange) -> Reply {
-    match why {
-        NoChange::Refused(Refused::Invalid(why)) => Reply::refused(Code::Invalid, why),
-        NoChange::Refused(Refused::NotFound(why)) => Reply::refused(Code::NotFound, why),
-        NoChange::NothingToUndo => Reply::refused(
-            Code::Conflict,
-            "there is nothing to undo: the last 16 batches of changes and the last file can be \
-            undone, each once",
-        ),
-        NoChange::Unconfirmed(why) => Reply::refused(Code::Conflict, *why),
-        NoChange::Workers(Refusal::Because(error)) => Reply::refused(Code::Busy, error.to_string()),
-        NoChange::Workers(Refusal::RunEnded) => {
-            Reply::refused(Code::Busy, "the run is shutting down")
-        }
     }
 }

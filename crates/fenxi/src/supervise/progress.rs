@@ -33,13 +33,11 @@ impl Progress {
         Progress { bar, read }
     }
 
-    /// Updates the bar.
     pub fn show(&self, run: &Run) {
         self.bar.set_position(self.read.load(Ordering::Relaxed));
         self.bar.set_message(format!("{} packets", run.packets()));
     }
 
-    /// Removes the bar from the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -35,10 +35,11 @@ use crossbeam_channel::{Receiver, Sender, bounded, never, select};
 use dataplane::Error;
 use dataplane::bundle::{find_bundle, labels};
 use dataplane::placement::Cores;
-use dataplane::state::{RulesOp, SharedState};
+use dataplane::state::RulesOp;
 use dataplane::swap::helpers::{Helpers, opening_model};
 use dataplane::swap::{Prepared, Previous, Refusal, Swapper};
 use recording::Recorder;
+use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::notify::Notifier;
@@ -53,35 +54,28 @@ use change::{Base, Change, RulesChange, Sessions};
 /// does not answer takes longer.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// The commands of the reload thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandKind {
-    /// Read the configuration again.
     Reload {
         /// Undo it unless it is confirmed within this time.
         confirm_within: Option<Duration>,
     },
-    /// Confirm the last reload.
     Confirm,
-    /// Swap to the model of another bundle.
     LoadModel {
         /// Name of the task; `None`: the only one.
         task: Option<String>,
-        /// The bundle's folder.
         dir: PathBuf,
     },
 }
 
-/// A command, and the callback that receives the reply.
 pub struct Command {
     pub kind: CommandKind,
-    pub answer: Box<dyn FnOnce(Reply) + Send>,
+    /// Takes the reply; the client may have disconnected.
+    pub answer: oneshot::Sender<Reply>,
 }
 
-/// The state of the reload thread.
 pub struct Reloader {
     pub sources: Sources,
-    /// The configuration in use.
     pub running: Loaded,
     pub helpers: Helpers,
     /// One per task.
@@ -90,7 +84,6 @@ pub struct Reloader {
     pub rules: SharedRules,
     /// They follow the configuration, and reopen their files with every reload.
     pub sinks: Arc<Sinks>,
-    pub state: Arc<SharedState>,
     pub notifier: Notifier,
     /// The last reload, until it is confirmed.
     pub undo: Option<Undo>,
@@ -98,7 +91,6 @@ pub struct Reloader {
     pub recorder: Option<Recorder>,
 }
 
-/// What is needed to undo a reload.
 pub struct Undo {
     running: Loaded,
     /// The sessions that the reload replaced, by task.
@@ -107,32 +99,26 @@ pub struct Undo {
     at: Instant,
 }
 
-/// The result of a reload.
 struct Outcome {
     differences: Differences,
     has_model: bool,
-    /// Changes of the rules that are gone.
     rules_gone: usize,
 }
 
-/// What a change has replaced.
 struct Applied {
     /// By task.
     before: Vec<Option<Previous>>,
     rules_gone: usize,
 }
 
-/// The running reload thread.
 pub struct Running {
     thread: JoinHandle<()>,
-    commands: Sender<Command>,
+    /// Holds one command while another is executed.
+    pub commands: Sender<Command>,
 }
 
 impl Running {
     /// Starts it.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(reloader: Reloader) -> Result<Running, Failure> {
         let (commands, run) = bounded(1);
         let thread = std::thread::Builder::new()
@@ -145,11 +131,6 @@ impl Running {
                 Failure::unavailable(format!("cannot start the reload thread: {error}"))
             })?;
         Ok(Running { thread, commands })
-    }
-
-    /// Where commands are sent; the channel holds one while another is executed.
-    pub fn commands(&self) -> &Sender<Command> {
-        &self.commands
     }
 
     /// Whether the thread has ended. It ends soon after the helpers' run guard is dropped.
@@ -179,7 +160,7 @@ impl Reloader {
                     Ok(Command { kind, answer }) => {
                         let reply = self.reply(&kind);
                         self.record(&kind, &reply);
-                        answer(reply);
+                        let _ = answer.send(reply);
                     }
                     Err(_) => return,
                 },
@@ -222,7 +203,7 @@ impl Reloader {
         let outcome = self.take_over(confirm_within);
         self.notifier.say("READY=1");
         let is_applied = outcome.is_ok();
-        self.state.update(|state| match is_applied {
+        self.helpers.state().update(|state| match is_applied {
             true => {
                 state.reloads.applied += 1;
                 state.configured = SystemTime::now();
@@ -324,7 +305,6 @@ impl Reloader {
         self.helpers.open_model(opening, what, limit, move || work(&base))
     }
 
-    /// Applies the change and returns what it replaced.
     fn apply(&mut self, change: Change) -> Result<Applied, Refusal> {
         let Change { prepared, flow, rules, sinks, log_level } = change;
         // The only step that can be refused comes first.
@@ -338,7 +318,9 @@ impl Reloader {
             RulesChange::Back => running.put_back(flow.as_ref())?,
             RulesChange::To(rules) => {
                 rules_gone = running.replace(flow.as_ref(), *rules)?;
-                running.count(RulesOp::Reload, true);
+                self.helpers
+                    .state()
+                    .update(|state| state.rules_updates.count(RulesOp::Reload, true));
             }
         }
         drop(running);
@@ -363,15 +345,13 @@ impl Reloader {
 
     /// Undoes the last reload, because nobody has confirmed it in time.
     fn revert(&mut self) {
-        let Some(Undo { running, before, .. }) = self.undo.take() else {
-            return;
-        };
+        let Some(Undo { running, before, .. }) = self.undo.take() else { return };
         let sessions = Sessions::Again(before);
         let change = self.prepare(&running.config, sessions);
         match change.and_then(|change| self.apply(change)) {
             Ok(_) => {
                 self.running = running;
-                self.state.update(|state| state.reloads.reverted += 1);
+                self.helpers.state().update(|state| state.reloads.reverted += 1);
                 warn!("the reload was not confirmed in time and has been undone");
             }
             Err(refusal) => {
@@ -422,7 +402,7 @@ impl Reloader {
 
     fn note_undo(&self) {
         let undone_at = self.undo.as_ref().map(|undo| undo.at);
-        self.state.update(|state| state.undone_at = undone_at);
+        self.helpers.state().update(|state| state.undone_at = undone_at);
     }
 
     /// Reopens the record files, even if the configuration is refused: log rotation may have moved

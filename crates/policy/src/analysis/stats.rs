@@ -77,7 +77,6 @@ pub struct Stats {
     pub in_ports: Vec<(u8, usize)>,
 }
 
-/// Intermediate counts of filters.
 #[derive(Default)]
 struct FilterCounts {
     ports: HashMap<(PortClass, PortClass), usize>,

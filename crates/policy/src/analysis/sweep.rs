@@ -26,15 +26,12 @@ pub struct Sweep<A> {
     order: Vec<u32>,
 }
 
-/// The filters of one source.
 struct Group {
     first: usize,
     end: usize,
-    /// Lengths of the destinations.
     lengths: Vec<u8>,
 }
 
-/// Steps left.
 struct Steps {
     all: u64,
     of_filter: u64,
@@ -59,7 +56,6 @@ impl Steps {
 }
 
 impl<A: Address> Sweep<A> {
-    /// Sorts these filters.
     pub fn new(filters: &[Filter<A>]) -> Sweep<A> {
         let mut order: Vec<u32> = (0..filters.len() as u32).collect();
         order.sort_unstable_by_key(|place| {

@@ -197,8 +197,7 @@ fn a_large_hostile_set_is_left_in_time() {
 fn explain_agrees_with_the_data_path() {
     let labels =
         ["DNS", "TLS"].map(|name| Label { name: name.to_owned(), taxonomy: String::new() });
-    let by_task = [labels.clone().into()];
-    let names = Names { labels: &by_task, ..Names::default() };
+    let names = Names { labels: vec![labels.clone().into()], ..Names::default() };
     let dice = &mut Dice(5);
     for seed in 0..20 {
         let set = random(60, seed);

@@ -77,9 +77,7 @@ impl<A: Address> Learned<A> {
         let (mut left, others): (Vec<u32>, Vec<u32>) = numbers.partition(takes);
         let mut isets = Vec::new();
         while isets.len() < ISETS_MAX {
-            let Some(found) = best_partition(filters, &left) else {
-                break;
-            };
+            let Some(found) = best_partition(filters, &left) else { break };
             isets.push(Iset::train(filters, &found));
             left = found.rest;
         }

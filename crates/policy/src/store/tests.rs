@@ -22,7 +22,7 @@ fn store(filters: &[Filter<u32>], update: Update) -> Store {
     for filter in filters {
         add(&mut rules, filter);
     }
-    Store::new(rules, OwnedNames::default(), update).unwrap()
+    Store::new(rules, Names::default(), update).unwrap()
 }
 
 fn asks(keys: &[Key<u32>]) -> Vec<Ask> {

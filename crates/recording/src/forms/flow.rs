@@ -157,7 +157,6 @@ struct BoundsForm {
     idle_s: u16,
 }
 
-/// [`flowmgr::Settings`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "flowmgr::Settings")]
 pub struct FlowSettingsForm {
@@ -175,7 +174,6 @@ pub struct FlowSettingsForm {
 type DscpByTask = Vec<Vec<Option<u8>>>;
 written_as!(dscp, Actions as DscpByTask, |actions| actions.dscp(), Actions::of_tasks);
 
-/// [`Action`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Action")]
 pub struct ActionForm {

@@ -20,7 +20,6 @@ pub struct TaskStart {
     pub devices: Vec<DeviceFacts>,
 }
 
-/// What a task prepares for a swap.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaskSwap {
     /// Another model's devices, and its generation.
@@ -29,7 +28,6 @@ pub struct TaskSwap {
     pub settings: Option<(TaskConfig, TaskConfig)>,
 }
 
-/// [`analytics::Config`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskConfig(#[serde(with = "TaskConfigForm")] pub analytics::Config);
 
@@ -174,7 +172,6 @@ impl DeviceFacts {
     }
 }
 
-/// [`DeviceError`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeviceFailure(#[serde(with = "DeviceErrorForm")] pub DeviceError);
 

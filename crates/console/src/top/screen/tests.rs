@@ -1,6 +1,6 @@
 //! Screens of all sizes, with names as hostile as they come.
 
-use crate::protocol::{DeviceLine, HostRate, LabelRate, Losses, RuleSums, TaskLabel};
+use crate::protocol::{DeviceRow, HostRate, LabelRate, Losses, RuleSums, TaskLabel};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
@@ -73,12 +73,16 @@ fn top() -> Top {
             label: Some("a\nb\u{202e}".to_owned()),
         }],
         flows: (0..1000).map(flow).collect(),
-        devices: vec![DeviceLine {
+        devices: vec![DeviceRow {
             task: None,
             device: "cpu".to_owned(),
             state: "up".to_owned(),
             series: 1381,
             failures: 0,
+            thread: "analytics".to_owned(),
+            effective: "cpu".to_owned(),
+            batches: 1,
+            last_error: None,
         }],
         losses: Losses(vec![("series".to_owned(), 12), ("packets not forwarded".to_owned(), 0)]),
         history: Vec::new(),

@@ -25,11 +25,11 @@ use crate::sinks;
 /// never win are no error.
 pub fn check(args: &PolicyCheckArgs) -> Result<(), Failure> {
     let terms = terms(args)?;
-    let interfaces = terms.as_ref().map_or(&[][..], |terms| terms.interfaces());
+    let interfaces = terms.as_ref().map_or(&[][..], |terms| &terms.interfaces);
     let mut rules = read(&args.rules, interfaces)?;
     if let Some(terms) = &terms {
         terms.accept(&mut rules.set)?;
-        check_names(&rules.set, &terms.names.borrowed())?;
+        check_names(&rules.set, &terms.names)?;
     } else if let Some(dir) = &args.model {
         check_labels(&rules.set, dir)?;
     }
@@ -88,14 +88,12 @@ fn check_labels(rules: &RuleSet, dir: &Path) -> Result<(), Failure> {
         Task::Named(name) => Some(name.clone()),
         Task::AsConfigured | Task::None => None,
     };
-    let tasks: Vec<String> = rules.actions.iter().filter_map(|action| task(&action.task)).collect();
-    let mirrors: Vec<String> =
-        rules.actions.iter().filter_map(|action| action.mirror.clone()).collect();
-    let names = Names { labels: &labels, tasks: &tasks, mirrors: &mirrors };
-    check_names(rules, &names)
+    let tasks = rules.actions.iter().filter_map(|action| task(&action.task)).collect();
+    let mirrors = rules.actions.iter().filter_map(|action| action.mirror.clone()).collect();
+    check_names(rules, &Names { labels: labels.to_vec(), tasks, mirrors })
 }
 
-fn check_names(rules: &RuleSet, names: &Names<'_>) -> Result<(), Failure> {
+fn check_names(rules: &RuleSet, names: &Names) -> Result<(), Failure> {
     Policy::check_all(rules, names).map_err(|error| Failure::data(error.to_string()))
 }
 

@@ -75,16 +75,16 @@ fn called(args: &PolicyExplainArgs) -> Result<Vec<Label>, Failure> {
             (OpenTask::all_labels(&tasks), names.collect(), model)
         }
     };
-    let names = Names { labels: &labels, tasks: &tasks, mirrors: &[] };
+    let names = Names { labels, tasks, ..Names::default() };
     let found = names.label(name);
     let (task, label) = found.ok_or_else(|| {
-        let known = policy::listed(&labels[0]);
+        let known = policy::listed(&names.labels[0]);
         Failure::data(format!(
             "{model}: the model has no label \"{name}\"; it has {known}; --model DIR takes another \
             one"
         ))
     })?;
-    let with_task = |name: &str| match (name, tasks.get(task)) {
+    let with_task = |name: &str| match (name, names.tasks.get(task)) {
         ("", _) | (_, None) => String::new(),
         (name, Some(task)) => format!("{task}.{name}"),
     };

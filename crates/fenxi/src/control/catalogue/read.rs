@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use analytics::{DeviceCounters, DeviceState, FailureKind};
+use analytics::{DeviceCounters, DeviceProfile, DeviceState, FailureKind};
 use cring::Counter;
 use flowmgr::record::EndReason;
 use flowmgr::{Behaviour, BehaviourCounters, DepthCounters, ExpiryLag};
@@ -29,7 +29,6 @@ pub fn ends() -> impl Iterator<Item = EndReason> {
     reasons.filter(|reason| *reason != EndReason::Active)
 }
 
-/// Several samples of each pipeline.
 pub fn pipelines(
     view: &View<'_>,
     read: impl Fn(&PipelineSums, &str) -> Vec<Sample>,
@@ -38,7 +37,6 @@ pub fn pipelines(
     pipelines.flat_map(|sums| read(sums, &sums.name)).collect()
 }
 
-/// One count of each pipeline.
 pub fn sums(view: &View<'_>, read: impl Fn(&PipelineSums) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| vec![count(&[pipeline], read(sums))])
 }
@@ -61,7 +59,6 @@ pub fn tasks(view: &View<'_>, read: impl Fn(&TaskSums, &[&str; 2]) -> Vec<Sample
     })
 }
 
-/// One count of each task of each pipeline.
 pub fn task_sums(view: &View<'_>, read: impl Fn(&TaskSums) -> u64) -> Vec<Sample> {
     tasks(view, |sums, labels| vec![count(labels, read(sums))])
 }
@@ -95,7 +92,6 @@ pub fn labels(view: &View<'_>, read: impl Fn(&PipelineSums, usize) -> u64) -> Ve
     })
 }
 
-/// A count of each behaviour.
 pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let counts = sums.flows.counters.behaviours.iter().zip(Behaviour::ALL);
@@ -104,7 +100,6 @@ pub fn behaviours(view: &View<'_>, read: impl Fn(&BehaviourCounters) -> u64) -> 
     })
 }
 
-/// A count of each label of each task.
 pub fn task_labels(view: &View<'_>, read: impl Fn(&DepthCounters) -> &[u64]) -> Vec<Sample> {
     pipelines(view, |sums, pipeline| {
         let names = view.facts.names.iter().zip(&view.facts.labels);
@@ -117,7 +112,6 @@ pub fn task_labels(view: &View<'_>, read: impl Fn(&DepthCounters) -> &[u64]) -> 
     })
 }
 
-/// Counts by class as samples by label.
 fn named(names: &LabelNames, labels: &[&str], counts: impl Iterator<Item = u64>) -> Vec<Sample> {
     let zero = |label: &String| count(&[labels, &[label.as_str()]].concat(), 0);
     let mut samples: Vec<Sample> = names.shown().iter().map(zero).collect();
@@ -156,7 +150,6 @@ pub fn rules(view: &View<'_>, read: impl Fn(&RuleVolume) -> u64) -> Vec<Sample> 
     volumes.map(|(name, volume)| count(&[name], read(&volume))).collect()
 }
 
-/// Changes of the rules, by kind and result.
 pub fn rules_updates(view: &View<'_>) -> Vec<Sample> {
     let updates = &view.run_state.rules_updates;
     let results = [("applied", updates.applied), ("refused", updates.refused)];
@@ -190,7 +183,6 @@ pub fn queues(
     samples.collect()
 }
 
-/// One count of each port and flow manager.
 pub fn ports(view: &View<'_>, read: impl Fn(&PortCounters) -> u64) -> Vec<Sample> {
     queues(view, |port, labels| vec![count(labels, read(port))])
 }
@@ -201,9 +193,7 @@ pub fn mirrored(
     read: impl Fn(&TxCounts, &[&str; 2]) -> Vec<Sample>,
 ) -> Vec<Sample> {
     let config = &view.facts.config;
-    let Some(name) = config.mirror().filter(|_| view.facts.is_live) else {
-        return Vec::new();
-    };
+    let Some(name) = config.mirror().filter(|_| view.facts.is_live) else { return Vec::new() };
     let flows = view.collector.flows.iter().enumerate();
     let samples = flows
         .flat_map(|(number, watched)| read(&watched.latest.copied, &[name, &number.to_string()]));
@@ -252,7 +242,6 @@ pub fn balances(view: &View<'_>) -> Vec<Sample> {
     samples
 }
 
-/// How late flows ended.
 pub fn lags(lag: &ExpiryLag) -> Value {
     let mut count = 0;
     let bounds = ExpiryLag::BOUNDS_S.iter().zip(lag.flows());
@@ -277,7 +266,6 @@ pub fn workers(view: &View<'_>, read: impl Fn(&FlowSnapshot) -> u64) -> Vec<Samp
     samples.collect()
 }
 
-/// One device of an analytics manager.
 struct Session<'a> {
     /// Values of the labels pipeline, task, device and session.
     labels: [String; 4],
@@ -306,7 +294,6 @@ fn sessions<'a>(view: &'a View<'_>) -> impl Iterator<Item = Session<'a>> {
     })
 }
 
-/// A sample of each device.
 pub fn devices(
     view: &View<'_>,
     read: impl Fn(&DeviceCounters, DeviceState) -> Value,
@@ -318,7 +305,33 @@ pub fn devices(
     sessions(view).map(sample).collect()
 }
 
-/// Failures of each device, by kind.
+pub fn profiles(view: &View<'_>, read: impl Fn(&DeviceProfile) -> Value) -> Vec<Sample> {
+    let found =
+        with_profile(view).map(|(sample, profile)| Sample { value: read(&profile), ..sample });
+    found.collect()
+}
+
+/// T₀ and T₁ of each device that has a profile.
+pub fn parts(view: &View<'_>) -> Vec<Sample> {
+    let parts = with_profile(view).flat_map(|(sample, profile)| {
+        let line = profile.expected;
+        [("fixed", line.t0_us), ("per_series", line.t1_us)].map(|(part, us)| {
+            let mut labels = sample.labels.clone();
+            labels.push(part.to_owned());
+            Sample { labels, value: Value::Number(us / 1e6) }
+        })
+    });
+    parts.collect()
+}
+
+fn with_profile(view: &View<'_>) -> impl Iterator<Item = (Sample, DeviceProfile)> {
+    let named = devices(view, |_, _| Value::Count(0)).into_iter();
+    let managers = view.collector.analytics.iter();
+    let profiles = managers.flat_map(|watched| watched.latest.profiles());
+    let all = named.zip(profiles);
+    all.filter_map(|(sample, profile)| Some((sample, profile?)))
+}
+
 pub fn failures(view: &View<'_>) -> Vec<Sample> {
     let by_kind = |session: Session<'_>| {
         FailureKind::ALL.map(|kind| {
@@ -330,7 +343,6 @@ pub fn failures(view: &View<'_>) -> Vec<Sample> {
     sessions(view).flat_map(by_kind).collect()
 }
 
-/// Stalls of each thread of the data path.
 pub fn stalls(view: &View<'_>) -> Vec<Sample> {
     let flows = view.collector.flows.iter();
     let flows = flows.map(|watched| (watched.thread.to_string(), watched.stalls));

@@ -11,7 +11,6 @@ use dataplane::session::session;
 
 /// The bundle, and the probabilities at each depth that the series reaches; or why there are none.
 pub struct Asked {
-    /// The bundle in this folder.
     pub bundle: Bundle,
     /// By depth; as many as the series is long enough for.
     pub probabilities: Result<Vec<Vec<f32>>, String>,
@@ -21,9 +20,6 @@ pub struct Asked {
 
 /// Opens the bundle in `dir` on the first device of the configuration and asks it. May take as long
 /// as opening a model does, so it must not run on the control thread while that serves.
-///
-/// # Errors
-/// The bundle cannot be opened.
 pub fn ask(config: &Config, dir: &Path, series: Option<&Series>) -> Result<Asked, String> {
     let bundle = open_bundle(config, dir).map_err(|error| error.to_string())?;
     let mut asked = Asked { bundle, probabilities: Ok(Vec::new()), device: String::new() };

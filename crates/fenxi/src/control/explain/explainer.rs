@@ -1,7 +1,6 @@
 //! Explains flows of a running instance: finds them, and asks the models on a thread of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use config::Config;
@@ -10,7 +9,7 @@ use dataplane::bundle::dscp_by_class;
 use dataplane::state::ModelId;
 use dataplane::tasks::TaskNames;
 use policy::Dscp;
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
 use super::super::Facts;
@@ -32,7 +31,7 @@ pub async fn find(
 ) -> Option<(Subject, usize)> {
     let wanted = wanted(query);
     let live = tables.find(wanted).await;
-    let recent = tables.recent().lock();
+    let recent = tables.recent.lock();
     let mut ended = recent.find(&wanted).filter(|known| known.ended.is_some());
     if let Some((detail, live)) = live {
         let known = recent.of(detail.look.flow.flow_id);
@@ -45,7 +44,6 @@ pub async fn find(
     Some((Subject::ended(row, known), ended.count()))
 }
 
-/// Why no flow was found.
 pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
     let mut why = format!(
         "no flow {query}: it is in no flow table, and not among the latest that have ended. Only \
@@ -68,8 +66,8 @@ pub fn nowhere(query: &FlowQuery, overview: &Overview) -> String {
 /// Asks the models about one flow at a time.
 #[derive(Default)]
 pub struct Explainer {
-    /// Whether a thread asks the models now.
-    is_asking: Arc<AtomicBool>,
+    /// Held by the thread that asks the models.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Explainer {
@@ -102,27 +100,24 @@ impl Explainer {
 
     /// Asks the models of all tasks, on one thread.
     async fn ask(&self, questions: Vec<Question>) -> Result<Vec<AskedTask>, (Code, String)> {
-        if self.is_asking.swap(true, Ordering::AcqRel) {
+        let Ok(turn) = self.turn.clone().try_lock_owned() else {
             let why = "another flow is being explained; try again";
             return Err((Code::Busy, why.to_owned()));
-        }
+        };
         let (done, asked) = oneshot::channel();
-        let is_asking = self.is_asking.clone();
         let started = std::thread::Builder::new().name("explain".to_owned()).spawn(move || {
+            let _turn = turn;
             // Fails if the request has timed out.
             let all = questions.into_iter().map(Question::ask);
             let _ = done.send(all.collect::<Result<Vec<_>, String>>());
-            is_asking.store(false, Ordering::Release);
         });
         if let Err(error) = started {
-            self.is_asking.store(false, Ordering::Release);
             let why = format!("cannot start a thread: {error}");
             return Err((Code::Busy, why));
         }
         match timeout(ASK_WITHIN, asked).await {
             Ok(Ok(asked)) => asked.map_err(|why| (Code::Invalid, why)),
             Ok(Err(_)) => {
-                self.is_asking.store(false, Ordering::Release);
                 let why = "the thread that asks the model died";
                 Err((Code::Busy, why.to_owned()))
             }
@@ -135,7 +130,6 @@ impl Explainer {
     }
 }
 
-/// A flow, and the model of a task.
 struct Question {
     config: Config,
     model: ModelId,
@@ -145,7 +139,7 @@ struct Question {
 impl Question {
     fn ask(self) -> Result<AskedTask, String> {
         let Question { config, model, subject } = self;
-        let mut asked = ask(&config, &model.dir, subject.series.as_ref())?;
+        let mut asked = ask(&config, &model.dir, subject.own.series.as_ref())?;
         if asked.bundle.sha256() != model.sha256 {
             asked.probabilities = Err(format!(
                 "{} holds another model than the one in use; `fenxi ctl reload` takes it",
@@ -158,7 +152,6 @@ impl Question {
     }
 }
 
-/// A code point with its name, if it has one.
 fn dscp_text(code_point: u8) -> String {
     let name = Dscp::new(code_point).and_then(Dscp::name);
     name.map_or_else(|| code_point.to_string(), |name| format!("{code_point} {name}"))
@@ -188,12 +181,12 @@ pub fn dscp(config: &Config, is_live: bool, tasks: &[AskedTask]) -> Option<Writt
             return written("dscp", dscp_text(code_point), "packets leave with it now");
         }
     }
-    if tasks.iter().all(|task| task.subject.decision.is_none()) {
+    if tasks.iter().all(|task| task.subject.own.decision.is_none()) {
         return written("dscp", String::new(), "nothing, since there is no label");
     }
     // The last task that gives one counts.
     let mut given = tasks.iter().enumerate().rev().filter_map(|(number, task)| {
-        let class = usize::from(task.subject.decision?.class);
+        let class = usize::from(task.subject.own.decision?.class);
         let by_class = dscp_by_class(&config.of_task(number), &task.asked.bundle);
         by_class.unwrap_or_default().get(class).copied().flatten()
     });

@@ -31,9 +31,6 @@ pub fn of_records(
 
 /// Asks the models again and explains the flow. `dirs`: the bundles' folders, in the order of
 /// tasks.
-///
-/// # Errors
-/// A bundle cannot be opened.
 pub fn after_a_replay(
     subject: &Subject,
     others: usize,
@@ -50,7 +47,7 @@ pub fn after_a_replay(
             Some(first) => open_bundle(&own, dir)?.unit() == first.asked.bundle.unit(),
         };
         let subject = subject.of_task(number, names, takes_records);
-        let asked = ask(&own, dir, subject.series.as_ref()).map_err(Failure::data)?;
+        let asked = ask(&own, dir, subject.own.series.as_ref()).map_err(Failure::data)?;
         let model = format!("{} {}", asked.bundle.name(), asked.bundle.version());
         tasks.push(AskedTask { asked, model, subject });
     }

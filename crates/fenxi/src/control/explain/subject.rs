@@ -15,7 +15,6 @@ use crate::sinks::Known;
 pub struct Subject {
     /// Its row in lists.
     pub row: FlowRow,
-    /// The flow.
     pub name: FlowName,
     /// Time of the first and the last packet, µs since the epoch.
     pub times_us: [i64; 2],
@@ -23,55 +22,47 @@ pub struct Subject {
     pub midstream: bool,
     /// Only one side has sent packets.
     pub one_way: bool,
-    /// Its label.
-    pub decision: Option<Decision>,
     /// Time of the label, µs since the epoch.
     pub labelled_us: Option<i64>,
-    /// Its progress; `None` once it has ended.
-    pub standing: Option<Standing>,
-    /// Why it ended.
     pub ended: Option<EndReason>,
-    /// The series so far.
-    pub series: Option<Series>,
-    /// The answer of each depth, while it is kept.
-    pub answers: Option<Vec<Label>>,
-    /// Index of the depth that decided.
-    pub decided: Option<usize>,
     /// The number of its rule, as shown to users.
     pub rule: Option<u64>,
     /// The action on its packets; `None` once it has ended.
     pub action: Option<Action>,
+    /// What the task knows of it.
+    pub own: OfTask,
     /// The other tasks behind the first, in order.
     others: Vec<OfTask>,
 }
 
 /// The fields that differ between tasks.
 #[derive(Clone, Default)]
-struct OfTask {
-    decision: Option<Decision>,
-    standing: Option<Standing>,
-    series: Option<Series>,
-    answers: Option<Vec<Label>>,
-    decided: Option<usize>,
+pub struct OfTask {
+    /// Its label.
+    pub decision: Option<Decision>,
+    /// Its progress; `None` once it has ended.
+    pub standing: Option<Standing>,
+    /// The series so far.
+    pub series: Option<Series>,
+    /// The answer of each depth, while it is kept.
+    pub answers: Option<Vec<Label>>,
+    /// Index of the depth that decided.
+    pub decided: Option<usize>,
 }
 
 impl OfTask {
     fn live(detail: &TaskDetail) -> OfTask {
         let answers = detail.answers.iter().flatten();
         OfTask {
-            decision: decision_of(detail.standing),
+            decision: match detail.standing {
+                Standing::Labelled(decision) => Some(decision),
+                _ => None,
+            },
             standing: Some(detail.standing),
             series: Some(detail.series),
             answers: Some(answers.map(|(_, label)| *label).collect()),
             decided: detail.decided.map(usize::from),
         }
-    }
-}
-
-fn decision_of(standing: Standing) -> Option<Decision> {
-    match standing {
-        Standing::Labelled(decision) => Some(decision),
-        _ => None,
     }
 }
 
@@ -85,23 +76,22 @@ impl Subject {
     ) -> Subject {
         let look = &detail.look;
         let wall = |us: i64| us.saturating_add(live.ahead_us);
-        let decision = decision_of(look.standing);
-        let answers = detail.answers.iter().flatten();
         Subject {
             row,
             name: look.flow,
             times_us: [wall(look.flow.first_us), wall(look.last_us)],
             midstream: look.midstream,
             one_way: look.is_half_open,
-            decision,
             labelled_us: known.and_then(|known| known.labelled_us),
-            standing: Some(look.standing),
             ended: None,
-            series: Some(detail.series),
-            answers: Some(answers.map(|(_, label)| *label).collect()),
-            decided: detail.decided.map(usize::from),
             rule: look.rule.map(number_by_order),
             action: Some(look.action),
+            own: OfTask::live(&TaskDetail {
+                standing: look.standing,
+                series: detail.series,
+                answers: detail.answers,
+                decided: detail.decided,
+            }),
             others: detail.others.iter().flatten().map(OfTask::live).collect(),
         }
     }
@@ -109,76 +99,57 @@ impl Subject {
     /// The same flow as task `number` sees it. `takes_records`: the series of records, which is the
     /// first task's, serves this task.
     pub fn of_task(&self, number: usize, names: &TaskNames, takes_records: bool) -> Subject {
-        let Some(other) = number.checked_sub(1) else {
-            return self.clone();
-        };
-        let of_task = self.others.get(other).cloned().unwrap_or_default();
-        let mut row = self.row.clone();
-        let label = row.labels.iter().find(|label| *label.task == *names.name).cloned();
-        row.label = label.as_ref().map(|it| it.label.clone());
-        row.confidence = label.as_ref().map(|it| it.confidence);
-        row.decided_by = label.map(|it| it.decided_by);
-        let mut of_records = self.series.filter(|_| takes_records);
-        if let Some(series) = &mut of_records {
-            series.server_port = server_port(&self.name, self.midstream, of_task.decision);
+        let mut subject = self.clone();
+        let Some(other) = number.checked_sub(1) else { return subject };
+        subject.own = self.others.get(other).cloned().unwrap_or_default();
+        subject.labelled_us = None;
+        let label = self.row.labels.iter().find(|label| *label.task == *names.name).cloned();
+        subject.row.label = label.as_ref().map(|it| it.label.clone());
+        subject.row.confidence = label.as_ref().map(|it| it.confidence);
+        subject.row.decided_by = label.map(|it| it.decided_by);
+        if subject.own.series.is_none() && takes_records {
+            subject.own.series = self.own.series;
+            if let Some(series) = &mut subject.own.series {
+                series.server_port = server_port(&self.name, self.midstream, subject.own.decision);
+            }
         }
-        Subject {
-            row,
-            decision: of_task.decision,
-            labelled_us: None,
-            standing: of_task.standing,
-            series: of_task.series.or(of_records),
-            answers: of_task.answers,
-            decided: of_task.decided,
-            others: Vec::new(),
-            ..self.clone()
-        }
+        subject
     }
 
     /// The classes of its labels, by task.
     pub fn classes(&self) -> Vec<Option<u16>> {
-        let others = self.others.iter().map(|it| it.decision);
-        let all = std::iter::once(self.decision).chain(others);
-        all.map(|decision| decision.map(|it| it.class)).collect()
+        let all = std::iter::once(&self.own).chain(&self.others);
+        all.map(|task| task.decision.map(|it| it.class)).collect()
     }
 
-    /// A flow that has ended.
     pub fn ended(row: FlowRow, known: &Known) -> Subject {
-        let series = known.series.as_deref();
+        let series = known.series.as_deref().map(|series| {
+            let port = server_port(&known.flow, known.midstream, known.decision);
+            of_record(series, known.flow.protocol, port)
+        });
+        let other = |task| {
+            let decision = known.others.get(&task).copied();
+            OfTask { decision, ..OfTask::default() }
+        };
         Subject {
             row,
             name: known.flow,
             times_us: [known.flow.first_us, known.last_us],
             midstream: known.midstream,
             one_way: known.counts.packets[1] == 0,
-            decision: known.decision,
             labelled_us: known.labelled_us,
-            standing: None,
             ended: known.ended,
-            series: series.map(|series| {
-                let port = server_port(&known.flow, known.midstream, known.decision);
-                of_record(series, known.flow.protocol, port)
-            }),
-            answers: None,
-            decided: None,
             rule: None,
             action: None,
-            others: (1..=OTHERS_MAX as u8)
-                .map(|task| OfTask {
-                    decision: known.others.get(&task).copied(),
-                    ..OfTask::default()
-                })
-                .collect(),
+            own: OfTask { decision: known.decision, series, ..OfTask::default() },
+            others: (1..=OTHERS_MAX as u8).map(other).collect(),
         }
     }
 }
 
 /// The port that the model gets: 0 for a flow that began mid-stream, or that the port has named.
 fn server_port(flow: &FlowName, midstream: bool, decision: Option<Decision>) -> u16 {
-    match midstream || decision.is_some_and(|it| it.is_ports_first()) {
-        true => 0,
-        false => flow.destination.1,
-    }
+    if midstream || decision.is_some_and(|it| it.is_ports_first()) { 0 } else { flow.destination.1 }
 }
 
 /// The series of a record, as the model gets it.

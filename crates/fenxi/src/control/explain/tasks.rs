@@ -13,9 +13,7 @@ use flowmgr::record::{DecidedBy, Decision};
 use super::{Asked, Subject, answers, asked_again, why};
 use crate::protocol::{Answer, Outcome, TaskPart};
 
-/// A task whose model was asked.
 pub struct AskedTask {
-    /// The model's answers.
     pub asked: Asked,
     /// Name, version and generation of the model in use.
     pub model: String,
@@ -45,7 +43,7 @@ pub fn part(tasks: &[AskedTask], config: &Config, number: usize) -> (String, Str
     let AskedTask { asked, subject, .. } = &tasks[number];
     let mut answers = answers(subject, &asked.bundle, asked);
     let (why, advice) = why::sentences(subject, asked, &config.of_task(number));
-    if subject.decision.is_some() {
+    if subject.own.decision.is_some() {
         return (why, advice, answers);
     }
     let why = match obstacle(tasks, config, number) {
@@ -103,7 +101,7 @@ fn obstacle(tasks: &[AskedTask], config: &Config, number: usize) -> Option<Obsta
     }
     for &other in when.tasks() {
         let subject = &tasks[other].subject;
-        if subject.decision.is_some() {
+        if subject.own.decision.is_some() {
             continue;
         }
         if obstacle(tasks, config, other).is_some_and(|it| matches!(it, Obstacle::Term(_))) {
@@ -112,12 +110,12 @@ fn obstacle(tasks: &[AskedTask], config: &Config, number: usize) -> Option<Obsta
             return Some(Obstacle::Term(term));
         }
         if let Some(Standing::Asked | Standing::Collecting { .. } | Standing::Unsure { .. }) =
-            subject.standing
+            subject.own.standing
         {
             return Some(Obstacle::WaitsFor(other));
         }
     }
-    let is_ruled_out = tasks[number].subject.standing == Some(Standing::NotAsked);
+    let is_ruled_out = tasks[number].subject.own.standing == Some(Standing::NotAsked);
     (is_ruled_out && !unknown.is_empty()).then(|| Obstacle::OneOf(unknown.join(" and ")))
 }
 
@@ -156,7 +154,7 @@ fn holds(term: &Term, tasks: &[AskedTask], config: &Config) -> Option<bool> {
 /// The label that another task's model gave; `None` while it may still come.
 fn decision(tasks: &[AskedTask], task: usize) -> Option<Option<Decision>> {
     let subject = &tasks[task].subject;
-    match (subject.decision, subject.standing) {
+    match (subject.own.decision, subject.own.standing) {
         // The label is not the model's: a rule gave it, or the port at the flow's end.
         (Some(it), _) if it.decided_by == DecidedBy::Rule => None,
         (Some(it), _) if it.decided_by == DecidedBy::Port && !it.is_ports_first() => None,

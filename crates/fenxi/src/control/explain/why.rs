@@ -12,7 +12,7 @@ use super::{Asked, Subject, class_name, port_first};
 /// is the task's.
 pub fn sentences(subject: &Subject, asked: &Asked, config: &Config) -> (String, String) {
     let bundle = &asked.bundle;
-    match (subject.decision, subject.standing) {
+    match (subject.own.decision, subject.own.standing) {
         (Some(decision), _) => labelled(subject, decision, asked, config),
         (None, Some(standing)) => waiting(subject, standing, bundle),
         (None, None) => ended(subject, bundle),
@@ -46,8 +46,7 @@ fn labelled(
             return (
                 format!(
                     "by port {} ({}), with the flow's first packet: no answer of the model has \
-                     contradicted it; the confidence is \
-                     how often that port was right in training",
+                     contradicted it; the confidence is how often that port was right in training",
                     subject.name.destination.1, subject.row.transport
                 ),
                 String::new(),
@@ -151,12 +150,9 @@ fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, S
             (format!("{} says that no model is asked about this flow", rule(subject)), "")
         }
         Standing::NotAsked => ("the task is not asked about this flow".to_owned(), ""),
-        Standing::Asked => (
-            "the series is on its way to the \
-            model"
-                .to_owned(),
-            "ask again in a moment",
-        ),
+        Standing::Asked => {
+            ("the series is on its way to the model".to_owned(), "ask again in a moment")
+        }
         Standing::Unsure { elements } => {
             let mut deeper = bundle.depths().iter().map(|depth| depth.elements);
             match deeper.find(|depth| *depth > usize::from(elements)) {
@@ -184,17 +180,16 @@ fn waiting(subject: &Subject, standing: Standing, bundle: &Bundle) -> (String, S
 fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
     let unit = noun(bundle);
     let first = bundle.depths().first().map_or(bundle.k(), |depth| depth.elements);
-    let seen = subject.series.as_ref().map(|series| series.k());
+    let seen = subject.own.series.as_ref().map(|series| series.k());
     let mut why = match (subject.midstream && !bundle.midstream(), seen) {
         (true, _) => {
             "the flow began mid-stream: its SYN was not seen, so the model, which was not \
             trained for that, was not asked"
                 .to_owned()
         }
-        (false, Some(seen)) if seen < first => format!(
-            "the flow ended after {seen} {unit}, and \
-            the model needs {first}"
-        ),
+        (false, Some(seen)) if seen < first => {
+            format!("the flow ended after {seen} {unit}, and the model needs {first}")
+        }
         (false, Some(_)) => "the series was shed, its inference failed, or the label came after \
             the flow's end"
             .to_owned(),
@@ -221,7 +216,6 @@ fn ended(subject: &Subject, bundle: &Bundle) -> (String, String) {
     (why, advice.to_owned())
 }
 
-/// The flow's rule.
 fn rule(subject: &Subject) -> String {
     match subject.rule {
         Some(number) => format!("rule {number}"),

@@ -7,54 +7,32 @@ use std::time::Instant;
 
 use crossbeam_channel::Receiver;
 use dataplane::Error;
-use dataplane::state::{RulesOp, SharedState};
+use dataplane::state::SharedState;
 use dataplane::swap::Refusal;
-use policy::{Trained, Training, Version};
+use policy::{Trained, Version};
 use tracing::warn;
 
 use super::Workers;
-use crate::protocol::{PolicyChanged, PolicyShown};
-use crate::rules::{Refused, Rules, Terms};
-
-/// Why nothing was changed.
-#[derive(Debug)]
-pub enum NoChange {
-    /// The change is wrong.
-    Refused(Refused),
-    /// There is nothing to undo.
-    NothingToUndo,
-    /// A reload waits to be confirmed.
-    Unconfirmed(&'static str),
-    /// The flow workers could not take it.
-    Workers(Refusal),
-}
-
-impl From<Refusal> for NoChange {
-    fn from(refusal: Refusal) -> NoChange {
-        NoChange::Workers(refusal)
-    }
-}
+use crate::protocol::{Code, PolicyChanged};
+use crate::rules::{Refused, Rules};
 
 /// Shared by the threads that change rules and settings.
 #[derive(Clone)]
 pub struct SharedRules(Arc<Mutex<RunningRules>>);
 
 impl SharedRules {
-    /// The rules of a run that begins.
     pub fn new(running: RunningRules) -> SharedRules {
         SharedRules(Arc::new(Mutex::new(running)))
     }
 
-    /// Locks the rules.
     pub fn lock(&self) -> MutexGuard<'_, RunningRules> {
         // A change that panicked has not reached the workers.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The rules of a run.
 pub struct RunningRules {
-    rules: Rules,
+    pub rules: Rules,
     /// The rules before the last replacement, until it is undone.
     before: Option<Rules>,
     workers: Workers,
@@ -75,26 +53,13 @@ impl RunningRules {
         running
     }
 
-    /// The terms that rules are read by.
-    pub fn terms(&self) -> &Terms {
-        self.rules.terms()
-    }
-
-    /// Rules in use.
-    ///
-    /// # Errors
-    /// There is no such rule.
-    pub fn shown(&self, rule: Option<&str>, limit: usize) -> Result<PolicyShown, Refused> {
-        self.rules.shown(rule, limit)
-    }
-
     /// Makes a batch of changes.
     ///
     /// # Errors
     /// It is wrong, or the workers cannot take it; then nothing changes.
-    pub fn change(&mut self, text: &str) -> Result<PolicyChanged, NoChange> {
+    pub fn change(&mut self, text: &str) -> Result<PolicyChanged, Refused> {
         let old = self.rules.version();
-        let changed = self.rules.change(text).map_err(NoChange::Refused)?;
+        let changed = self.rules.change(text)?;
         if let Err(refusal) = self.publish(old) {
             // No worker has the change yet.
             let old = self.rules.version();
@@ -108,17 +73,13 @@ impl RunningRules {
 
     /// Undoes the last batch of changes, else the last replacement of all rules; returns the number
     /// of rules.
-    ///
-    /// # Errors
-    /// There is neither, or the run ends.
-    pub fn undo(&mut self) -> Result<u64, NoChange> {
-        if self.rules.can_undo() {
+    pub fn undo(&mut self) -> Result<u64, Refused> {
+        if self.rules.store.can_undo() {
             let old = self.rules.version();
-            let undone = self.rules.undo();
-            undone.map_err(|error| NoChange::Refused(error.into()))?;
+            self.rules.undo()?;
             self.publish(old)?;
         } else {
-            let before = self.before.take().ok_or(NoChange::NothingToUndo)?;
+            let before = self.before.take().ok_or_else(nothing_to_undo)?;
             self.exchange(None, before)?;
             self.before = None;
         }
@@ -126,9 +87,6 @@ impl RunningRules {
     }
 
     /// Gives the workers new settings.
-    ///
-    /// # Errors
-    /// The run ends.
     pub fn configure(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
         self.workers.update(settings, None, &self.run_ended)
     }
@@ -143,15 +101,12 @@ impl RunningRules {
         settings: Option<&flowmgr::Settings>,
         rules: Rules,
     ) -> Result<usize, Refusal> {
-        let gone = self.rules.changes();
+        let gone = self.rules.changes;
         self.exchange(settings, rules)?;
         Ok(gone)
     }
 
     /// Undoes [`RunningRules::replace`].
-    ///
-    /// # Errors
-    /// As above.
     pub fn put_back(&mut self, settings: Option<&flowmgr::Settings>) -> Result<(), Refusal> {
         match self.before.take() {
             Some(before) => {
@@ -170,42 +125,29 @@ impl RunningRules {
     ) -> Result<(), Refusal> {
         // Flows may have been looked up in other rules since.
         rules.renumber();
-        let is_needed = self.workers.have_rules() || rules.at_start().is_some();
-        let in_force = is_needed.then(|| rules.in_force());
+        let is_needed = self.workers.have_rules || rules.at_start().is_some();
+        let in_force = is_needed.then_some(&rules.in_force);
         self.workers.update(settings, in_force, &self.run_ended)?;
         self.before = Some(std::mem::replace(&mut self.rules, rules));
         self.note();
         Ok(())
     }
 
-    /// A training, if one is due and none runs.
-    pub fn training(&mut self, now: Instant) -> Option<Training> {
-        self.rules.training(now)
-    }
-
-    /// Identity of the rules, to recognize an index that was trained for others.
-    pub fn id(&self) -> u64 {
-        self.rules.id()
-    }
-
     /// Puts a new index to use, if it was trained for these rules.
-    ///
-    /// # Errors
-    /// The run ends.
     pub fn adopt(&mut self, id: u64, trained: Option<Trained>) -> Result<(), Refusal> {
         let now = Instant::now();
-        if let Some(before) = self.before.as_mut().filter(|before| before.id() == id) {
-            before.abandon(now);
+        if let Some(before) = self.before.as_mut().filter(|before| before.id == id) {
+            before.store.abandon(now);
         }
-        if self.rules.id() != id {
+        if self.rules.id != id {
             return Ok(());
         }
         let Some(trained) = trained else {
-            self.rules.abandon(now);
+            self.rules.store.abandon(now);
             return Ok(());
         };
         let old = self.rules.version();
-        if let Err(error) = self.rules.adopt(trained, now) {
+        if let Err(error) = self.rules.store.adopt(trained, now) {
             warn!("the rules stay with their old index: {error}");
             return Ok(());
         }
@@ -215,9 +157,6 @@ impl RunningRules {
     }
 
     /// Drops deleted rules once they are the majority.
-    ///
-    /// # Errors
-    /// The run ends.
     pub fn compact(&mut self) -> Result<(), Refusal> {
         let old = self.rules.version();
         match self.rules.compact() {
@@ -229,27 +168,28 @@ impl RunningRules {
         }
     }
 
-    /// Counts a change.
-    pub fn count(&self, op: RulesOp, is_applied: bool) {
-        self.state.update(|state| state.rules_updates.count(op, is_applied));
-    }
-
     /// Gives the workers the version after `old`, and returns `old` to the store for reuse.
     fn publish(&mut self, old: Version) -> Result<(), Refusal> {
         if self.rules.advance(&old) {
-            let in_force = Some(self.rules.in_force());
+            let in_force = Some(&self.rules.in_force);
             self.workers.update(None, in_force, &self.run_ended)?;
-            self.rules.give_back(old);
+            self.rules.store.give_back(old);
         }
         self.note();
         Ok(())
     }
 
     fn note(&self) {
-        let rules = match self.workers.have_rules() {
+        let rules = match self.workers.have_rules {
             true => self.rules.state(),
             false => dataplane::state::RulesState::default(),
         };
         self.state.update(|state| state.rules = rules);
     }
+}
+
+fn nothing_to_undo() -> Refused {
+    let why = "there is nothing to undo: the last 16 batches of changes and the last file can be \
+        undone, each once";
+    Refused { code: Code::Conflict, why: why.to_owned() }
 }

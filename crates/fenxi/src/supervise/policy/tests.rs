@@ -1,7 +1,6 @@
 //! The policy thread with a flow worker that has no flows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver as Answers, channel};
 use std::thread::JoinHandle;
 
 use config::Sources;
@@ -10,6 +9,7 @@ use dataplane::rules::FlowRules;
 use dataplane::settings::{SettingsPort, settings};
 use dataplane::swap::helpers::RunGuard;
 use dataplane::tasks::OpenTask;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::rules::Traffic;
@@ -86,15 +86,23 @@ impl World {
         Worker::start(self.port.take().unwrap())
     }
 
-    fn ask(&self, kind: CommandKind) -> Answers<Reply> {
-        let (answer, answers) = channel();
-        self.running.ask(kind, move |reply| drop(answer.send(reply)));
+    fn ask(&self, request: Request) -> oneshot::Receiver<Reply> {
+        let (answer, answers) = oneshot::channel();
+        self.running.ask(Call { request, answer });
         answers
     }
 
     fn change(&self, text: &str) -> Reply {
-        self.ask(CommandKind::Change(text.to_owned())).recv_timeout(LONG).unwrap()
+        self.ask(change(text)).blocking_recv().unwrap()
     }
+
+    fn undo(&self) -> Reply {
+        self.ask(Request::PolicyUndo {}).blocking_recv().unwrap()
+    }
+}
+
+fn change(text: &str) -> Request {
+    Request::PolicyChange { changes: text.to_owned() }
 }
 
 fn wait_until(is_so: impl Fn() -> bool) {
@@ -117,17 +125,17 @@ fn workers_get_each_change_and_a_load_is_undone() {
     }
     let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
     std::fs::write(file.path(), "[[rule]]\ndrop = true\n").unwrap();
-    let load = CommandKind::Load(file.path().to_owned());
-    let reply = world.ask(load).recv_timeout(LONG).unwrap();
+    let load = Request::PolicyLoad { file: file.path().to_owned() };
+    let reply = world.ask(load).blocking_recv().unwrap();
     assert_eq!(reply.code, Code::Ok as u16, "{reply:?}");
     assert_eq!(world.state.get().rules.rules, Some(1));
     // The load, and the three changes before it.
     for left in [3, 2, 1, 0] {
-        let reply = world.ask(CommandKind::Undo).recv_timeout(LONG).unwrap();
+        let reply = world.undo();
         assert_eq!(reply.code, Code::Ok as u16, "{reply:?}");
         assert_eq!(world.state.get().rules.rules, Some(left));
     }
-    let reply = world.ask(CommandKind::Undo).recv_timeout(LONG).unwrap();
+    let reply = world.undo();
     assert_eq!(reply.code, Code::Conflict as u16, "{reply:?}");
     let updates = world.state.get().rules_updates;
     assert_eq!((updates.applied, updates.refused), ([3, 1, 4, 0], [0, 0, 1, 0]));
@@ -138,10 +146,10 @@ fn workers_get_each_change_and_a_load_is_undone() {
 fn a_full_queue_is_told() {
     let mut world = World::new(&["io.mode=inline", "io.interfaces=[\"a\", \"b\"]"]);
     // No worker takes the first change, so the others wait.
-    let add = || CommandKind::Change("add dscp = \"CS1\"".to_owned());
+    let add = || change("add dscp = \"CS1\"");
     let mut waiting = vec![world.ask(add())];
     let busy = loop {
-        let answers = world.ask(add());
+        let mut answers = world.ask(add());
         match answers.try_recv() {
             Ok(reply) => break reply,
             Err(_) => waiting.push(answers),
@@ -150,12 +158,12 @@ fn a_full_queue_is_told() {
     };
     assert_eq!(busy.code, Code::Busy as u16);
     assert!(busy.error.unwrap().contains("send changes in one batch"));
-    let worker = world.worker();
-    for answers in &waiting {
-        let reply = answers.recv_timeout(LONG).unwrap();
+    let (worker, count) = (world.worker(), waiting.len());
+    for answers in waiting {
+        let reply = answers.blocking_recv().unwrap();
         assert_eq!(reply.code, Code::Ok as u16, "{reply:?}");
     }
-    assert_eq!(world.state.get().rules.rules, Some(waiting.len() as u64));
+    assert_eq!(world.state.get().rules.rules, Some(count as u64));
     worker.end();
 }
 

@@ -11,12 +11,11 @@ use dataplane::swap::Refusal;
 /// Minimum time between two changes of the rules: each makes every flow look its rule up again.
 const RULES_APART: Duration = Duration::from_millis(20);
 
-/// All flow workers.
 pub struct Workers {
     workers: Vec<SettingsSender>,
     max_flows: usize,
     /// Whether they have had rules.
-    have_rules: bool,
+    pub have_rules: bool,
     /// Time of the last change of the rules.
     changed: Instant,
 }
@@ -25,11 +24,6 @@ impl Workers {
     /// Workers whose tables hold `max_flows` each.
     pub fn new(workers: Vec<SettingsSender>, have_rules: bool, max_flows: usize) -> Workers {
         Workers { workers, max_flows, have_rules, changed: Instant::now() }
-    }
-
-    /// Whether they have had rules.
-    pub fn have_rules(&self) -> bool {
-        self.have_rules
     }
 
     /// Gives all workers new settings and rules, waits until they use them, and drops the old ones.

@@ -8,9 +8,8 @@ use super::{Outcome, Reloader};
 use crate::protocol::{Code, Difference, Reloaded, Reply};
 
 impl Reloader {
-    /// The reply's body.
     pub(super) fn reloaded(&self, outcome: Outcome, confirm_within: Option<Duration>) -> Reloaded {
-        let model = self.state.get().first().model.clone();
+        let model = self.helpers.state().get().first().model.clone();
         Reloaded {
             applied: outcome.differences.live.into_iter().map(row).collect(),
             needs_restart: outcome.differences.restart.into_iter().map(row).collect(),
@@ -29,7 +28,6 @@ fn row(difference: config::Difference) -> Difference {
     Difference { key, from, to, origin }
 }
 
-/// A reload in one line.
 pub(super) fn line(reloaded: &Reloaded) -> String {
     let named = |rows: &[Difference]| match rows {
         [] => "nothing".to_owned(),

@@ -22,19 +22,14 @@ use crate::sinks::{self, Commit, Sinks};
 pub struct Change {
     /// For the analytics workers, by task; `None`: the task stays as it is.
     pub prepared: Vec<Option<Prepared>>,
-    /// For the flow workers.
     pub flow: Option<flowmgr::Settings>,
     /// For the flow workers, other rules.
     pub rules: RulesChange,
-    /// For the sinks.
     pub sinks: Vec<Commit>,
-    /// For the log.
     pub log_level: Option<String>,
 }
 
-/// What becomes of the rules.
 pub enum RulesChange {
-    /// They stay.
     None,
     /// These, read again, replace them.
     To(Box<Rules>),
@@ -54,7 +49,6 @@ pub enum Sessions {
 pub struct Base {
     /// One per task.
     pub openings: Vec<Opening>,
-    /// The configuration in use.
     pub now: Config,
     pub sinks: Arc<Sinks>,
     /// The task whose model is being opened.
@@ -89,9 +83,6 @@ impl Base {
 impl Change {
     /// Prepares the change from the configuration in use to `next`. Opens, tests and warms what is
     /// new, and applies nothing yet.
-    ///
-    /// # Errors
-    /// Something cannot be used, or does not fit.
     pub fn prepare(base: &Base, next: &Config, sessions: Sessions) -> Result<Change, Refusal> {
         let (is_undone, mut before) = match sessions {
             Sessions::AsConfigured => (false, Vec::new()),
@@ -128,9 +119,6 @@ impl Change {
     }
 
     /// Prepares a swap of one task to the model of another bundle; everything else stays.
-    ///
-    /// # Errors
-    /// As above.
     pub fn model(base: &Base, task: usize, dir: &Path) -> Result<Change, Refusal> {
         let (opening, now) = (&base.openings[task], base.now.of_task(task));
         let bundle = opening.open(&now, dir)?;
@@ -145,7 +133,6 @@ impl Change {
         tasks.into_iter().any(Prepared::has_model)
     }
 
-    /// The bundle of a task after the change.
     fn bundle_of(&self, base: &Base, task: usize) -> Arc<Bundle> {
         let prepared = self.prepared[task].as_ref().map(Prepared::bundle);
         prepared.unwrap_or(base.openings[task].bundle()).clone()
@@ -183,9 +170,6 @@ impl Change {
 
 /// Checks that the model of the task of this number has all labels that the configuration of that
 /// task names; of the first task also that something is done about one of them.
-///
-/// # Errors
-/// The first label that it does not have, or that nothing is done.
 pub fn check_labels(config: &Config, bundle: &Bundle, number: usize) -> Result<(), Error> {
     if number > 0 {
         return thresholds(config, bundle).map(drop);

@@ -38,11 +38,9 @@ const _: () = assert!(size_of::<Block<u32>>() == 4 * 64);
 /// Bit of a rule's number: the rule has a condition.
 const CONDITIONAL: u32 = 1 << 31;
 
-/// Blocks being filled.
 #[derive(Debug, Default)]
 pub(crate) struct Filling<A>(Vec<Block<A>>);
 
-/// The blocks of all buckets.
 #[derive(Debug)]
 pub(crate) struct Blocks<A>(Array<Block<A>>);
 
@@ -123,7 +121,6 @@ impl<A: Address> Filling<A> {
 }
 
 impl<A: Address> Blocks<A> {
-    /// `blocks` followed by `others`.
     pub fn new(mut blocks: Filling<A>, others: Filling<A>) -> Blocks<A> {
         blocks.0.extend(others.0);
         Blocks(Array::new(blocks.0.into_iter()))
@@ -143,7 +140,6 @@ impl<A: Address> Blocks<A> {
         crate::prefetch::prefetch_whole(&self.0, block as usize);
     }
 
-    /// The boxes of a block.
     #[inline(always)]
     pub fn boxes(&self, block: u32) -> &Boxes<A> {
         &self.0[block as usize].boxes

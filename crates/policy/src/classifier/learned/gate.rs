@@ -21,7 +21,6 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// A gate for the keys of these filters.
     pub fn new<A: Address>(filters: impl Iterator<Item = Filter<A>> + Clone) -> Gate {
         Gate {
             source: map(filters.clone().map(|it| it.source.gates(it.source_length))),
@@ -58,7 +57,6 @@ impl Gate {
     }
 }
 
-/// A map with these ranges set.
 fn map(gates: impl Iterator<Item = RangeInclusive<u16>>) -> Option<Box<[u64]>> {
     // Counts of ranges that begin minus those that ended: one pass, however wide the ranges.
     let mut begun = vec![0_i32; BITS + 1];

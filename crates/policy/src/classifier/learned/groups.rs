@@ -25,7 +25,6 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// A header without filters.
     pub const NONE: Header = Header { words: Words::NONE, best: Rank::LAST };
 }
 
@@ -92,7 +91,6 @@ impl<P: Point> Groups<P> {
         Groups { groups: Array::new(groups.into_iter()), buckets: count as u32 }
     }
 
-    /// Number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets as usize
     }
@@ -118,7 +116,6 @@ impl<P: Point> Groups<P> {
         Window { start: window.start + if begins { half } else { 0 }, count: window.count - half }
     }
 
-    /// Prefetches the group in the middle of a window.
     #[inline(always)]
     pub fn prefetch(&self, window: Window) {
         let middle = (window.start + window.count / 2) as usize;

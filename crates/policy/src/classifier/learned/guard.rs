@@ -10,15 +10,10 @@ use crate::{Address, Filter, Key, Ports};
 /// A field that a word is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Probe {
-    /// The first bits of the source.
     Source(u8),
-    /// The first bits of the destination.
     Destination(u8),
-    /// The source's port.
     SourcePort,
-    /// The destination's port.
     DestinationPort,
-    /// The protocol.
     Protocol,
 }
 
@@ -44,7 +39,6 @@ impl Probe {
         addresses.chain([Probe::SourcePort, Probe::DestinationPort, Probe::Protocol]).collect()
     }
 
-    /// The bits that a filter sets.
     fn of_filter<A: Address>(self, filter: &Filter<A>) -> u32 {
         let prefix = |address: A, length: u8, bits: u8| match bits.saturating_sub(length) {
             0 => bit(address.prefix(bits).fold()),
@@ -125,7 +119,6 @@ impl Guard {
         Guard(probes[one], probes[other])
     }
 
-    /// The words of a bucket with these filters.
     pub fn of_filters<A: Address>(&self, filters: &[Filter<A>]) -> Words {
         filters.iter().fold(Words::default(), |words, filter| {
             Words(words.0 | self.0.of_filter(filter), words.1 | self.1.of_filter(filter))
@@ -143,7 +136,6 @@ impl Guard {
 }
 
 impl Words {
-    /// Words without filters.
     pub const NONE: Words = Words(0, 0);
 
     /// Whether a bucket with these words may match a key with those.

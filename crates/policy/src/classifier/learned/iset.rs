@@ -23,12 +23,14 @@ const BUCKET_FULL: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     /// The first bits of the destination, then the source; with 0 bits the source alone.
-    Source { bits: u8 },
+    Source {
+        bits: u8,
+    },
     /// The first bits of the source, then the destination; with 0 bits the destination alone.
-    Destination { bits: u8 },
-    /// The source's port.
+    Destination {
+        bits: u8,
+    },
     SourcePort,
-    /// The destination's port.
     DestinationPort,
 }
 

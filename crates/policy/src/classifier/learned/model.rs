@@ -25,9 +25,7 @@ fn widths(filters: usize) -> (usize, usize) {
 /// The buckets that may contain a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
-    /// First bucket.
     pub start: u32,
-    /// Number of buckets.
     pub count: u32,
 }
 
@@ -37,7 +35,6 @@ struct Leaf<P> {
     net: Net<P>,
     /// Bucket of the net's 0.
     origin: u32,
-    /// Last bucket with points of this leaf.
     last: u32,
     /// How far the bucket may be before the predicted one.
     before: u32,
@@ -45,7 +42,6 @@ struct Leaf<P> {
     count: u32,
 }
 
-/// A trained model.
 #[derive(Clone, Debug)]
 pub(super) struct Model<P> {
     root: Net<P>,
@@ -113,7 +109,6 @@ impl<P: Point> Model<P> {
         }
     }
 
-    /// Number of nets.
     pub fn nets(&self) -> usize {
         1 + self.middle.len() + self.leaves.len()
     }
@@ -187,9 +182,7 @@ fn leaf<P: Point>(buckets: &[Bucket<P>], range: Range) -> Leaf<P> {
 /// A net that maps the buckets of a range to `target` of their numbers.
 fn fitted<P: Point>(buckets: &[Bucket<P>], range: Range, target: impl Fn(f64) -> f64) -> Net<P> {
     let own = range.slice(buckets);
-    let (Some(first), Some(last)) = (own.first(), own.last()) else {
-        return Net::zero();
-    };
+    let (Some(first), Some(last)) = (own.first(), own.last()) else { return Net::zero() };
     let (base, end) = (first.first, last.last);
     let knot = |at: usize| {
         let Bucket { first, last, .. } = own[at];

@@ -4,7 +4,6 @@
 use super::point::Point;
 use crate::classifier::vectors::{Vectors, whole};
 
-/// Hidden neurons of a net.
 pub(super) const NEURONS: usize = 8;
 
 /// y(point) = Σ w2·max(0, w1·x + b1) + b2 with x = (point − base) · scale, in single precision.
@@ -45,9 +44,7 @@ impl<P: Point> Net<P> {
     /// Lines between at most [`NEURONS`] + 1 knots by ascending x, 0 at `base` to 1 at `last`.
     pub fn through(knots: &[Knot], base: P, last: P) -> Net<P> {
         let mut net = Net { base, scale: scale(base, last), ..Net::zero() };
-        let Some(first) = knots.first() else {
-            return net;
-        };
+        let Some(first) = knots.first() else { return net };
         net.b2 = first.y as f32;
         let mut slope_before = 0.0;
         for (neuron, pair) in knots.windows(2).take(NEURONS).enumerate() {

@@ -25,7 +25,6 @@ const SAMPLED_KEYS: usize = 512;
 /// Maximum blocks per bucket.
 const BUCKET_BLOCKS: usize = iset::BUCKET_MAX.div_ceil(LANES);
 
-/// A trained iSet.
 #[derive(Debug)]
 pub(super) struct Iset<A: Address> {
     field: Field,
@@ -71,7 +70,6 @@ impl<A: Address, const KEYS: usize> Search<A, KEYS> {
 }
 
 impl<A: Address> Iset<A> {
-    /// Trains an iSet from a partition of these filters.
     pub fn train(filters: &[Filter<A>], found: &Partition<A::Point>) -> Iset<A> {
         let filters_of = |bucket: usize, into: &mut Vec<Filter<A>>| {
             let iset::Bucket { from, to, .. } = found.buckets[bucket];
@@ -132,7 +130,6 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// Finds the bucket that may contain each key.
     #[inline(always)]
     pub fn find_buckets<const KEYS: usize>(&self, search: &mut Search<A, KEYS>) {
         let points = &search.points[..search.count];
@@ -185,7 +182,6 @@ impl<A: Address> Iset<A> {
         search.blocks_count = count;
     }
 
-    /// Compares the blocks' filters with the keys.
     #[inline(always)]
     pub fn compare<V: Vectors, const KEYS: usize>(
         &self,
@@ -223,7 +219,6 @@ impl<A: Address> Iset<A> {
         }
     }
 
-    /// Number of filters.
     pub fn len(&self) -> usize {
         self.filters
     }

@@ -16,7 +16,6 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    /// Whether filters of this mask may be in such a table.
     pub fn fits_in(&self, table: &Mask) -> bool {
         table.source <= self.source
             && table.destination <= self.destination
@@ -30,7 +29,6 @@ impl Mask {
         u32::from(self.source) + u32::from(self.destination) + 16 * ports
     }
 
-    /// The bits that a filter fixes.
     pub fn new<A: Address>(filter: &Filter<A>) -> Mask {
         let is_one = |ports: Ports| ports.first == ports.last;
         Mask {
@@ -53,7 +51,6 @@ struct Node<A> {
 /// No node. Indices of nodes have 24 bits; the upper eight of a head are a Bloom filter of the
 /// list's hashes, so that most keys not in the table read no node.
 const NONE: u32 = (1 << 24) - 1;
-/// A head without nodes.
 const EMPTY: u32 = NONE;
 /// Maximum filters per table.
 pub(super) const NODES_MAX: usize = NONE as usize;
@@ -101,7 +98,6 @@ impl<A: Address> Table<A> {
         self.tails = Vec::new();
     }
 
-    /// Filters in the table.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -111,7 +107,6 @@ impl<A: Address> Table<A> {
             + self.nodes.capacity() * size_of::<Node<A>>()
     }
 
-    /// Hashes the masked bits.
     #[inline(always)]
     pub fn hash(&self, source: A, destination: A, source_port: u16, destination_port: u16) -> u64 {
         let source = (source & self.source_mask).fold();
