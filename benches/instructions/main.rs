@@ -1,4 +1,4 @@
-//! What `scripts/instructions` counts, in one of five ways:
+//! What `scripts/measure/instructions` counts, in one of five ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of
 //!   64.

@@ -2,7 +2,7 @@
 """Runs the end-to-end tests on machines that lack tools: a missing tool may skip a test, by name, and never fails it.
 
 First with a PATH that holds only what a fresh Debian machine with Rust and Python 3 has. Then the tests that were skipped
-there, with all tools, each in a process of its own, to see which of scripts/test-tools.txt it starts; and last, for each
+there, with all tools, each in a process of its own, to see which of scripts/test/tools.txt it starts; and last, for each
 tool, the tests that start it, without this tool alone. Needs Debian, root, and those tools. With --fresh it stops after the
 first step.
 """
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import which
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # A fresh machine has these beside Debian's required packages; Rust needs a linker.
 PACKAGES = """
     gcc gcc-12 cpp cpp-12 binutils binutils-x86-64-linux-gnu make git python3 python3-minimal python3.11-minimal
@@ -64,12 +64,12 @@ def rest_path(folder, optional):
 
 def tools(fresh):
     """Commands of the list that a fresh machine lacks, with their paths."""
-    lines = (ROOT / "scripts/test-tools.txt").read_text().splitlines()
+    lines = (ROOT / "scripts/test/tools.txt").read_text().splitlines()
     names = [line.split()[0] for line in lines if line and not line.startswith(("#", "/"))]
     found = {name: which(name) for name in names if not (fresh / name).exists()}
     for name, path in found.items():
         if path is None:
-            sys.exit(f"test-without-tools: {name} is missing; scripts/test-tools installs it")
+            sys.exit(f"test-without-tools: {name} is missing; scripts/test/tools installs it")
     return found
 
 
