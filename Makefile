@@ -102,8 +102,12 @@ $(VENV): scripts/test/check_labels.txt
 	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/test/check_labels.txt; } \
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
 
+TRAIN := target/train-package
+
 .PHONY: train-package
-train-package: ## the trainer as a wheel, with the wheels that it needs, in target/train-package
+train-package: $(TRAIN) ## the trainer as a wheel, with the wheels that it needs, in target/train-package
+
+$(TRAIN): $(wildcard models/train/fenxi_train/*.py models/train/*.toml models/train/*.lock) scripts/release/train-package
 	@scripts/release/train-package
 
 .PHONY: train-test

@@ -1,7 +1,7 @@
 //! A bundle whose ports name flows with their first packets, and whose model may contradict them.
 //!
-//! The bundle is the shipped one with `contradiction` in its manifest. `scripts/test/check_labels.py`
-//! says what each label should be.
+//! The bundle is the shipped one with `contradiction` in its manifest.
+//! `scripts/test/check_labels.py` says what each label should be.
 
 use crate::common;
 
