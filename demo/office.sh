@@ -1,5 +1,5 @@
 # The office of the demo capture: which servers run and what their clients do.
-# scripts/record-demo reads this file; desk, lab, noc and servers, the machines
+# scripts/demo/record reads this file; desk, lab, noc and servers, the machines
 # of its network, come from there, as do RUN, DOMAIN, HOST and fail.
 # shellcheck shell=bash
 

@@ -240,7 +240,7 @@ fn labels_are_pythons() {
         replay.args(&captures);
         let summary = common::run(replay).expect_code(0).json();
         let mut check = Command::new(&python);
-        check.arg(root().join("scripts/check_labels.py"));
+        check.arg(root().join("scripts/test/check_labels.py"));
         let output = check.arg(&bundle).arg(&flows).output();
         let output = output.expect("Python starts");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

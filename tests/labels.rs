@@ -1,6 +1,6 @@
 //! Labels equal what Python's `onnxruntime` gives for the same series.
 //!
-//! `scripts/check_labels.py` reads flow records with their series, runs the bundle's
+//! `scripts/test/check_labels.py` reads flow records with their series, runs the bundle's
 //! model over them all in one batch, and holds class and confidence against the
 //! records. So it checks the way from packet to label word and back: lengths and
 //! signs, the order within batches, which flow a result belongs to. In fp32 and in int8.
@@ -46,7 +46,7 @@ fn compare(python: &Path, bundle: &Path, captures: &[PathBuf], sets: &[&str]) ->
     }
 
     let mut check = Command::new(python);
-    check.arg(root().join("scripts/check_labels.py"));
+    check.arg(root().join("scripts/test/check_labels.py"));
     check.arg(bundle).arg(&flows);
     let output = check.output().expect("Python starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -45,7 +45,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
             "ipfix",
         ],
     ),
-    ("benches", &["packetio", "cring", "accel", "flowmgr", "analytics"]),
+    ("benches", &["cring", "policy", "rulefiles", "flowmgr", "analytics", "dataplane"]),
     (
         "lab",
         &[

@@ -315,7 +315,7 @@ fn the_script_that_checks_labels_keeps_to_its_files() {
     replay.arg(&flows).arg(demo()).arg("--model").arg(shipped_bundle());
     common::run(replay).expect_code(0);
     let mut check = Command::new(python);
-    check.arg("-B").arg(root().join("scripts/check_labels.py"));
+    check.arg("-B").arg(root().join("scripts/test/check_labels.py"));
     check.arg(shipped_bundle()).arg(flows);
     let seen = watch.run(&check);
     watch.assert_wrote_and_contacted_nothing_else(&seen);

@@ -1,7 +1,7 @@
 //! A bundle whose ports name flows with their first packets, and whose model may contradict them.
 //!
-//! The bundle is the shipped one with `contradiction` in its manifest. `scripts/check_labels.py`
-//! says what each label should be.
+//! The bundle is the shipped one with `contradiction` in its manifest.
+//! `scripts/test/check_labels.py` says what each label should be.
 
 use crate::common;
 
@@ -221,7 +221,7 @@ fn labels_are_those_that_the_script_says() {
         ssh_at(port, &input);
         Replayed::of(&bundle, &input, &flows, &[]);
         let mut check = Command::new(&python);
-        check.arg(root().join("scripts/check_labels.py"));
+        check.arg(root().join("scripts/test/check_labels.py"));
         let output = check.arg(&bundle).arg(&flows).output().expect("Python starts");
         let said = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! What `scripts/instructions` counts, in one of five ways:
+//! What `scripts/measure/instructions` counts, in one of five ways:
 //!
 //! * `walk`: packets of labelled flows, 64-byte frames, 1,024 flows in a table of 2,048, bursts of
 //!   64.
@@ -13,6 +13,7 @@
 //! many times the 16,384 packets are walked; the difference of two counts is the walk alone.
 //! FEATURES is a list with commas, `signed_length` by default. Prints the bytes that a flow takes
 //! with these features.
+#![allow(clippy::expect_used, reason = "a measurement ends where its set-up fails")]
 
 mod rules;
 

@@ -1,6 +1,7 @@
 //! Where the programs under test lie.
 //!
-//! Cargo builds the program of the package whose tests run, and says where it is. The program of
+//! Cargo builds the program of the package whose tests run, and says where it is.
+//! `scripts/test/run` has built all programs and names their folder. Otherwise the program of
 //! another package may be missing or out of date, in which case it is built here, once per test
 //! binary.
 
@@ -30,6 +31,9 @@ pub fn fenxi_lab() -> PathBuf {
 /// The program of another package, as cargo puts it two folders above this test:
 /// `PROFILE/deps/TEST`.
 fn built(package: &str, program: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os("BUILT_PROGRAMS") {
+        return Path::new(&folder).join(program);
+    }
     let test = std::env::current_exe().expect("a path");
     let folder = test.ancestors().nth(2).expect("the folder of the profile");
     let path = folder.join(program);

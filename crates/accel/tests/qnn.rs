@@ -22,7 +22,7 @@ use common::{assert_has, fetched, library, mine, refused, shipped};
 /// The plain library, and the folder of the plug-in.
 fn found(test: &str) -> Option<(Library, PathBuf)> {
     let file = "onnxruntime-qnn/libonnxruntime_providers_qnn.so";
-    let plugin = fetched(test, file, "scripts/fetch-onnxruntime --provider qnn")?;
+    let plugin = fetched(test, file, "scripts/onnxruntime/fetch --provider qnn")?;
     Some((library(test)?, plugin))
 }
 

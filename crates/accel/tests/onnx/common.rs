@@ -63,7 +63,7 @@ pub fn library_with(test: &str, provider: &str) -> Option<Library> {
     let path = fetched(
         test,
         &format!("onnxruntime-{provider}/libonnxruntime.so"),
-        &format!("scripts/fetch-onnxruntime --provider {provider}"),
+        &format!("scripts/onnxruntime/fetch --provider {provider}"),
     )?;
     Some(load(Some(&path)).unwrap())
 }

@@ -325,7 +325,7 @@ fn the_library_tells_its_version() {
     let Some(library) = library("the_library_tells_its_version") else {
         return;
     };
-    let pinned = fs::read_to_string(root().join("scripts/onnxruntime.txt")).unwrap();
+    let pinned = fs::read_to_string(root().join("scripts/onnxruntime/onnxruntime.txt")).unwrap();
     let version = library.version().expect("official builds carry their version");
     assert!(
         pinned.contains(&format!("onnxruntime=={version} ")),

@@ -22,7 +22,7 @@ use crate::sinks::{RecentFlows, host_of};
 /// Minimum time between two pictures.
 const PICTURE_EVERY: Duration = Duration::from_secs(1);
 /// A hundred times what a flow worker needs to show one flow, whose five cache lines are in memory
-/// (`scripts/top-cost`).
+/// (`scripts/measure/top-cost`).
 const PAUSE_PER_FLOW: Duration = Duration::from_micros(50);
 /// Time limit of a picture or a search. A stalled worker is left out.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);

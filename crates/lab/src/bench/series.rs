@@ -117,3 +117,28 @@ fn manager(
         .map_err(|error| Failure::software(error.to_string()))?;
     Ok(Manager::new(vec![task]))
 }
+
+#[cfg(test)]
+mod tests {
+    use cring::{FlowRef, Label, Series};
+    use fenxi_benches::series::{Feed, WORDS_PER_SLOT};
+
+    #[test]
+    fn a_full_ring_sheds_and_words_come_round() {
+        let (mut feed, mut inlet) = Feed::new(vec![Series::default()], 2);
+        assert_eq!((feed.fill(0), feed.fill(0)), (2, 0));
+        feed.push(0);
+        assert_eq!((feed.shed, inlet.series.waiting()), (1, 2));
+        for _ in 0..2 * WORDS_PER_SLOT {
+            let waiting = inlet.series.waiting();
+            for i in 0..waiting {
+                let FlowRef { index, generation } = inlet.series.get(i).flow;
+                let word = inlet.labels.word(0, index);
+                assert_eq!(word.decide(generation, Label::Unlabelled), Ok(()));
+            }
+            inlet.series.release(waiting);
+            assert_eq!(feed.fill(0), 2);
+        }
+        assert_eq!(feed.shed, 1);
+    }
+}
