@@ -6,7 +6,7 @@ import numpy as np
 
 from . import (
     baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, leftout, metrics, ports,
-    table, unfamiliar,
+    ranges, table, unfamiliar,
 )
 from .errors import Refusal
 from .network import Shape, softmax
@@ -256,6 +256,8 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
     model = form(final, temperatures, name)
     compare_forms(final, model, flows, temperatures)
     files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.description, command, about, remark, other)}
+    if made := ranges.measured(model, *ranges.rows_of(flows.beside(options.foreign) if options.foreign else flows)):
+        files[bundle.RANGES] = ranges.text(made)
     for depth in flows.input.depths:
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
     bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files,

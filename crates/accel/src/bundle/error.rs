@@ -75,6 +75,16 @@ pub enum BundleError {
         /// What was found and what was expected.
         problem: String,
     },
+    /// The file of ranges is not well formed.
+    #[error("{}:{line}: {problem}; write it again with fenxi-train ranges", path.display())]
+    Ranges {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: usize,
+        /// What was found and what was expected.
+        problem: String,
+    },
 }
 
 /// A model is to be asked at a depth that it does not have.
