@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from . import (
-    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, leftout, metrics, ports,
-    ranges, table, unfamiliar,
+    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, integers, leftout, metrics,
+    ports, ranges, table, unfamiliar,
 )
 from .errors import Refusal
 from .network import Shape, softmax
@@ -38,6 +38,7 @@ class Options:
     leave_labels_out: bool = False
     platforms: tuple[tuple[str, ...], ...] = ()  # labels that are left out together
     hosts: bool = False
+    integers: bool = True  # whether to score the integers of a network, too
     int8: str | None = None  # folder of a second bundle, in 8 bits
     score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
     classes_given: bool = False  # the labels were chosen one by one, also those that are then held out whole
@@ -67,6 +68,7 @@ class Scored:
     hosts: list[tuple]
     host_labels: tuple | None  # the table for the bundle, and rows of scores
     int8: list[tuple]
+    integers: tuple | None  # rows by depth, and a line on the names in the end
 
 
 def trained(flows, options, seed=None):
@@ -165,7 +167,9 @@ def evaluate(flows, options, split, say=lambda text: None):
     port_guess = ports.held_out(flows, folds, options.port_precision)
     asked = ports.hidden(flows, port_guess) if options.ports_first else flows
     eight = int8.Comparison(asked) if options.int8 else None
-    scores = held_out(flows, folds, options, asked.seen_context(), eight and eight.add)
+    whole = integers.Comparison(asked, options.foreign) if options.integers and options.model == "net" else None
+    kept = [one for one in (eight, whole) if one]
+    scores = held_out(flows, folds, options, asked.seen_context(), lambda *fold: [one.add(*fold) for one in kept])
     # A model that is not shown the port has nothing to beat but the ports, and those come first: see the card's coverage.
     methods = {} if options.ports_first else baselines.ALL
     temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, split, methods, say)
@@ -174,7 +178,11 @@ def evaluate(flows, options, split, say=lambda text: None):
     # Below min_confidence an answer is unknown, so it cannot be sure.
     confidences = [max(c, options.min_confidence) for c in options.confidence or measured]
     contradiction = ports.contradictions(flows, probabilities, port_guess, options.min_confidence) if options.ports_first else None
-    walked = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess, contradiction)
+    walk = lambda p: calibrate.walk(flows, p, flows.input.depths, confidences, options.min_confidence, port_guess, contradiction)
+    walked, own = walk(probabilities), whole and whole.probabilities(temperatures)
+    changed = integers.report(flows, probabilities, own, confidences, walk, plain_score) if own else None
+    if changed:
+        say(f"in integers: {', '.join(f'{row[4]} the same class at depth {row[0]}' for row in changed[0])}; {changed[1]}")
     seen = ~flows.midstream
     covered = calibrate.coverage(flows.take(seen), *(w[seen] for w in walked))
     port_rows = ports.rows(flows, ports.table(flows, options.port_precision))
@@ -189,7 +197,7 @@ def evaluate(flows, options, split, say=lambda text: None):
     if options.hosts:
         host_labels = hosts.measured(flows, folds, probabilities, confidences, options.min_confidence, port_rows, port_guess)
     return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, port_rows, port_guess, contradiction, walked[1], walked[0], covered, ablation, left_out,
-                  by_rows, host_labels, eight.rows(plain_score) if eight else [])
+                  by_rows, host_labels, eight.rows(plain_score) if eight else [], changed)
 
 
 def plain_score(truth, guess, count):
@@ -236,7 +244,7 @@ def second(flows, options, say):
     if alone:
         say(f"not scored by {options.second_split}, because all its flows lie in one: {', '.join(flows.names[c] for c in alone)}")
         flows = flows.take(np.where(~np.isin(flows.classes, list(alone)))[0])
-    plain = dataclasses.replace(options, ablate=False, leave_labels_out=False, hosts=False, int8=None)
+    plain = dataclasses.replace(options, ablate=False, leave_labels_out=False, hosts=False, int8=None, integers=False)
     return flows, evaluate(flows, plain, options.second_split, say)
 
 

@@ -51,7 +51,7 @@ class Net:
     """What a graph computes, its constants as float64."""
 
     row: np.ndarray  # index into `codes` of each length from -LENGTH_MAX to LENGTH_MAX
-    codes: np.ndarray  # [codes, numbers]
+    codes: np.ndarray  # [codes, numbers]; neighbours differ
     layers: list[Layer]  # with ReLU; convolutions before matrices
     out: Layer
     inverse_temperatures: np.ndarray  # [k + 1], by elements
@@ -126,8 +126,9 @@ def read(model):
         while graph.is_made_by(below, "Relu"):
             layer, below = convolution(graph, below, graph.inputs_of(below, "Relu")[0])
             layers.insert(0, layer)
-    codes, row = np.unique(element_codes(graph, below), axis=0, return_inverse=True)
-    return Net(row.ravel(), codes, layers, out, inverse, categories, vectors, scores, is_udp)
+    codes = element_codes(graph, below)
+    first = np.r_[True, (codes[1:] != codes[:-1]).any(axis=1)]  # of a run of equal codes
+    return Net(np.cumsum(first) - 1, codes[first], layers, out, inverse, categories, vectors, scores, is_udp)
 
 
 def matrix(graph, name, value):

@@ -67,3 +67,19 @@ def test_what_is_written_reads_as_it_was(tmp_path):
     path = tmp_path / "ranges.csv"
     path.write_text(ranges.text(found))
     assert (ranges.read(path)["a"] == found["a"]).all()
+
+
+def test_card_and_compare_tell_what_integers_change(fenxi_train, table, tmp_path):
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--depths", "2,5", "--context", "protocol,server_port", *FAST)
+    assert code == 0 and "in integers: " in err, err
+    section = (tmp_path / "b/CARD.md").read_text().split("## In integers")[1]
+    assert "\n| 2 |" in section and "flows end with another name" in section
+    code, out, err = fenxi_train("compare", tmp_path / "b", "--labels", table)
+    assert code == 0 and "flows end with another name" in out, err
+
+
+def test_a_graph_without_integers_has_no_such_section(fenxi_train, table, tmp_path):
+    options = "--k", "3", "--features", "signed_length,inter_arrival_us", *FAST
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *options)
+    assert code == 0 and "in integers" not in err, err
+    assert "In integers" not in (tmp_path / "b/CARD.md").read_text()
