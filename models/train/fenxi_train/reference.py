@@ -25,11 +25,11 @@ from .errors import Refusal
 from .inputs import LENGTH_MAX
 
 TOP = 127  # of an activation, and of a weight's size
-TABLE_SUM = 32_700  # what the largest sum of 16-bit entries may reach; rounding adds a few
+DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # what a sum of table entries may reach; rounding each adds a little
 SHIFT_MAX = 20
 SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
 MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
-BIAS_MAX = 1 << 28
+SCORE_MAX = 1 << 26
 EXP2 = (32767, -22645, 7556, -1295)  # 2^-x for x from 0 to 1, in 1 / 32768
 
 
@@ -205,7 +205,7 @@ def exponent(values):
 
 
 def check(layer, holds):
-    if not np.all(holds):
+    if not np.all(holds) or not np.size(holds):
         raise Refusal(f"{layer.name}: its weights are too large for integers")
 
 
@@ -216,7 +216,8 @@ def first_matrix(net, layer, ranges):
     tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
     udp = parts[places].sum(axis=0)  # one row, or none
     port = ordered_sum(net.vectors, parts[-1]) + layer.bias
-    scale = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp)) / TOP
+    most = np.abs(tables).max(axis=1).sum(axis=0) + np.abs(port).max(axis=0) + np.abs(udp)
+    scale = np.maximum(np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp)) / TOP, most / DENSE_SUM)
     scale = np.where(scale > 0, scale, ranges / TOP)
     activation = np.maximum(ranges / TOP, scale * 1.00005)
     made = {
@@ -231,7 +232,7 @@ def first_matrix(net, layer, ranges):
 def first_convolution(net, layer, ranges):
     """A convolution over codes as a table for each of its three places, in 16 bits; and the scales of its activations."""
     taps = np.stack([ordered_sum(net.codes, weights) for weights in layer.weights])
-    least = (np.abs(taps).max(axis=1).sum(axis=0) + np.abs(layer.bias)) / TABLE_SUM
+    least = (np.abs(taps).max(axis=1).sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
     activation = np.maximum(ranges / TOP, 2 * least)
     shift = np.where(least > 0, np.minimum(exponent(activation / np.where(least > 0, least, 1)), 15), 15)
     scale = activation / 2.0**shift
@@ -261,14 +262,15 @@ def last(net, inputs):
     scale = np.abs(scaled).max(axis=0) / TOP
     scale = np.where(scale > 0, scale, 1 / TOP)
     weights = rounded(scaled / scale)
-    sharpest = net.inverse_temperatures.max()
-    real = scale * SCORE * sharpest
-    shift = min(int(exponent(MULTIPLIER_MAX / real.max())), OUT_SHIFT_MAX)
-    multiplier = rounded(real * 2.0**shift)
-    bias = rounded((net.out.bias + net.scores) * SCORE * sharpest)
-    check(net.out, shift >= 1)
-    check(net.out, np.abs(weights).sum(axis=0) * TOP * multiplier + 2 ** (shift - 1) <= 2**31 - 1)
-    check(net.out, np.abs(bias) <= BIAS_MAX)
+    unit = SCORE * net.inverse_temperatures.max()
+    sums = np.abs(weights).sum(axis=0) * TOP
+    multipliers = {shift: np.where(sums > 0, rounded(scale * (unit * 2.0**shift)), 0) for shift in range(1, OUT_SHIFT_MAX + 1)}
+    fitting = [s for s, m in multipliers.items() if m.max() <= MULTIPLIER_MAX and (sums * m).max() + 2 ** (s - 1) <= 2**31 - 1]
+    bias = rounded((net.scores + net.out.bias) * unit)
+    check(net.out, fitting)
+    shift = max(fitting)
+    multiplier = multipliers[shift]
+    check(net.out, ((sums * multiplier) >> shift).max() + 1 + np.abs(bias).max() <= SCORE_MAX)
     return {"wo": weights, "om": multiplier, "os": np.array([shift]), "bo": bias}
 
 
