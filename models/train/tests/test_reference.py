@@ -8,11 +8,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from fenxi_train import bundle, ranges, reference, table
+from fenxi_train import bundle, ranges, reference, reference_trees, runtime, table
 from fenxi_train.errors import Refusal
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NETWORKS = ("protocol", "app-id-k10", "fenxi-cnn-k10")
+FOREST, EIGHT_BITS = "iot-family", ("protocol-int8", "app-id-k10-int8")
 LAB = [ROOT / "models/train/lab" / name for name in ("odd_train.csv.gz", "odd_judge.csv.gz")]
 ROWS = 100_000
 AARCH64 = ROOT / "target/aarch64-unknown-linux-musl/release/examples"
@@ -25,6 +26,10 @@ def shipped(name):
 def compiled(made):
     net = reference.read((made.folder / made.manifest["file"]).read_bytes())
     return reference.compiled(net, ranges.read(made.folder / made.manifest["ranges"]))
+
+
+def forest(made):
+    return reference_trees.read((made.folder / made.manifest["file"]).read_bytes())
 
 
 def in_parts(integers, series, context, size=10_000):
@@ -63,6 +68,14 @@ def test_golden_rows_are_as_in_fp32(name):
     assert (classes == outputs.argmax(axis=1)).mean() > 0.95
     assert np.abs(confidences / 32768 - outputs.max(axis=1)).max() < 0.05
     assert np.abs(weights / weights.sum(axis=1, keepdims=True) - outputs).max() < 0.05
+
+
+def test_a_forest_is_as_in_fp32():
+    made = shipped(FOREST)
+    series, context, outputs = made.goldens()
+    classes, confidences = reference_trees.run(forest(made), series, context)
+    assert (classes == outputs.argmax(axis=1)).all()
+    assert np.abs(confidences - outputs.max(axis=1)).max() < 1e-5
 
 
 def test_powers_of_two_are_exact_to_their_last_digits():
@@ -124,7 +137,8 @@ def engine():
 
 
 def files(made):
-    return [made.folder / made.manifest["file"], made.folder / made.manifest["ranges"]]
+    """The model, and its ranges if it has any."""
+    return [made.folder / made.manifest[key] for key in ("file", "ranges") if key in made.manifest]
 
 
 @pytest.fixture(scope="session")
@@ -149,33 +163,63 @@ def test_the_engine_compiles_the_same_integers(dumps, name):
         assert values.shape == theirs[key].shape and (values == theirs[key]).all(), key
 
 
-def answers(command, made, series, context):
-    """Classes and confidences by the program `rows`."""
-    given = np.concatenate([series.reshape(len(series), -1), context], axis=1).astype("<f4")
-    done = subprocess.run([*command], input=given.tobytes(), capture_output=True, check=True)
-    found = np.frombuffer(done.stdout, "<u2").reshape(-1, 2).astype(int)
-    return found[:, 0], found[:, 1]
-
-
-def compare(program, made, integers):
-    """Holds every instruction set that a program lists against the reference."""
-    series, context = rows(made, np.random.default_rng(1))
-    wanted = in_parts(integers, series, context)
+def instruction_sets(program, made):
     listed = subprocess.run([*program, *files(made), "--list"], capture_output=True, check=True, text=True).stdout.split()
     assert listed
-    for name in listed:
-        found = answers([*program, *files(made), "--isa", name], made, series, context)
-        different = (found[0] != wanted[0]) | (found[1] != wanted[1])
-        assert len(found[0]) == len(series) and not different.any(), f"{name}: {different.sum()} rows, the first {different.argmax()}"
+    return listed
+
+
+def answers(program, made, series, context, name, kind="<u2"):
+    """Classes and confidences by the program `rows` and an instruction set."""
+    given = np.concatenate([series.reshape(len(series), -1), context], axis=1).astype("<f4")
+    floats = ["--float"] if kind == "<f4" else []
+    done = subprocess.run([*program, *files(made), "--isa", name, *floats], input=given.tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(done.stdout, [("class", "<u2"), ("confidence", kind)])
+    assert len(found) == len(series)
+    return found["class"].astype(int), found["confidence"]
+
+
+def hold(program, made, series, context, wanted, kind="<u2"):
+    """Holds every instruction set that a program lists against these classes and confidences."""
+    for name in instruction_sets(program, made):
+        classes, confidences = answers(program, made, series, context, name, kind)
+        different = (classes != wanted[0]) | (confidences != wanted[1])
+        assert not different.any(), f"{name}: {different.sum()} rows, the first {different.argmax()}"
+
+
+def programs(engine):
+    """The program `rows` of this machine and, where both are there, of aarch64."""
+    found = [[engine / "rows"]]
+    if shutil.which("qemu-aarch64-static") and (AARCH64 / "rows").is_file():
+        found.append(["qemu-aarch64-static", AARCH64 / "rows"])
+    return found
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_instruction_set_gives_the_same_answers(engine, dumps, name):
-    compare([engine / "rows"], shipped(name), dumps[name])
+    made = shipped(name)
+    given = rows(made, np.random.default_rng(1))
+    for program in programs(engine):
+        hold(program, made, *given, in_parts(dumps[name], *given))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.skipif(not shutil.which("qemu-aarch64-static"), reason="needs the program qemu-aarch64-static")
-@pytest.mark.skipif(not (AARCH64 / "rows").is_file(), reason=f"needs the engine's examples in {AARCH64}")
-def test_aarch64_gives_the_same_answers(dumps, name):
-    compare(["qemu-aarch64-static", AARCH64 / "rows"], shipped(name), dumps[name])
+def test_every_instruction_set_gives_the_same_answers_of_a_forest(engine):
+    made = shipped(FOREST)
+    given = rows(made, np.random.default_rng(1))
+    for program in programs(engine):
+        hold(program, made, *given, reference_trees.run(forest(made), *given), "<f4")
+
+
+@pytest.mark.parametrize("name", EIGHT_BITS)
+def test_every_instruction_set_gives_the_answers_of_onnx_runtime_in_8_bits(engine, name):
+    made = shipped(name)
+    series, context = rows(made, np.random.default_rng(1))
+    series, context = np.nan_to_num(np.fix(series)), np.nan_to_num(context)
+    p = runtime.run_all(made.session(), series, context)
+    first = None
+    for program in programs(engine):
+        first = first or answers(program, made, series, context, instruction_sets(program, made)[0], "<f4")
+        hold(program, made, series, context, first, "<f4")
+    # Softmax is ONNX Runtime's own; of classes that it gives one probability any may be named.
+    assert (p[np.arange(len(p)), first[0]] == p.max(axis=1)).all()
+    assert np.abs(first[1] - p.max(axis=1)).max() < 2e-6
