@@ -257,7 +257,7 @@ impl Bundle {
         }
     }
 
-    /// The ranges of the layers' channels, in the order of the layers; empty if the bundle has none.
+    /// Ranges of channels, in the order of the layers; empty if the bundle has none.
     pub fn ranges(&self) -> &[LayerRanges] {
         &self.ranges
     }

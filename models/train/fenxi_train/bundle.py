@@ -116,8 +116,8 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32", midstream=False, hosts=None, contradiction=None,
-             ranges=None):
+def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
+             midstream=False, hosts=None, contradiction=None, ranges=None):
     """The text of model.toml; `ranges` is the file with the ranges of its channels."""
     input = flows.input
     lines = [
@@ -173,8 +173,8 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "golden").mkdir()
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
-        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts, contradiction=contradiction,
-                        ranges=RANGES if RANGES in files else None)
+        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
+                        contradiction=contradiction, ranges=RANGES if RANGES in files else None)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

@@ -241,7 +241,8 @@ def text(flows, scored, options, split, name, version, description, command, abo
         from . import integers
 
         rows, line = scored.integers
-        parts += ["## In integers", "", f"{integers.TEXT}, on held-out flows:", "", table(integers.HEAD, rows), "", line, ""]
+        parts += ["## In integers", "", f"{integers.TEXT}, on held-out flows:", "",
+                  table(integers.HEAD, rows), "", line, ""]
     if scored.int8:
         from . import int8
 

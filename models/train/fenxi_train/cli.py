@@ -154,10 +154,12 @@ def parser():
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
 
-    p = commands.add_parser("ranges", help="write the ranges of a bundle's channels, from which the engine makes its integers")
+    p = commands.add_parser("ranges", help="write the ranges that the engine's integers of a bundle fill")
     p.add_argument("bundle", metavar="DIR")
-    p.add_argument("tables", nargs="+", metavar="TABLE", help="flows like those it was trained on, labelled or not")
-    p.add_argument("--join", action="append", default=[], metavar="TABLE", help="further columns for rows with the same capture and flow")
+    p.add_argument("tables", nargs="+", metavar="TABLE",
+                   help="flows like those it was trained on, labelled or not")
+    p.add_argument("--join", action="append", default=[], metavar="TABLE",
+                   help="further columns for rows with the same capture and flow")
 
     p = commands.add_parser("cascade", help="score a cascade of a cheap and a large bundle against the large one alone")
     p.add_argument("first", metavar="FIRST")

@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from . import baselines, bundle, calibrate, data, groups, integers, metrics, ports, ranges, runtime, table
+from . import (
+    baselines, bundle, calibrate, data, groups, integers, metrics, ports, ranges, runtime, table,
+)
 from .card import pair
 from .card import table as lines
 from .errors import Refusal
@@ -92,16 +94,19 @@ class Walked:
 
 def in_integers(made, flows, context, seen, probabilities):
     """Lines on what the engine's integers change; none if the graph has none."""
-    own = integers.of_model((made.folder / made.manifest["file"]).read_bytes(), ranges.read(made.folder / made.manifest["ranges"]))
+    model, measured = (made.folder / made.manifest[key] for key in ("file", "ranges"))
+    own = integers.of_model(model.read_bytes(), ranges.read(measured))
     if own is None:
         return []
     found, more = {}, len(flows.names) - len(made.labels)
     for depth in made.input.depths:
-        found[depth] = np.pad(integers.probabilities(own, made.input.cut(flows.series, depth), context), ((0, 0), (0, more)))
+        p = integers.probabilities(own, made.input.cut(flows.series, depth), context)
+        found[depth] = np.pad(p, ((0, 0), (0, more)))
     guess, least = ports.guesses(flows, made.port_classes), made.manifest.get("min_confidence", 0.0)
-    walk = lambda p: calibrate.walk(flows, p, made.input.depths, made.confidences, least, guess, made.contradiction)
-    scored_flows = dataclasses.replace(flows, midstream=~seen)
-    rows, line = integers.report(scored_flows, probabilities, found, made.confidences, walk, plain_score)
+    levels = made.confidences, least, guess, made.contradiction
+    walk = lambda p: calibrate.walk(flows, p, made.input.depths, *levels)
+    flows = dataclasses.replace(flows, midstream=~seen)
+    rows, line = integers.report(flows, probabilities, found, made.confidences, walk, plain_score)
     return [f"{integers.TEXT}:", "", lines(integers.HEAD, rows), "", line, ""]
 
 

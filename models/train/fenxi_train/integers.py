@@ -6,8 +6,10 @@ from . import calibrate, card, graph, ranges, reference
 from .errors import Refusal
 
 SURE = 0.85  # from here on no answer may change
-HEAD = ("depth", "flows", "fp32", "integers", "same class", f"same class of those with p >= {SURE}", "same side of the confidence")
-TEXT = "Accuracy / macro-F1 in fp32 and in the integers that the engine computes with, and how far both give the same answers"
+TEXT = ("Accuracy / macro-F1 in fp32 and in the integers that the engine computes with, and how far"
+        " both give the same answers")
+HEAD = ("depth", "flows", "fp32", "integers", "same class", f"same class of those with p >= {SURE}",
+        "same side of the confidence")
 
 
 def of_model(model, found):
@@ -28,11 +30,14 @@ def probabilities(made, series, context):
 
 
 def row(truth, fp32, own, level, plain_score):
-    """Of the flows at one depth, whose confidence is `level`: their number, both scores, and how far the answers are the same."""
-    guess, own_guess, sure = fp32.argmax(axis=1), own.argmax(axis=1), fp32.max(axis=1) >= SURE
-    same, side = guess == own_guess, (fp32.max(axis=1) >= level) == (own.max(axis=1) >= level)
-    scores = (card.pair(plain_score(truth, answers, fp32.shape[1])) for answers in (guess, own_guess))
-    return len(truth), *scores, f"{same.mean():.2%}", f"{same[sure].sum()} of {sure.sum()}", f"{side.mean():.2%}"
+    """Of the flows at one depth, whose confidence is `level`: their number, both scores, and how
+    far the answers are the same."""
+    top, guess, own_guess = fp32.max(axis=1), fp32.argmax(axis=1), own.argmax(axis=1)
+    same, sure = guess == own_guess, top >= SURE
+    side = (top >= level) == (own.max(axis=1) >= level)
+    scores = [card.pair(plain_score(truth, g, fp32.shape[1])) for g in (guess, own_guess)]
+    return (len(truth), *scores, f"{same.mean():.2%}", f"{same[sure].sum()} of {sure.sum()}",
+            f"{side.mean():.2%}")
 
 
 class Comparison:
@@ -45,28 +50,38 @@ class Comparison:
         """One fold: its network, and the rows of its training and of its held-out flows."""
         self.folds.append((net, train, test))
 
+    def integers(self, net, train, temperatures):
+        """Those of one fold's network; none if such graphs have none."""
+        input, taught = self.flows.input, self.flows.take(train)
+        by_count = calibrate.by_count(input.depths, temperatures, input.k)
+        model = graph.model(net.nets, by_count, "fold")
+        if self.foreign:
+            taught = taught.beside(self.foreign)
+        return of_model(model, ranges.measured(model, *ranges.rows_of(taught)))
+
     def probabilities(self, temperatures):
         """Probabilities by depth; none if such graphs have no integers."""
         flows, input = self.flows, self.flows.input
         found = {d: np.zeros((len(flows.classes), len(flows.names))) for d in input.depths}
         for net, train, test in self.folds:
-            model = graph.model(net.nets, calibrate.by_count(input.depths, temperatures, input.k), "fold")
-            taught = flows.take(train)
-            made = of_model(model, ranges.measured(model, *ranges.rows_of(taught.beside(self.foreign) if self.foreign else taught)))
+            made, context = self.integers(net, train, temperatures), flows.seen_context()[test]
             if made is None:
                 return None
             for depth in input.depths:
-                found[depth][test] = probabilities(made, input.cut(flows.series[test], depth), flows.seen_context()[test])
+                series = input.cut(flows.series[test], depth)
+                found[depth][test] = probabilities(made, series, context)
         return found
 
 
 def report(flows, fp32, own, confidences, walk, plain_score):
-    """Rows by depth, and a line on the names that flows end with; `fp32` and `own` are probabilities by depth, and `walk`
-    names flows by such."""
+    """Rows by depth, and a line on the names that flows end with; `fp32` and `own` are
+    probabilities by depth, and `walk` names flows by such."""
     seen, rows = ~flows.midstream, []
     for depth, level in zip(flows.input.depths, confidences):
         long = seen & (flows.counts >= depth)
         if long.any():
-            rows.append((depth, *row(flows.classes[long], fp32[depth][long], own[depth][long], level, plain_score)))
+            given = flows.classes[long], fp32[depth][long], own[depth][long]
+            rows.append((depth, *row(*given, level, plain_score)))
     names, own_names = (walk(p)[0][seen] for p in (fp32, own))
-    return rows, f"{(names != own_names).sum()} of {len(names):,} flows end with another name than in fp32."
+    changed = (names != own_names).sum()
+    return rows, f"{changed} of {len(names):,} flows end with another name than in fp32."

@@ -1,7 +1,8 @@
-"""The range that each channel of a network fills on real flows, from which the engine makes its integers.
+"""The range that each channel of a network fills on real flows, for the engine's integers.
 
-`ranges.csv` has a line for each ReLU in the order of the graph: the name of its output, then a range for each of
-its channels, a convolution's over all places.  Trees have none, and a network in 8 bits has its own scales.
+`ranges.csv` has a line for each ReLU in the order of the graph: the name of its output, then a
+range for each of its channels, a convolution's over all places.  Trees have none, and a network in
+8 bits has its own scales.
 """
 
 import numpy as np
@@ -28,7 +29,8 @@ def with_output(model, name):
     """The same model with an inner value as its only output."""
     made = onnx.load_from_string(model)
     del made.graph.output[:]
-    made.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    value = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+    made.graph.output.append(value)
     return made.SerializeToString()
 
 
@@ -38,8 +40,8 @@ def rows_of(flows):
 
 
 def rows_of_tables(made, paths, joined=()):
-    """The same of all flows in tables, labelled or not, as fenxi asks a bundle about them: without the port of a flow that
-    began mid-stream, or that the port has named."""
+    """The same of all flows in tables, labelled or not, as fenxi asks a bundle about them: without
+    the port of a flow that began mid-stream, or that the port has named."""
     read = table.read_all(paths, joined)
     table.check_columns(read, paths, made.input)
     series, counts = table.series(read, made.input)
@@ -51,7 +53,9 @@ def rows_of_tables(made, paths, joined=()):
 
 def drawn(input, series, context, counts):
     series, context, _ = forest.at_all_depths(input, series, context, counts)
-    chosen = np.random.default_rng(1).permutation(len(series))[:ROWS_MAX] if len(series) > ROWS_MAX else slice(None)
+    if len(series) <= ROWS_MAX:
+        return series, context
+    chosen = np.random.default_rng(1).permutation(len(series))[:ROWS_MAX]
     return series[chosen], context[chosen]
 
 
@@ -69,7 +73,7 @@ def of_layer(values):
     """The range of each channel, from values [rows, channels] that are 0 or more."""
     high = np.quantile(values.astype(np.float64), QUANTILE, axis=0)
     least = LEAST_SHARE * np.median(values.max(axis=0))
-    # A layer whose channels are mostly dead has no median to go by, and any range serves a channel that is always 0.
+    # If most channels are dead there is no median to go by; any range does for a channel of zeros.
     return np.maximum(high, least if least > 0 else 1.0).astype(np.float32)
 
 
@@ -89,7 +93,8 @@ def read(path):
         except ValueError:
             row = np.zeros(0, np.float32)
         if not len(row) or not (np.isfinite(row) & (row > 0)).all():
-            raise Refusal(f"{path}: line {number}: not a name and ranges above 0; write it with fenxi-train ranges")
+            problem = "not a name and ranges above 0; write it with fenxi-train ranges"
+            raise Refusal(f"{path}: line {number}: {problem}")
         found[name] = row
     return found
 
@@ -98,13 +103,13 @@ def write(made, series, context):
     """Writes the ranges of a bundle that exists, and the key of its manifest."""
     found = measured((made.folder / made.manifest["file"]).read_bytes(), series, context)
     if not found:
-        raise Refusal(f"{made.folder}: neither trees nor a network in 8 bits have ranges; the engine needs none for them")
+        raise Refusal(f"{made.folder}: neither trees nor a network in 8 bits have ranges")
     manifest = made.folder / "model.toml"
     lines = manifest.read_text().splitlines(keepends=True)
     replace(made.folder / RANGES, text(found))
     if "ranges" not in made.manifest:
-        place = next(i for i, line in enumerate(lines) if line.startswith("precision")) + 1
-        replace(manifest, "".join([*lines[:place], f'ranges = "{RANGES}"\n', *lines[place:]]))
+        at = next(i for i, line in enumerate(lines) if line.startswith("precision")) + 1
+        replace(manifest, "".join([*lines[:at], f'ranges = "{RANGES}"\n', *lines[at:]]))
     return found
 
 

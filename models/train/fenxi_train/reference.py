@@ -1,4 +1,4 @@
-"""The arithmetic of fenxi's engine, in numpy: what every instruction set has to compute, to the bit.
+"""The arithmetic of fenxi's engine, in numpy: what every instruction set computes, to the bit.
 
 A network's lengths become rows of tables, its layers sums of whole numbers:
 
@@ -9,9 +9,10 @@ A network's lengths become rows of tables, its layers sums of whole numbers:
     score           32 bits        log2 units, 11 bits after the point, at the sharpest temperature
     probability     15 bits        2^-t by a cubic; its share of the sum
 
-A scale is a float that only `compiled` knows.  It is chosen so that the range of a channel (ranges.py) fills 0 to 127,
-and that the shift to the next layer is a power of two; the weights of the next layer absorb what is left.  Sums of
-floats run in index order without fused multiply-add, so any language compiles the same integers.
+A scale is a float that only `compiled` knows.  It is chosen so that the range of a channel
+(ranges.py) fills 0 to 127, and that a sum becomes an activation by a shift; the weights of the next
+layer absorb what is left.  Sums of floats run in index order without fused multiply-add, so any
+language compiles the same integers.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from .errors import Refusal
 from .inputs import LENGTH_MAX
 
 TOP = 127  # of an activation, and of a weight's size
-DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # what a sum of table entries may reach; rounding each adds a little
+DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # of table entries, at most; rounding adds a little
 SHIFT_MAX = 20
 SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
 MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
@@ -38,11 +39,10 @@ EXP2 = (32767, -22645, 7556, -1295)  # 2^-x for x from 0 to 1, in 1 / 32768
 
 @dataclasses.dataclass
 class Layer:
-    """A matrix, and for a convolution one matrix for each of its three places: float64 [inputs, outputs] or
-    [3, inputs, outputs]."""
+    """A matrix, or one for each of the three places of a convolution."""
 
     name: str  # of the ReLU's output, or of the scores
-    weights: np.ndarray
+    weights: np.ndarray  # float64 [inputs, outputs] or [3, inputs, outputs]
     bias: np.ndarray
 
 
@@ -74,8 +74,8 @@ class Graph:
         return value in self.nodes and self.nodes[value].op_type == operator
 
     def inputs_of(self, value, *operators):
-        """Inputs of the node that makes a value, after checking its kind; several operators are a chain, the last one
-        on top."""
+        """Inputs of the node that makes a value, after checking its kind.  Several operators are a
+        chain whose last one makes the value; then the inputs are those of the first."""
         for operator in reversed(operators):
             if not self.is_made_by(value, operator):
                 found = self.nodes[value].op_type if value in self.nodes else "an input"
@@ -85,6 +85,8 @@ class Graph:
         return node.input
 
     def number(self, name):
+        if name not in self.constants:
+            raise Refusal(f"{name}: computed, where integers need a constant")
         return self.constants[name].astype(np.float64)
 
     def gathered(self, value):
@@ -109,26 +111,35 @@ def read(model):
     while graph.is_made_by(below, "Relu"):
         layer, below = matrix(graph, below, graph.inputs_of(below, "Relu")[0])
         layers.insert(0, layer)
-    is_udp, vectors, categories = False, np.zeros((1, 0)), np.zeros(65_536, int)
+    context = []
     if graph.is_made_by(below, "Concat"):
         below, *context = graph.inputs_of(below, "Concat")
-        is_udp = graph.is_made_by(context[0], "Clip")
-        if graph.is_made_by(context[-1], "Gather"):
-            vectors, index = graph.inputs_of(context[-1], "Gather")
-            vectors, categories = graph.number(vectors), graph.gathered(graph.inputs_of(index, "Cast")[0]).astype(int)
+    is_udp, vectors, categories = context_of(graph, context)
     if scores is None:
         scores = np.zeros((len(vectors), len(out.bias)))
-    if graph.is_made_by(below, "Flatten"):
+    if graph.is_made_by(below, "Flatten") and not context:
         below = graph.inputs_of(below, "Flatten")[0]
-        channels = len(layers[0].weights) // k
-        # The graph has all places of a channel together; the integers have all channels of a place together.
-        layers[0].weights = layers[0].weights.reshape(channels, k, -1).transpose(1, 0, 2).reshape(k * channels, -1)
+        # The graph has all places of a channel together, the integers all channels of a place.
+        weights = layers[0].weights
+        by_channel = weights.reshape(-1, k, weights.shape[1])
+        layers[0].weights = by_channel.swapaxes(0, 1).reshape(weights.shape)
         while graph.is_made_by(below, "Relu"):
             layer, below = convolution(graph, below, graph.inputs_of(below, "Relu")[0])
             layers.insert(0, layer)
     codes = element_codes(graph, below)
     first = np.r_[True, (codes[1:] != codes[:-1]).any(axis=1)]  # of a run of equal codes
-    return Net(np.cumsum(first) - 1, codes[first], layers, out, inverse, categories, vectors, scores, is_udp)
+    row, codes = np.cumsum(first) - 1, codes[first]
+    return Net(row, codes, layers, out, inverse, categories, vectors, scores, is_udp)
+
+
+def context_of(graph, values):
+    """Whether the context has the protocol, the vectors of its port and their index."""
+    is_udp = bool(values) and graph.is_made_by(values[0], "Clip")
+    if len(values) == is_udp:
+        return is_udp, np.zeros((1, 0)), np.zeros(65_536, int)
+    vectors, index = graph.inputs_of(values[-1], "Gather")
+    categories = graph.gathered(graph.inputs_of(index, "Cast")[0])
+    return is_udp, graph.number(vectors), categories.astype(int)
 
 
 def matrix(graph, name, value):
@@ -167,8 +178,9 @@ def compiled(net, ranges):
     """All integers by name.  `ranges` are those of each layer by the name of its output."""
     first, *others = net.layers
     made = {"row": net.row, "td": temperatures(net.inverse_temperatures)}
-    own, scales = (first_convolution if first.weights.ndim == 3 else first_matrix)(net, first, wanted(ranges, first))
-    made |= own
+    fold = first_convolution if first.weights.ndim == 3 else first_matrix
+    folded, scales = fold(net, first, wanted(ranges, first))
+    made |= folded
     places = len(net.inverse_temperatures) - 1
     for i, layer in enumerate(others, 1):
         after_convolution = layer.weights.ndim == 2 and net.layers[i - 1].weights.ndim == 3
@@ -182,7 +194,8 @@ def wanted(ranges, layer):
     """The range of each channel."""
     found = ranges.get(layer.name)
     if found is None or len(found) != len(layer.bias):
-        raise Refusal(f"{layer.name}: no ranges for its {len(layer.bias)} channels; write them with fenxi-train ranges")
+        raise Refusal(f"{layer.name}: no ranges for its {len(layer.bias)} channels; write them with"
+                      " fenxi-train ranges")
     return found.astype(np.float64)
 
 
@@ -204,37 +217,49 @@ def exponent(values):
     return np.frexp(values)[1] - 1
 
 
+def shifts(activation, least, most):
+    """How often each scale can be halved, up to `most`, without falling below the least one."""
+    found = np.full(len(least), most)
+    some = least > 0
+    found[some] = np.minimum(exponent(activation[some] / least[some]), most)
+    return found
+
+
 def check(layer, holds):
-    if not np.all(holds) or not np.size(holds):
+    if not np.all(holds):
         raise Refusal(f"{layer.name}: its weights are too large for integers")
 
 
 def first_matrix(net, layer, ranges):
-    """A matrix over codes as a table for each place, in 8 bits; and the scales of its activations."""
+    """A matrix over codes as a table for each place, in 8 bits; and its activations' scales."""
     width, places = net.codes.shape[1], len(net.inverse_temperatures) - 1
-    parts = np.split(layer.weights, [*(width * p for p in range(1, places + 1)), width * places + net.is_udp])
+    ends = [width * p for p in range(1, places + 1)]
+    parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp])
     tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
     udp = parts[places].sum(axis=0)  # one row, or none
     port = ordered_sum(net.vectors, parts[-1]) + layer.bias
-    most = np.abs(tables).max(axis=1).sum(axis=0) + np.abs(port).max(axis=0) + np.abs(udp)
-    scale = np.maximum(np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp)) / TOP, most / DENSE_SUM)
+    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp))
+    sums = np.abs(tables).max(axis=1).sum(axis=0) + np.abs(port).max(axis=0) + np.abs(udp)
+    scale = np.maximum(entry / TOP, sums / DENSE_SUM)
     scale = np.where(scale > 0, scale, ranges / TOP)
     activation = np.maximum(ranges / TOP, scale * 1.00005)
     made = {
-        "cat": net.categories, "t": rounded(tables / scale), "p": rounded(port / scale), "u": rounded(udp / scale),
+        "cat": net.categories, "t": rounded(tables / scale), "p": rounded(port / scale),
+        "u": rounded(udp / scale),
         "m": np.minimum(rounded(scale / activation * 32768), 32767),
     }
-    most = np.abs(made["t"]).max(axis=1).sum(axis=0) + np.abs(made["p"]).max(axis=0) + np.abs(made["u"])
-    check(layer, most <= 32767)
+    table, port = np.abs(made["t"]).max(axis=1).sum(axis=0), np.abs(made["p"]).max(axis=0)
+    check(layer, table + port + np.abs(made["u"]) <= 32767)
     return made, activation
 
 
 def first_convolution(net, layer, ranges):
-    """A convolution over codes as a table for each of its three places, in 16 bits; and the scales of its activations."""
+    """A convolution over codes as a table for each of its three places, in 16 bits; and its
+    activations' scales."""
     taps = np.stack([ordered_sum(net.codes, weights) for weights in layer.weights])
     least = (np.abs(taps).max(axis=1).sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
     activation = np.maximum(ranges / TOP, 2 * least)
-    shift = np.where(least > 0, np.minimum(exponent(activation / np.where(least > 0, least, 1)), 15), 15)
+    shift = shifts(activation, least, 15)
     scale = activation / 2.0**shift
     made = {"tap": rounded(taps / scale), "b": rounded(layer.bias / scale), "m": 2 ** (15 - shift)}
     check(layer, np.abs(made["tap"]).max(axis=1).sum(axis=0) + np.abs(made["b"]) <= 32767)
@@ -242,12 +267,13 @@ def first_convolution(net, layer, ranges):
 
 
 def inner(layer, inputs, ranges):
-    """Weights, biases and shifts of a layer whose inputs have these scales; and the scales of its activations."""
+    """Weights, biases and shifts of a layer whose inputs have these scales; and its activations'
+    scales."""
     scaled = layer.weights * inputs[:, None]
     summed = tuple(range(scaled.ndim - 1))
     least = np.abs(scaled).max(axis=summed) / TOP
     activation = np.maximum(ranges / TOP, least)
-    shift = np.where(least > 0, np.minimum(exponent(activation / np.where(least > 0, least, 1)), SHIFT_MAX), 0)
+    shift = np.where(least > 0, shifts(activation, least, SHIFT_MAX), 0)
     scale = activation / 2.0**shift
     weights = rounded(scaled / scale)
     # Half of what is shifted out rounds to the nearest.
@@ -257,19 +283,20 @@ def inner(layer, inputs, ranges):
 
 
 def last(net, inputs):
-    """The layer before the softmax.  Its sums are multiplied, not shifted, so that all classes have one scale."""
+    """The layer before the softmax.  Its sums are multiplied, so that all classes have one unit."""
     scaled = net.out.weights * inputs[:, None]
     scale = np.abs(scaled).max(axis=0) / TOP
     scale = np.where(scale > 0, scale, 1 / TOP)
     weights = rounded(scaled / scale)
     unit = SCORE * net.inverse_temperatures.max()
-    sums = np.abs(weights).sum(axis=0) * TOP
-    multipliers = {shift: np.where(sums > 0, rounded(scale * (unit * 2.0**shift)), 0) for shift in range(1, OUT_SHIFT_MAX + 1)}
-    fitting = [s for s, m in multipliers.items() if m.max() <= MULTIPLIER_MAX and (sums * m).max() + 2 ** (s - 1) <= 2**31 - 1]
-    bias = rounded((net.scores + net.out.bias) * unit)
-    check(net.out, fitting)
-    shift = max(fitting)
-    multiplier = multipliers[shift]
+    sums, bias = np.abs(weights).sum(axis=0) * TOP, rounded((net.scores + net.out.bias) * unit)
+    for shift in range(OUT_SHIFT_MAX, 0, -1):
+        multiplier = np.where(sums > 0, rounded(scale * (unit * 2.0**shift)), 0)
+        fits = multiplier.max() <= MULTIPLIER_MAX
+        fits &= (sums * multiplier).max() + (1 << (shift - 1)) <= 2**31 - 1
+        if fits:
+            break
+    check(net.out, fits)
     check(net.out, ((sums * multiplier) >> shift).max() + 1 + np.abs(bias).max() <= SCORE_MAX)
     return {"wo": weights, "om": multiplier, "os": np.array([shift]), "bo": bias}
 
@@ -283,8 +310,8 @@ def temperatures(inverse):
 
 
 def run(made, series, context):
-    """Class, confidence (of 32768) and the classes' weights of rows: int [rows], [rows], [rows, classes].  A context has the
-    protocol, the port, or both in this order."""
+    """Class, confidence (of 32768) and the classes' weights of rows: int [rows], [rows], [rows,
+    classes].  A context has the protocol, the port, or both in this order."""
     lengths = whole(series[:, 0], -LENGTH_MAX, LENGTH_MAX)
     port, udp = np.zeros((2, len(series)), int)
     if context.shape[1]:
@@ -307,12 +334,13 @@ def run(made, series, context):
         a = np.clip((sums + made[f"b{i}"]) >> made[f"n{i}"], 0, TOP)
         i += 1
     shift = made["os"][0]
-    scores = ((product(a, made["wo"]) * made["om"] + (1 << (shift - 1))) >> shift) + made["bo"][port]
+    sums = product(a, made["wo"]) * made["om"] + (1 << (shift - 1))
+    scores = (sums >> shift) + made["bo"][port]
     return softmax(scores, made["td"][(lengths != 0).sum(axis=1)])
 
 
 def whole(values, low, high):
-    """Whole numbers within bounds: what is behind the point falls away, and what is no number is 0."""
+    """Whole numbers within bounds; fractions are cut off, and what is no number is 0."""
     return np.clip(np.nan_to_num(values.astype(np.float64)), low, high).astype(np.int64)
 
 
@@ -354,8 +382,8 @@ def softmax(scores, temperature):
 
 
 def load(path):
-    """The integers that the engine compiled, from the file of its example `dump`: a line for each array with name, type,
-    shape and offset, an empty line, then their bytes."""
+    """The integers that the engine compiled, from the file of its example `dump`: a line for each
+    array with name, type, shape and offset, an empty line, then their bytes."""
     content = path.read_bytes()
     head, _, data = content.partition(b"\n\n")
     made = {}
@@ -363,5 +391,6 @@ def load(path):
         name, kind, shape, offset = line.split()
         shape = tuple(map(int, shape.split(",")))
         kind = np.dtype(f"<{kind[0]}{int(kind[1:]) // 8}")
-        made[name] = np.frombuffer(data, kind, math.prod(shape), int(offset)).reshape(shape).astype(np.int64)
+        values = np.frombuffer(data, kind, math.prod(shape), int(offset))
+        made[name] = values.reshape(shape).astype(np.int64)
     return made

@@ -1,8 +1,8 @@
 """The arithmetic of fenxi's engine for forests, in numpy, to the bit.
 
-Each number is compared with thresholds as float32, what is no number being above all.  Leaves add whole steps, so their sum
-has no rounding.  Probabilities come from a table by elements and steps, e^(score / temperature), rounded once to
-float32; their sum runs in the order of the classes.
+Each number is compared with thresholds as float32, what is no number being above all.  Leaves add
+whole steps, so their sum has no rounding.  Probabilities come from a table by elements and steps,
+e^(score / temperature), rounded once to float32; their sum runs in the order of the classes.
 """
 
 import dataclasses
@@ -28,31 +28,32 @@ class Forest:
 def read(model):
     """The forest of a model given as bytes; refuses other graphs by node."""
     graph = Graph(model)
-    scores, depth = graph.inputs_of(graph.output, "Mul", "Softmax")
+    scores, inverse = graph.inputs_of(graph.output, "Mul", "Softmax")
     shares, steps = graph.inputs_of(scores, "Gather")
     numbers = graph.inputs_of(steps, "Cast")[0]
     graph.inputs_of(numbers, "TreeEnsembleRegressor")
-    inverse = graph.gathered(depth)
-    length = graph.inputs_of(graph.inputs_of(depth, "Gather")[1], "Abs", "Clip", "ReduceSum", "Cast")[0]
-    channel = int(graph.number(graph.inputs_of(length, "Gather")[1])) if graph.is_made_by(length, "Gather") else 0
-    weights = np.exp(inverse[:, None] * graph.number(shares)[None]).astype(np.float32)
+    temperatures, depth = graph.inputs_of(inverse, "Gather")
+    lengths, channel = graph.inputs_of(depth, "Abs", "Clip", "ReduceSum", "Cast")[0], 0
+    if graph.is_made_by(lengths, "Gather"):
+        channel = int(graph.number(graph.inputs_of(lengths, "Gather")[1]))
+    weights = np.exp(graph.number(temperatures)[:, None] * graph.number(shares)).astype(np.float32)
     return Forest(trees(graph.nodes[numbers]), graph.constants[shares], weights, channel)
 
 
 def trees(node):
     """The trees of a TreeEnsembleRegressor, whose nodes are numbered from 0 in each."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    of = np.array(given["nodes_treeids"])
-    column = lambda name, kind: np.array(given[f"nodes_{name}"], kind)
-    feature, threshold = column("featureids", int), column("values", np.float32)
-    left, right, leaf = column("truenodeids", int), column("falsenodeids", int), column("modes", "S") == b"LEAF"
-    target = {name: np.array(given[f"target_{name}"]) for name in ("treeids", "nodeids", "ids", "weights")}
+    lists = {name: np.array(v) for name, v in given.items() if isinstance(v, list)}
+    feature = np.where(lists["nodes_modes"] == b"LEAF", -1, lists["nodes_featureids"])
     made = []
-    for number in np.unique(of):
-        own, added = of == number, target["treeids"] == number
+    for number in np.unique(lists["nodes_treeids"]):
+        own, added = lists["nodes_treeids"] == number, lists["target_treeids"] == number
+        threshold = lists["nodes_values"][own].astype(np.float32)
+        children = lists["nodes_truenodeids"][own], lists["nodes_falsenodeids"][own]
         steps = np.zeros((own.sum(), given["n_targets"]), int)
-        steps[target["nodeids"][added], target["ids"][added]] = target["weights"][added].astype(int)
-        made.append(forest.Tree(np.where(leaf[own], -1, feature[own]), threshold[own], left[own], right[own], steps))
+        at = lists["target_nodeids"][added], lists["target_ids"][added]
+        steps[at] = lists["target_weights"][added]
+        made.append(forest.Tree(feature[own], threshold, *children, steps))
     return made
 
 

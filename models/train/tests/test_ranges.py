@@ -15,7 +15,8 @@ def test_fit_writes_the_ranges_of_a_network(fenxi_train, table, tmp_path, networ
     made = bundle.read(tmp_path / "b")
     assert made.manifest["ranges"] == "ranges.csv"
     found = ranges.read(tmp_path / "b/ranges.csv")
-    assert list(found) == ranges.layers((tmp_path / "b/model.onnx").read_bytes()) and len(found) == layers
+    assert list(found) == ranges.layers((tmp_path / "b/model.onnx").read_bytes())
+    assert len(found) == layers
 
 
 def test_the_subcommand_writes_what_fit_wrote(fenxi_train, table, tmp_path):
@@ -35,10 +36,10 @@ def test_the_subcommand_writes_what_fit_wrote(fenxi_train, table, tmp_path):
 
 
 def test_trees_and_networks_in_8_bits_have_no_ranges(fenxi_train, table, tmp_path):
-    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--k", "3", "--int8", tmp_path / "i", *FAST)
-    assert code == 0, err
-    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "f", "--k", "3", "--model", "forest", *FAST)
-    assert code == 0, err
+    for name, options in (("b", ("--int8", tmp_path / "i")), ("f", ("--model", "forest"))):
+        given = "fit", table, "--out", tmp_path / name, "--k", "3", *options
+        code, _, err = fenxi_train(*given, *FAST)
+        assert code == 0, err
     for name in "if":
         assert "ranges" not in bundle.read(tmp_path / name).manifest
         code, _, err = fenxi_train("ranges", tmp_path / name, table)
@@ -70,7 +71,8 @@ def test_what_is_written_reads_as_it_was(tmp_path):
 
 
 def test_card_and_compare_tell_what_integers_change(fenxi_train, table, tmp_path):
-    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", "--depths", "2,5", "--context", "protocol,server_port", *FAST)
+    options = "--depths", "2,5", "--context", "protocol,server_port", *FAST
+    code, _, err = fenxi_train("fit", table, "--out", tmp_path / "b", *options)
     assert code == 0 and "in integers: " in err, err
     section = (tmp_path / "b/CARD.md").read_text().split("## In integers")[1]
     assert "\n| 2 |" in section and "flows end with another name" in section
