@@ -20,10 +20,7 @@ const LIGHTLY: &str = "contradiction = [1.0, 1.0, 1.0, 0.5, 0.5]";
 /// A copy of a shipped bundle in `dir`, with this line in its manifest.
 fn ports_first(dir: &Path, model: &str, line: &str) -> PathBuf {
     let (from, to) = (root().join("models").join(model), dir.join(model));
-    std::fs::create_dir_all(to.join("golden")).expect("a folder");
-    for file in ["model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
-        std::fs::copy(from.join(file), to.join(file)).expect("a file of the bundle");
-    }
+    common::copy_bundle(&from, &to);
     let manifest = std::fs::read_to_string(from.join("model.toml")).expect("a manifest");
     let lines = manifest.lines().filter(|it| !it.starts_with("contradiction"));
     let with_line = |it: &str| match it.starts_with("depths = ") {

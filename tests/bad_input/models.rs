@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::assert_refused;
 use crate::common::{
-    Finished, bundle, demo, fenxi, has_onnxruntime, labels, run, shipped_bundle, skip,
+    Finished, bundle, copy_bundle, demo, fenxi, has_onnxruntime, labels, run, shipped_bundle, skip,
 };
 
 /// A copy of a bundle, to be spoilt.
@@ -19,10 +19,7 @@ impl Copy {
     fn new() -> Copy {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("copy");
-        fs::create_dir_all(path.join("golden")).unwrap();
-        for file in ["model.toml", "model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
-            fs::copy(bundle().join(file), path.join(file)).unwrap();
-        }
+        copy_bundle(&bundle(), &path);
         Copy { _dir: dir, path }
     }
 
@@ -75,7 +72,7 @@ fn a_bundle_that_is_not_there() {
         66,
         &["/nowhere/m: no such folder; a model bundle is a folder with"],
     );
-    for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
+    for file in ["model.toml", "model.onnx", "golden/inputs.csv", "ranges.csv"] {
         let copy = Copy::new();
         fs::remove_file(copy.path.join(file)).unwrap();
         assert_refused(copy.replay(&[]), 66, &[&format!("copy/{file}: no such file")]);
@@ -284,7 +281,7 @@ fn a_model_with_weights_outside_of_its_file() {
 fn files_that_never_end_or_never_come() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-    for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
+    for file in ["model.toml", "model.onnx", "golden/inputs.csv", "ranges.csv"] {
         let copy = Copy::new();
         let path = copy.path.join(file);
         fs::remove_file(&path).unwrap();

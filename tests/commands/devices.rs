@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::{assert_on_the_page, ran};
-use crate::common::{bundle, has_onnxruntime, root, skip};
+use crate::common::{bundle, copy_bundle, has_onnxruntime, root, skip};
 
 /// The device of that name.
 fn device<'a>(found: &'a Value, name: &str) -> &'a Value {
@@ -136,10 +136,7 @@ fn a_model_that_computes_something_else_is_told() {
         return skip("a_model_that_computes_something_else_is_told", "ONNX Runtime");
     }
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("golden")).unwrap();
-    for file in ["model.toml", "model.onnx", "golden/inputs.csv"] {
-        fs::copy(bundle().join(file), dir.path().join(file)).unwrap();
-    }
+    copy_bundle(&bundle(), dir.path());
     // Each row has the probabilities of the row before.
     let text = fs::read_to_string(bundle().join("golden/outputs.csv")).unwrap();
     let mut rows: Vec<&str> = text.lines().collect();

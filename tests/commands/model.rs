@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::ran;
 use crate::common::{
-    Finished, SIMULATED, bundle, demo, fenxi, has_onnxruntime, int8_bundle, labels, root, run, skip,
+    Finished, SIMULATED, bundle, copy_bundle, demo, fenxi, has_onnxruntime, int8_bundle, labels,
+    root, run, skip,
 };
 
 #[test]
@@ -225,9 +226,6 @@ fn series_of(capture: &Path, bundle: &Path) -> Value {
 /// A copy of a bundle, to be spoilt.
 fn copy(bundle: &Path) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("golden")).unwrap();
-    for file in ["model.toml", "model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
-        fs::copy(bundle.join(file), dir.path().join(file)).unwrap();
-    }
+    copy_bundle(bundle, dir.path());
     dir
 }

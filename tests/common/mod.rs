@@ -149,13 +149,21 @@ pub fn int8_bundle() -> PathBuf {
     root().join("models/app-id-k10-int8")
 }
 
+/// Copies what a bundle needs into a new folder.
+pub fn copy_bundle(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.join("golden")).expect("a folder");
+    for file in ["model.toml", "model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
+        std::fs::copy(from.join(file), to.join(file)).expect("a file of the bundle");
+    }
+    if from.join("ranges.csv").exists() {
+        std::fs::copy(from.join("ranges.csv"), to.join("ranges.csv")).expect("a file of ranges");
+    }
+}
+
 /// A copy of a bundle in `dir` that says it was trained for flows that begin mid-stream.
 pub fn trained_midstream(bundle: &Path, dir: &Path) -> PathBuf {
     let copy = dir.join("trained-midstream");
-    std::fs::create_dir_all(copy.join("golden")).expect("a folder");
-    for file in ["model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
-        std::fs::copy(bundle.join(file), copy.join(file)).expect("a file of the bundle");
-    }
+    copy_bundle(bundle, &copy);
     let manifest = std::fs::read_to_string(bundle.join("model.toml")).expect("a manifest");
     let changed = manifest.replacen("\nk = ", "\nmidstream = true\nk = ", 1);
     assert_ne!(changed, manifest);
@@ -167,10 +175,7 @@ pub fn trained_midstream(bundle: &Path, dir: &Path) -> PathBuf {
 pub fn naming_hosts(dir: &Path) -> PathBuf {
     let table = "\n[hosts]\nflows = 20\nmin_flows = 2\nconfidence = 0.5\n";
     let copy = dir.join("naming-hosts");
-    std::fs::create_dir_all(copy.join("golden")).expect("a folder");
-    for file in ["model.onnx", "golden/inputs.csv", "golden/outputs.csv"] {
-        std::fs::copy(bundle().join(file), copy.join(file)).expect("a file of the bundle");
-    }
+    copy_bundle(&bundle(), &copy);
     let manifest = std::fs::read_to_string(bundle().join("model.toml")).expect("a manifest");
     std::fs::write(copy.join("model.toml"), manifest + table).expect("a manifest");
     copy

@@ -21,6 +21,7 @@ mod error;
 mod external;
 mod golden;
 mod manifest;
+mod ranges;
 mod wire;
 
 pub use error::{BundleError, NoSuchDepths};
@@ -29,6 +30,7 @@ use manifest::Manifest;
 pub use manifest::{
     CONTEXT, Confusion, Depth, FEATURES, HostLabels, LABELS_MAX, LabelInfo, PortLabel, UNITS,
 };
+pub use ranges::LayerRanges;
 
 const MANIFEST: &str = "model.toml";
 
@@ -38,6 +40,8 @@ const MODEL_BYTES_MAX: u64 = 1 << 30;
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// The most bytes read of either golden file.
 const GOLDEN_BYTES_MAX: u64 = 64 << 20;
+/// The most bytes read of the file of ranges.
+const RANGES_BYTES_MAX: u64 = 1 << 20;
 
 /// A bundle that passed its checks.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,22 +49,28 @@ pub struct Bundle {
     dir: PathBuf,
     manifest: Manifest,
     golden: Golden,
+    ranges: Vec<LayerRanges>,
 }
 
 impl Bundle {
     /// Reads and checks the bundle in the folder `dir`.
     ///
     /// # Errors
-    /// The first problem found, in the order folder, manifest, model, golden files.
+    /// The first problem found, in the order folder, manifest, model, golden files, ranges.
     pub fn open(dir: &Path) -> Result<Self, BundleError> {
         if !dir.is_dir() {
             return Err(BundleError::Missing { path: dir.to_owned(), what: "folder" });
         }
         let path = dir.join(MANIFEST);
         let manifest = Manifest::parse(&read_text(&path, MANIFEST_BYTES_MAX)?, &path)?;
-        let mut bundle = Self { dir: dir.to_owned(), manifest, golden: Golden::default() };
+        let (dir, golden, ranges) = (dir.to_owned(), Golden::default(), Vec::new());
+        let mut bundle = Self { dir, manifest, golden, ranges };
         bundle.read_model()?;
         bundle.golden = bundle.read_golden()?;
+        if let Some(file) = &bundle.manifest.ranges {
+            let path = bundle.dir.join(file);
+            bundle.ranges = ranges::parse(&path, &read_text(&path, RANGES_BYTES_MAX)?)?;
+        }
         Ok(bundle)
     }
 
@@ -246,6 +256,11 @@ impl Bundle {
             context: self.context().len(),
             classes: self.labels().len() + usize::from(self.manifest.has_unknown),
         }
+    }
+
+    /// Ranges of channels, in the order of the layers; empty if the bundle has none.
+    pub fn ranges(&self) -> &[LayerRanges] {
+        &self.ranges
     }
 
     /// Golden inputs, and the outputs that the model must give for them.

@@ -45,7 +45,7 @@ mod thresholds;
 
 pub use bundle::{
     Bundle, BundleError, CONTEXT, Confusion, Depth, FEATURES, Golden, HostLabels, LABELS_MAX,
-    LabelInfo, NoSuchDepths, PortLabel, UNITS,
+    LabelInfo, LayerRanges, NoSuchDepths, PortLabel, UNITS,
 };
 pub use device::{Classification, Device, DeviceError, Shape, Sizes};
 pub use faults::{Faults, FaultsError};

@@ -17,6 +17,7 @@ from .errors import CANNOT_CREATE, NO_INPUT, Refusal
 from .inputs import TCP, UDP
 
 GOLDEN_ROWS = 64
+RANGES = "ranges.csv"
 
 
 @dataclasses.dataclass
@@ -115,8 +116,9 @@ def quoted(text):
     return json.dumps(str(text), ensure_ascii=False)
 
 
-def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32", midstream=False, hosts=None, contradiction=None):
-    """The text of model.toml."""
+def manifest(name, version, flows, digest, confidences, min_confidence, ports, precision="fp32",
+             midstream=False, hosts=None, contradiction=None, ranges=None):
+    """The text of model.toml; `ranges` is the file with the ranges of its channels."""
     input = flows.input
     lines = [
         "# Written by fenxi-train; see CARD.md.",
@@ -131,6 +133,8 @@ def manifest(name, version, flows, digest, confidences, min_confidence, ports, p
         f'precision = "{precision}"',
         f"min_confidence = {min_confidence}",
     ]
+    if ranges:
+        lines.append(f"ranges = {quoted(ranges)}")
     if len(input.depths) > 1:
         lines += [f"depths = {list(input.depths)}", f"confidence = {list(confidences)}"]
     if contradiction:
@@ -169,7 +173,8 @@ def write(folder, name, version, flows, model, confidences, min_confidence, port
         (made / "golden").mkdir()
         (made / "model.onnx").write_bytes(model)
         digest = hashlib.sha256(model).hexdigest()
-        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts, contradiction=contradiction)
+        text = manifest(name, version, flows, digest, confidences, min_confidence, ports, precision, hosts=hosts,
+                        contradiction=contradiction, ranges=RANGES if RANGES in files else None)
         (made / "model.toml").write_text(text)
         series, context = golden_inputs(flows)
         flat = np.concatenate([series.reshape(len(series), -1), context], axis=1)

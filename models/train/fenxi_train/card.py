@@ -237,6 +237,12 @@ def text(flows, scored, options, split, name, version, description, command, abo
                   table(("depth", *SCORES), reduced(flows, scored, options.score_as)), ""]
     if other:
         parts += second_split(other, options, name)
+    if scored.integers:
+        from . import integers
+
+        rows, line = scored.integers
+        parts += ["## In integers", "", f"{integers.TEXT}, on held-out flows:", "",
+                  table(integers.HEAD, rows), "", line, ""]
     if scored.int8:
         from . import int8
 

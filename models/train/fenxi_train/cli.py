@@ -154,6 +154,13 @@ def parser():
     p.add_argument("--all-ports", action="store_true", help="score flows that begin mid-stream too, with their port")
     p.add_argument("--hosts", action="store_true", help="score hosts by the sum of their first flows, too")
 
+    p = commands.add_parser("ranges", help="write the ranges that the engine's integers of a bundle fill")
+    p.add_argument("bundle", metavar="DIR")
+    p.add_argument("tables", nargs="+", metavar="TABLE",
+                   help="flows like those it was trained on, labelled or not")
+    p.add_argument("--join", action="append", default=[], metavar="TABLE",
+                   help="further columns for rows with the same capture and flow")
+
     p = commands.add_parser("cascade", help="score a cascade of a cheap and a large bundle against the large one alone")
     p.add_argument("first", metavar="FIRST")
     p.add_argument("second", metavar="SECOND")
@@ -294,6 +301,15 @@ def show_comparison(args):
             print()
 
 
+def write_ranges(args):
+    from . import bundle, ranges
+
+    made = bundle.read(args.bundle)
+    rows = ranges.rows_of_tables(made, args.tables, args.join)
+    found = ranges.write(made, *rows)
+    print(f"{made.folder / bundle.RANGES}: written; {len(found)} layers, from {len(rows[0])} rows")
+
+
 def show_cascade(args):
     from . import cascade
 
@@ -318,7 +334,8 @@ def main(arguments):
             from . import label
 
             return label.run(args) or 0
-        return {"fit": fit, "card": show_card, "compare": show_comparison, "cascade": show_cascade}[args.command](args) or 0
+        return {"fit": fit, "card": show_card, "compare": show_comparison,
+                "ranges": write_ranges, "cascade": show_cascade}[args.command](args) or 0
     except Refusal as refusal:
         print(f"fenxi-train: {refusal}", file=sys.stderr)
         return refusal.code

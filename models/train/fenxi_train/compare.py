@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from . import baselines, bundle, calibrate, data, groups, metrics, ports, runtime, table
+from . import (
+    baselines, bundle, calibrate, data, groups, integers, metrics, ports, ranges, runtime, table,
+)
 from .card import pair
 from .card import table as lines
 from .errors import Refusal
@@ -90,6 +92,24 @@ class Walked:
     outlier: int | None
 
 
+def in_integers(made, flows, context, seen, probabilities):
+    """Lines on what the engine's integers change; none if the graph has none."""
+    model, measured = (made.folder / made.manifest[key] for key in ("file", "ranges"))
+    own = integers.of_model(model.read_bytes(), ranges.read(measured))
+    if own is None:
+        return []
+    found, more = {}, len(flows.names) - len(made.labels)
+    for depth in made.input.depths:
+        p = integers.probabilities(own, made.input.cut(flows.series, depth), context)
+        found[depth] = np.pad(p, ((0, 0), (0, more)))
+    guess, least = ports.guesses(flows, made.port_classes), made.manifest.get("min_confidence", 0.0)
+    levels = made.confidences, least, guess, made.contradiction
+    walk = lambda p: calibrate.walk(flows, p, made.input.depths, *levels)
+    flows = dataclasses.replace(flows, midstream=~seen)
+    rows, line = integers.report(flows, probabilities, found, made.confidences, walk, plain_score)
+    return [f"{integers.TEXT}:", "", lines(integers.HEAD, rows), "", line, ""]
+
+
 def report(folder, paths, column, joined=(), split="capture", all_ports=False, folds=5, show_classes=True):
     """The text for one bundle, and its numbers by depth."""
     made = bundle.read(folder)
@@ -121,6 +141,8 @@ def report(folder, paths, column, joined=(), split="capture", all_ports=False, f
     if beside:
         out += [f"Baselines, trained and scored by folds of this table ({split}), accuracy / macro-F1:", "",
                 lines(("depth", *baselines.ALL), beside), ""]
+    if "ranges" in made.manifest:
+        out += in_integers(made, flows, context, seen, probabilities)
     if show_classes:
         for depth in numbers:
             own = [(flows.names[c], n, f"{a:.2f}", f"{b:.2f}", f"{f:.2f}")

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from . import (
-    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout, hosts, int8, leftout, metrics, ports,
-    table, unfamiliar,
+    baselines, bundle, calibrate, card, data, ensemble, forest, forestgraph, graph, groups, heldout,
+    hosts, int8, integers, leftout, metrics, ports, ranges, table, unfamiliar,
 )
 from .errors import Refusal
 from .network import Shape, softmax
@@ -38,6 +38,7 @@ class Options:
     leave_labels_out: bool = False
     platforms: tuple[tuple[str, ...], ...] = ()  # labels that are left out together
     hosts: bool = False
+    integers: bool = True  # whether the integers of a network are scored, too
     int8: str | None = None  # folder of a second bundle, in 8 bits
     score_as: tuple[str, ...] = ()  # classes to which scores are also reduced
     classes_given: bool = False  # the labels were chosen one by one, also those that are then held out whole
@@ -67,6 +68,7 @@ class Scored:
     hosts: list[tuple]
     host_labels: tuple | None  # the table for the bundle, and rows of scores
     int8: list[tuple]
+    integers: tuple | None  # rows by depth, and a line on the names in the end
 
 
 def trained(flows, options, seed=None):
@@ -165,7 +167,11 @@ def evaluate(flows, options, split, say=lambda text: None):
     port_guess = ports.held_out(flows, folds, options.port_precision)
     asked = ports.hidden(flows, port_guess) if options.ports_first else flows
     eight = int8.Comparison(asked) if options.int8 else None
-    scores = held_out(flows, folds, options, asked.seen_context(), eight and eight.add)
+    has_integers = options.integers and options.model == "net"
+    own = integers.Comparison(asked, options.foreign) if has_integers else None
+    told = [one for one in (eight, own) if one]
+    each = lambda *fold: [one.add(*fold) for one in told]
+    scores = held_out(flows, folds, options, asked.seen_context(), each)
     # A model that is not shown the port has nothing to beat but the ports, and those come first: see the card's coverage.
     methods = {} if options.ports_first else baselines.ALL
     temperatures, probabilities, depth_scores, beside = by_depth(flows, folds, scores, split, methods, say)
@@ -174,7 +180,10 @@ def evaluate(flows, options, split, say=lambda text: None):
     # Below min_confidence an answer is unknown, so it cannot be sure.
     confidences = [max(c, options.min_confidence) for c in options.confidence or measured]
     contradiction = ports.contradictions(flows, probabilities, port_guess, options.min_confidence) if options.ports_first else None
-    walked = calibrate.walk(flows, probabilities, flows.input.depths, confidences, options.min_confidence, port_guess, contradiction)
+    levels = confidences, options.min_confidence, port_guess, contradiction
+    walk = lambda p: calibrate.walk(flows, p, flows.input.depths, *levels)
+    walked = walk(probabilities)
+    changed = in_integers(flows, probabilities, own, temperatures, confidences, walk, say)
     seen = ~flows.midstream
     covered = calibrate.coverage(flows.take(seen), *(w[seen] for w in walked))
     port_rows = ports.rows(flows, ports.table(flows, options.port_precision))
@@ -189,7 +198,19 @@ def evaluate(flows, options, split, say=lambda text: None):
     if options.hosts:
         host_labels = hosts.measured(flows, folds, probabilities, confidences, options.min_confidence, port_rows, port_guess)
     return Scored(folds, probabilities, temperatures, confidences, depth_scores, beside, port_rows, port_guess, contradiction, walked[1], walked[0], covered, ablation, left_out,
-                  by_rows, host_labels, eight.rows(plain_score) if eight else [])
+                  by_rows, host_labels, eight.rows(plain_score) if eight else [], changed)
+
+
+def in_integers(flows, probabilities, own, temperatures, confidences, walk, say):
+    """What integers change in the answers, for the card; none without a comparison, or if such
+    graphs have no integers."""
+    found = own and own.probabilities(temperatures)
+    if not found:
+        return None
+    rows, line = integers.report(flows, probabilities, found, confidences, walk, plain_score)
+    same = ", ".join(f"{row[4]} the same class at depth {row[0]}" for row in rows)
+    say(f"in integers: {same}; {line}")
+    return rows, line
 
 
 def plain_score(truth, guess, count):
@@ -236,7 +257,8 @@ def second(flows, options, say):
     if alone:
         say(f"not scored by {options.second_split}, because all its flows lie in one: {', '.join(flows.names[c] for c in alone)}")
         flows = flows.take(np.where(~np.isin(flows.classes, list(alone)))[0])
-    plain = dataclasses.replace(options, ablate=False, leave_labels_out=False, hosts=False, int8=None)
+    plain = dataclasses.replace(options, ablate=False, leave_labels_out=False, hosts=False, int8=None,
+                                integers=False)
     return flows, evaluate(flows, plain, options.second_split, say)
 
 
@@ -256,6 +278,9 @@ def run(flows, options, split, out, name, version, command, about="", say=table.
     model = form(final, temperatures, name)
     compare_forms(final, model, flows, temperatures)
     files = {"CARD.md": card.text(flows, scored, options, split, name, version, final.description, command, about, remark, other)}
+    taught = flows.beside(options.foreign) if options.foreign else flows
+    if measured := ranges.measured(model, *ranges.rows_of(taught)):
+        files[bundle.RANGES] = ranges.text(measured)
     for depth in flows.input.depths:
         files[f"reliability-{depth}.svg"] = metrics.reliability_svg(scored.depths[depth]["reliability"], f"{name}, depth {depth}")
     bundle.write(out, name, version, flows, model, scored.confidences, options.min_confidence, scored.ports, files,

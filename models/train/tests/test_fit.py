@@ -63,7 +63,7 @@ def test_golden_rows_have_every_depth(fenxi_train, table, tmp_path):
 def test_the_same_command_writes_the_same_model(fenxi_train, table, tmp_path):
     for name in "ab":
         assert fenxi_train("fit", table, "--out", tmp_path / name, "--name", "m", *CASES[0], *FAST)[0] == 0
-    for file in ("model.onnx", "model.toml", "golden/inputs.csv", "golden/outputs.csv"):
+    for file in ("model.onnx", "model.toml", "ranges.csv", "golden/inputs.csv", "golden/outputs.csv"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 

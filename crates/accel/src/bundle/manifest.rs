@@ -71,6 +71,7 @@ struct RawManifest {
     unit: Option<String>, // schema 1 without it is from before there was a choice
     features: Vec<String>,
     precision: String,
+    ranges: Option<String>,
     min_confidence: f64,
     #[serde(default)]
     midstream: bool,
@@ -102,6 +103,8 @@ pub(crate) struct Manifest {
     /// Names from [`FEATURES`], in the order of the channels.
     pub features: Vec<String>,
     pub precision: String,
+    /// A plain file name within the bundle's folder.
+    pub ranges: Option<String>,
     /// 0 to 1.
     pub min_confidence: f32,
     pub midstream: bool,
@@ -161,7 +164,8 @@ impl Manifest {
         ] {
             check_text(key, text)?;
         }
-        check_file(&raw.file)?;
+        check_file("file", &raw.file)?;
+        raw.ranges.as_ref().map_or(Ok(()), |file| check_file("ranges", file))?;
         let sha256 = raw.sha256.to_ascii_lowercase();
         if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return refuse("sha256", "must be 64 hexadecimal digits, as `sha256sum` prints them");
@@ -193,6 +197,7 @@ impl Manifest {
             unit,
             features: raw.features,
             precision: raw.precision,
+            ranges: raw.ranges,
             min_confidence: raw.min_confidence as f32,
             midstream: raw.midstream,
             depths,
@@ -226,12 +231,12 @@ fn check_text(key: &str, text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The model's file must be in the bundle's folder, so a path is refused.
-fn check_file(file: &str) -> Result<(), Problem> {
-    check_text("file", file)?;
+/// A bundle's files must be in its folder, so a path is refused.
+fn check_file(key: &str, file: &str) -> Result<(), Problem> {
+    check_text(key, file)?;
     if Path::new(file).file_name().is_none_or(|name| name != file) {
         let problem = format!("is {file:?}, but must be the name of a file in the bundle's folder");
-        return refuse("file", problem);
+        return refuse(key, problem);
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::*;
 mod features;
 mod labels;
 mod options;
+mod ranges;
 
 const MODEL: &[u8] = b"any bytes";
 const INPUTS: &str = "100,-200,0\n1,2,3\n";

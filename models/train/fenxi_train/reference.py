@@ -1,0 +1,396 @@
+"""The arithmetic of fenxi's engine, in numpy: what every instruction set computes, to the bit.
+
+A network's lengths become rows of tables, its layers sums of whole numbers:
+
+    activation      0 .. 127       one scale for each channel
+    weight          -127 .. 127    one scale for each output
+    sum             32 bits        activation = clamp((sum + bias) >> shift, 0, 127)
+    table entry     8 or 16 bits   summed in 16 bits; activation = clamp(mulhrs(sum, m), 0, 127)
+    score           32 bits        log2 units, 11 bits after the point, at the sharpest temperature
+    probability     15 bits        2^-t by a cubic; its share of the sum
+
+A scale is a float that only `compiled` knows.  It is chosen so that the range of a channel
+(ranges.py) fills 0 to 127, and that a sum becomes an activation by a shift; the weights of the next
+layer absorb what is left.  Sums of floats run in index order without fused multiply-add, so any
+language compiles the same integers.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from .errors import Refusal
+from .inputs import LENGTH_MAX
+
+TOP = 127  # of an activation, and of a weight's size
+DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # of table entries, at most; rounding adds a little
+SHIFT_MAX = 20
+SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
+MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
+SCORE_MAX = 1 << 26
+EXP2 = (32767, -22645, 7556, -1295)  # 2^-x for x from 0 to 1, in 1 / 32768
+
+
+# The network in floats.
+
+
+@dataclasses.dataclass
+class Layer:
+    """A matrix, or one for each of the three places of a convolution."""
+
+    name: str  # of the ReLU's output, or of the scores
+    weights: np.ndarray  # float64 [inputs, outputs] or [3, inputs, outputs]
+    bias: np.ndarray
+
+
+@dataclasses.dataclass
+class Net:
+    """What a graph computes, its constants as float64."""
+
+    row: np.ndarray  # index into `codes` of each length from -LENGTH_MAX to LENGTH_MAX
+    codes: np.ndarray  # [codes, numbers]; neighbours differ
+    layers: list[Layer]  # with ReLU; convolutions before matrices
+    out: Layer
+    inverse_temperatures: np.ndarray  # [k + 1], by elements
+    categories: np.ndarray  # of each port
+    vectors: np.ndarray  # [categories, numbers], behind the elements' codes and is_udp
+    scores: np.ndarray  # [categories, classes], added to the outputs
+    is_udp: bool  # whether the first matrix has a row for it
+
+
+class Graph:
+    """Nodes by their output, and constants."""
+
+    def __init__(self, model):
+        graph = onnx.load_from_string(model).graph
+        self.nodes = {node.output[0]: node for node in graph.node}
+        self.constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+        self.output, self.inputs = graph.output[0].name, graph.input
+
+    def is_made_by(self, value, operator):
+        return value in self.nodes and self.nodes[value].op_type == operator
+
+    def inputs_of(self, value, *operators):
+        """Inputs of the node that makes a value, after checking its kind.  Several operators are a
+        chain whose last one makes the value; then the inputs are those of the first."""
+        for operator in reversed(operators):
+            if not self.is_made_by(value, operator):
+                found = self.nodes[value].op_type if value in self.nodes else "an input"
+                raise Refusal(f"{value}: {found}, where integers need {operator}")
+            node = self.nodes[value]
+            value = node.input[0]
+        return node.input
+
+    def number(self, name):
+        if name not in self.constants:
+            raise Refusal(f"{name}: computed, where integers need a constant")
+        return self.constants[name].astype(np.float64)
+
+    def gathered(self, value):
+        """The table that a value is looked up in."""
+        return self.number(self.inputs_of(value, "Gather")[0])
+
+
+def read(model):
+    """The network of a model given as bytes; refuses a graph that has no integers, by node."""
+    graph = Graph(model)
+    k = graph.inputs[0].type.tensor_type.shape.dim[2].dim_value
+    below = graph.inputs_of(graph.output, "Softmax")[0]
+    inverse, scores = np.ones(k + 1), None
+    if graph.is_made_by(below, "Mul"):
+        below, depth = graph.inputs_of(below, "Mul")
+        inverse = graph.gathered(depth)
+    if graph.is_made_by(below, "Add"):
+        below, port = graph.inputs_of(below, "Add")
+        scores = graph.gathered(port)
+    out, below = matrix(graph, below, below)
+    layers = []
+    while graph.is_made_by(below, "Relu"):
+        layer, below = matrix(graph, below, graph.inputs_of(below, "Relu")[0])
+        layers.insert(0, layer)
+    context = []
+    if graph.is_made_by(below, "Concat"):
+        below, *context = graph.inputs_of(below, "Concat")
+    is_udp, vectors, categories = context_of(graph, context)
+    if scores is None:
+        scores = np.zeros((len(vectors), len(out.bias)))
+    if graph.is_made_by(below, "Flatten") and not context:
+        below = graph.inputs_of(below, "Flatten")[0]
+        # The graph has all places of a channel together, the integers all channels of a place.
+        weights = layers[0].weights
+        by_channel = weights.reshape(-1, k, weights.shape[1])
+        layers[0].weights = by_channel.swapaxes(0, 1).reshape(weights.shape)
+        while graph.is_made_by(below, "Relu"):
+            layer, below = convolution(graph, below, graph.inputs_of(below, "Relu")[0])
+            layers.insert(0, layer)
+    codes = element_codes(graph, below)
+    first = np.r_[True, (codes[1:] != codes[:-1]).any(axis=1)]  # of a run of equal codes
+    row, codes = np.cumsum(first) - 1, codes[first]
+    return Net(row, codes, layers, out, inverse, categories, vectors, scores, is_udp)
+
+
+def context_of(graph, values):
+    """Whether the context has the protocol, the vectors of its port and their index."""
+    is_udp = bool(values) and graph.is_made_by(values[0], "Clip")
+    if len(values) == is_udp:
+        return is_udp, np.zeros((1, 0)), np.zeros(65_536, int)
+    vectors, index = graph.inputs_of(values[-1], "Gather")
+    categories = graph.gathered(graph.inputs_of(index, "Cast")[0])
+    return is_udp, graph.number(vectors), categories.astype(int)
+
+
+def matrix(graph, name, value):
+    below, weights, bias = graph.inputs_of(value, "Gemm")
+    return Layer(name, graph.number(weights), graph.number(bias)), below
+
+
+def convolution(graph, name, value):
+    below, weights, bias = graph.inputs_of(value, "Conv")
+    return Layer(name, graph.number(weights)[:, :, 0].transpose(2, 1, 0), graph.number(bias)), below
+
+
+def element_codes(graph, value):
+    """The code of each length from -LENGTH_MAX to LENGTH_MAX, float64 [lengths, numbers]."""
+    lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1, dtype=np.float64)
+    if graph.is_made_by(value, "Clip"):
+        value, low, high = graph.inputs_of(value, "Clip")
+        _, scale, offset = graph.inputs_of(value, "Conv")
+        codes = lengths[:, None] * graph.number(scale).ravel() + graph.number(offset)
+        return np.clip(codes, graph.number(low), graph.number(high))
+    for operator in ("Unsqueeze", "Transpose", "Reshape"):
+        if graph.is_made_by(value, operator):
+            value = graph.inputs_of(value, operator)[0]
+    table, index = graph.inputs_of(value, "Gather")
+    value, offset = graph.inputs_of(index, "Add", "Cast")
+    value, low, high = graph.inputs_of(value, "Clip")
+    graph.inputs_of(value, "Reshape")
+    index = np.clip(lengths, graph.number(low), graph.number(high)) + graph.number(offset)
+    return graph.number(table)[index.astype(int)]
+
+
+# The integers.
+
+
+def compiled(net, ranges):
+    """All integers by name.  `ranges` are those of each layer by the name of its output."""
+    first, *others = net.layers
+    made = {"row": net.row, "td": temperatures(net.inverse_temperatures)}
+    fold = first_convolution if first.weights.ndim == 3 else first_matrix
+    folded, scales = fold(net, first, wanted(ranges, first))
+    made |= folded
+    places = len(net.inverse_temperatures) - 1
+    for i, layer in enumerate(others, 1):
+        after_convolution = layer.weights.ndim == 2 and net.layers[i - 1].weights.ndim == 3
+        inputs = np.tile(scales, places) if after_convolution else scales
+        weights, bias, shift, scales = inner(layer, inputs, wanted(ranges, layer))
+        made |= {f"w{i}": weights, f"b{i}": bias, f"n{i}": shift}
+    return made | last(net, scales)
+
+
+def wanted(ranges, layer):
+    """The range of each channel."""
+    found = ranges.get(layer.name)
+    if found is None or len(found) != len(layer.bias):
+        raise Refusal(f"{layer.name}: no ranges for its {len(layer.bias)} channels; write them with"
+                      " fenxi-train ranges")
+    return found.astype(np.float64)
+
+
+def rounded(values):
+    """To the nearest whole number, halves to the even one."""
+    return np.rint(values).astype(np.int64)
+
+
+def ordered_sum(rows, weights, total=0.0):
+    """rows @ weights in index order, each product rounded before it is added."""
+    total = np.zeros((len(rows), weights.shape[1])) + total
+    for i, row in enumerate(weights):
+        total = total + rows[:, i, None] * row
+    return total
+
+
+def exponent(values):
+    """The largest n with 2^n <= value."""
+    return np.frexp(values)[1] - 1
+
+
+def shifts(activation, least, most):
+    """How often each scale can be halved, up to `most`, without falling below the least one."""
+    found = np.full(len(least), most)
+    some = least > 0
+    found[some] = np.minimum(exponent(activation[some] / least[some]), most)
+    return found
+
+
+def check(layer, holds):
+    if not np.all(holds):
+        raise Refusal(f"{layer.name}: its weights are too large for integers")
+
+
+def first_matrix(net, layer, ranges):
+    """A matrix over codes as a table for each place, in 8 bits; and its activations' scales."""
+    width, places = net.codes.shape[1], len(net.inverse_temperatures) - 1
+    ends = [width * p for p in range(1, places + 1)]
+    parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp])
+    tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
+    udp = parts[places].sum(axis=0)  # one row, or none
+    port = ordered_sum(net.vectors, parts[-1]) + layer.bias
+    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp))
+    sums = np.abs(tables).max(axis=1).sum(axis=0) + np.abs(port).max(axis=0) + np.abs(udp)
+    scale = np.maximum(entry / TOP, sums / DENSE_SUM)
+    scale = np.where(scale > 0, scale, ranges / TOP)
+    activation = np.maximum(ranges / TOP, scale * 1.00005)
+    made = {
+        "cat": net.categories, "t": rounded(tables / scale), "p": rounded(port / scale),
+        "u": rounded(udp / scale),
+        "m": np.minimum(rounded(scale / activation * 32768), 32767),
+    }
+    table, port = np.abs(made["t"]).max(axis=1).sum(axis=0), np.abs(made["p"]).max(axis=0)
+    check(layer, table + port + np.abs(made["u"]) <= 32767)
+    return made, activation
+
+
+def first_convolution(net, layer, ranges):
+    """A convolution over codes as a table for each of its three places, in 16 bits; and its
+    activations' scales."""
+    taps = np.stack([ordered_sum(net.codes, weights) for weights in layer.weights])
+    least = (np.abs(taps).max(axis=1).sum(axis=0) + np.abs(layer.bias)) / CONVOLUTION_SUM
+    activation = np.maximum(ranges / TOP, 2 * least)
+    shift = shifts(activation, least, 15)
+    scale = activation / 2.0**shift
+    made = {"tap": rounded(taps / scale), "b": rounded(layer.bias / scale), "m": 2 ** (15 - shift)}
+    check(layer, np.abs(made["tap"]).max(axis=1).sum(axis=0) + np.abs(made["b"]) <= 32767)
+    return made, activation
+
+
+def inner(layer, inputs, ranges):
+    """Weights, biases and shifts of a layer whose inputs have these scales; and its activations'
+    scales."""
+    scaled = layer.weights * inputs[:, None]
+    summed = tuple(range(scaled.ndim - 1))
+    least = np.abs(scaled).max(axis=summed) / TOP
+    activation = np.maximum(ranges / TOP, least)
+    shift = np.where(least > 0, shifts(activation, least, SHIFT_MAX), 0)
+    scale = activation / 2.0**shift
+    weights = rounded(scaled / scale)
+    # Half of what is shifted out rounds to the nearest.
+    bias = rounded(layer.bias / scale) + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
+    check(layer, np.abs(weights).sum(axis=summed) * TOP + np.abs(bias) <= 2**31 - 1)
+    return weights, bias, shift, scale * 2.0**shift
+
+
+def last(net, inputs):
+    """The layer before the softmax.  Its sums are multiplied, so that all classes have one unit."""
+    scaled = net.out.weights * inputs[:, None]
+    scale = np.abs(scaled).max(axis=0) / TOP
+    scale = np.where(scale > 0, scale, 1 / TOP)
+    weights = rounded(scaled / scale)
+    unit = SCORE * net.inverse_temperatures.max()
+    sums, bias = np.abs(weights).sum(axis=0) * TOP, rounded((net.scores + net.out.bias) * unit)
+    for shift in range(OUT_SHIFT_MAX, 0, -1):
+        multiplier = np.where(sums > 0, rounded(scale * (unit * 2.0**shift)), 0)
+        fits = multiplier.max() <= MULTIPLIER_MAX
+        fits &= (sums * multiplier).max() + (1 << (shift - 1)) <= 2**31 - 1
+        if fits:
+            break
+    check(net.out, fits)
+    check(net.out, ((sums * multiplier) >> shift).max() + 1 + np.abs(bias).max() <= SCORE_MAX)
+    return {"wo": weights, "om": multiplier, "os": np.array([shift]), "bo": bias}
+
+
+def temperatures(inverse):
+    """By elements: the share of the sharpest inverse temperature."""
+    return np.minimum(rounded(inverse / inverse.max() * 32768), 32767)
+
+
+# What they compute.
+
+
+def run(made, series, context):
+    """Class, confidence (of 32768) and the classes' weights of rows: int [rows], [rows], [rows,
+    classes].  A context has the protocol, the port, or both in this order."""
+    lengths = whole(series[:, 0], -LENGTH_MAX, LENGTH_MAX)
+    port, udp = np.zeros((2, len(series)), int)
+    if context.shape[1]:
+        port, udp = made["cat"][whole(context[:, -1], 0, 65_535)], is_udp(context[:, 0])
+    code = made["row"][lengths + LENGTH_MAX]
+    if "tap" in made:
+        sums = padded(lambda tap, c: made["tap"][tap][c], code) + made["b"]
+    else:
+        sums = made["p"][port] + ((made["u"] * udp[:, None] + 64) >> 7)
+        for place, table in enumerate(made["t"]):
+            sums = sums + table[code[:, place]]
+    a = np.clip(mulhrs(sums, made["m"]), 0, TOP)
+    i = 1
+    while f"w{i}" in made:
+        weights = made[f"w{i}"]
+        if weights.ndim == 3:
+            sums = padded(lambda tap, a: product(a, weights[tap]), a)
+        else:
+            sums = product(a.reshape(len(a), -1), weights)
+        a = np.clip((sums + made[f"b{i}"]) >> made[f"n{i}"], 0, TOP)
+        i += 1
+    shift = made["os"][0]
+    sums = product(a, made["wo"]) * made["om"] + (1 << (shift - 1))
+    scores = (sums >> shift) + made["bo"][port]
+    return softmax(scores, made["td"][(lengths != 0).sum(axis=1)])
+
+
+def whole(values, low, high):
+    """Whole numbers within bounds; fractions are cut off, and what is no number is 0."""
+    return np.clip(np.nan_to_num(values.astype(np.float64)), low, high).astype(np.int64)
+
+
+def is_udp(protocol):
+    """6 is 0 and 17 is 128."""
+    return rounded(np.clip((whole(protocol, 0, 255) - 6) / 11, 0, 1) * 128)
+
+
+def padded(tap, values):
+    """The sum of three taps at each place of a row; beside its ends there is nothing."""
+    sums = tap(1, values)
+    sums[:, 1:] += tap(0, values[:, :-1])
+    sums[:, :-1] += tap(2, values[:, 1:])
+    return sums
+
+
+def product(a, weights):
+    """a @ weights in whole numbers; float64 holds these sums exactly, and is faster."""
+    return (a.astype(np.float64) @ weights.astype(np.float64)).astype(np.int64)
+
+
+def mulhrs(a, b):
+    """The product of two 16-bit numbers in Q15, rounded: `pmulhrsw`, `sqrdmulh`."""
+    return (a * b + (1 << 14)) >> 15
+
+
+def exp2(t):
+    """2^-t in Q15, t in Q11 from 0 to 32767."""
+    x = (t & 2047) << 4
+    p = mulhrs(x, EXP2[3]) + EXP2[2]
+    p = mulhrs(x, p) + EXP2[1]
+    return (mulhrs(x, p) + EXP2[0]) >> (t >> 11)
+
+
+def softmax(scores, temperature):
+    below = np.minimum(scores.max(axis=1, keepdims=True) - scores, 32767)
+    weights = exp2(mulhrs(below, temperature[:, None]))
+    return scores.argmax(axis=1), (32767 << 15) // weights.sum(axis=1), weights
+
+
+def load(path):
+    """The integers that the engine compiled, from the file of its example `dump`: a line for each
+    array with name, type, shape and offset, an empty line, then their bytes."""
+    content = path.read_bytes()
+    head, _, data = content.partition(b"\n\n")
+    made = {}
+    for line in head.decode().splitlines():
+        name, kind, shape, offset = line.split()
+        shape = tuple(map(int, shape.split(",")))
+        kind = np.dtype(f"<{kind[0]}{int(kind[1:]) // 8}")
+        values = np.frombuffer(data, kind, math.prod(shape), int(offset))
+        made[name] = values.reshape(shape).astype(np.int64)
+    return made

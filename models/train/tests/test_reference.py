@@ -1,0 +1,229 @@
+"""The reference of the engine's arithmetic: near fp32, and the engine's own to the bit."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from fenxi_train import bundle, ranges, reference, reference_trees, runtime, table
+from fenxi_train.errors import Refusal
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+NETWORKS = ("protocol", "app-id-k10", "fenxi-cnn-k10")
+FOREST, EIGHT_BITS = "iot-family", ("protocol-int8", "app-id-k10-int8")
+LAB = [ROOT / "models/train/lab" / name for name in ("odd_train.csv.gz", "odd_judge.csv.gz")]
+ROWS = 100_000
+ODD = (np.nan, np.inf, -np.inf, 1e30, -65_536, 70_000, 0.5, -0.5, 99.9, -99.9, -0.0)
+AARCH64 = ROOT / "target/aarch64-unknown-linux-musl/release/examples"
+
+
+def shipped(name):
+    return bundle.read(ROOT / "models" / name)
+
+
+def compiled(made):
+    net = reference.read((made.folder / made.manifest["file"]).read_bytes())
+    return reference.compiled(net, ranges.read(made.folder / made.manifest["ranges"]))
+
+
+def forest(made):
+    return reference_trees.read((made.folder / made.manifest["file"]).read_bytes())
+
+
+def in_parts(integers, series, context, size=10_000):
+    """Classes and confidences of many rows, in bounded memory."""
+    cut = [slice(i, i + size) for i in range(0, len(series), size)]
+    parts = [reference.run(integers, series[part], context[part])[:2] for part in cut]
+    return tuple(np.concatenate(p) for p in zip(*parts))
+
+
+def rows(made, rng, count=ROWS):
+    """Series and context: real lengths of the laboratory, half of them a little off, cut to any
+    depth; a quarter of uniform ones; and some of what no flow has."""
+    read = table.read_all([str(path) for path in LAB])
+    series, _ = table.series(read, made.input)
+    context = table.context(read, made.input)
+    chosen = rng.integers(0, len(series), count)
+    series, context = series[chosen], context[chosen]
+    off = rng.integers(-16, 17, series.shape) * ((rng.random(series.shape) < 0.5) & (series != 0))
+    depths = rng.integers(1, made.input.k + 1, count)
+    series = made.input.cut(series + off.astype(np.float32), depths)
+    uniform, own_context = made.input.random(rng, count // 4)
+    near = rng.random(len(uniform)) < 0.5
+    uniform[near] = np.fix(uniform[near] / 40)
+    series[: len(uniform)], context[: len(uniform)] = uniform, own_context
+    places = rng.random((100, *series.shape[1:])) < 0.3
+    series[:100][places] = rng.choice(ODD, places.sum()).astype(np.float32)
+    return series, context
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_golden_rows_are_as_in_fp32(name):
+    made = shipped(name)
+    series, context, outputs = made.goldens()
+    classes, confidences, weights = reference.run(compiled(made), series, context)
+    sure = outputs.max(axis=1) >= 0.85
+    assert sure.sum() >= 10 and (classes == outputs.argmax(axis=1))[sure].all()
+    assert (classes == outputs.argmax(axis=1)).mean() > 0.95
+    assert np.abs(confidences / 32768 - outputs.max(axis=1)).max() < 0.05
+    assert np.abs(weights / weights.sum(axis=1, keepdims=True) - outputs).max() < 0.05
+
+
+def test_a_forest_is_as_in_fp32():
+    made = shipped(FOREST)
+    series, context, outputs = made.goldens()
+    classes, confidences = reference_trees.run(forest(made), series, context)
+    assert (classes == outputs.argmax(axis=1)).all()
+    assert np.abs(confidences - outputs.max(axis=1)).max() < 1e-5
+
+
+def test_powers_of_two_are_exact_to_their_last_digits():
+    t = np.arange(32_768)
+    found = reference.exp2(t)
+    assert np.abs(found - 32_768 * 2.0 ** (-t / 2048)).max() < 5
+    assert found.min() >= 0 and found.max() == 32_767
+
+
+def test_the_exponent_is_exact_at_powers_of_two():
+    values = np.array([1, 2, 8, np.nextafter(8, 0), 0.5, 0.25, 3])
+    assert list(reference.exponent(values)) == [0, 1, 3, 2, -1, -2, 1]
+
+
+def test_halves_round_to_the_even_number():
+    assert list(reference.rounded(np.array([0.5, 1.5, 2.5, -0.5, -1.5]))) == [0, 2, 2, 0, -2]
+
+
+def small_net(scale, rng):
+    """A network of one matrix over codes and one between activations."""
+    weights = lambda *shape: rng.normal(0, 1, shape) * scale
+    sizes = ("a", 12, 8), ("b", 8, 6), ("out", 6, 4)
+    *layers, out = (reference.Layer(name, weights(i, o), weights(o)) for name, i, o in sizes)
+    codes, row = rng.normal(0, 1, (50, 3)), rng.integers(0, 50, 131_071)
+    context = np.zeros(65_536, int), np.zeros((1, 0)), np.zeros((1, 4)), False
+    return reference.Net(row, codes, layers, out, np.array([1, 1, 0.5, 2, 1.0]), *context)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-2, 1, 10])
+@pytest.mark.parametrize("narrow", [1e-6, 1, 1e6])
+def test_sums_stay_within_their_bits_whatever_the_ranges(scale, narrow):
+    rng = np.random.default_rng(3)
+    found = {name: np.full(count, narrow, np.float32) for name, count in (("a", 8), ("b", 6))}
+    try:
+        made = reference.compiled(small_net(scale, rng), found)
+    except Refusal as refusal:
+        assert scale * narrow >= 10 and str(refusal).startswith("out: ")
+        return
+    assert all(np.abs(made[name]).max() <= 127 for name in ("t", "w1", "wo"))
+    assert np.abs(made["p"]).max() <= 32_767 and made["m"].max() <= 32_767 and made["m"].min() >= 0
+    series = rng.integers(-65_535, 65_536, (500, 1, 4)).astype(np.float32)
+    classes, confidences, weights = reference.run(made, series, np.zeros((500, 0), np.float32))
+    assert (weights >= 0).all() and (weights.sum(axis=1) >= 32_767).all()
+    assert ((confidences > 0) & (confidences <= 32_768)).all() and (classes < 4).all()
+
+
+# Against the engine.
+
+
+@pytest.fixture(scope="session")
+def engine():
+    """The folder of the engine's example programs, built if they are not."""
+    if not (ROOT / "crates/engine").is_dir():
+        pytest.skip("needs the crate engine")
+    if not shutil.which("cargo"):
+        pytest.skip("needs the program cargo")
+    command = ["cargo", "build", "--quiet", "--release", "--package", "engine", "--examples"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/examples"
+
+
+def files(made):
+    """The model, and its ranges if it has any."""
+    return [made.folder / made.manifest[key] for key in ("file", "ranges") if key in made.manifest]
+
+
+@pytest.fixture(scope="session")
+def dumps(engine, tmp_path_factory):
+    """The integers that the engine compiled, by bundle."""
+    folder, found = tmp_path_factory.mktemp("dumps"), {}
+    for name in NETWORKS:
+        subprocess.run([engine / "dump", *files(shipped(name)), folder / name], check=True)
+        found[name] = reference.load(folder / name)
+    return found
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_engine_compiles_the_same_integers(dumps, name):
+    own, theirs = compiled(shipped(name)), dumps[name]
+    assert set(own) == set(theirs)
+    # Codes may be numbered otherwise.
+    pairs = np.unique(np.stack([own.pop("row"), theirs["row"]]), axis=1)
+    for key in set(own) & {"t", "tap"}:
+        assert (own.pop(key)[:, pairs[0]] == theirs[key][:, pairs[1]]).all(), key
+    for key, values in own.items():
+        assert values.shape == theirs[key].shape and (values == theirs[key]).all(), key
+
+
+def instruction_sets(program, made):
+    command = [*program, *files(made), "--list"]
+    listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    assert listed
+    return listed
+
+
+def answers(program, made, series, context, name, kind="<u2"):
+    """Classes and confidences by the program `rows` and an instruction set."""
+    given = np.concatenate([series.reshape(len(series), -1), context], axis=1).astype("<f4")
+    command = [*program, *files(made), "--isa", name, *(["--float"] if kind == "<f4" else [])]
+    done = subprocess.run(command, input=given.tobytes(), capture_output=True, check=True)
+    found = np.frombuffer(done.stdout, [("class", "<u2"), ("confidence", kind)])
+    assert len(found) == len(series)
+    return found["class"].astype(int), found["confidence"]
+
+
+def hold(program, made, series, context, wanted, kind="<u2"):
+    """Holds every instruction set that a program lists against these classes and confidences."""
+    for name in instruction_sets(program, made):
+        classes, confidences = answers(program, made, series, context, name, kind)
+        different = (classes != wanted[0]) | (confidences != wanted[1])
+        assert not different.any(), f"{name}: {different.sum()} rows, first {different.argmax()}"
+
+
+def programs(engine):
+    """The program `rows` of this machine and, where both are there, of aarch64."""
+    found = [[engine / "rows"]]
+    if shutil.which("qemu-aarch64-static") and (AARCH64 / "rows").is_file():
+        found.append(["qemu-aarch64-static", AARCH64 / "rows"])
+    return found
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_instruction_set_gives_the_same_answers(engine, dumps, name):
+    made = shipped(name)
+    given = rows(made, np.random.default_rng(1))
+    for program in programs(engine):
+        hold(program, made, *given, in_parts(dumps[name], *given))
+
+
+def test_every_instruction_set_gives_the_same_answers_of_a_forest(engine):
+    made = shipped(FOREST)
+    given = rows(made, np.random.default_rng(1))
+    for program in programs(engine):
+        hold(program, made, *given, reference_trees.run(forest(made), *given), "<f4")
+
+
+@pytest.mark.parametrize("name", EIGHT_BITS)
+def test_every_instruction_set_gives_the_answers_of_onnx_runtime_in_8_bits(engine, name):
+    made = shipped(name)
+    series, context = rows(made, np.random.default_rng(1))
+    series, context = np.nan_to_num(np.fix(series)), np.nan_to_num(context)
+    p = runtime.run_all(made.session(), series, context)
+    name = instruction_sets([engine / "rows"], made)[0]
+    first = answers([engine / "rows"], made, series, context, name, "<f4")
+    for program in programs(engine):
+        hold(program, made, series, context, first, "<f4")
+    # Softmax is ONNX Runtime's own; of classes that it gives one probability any may be named.
+    assert (p[np.arange(len(p)), first[0]] == p.max(axis=1)).all()
+    assert np.abs(first[1] - p.max(axis=1)).max() < 2e-6
