@@ -85,7 +85,8 @@ pub struct Fate {
     /// The label may still be on its way; until it comes, [`Verdict::Labelled`] is a promise.
     pub label_of: Option<FlowRef>,
     /// With it: bit n if the answer of depth n counts for the packet; for tasks after the first
-    /// only if their labels have actions, or rules ask for them. [`TaskWords::label_of`] takes them.
+    /// only if their labels have actions or rules ask for them. [`TaskWords::label_of`] takes
+    /// them.
     pub depths: u16,
     /// Number of the action of the flow's rule, see [`Fate::by_rule`].
     pub(crate) action: u8,

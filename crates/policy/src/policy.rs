@@ -335,19 +335,19 @@ impl Policy {
         let row = self.rows[rule as usize];
         let ClassCondition { classes, behaviours, over } = &self.conditions[row.condition as usize];
         let (_, sample) = self.decisions[row.decision as usize];
-        let has_class = |(class, classes): (&Option<u16>, &Box<[u64]>)| {
-            class.is_some_and(|class| {
-                let word = classes.get(usize::from(class) / 64);
-                word.is_some_and(|word| word >> (class % 64) & 1 != 0)
-            })
+        let has_class = |classes: &[u64], class: u16| {
+            let word = classes.get(usize::from(class) / 64);
+            word.is_some_and(|word| word >> (class % 64) & 1 != 0)
         };
+        let mut labels = classes.iter().zip(facts.classes);
         let is_over = |bound: Option<u64>, value: u64| bound.is_none_or(|bound| value > bound);
         // bytes · 8 / age > bound, without a division.
         let is_faster = |bound: u64| {
             let bits = u128::from(facts.bytes) * 8 * 1_000_000;
             bits > u128::from(bound) * u128::from(facts.age_us.max(1))
         };
-        (classes.is_empty() || facts.classes.iter().zip(classes).any(has_class))
+        (classes.is_empty()
+            || labels.any(|(classes, class)| class.is_some_and(|it| has_class(classes, it))))
             && (*behaviours == 0 || behaviours >> facts.behaviour & 1 != 0)
             && is_over(over.bytes, facts.bytes)
             && is_over(over.packets, facts.packets)

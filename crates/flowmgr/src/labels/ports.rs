@@ -1,8 +1,8 @@
 //! The label that the port of its server gives a flow.
 //!
-//! Where a task says so ([`crate::DepthConfig::k`] of 0), the flow gets it with its first packet and
-//! keeps it unless an answer of the model contradicts it, once ([`cring::resolve`]). Otherwise it
-//! names flows that end without a sure answer.
+//! Where a task says so ([`crate::DepthConfig::k`] of 0), the flow gets it with its first packet
+//! and keeps it unless an answer of the model contradicts it, once ([`cring::resolve`]). Otherwise
+//! it names flows that end without a sure answer.
 //!
 //! A port says nothing of a flow that began mid-stream, since nobody knows which end is the server.
 //! The table of ports is part of a task's model, so it names the flows that the task is asked

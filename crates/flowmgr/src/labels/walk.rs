@@ -161,7 +161,7 @@ impl Labels {
     }
 
     /// The depths of other tasks whose labels are in use, if they count for a packet of this time.
-    fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
+    pub fn others_in_effect(&self, flows: &Flows, index: u32, time_us: i64, delay_us: i64) -> u16 {
         let mut others = 0;
         for task in self.tasks.ids().filter(|&task| self.is_in_use(task)) {
             for depth in self.tasks.task(task).all_depths() {
@@ -244,10 +244,16 @@ impl Labels {
     pub fn classes_of(&mut self, flows: &mut Flows, index: u32) -> [Option<u16>; TASKS_MAX] {
         let mut classes = [None; TASKS_MAX];
         classes[0] = self.class_of(flows, index);
-        for task in self.tasks.ids().filter(|task| self.in_rules >> task.0 & 1 != 0) {
+        for task in self.tasks_in_rules() {
             classes[task.index()] = self.class_of_task(flows, task, index);
         }
         classes
+    }
+
+    /// Tasks after the first whose labels rules ask for.
+    pub fn tasks_in_rules(&self) -> impl Iterator<Item = TaskId> + use<> {
+        let in_rules = self.in_rules;
+        self.tasks.ids().filter(move |task| in_rules >> task.0 & 1 != 0)
     }
 
     /// With [`Effect::Arrival`] and several depths: whether the first label word holds the flow's

@@ -78,17 +78,22 @@ impl<P: Part> Walk<P> {
         let is_live = self.flows.effect == Effect::Arrival;
         let is_first = self.flows.entries.hot(index).policy == PolicyStamp::ASKED_FIRST;
         // By packet time labels are not known here.
-        let classes = match is_live {
+        let mut classes = match is_live {
             true => self.labels.classes_of(&mut self.flows, index),
             false => [None; TASKS_MAX],
         };
-        let by_port = match is_live && is_first && self.labels.tasks.has_ports_first {
-            true => self.labels.port_at_first(TaskId::FIRST, &self.subject(index)),
-            false => None,
-        };
+        let mut by_port = None;
+        if is_live && is_first && self.labels.tasks.has_ports_first {
+            let subject = self.subject(index);
+            let class = |task| Some(self.labels.port_at_first(task, &subject)?.class);
+            by_port = class(TaskId::FIRST);
+            for task in self.labels.tasks_in_rules() {
+                classes[task.index()] = classes[task.index()].or(class(task));
+            }
+        }
         let known = Known {
             classes,
-            by_port: by_port.map(|port| port.class),
+            by_port,
             contradicts: self.labels.kept.contradicts(DepthId::FIRST, index),
             behaviour: self.behaviour(index),
         };
@@ -270,6 +275,15 @@ impl<P: Part> Answering<'_, P> {
             if let Effect::PacketTime { .. } = self.walk.flows.effect {
                 fate.label_of = Some(self.walk.flows.entries.flow_ref(index));
                 fate.depths |= 1;
+            }
+        }
+        if let Effect::PacketTime { delay_us } = self.walk.flows.effect {
+            // Ports may have named the flow for other tasks with the answer.
+            let (labels, flows) = (&self.walk.labels, &self.walk.flows);
+            let others = labels.others_in_effect(flows, index, waiting.time_us, delay_us);
+            if others != 0 {
+                (fate.label_of, fate.depths) =
+                    (Some(flows.entries.flow_ref(index)), fate.depths | others);
             }
         }
         fate.verdict = waiting.verdict;

@@ -292,6 +292,43 @@ fn rules_know_the_ports_label_with_the_first_packet_and_the_contradiction() {
 }
 
 #[test]
+fn rules_know_the_port_labels_of_other_tasks_with_the_first_packet() {
+    for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 0 }] {
+        let mut config = ports_first(effect);
+        config.tasks.insert(0, TaskConfig::lengths(3, 3));
+        let memory = RuleMemory::new(config.max_flows).unwrap();
+        let (producers, _consumers): (Vec<_>, Vec<_>) = [ring(64), ring(64)].into_iter().unzip();
+        let producers = producers.into_iter().map(|ring| vec![ring]).collect();
+        let mut bench = Bench {
+            manager: Manager::with_rings(config, producers).unwrap(),
+            ..Bench::new(super::config())
+        };
+        let mut change =
+            RulesChange { label_tasks: 0b10, memory: Some(memory), ..RulesChange::default() };
+        bench.manager.change_rules(&mut change);
+        bench.burst(&[tcp(0, 1, 2, TCP_SYN)]);
+        let by_port = bench.manager.rule_questions()[0].classes[1];
+        let Bench { manager, fates, .. } = &mut bench;
+        let mut data = [0; 64];
+        let packet = Packet {
+            at: 0,
+            captured: 40,
+            wire: u32::MAX,
+            link: 101,
+            time_us: 0,
+            rss: None,
+            gso: Gso::NONE,
+        };
+        manager.answer_rules(&[RuleAnswer::default()], &mut data, &[packet], 0, fates);
+        match effect {
+            Effect::Arrival => assert_eq!(by_port, Some(BY_PORT)),
+            // The label word behind that of the first task.
+            Effect::PacketTime { .. } => assert_eq!((by_port, fates[0].depths), (None, 0b10)),
+        }
+    }
+}
+
+#[test]
 fn a_rule_that_gives_a_label_or_asks_nothing_comes_before_the_port() {
     for effect in [Effect::Arrival, Effect::PacketTime { delay_us: 0 }] {
         for (rule, expected) in [
