@@ -32,10 +32,13 @@ pub struct Backend {
     pub capabilities: fn(&PortSettings) -> &'static [&'static str],
     /// Memory of a port's receive ring, or of each of its queues, bytes.
     pub ring_bytes: fn(&PortSettings) -> u64,
-    pub(crate) open: fn(&[PortSettings], u16) -> Result<Vec<Vec<Opened>>, OpenError>,
+    pub(crate) open: Open,
     pub(crate) open_tx: fn(&str) -> Result<Box<dyn Tx>, OpenError>,
     pub(crate) probe: fn(&PortSettings) -> Result<(), OpenError>,
 }
+
+/// Opens this many ports, at least one, on each interface; returns them by interface.
+type Open = fn(&[PortSettings], u16) -> Result<Vec<Vec<Opened>>, OpenError>;
 
 /// Devices that a backend takes from the kernel: each belongs to one process. What `fenxi check`
 /// says of them.
