@@ -62,8 +62,8 @@ impl Rules {
         }
     }
 
-    /// The rules of a file; `key` precedes the error if it cannot be opened. Ends with an error soon
-    /// after `stop` is set.
+    /// The rules of a file; `key` precedes the error if it cannot be opened. Ends with an error
+    /// soon after `stop` is set.
     pub fn read(path: &Path, key: &str, terms: Terms, stop: &AtomicBool) -> Result<Rules, Error> {
         let began = Instant::now();
         let set = terms.read(path, key, stop)?;
