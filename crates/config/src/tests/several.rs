@@ -63,7 +63,7 @@ fn each_task_has_its_own_values_and_the_others_of_the_sections() {
         panic!("{device:?}");
     };
     assert_eq!(delta, 0.1);
-    assert!(device.batching.policy().goal().is_some() && !dear.batching.policy().goal().is_some());
+    assert!(device.batching.policy().goal().is_some() && dear.batching.policy().goal().is_none());
     assert_eq!(dear.batching.policy(), Policy::Max);
     assert_eq!(dear.batching.batch_sizes, [16, 32]);
     assert_eq!(dear.devices[0].batch_sizes, [16, 32]);
