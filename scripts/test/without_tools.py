@@ -66,12 +66,12 @@ class WithoutTools:
         if missing := sorted(name for name in self.tools if not found[name]):
             missing = " ".join(missing)
             sys.exit(f"without_tools: {missing}: missing; scripts/test/tools installs them")
-        # Each command is a script that notes its start and becomes the command. What runs in a
-        # sandbox may note nothing; it was started by a command that did.
+        # Each command is a script that notes its start and becomes the command. In a sandbox that
+        # opens no file, as man's, it notes nothing; a command outside has noted its own start.
         for name, path in found.items():
             if path:
                 shim = self.shims / name
-                note = f'{{ echo "{name}" >>"$STARTED_TOOLS"; }} 2>/dev/null'
+                note = f'{{ echo "{name}" >>"$STARTED_TOOLS"; }} 2>&-'
                 shim.write_text(f'#!/bin/sh\n{note}\nexec "{path}" "$@"\n')
                 shim.chmod(0o755)
         self.found = found
