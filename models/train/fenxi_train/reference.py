@@ -28,6 +28,7 @@ from .inputs import LENGTH_MAX
 TOP = 127  # of an activation, and of a weight's size
 DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # of table entries, at most; rounding adds a little
 SHIFT_MAX = 20
+PROTOCOLS = 256
 SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
 MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
 SCORE_MAX = 1 << 26
@@ -56,9 +57,9 @@ class Net:
     out: Layer
     inverse_temperatures: np.ndarray  # [k + 1], by elements
     categories: np.ndarray  # of each port
-    vectors: np.ndarray  # [categories, numbers], behind the elements' codes and is_udp
+    vectors: np.ndarray  # [categories, numbers], behind is_udp
     scores: np.ndarray  # [categories, classes], added to the outputs
-    is_udp: bool  # whether the first matrix has a row for it
+    is_udp: np.ndarray  # [protocols, 1] by number, or [1, 0]: behind the elements' codes
 
 
 class Graph:
@@ -88,6 +89,10 @@ class Graph:
         if name not in self.constants:
             raise Refusal(f"{name}: computed, where integers need a constant")
         return self.constants[name].astype(np.float64)
+
+    def single(self, name):
+        """A constant as float32, in which codes are computed as the graph does."""
+        return self.number(name).astype(np.float32)
 
     def gathered(self, value):
         """The table that a value is looked up in."""
@@ -133,13 +138,24 @@ def read(model):
 
 
 def context_of(graph, values):
-    """Whether the context has the protocol, the vectors of its port and their index."""
-    is_udp = bool(values) and graph.is_made_by(values[0], "Clip")
-    if len(values) == is_udp:
-        return is_udp, np.zeros((1, 0)), np.zeros(65_536, int)
-    vectors, index = graph.inputs_of(values[-1], "Gather")
-    categories = graph.gathered(graph.inputs_of(index, "Cast")[0])
-    return is_udp, graph.number(vectors), categories.astype(int)
+    """What the first matrix reads of each protocol, the vectors of ports, and their index."""
+    is_udp, vectors, categories = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(65_536, int)
+    if values and graph.is_made_by(values[0], "Clip"):
+        is_udp = udp_code(graph, values[0])[:, None]
+    if len(values) > is_udp.shape[1]:
+        vectors, index = graph.inputs_of(values[-1], "Gather")
+        vectors = graph.number(vectors)
+        categories = graph.gathered(graph.inputs_of(index, "Cast")[0]).astype(int)
+    return is_udp, vectors, categories
+
+
+def udp_code(graph, value):
+    """0 for TCP and 1 for UDP, by the number of the protocol."""
+    value, low, high = graph.inputs_of(value, "Clip")
+    value, scale = graph.inputs_of(value, "Mul")
+    value, offset = graph.inputs_of(value, "Add")
+    moved = np.arange(PROTOCOLS, dtype=np.float32) + graph.single(offset)
+    return np.clip(moved * graph.single(scale), graph.single(low), graph.single(high))
 
 
 def matrix(graph, name, value):
@@ -154,12 +170,12 @@ def convolution(graph, name, value):
 
 def element_codes(graph, value):
     """The code of each length from -LENGTH_MAX to LENGTH_MAX, float64 [lengths, numbers]."""
-    lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1, dtype=np.float64)
+    lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1, dtype=np.float32)
     if graph.is_made_by(value, "Clip"):
         value, low, high = graph.inputs_of(value, "Clip")
         _, scale, offset = graph.inputs_of(value, "Conv")
-        codes = lengths[:, None] * graph.number(scale).ravel() + graph.number(offset)
-        return np.clip(codes, graph.number(low), graph.number(high))
+        codes = lengths[:, None] * graph.single(scale).ravel() + graph.single(offset)
+        return np.clip(codes, graph.single(low), graph.single(high)).astype(np.float64)
     for operator in ("Unsqueeze", "Transpose", "Reshape"):
         if graph.is_made_by(value, operator):
             value = graph.inputs_of(value, operator)[0]
@@ -234,12 +250,17 @@ def first_matrix(net, layer, ranges):
     """A matrix over codes as a table for each place, in 8 bits; and its activations' scales."""
     width, places = net.codes.shape[1], len(net.inverse_temperatures) - 1
     ends = [width * p for p in range(1, places + 1)]
-    parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp])
+    parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp.shape[1]])
     tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
-    udp = parts[places].sum(axis=0)  # one row, or none
-    port = ordered_sum(net.vectors, parts[-1]) + layer.bias
-    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp))
-    sums = np.abs(tables).max(axis=1).sum(axis=0) + np.abs(port).max(axis=0) + np.abs(udp)
+    udp = ordered_sum(net.is_udp, parts[places])
+    port = ordered_sum(net.vectors, parts[-1])
+    if net.vectors.shape[1] or not net.is_udp.shape[1]:
+        port = port + layer.bias
+    else:
+        udp = udp + layer.bias
+    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp).max(axis=0))
+    sums = np.abs(tables).max(axis=1).sum(axis=0)
+    sums = sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0)
     scale = np.maximum(entry / TOP, sums / DENSE_SUM)
     scale = np.where(scale > 0, scale, ranges / TOP)
     activation = np.maximum(ranges / TOP, scale * 1.00005)
@@ -248,8 +269,8 @@ def first_matrix(net, layer, ranges):
         "u": rounded(udp / scale),
         "m": np.minimum(rounded(scale / activation * 32768), 32767),
     }
-    table, port = np.abs(made["t"]).max(axis=1).sum(axis=0), np.abs(made["p"]).max(axis=0)
-    check(layer, table + port + np.abs(made["u"]) <= 32767)
+    context = np.abs(made["u"]).max(axis=0) + np.abs(made["p"]).max(axis=0)
+    check(layer, np.abs(made["t"]).max(axis=1).sum(axis=0) + context <= 32767)
     return made, activation
 
 
@@ -313,14 +334,15 @@ def run(made, series, context):
     """Class, confidence (of 32768) and the classes' weights of rows: int [rows], [rows], [rows,
     classes].  A context has the protocol, the port, or both in this order."""
     lengths = whole(series[:, 0], -LENGTH_MAX, LENGTH_MAX)
-    port, udp = np.zeros((2, len(series)), int)
+    port, protocol = np.zeros((2, len(series)), int)
     if context.shape[1]:
-        port, udp = made["cat"][whole(context[:, -1], 0, 65_535)], is_udp(context[:, 0])
+        port = made["cat"][whole(context[:, -1], 0, 65_535)]
+        protocol = whole(context[:, 0], 0, len(made["u"]) - 1)
     code = made["row"][lengths + LENGTH_MAX]
     if "tap" in made:
         sums = padded(lambda tap, c: made["tap"][tap][c], code) + made["b"]
     else:
-        sums = made["p"][port] + ((made["u"] * udp[:, None] + 64) >> 7)
+        sums = made["u"][protocol] + made["p"][port]
         for place, table in enumerate(made["t"]):
             sums = sums + table[code[:, place]]
     a = np.clip(mulhrs(sums, made["m"]), 0, TOP)
@@ -342,11 +364,6 @@ def run(made, series, context):
 def whole(values, low, high):
     """Whole numbers within bounds; fractions are cut off, and what is no number is 0."""
     return np.clip(np.nan_to_num(values.astype(np.float64)), low, high).astype(np.int64)
-
-
-def is_udp(protocol):
-    """6 is 0 and 17 is 128."""
-    return rounded(np.clip((whole(protocol, 0, 255) - 6) / 11, 0, 1) * 128)
 
 
 def padded(tap, values):
