@@ -16,6 +16,7 @@ language compiles the same integers.
 """
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -28,6 +29,7 @@ from .inputs import LENGTH_MAX
 TOP = 127  # of an activation, and of a weight's size
 DENSE_SUM, CONVOLUTION_SUM = 32_000, 32_700  # of table entries, at most; rounding adds a little
 SHIFT_MAX = 20
+PROTOCOLS = 256
 SCORE = math.log2(math.e) * 2048  # of a natural logarithm in a score's units
 MULTIPLIER_MAX, OUT_SHIFT_MAX = 2047, 30
 SCORE_MAX = 1 << 26
@@ -56,9 +58,9 @@ class Net:
     out: Layer
     inverse_temperatures: np.ndarray  # [k + 1], by elements
     categories: np.ndarray  # of each port
-    vectors: np.ndarray  # [categories, numbers], behind the elements' codes and is_udp
+    vectors: np.ndarray  # [categories, numbers], behind is_udp
     scores: np.ndarray  # [categories, classes], added to the outputs
-    is_udp: bool  # whether the first matrix has a row for it
+    is_udp: np.ndarray  # [protocols, 1] by number, or [1, 0]: behind the elements' codes
 
 
 class Graph:
@@ -88,6 +90,10 @@ class Graph:
         if name not in self.constants:
             raise Refusal(f"{name}: computed, where integers need a constant")
         return self.constants[name].astype(np.float64)
+
+    def single(self, name):
+        """A constant as float32, in which codes are computed as the graph does."""
+        return self.number(name).astype(np.float32)
 
     def gathered(self, value):
         """The table that a value is looked up in."""
@@ -133,13 +139,24 @@ def read(model):
 
 
 def context_of(graph, values):
-    """Whether the context has the protocol, the vectors of its port and their index."""
-    is_udp = bool(values) and graph.is_made_by(values[0], "Clip")
-    if len(values) == is_udp:
-        return is_udp, np.zeros((1, 0)), np.zeros(65_536, int)
-    vectors, index = graph.inputs_of(values[-1], "Gather")
-    categories = graph.gathered(graph.inputs_of(index, "Cast")[0])
-    return is_udp, graph.number(vectors), categories.astype(int)
+    """What the first matrix reads of each protocol, the vectors of ports, and their index."""
+    is_udp, vectors, categories = np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(65_536, int)
+    if values and graph.is_made_by(values[0], "Clip"):
+        is_udp = udp_code(graph, values[0])[:, None]
+    if len(values) > is_udp.shape[1]:
+        vectors, index = graph.inputs_of(values[-1], "Gather")
+        vectors = graph.number(vectors)
+        categories = graph.gathered(graph.inputs_of(index, "Cast")[0]).astype(int)
+    return is_udp, vectors, categories
+
+
+def udp_code(graph, value):
+    """0 for TCP and 1 for UDP, by the number of the protocol."""
+    value, low, high = graph.inputs_of(value, "Clip")
+    value, scale = graph.inputs_of(value, "Mul")
+    value, offset = graph.inputs_of(value, "Add")
+    moved = np.arange(PROTOCOLS, dtype=np.float32) + graph.single(offset)
+    return np.clip(moved * graph.single(scale), graph.single(low), graph.single(high))
 
 
 def matrix(graph, name, value):
@@ -154,12 +171,12 @@ def convolution(graph, name, value):
 
 def element_codes(graph, value):
     """The code of each length from -LENGTH_MAX to LENGTH_MAX, float64 [lengths, numbers]."""
-    lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1, dtype=np.float64)
+    lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1, dtype=np.float32)
     if graph.is_made_by(value, "Clip"):
         value, low, high = graph.inputs_of(value, "Clip")
         _, scale, offset = graph.inputs_of(value, "Conv")
-        codes = lengths[:, None] * graph.number(scale).ravel() + graph.number(offset)
-        return np.clip(codes, graph.number(low), graph.number(high))
+        codes = lengths[:, None] * graph.single(scale).ravel() + graph.single(offset)
+        return np.clip(codes, graph.single(low), graph.single(high)).astype(np.float64)
     for operator in ("Unsqueeze", "Transpose", "Reshape"):
         if graph.is_made_by(value, operator):
             value = graph.inputs_of(value, operator)[0]
@@ -177,17 +194,18 @@ def element_codes(graph, value):
 def compiled(net, ranges):
     """All integers by name.  `ranges` are those of each layer by the name of its output."""
     first, *others = net.layers
-    made = {"row": net.row, "td": temperatures(net.inverse_temperatures)}
+    made = {"elements": net.row}
     fold = first_convolution if first.weights.ndim == 3 else first_matrix
     folded, scales = fold(net, first, wanted(ranges, first))
     made |= folded
     places = len(net.inverse_temperatures) - 1
-    for i, layer in enumerate(others, 1):
-        after_convolution = layer.weights.ndim == 2 and net.layers[i - 1].weights.ndim == 3
+    for i, layer in enumerate(others):
+        after_convolution = layer.weights.ndim == 2 and net.layers[i].weights.ndim == 3
         inputs = np.tile(scales, places) if after_convolution else scales
-        weights, bias, shift, scales = inner(layer, inputs, wanted(ranges, layer))
-        made |= {f"w{i}": weights, f"b{i}": bias, f"n{i}": shift}
-    return made | last(net, scales)
+        weights, bias, shift, scales = hidden(layer, inputs, wanted(ranges, layer))
+        name = f"hidden{i}"
+        made |= {f"{name}.weights": weights, f"{name}.bias": bias, f"{name}.shifts": shift}
+    return made | output(net, scales)
 
 
 def wanted(ranges, layer):
@@ -234,23 +252,26 @@ def first_matrix(net, layer, ranges):
     """A matrix over codes as a table for each place, in 8 bits; and its activations' scales."""
     width, places = net.codes.shape[1], len(net.inverse_temperatures) - 1
     ends = [width * p for p in range(1, places + 1)]
-    parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp])
+    parts = np.split(layer.weights, [*ends, ends[-1] + net.is_udp.shape[1]])
     tables = np.stack([ordered_sum(net.codes, part) for part in parts[:places]])
-    udp = parts[places].sum(axis=0)  # one row, or none
-    port = ordered_sum(net.vectors, parts[-1]) + layer.bias
-    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp))
-    sums = np.abs(tables).max(axis=1).sum(axis=0) + np.abs(port).max(axis=0) + np.abs(udp)
+    udp = ordered_sum(net.is_udp, parts[places])
+    port = ordered_sum(net.vectors, parts[-1])
+    if net.vectors.shape[1] or not net.is_udp.shape[1]:
+        port = port + layer.bias
+    else:
+        udp = udp + layer.bias
+    entry = np.maximum(np.abs(tables).max(axis=(0, 1)), np.abs(udp).max(axis=0))
+    sums = np.abs(tables).max(axis=1).sum(axis=0)
+    sums = sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0)
     scale = np.maximum(entry / TOP, sums / DENSE_SUM)
     scale = np.where(scale > 0, scale, ranges / TOP)
     activation = np.maximum(ranges / TOP, scale * 1.00005)
-    made = {
-        "cat": net.categories, "t": rounded(tables / scale), "p": rounded(port / scale),
-        "u": rounded(udp / scale),
-        "m": np.minimum(rounded(scale / activation * 32768), 32767),
-    }
-    table, port = np.abs(made["t"]).max(axis=1).sum(axis=0), np.abs(made["p"]).max(axis=0)
-    check(layer, table + port + np.abs(made["u"]) <= 32767)
-    return made, activation
+    tables, udp, port = (rounded(part / scale) for part in (tables, udp, port))
+    sums = np.abs(tables).max(axis=1).sum(axis=0)
+    check(layer, sums + np.abs(udp).max(axis=0) + np.abs(port).max(axis=0) <= 32767)
+    multipliers = np.minimum(rounded(scale / activation * 32768), 32767)
+    made = {"tables": tables, "protocol": udp, "port": port, "multipliers": multipliers}
+    return {"ports": net.categories, **{f"first.{n}": v for n, v in made.items()}}, activation
 
 
 def first_convolution(net, layer, ranges):
@@ -261,28 +282,28 @@ def first_convolution(net, layer, ranges):
     activation = np.maximum(ranges / TOP, 2 * least)
     shift = shifts(activation, least, 15)
     scale = activation / 2.0**shift
-    made = {"tap": rounded(taps / scale), "b": rounded(layer.bias / scale), "m": 2 ** (15 - shift)}
-    check(layer, np.abs(made["tap"]).max(axis=1).sum(axis=0) + np.abs(made["b"]) <= 32767)
-    return made, activation
+    taps, bias = rounded(taps / scale), rounded(layer.bias / scale)
+    check(layer, np.abs(taps).max(axis=1).sum(axis=0) + np.abs(bias) <= 32767)
+    made = {"taps": taps, "bias": bias, "multipliers": 2 ** (15 - shift)}
+    return {f"first.{n}": v for n, v in made.items()}, activation
 
 
-def inner(layer, inputs, ranges):
-    """Weights, biases and shifts of a layer whose inputs have these scales; and its activations'
-    scales."""
-    scaled = layer.weights * inputs[:, None]
-    summed = tuple(range(scaled.ndim - 1))
-    least = np.abs(scaled).max(axis=summed) / TOP
+def hidden(layer, inputs, ranges):
+    """Weights [1 or 3, inputs, outputs], biases and shifts of a layer whose inputs have these
+    scales; and its activations' scales."""
+    scaled = layer.weights.reshape(-1, *layer.weights.shape[-2:]) * inputs[:, None]
+    least = np.abs(scaled).max(axis=(0, 1)) / TOP
     activation = np.maximum(ranges / TOP, least)
     shift = np.where(least > 0, shifts(activation, least, SHIFT_MAX), 0)
     scale = activation / 2.0**shift
     weights = rounded(scaled / scale)
     # Half of what is shifted out rounds to the nearest.
     bias = rounded(layer.bias / scale) + np.where(shift > 0, 1 << np.maximum(shift - 1, 0), 0)
-    check(layer, np.abs(weights).sum(axis=summed) * TOP + np.abs(bias) <= 2**31 - 1)
+    check(layer, np.abs(weights).sum(axis=(0, 1)) * TOP + np.abs(bias) <= 2**31 - 1)
     return weights, bias, shift, scale * 2.0**shift
 
 
-def last(net, inputs):
+def output(net, inputs):
     """The layer before the softmax.  Its sums are multiplied, so that all classes have one unit."""
     scaled = net.out.weights * inputs[:, None]
     scale = np.abs(scaled).max(axis=0) / TOP
@@ -298,12 +319,12 @@ def last(net, inputs):
             break
     check(net.out, fits)
     check(net.out, ((sums * multiplier) >> shift).max() + 1 + np.abs(bias).max() <= SCORE_MAX)
-    return {"wo": weights, "om": multiplier, "os": np.array([shift]), "bo": bias}
-
-
-def temperatures(inverse):
-    """By elements: the share of the sharpest inverse temperature."""
-    return np.minimum(rounded(inverse / inverse.max() * 32768), 32767)
+    inverse = net.inverse_temperatures
+    # By elements, as a share of the sharpest.
+    temperatures = np.minimum(rounded(inverse / inverse.max() * 32768), 32767)
+    made = {"weights": weights, "multipliers": multiplier, "shift": np.array([shift]),
+            "scores": bias, "temperatures": temperatures}
+    return {f"output.{n}": v for n, v in made.items()}
 
 
 # What they compute.
@@ -313,40 +334,35 @@ def run(made, series, context):
     """Class, confidence (of 32768) and the classes' weights of rows: int [rows], [rows], [rows,
     classes].  A context has the protocol, the port, or both in this order."""
     lengths = whole(series[:, 0], -LENGTH_MAX, LENGTH_MAX)
-    port, udp = np.zeros((2, len(series)), int)
-    if context.shape[1]:
-        port, udp = made["cat"][whole(context[:, -1], 0, 65_535)], is_udp(context[:, 0])
-    code = made["row"][lengths + LENGTH_MAX]
-    if "tap" in made:
-        sums = padded(lambda tap, c: made["tap"][tap][c], code) + made["b"]
+    code, port = made["elements"][lengths + LENGTH_MAX], np.zeros(len(series), int)
+    if "first.taps" in made:
+        taps = made["first.taps"]
+        sums = padded(lambda t, code: taps[t, code], code) + made["first.bias"]
     else:
-        sums = made["p"][port] + ((made["u"] * udp[:, None] + 64) >> 7)
-        for place, table in enumerate(made["t"]):
+        protocol, tables = port, made["first.tables"]
+        if context.shape[1]:
+            port = made["ports"][whole(context[:, -1], 0, 65_535)]
+            protocol = whole(context[:, 0], 0, len(made["first.protocol"]) - 1)
+        sums = made["first.protocol"][protocol] + made["first.port"][port]
+        for place, table in enumerate(tables):
             sums = sums + table[code[:, place]]
-    a = np.clip(mulhrs(sums, made["m"]), 0, TOP)
-    i = 1
-    while f"w{i}" in made:
-        weights = made[f"w{i}"]
-        if weights.ndim == 3:
-            sums = padded(lambda tap, a: product(a, weights[tap]), a)
+    a, i = np.clip(mulhrs(sums, made["first.multipliers"]), 0, TOP), 0
+    while f"hidden{i}.weights" in made:
+        weights, bias, shifts = (made[f"hidden{i}.{n}"] for n in ("weights", "bias", "shifts"))
+        if len(weights) == 3:
+            sums = padded(lambda t, a: product(a, weights[t]), a)
         else:
-            sums = product(a.reshape(len(a), -1), weights)
-        a = np.clip((sums + made[f"b{i}"]) >> made[f"n{i}"], 0, TOP)
-        i += 1
-    shift = made["os"][0]
-    sums = product(a, made["wo"]) * made["om"] + (1 << (shift - 1))
-    scores = (sums >> shift) + made["bo"][port]
-    return softmax(scores, made["td"][(lengths != 0).sum(axis=1)])
+            sums = product(a.reshape(len(a), -1), weights[0])
+        a, i = np.clip((sums + bias) >> shifts, 0, TOP), i + 1
+    shift = made["output.shift"][0]
+    sums = product(a, made["output.weights"]) * made["output.multipliers"] + (1 << (shift - 1))
+    scores = (sums >> shift) + made["output.scores"][port]
+    return softmax(scores, made["output.temperatures"][(lengths != 0).sum(axis=1)])
 
 
 def whole(values, low, high):
     """Whole numbers within bounds; fractions are cut off, and what is no number is 0."""
     return np.clip(np.nan_to_num(values.astype(np.float64)), low, high).astype(np.int64)
-
-
-def is_udp(protocol):
-    """6 is 0 and 17 is 128."""
-    return rounded(np.clip((whole(protocol, 0, 255) - 6) / 11, 0, 1) * 128)
 
 
 def padded(tap, values):
@@ -382,15 +398,35 @@ def softmax(scores, temperature):
 
 
 def load(path):
-    """The integers that the engine compiled, from the file of its example `dump`: a line for each
-    array with name, type, shape and offset, an empty line, then their bytes."""
+    """The integers that the engine compiled, from the file of its example `dump`, which has the
+    form of safetensors: the length of a header, the header in JSON, the numbers."""
     content = path.read_bytes()
-    head, _, data = content.partition(b"\n\n")
+    start = 8 + int.from_bytes(content[:8], "little")
     made = {}
-    for line in head.decode().splitlines():
-        name, kind, shape, offset = line.split()
-        shape = tuple(map(int, shape.split(",")))
-        kind = np.dtype(f"<{kind[0]}{int(kind[1:]) // 8}")
-        values = np.frombuffer(data, kind, math.prod(shape), int(offset))
-        made[name] = values.reshape(shape).astype(np.int64)
-    return made
+    for name, about in json.loads(content[8:start]).items():
+        kind = np.dtype(f"<{about['dtype'][0].lower()}{int(about['dtype'][1:]) // 8}")
+        first, end = (start + offset for offset in about["data_offsets"])
+        values = np.frombuffer(content[first:end], kind).reshape(about["shape"])
+        made[name] = values.astype(np.int64)
+    return by_number(made)
+
+
+def by_number(made):
+    """The same with look-ups by length, protocol and port, as `compiled` gives them."""
+    made = dict(made)
+    low, row_of = made.pop("elements.low")[0], made.pop("elements.row_of")
+    lengths = np.arange(-LENGTH_MAX, LENGTH_MAX + 1)
+    made["elements"] = row_of[np.clip(lengths - low, 0, len(row_of) - 1)]
+    parts, i = [], 0
+    while f"first.context{i}" in made:
+        lookup = made.pop(f"first.context{i}.lookup")[0]
+        row_of = made[f"lookup{lookup}.row_of"] if lookup >= 0 else np.zeros(1, int)
+        parts.append((made.pop(f"first.context{i}"), row_of))
+        i += 1
+    if parts:
+        # The last one is by port, of two the first by protocol.
+        made["first.port"], row_of = parts[-1]
+        made["ports"] = row_of[np.minimum(np.arange(65_536), len(row_of) - 1)]
+        none = np.zeros_like(made["first.port"][:1])
+        made["first.protocol"] = parts[0][0][parts[0][1]] if len(parts) == 2 else none
+    return {n: v for n, v in made.items() if not n.startswith("lookup") and n != "output.lookup"}

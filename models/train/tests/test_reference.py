@@ -57,6 +57,7 @@ def rows(made, rng, count=ROWS):
     series[: len(uniform)], context[: len(uniform)] = uniform, own_context
     places = rng.random((100, *series.shape[1:])) < 0.3
     series[:100][places] = rng.choice(ODD, places.sum()).astype(np.float32)
+    context[:200] = rng.choice([*ODD, *range(20)], context[:200].shape).astype(np.float32)
     return series, context
 
 
@@ -102,7 +103,7 @@ def small_net(scale, rng):
     sizes = ("a", 12, 8), ("b", 8, 6), ("out", 6, 4)
     *layers, out = (reference.Layer(name, weights(i, o), weights(o)) for name, i, o in sizes)
     codes, row = rng.normal(0, 1, (50, 3)), rng.integers(0, 50, 131_071)
-    context = np.zeros(65_536, int), np.zeros((1, 0)), np.zeros((1, 4)), False
+    context = np.zeros(65_536, int), np.zeros((1, 0)), np.zeros((1, 4)), np.zeros((1, 0))
     return reference.Net(row, codes, layers, out, np.array([1, 1, 0.5, 2, 1.0]), *context)
 
 
@@ -116,8 +117,10 @@ def test_sums_stay_within_their_bits_whatever_the_ranges(scale, narrow):
     except Refusal as refusal:
         assert scale * narrow >= 10 and str(refusal).startswith("out: ")
         return
-    assert all(np.abs(made[name]).max() <= 127 for name in ("t", "w1", "wo"))
-    assert np.abs(made["p"]).max() <= 32_767 and made["m"].max() <= 32_767 and made["m"].min() >= 0
+    bytes_of = made["first.tables"], made["hidden0.weights"], made["output.weights"]
+    assert all(np.abs(values).max() <= 127 for values in bytes_of)
+    assert np.abs(made["first.port"]).max() <= 32_767
+    assert made["first.multipliers"].min() >= 0 and made["first.multipliers"].max() <= 32_767
     series = rng.integers(-65_535, 65_536, (500, 1, 4)).astype(np.float32)
     classes, confidences, weights = reference.run(made, series, np.zeros((500, 0), np.float32))
     assert (weights >= 0).all() and (weights.sum(axis=1) >= 32_767).all()
@@ -156,12 +159,20 @@ def dumps(engine, tmp_path_factory):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_engine_compiles_the_same_integers(dumps, name):
-    own, theirs = compiled(shipped(name)), dumps[name]
+    own, theirs = compiled(shipped(name)), dict(dumps[name])
     assert set(own) == set(theirs)
-    # Codes may be numbered otherwise.
-    pairs = np.unique(np.stack([own.pop("row"), theirs["row"]]), axis=1)
-    for key in set(own) & {"t", "tap"}:
-        assert (own.pop(key)[:, pairs[0]] == theirs[key][:, pairs[1]]).all(), key
+    # Rows of tables may be numbered otherwise.
+    codes = np.unique(np.stack([own.pop("elements"), theirs["elements"]]), axis=1)
+    for key in set(own) & {"first.tables", "first.taps"}:
+        assert (own.pop(key)[:, codes[0]] == theirs[key][:, codes[1]]).all(), key
+    if "ports" in own:
+        ports = own.pop("ports"), theirs["ports"]
+        for key in ("first.port", "output.scores"):
+            assert (own.pop(key)[ports[0]] == theirs[key][ports[1]]).all(), key
+        # The last row counts for all protocols beyond.
+        last = len(theirs["first.protocol"]) - 1
+        protocols = np.minimum(np.arange(len(own["first.protocol"])), last)
+        assert (own.pop("first.protocol") == theirs["first.protocol"][protocols]).all()
     for key, values in own.items():
         assert values.shape == theirs[key].shape and (values == theirs[key]).all(), key
 
