@@ -159,10 +159,12 @@ impl Header {
 
     /// Whether flow managers take these settings: they do not check them themselves.
     pub fn takes(&self, settings: &flowmgr::Settings) -> bool {
-        let flowmgr::Settings { actions, .. } = settings;
+        let by_task = settings.actions.dscp();
+        let mut with_tasks = by_task.iter().zip(&self.flow.tasks);
         settings.idle_timeout_s <= flowmgr::TIMEOUT_S_MAX
             && flowmgr::CLOSED_TIMEOUT_S.contains(&settings.closed_timeout_s)
-            && actions.dscp().len() <= self.tasks.len()
+            && by_task.len() <= self.flow.tasks.len()
+            && with_tasks.all(|(dscp, task)| dscp.is_empty() || dscp.len() == task.classes)
     }
 
     /// The same of the configuration of an analytics manager's task: its label words must be there.

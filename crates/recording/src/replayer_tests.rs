@@ -13,7 +13,7 @@ fn header() -> String {
     let settings = json!({
         "idle_timeout_s": 30, "closed_timeout_s": 5, "half_open_timeout_s": 0,
         "established_timeout_s": 0, "active_timeout_s": 0, "end_on_fin_rst": true,
-        "dscp": [[null, 46, null], [46]],
+        "dscp": [[null, 46, null], [46, null, null]],
     });
     let asked = |after: &[u8]| {
         json!({
@@ -129,7 +129,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("\"ring_slots\":64", "\"ring_slots\":65", "ring_slots"),
         ("\"one\",", "", "a task has no classes"),
         ("[null,46,null]", "[null,46]", "flow.settings"),
-        ("[1,[46]]", "[2,[46]]", "flow.settings"),
+        ("[46,null,null]", "[46],[],[]", "flow.settings"),
         ("\"after\":[0]", "\"after\":[2]", "after"),
         (",\"name\":\"second\"", ",\"names\":\"second\"", "missing field"),
         ("\"max_flows\":64", "\"max_flows\":0", "max_flows"),

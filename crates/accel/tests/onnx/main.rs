@@ -34,7 +34,11 @@ fn changed(folder: &str, change: impl Fn(&str, String) -> String) -> tempfile::T
     let from = root().join(folder);
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("golden")).unwrap();
-    fs::copy(from.join("model.onnx"), dir.path().join("model.onnx")).unwrap();
+    for file in ["model.onnx", "ranges.csv"] {
+        if from.join(file).exists() {
+            fs::copy(from.join(file), dir.path().join(file)).unwrap();
+        }
+    }
     for file in ["model.toml", "golden/inputs.csv", "golden/outputs.csv"] {
         let text = fs::read_to_string(from.join(file)).unwrap();
         fs::write(dir.path().join(file), change(file, text)).unwrap();
