@@ -119,9 +119,8 @@ fn dense(
         inner.push(inner_scale);
     }
     let tables = tables.iter().flat_map(|table| divided(table, &inner)).map(|x| x as i8).collect();
-    let words = |part: Part| {
-        (part.lookup, divided(&part.products, &inner).map(|x| x as i16).collect())
-    };
+    let words =
+        |part: Part| (part.lookup, divided(&part.products, &inner).map(|x| x as i16).collect());
     let context = parts.into_iter().map(words).collect();
     let kind = Kind::Dense { tables, context };
     Ok((First { width: columns, multipliers, kind }, scales))
@@ -147,7 +146,8 @@ fn convolution(plan: &Plan, codes: &[f32], range: &[f32]) -> Result<(First, Scal
     let largest: Vec<Vec<f64>> = taps.iter().map(|tap| column_max(tap, columns)).collect();
     let (mut scales, mut inner, mut multipliers) = (vec![], vec![], vec![]);
     for c in 0..columns {
-        let sum: f64 = largest.iter().map(|max| max[c]).sum::<f64>() + f64::from(layer.bias[c]).abs();
+        let sum: f64 =
+            largest.iter().map(|max| max[c]).sum::<f64>() + f64::from(layer.bias[c]).abs();
         let least = sum / 32_700.0;
         // The multiplier is a power of two, and at most 2¹⁴.
         let scale = (f64::from(range[c]) / TOP).max(2.0 * least);
@@ -235,9 +235,8 @@ fn output(plan: &Plan, inputs: &[f64], lookups: &mut Lookups) -> Result<Output, 
     if from_sums as f64 + from_scores > SCORE_MAX as f64 {
         return Err(Error::Bounds("the network's scores are too large".into()));
     }
-    let temperature = |&factor: &f32| {
-        rounded(f64::from(factor) / largest_factor * 32_768.0).min(32_767.0) as i16
-    };
+    let temperature =
+        |&factor: &f32| rounded(f64::from(factor) / largest_factor * 32_768.0).min(32_767.0) as i16;
     Ok(Output {
         classes,
         weights,
@@ -278,7 +277,9 @@ fn products(rows: &[f32], width: usize, layer: &Layer, from: usize) -> Vec<f64> 
 fn scaled(layer: &Layer, inputs: &[f64]) -> Vec<f64> {
     let rows = layer.weights.chunks_exact(layer.outputs);
     let scales = inputs.iter().cycle();
-    rows.zip(scales).flat_map(|(row, scale)| row.iter().map(move |&w| f64::from(w) * scale)).collect()
+    rows.zip(scales)
+        .flat_map(|(row, scale)| row.iter().map(move |&w| f64::from(w) * scale))
+        .collect()
 }
 
 /// The largest magnitude of each column.

@@ -45,7 +45,9 @@ enum What {
     Factors(Vec<f32>),
     /// The last layer so far, after so many steps of the graph. A second reader of an earlier step
     /// would be a branch, which the engine does not know.
-    Layer { step: usize },
+    Layer {
+        step: usize,
+    },
     Probabilities,
 }
 

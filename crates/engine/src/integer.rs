@@ -4,7 +4,7 @@
 use crate::Answer;
 use crate::aligned::Aligned;
 use crate::integers::{Integers, Output};
-use crate::simd::{Isa, Simd, Work};
+use crate::simd::{Isa, LANES_MAX, Simd, Work};
 use crate::tabulated::Lookup;
 
 use first::First;
@@ -47,6 +47,8 @@ pub(crate) struct Network {
 
 /// Memory for the rows of a tile.
 pub(crate) struct Scratch {
+    /// Of each element where it stands in the look-up of codes.
+    places: Vec<i32>,
     /// Where in the tables of layer 0 each element's code stands.
     codes: Vec<u32>,
     depths: [usize; TILE],
@@ -103,6 +105,7 @@ impl Network {
         let channels = self.hidden.iter().map(Layer::channels);
         let channels = std::iter::once(self.first.channels()).chain(channels);
         Scratch {
+            places: vec![0; TILE * self.places + LANES_MAX],
             codes: vec![0; TILE * self.places],
             depths: [0; TILE],
             rows: vec![0; TILE * self.lookups.len()],
@@ -148,7 +151,7 @@ impl Work for Run<'_> {
             (context_of_these, context) = context.split_at(rows * network.context);
             let len = probabilities.len().min(rows * network.classes);
             (out, probabilities) = probabilities.split_at_mut(len);
-            decode(network, scratch, these, context_of_these, rows);
+            decode(s, network, scratch, these, context_of_these, rows);
             layers(s, network, scratch, rows);
             finish(s, network, scratch, answers, out);
         }
@@ -157,28 +160,38 @@ impl Work for Run<'_> {
 
 /// Looks up the codes of elements and the rows of the context.
 #[inline(always)]
-fn decode(network: &Network, scratch: &mut Scratch, series: &[f32], context: &[f32], rows: usize) {
+fn decode<S: Simd>(
+    s: S,
+    network: &Network,
+    scratch: &mut Scratch,
+    series: &[f32],
+    context: &[f32],
+    rows: usize,
+) {
+    network.elements.places(s, series, &mut scratch.places);
     let (table, step) = (network.first.width() as u32, network.first.table_len());
     let zero = -network.elements.low;
-    for row in 0..rows {
-        let series = &series[row * network.places..][..network.places];
-        let codes = &mut scratch.codes[row * network.places..][..network.places];
-        let (mut depth, mut at_place) = (0, 0);
-        for (&element, at) in series.iter().zip(codes) {
-            let place = network.elements.place(element);
-            depth += usize::from(place as i32 != zero);
-            *at = at_place + u32::from(network.elements.row_of[place]) * table;
+    let codes = scratch.codes.chunks_exact_mut(network.places);
+    let places = scratch.places[..series.len()].chunks_exact(network.places);
+    for ((places, codes), depth) in places.zip(codes).zip(&mut scratch.depths) {
+        *depth = places.iter().map(|&place| usize::from(place != zero)).sum();
+        let mut at_place = 0;
+        for (&place, at) in places.iter().zip(codes) {
+            *at = at_place + u32::from(network.elements.row_of[place as usize]) * table;
             at_place += step;
         }
-        scratch.depths[row] = depth;
+    }
+    if network.context == 0 {
+        return;
+    }
+    let lookups = network.lookups.len();
+    for row in 0..rows {
         let context = &context[row * network.context..][..network.context];
-        let lookups = network.lookups.len();
-        for ((column, lookup), found) in
-            network.lookups.iter().zip(&mut scratch.rows[row * lookups..][..lookups])
-        {
+        let found = &mut scratch.rows[row * lookups..][..lookups];
+        for ((column, lookup), found) in network.lookups.iter().zip(&mut *found) {
             *found = lookup.row(context[*column]);
         }
-        let scores_row = network.score_lookup.map_or(0, |i| scratch.rows[row * lookups + i]);
+        let scores_row = network.score_lookup.map_or(0, |i| found[i]);
         scratch.scores_at[row] = scores_row * network.output.width();
     }
 }

@@ -287,10 +287,12 @@ fn tensor(bytes: &[u8]) -> Result<(&str, Tensor), Error> {
     let data = match kind {
         1 => Data::F32(raw.map_or(Ok(floats), |raw| chunks(raw, f32::from_le_bytes))?),
         2 => Data::U8(raw.map_or_else(|| narrowed(&integers), |raw| Ok(raw.to_vec()))?),
-        3 => Data::I8(raw.map_or_else(|| narrowed(&integers), |raw| chunks(raw, i8::from_le_bytes))?),
-        6 => {
-            Data::I32(raw.map_or_else(|| narrowed(&integers), |raw| chunks(raw, i32::from_le_bytes))?)
+        3 => {
+            Data::I8(raw.map_or_else(|| narrowed(&integers), |raw| chunks(raw, i8::from_le_bytes))?)
         }
+        6 => Data::I32(
+            raw.map_or_else(|| narrowed(&integers), |raw| chunks(raw, i32::from_le_bytes))?,
+        ),
         7 => Data::I64(raw.map_or(Ok(integers), |raw| chunks(raw, i64::from_le_bytes))?),
         _ => return Err(Error::Malformed("a constant has a type that is not read")),
     };
@@ -319,7 +321,9 @@ fn chunks<T, const N: usize>(raw: &[u8], read: impl Fn([u8; N]) -> T) -> Result<
 
 fn narrowed<T: TryFrom<i64>>(integers: &[i64]) -> Result<Vec<T>, Error> {
     let narrow = |&integer| T::try_from(integer);
-    integers.iter().map(narrow).collect::<Result<_, _>>().map_err(|_| {
-        Error::Malformed("a constant's number is out of its type's range")
-    })
+    integers
+        .iter()
+        .map(narrow)
+        .collect::<Result<_, _>>()
+        .map_err(|_| Error::Malformed("a constant's number is out of its type's range"))
 }

@@ -97,9 +97,10 @@ impl<'a> Floats<'a> {
                 }
             }
         }
-        let named = hidden.iter().zip(max).map(|(layer, max)| {
-            (layer.name.clone(), max.iter().map(|&x| x as f32).collect())
-        });
+        let named = hidden
+            .iter()
+            .zip(max)
+            .map(|(layer, max)| (layer.name.clone(), max.iter().map(|&x| x as f32).collect()));
         named.collect::<Vec<_>>().into()
     }
 }
@@ -142,7 +143,8 @@ impl Integers {
         }
         for layer in &self.hidden {
             let rows = layer.weights.len() / layer.outputs;
-            let (inputs, places) = (rows / layer.taps, if layer.taps > 1 { self.places } else { 1 });
+            let (inputs, places) =
+                (rows / layer.taps, if layer.taps > 1 { self.places } else { 1 });
             let mut made = vec![];
             for place in 0..places {
                 for c in 0..layer.outputs {

@@ -16,6 +16,9 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
+/// The longest vector: numbers of 32 bits.
+pub(crate) const LANES_MAX: usize = 16;
+
 /// Vectors of an instruction set. `I` has `LANES` numbers of 32 bits, `H` twice as many of 16.
 pub(crate) trait Simd: Copy {
     type I: Copy;
@@ -105,6 +108,8 @@ pub(crate) trait Simd: Copy {
     fn mul_add_f(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     fn max_f(self, a: Self::F, b: Self::F) -> Self::F;
     fn min_f(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Cut to `low` and `high`, and without its fraction. NaN is 0.
+    fn truncate(self, x: Self::F, low: Self::F, high: Self::F) -> Self::I;
     fn from_int(self, x: Self::I) -> Self::F;
     /// To the nearest integer, of two the even one. The number fits.
     fn to_int(self, x: Self::F) -> Self::I;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::error::Error;
+use crate::simd::{LANES_MAX, Simd};
 
 /// Elements are tabulated from −`ELEMENT_MAX` to `ELEMENT_MAX`: no IP packet is longer.
 pub(crate) const ELEMENT_MAX: i32 = 65_535;
@@ -88,9 +89,11 @@ impl Tabulated {
     pub fn is_presence(&self) -> bool {
         let value = |row: &u32| self.rows[*row as usize];
         self.width == 1
-            && self.source.domain().zip(self.row_of.iter()).all(|(integer, row)| {
-                value(row) == if integer == 0 { 0.0 } else { 1.0 }
-            })
+            && self
+                .source
+                .domain()
+                .zip(self.row_of.iter())
+                .all(|(integer, row)| value(row) == if integer == 0 { 0.0 } else { 1.0 })
     }
 
     pub fn is_finite(&self) -> bool {
@@ -151,6 +154,30 @@ impl Lookup {
     pub fn place(&self, number: f32) -> usize {
         let high = self.low + self.row_of.len() as i32 - 1;
         ((number as i32).clamp(self.low, high) - self.low) as usize
+    }
+
+    /// The places of many numbers. `places` has room for a vector more than there are numbers.
+    #[inline(always)]
+    pub fn places<S: Simd>(&self, s: S, numbers: &[f32], places: &mut [i32]) {
+        assert!(places.len() >= numbers.len() + LANES_MAX && S::LANES <= LANES_MAX);
+        let high = self.low + self.row_of.len() as i32 - 1;
+        let (low, high) = (s.splat(self.low), s.splat(high));
+        let (low_f, high_f) = (s.from_int(low), s.from_int(high));
+        let vectors = numbers.chunks(S::LANES).zip(places.chunks_mut(S::LANES));
+        let mut last = [0.0; LANES_MAX];
+        for (numbers, places) in vectors {
+            let whole = if numbers.len() < S::LANES {
+                last[..numbers.len()].copy_from_slice(numbers);
+                &last
+            } else {
+                numbers
+            };
+            // SAFETY: both have a whole vector: `places` is longer than the numbers are.
+            unsafe {
+                let place = s.sub(s.truncate(s.load_f(whole.as_ptr()), low_f, high_f), low);
+                s.store(places.as_mut_ptr(), place);
+            }
+        }
     }
 
     /// The row of a number.

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+
 use crate::compile::compile;
-use crate::integer;
+use crate::integers::Integers;
 use crate::onnx::Model;
-use crate::plan::Plan;
+use crate::plan::{Layer, Plan};
 use crate::reference::Floats;
-use crate::{Answer, Isa, Network, Ranges, graph};
+use crate::tabulated::{Source, Tabulated};
+use crate::{Answer, Isa, Ranges, graph, integer};
 
 pub(crate) fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
@@ -104,7 +107,9 @@ fn integers_answer_as_floats_do() {
         {
             let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
             let (class, confidence, _) = integers.row(series, context);
-            assert_eq!(class, largest(&expected), "{name} {series:?}");
+            // Of two classes that are nearly equal, either will do.
+            let best = largest(&expected);
+            assert!(expected[best] - expected[class] < 0.02, "{name} {series:?}: {class} {best}");
             let difference = f64::from(confidence) / 32_768.0 - expected[class];
             assert!(difference.abs() < 0.08, "{name}: {difference}");
         }
@@ -117,59 +122,109 @@ fn all_instruction_sets_compute_the_reference() {
         let bytes = model(name);
         let plan = graph::plan(&Model::read(&bytes).unwrap()).unwrap();
         let integers = compile(&plan, &ranges(name, &Floats::new(&plan), &plan)).unwrap();
-        let network = integer::Network::new(&integers);
-        let rows = rows(&plan, 400);
-        for isa in Isa::available() {
-            let mut scratch = network.scratch();
-            let (mut at, mut size) = (0, 1);
-            while at + size <= rows.len() {
-                let these = &rows[at..at + size];
-                let series: Vec<f32> = these.iter().flat_map(|(series, _)| series).copied().collect();
-                let context: Vec<f32> = these.iter().flat_map(|(_, c)| c).copied().collect();
-                let mut answers = vec![Answer::default(); size];
-                network.run(isa, &mut scratch, &series, &context, &mut answers, &mut []);
-                for (answer, (series, context)) in answers.iter().zip(these) {
-                    let (class, confidence, _) = integers.row(series, context);
-                    let expected = (class as u16, confidence as f32 / 32_768.0);
-                    let found = (answer.class, answer.confidence);
-                    assert_eq!(found, expected, "{name} {isa:?} batch of {size}: {series:?}");
-                }
-                (at, size) = (at + size, size % 70 + 1);
+        hold_to_reference(&integers, &rows(&plan, 400));
+    }
+}
+
+/// Every instruction set gives the reference's answers, whatever the size of the batch.
+fn hold_to_reference(integers: &Integers, rows: &[(Vec<f32>, Vec<f32>)]) {
+    let network = integer::Network::new(integers);
+    let classes = integers.output.classes;
+    for isa in Isa::available() {
+        let mut scratch = network.scratch();
+        let (mut at, mut size) = (0, 1);
+        while at < rows.len() {
+            let these = &rows[at..rows.len().min(at + size)];
+            let series: Vec<f32> = these.iter().flat_map(|(series, _)| series).copied().collect();
+            let context: Vec<f32> = these.iter().flat_map(|(_, c)| c).copied().collect();
+            let mut answers = vec![Answer::default(); these.len()];
+            let mut probabilities = vec![0.0; these.len() * classes];
+            let out = &mut probabilities[..];
+            network.run(isa, &mut scratch, &series, &context, &mut answers, out);
+            let found = answers.iter().zip(probabilities.chunks_exact(classes));
+            for ((answer, probabilities), (series, context)) in found.zip(these) {
+                let (class, confidence, e) = integers.row(series, context);
+                let sum: i32 = e.iter().sum();
+                let e: Vec<f32> = e.iter().map(|&e| e as f32 / sum as f32).collect();
+                let expected = (class as u16, confidence as f32 / 32_768.0, &e[..]);
+                let found = (answer.class, answer.confidence, probabilities);
+                assert_eq!(found, expected, "{isa:?}, batch of {size}, {series:?} {context:?}");
             }
+            (at, size) = (at + size, size % 70 + 1);
         }
     }
 }
 
-#[test]
-#[ignore = "a timing"]
-fn times() {
-    for name in NETWORKS {
-        let bytes = model(name);
-        let plan = graph::plan(&Model::read(&bytes).unwrap()).unwrap();
-        let start = std::time::Instant::now();
-        let network =
-            Network::compile(&bytes, &ranges(name, &Floats::new(&plan), &plan)).unwrap();
-        println!("{name}: compiled in {:?}", start.elapsed());
-        let rows = rows(&plan, 8192);
-        let series: Vec<f32> = rows.iter().flat_map(|(series, _)| series).copied().collect();
-        let context: Vec<f32> = rows.iter().flat_map(|(_, context)| context).copied().collect();
-        let mut answers = vec![Answer::default(); rows.len()];
-        for isa in Isa::available() {
-            let network = Network::compile(&bytes, &ranges(name, &Floats::new(&plan), &plan)).unwrap().with_isa(isa);
-            let mut scratch = network.scratch();
-            print!("  {:10}", isa.name());
-            for batch in [1, 8, 32, 256] {
-                let mut best = f64::MAX;
-                for _ in 0..15 {
-                    let start = std::time::Instant::now();
-                    for at in (0..rows.len()).step_by(batch) {
-                        network.run(&mut scratch, &series[at * plan.places..][..batch*plan.places], &context[at * plan.context..][..batch*plan.context], &mut answers[at..at + batch]);
-                    }
-                    best = best.min(start.elapsed().as_nanos() as f64 / rows.len() as f64);
-                }
-                print!(" {batch}: {best:.0} ns");
-            }
-            println!();
+/// A network with any widths: convolutions and dense layers before the last, and weights by chance.
+fn some_plan(widths: &[usize], convolutions: usize, places: usize, seed: u64) -> Plan {
+    let mut state = seed.wrapping_mul(2) + 1;
+    let mut numbers = |count: usize, scale: f32| -> Vec<f32> {
+        (0..count).map(|_| (random(&mut state, 2001) as f32 / 1000.0 - 1.0) * scale).collect()
+    };
+    let elements = Tabulated::identity(Source::Channel(0)).map(|x| x.clamp(-40.0, 60.0) + 40.0);
+    let codes = elements.gather(numbers(101 * 3, 1.0), 3).unwrap();
+    let number = Tabulated::identity(Source::Context(1)).map(|x| x.min(9.0));
+    let (mut parts, mut inputs) = (vec![], codes.width);
+    if convolutions == 0 {
+        inputs = 3 + codes.width * places;
+        let protocol = Tabulated::identity(Source::Context(0));
+        parts.push((protocol.map(|x| (x / 17.0).clamp(0.0, 1.0)), 0));
+        parts.push((number.gather(numbers(20, 1.0), 2).unwrap(), inputs - 2));
+    }
+    let mut layers: Vec<Layer> = vec![];
+    for (i, &outputs) in widths.iter().enumerate() {
+        if i == convolutions && i > 0 {
+            inputs *= places;
+        }
+        let taps = if i < convolutions { 3 } else { 1 };
+        let scale = 3.0 / ((taps * inputs) as f32).sqrt();
+        let (weights, bias) = (numbers(taps * inputs * outputs, scale), numbers(outputs, 0.3));
+        layers.push(Layer { name: i.to_string(), taps, inputs, outputs, weights, bias });
+        inputs = outputs;
+    }
+    let scores = number.gather(numbers(inputs * 10, 1.0), inputs);
+    let inverse_temperatures = numbers(places + 1, 0.9).iter().map(|x| x + 1.0).collect();
+    let codes_at = parts.len() / 2;
+    Plan { places, context: 2, codes, codes_at, parts, layers, scores, inverse_temperatures }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn networks_of_any_shape_are_equal_on_all_instruction_sets(
+        widths in prop::collection::vec(1usize..70, 2..5),
+        convolutions in 0usize..3,
+        places in 1usize..13,
+        seed: u64,
+    ) {
+        let plan = some_plan(&widths, convolutions.min(widths.len() - 1), places, seed);
+        let rows = rows(&plan, 90);
+        let ranges = Floats::new(&plan).ranges(&rows[..20]);
+        hold_to_reference(&compile(&plan, &ranges).unwrap(), &rows);
+    }
+
+    /// Bits that have changed make another model or none, but nothing worse.
+    #[test]
+    fn damaged_models_are_refused_or_run(
+        name in prop::sample::select(&NETWORKS[..]),
+        damage in prop::collection::vec((0.0f64..1.0, 1u8..), 1..4),
+        at_nodes: bool,
+    ) {
+        let mut bytes = model(name);
+        // The first hundredth is nodes and their names; the constants follow.
+        let reach = if at_nodes { 4000.0 } else { bytes.len() as f64 };
+        for (at, bits) in damage {
+            bytes[(at * reach) as usize] ^= bits;
+        }
+        let Ok(model) = Model::read(&bytes) else { return Ok(()) };
+        let Ok(plan) = graph::plan(&model) else { return Ok(()) };
+        let rows = rows(&plan, 3);
+        let ranges: Vec<_> = plan.hidden().iter().map(|layer| {
+            (layer.name.clone(), vec![1.5; layer.outputs])
+        }).collect();
+        if let Ok(integers) = compile(&plan, &ranges.into()) {
+            hold_to_reference(&integers, &rows);
         }
     }
 }

@@ -196,7 +196,7 @@ impl<S: Simd> Finish<S> for Score<'_> {
 ///
 /// Tiles are as high as the registers allow, for each vector of weights is then loaded once for
 /// many rows: 5 or 10 places of a convolution, 8 rows of a batch. What remains is done by four,
-/// then one by one.
+/// by two, then alone.
 #[inline(always)]
 pub(super) fn multiply<S: Simd, F: Finish<S>>(
     s: S,
@@ -222,6 +222,7 @@ pub(super) fn multiply<S: Simd, F: Finish<S>>(
             32 => tiles.run::<4, 4>(row, rows),
             _ => tiles.run::<4, 2>(row, rows),
         };
+        row = tiles.run::<2, 4>(row, rows);
         while row < rows {
             tiles.row(row);
             row += 1;

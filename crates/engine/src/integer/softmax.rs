@@ -36,8 +36,7 @@ pub(super) fn softmax<S: Simd>(
     let mut sum = s.splat(0);
     for at in (0..width).step_by(2 * S::LANES) {
         // `narrow` saturates: what lies further below has no probability.
-        let below =
-            s.narrow(s.sub(largest, load(at)), s.sub(largest, load(at + S::LANES)));
+        let below = s.narrow(s.sub(largest, load(at)), s.sub(largest, load(at + S::LANES)));
         let e = exponential(s, s.mul_q15(below, s.splat_16(temperature)));
         // SAFETY: as above.
         unsafe {

@@ -121,6 +121,11 @@ macro_rules! avx2 {
                 }
                 fn max_f(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
                 fn min_f(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
+                fn truncate(x: __m256, low: __m256, high: __m256) -> __m256i {
+                    let is_number = _mm256_cmp_ps::<_CMP_ORD_Q>(x, x);
+                    let cut = _mm256_min_ps(_mm256_max_ps(x, low), high);
+                    _mm256_cvttps_epi32(_mm256_and_ps(is_number, cut))
+                }
                 fn from_int(x: __m256i) -> __m256 { _mm256_cvtepi32_ps(x) }
                 fn to_int(x: __m256) -> __m256i { _mm256_cvtps_epi32(x) }
             }

@@ -98,6 +98,11 @@ macro_rules! avx512 {
                 }
                 fn max_f(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
                 fn min_f(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+                fn truncate(x: __m512, low: __m512, high: __m512) -> __m512i {
+                    let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(x, x);
+                    let cut = _mm512_min_ps(_mm512_max_ps(x, low), high);
+                    _mm512_maskz_cvttps_epi32(is_number, cut)
+                }
                 fn from_int(x: __m512i) -> __m512 { _mm512_cvtepi32_ps(x) }
                 fn to_int(x: __m512) -> __m512i { _mm512_cvtps_epi32(x) }
             }

@@ -98,6 +98,10 @@ macro_rules! neon {
                 }
                 fn max_f(a: float32x4_t, b: float32x4_t) -> float32x4_t { vmaxq_f32(a, b) }
                 fn min_f(a: float32x4_t, b: float32x4_t) -> float32x4_t { vminq_f32(a, b) }
+                fn truncate(x: float32x4_t, low: float32x4_t, high: float32x4_t) -> int32x4_t {
+                    // NaN stays NaN until it becomes 0.
+                    vcvtq_s32_f32(vminq_f32(vmaxq_f32(x, low), high))
+                }
                 fn from_int(x: int32x4_t) -> float32x4_t { vcvtq_f32_s32(x) }
                 fn to_int(x: float32x4_t) -> int32x4_t { vcvtnq_s32_f32(x) }
             }

@@ -94,6 +94,9 @@ impl Simd for Scalar {
         }
         fn max_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] { zip(a, b, |a, b| if a > b { a } else { b }) }
         fn min_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] { zip(a, b, |a, b| if a < b { a } else { b }) }
+        fn truncate(x: [f32; 4], low: [f32; 4], high: [f32; 4]) -> [i32; 4] {
+            from_fn(|i| if x[i].is_nan() { 0 } else { x[i].max(low[i]).min(high[i]) as i32 })
+        }
         fn from_int(x: [i32; 4]) -> [f32; 4] { x.map(|x| x as f32) }
         fn to_int(x: [f32; 4]) -> [i32; 4] { x.map(|x| x.round_ties_even() as i32) }
     }
