@@ -5,7 +5,9 @@ use std::ops::{Deref, DerefMut};
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; 64]);
+struct Line {
+    _bytes: [u8; 64],
+}
 
 /// A list of numbers that begins at a cache line. It does not grow.
 pub(crate) struct Aligned<T> {
@@ -28,7 +30,7 @@ plain! { u8 i8 u16 i16 u32 i32 f32 u64 }
 
 impl<T: Plain> Aligned<T> {
     pub fn zeroed(len: usize) -> Self {
-        let lines = vec![Line([0; 64]); (len * size_of::<T>()).div_ceil(64)];
+        let lines = vec![Line { _bytes: [0; 64] }; (len * size_of::<T>()).div_ceil(64)];
         Self { lines, len, kind: PhantomData }
     }
 }

@@ -229,7 +229,7 @@ fn output(plan: &Plan, inputs: &[f64], lookups: &mut Lookups) -> Result<Output, 
     let biases = layer.bias.iter().cycle();
     let scores: Vec<f64> =
         rows.iter().zip(biases).map(|(&s, &b)| (f64::from(s) + f64::from(b)) * units).collect();
-    let product = |(&m, sum): (&i32, &i64)| (i64::from(m) * sum >> shift) + 1;
+    let product = |(&m, sum): (&i32, &i64)| ((i64::from(m) * sum) >> shift) + 1;
     let from_sums = multipliers.iter().zip(&sums).map(product).max().unwrap_or(0);
     let from_scores = scores.iter().fold(0.0, |max: f64, score| max.max(score.abs()));
     if from_sums as f64 + from_scores > SCORE_MAX as f64 {

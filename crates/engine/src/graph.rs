@@ -9,11 +9,12 @@ use std::rc::Rc;
 
 use crate::error::Error;
 use crate::onnx::{Model, Node, Tensor};
-use crate::plan::{Layer, Plan};
+use crate::plan::{Forest, Kind, Layer, Plan};
 use crate::tabulated::{Source, Tabulated};
 
 mod layers;
 mod numbers;
+mod trees;
 
 /// Elements of a series, at most.
 const PLACES_MAX: i64 = 64;
@@ -39,6 +40,14 @@ enum What {
     Image(Rc<Tabulated>),
     /// What a first dense layer reads: tables side by side.
     Inputs(Vec<Rc<Tabulated>>),
+    /// The series and the context, side by side.
+    Numbers,
+    /// Sums of trees.
+    Steps,
+    /// What the sums have found in the table of scores; then times the temperature.
+    StepScores {
+        is_tempered: bool,
+    },
     /// How many elements are not 0.
     Count,
     /// A factor for each count.
@@ -69,10 +78,11 @@ struct Pass<'a> {
     is_activated: bool,
     scores: Option<Tabulated>,
     inverse_temperatures: Option<Vec<f32>>,
+    forest: Option<Forest>,
 }
 
-/// Reads the plan of a network from its graph.
-pub(crate) fn plan(model: &Model<'_>) -> Result<Plan, Error> {
+/// Reads from a graph what it computes.
+pub(crate) fn plan(model: &Model<'_>) -> Result<Kind, Error> {
     let mut pass = Pass::new(model)?;
     for node in &model.nodes {
         let [output] = node.outputs[..] else {
@@ -119,49 +129,53 @@ impl<'a> Pass<'a> {
             is_activated: false,
             scores: None,
             inverse_temperatures: None,
+            forest: None,
         })
     }
 
     fn value(&mut self, node: &Node<'a>) -> Result<Value, Error> {
-        if !node.domain.is_empty() {
-            return Err(node.refused(format!("unknown domain {}", node.domain)));
-        }
-        match node.operator {
-            "Reshape" => self.reshape(node),
-            "Transpose" => self.transpose(node),
-            "Unsqueeze" => self.unsqueeze(node),
-            "Flatten" => self.flatten(node),
-            "Concat" => self.concat(node),
-            "Clip" => self.clip(node),
-            "Abs" => self.abs(node),
-            "Cast" => self.cast(node),
-            "Gather" => self.gather(node),
-            "ReduceSum" => self.reduce_sum(node),
-            "Add" => self.add(node),
-            "Mul" => self.mul(node),
-            "Conv" => self.conv(node),
-            "Gemm" => self.gemm(node),
-            "Relu" => self.relu(node),
-            "Softmax" => self.softmax(node),
-            other => Err(node.refused(format!("unknown operator {other}"))),
+        match (node.domain, node.operator) {
+            ("", "Reshape") => self.reshape(node),
+            ("", "Transpose") => self.transpose(node),
+            ("", "Unsqueeze") => self.unsqueeze(node),
+            ("", "Flatten") => self.flatten(node),
+            ("", "Concat") => self.concat(node),
+            ("", "Clip") => self.clip(node),
+            ("", "Abs") => self.abs(node),
+            ("", "Cast") => self.cast(node),
+            ("", "Gather") => self.gather(node),
+            ("", "ReduceSum") => self.reduce_sum(node),
+            ("", "Add") => self.add(node),
+            ("", "Mul") => self.mul(node),
+            ("", "Conv") => self.conv(node),
+            ("", "Gemm") => self.gemm(node),
+            ("", "Relu") => self.relu(node),
+            ("", "Softmax") => self.softmax(node),
+            ("ai.onnx.ml", "TreeEnsembleRegressor") => self.trees(node),
+            (domain, other) => Err(node.refused(format!("unknown operator {domain} {other}"))),
         }
     }
 
-    fn finished(self) -> Result<Plan, Error> {
+    fn finished(self) -> Result<Kind, Error> {
         let [output] = self.model.outputs[..] else {
             return Err(Error::Malformed("it has more than one output"));
         };
-        let is_answer = |value: &Value| matches!(value.what, What::Probabilities);
-        let (Some(codes), true) = (self.codes, self.values.get(output).is_some_and(is_answer))
-        else {
-            return Err(Error::Malformed("its output is not the softmax of a network"));
-        };
+        if !matches!(self.values.get(output), Some(Value { what: What::Probabilities, .. })) {
+            return Err(Error::Malformed("its output is not the softmax of what the engine knows"));
+        }
         let places = self.places as usize;
-        let codes = Rc::unwrap_or_clone(codes);
+        let inverse_temperatures = self.inverse_temperatures.unwrap_or(vec![1.0; places + 1]);
+        let codes = match (self.codes, self.forest) {
+            (Some(codes), None) => Rc::unwrap_or_clone(codes),
+            (None, Some(forest)) => {
+                return Ok(Kind::Forest(Forest { inverse_temperatures, ..forest }));
+            }
+            _ => return Err(Error::Malformed("it is both a network and trees")),
+        };
         if !codes.is_finite() || !self.parts.iter().all(|(part, _)| part.is_finite()) {
             return Err(Error::Malformed("a table holds numbers that are not finite"));
         }
-        Ok(Plan {
+        Ok(Kind::Network(Plan {
             places,
             context: self.context as usize,
             codes,
@@ -169,8 +183,8 @@ impl<'a> Pass<'a> {
             parts: self.parts,
             layers: self.layers,
             scores: self.scores,
-            inverse_temperatures: self.inverse_temperatures.unwrap_or(vec![1.0; places + 1]),
-        })
+            inverse_temperatures,
+        }))
     }
 
     /// The i-th input of a node, which is not a constant.

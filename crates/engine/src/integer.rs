@@ -74,7 +74,7 @@ impl Network {
             hidden.push(layer);
         }
         let Output { classes, weights, multipliers, shift, .. } = &integers.output;
-        let output = Layer::output(weights, *classes, &channels, integers.places);
+        let output = Layer::output(weights, *classes, &channels);
         let width = output.width();
         let padded = |row: &[i32], with| {
             let padding = std::iter::repeat_n(with, width - row.len());

@@ -1,8 +1,11 @@
 //! fenxi's own engine.
 
 mod aligned;
+mod channels;
 mod compile;
+mod dump;
 mod error;
+mod float;
 mod graph;
 mod integer;
 mod integers;
@@ -16,8 +19,10 @@ mod simd;
 mod tabulated;
 #[cfg(test)]
 mod tests;
+mod trees;
 mod wire;
 
+pub use dump::dump;
 pub use error::Error;
 pub use network::{Answer, Network, Scratch, Shape};
 pub use ranges::Ranges;

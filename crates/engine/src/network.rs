@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::onnx::Model;
 use crate::ranges::Ranges;
 use crate::simd::Isa;
-use crate::{graph, integer};
+use crate::trees::{self, Trees};
+use crate::{float, graph, integer, plan};
 
 /// What a network says about one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,7 +40,9 @@ pub struct Network {
 }
 
 enum Kind {
-    Integer(integer::Network),
+    Integer(Box<integer::Network>),
+    Float(Box<float::Network>),
+    Trees(Box<Trees>),
 }
 
 /// Memory that a network computes in.
@@ -49,23 +52,37 @@ pub struct Scratch {
 }
 
 enum ScratchKind {
-    Integer(integer::Scratch),
+    Integer(Box<integer::Scratch>),
+    Float(Box<float::Scratch>),
+    Trees(Box<trees::Scratch>),
 }
 
 impl Network {
-    /// Compiles a model for the first of the available instruction sets.
+    /// Compiles a model for the first of the available instruction sets: a network into integers if
+    /// the ranges of its channels are known, else into floats; or trees, which have no ranges.
     ///
     /// # Errors
     /// The bytes are no ONNX model, the engine does not know a node, or the ranges do not fit.
-    pub fn compile(onnx: &[u8], ranges: &Ranges) -> Result<Self, Error> {
-        let plan = graph::plan(&Model::read(onnx)?)?;
-        let integers = compile(&plan, ranges)?;
-        let (places, context, classes) = (plan.places, plan.context, plan.classes());
-        Ok(Self {
-            shape: Shape { channels: 1, places, context, classes },
-            isa: Isa::available()[0],
-            kind: Kind::Integer(integer::Network::new(&integers)),
-        })
+    pub fn compile(onnx: &[u8], ranges: Option<&Ranges>) -> Result<Self, Error> {
+        let (shape, kind) = match graph::plan(&Model::read(onnx)?)? {
+            plan::Kind::Network(plan) => {
+                let kind = match ranges {
+                    Some(ranges) => {
+                        let network = integer::Network::new(&compile(&plan, ranges)?);
+                        Kind::Integer(Box::new(network))
+                    }
+                    None => Kind::Float(Box::new(float::Network::new(&plan)?)),
+                };
+                let (places, context, classes) = (plan.places, plan.context, plan.classes());
+                (Shape { channels: 1, places, context, classes }, kind)
+            }
+            plan::Kind::Forest(forest) => {
+                let trees = Trees::new(&forest)?;
+                let plan::Forest { channels, places, context, classes, .. } = forest;
+                (Shape { channels, places, context, classes }, Kind::Trees(Box::new(trees)))
+            }
+        };
+        Ok(Self { shape, isa: Isa::available()[0], kind })
     }
 
     /// What a row of the input has.
@@ -78,8 +95,8 @@ impl Network {
         self.isa
     }
 
-    /// The same network with other instructions. Answers of integer networks and of trees stay the
-    /// same to the bit.
+    /// The same network with other instructions. The answers of integer networks stay the same to
+    /// the bit, those of floats not; trees have no use for vectors.
     #[must_use]
     pub fn with_isa(self, isa: Isa) -> Self {
         Self { isa, ..self }
@@ -112,7 +129,9 @@ impl Network {
     /// Memory for [`run`](Self::run).
     pub fn scratch(&self) -> Scratch {
         let kind = match &self.kind {
-            Kind::Integer(network) => ScratchKind::Integer(network.scratch()),
+            Kind::Integer(network) => ScratchKind::Integer(Box::new(network.scratch())),
+            Kind::Float(network) => ScratchKind::Float(Box::new(network.scratch())),
+            Kind::Trees(trees) => ScratchKind::Trees(Box::new(trees.scratch())),
         };
         Scratch { shape: self.shape, kind }
     }
@@ -164,6 +183,13 @@ impl Network {
             (Kind::Integer(network), ScratchKind::Integer(scratch)) => {
                 network.run(self.isa, scratch, series, context, answers, probabilities);
             }
+            (Kind::Float(network), ScratchKind::Float(scratch)) => {
+                network.run(self.isa, scratch, series, context, answers, probabilities);
+            }
+            (Kind::Trees(trees), ScratchKind::Trees(scratch)) => {
+                trees.run(scratch, series, context, answers, probabilities);
+            }
+            _ => unreachable!("a scratch of the same shape, but of another kind"),
         }
     }
 }

@@ -118,11 +118,10 @@ impl<'a> Model<'a> {
         let (mut graph, mut opset) = (None, None);
         for field in Fields::of(bytes) {
             match field? {
-                (7, value) => {
-                    if graph.replace(value.bytes()?).is_some() {
-                        return Err(Error::Malformed("it holds two graphs"));
-                    }
+                (7, _) if graph.is_some() => {
+                    return Err(Error::Malformed("it holds two graphs"));
                 }
+                (7, value) => graph = Some(value.bytes()?),
                 (8, value) => {
                     let (domain, version) = operators(value.bytes()?)?;
                     if domain.is_empty() {

@@ -36,20 +36,16 @@ impl Ranges {
             let (found, wanted) = (self.0.len(), hidden.len());
             return Err(Error::Ranges(format!("of {found} layers, but the network has {wanted}")));
         }
-        let pairs = self.0.iter().zip(hidden);
-        let layer = |((name, channels), layer): (&'_ (String, Vec<f32>), _)| {
-            let layer: &crate::plan::Layer = layer;
-            match *name == layer.name && channels.len() == layer.outputs {
-                true => Ok(()),
-                false => Err(Error::Ranges(format!(
+        for ((name, channels), layer) in self.0.iter().zip(hidden) {
+            if *name != layer.name || channels.len() != layer.outputs {
+                return Err(Error::Ranges(format!(
                     "{name} with {} channels stands where {} with {} should",
                     channels.len(),
                     layer.name,
                     layer.outputs
-                ))),
+                )));
             }
-        };
-        pairs.map(layer).collect::<Result<(), _>>()?;
+        }
         Ok(self.0.iter().map(|(_, channels)| &channels[..]).collect())
     }
 }

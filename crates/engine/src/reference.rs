@@ -44,7 +44,7 @@ impl<'a> Floats<'a> {
         let code = |x: &f32| self.codes[self.elements.row(*x) * width..][..width].to_vec();
         let mut a: Vec<f64> = series.iter().flat_map(code).map(f64::from).collect();
         if plan.layers[0].taps == 1 {
-            let mut inputs = vec![0.0; plan.layers[0].inputs];
+            let mut inputs = vec![0.0; plan.layers[0].weights.len() / plan.layers[0].outputs];
             inputs[plan.codes_at..][..a.len()].copy_from_slice(&a);
             for (column, lookup, rows, width, at) in &self.parts {
                 for i in 0..*width {
@@ -55,7 +55,8 @@ impl<'a> Floats<'a> {
         }
         let mut made = vec![];
         for (i, layer) in plan.layers.iter().enumerate() {
-            let (inputs, outputs) = (layer.inputs, layer.outputs);
+            let outputs = layer.outputs;
+            let inputs = layer.weights.len() / outputs / layer.taps;
             let mut sums: Vec<f64> = vec![];
             let places = if layer.taps == 3 { plan.places } else { 1 };
             for place in 0..places {

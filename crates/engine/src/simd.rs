@@ -102,7 +102,6 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `LANES` numbers can be written.
     unsafe fn store_f(self, to: *mut f32, x: Self::F);
-    fn add_f(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul_f(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a·b + c`, rounded once where the processor can.
     fn mul_add_f(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
@@ -110,7 +109,7 @@ pub(crate) trait Simd: Copy {
     fn min_f(self, a: Self::F, b: Self::F) -> Self::F;
     /// Cut to `low` and `high`, and without its fraction. NaN is 0.
     fn truncate(self, x: Self::F, low: Self::F, high: Self::F) -> Self::I;
-    fn from_int(self, x: Self::I) -> Self::F;
+    fn to_float(self, x: Self::I) -> Self::F;
     /// To the nearest integer, of two the even one. The number fits.
     fn to_int(self, x: Self::F) -> Self::I;
 }

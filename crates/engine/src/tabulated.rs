@@ -162,7 +162,7 @@ impl Lookup {
         assert!(places.len() >= numbers.len() + LANES_MAX && S::LANES <= LANES_MAX);
         let high = self.low + self.row_of.len() as i32 - 1;
         let (low, high) = (s.splat(self.low), s.splat(high));
-        let (low_f, high_f) = (s.from_int(low), s.from_int(high));
+        let (low_f, high_f) = (s.to_float(low), s.to_float(high));
         let vectors = numbers.chunks(S::LANES).zip(places.chunks_mut(S::LANES));
         let mut last = [0.0; LANES_MAX];
         for (numbers, places) in vectors {

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 use crate::compile::compile;
 use crate::integers::Integers;
 use crate::onnx::Model;
-use crate::plan::{Layer, Plan};
+use crate::plan::{Forest, Kind, Layer, Plan, TreeNode};
 use crate::reference::Floats;
 use crate::tabulated::{Source, Tabulated};
-use crate::{Answer, Isa, Ranges, graph, integer};
+use crate::{Answer, Isa, Network, Ranges, Shape, graph, integer};
 
 pub(crate) fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
@@ -18,6 +18,14 @@ pub(crate) fn models() -> PathBuf {
 
 pub(crate) fn model(name: &str) -> Vec<u8> {
     std::fs::read(models().join(name).join("model.onnx")).unwrap()
+}
+
+/// The plan of a shipped network.
+fn plan(name: &str) -> Plan {
+    match graph::plan(&Model::read(&model(name)).unwrap()).unwrap() {
+        Kind::Network(plan) => plan,
+        Kind::Forest(_) => panic!("{name} are trees"),
+    }
 }
 
 fn csv(name: &str, file: &str) -> Vec<Vec<f32>> {
@@ -40,7 +48,7 @@ pub(crate) fn rows(plan: &Plan, count: usize) -> Vec<(Vec<f32>, Vec<f32>)> {
     let mut row = |i: usize| {
         let depth = if i.is_multiple_of(3) { plan.places } else { i % (plan.places + 1) };
         let element = |p: usize| {
-            let length = random(&mut state, if i % 5 == 0 { 70_000 } else { 1514 }) as f32;
+            let length = random(&mut state, if i.is_multiple_of(5) { 70_000 } else { 1514 }) as f32;
             let odd = [f32::NAN, f32::INFINITY, -1e30, -0.5, 0.5, 1600.5][i % 6];
             match random(&mut state, 2) {
                 _ if p >= depth => 0.0,
@@ -81,8 +89,7 @@ fn ranges(name: &str, floats: &Floats<'_>, plan: &Plan) -> Ranges {
 #[test]
 fn plans_mean_what_onnx_runtime_computes() {
     for name in NETWORKS {
-        let bytes = model(name);
-        let plan = graph::plan(&Model::read(&bytes).unwrap()).unwrap();
+        let plan = plan(name);
         let floats = Floats::new(&plan);
         for ((series, context), expected) in
             goldens(name, &plan).iter().zip(csv(name, "outputs.csv"))
@@ -98,8 +105,7 @@ fn plans_mean_what_onnx_runtime_computes() {
 #[test]
 fn integers_answer_as_floats_do() {
     for name in NETWORKS {
-        let bytes = model(name);
-        let plan = graph::plan(&Model::read(&bytes).unwrap()).unwrap();
+        let plan = plan(name);
         let floats = Floats::new(&plan);
         let integers = compile(&plan, &ranges(name, &floats, &plan)).unwrap();
         for ((series, context), expected) in
@@ -119,8 +125,7 @@ fn integers_answer_as_floats_do() {
 #[test]
 fn all_instruction_sets_compute_the_reference() {
     for name in NETWORKS {
-        let bytes = model(name);
-        let plan = graph::plan(&Model::read(&bytes).unwrap()).unwrap();
+        let plan = plan(name);
         let integers = compile(&plan, &ranges(name, &Floats::new(&plan), &plan)).unwrap();
         hold_to_reference(&integers, &rows(&plan, 400));
     }
@@ -155,6 +160,107 @@ fn hold_to_reference(integers: &Integers, rows: &[(Vec<f32>, Vec<f32>)]) {
     }
 }
 
+#[test]
+fn floats_answer_as_onnx_runtime_does() {
+    for name in NETWORKS {
+        let (plan, expected) = (plan(name), csv(name, "outputs.csv"));
+        let rows = goldens(name, &plan);
+        let series: Vec<f32> = rows.iter().flat_map(|(series, _)| series).copied().collect();
+        let context: Vec<f32> = rows.iter().flat_map(|(_, context)| context).copied().collect();
+        for isa in Isa::available() {
+            let network = Network::compile(&model(name), None).unwrap().with_isa(isa);
+            let (places, numbers, classes) = (plan.places, plan.context, plan.classes());
+            let mut scratch = network.scratch();
+            let (mut at, mut size) = (0, 1);
+            while at < rows.len() {
+                let end = rows.len().min(at + size);
+                let mut answers = vec![Answer::default(); end - at];
+                let mut found = vec![0.0; answers.len() * classes];
+                let (series, context) = (&series[at * places..], &context[at * numbers..]);
+                network.probabilities(&mut scratch, series, context, &mut answers, &mut found);
+                for (found, expected) in found.chunks_exact(classes).zip(&expected[at..]) {
+                    for (found, expected) in found.iter().zip(expected) {
+                        assert!((found - expected).abs() < 2e-6, "{name}: {found} {expected}");
+                    }
+                }
+                (at, size) = (end, size + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn trees_answer_as_onnx_runtime_does() {
+    let (inputs, outputs) = (csv("iot-family", "inputs.csv"), csv("iot-family", "outputs.csv"));
+    let network = Network::compile(&model("iot-family"), None).unwrap();
+    let Shape { channels, places, classes, .. } = network.shape();
+    let (mut series, mut context) = (vec![], vec![]);
+    for row in &inputs {
+        series.extend(&row[..channels * places]);
+        context.extend(&row[channels * places..]);
+    }
+    let mut answers = vec![Answer::default(); inputs.len()];
+    let mut probabilities = vec![0.0; inputs.len() * classes];
+    let mut scratch = network.scratch();
+    network.probabilities(&mut scratch, &series, &context, &mut answers, &mut probabilities);
+    for (found, expected) in probabilities.iter().zip(outputs.iter().flatten()) {
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
+    for (answer, row) in answers.iter().zip(probabilities.chunks_exact(classes)) {
+        assert_eq!(answer.confidence, row[usize::from(answer.class)]);
+        assert!(row.iter().all(|p| *p <= answer.confidence));
+    }
+}
+
+/// Trees as they are written down, node by node.
+fn steps(forest: &Forest, numbers: &[f32]) -> Vec<u16> {
+    let mut sums = vec![0; forest.classes];
+    for tree in &forest.trees {
+        let mut at = 0;
+        let leaf = loop {
+            match &tree[at] {
+                TreeNode::Leaf(leaf) => break leaf,
+                TreeNode::Split { feature, threshold, below, above } => {
+                    at = if numbers[*feature] <= *threshold { *below } else { *above };
+                }
+            }
+        };
+        leaf.iter().for_each(|&(class, steps)| sums[class] += u16::from(steps));
+    }
+    sums
+}
+
+#[test]
+fn trees_are_walked_as_they_are_written_whatever_the_batch() {
+    let bytes = model("iot-family");
+    let Ok(Kind::Forest(forest)) = graph::plan(&Model::read(&bytes).unwrap()) else { panic!() };
+    let network = Network::compile(&bytes, None).unwrap();
+    let mut state = 3;
+    let mut number = |scale: u64| match random(&mut state, 12) {
+        0 => [0.0, -0.0, f32::NAN, f32::INFINITY, -1e30][random(&mut state, 5) as usize],
+        _ => random(&mut state, scale) as f32 - 1500.0,
+    };
+    let rows = 200;
+    let series: Vec<f32> = (0..rows * 20).map(|i| number(3000 + i as u64 % 20 * 5000)).collect();
+    let context: Vec<f32> = (0..rows * 2).map(|_| number(9000)).collect();
+    let mut scratch = network.scratch();
+    let mut answers = vec![Answer::default(); rows];
+    let (mut at, mut size) = (0, 1);
+    while at < rows {
+        let end = rows.min(at + size);
+        let (series, context) = (&series[at * 20..], &context[at * 2..]);
+        network.run(&mut scratch, series, context, &mut answers[at..end]);
+        (at, size) = (end, size % 21 + 1);
+    }
+    for (i, answer) in answers.iter().enumerate() {
+        let numbers = [&series[i * 20..][..20], &context[i * 2..][..2]].concat();
+        let steps = steps(&forest, &numbers);
+        let score = |class: usize| forest.scores[usize::from(steps[class])];
+        let best = (0..forest.classes).map(score).fold(f32::MIN, f32::max);
+        assert_eq!(score(answer.class.into()), best, "{numbers:?}");
+    }
+}
+
 /// A network with any widths: convolutions and dense layers before the last, and weights by chance.
 fn some_plan(widths: &[usize], convolutions: usize, places: usize, seed: u64) -> Plan {
     let mut state = seed.wrapping_mul(2) + 1;
@@ -179,7 +285,7 @@ fn some_plan(widths: &[usize], convolutions: usize, places: usize, seed: u64) ->
         let taps = if i < convolutions { 3 } else { 1 };
         let scale = 3.0 / ((taps * inputs) as f32).sqrt();
         let (weights, bias) = (numbers(taps * inputs * outputs, scale), numbers(outputs, 0.3));
-        layers.push(Layer { name: i.to_string(), taps, inputs, outputs, weights, bias });
+        layers.push(Layer { name: i.to_string(), taps, outputs, weights, bias });
         inputs = outputs;
     }
     let scores = number.gather(numbers(inputs * 10, 1.0), inputs);
@@ -218,7 +324,7 @@ proptest! {
             bytes[(at * reach) as usize] ^= bits;
         }
         let Ok(model) = Model::read(&bytes) else { return Ok(()) };
-        let Ok(plan) = graph::plan(&model) else { return Ok(()) };
+        let Ok(Kind::Network(plan)) = graph::plan(&model) else { return Ok(()) };
         let rows = rows(&plan, 3);
         let ranges: Vec<_> = plan.hidden().iter().map(|layer| {
             (layer.name.clone(), vec![1.5; layer.outputs])

@@ -117,6 +117,9 @@ impl<'a> Pass<'a> {
         weights: Vec<f32>,
         bias: &[f32],
     ) -> Result<(), Error> {
+        if self.scores.is_some() || self.inverse_temperatures.is_some() {
+            return Err(node.refused("it follows the network's scores"));
+        }
         if !(1..=OUTPUTS_MAX).contains(&outputs) || taps as i64 * inputs > INPUTS_MAX {
             return Err(node.refused("the layer is too wide"));
         }
@@ -126,7 +129,6 @@ impl<'a> Pass<'a> {
         self.layers.push(Layer {
             name: node.outputs[0].to_owned(),
             taps,
-            inputs: inputs as usize,
             outputs: outputs as usize,
             weights,
             bias: bias.to_vec(),
@@ -191,11 +193,19 @@ impl<'a> Pass<'a> {
     /// Multiplies scores by the factor of their count, or numbers by a constant.
     pub(super) fn mul(&mut self, node: &Node<'a>) -> Result<Value, Error> {
         node.knows(&[])?;
-        let Value { shape, what: What::Layer { step } } = self.input(node, 0)?.clone() else {
-            let factor = self.float(node, 1)?;
-            return self.mapped(node, |x| x * factor);
+        let Value { shape, what } = self.input(node, 0)?.clone();
+        let what = match what {
+            What::Layer { step } => {
+                self.follows(node, step, false)?;
+                self.step += 1;
+                What::Layer { step: self.step }
+            }
+            What::StepScores { .. } => What::StepScores { is_tempered: true },
+            _ => {
+                let factor = self.float(node, 1)?;
+                return self.mapped(node, |x| x * factor);
+            }
         };
-        self.follows(node, step, false)?;
         let factors = match self.input(node, 1) {
             Ok(Value { what: What::Factors(factors), .. }) => factors.clone(),
             _ => {
@@ -209,7 +219,7 @@ impl<'a> Pass<'a> {
         if shape.len() != 2 || self.inverse_temperatures.replace(factors).is_some() {
             return Err(node.refused("it multiplies something else than scores"));
         }
-        Ok(self.step(shape))
+        Ok(Value { shape, what })
     }
 
     pub(super) fn softmax(&mut self, node: &Node<'a>) -> Result<Value, Error> {
@@ -220,6 +230,11 @@ impl<'a> Pass<'a> {
                 if shape.len() == 2 && is_last && self.layers.len() > 1 =>
             {
                 self.follows(node, step, false)?;
+                Ok(Value { shape, what: What::Probabilities })
+            }
+            Value { shape, what: What::StepScores { is_tempered } }
+                if is_last && is_tempered == self.inverse_temperatures.is_some() =>
+            {
                 Ok(Value { shape, what: What::Probabilities })
             }
             _ => Err(node.refused("it follows something else than a network's scores")),

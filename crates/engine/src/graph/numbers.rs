@@ -76,6 +76,18 @@ impl<'a> Pass<'a> {
         if node.number("axis") != Some(1) {
             return Err(node.refused("it does not join along the second axis"));
         }
+        if let ([series, context], Ok(Value { what: What::Series, .. })) =
+            (&node.inputs[..], self.input(node, 0))
+        {
+            let axes = [series, context].map(|name| self.values.get(*name).map(|it| &it.shape[..]));
+            let is_context = matches!(self.input(node, 1)?.what, What::Context);
+            return match axes {
+                [Some([-1, series]), Some([-1, context])] if is_context => {
+                    Ok(Value { shape: vec![-1, series + context], what: What::Numbers })
+                }
+                _ => Err(node.refused("it does not join the series and the context")),
+            };
+        }
         let (mut parts, mut width) = (vec![], 0i64);
         for i in 0..node.inputs.len() {
             let Value { shape, what } = self.input(node, i)?;
@@ -115,6 +127,7 @@ impl<'a> Pass<'a> {
         node.knows(&["to"])?;
         match (node.number("to"), self.input(node, 0)?) {
             (Some(INT32 | INT64), count @ Value { what: What::Count, .. }) => Ok(count.clone()),
+            (Some(INT32 | INT64), steps @ Value { what: What::Steps, .. }) => Ok(steps.clone()),
             (Some(INT32 | INT64), _) => self.mapped(node, f32::trunc),
             (Some(FLOAT), _) => self.mapped(node, |x| x),
             _ => Err(node.refused("the engine does not know this type")),
@@ -128,7 +141,7 @@ impl<'a> Pass<'a> {
     }
 
     /// A part of an input, or a look-up in a constant.
-    pub(super) fn gather(&self, node: &Node<'a>) -> Result<Value, Error> {
+    pub(super) fn gather(&mut self, node: &Node<'a>) -> Result<Value, Error> {
         node.knows(&["axis"])?;
         match (self.input(node, 0), node.number("axis").unwrap_or(0)) {
             (Ok(value), 1) => self.part(node, value),
@@ -157,7 +170,7 @@ impl<'a> Pass<'a> {
         Ok(Value { shape, what: What::Table(Rc::new(Tabulated::identity(source))) })
     }
 
-    fn look_up(&self, node: &Node<'a>) -> Result<Value, Error> {
+    fn look_up(&mut self, node: &Node<'a>) -> Result<Value, Error> {
         let constant = self.constant(node, 0)?;
         if let Value { shape, what: What::Count } = self.input(node, 1)? {
             let factors = constant.floats().filter(|_| constant.shape.len() == 1);
@@ -169,6 +182,9 @@ impl<'a> Pass<'a> {
                 }
                 None => Err(node.refused("its table is no list of factors for each count")),
             };
+        }
+        if let Value { shape, what: What::Steps } = self.input(node, 1)?.clone() {
+            return self.step_scores(node, constant, shape);
         }
         let (mut shape, table) = self.table(node, 1)?;
         let width = match constant.shape[..] {

@@ -1,8 +1,11 @@
 //! Layer 0: sums of rows of tables, in 16 bits.
 
+// Vectors and rows are counted: loops over arrays of them read better with their numbers.
+#![allow(clippy::needless_range_loop)]
+
 use super::PAD_WIDE;
-use super::layer::Channels;
 use crate::aligned::Aligned;
+use crate::channels::Channels;
 use crate::integers::{Integers, Kind};
 use crate::simd::Simd;
 

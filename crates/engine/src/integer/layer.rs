@@ -1,34 +1,15 @@
 //! Products of activations and weights: `u7 × s8 → i32`, in tiles that stay in registers.
 
+// Vectors and rows are counted: loops over arrays of them read better with their numbers.
+#![allow(clippy::needless_range_loop)]
+
 use std::hint::black_box;
 
 use super::{PAD, PAD_WIDE};
 use crate::aligned::Aligned;
+use crate::channels::Channels;
 use crate::integers::Hidden;
 use crate::simd::Simd;
-
-/// How activations stand in memory: `[rows][places][width]` with a place of zeros before and after
-/// each series of places, or `[rows][width]`.
-#[derive(Clone, Copy)]
-pub(super) struct Channels {
-    /// Channels without padding.
-    pub count: usize,
-    pub width: usize,
-    /// 0 if there are no places.
-    pub places: usize,
-}
-
-impl Channels {
-    /// Bytes from a row to the next.
-    pub fn stride(&self) -> usize {
-        if self.places > 0 { (self.places + 2) * self.width } else { self.width }
-    }
-
-    /// Where the first activation stands.
-    pub fn start(&self) -> usize {
-        if self.places > 0 { self.width } else { 0 }
-    }
-}
 
 /// Weights as the kernels read them: `[inputs/4][outputs][4]`, so that a vector holds four inputs
 /// of `LANES` outputs.
@@ -51,7 +32,7 @@ impl Layer {
     }
 
     /// The last layer, whose bias stands in the scores.
-    pub fn output(weights: &[i8], classes: usize, from: &Channels, _: usize) -> Self {
+    pub fn output(weights: &[i8], classes: usize, from: &Channels) -> Self {
         let width = classes.next_multiple_of(PAD_WIDE);
         let channels = Channels { count: classes, width, places: 0 };
         Self::packed(weights, from, channels, false, &[], &[])
@@ -66,11 +47,10 @@ impl Layer {
         bias: &[i32],
         shifts: &[i32],
     ) -> Self {
-        let rows = weights.len() / channels.count;
-        let inputs = rows / from.count * from.width;
+        let inputs = from.padded(weights.len() / channels.count);
         let mut packed = Aligned::zeroed(inputs * channels.width);
         for (row, columns) in weights.chunks_exact(channels.count).enumerate() {
-            let input = row / from.count * from.width + row % from.count;
+            let input = from.padded(row);
             for (column, &w) in columns.iter().enumerate() {
                 packed[(input / 4 * channels.width + column) * 4 + input % 4] = w;
             }

@@ -114,7 +114,6 @@ macro_rules! avx2 {
                 fn splat_f(x: f32) -> __m256 { _mm256_set1_ps(x) }
                 #[memory] fn load_f(from: *const f32) -> __m256 { _mm256_loadu_ps(from) }
                 #[memory] fn store_f(to: *mut f32, x: __m256) { _mm256_storeu_ps(to, x) }
-                fn add_f(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
                 fn mul_f(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
                 fn mul_add_f(a: __m256, b: __m256, c: __m256) -> __m256 {
                     _mm256_fmadd_ps(a, b, c)
@@ -126,7 +125,7 @@ macro_rules! avx2 {
                     let cut = _mm256_min_ps(_mm256_max_ps(x, low), high);
                     _mm256_cvttps_epi32(_mm256_and_ps(is_number, cut))
                 }
-                fn from_int(x: __m256i) -> __m256 { _mm256_cvtepi32_ps(x) }
+                fn to_float(x: __m256i) -> __m256 { _mm256_cvtepi32_ps(x) }
                 fn to_int(x: __m256) -> __m256i { _mm256_cvtps_epi32(x) }
             }
         }

@@ -91,7 +91,6 @@ macro_rules! avx512 {
                 fn splat_f(x: f32) -> __m512 { _mm512_set1_ps(x) }
                 #[memory] fn load_f(from: *const f32) -> __m512 { _mm512_loadu_ps(from) }
                 #[memory] fn store_f(to: *mut f32, x: __m512) { _mm512_storeu_ps(to, x) }
-                fn add_f(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
                 fn mul_f(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
                 fn mul_add_f(a: __m512, b: __m512, c: __m512) -> __m512 {
                     _mm512_fmadd_ps(a, b, c)
@@ -103,7 +102,7 @@ macro_rules! avx512 {
                     let cut = _mm512_min_ps(_mm512_max_ps(x, low), high);
                     _mm512_maskz_cvttps_epi32(is_number, cut)
                 }
-                fn from_int(x: __m512i) -> __m512 { _mm512_cvtepi32_ps(x) }
+                fn to_float(x: __m512i) -> __m512 { _mm512_cvtepi32_ps(x) }
                 fn to_int(x: __m512) -> __m512i { _mm512_cvtps_epi32(x) }
             }
         }

@@ -91,7 +91,6 @@ macro_rules! neon {
                 fn splat_f(x: f32) -> float32x4_t { vdupq_n_f32(x) }
                 #[memory] fn load_f(from: *const f32) -> float32x4_t { vld1q_f32(from) }
                 #[memory] fn store_f(to: *mut f32, x: float32x4_t) { vst1q_f32(to, x) }
-                fn add_f(a: float32x4_t, b: float32x4_t) -> float32x4_t { vaddq_f32(a, b) }
                 fn mul_f(a: float32x4_t, b: float32x4_t) -> float32x4_t { vmulq_f32(a, b) }
                 fn mul_add_f(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
                     vfmaq_f32(c, a, b)
@@ -102,7 +101,7 @@ macro_rules! neon {
                     // NaN stays NaN until it becomes 0.
                     vcvtq_s32_f32(vminq_f32(vmaxq_f32(x, low), high))
                 }
-                fn from_int(x: int32x4_t) -> float32x4_t { vcvtq_f32_s32(x) }
+                fn to_float(x: int32x4_t) -> float32x4_t { vcvtq_f32_s32(x) }
                 fn to_int(x: float32x4_t) -> int32x4_t { vcvtnq_s32_f32(x) }
             }
         }

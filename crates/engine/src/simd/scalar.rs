@@ -87,7 +87,6 @@ impl Simd for Scalar {
         #[memory] fn store_f(to: *mut f32, x: [f32; 4]) {
             to.cast::<[f32; 4]>().write_unaligned(x)
         }
-        fn add_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] { zip(a, b, |a, b| a + b) }
         fn mul_f(a: [f32; 4], b: [f32; 4]) -> [f32; 4] { zip(a, b, |a, b| a * b) }
         fn mul_add_f(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
             from_fn(|i| a[i] * b[i] + c[i])
@@ -97,7 +96,7 @@ impl Simd for Scalar {
         fn truncate(x: [f32; 4], low: [f32; 4], high: [f32; 4]) -> [i32; 4] {
             from_fn(|i| if x[i].is_nan() { 0 } else { x[i].max(low[i]).min(high[i]) as i32 })
         }
-        fn from_int(x: [i32; 4]) -> [f32; 4] { x.map(|x| x as f32) }
+        fn to_float(x: [i32; 4]) -> [f32; 4] { x.map(|x| x as f32) }
         fn to_int(x: [f32; 4]) -> [i32; 4] { x.map(|x| x.round_ties_even() as i32) }
     }
 }
