@@ -1,0 +1,318 @@
+//! Makes integers of a plan and the ranges of its channels. What they mean: [`crate::integers`].
+//!
+//! All arithmetic is IEEE double, rounded half to even. Scales are real numbers: an integer of
+//! scale s stands for itself times s. They are not kept, for each layer's weights absorb the scale
+//! of its inputs.
+
+use std::f64::consts::LOG2_E;
+
+use crate::error::Error;
+use crate::integers::{First, Hidden, Integers, Kind, Output};
+use crate::plan::{Layer, Plan};
+use crate::ranges::Ranges;
+use crate::tabulated::{Lookup, Source, Tabulated};
+
+/// The largest activation and the largest weight.
+const TOP: f64 = 127.0;
+/// Numbers in the tables of layer 0, at most: 64 MiB as bytes.
+const TABLE_MAX: usize = 1 << 26;
+/// Sums of layer 0 are made to stay below this; rounding each part may add a little.
+const SUM_MAX: f64 = 32_000.0;
+/// The largest shift of a hidden layer, so that the rounding in its bias fits.
+const SHIFT_MAX: i32 = 24;
+/// Biases beyond this decide alone, whatever the inputs.
+const BIAS_MAX: f64 = (1 << 29) as f64;
+/// Scores stay within this, so that their differences fit and the padding's lie below.
+pub(crate) const SCORE_MAX: i64 = 1 << 26;
+/// Units of a score: 2⁻¹¹ bits.
+const UNITS: f64 = 2048.0 * LOG2_E;
+
+/// Activations' scales, one for each channel.
+type Scales = Vec<f64>;
+
+pub(crate) fn compile(plan: &Plan, ranges: &Ranges) -> Result<Integers, Error> {
+    let ranges = ranges.of(plan)?;
+    let mut lookups = Lookups::default();
+    let (elements, codes) = plan.codes.compact()?;
+    let (first, mut scales) = match plan.layers[0].taps {
+        1 => dense(plan, &codes, ranges[0], &mut lookups)?,
+        _ => convolution(plan, &codes, ranges[0])?,
+    };
+    let mut hidden = vec![];
+    for (layer, range) in plan.hidden().iter().zip(ranges).skip(1) {
+        let made;
+        (made, scales) = self::hidden(layer, &scales, range);
+        hidden.push(made);
+    }
+    let output = output(plan, &scales, &mut lookups)?;
+    let codes = codes.len() / plan.codes.width;
+    let (places, context, lookups) = (plan.places, plan.context, lookups.0);
+    Ok(Integers { places, elements, codes, context, lookups, first, hidden, output })
+}
+
+/// Look-ups of numbers of the context; equal ones are kept once.
+#[derive(Default)]
+struct Lookups(Vec<(usize, Lookup)>);
+
+impl Lookups {
+    /// The index of a table's look-up, and its rows.
+    fn add(&mut self, table: &Tabulated) -> Result<(usize, Vec<f32>), Error> {
+        let Source::Context(column) = table.source else {
+            return Err(Error::Malformed("a table of the context reads the series"));
+        };
+        let (lookup, rows) = table.compact()?;
+        let found = (column, lookup);
+        let at = self.0.iter().position(|known| *known == found);
+        Ok((at.unwrap_or_else(|| (self.0.push(found), self.0.len() - 1).1), rows))
+    }
+}
+
+/// A table of the context times its rows of layer 0's weights.
+struct Part {
+    lookup: Option<usize>,
+    width: usize,
+    products: Vec<f64>,
+}
+
+/// A dense layer 0: products of all codes at all places with the weights, and of the context.
+fn dense(
+    plan: &Plan,
+    codes: &[f32],
+    range: &[f32],
+    lookups: &mut Lookups,
+) -> Result<(First, Scales), Error> {
+    let (layer, width) = (&plan.layers[0], plan.codes.width);
+    let columns = layer.outputs;
+    bounded(plan.places * codes.len() / width, columns)?;
+    let tables: Vec<Vec<f64>> = (0..plan.places)
+        .map(|place| products(codes, width, layer, plan.codes_at + place * width))
+        .collect();
+    let mut parts = vec![];
+    for (table, row) in &plan.parts {
+        let (lookup, rows) = lookups.add(table)?;
+        bounded(rows.len() / table.width, columns)?;
+        let products = products(&rows, table.width, layer, *row);
+        parts.push(Part { lookup: Some(lookup), width: table.width, products });
+    }
+    if parts.is_empty() {
+        parts.push(Part { lookup: None, width: 0, products: vec![0.0; columns] });
+    }
+    // The bias goes with the part that is no single number, which alone may be large.
+    if let Some(widest) = parts.iter_mut().max_by_key(|part| part.width) {
+        for row in widest.products.chunks_exact_mut(columns) {
+            row.iter_mut().zip(&layer.bias).for_each(|(x, &bias)| *x += f64::from(bias));
+        }
+    }
+
+    let largest: Vec<Vec<f64>> = tables.iter().map(|table| column_max(table, columns)).collect();
+    let of_parts: Vec<Vec<f64>> =
+        parts.iter().map(|part| column_max(&part.products, columns)).collect();
+    let (mut scales, mut inner, mut multipliers) = (vec![], vec![], vec![]);
+    for c in 0..columns {
+        let single = parts.iter().zip(&of_parts).filter(|(part, _)| part.width == 1);
+        let single = single.map(|(_, max)| max[c]);
+        let bytes = largest.iter().map(|max| max[c]).chain(single).fold(0.0, f64::max) / TOP;
+        let sum: f64 = largest.iter().chain(&of_parts).map(|max| max[c]).sum();
+        let (scale, multiplier, inner_scale) = requantised(bytes.max(sum / SUM_MAX), range[c]);
+        scales.push(scale);
+        multipliers.push(multiplier);
+        inner.push(inner_scale);
+    }
+    let tables = tables.iter().flat_map(|table| divided(table, &inner)).map(|x| x as i8).collect();
+    let words =
+        |part: Part| (part.lookup, divided(&part.products, &inner).map(|x| x as i16).collect());
+    let context = parts.into_iter().map(words).collect();
+    let kind = Kind::Dense { tables, context };
+    Ok((First { width: columns, multipliers, kind }, scales))
+}
+
+/// The scale of an activation, the multiplier that leads to it, and the scale of the sums before,
+/// which is `least` unless there is nothing to sum.
+fn requantised(least: f64, range: f32) -> (f64, i16, f64) {
+    let wanted = f64::from(range) / TOP;
+    let inner = if least > 0.0 { least } else { wanted };
+    // A little more than the sums', so that the multiplier fits.
+    let scale = wanted.max(inner * 1.000_05);
+    (scale, rounded(inner / scale * 32_768.0).min(32_767.0) as i16, inner)
+}
+
+/// A convolution as layer 0: products of all codes with each tap.
+fn convolution(plan: &Plan, codes: &[f32], range: &[f32]) -> Result<(First, Scales), Error> {
+    let (layer, width) = (&plan.layers[0], plan.codes.width);
+    let columns = layer.outputs;
+    bounded(3 * codes.len() / width, 2 * columns)?;
+    let taps: Vec<Vec<f64>> =
+        (0..3).map(|tap| products(codes, width, layer, tap * width)).collect();
+    let largest: Vec<Vec<f64>> = taps.iter().map(|tap| column_max(tap, columns)).collect();
+    let (mut scales, mut inner, mut multipliers) = (vec![], vec![], vec![]);
+    for c in 0..columns {
+        let sum: f64 =
+            largest.iter().map(|max| max[c]).sum::<f64>() + f64::from(layer.bias[c]).abs();
+        let least = sum / 32_700.0;
+        // The multiplier is a power of two, and at most 2¹⁴.
+        let scale = (f64::from(range[c]) / TOP).max(2.0 * least);
+        let shift = shift(scale, least).min(15);
+        scales.push(scale);
+        inner.push(scale / f64::from(1 << shift));
+        multipliers.push(1 << (15 - shift));
+    }
+    let taps = taps.iter().flat_map(|tap| divided(tap, &inner)).map(|x| x as i16).collect();
+    let bias: Vec<f64> = layer.bias.iter().map(|&bias| bias.into()).collect();
+    let bias = divided(&bias, &inner).map(|x| x as i16).collect();
+    let kind = Kind::Convolution { taps, bias };
+    Ok((First { width: columns, multipliers, kind }, scales))
+}
+
+/// A layer between activations.
+fn hidden(layer: &Layer, inputs: &[f64], range: &[f32]) -> (Hidden, Scales) {
+    let columns = layer.outputs;
+    let scaled = scaled(layer, inputs);
+    let largest = column_max(&scaled, columns);
+    let (mut scales, mut inner, mut shifts, mut bias) = (vec![], vec![], vec![], vec![]);
+    for c in 0..columns {
+        let scale = f64::from(range[c]) / TOP;
+        let shift = shift(scale, largest[c] / TOP).clamp(0, SHIFT_MAX);
+        let sum_scale = scale / f64::from(1 << shift);
+        let half = if shift > 0 { 1 << (shift - 1) } else { 0 };
+        let rounded = rounded(f64::from(layer.bias[c]) / sum_scale).clamp(-BIAS_MAX, BIAS_MAX);
+        scales.push(scale);
+        inner.push(sum_scale);
+        shifts.push(shift);
+        bias.push(rounded as i32 + half);
+    }
+    let weights = divided(&scaled, &inner).map(|x| x.clamp(-TOP, TOP) as i8).collect();
+    (Hidden { taps: layer.taps, outputs: columns, weights, bias, shifts }, scales)
+}
+
+fn output(plan: &Plan, inputs: &[f64], lookups: &mut Lookups) -> Result<Output, Error> {
+    let layer = &plan.layers[plan.layers.len() - 1];
+    let classes = layer.outputs;
+    let factors = plan.inverse_temperatures.iter();
+    let largest_factor = f64::from(factors.copied().fold(0.0, f32::max));
+    let units = UNITS * largest_factor;
+    let scaled = scaled(layer, inputs);
+    let scales: Vec<f64> = column_max(&scaled, classes)
+        .into_iter()
+        .map(|max| if max > 0.0 { max / TOP } else { 1.0 })
+        .collect();
+    let weights: Vec<i8> = divided(&scaled, &scales).map(|x| x as i8).collect();
+
+    let mut sums = vec![0i64; classes];
+    for row in weights.chunks_exact(classes) {
+        sums.iter_mut().zip(row).for_each(|(sum, w)| *sum += 127 * i64::from(w.unsigned_abs()));
+    }
+    let multipliers = |shift: i32| -> Vec<f64> {
+        let factor = units * f64::from(1 << shift);
+        let multiplier = |(&scale, &sum): (&f64, &i64)| {
+            if sum == 0 { 0.0 } else { rounded(scale * factor) }
+        };
+        scales.iter().zip(&sums).map(multiplier).collect()
+    };
+    // Products of the sums stay within 32 bits, and the multipliers have 11.
+    let fits = |shift: &i32| {
+        let product = |(m, &sum): (f64, &i64)| m * sum as f64;
+        let largest = multipliers(*shift).into_iter().zip(&sums).map(product).fold(0.0, f64::max);
+        multipliers(*shift).iter().all(|m| *m <= 2047.0)
+            && largest + f64::from(1 << (shift - 1)) <= f64::from(i32::MAX)
+    };
+    let shift = (1..=30).rev().find(fits);
+    let shift = shift.ok_or_else(|| Error::Bounds("the network's scores are too large".into()))?;
+    let multipliers: Vec<i32> = multipliers(shift).into_iter().map(|m| m as i32).collect();
+
+    let (lookup, rows) = match &plan.scores {
+        Some(table) => {
+            let (lookup, rows) = lookups.add(table)?;
+            (Some(lookup), rows)
+        }
+        None => (None, vec![0.0; classes]),
+    };
+    let biases = layer.bias.iter().cycle();
+    let scores: Vec<f64> =
+        rows.iter().zip(biases).map(|(&s, &b)| (f64::from(s) + f64::from(b)) * units).collect();
+    let product = |(&m, sum): (&i32, &i64)| ((i64::from(m) * sum) >> shift) + 1;
+    let from_sums = multipliers.iter().zip(&sums).map(product).max().unwrap_or(0);
+    let from_scores = scores.iter().fold(0.0, |max: f64, score| max.max(score.abs()));
+    if from_sums as f64 + from_scores > SCORE_MAX as f64 {
+        return Err(Error::Bounds("the network's scores are too large".into()));
+    }
+    let temperature =
+        |&factor: &f32| rounded(f64::from(factor) / largest_factor * 32_768.0).min(32_767.0) as i16;
+    Ok(Output {
+        classes,
+        weights,
+        multipliers,
+        shift,
+        lookup,
+        scores: scores.into_iter().map(|score| rounded(score) as i32).collect(),
+        temperatures: plan.inverse_temperatures.iter().map(temperature).collect(),
+    })
+}
+
+/// Refuses tables that would take too much memory.
+fn bounded(rows: usize, columns: usize) -> Result<(), Error> {
+    match rows.checked_mul(columns) {
+        Some(numbers) if numbers <= TABLE_MAX => Ok(()),
+        _ => Err(Error::Bounds(format!(
+            "the tables of the first layer would have {rows} rows of {columns} numbers"
+        ))),
+    }
+}
+
+/// Rows of `width` numbers times the layer's weights from row `from` on.
+fn products(rows: &[f32], width: usize, layer: &Layer, from: usize) -> Vec<f64> {
+    let columns = layer.outputs;
+    let weights: Vec<f64> =
+        (0..width).flat_map(|i| layer.row(from + i)).map(|&w| w.into()).collect();
+    let mut products = vec![0.0; rows.len() / width * columns];
+    for (sums, row) in products.chunks_exact_mut(columns).zip(rows.chunks_exact(width)) {
+        for (&x, weights) in row.iter().zip(weights.chunks_exact(columns)) {
+            let x = f64::from(x);
+            sums.iter_mut().zip(weights).for_each(|(sum, w)| *sum += x * w);
+        }
+    }
+    products
+}
+
+/// The layer's weights times the scales of its inputs.
+fn scaled(layer: &Layer, inputs: &[f64]) -> Vec<f64> {
+    let rows = layer.weights.chunks_exact(layer.outputs);
+    let scales = inputs.iter().cycle();
+    rows.zip(scales)
+        .flat_map(|(row, scale)| row.iter().map(move |&w| f64::from(w) * scale))
+        .collect()
+}
+
+/// The largest magnitude of each column.
+fn column_max(rows: &[f64], columns: usize) -> Vec<f64> {
+    let mut max = vec![0.0; columns];
+    for row in rows.chunks_exact(columns) {
+        max.iter_mut().zip(row).for_each(|(max, x)| *max = f64::max(*max, x.abs()));
+    }
+    max
+}
+
+/// Each column divided by its scale, rounded.
+fn divided(rows: &[f64], scales: &[f64]) -> impl Iterator<Item = f64> {
+    rows.iter().zip(scales.iter().cycle()).map(|(x, scale)| rounded(x / scale))
+}
+
+/// How often `scale` can be halved without falling below `least`; `least` may be 0, where a shift
+/// has nothing to keep.
+fn shift(scale: f64, least: f64) -> i32 {
+    match least > 0.0 {
+        true => exponent(scale / least),
+        false => 0,
+    }
+}
+
+/// ⌊log₂ x⌋ of a positive number, exact where `log2` may not be.
+fn exponent(x: f64) -> i32 {
+    ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023
+}
+
+/// To the nearest integer, of two the even one, up to 2⁵¹. Without SSE4.1 `round_ties_even` is a
+/// call; tables have millions of numbers.
+fn rounded(x: f64) -> f64 {
+    const SHIFTED: f64 = 6_755_399_441_055_744.0; // 1.5 · 2⁵²: its unit in the last place is 1
+    if x.abs() < (1u64 << 51) as f64 { x + SHIFTED - SHIFTED } else { x }
+}

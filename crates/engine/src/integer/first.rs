@@ -1,0 +1,227 @@
+//! Layer 0: sums of rows of tables, in 16 bits.
+
+// Vectors and rows are counted: loops over arrays of them read better with their numbers.
+#![allow(clippy::needless_range_loop)]
+
+use super::PAD_WIDE;
+use crate::aligned::Aligned;
+use crate::channels::Channels;
+use crate::integers::{Integers, Kind};
+use crate::simd::Simd;
+
+pub(super) struct First {
+    channels: Channels,
+    /// Numbers from a place's table to the next's; 0 if all places have one.
+    table_len: u32,
+    multipliers: Aligned<i16>,
+    tables: Tables,
+}
+
+enum Tables {
+    Dense {
+        /// `[places][codes][width]`
+        elements: Aligned<i8>,
+        /// Each with its look-up, and `[rows][width]`.
+        context: Vec<(Option<usize>, Aligned<i16>)>,
+        lookups: usize,
+    },
+    Convolution {
+        /// `[3][codes + 1][width]`; the last row is 0, for what lies beyond an end.
+        taps: Aligned<i16>,
+        bias: Aligned<i16>,
+    },
+}
+
+impl First {
+    pub fn new(integers: &Integers) -> Self {
+        let Integers { places, codes, first, lookups, .. } = integers;
+        let width = first.width.next_multiple_of(PAD_WIDE);
+        let pad = |numbers: &[i16]| padded(numbers, first.width, width);
+        let (tables, table_len, places) = match &first.kind {
+            Kind::Dense { tables, context } => {
+                let context = context.iter().map(|(lookup, rows)| (*lookup, pad(rows))).collect();
+                let elements = padded(tables, first.width, width);
+                let lookups = lookups.len();
+                (Tables::Dense { elements, context, lookups }, codes * width, 0)
+            }
+            Kind::Convolution { taps, bias } => {
+                let zeros = vec![0; first.width];
+                let tap = |tap: &'_ [i16]| [tap, &zeros].concat();
+                let taps: Vec<i16> = taps.chunks_exact(codes * first.width).flat_map(tap).collect();
+                (Tables::Convolution { taps: pad(&taps), bias: pad(bias) }, 0, *places)
+            }
+        };
+        Self {
+            channels: Channels { count: first.width, width, places },
+            table_len: table_len as u32,
+            multipliers: pad(&first.multipliers),
+            tables,
+        }
+    }
+
+    pub fn channels(&self) -> Channels {
+        self.channels
+    }
+
+    pub fn width(&self) -> usize {
+        self.channels.width
+    }
+
+    pub fn table_len(&self) -> u32 {
+        self.table_len
+    }
+
+    /// The activations of rows whose codes and look-ups have been found.
+    #[inline(always)]
+    pub fn run<S: Simd>(
+        &self,
+        s: S,
+        codes: &[u32],
+        rows: &[usize],
+        places: usize,
+        to: &mut Aligned<u8>,
+        count: usize,
+    ) {
+        let codes = codes[..count * places].chunks_exact(places);
+        let to = to.chunks_exact_mut(self.channels.stride());
+        match &self.tables {
+            Tables::Dense { elements, context, lookups } => {
+                for (row, (codes, to)) in codes.zip(to).enumerate() {
+                    let rows = &rows[row * lookups..][..*lookups];
+                    self.dense(s, elements, context, codes, rows, to);
+                }
+            }
+            Tables::Convolution { taps, bias } => {
+                for (codes, to) in codes.zip(to) {
+                    self.convolution(s, taps, bias, codes, to);
+                }
+            }
+        }
+    }
+
+    /// One row, in as many vectors at a time as divide its width and fit the registers.
+    #[inline(always)]
+    fn dense<S: Simd>(
+        &self,
+        s: S,
+        elements: &Aligned<i8>,
+        context: &[(Option<usize>, Aligned<i16>)],
+        codes: &[u32],
+        rows: &[usize],
+        to: &mut [u8],
+    ) {
+        let vectors = self.width() / (2 * S::LANES);
+        let sum = Sum { s, first: self, elements, context, codes, rows };
+        if vectors.is_multiple_of(12) && S::REGISTERS == 32 {
+            sum.run::<12>(to);
+        } else if vectors.is_multiple_of(6) {
+            sum.run::<6>(to);
+        } else if vectors.is_multiple_of(4) {
+            sum.run::<4>(to);
+        } else if vectors.is_multiple_of(3) {
+            sum.run::<3>(to);
+        } else if vectors.is_multiple_of(2) {
+            sum.run::<2>(to);
+        } else {
+            sum.run::<1>(to);
+        }
+    }
+
+    #[inline(always)]
+    fn convolution<S: Simd>(
+        &self,
+        s: S,
+        taps: &Aligned<i16>,
+        bias: &Aligned<i16>,
+        codes: &[u32],
+        to: &mut [u8],
+    ) {
+        let (width, places, len) = (self.width(), codes.len(), taps.len() / 3);
+        let beyond = (len - width) as u32;
+        assert!(to.len() == self.channels.stride());
+        assert!(codes.iter().all(|&at| at <= beyond));
+        for column in (0..width).step_by(2 * S::LANES) {
+            // SAFETY: rows of taps begin at `beyond` at the latest, and a row has `width` numbers,
+            // as the bias and the multipliers; `to` has a row for each place and two more.
+            unsafe {
+                let bias = s.load_16(bias.as_ptr().add(column));
+                let multipliers = s.load_16(self.multipliers.as_ptr().add(column));
+                let taps = taps.as_ptr().add(column);
+                let tap = |tap: usize, at: u32| s.load_16(taps.add(tap * len + at as usize));
+                for place in 0..places {
+                    let before = if place == 0 { beyond } else { codes[place - 1] };
+                    let after = if place + 1 == places { beyond } else { codes[place + 1] };
+                    let sums = s.add_16(s.add_16(bias, tap(1, codes[place])), tap(0, before));
+                    let sums = s.add_16(sums, tap(2, after));
+                    let to = to.as_mut_ptr().add((place + 1) * width + column);
+                    s.store_bytes_16(to, activation(s, sums, multipliers));
+                }
+            }
+        }
+    }
+}
+
+/// What the sums of one row read.
+struct Sum<'a, S> {
+    s: S,
+    first: &'a First,
+    elements: &'a Aligned<i8>,
+    context: &'a [(Option<usize>, Aligned<i16>)],
+    codes: &'a [u32],
+    rows: &'a [usize],
+}
+
+impl<S: Simd> Sum<'_, S> {
+    #[inline(always)]
+    fn run<const V: usize>(&self, to: &mut [u8]) {
+        let Self { s, first, elements, context, codes, rows } = *self;
+        let width = first.width();
+        assert!(to.len() == width);
+        assert!(codes.iter().all(|&at| at as usize + width <= elements.len()));
+        for column in (0..width).step_by(V * 2 * S::LANES) {
+            let mut sums = [s.splat_16(0); V];
+            // SAFETY: the codes' rows have just been seen to lie in the tables, the look-ups' are
+            // cut out below, and rows of all have `width` numbers, which `V` vectors divide.
+            unsafe {
+                for (lookup, table) in context {
+                    let row = &table[lookup.map_or(0, |i| rows[i]) * width..][..width];
+                    for v in 0..V {
+                        let row = row.as_ptr().add(column + v * 2 * S::LANES);
+                        sums[v] = s.add_16(sums[v], s.load_16(row));
+                    }
+                }
+                for &at in codes {
+                    let row = elements.as_ptr().add(at as usize + column);
+                    for v in 0..V {
+                        sums[v] = s.add_16(sums[v], s.load_8(row.add(v * 2 * S::LANES)));
+                    }
+                }
+                for v in 0..V {
+                    let column = column + v * 2 * S::LANES;
+                    let multipliers = s.load_16(first.multipliers.as_ptr().add(column));
+                    let activations = activation(s, sums[v], multipliers);
+                    s.store_bytes_16(to.as_mut_ptr().add(column), activations);
+                }
+            }
+        }
+    }
+}
+
+/// `clamp(q15(sums, multipliers), 0, 127)`
+#[inline(always)]
+fn activation<S: Simd>(s: S, sums: S::H, multipliers: S::H) -> S::H {
+    s.min_16(s.max_16(s.mul_q15(sums, multipliers), s.splat_16(0)), s.splat_16(127))
+}
+
+/// Rows of `columns` numbers, padded with zeros to `width`.
+fn padded<T: crate::aligned::Plain + Default>(
+    rows: &[T],
+    columns: usize,
+    width: usize,
+) -> Aligned<T> {
+    let mut padded = Aligned::zeroed(rows.len() / columns * width);
+    for (to, row) in padded.chunks_exact_mut(width).zip(rows.chunks_exact(columns)) {
+        to[..columns].copy_from_slice(row);
+    }
+    padded
+}

@@ -1,0 +1,335 @@
+//! Products of activations and weights: `u7 × s8 → i32`, in tiles that stay in registers.
+
+// Vectors and rows are counted: loops over arrays of them read better with their numbers.
+#![allow(clippy::needless_range_loop)]
+
+use std::hint::black_box;
+
+use super::{PAD, PAD_WIDE};
+use crate::aligned::Aligned;
+use crate::channels::Channels;
+use crate::integers::Hidden;
+use crate::simd::Simd;
+
+/// Weights as the kernels read them: `[inputs/4][outputs][4]`, so that a vector holds four inputs
+/// of `LANES` outputs.
+pub(super) struct Layer {
+    inputs: usize,
+    channels: Channels,
+    is_convolution: bool,
+    weights: Aligned<i8>,
+    bias: Aligned<i32>,
+    shifts: Aligned<i32>,
+}
+
+impl Layer {
+    pub fn hidden(layer: &Hidden, from: &Channels, places: usize) -> Self {
+        let Hidden { taps, outputs, weights, bias, shifts } = layer;
+        let (is_convolution, width) = (*taps > 1, outputs.next_multiple_of(PAD));
+        let places = if is_convolution { places } else { 0 };
+        let channels = Channels { count: *outputs, width, places };
+        Self::packed(weights, from, channels, is_convolution, bias, shifts)
+    }
+
+    /// The last layer, whose bias stands in the scores.
+    pub fn output(weights: &[i8], classes: usize, from: &Channels) -> Self {
+        let width = classes.next_multiple_of(PAD_WIDE);
+        let channels = Channels { count: classes, width, places: 0 };
+        Self::packed(weights, from, channels, false, &[], &[])
+    }
+
+    /// Pads the rows of each place to the width of their channels, and the columns to `width`.
+    fn packed(
+        weights: &[i8],
+        from: &Channels,
+        channels: Channels,
+        is_convolution: bool,
+        bias: &[i32],
+        shifts: &[i32],
+    ) -> Self {
+        let inputs = from.padded(weights.len() / channels.count);
+        let mut packed = Aligned::zeroed(inputs * channels.width);
+        for (row, columns) in weights.chunks_exact(channels.count).enumerate() {
+            let input = from.padded(row);
+            for (column, &w) in columns.iter().enumerate() {
+                packed[(input / 4 * channels.width + column) * 4 + input % 4] = w;
+            }
+        }
+        let padded = |numbers: &[i32]| {
+            let mut padded = Aligned::zeroed(channels.width);
+            padded[..numbers.len()].copy_from_slice(numbers);
+            padded
+        };
+        let (bias, shifts) = (padded(bias), padded(shifts));
+        Self { inputs, channels, is_convolution, weights: packed, bias, shifts }
+    }
+
+    pub fn channels(&self) -> Channels {
+        self.channels
+    }
+
+    pub fn width(&self) -> usize {
+        self.channels.width
+    }
+
+    pub fn is_convolution(&self) -> bool {
+        self.is_convolution
+    }
+}
+
+/// What becomes of the sums of a tile.
+pub(super) trait Finish<S: Simd> {
+    /// What is the same for all rows of a vector of columns.
+    type Columns: Copy;
+
+    fn columns(&self, s: S, column: usize) -> Self::Columns;
+
+    /// # Safety
+    /// The row is below the number for which this was made, and `LANES` columns from this one on
+    /// are.
+    unsafe fn put(&mut self, s: S, row: usize, column: usize, columns: Self::Columns, sums: S::I);
+}
+
+/// Activations: `clamp(sums >> shifts, 0, 127)` as bytes.
+pub(super) struct Activate<'a> {
+    shifts: &'a Aligned<i32>,
+    to: &'a mut [u8],
+    stride: usize,
+}
+
+impl<'a> Activate<'a> {
+    #[inline(always)]
+    pub fn new(layer: &'a Layer, to: &'a mut [u8], stride: usize, rows: usize) -> Self {
+        assert!(rows <= to.len() / stride && layer.width() <= stride);
+        Self { shifts: &layer.shifts, to, stride }
+    }
+}
+
+impl<S: Simd> Finish<S> for Activate<'_> {
+    type Columns = S::I;
+
+    #[inline(always)]
+    fn columns(&self, s: S, column: usize) -> S::I {
+        let shifts = &self.shifts[column..][..S::LANES];
+        // SAFETY: the slice has as many numbers.
+        unsafe { s.load(shifts.as_ptr()) }
+    }
+
+    #[inline(always)]
+    unsafe fn put(&mut self, s: S, row: usize, column: usize, shifts: S::I, sums: S::I) {
+        let clamped = s.min(s.max(s.shift_right(sums, shifts), s.splat(0)), s.splat(127));
+        // SAFETY: `new` has seen that each row has room for all columns.
+        unsafe { s.store_bytes(self.to.as_mut_ptr().add(row * self.stride + column), clamped) };
+    }
+}
+
+/// Scores: `((sums·multipliers + 2^(shift−1)) >> shift) + scores`.
+pub(super) struct Score<'a> {
+    multipliers: &'a Aligned<i32>,
+    shift: i32,
+    scores: &'a Aligned<i32>,
+    /// Of each row where its scores begin.
+    at: &'a [usize],
+    to: &'a mut Aligned<i32>,
+}
+
+impl<'a> Score<'a> {
+    #[inline(always)]
+    pub fn new(
+        multipliers: &'a Aligned<i32>,
+        shift: i32,
+        scores: &'a Aligned<i32>,
+        at: &'a [usize],
+        to: &'a mut Aligned<i32>,
+    ) -> Self {
+        let width = multipliers.len();
+        assert!(at.len() * width <= to.len());
+        assert!(at.iter().all(|at| at + width <= scores.len()));
+        Self { multipliers, shift, scores, at, to }
+    }
+}
+
+impl<S: Simd> Finish<S> for Score<'_> {
+    type Columns = S::I;
+
+    #[inline(always)]
+    fn columns(&self, s: S, column: usize) -> S::I {
+        let multipliers = &self.multipliers[column..][..S::LANES];
+        // SAFETY: the slice has as many numbers.
+        unsafe { s.load(multipliers.as_ptr()) }
+    }
+
+    #[inline(always)]
+    unsafe fn put(&mut self, s: S, row: usize, column: usize, multipliers: S::I, sums: S::I) {
+        let half = s.splat(1 << (self.shift - 1));
+        let scaled = s.shift_right(s.add(s.mul(sums, multipliers), half), s.splat(self.shift));
+        // SAFETY: `new` has seen that both have all columns of each row.
+        unsafe {
+            let scores = s.load(self.scores.as_ptr().add(self.at.get_unchecked(row) + column));
+            let to = self.to.as_mut_ptr().add(row * self.multipliers.len() + column);
+            s.store(to, s.add(scaled, scores));
+        }
+    }
+}
+
+/// Multiplies rows of activations, `stride` bytes apart, with the layer's weights.
+///
+/// Tiles are as high as the registers allow, for each vector of weights is then loaded once for
+/// many rows: 5 or 10 places of a convolution, 8 rows of a batch. What remains is done by four,
+/// by two, then alone.
+#[inline(always)]
+pub(super) fn multiply<S: Simd, F: Finish<S>>(
+    s: S,
+    layer: &Layer,
+    a: &[u8],
+    stride: usize,
+    rows: usize,
+    mut finish: F,
+) {
+    assert!(rows == 0 || (rows - 1) * stride + layer.inputs <= a.len());
+    let mut tiles = Tiles { s, layer, a, stride, finish: &mut finish };
+    let mut row = 0;
+    // SAFETY: the rows have just been seen to have all inputs; `F` was made for them.
+    unsafe {
+        match (S::REGISTERS, S::LANES) {
+            (32, 16) if rows.is_multiple_of(5) => row = tiles.run::<5, 4>(row, rows),
+            (32, 16) => row = tiles.run::<8, 2>(row, rows),
+            (32, _) if rows.is_multiple_of(5) => row = tiles.run::<5, 4>(row, rows),
+            (_, 8) if rows.is_multiple_of(5) => row = tiles.run::<5, 2>(row, rows),
+            _ => {}
+        }
+        row = match S::REGISTERS {
+            32 => tiles.run::<4, 4>(row, rows),
+            _ => tiles.run::<4, 2>(row, rows),
+        };
+        row = tiles.run::<2, 4>(row, rows);
+        while row < rows {
+            tiles.row(row);
+            row += 1;
+        }
+    }
+}
+
+struct Tiles<'a, S: Simd, F: Finish<S>> {
+    s: S,
+    layer: &'a Layer,
+    a: &'a [u8],
+    stride: usize,
+    finish: &'a mut F,
+}
+
+impl<S: Simd, F: Finish<S>> Tiles<'_, S, F> {
+    /// Tiles of `R` rows and `V` vectors of columns, as many as fit from `row` on. Returns the
+    /// first row that is left.
+    #[inline(always)]
+    unsafe fn run<const R: usize, const V: usize>(&mut self, row: usize, rows: usize) -> usize {
+        let end = row + (rows - row) / R * R;
+        let width = self.layer.width();
+        let mut column = 0;
+        // SAFETY: as the caller's; columns end at the layer's width, which is padded to whole
+        // vectors.
+        unsafe {
+            while row < end && column + V * S::LANES <= width {
+                for row in (row..end).step_by(R) {
+                    self.tile::<R, V>(row, column);
+                }
+                column += V * S::LANES;
+            }
+            while row < end && column < width {
+                for row in (row..end).step_by(R) {
+                    self.tile::<R, 1>(row, column);
+                }
+                column += S::LANES;
+            }
+        }
+        end
+    }
+
+    #[inline(always)]
+    unsafe fn tile<const R: usize, const V: usize>(&mut self, row: usize, column: usize) {
+        let Self { s, layer, stride, .. } = *self;
+        let mut sums = [[s.splat(0); R]; V];
+        // SAFETY: the caller has seen `R` rows with all inputs and `V` vectors of columns.
+        unsafe {
+            let a = self.a.as_ptr().add(row * stride);
+            for v in 0..V {
+                sums[v] = [s.load(layer.bias.as_ptr().add(column + v * S::LANES)); R];
+            }
+            let mut weights = layer.weights.as_ptr().add(column * 4);
+            for input in (0..layer.inputs).step_by(4) {
+                let mut w = [s.splat(0); V];
+                for v in 0..V {
+                    w[v] = s.load(weights.add(v * S::LANES * 4).cast());
+                }
+                for r in 0..R {
+                    let a = s.broadcast_bytes(a.add(r * stride + input));
+                    for v in 0..V {
+                        sums[v][r] = s.dot(sums[v][r], a, w[v]);
+                    }
+                }
+                weights = weights.add(layer.width() * 4);
+            }
+            for v in 0..V {
+                let column = column + v * S::LANES;
+                let columns = self.finish.columns(s, column);
+                for r in 0..R {
+                    self.finish.put(s, row + r, column, columns, sums[v][r]);
+                }
+            }
+        }
+    }
+
+    /// One row, in as many vectors of columns at a time as divide its width.
+    #[inline(always)]
+    unsafe fn row(&mut self, row: usize) {
+        let vectors = self.layer.width() / S::LANES;
+        // SAFETY: as the caller's.
+        unsafe {
+            if vectors.is_multiple_of(4) {
+                self.row_by::<4>(row);
+            } else if vectors.is_multiple_of(3) {
+                self.row_by::<3>(row);
+            } else if vectors.is_multiple_of(2) {
+                self.row_by::<2>(row);
+            } else {
+                self.row_by::<1>(row);
+            }
+        }
+    }
+
+    /// Two sums for each vector, so that a product need not wait for the one before.
+    #[inline(always)]
+    unsafe fn row_by<const V: usize>(&mut self, row: usize) {
+        let Self { s, layer, stride, .. } = *self;
+        // Not seeing where the weights come from, the compiler does not keep them all on the stack
+        // from one row to the next.
+        let weights = black_box(layer.weights.as_ptr());
+        for column in (0..layer.width()).step_by(V * S::LANES) {
+            let mut sums = [[s.splat(0); V]; 2];
+            // SAFETY: the caller has seen the row with all inputs; `V` vectors divide the width.
+            unsafe {
+                let a = self.a.as_ptr().add(row * stride);
+                let mut weights = weights.add(column * 4);
+                for v in 0..V {
+                    sums[0][v] = s.load(layer.bias.as_ptr().add(column + v * S::LANES));
+                }
+                // The inputs are padded to whole vectors, so there are two more, each time.
+                for input in (0..layer.inputs).step_by(8) {
+                    for (half, sums) in sums.iter_mut().enumerate() {
+                        let a = s.broadcast_bytes(a.add(input + 4 * half));
+                        for v in 0..V {
+                            let w = s.load(weights.add(v * S::LANES * 4).cast());
+                            sums[v] = s.dot(sums[v], a, w);
+                        }
+                        weights = weights.add(layer.width() * 4);
+                    }
+                }
+                for v in 0..V {
+                    let column = column + v * S::LANES;
+                    let columns = self.finish.columns(s, column);
+                    self.finish.put(s, row, column, columns, s.add(sums[0][v], sums[1][v]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A compiled network of any kind, and what it answers.
+
+use std::time::{Duration, Instant};
+
+use crate::compile::compile;
+use crate::error::Error;
+use crate::onnx::Model;
+use crate::ranges::Ranges;
+use crate::simd::Isa;
+use crate::trees::{self, Trees};
+use crate::{float, graph, integer, plan};
+
+/// What a network says about one row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// The class with the largest probability; of equal ones the first.
+    pub class: u16,
+    /// Its probability. Of an integer network a multiple of 2⁻¹⁵.
+    pub confidence: f32,
+}
+
+/// What one row of a network's input has, and how many classes it tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Channels of the series.
+    pub channels: usize,
+    /// Elements of each channel.
+    pub places: usize,
+    /// Numbers of the context; 0 without one.
+    pub context: usize,
+    /// Classes.
+    pub classes: usize,
+}
+
+/// A compiled network. It does not change, so that threads may share it; each needs a [`Scratch`].
+pub struct Network {
+    shape: Shape,
+    isa: Isa,
+    kind: Kind,
+}
+
+enum Kind {
+    Integer(Box<integer::Network>),
+    Float(Box<float::Network>),
+    Trees(Box<Trees>),
+}
+
+/// Memory that a network computes in.
+pub struct Scratch {
+    shape: Shape,
+    kind: ScratchKind,
+}
+
+enum ScratchKind {
+    Integer(Box<integer::Scratch>),
+    Float(Box<float::Scratch>),
+    Trees(Box<trees::Scratch>),
+}
+
+impl Network {
+    /// Compiles a model for the first of the available instruction sets: a network into integers if
+    /// the ranges of its channels are known, else into floats; or trees, which have no ranges.
+    ///
+    /// # Errors
+    /// The bytes are no ONNX model, the engine does not know a node, or the ranges do not fit.
+    pub fn compile(onnx: &[u8], ranges: Option<&Ranges>) -> Result<Self, Error> {
+        let (shape, kind) = match graph::plan(&Model::read(onnx)?)? {
+            plan::Kind::Network(plan) => {
+                let kind = match ranges {
+                    Some(ranges) => {
+                        let network = integer::Network::new(&compile(&plan, ranges)?);
+                        Kind::Integer(Box::new(network))
+                    }
+                    None => Kind::Float(Box::new(float::Network::new(&plan)?)),
+                };
+                let (places, context, classes) = (plan.places, plan.context, plan.classes());
+                (Shape { channels: 1, places, context, classes }, kind)
+            }
+            plan::Kind::Forest(forest) => {
+                let trees = Trees::new(&forest)?;
+                let plan::Forest { channels, places, context, classes, .. } = forest;
+                (Shape { channels, places, context, classes }, Kind::Trees(Box::new(trees)))
+            }
+        };
+        Ok(Self { shape, isa: Isa::available()[0], kind })
+    }
+
+    /// What a row of the input has.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The same network with other instructions. The answers of integer networks stay the same to
+    /// the bit, those of floats not; trees have no use for vectors.
+    #[must_use]
+    pub fn with_isa(self, isa: Isa) -> Self {
+        Self { isa, ..self }
+    }
+
+    /// The same network with the instructions that were the fastest when tried, which takes this
+    /// long or a little more.
+    #[must_use]
+    pub fn fastest(mut self, trial: Duration) -> Self {
+        const ROWS: usize = 32;
+        let (candidates, start) = (Isa::available(), Instant::now());
+        let mut times = vec![Duration::MAX; candidates.len()];
+        let mut scratch = self.scratch();
+        let Shape { channels, places, context, .. } = self.shape;
+        let lengths = (0..ROWS * channels * places).map(|i| (i * 7919 % 1500) as f32 - 500.0);
+        let (series, context) = (lengths.collect::<Vec<_>>(), vec![17.0; ROWS * context]);
+        let mut answers = [Answer::default(); ROWS];
+        while start.elapsed() < trial {
+            for (isa, fastest) in candidates.iter().zip(&mut times) {
+                self.isa = *isa;
+                let start = Instant::now();
+                self.run(&mut scratch, &series, &context, &mut answers);
+                *fastest = start.elapsed().min(*fastest);
+            }
+        }
+        let best = times.iter().zip(candidates).min_by_key(|(time, _)| **time);
+        Self { isa: best.map_or(Isa::SCALAR, |(_, isa)| isa), ..self }
+    }
+
+    /// Memory for [`run`](Self::run).
+    pub fn scratch(&self) -> Scratch {
+        let kind = match &self.kind {
+            Kind::Integer(network) => ScratchKind::Integer(Box::new(network.scratch())),
+            Kind::Float(network) => ScratchKind::Float(Box::new(network.scratch())),
+            Kind::Trees(trees) => ScratchKind::Trees(Box::new(trees.scratch())),
+        };
+        Scratch { shape: self.shape, kind }
+    }
+
+    /// Answers as many rows as there are answers. `series` are `[rows][channels][places]`,
+    /// `context` `[rows][numbers]`. It takes any floats, allocates nothing, and does not fail.
+    ///
+    /// # Panics
+    /// If the inputs have too few rows, or the scratch is another network's.
+    pub fn run(
+        &self,
+        scratch: &mut Scratch,
+        series: &[f32],
+        context: &[f32],
+        answers: &mut [Answer],
+    ) {
+        self.run_into(scratch, series, context, answers, &mut []);
+    }
+
+    /// The same with the probabilities of all classes, `[rows][classes]`.
+    ///
+    /// # Panics
+    /// If the inputs have too few rows, or the scratch is another network's.
+    pub fn probabilities(
+        &self,
+        scratch: &mut Scratch,
+        series: &[f32],
+        context: &[f32],
+        answers: &mut [Answer],
+        probabilities: &mut [f32],
+    ) {
+        assert!(probabilities.len() == answers.len() * self.shape.classes);
+        self.run_into(scratch, series, context, answers, probabilities);
+    }
+
+    fn run_into(
+        &self,
+        scratch: &mut Scratch,
+        series: &[f32],
+        context: &[f32],
+        answers: &mut [Answer],
+        probabilities: &mut [f32],
+    ) {
+        let Shape { channels, places, context: numbers, .. } = self.shape;
+        assert!(scratch.shape == self.shape);
+        assert!(answers.len() * channels * places <= series.len());
+        assert!(answers.len() * numbers <= context.len());
+        match (&self.kind, &mut scratch.kind) {
+            (Kind::Integer(network), ScratchKind::Integer(scratch)) => {
+                network.run(self.isa, scratch, series, context, answers, probabilities);
+            }
+            (Kind::Float(network), ScratchKind::Float(scratch)) => {
+                network.run(self.isa, scratch, series, context, answers, probabilities);
+            }
+            (Kind::Trees(trees), ScratchKind::Trees(scratch)) => {
+                trees.run(scratch, series, context, answers, probabilities);
+            }
+            _ => unreachable!("a scratch of the same shape, but of another kind"),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Instruction sets: one trait, implemented once per set; kernels are written against the trait.
+//!
+//! A value of an implementing type is a *token*: it exists only where the processor has been seen
+//! to know the instructions, so its methods are safe to call. Only loads and stores, which take
+//! pointers, are not.
+//!
+//! Everything is `inline(always)` up to [`Isa::run`], whose functions enable the instructions; what
+//! is not inlined there would be compiled without them.
+
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+/// The longest vector: numbers of 32 bits.
+pub(crate) const LANES_MAX: usize = 16;
+
+/// Vectors of an instruction set. `I` has `LANES` numbers of 32 bits, `H` twice as many of 16.
+pub(crate) trait Simd: Copy {
+    type I: Copy;
+    type H: Copy;
+    type F: Copy;
+
+    const LANES: usize;
+    /// Vector registers: how many sums a tile may hold at once.
+    const REGISTERS: usize;
+
+    fn splat(self, x: i32) -> Self::I;
+    /// # Safety
+    /// `LANES` numbers can be read.
+    unsafe fn load(self, from: *const i32) -> Self::I;
+    /// # Safety
+    /// `LANES` numbers can be written.
+    unsafe fn store(self, to: *mut i32, x: Self::I);
+    /// Stores each lane, which is 0 to 255, as a byte.
+    ///
+    /// # Safety
+    /// `LANES` bytes can be written.
+    unsafe fn store_bytes(self, to: *mut u8, x: Self::I);
+    fn add(self, a: Self::I, b: Self::I) -> Self::I;
+    fn sub(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The low halves of the products.
+    fn mul(self, a: Self::I, b: Self::I) -> Self::I;
+    fn max(self, a: Self::I, b: Self::I) -> Self::I;
+    fn min(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Arithmetic, each lane by its own count of 0 to 31.
+    fn shift_right(self, x: Self::I, by: Self::I) -> Self::I;
+    fn largest(self, x: Self::I) -> i32;
+    fn sum(self, x: Self::I) -> i32;
+    /// A bit for each lane that is equal.
+    fn equal(self, a: Self::I, b: Self::I) -> u32;
+
+    /// Four bytes in each lane.
+    ///
+    /// # Safety
+    /// Four bytes can be read.
+    unsafe fn broadcast_bytes(self, from: *const u8) -> Self::I;
+    /// `sums + Σ a·w` over the four bytes of each lane: `a` of 0 to 127, `w` of −127 to 127, so
+    /// that no form of the instruction saturates.
+    fn dot(self, sums: Self::I, a: Self::I, w: Self::I) -> Self::I;
+
+    fn splat_16(self, x: i16) -> Self::H;
+    /// # Safety
+    /// `2·LANES` numbers can be read.
+    unsafe fn load_16(self, from: *const i16) -> Self::H;
+    /// Widens bytes with their signs.
+    ///
+    /// # Safety
+    /// `2·LANES` bytes can be read.
+    unsafe fn load_8(self, from: *const i8) -> Self::H;
+    /// # Safety
+    /// `2·LANES` numbers can be written.
+    unsafe fn store_16(self, to: *mut i16, x: Self::H);
+    /// Stores each lane, which is 0 to 255, as a byte.
+    ///
+    /// # Safety
+    /// `2·LANES` bytes can be written.
+    unsafe fn store_bytes_16(self, to: *mut u8, x: Self::H);
+    fn add_16(self, a: Self::H, b: Self::H) -> Self::H;
+    fn and_16(self, a: Self::H, b: Self::H) -> Self::H;
+    fn max_16(self, a: Self::H, b: Self::H) -> Self::H;
+    fn min_16(self, a: Self::H, b: Self::H) -> Self::H;
+    /// `(a·b + 2¹⁴) >> 15`: the rounded product of numbers in Q15. Not both may be −2¹⁵.
+    fn mul_q15(self, a: Self::H, b: Self::H) -> Self::H;
+    fn shift_left_4(self, x: Self::H) -> Self::H;
+    fn shift_right_11(self, x: Self::H) -> Self::H;
+    /// Logical, each lane by its own count of 0 to 15.
+    fn shift_right_16(self, x: Self::H, by: Self::H) -> Self::H;
+    /// The lanes of both, saturated, in order.
+    fn narrow(self, a: Self::I, b: Self::I) -> Self::H;
+    /// `sums` plus the lanes of `x`, neighbours together.
+    fn add_pairs(self, sums: Self::I, x: Self::H) -> Self::I;
+
+    fn splat_f(self, x: f32) -> Self::F;
+    /// # Safety
+    /// `LANES` numbers can be read.
+    unsafe fn load_f(self, from: *const f32) -> Self::F;
+    /// # Safety
+    /// `LANES` numbers can be written.
+    unsafe fn store_f(self, to: *mut f32, x: Self::F);
+    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a·b + c`, rounded once where the processor can.
+    fn mul_add_f(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    fn max_f(self, a: Self::F, b: Self::F) -> Self::F;
+    fn min_f(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Cut to `low` and `high`, and without its fraction. NaN is 0.
+    fn truncate(self, x: Self::F, low: Self::F, high: Self::F) -> Self::I;
+    fn to_float(self, x: Self::I) -> Self::F;
+    /// To the nearest integer, of two the even one. The number fits.
+    fn to_int(self, x: Self::F) -> Self::I;
+}
+
+/// Implements methods that are safe because the token exists, and those that are not. The bodies
+/// are calls of intrinsics, which have no other precondition than the instruction set and, of loads
+/// and stores, what the trait asks for.
+macro_rules! instructions {
+    ($($(#[$unsafe:ident])? fn $name:ident($($arg:ident: $type:ty),*) $(-> $out:ty)? $body:block)*) => {
+        $($crate::simd::instructions!(@ $($unsafe)? $name ($($arg: $type),*) ($($out)?) $body);)*
+    };
+    (@ memory $name:ident ($($arg:ident: $type:ty),*) ($($out:ty)?) $body:block) => {
+        #[inline(always)]
+        unsafe fn $name(self, $($arg: $type),*) $(-> $out)? {
+            // SAFETY: the token proves the instruction set, and the caller the memory.
+            #[allow(clippy::cast_ptr_alignment)]
+            unsafe { $body }
+        }
+    };
+    (@ $name:ident ($($arg:ident: $type:ty),*) ($($out:ty)?) $body:block) => {
+        #[inline(always)]
+        fn $name(self, $($arg: $type),*) $(-> $out)? {
+            // SAFETY: the token proves that the processor knows the instructions.
+            #[allow(unused_unsafe)]
+            unsafe { $body }
+        }
+    };
+}
+use instructions;
+
+/// Work that is compiled once for each instruction set.
+pub(crate) trait Work {
+    /// Must be `inline(always)`.
+    fn run<S: Simd>(self, s: S);
+}
+
+/// An instruction set that this processor knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    Scalar,
+}
+
+impl Isa {
+    /// What needs nothing of the processor.
+    pub const SCALAR: Self = Self(Kind::Scalar);
+
+    /// The instruction sets of this processor, as a rule the fastest first.
+    pub fn available() -> Vec<Self> {
+        let mut found = vec![];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq") {
+                if has!("avx512vnni") {
+                    found.push(Self(Kind::Avx512Vnni));
+                }
+                found.push(Self(Kind::Avx512));
+            }
+            if has!("avx2") && has!("fma") {
+                if has!("avxvnni") {
+                    found.push(Self(Kind::AvxVnni));
+                }
+                found.push(Self(Kind::Avx2));
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            use std::arch::is_aarch64_feature_detected as has;
+            if has!("neon") {
+                if has!("dotprod") {
+                    found.push(Self(Kind::NeonDot));
+                }
+                found.push(Self(Kind::Neon));
+            }
+        }
+        found.push(Self::SCALAR);
+        found
+    }
+
+    /// The instruction set of this name, if the processor knows it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::available().into_iter().find(|isa| isa.name() == name)
+    }
+
+    /// `avx512vnni`, `avx512`, `avxvnni`, `avx2`, `neon-dotprod`, `neon` or `scalar`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => "avx512vnni",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => "avx2",
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonDot => "neon-dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => "neon",
+            Kind::Scalar => "scalar",
+        }
+    }
+
+    /// Runs the work with these instructions.
+    pub(crate) fn run<W: Work>(self, work: W) {
+        match self.0 {
+            // SAFETY: `available`, which alone makes these values, has seen the instructions.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Vnni => unsafe { avx512::run_vnni(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => unsafe { avx512::run(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => unsafe { avx2::run_vnni(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => unsafe { avx2::run(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Kind::NeonDot => unsafe { neon::run_dotprod(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon => unsafe { neon::run(work) },
+            Kind::Scalar => work.run(scalar::Scalar),
+        }
+    }
+}
