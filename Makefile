@@ -84,12 +84,8 @@ demo: fenxi ## replay the shipped capture: a table of flows with labels, and a s
 	@scripts/demo/flow-table target/demo.jsonl
 
 .PHONY: test
-test: onnxruntime $(VENV) ## run all tests; the last line says how many passed, failed and were skipped
-	@scripts/test/run
-
-.PHONY: test-without-tools
-test-without-tools: onnxruntime $(VENV) ## the same, then tests that start a tool again without it; needs root, Debian and the tools
-	@FENXI_REQUIRE_ALL=1 scripts/test/run --without-tools
+test: onnxruntime $(VENV) ## run all tests; the last line says how many passed, failed and were skipped; TEST_FLAGS=--without-tools: again without tools
+	@scripts/test/run $(TEST_FLAGS)
 
 .PHONY: test-tools
 test-tools: ## install the tools without which tests are skipped, by apt; needs root
