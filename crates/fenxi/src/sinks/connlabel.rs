@@ -4,7 +4,6 @@
 //! other labels stay as they are.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -18,17 +17,15 @@ use netfilter::connections::{self, Wording};
 use netfilter::connlabel::{LABELS, Names, PLACES, default_file};
 use netfilter::conntrack::Change;
 use netfilter::counts::{Cause, Counts};
-use netfilter::writer::{StartError, Writer};
+use netfilter::writer::StartError;
 use policy::{Label, LabelRule};
-use rustix::thread::CapabilitySet;
 
 use super::netfilter::{
-    Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, WriterSink, finish, missing,
-    newest_error, tuple,
+    ConnectionWriter, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS, Places, Row, Writers,
+    connections_line, connections_sentence, newest_error, tuple,
 };
 use super::{Commit, KernelPart, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
 use crate::exit::Failure;
-use crate::figures::grouped;
 use crate::protocol::Written;
 
 const WORDING: Wording = Wording { doing: "labelling connections", what: "connection labels" };
@@ -37,6 +34,7 @@ const WORDING: Wording = Wording { doing: "labelling connections", what: "connec
 const NOTHING: Change = Change::Labels { bits: 0, mask: 0 };
 
 const FIGURES: Figures = Figures {
+    sink: "connlabels",
     unit: "labels",
     total: [
         "fenxi_connlabels_total",
@@ -58,6 +56,15 @@ const FIGURES: Figures = Figures {
     fates: OF_CONNECTIONS,
     causes: &[Cause::Permission, Cause::NoMemory, Cause::NoLabels, Cause::Unanswered, Cause::Other],
     labels: [&[], &["outcome"], &["cause"]],
+    sums: &[
+        "connlabels_asked",
+        "connlabels_written",
+        "connlabels_kept",
+        "connlabels_not_found",
+        "connlabels_failed",
+        "connlabels_dropped",
+    ],
+    status: (4, "connlabels_lost"),
 };
 
 config::section! {
@@ -228,31 +235,29 @@ impl SinkKind for Connlabels {
         let Some(labels) = ClassLabels::new(&config, &start.labels[0])? else {
             return Ok(Some(Box::new(Off)));
         };
-        let socket = connections::open(NOTHING, WORDING)?;
         let mask = Arc::new(Mutex::new(labels.mask()));
-        let overwrites = Arc::new(AtomicBool::new(labels.overwrites));
         let shared = mask.clone();
-        let write = connections::writer(socket, overwrites.clone(), move |word| Change::Labels {
-            bits: 1 << (word - 1),
-            mask: *shared.lock().unwrap_or_else(PoisonError::into_inner),
-        });
-        let writer = Writer::start("connlabels", labels.words(), config.queue, write)?;
+        let writer = ConnectionWriter::start(
+            "connlabels",
+            (NOTHING, WORDING),
+            config.queue,
+            labels.words(),
+            labels.overwrites,
+            move |word| Change::Labels {
+                bits: 1 << (word - 1),
+                mask: *shared.lock().unwrap_or_else(PoisonError::into_inner),
+            },
+        )?;
         Ok(Some(Box::new(Control {
-            writer: Arc::new(writer),
-            zone: start.config.mark.zone,
+            writers: Writers::new(vec![(None, writer.words.clone())], start.config.mark.zone),
+            writer,
             mask,
-            overwrites,
             labels: start.labels[0].clone(),
-            workers: AtomicI64::new(0),
         })))
     }
 
     fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
-        let mut rights = Rights::none();
-        if is_wanted(config) {
-            rights.capabilities = CapabilitySet::NET_ADMIN;
-        }
-        rights
+        Rights::of_netfilter(is_wanted(config))
     }
 
     fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
@@ -273,12 +278,8 @@ impl SinkKind for Connlabels {
     fn status_line(&self, sums: &Sums) -> Option<String> {
         sums.get("connlabels_asked")?;
         let names = ["connlabels_written", "connlabels_kept", "connlabels_not_found"];
-        let [written, kept, not_found] =
-            names.map(|name| grouped(sums.get(name).copied().unwrap_or_default()));
-        Some(format!(
-            "connlabels {written} written, {kept} kept as they were, {not_found} without a \
-             connection"
-        ))
+        let sums = names.map(|name| sums.get(name).copied().unwrap_or_default());
+        Some(connections_line("connlabels", sums))
     }
 
     fn losses(&self) -> Option<(&'static str, &'static str)> {
@@ -320,33 +321,21 @@ impl SinkControl for Off {
 }
 
 struct Control {
-    writer: Arc<Writer>,
-    /// Where conntrack has the connections.
-    zone: u16,
+    /// The one below.
+    writers: Writers,
+    writer: ConnectionWriter,
     mask: Arc<Mutex<u128>>,
-    overwrites: Arc<AtomicBool>,
     labels: Arc<[Label]>,
-    /// Flow workers; each may hold one label.
-    workers: AtomicI64,
 }
 
 impl SinkControl for Control {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        self.workers.fetch_add(1, Ordering::Relaxed);
-        Some(Box::new(WriterSink {
-            writers: [self.writer.clone()].into(),
-            zone: self.zone,
-            places: Places::of_first_task(),
-            by_rule: super::netfilter::ByRule::Nothing,
-            replaces: true,
-            behaviours: Arc::default(),
-        }))
+        Some(Box::new(self.writers.half(Places::of_first_task())))
     }
 
     fn report(&self) -> Report {
-        let counts = self.writer.counts();
-        let workers = self.workers.load(Ordering::Relaxed);
-        report(&counts, missing(&self.writer, &counts, workers))
+        let rows = self.writers.rows();
+        report(&rows, self.writers.missing(&rows))
     }
 
     fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
@@ -358,8 +347,8 @@ impl SinkControl for Control {
             shown: &|word| word.saturating_sub(1).to_string(),
         };
         let class = classes.first().copied().flatten();
-        let tuple = tuple(flow, self.zone);
-        vec![explained.of(&self.writer, tuple, class, |_| true)]
+        let tuple = tuple(flow, self.writers.zone);
+        vec![explained.of(&self.writer.words, tuple, class, |_| true)]
     }
 
     fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
@@ -373,36 +362,23 @@ impl SinkControl for Control {
             overwrites: false,
         });
         let (writer, mask) = (self.writer.clone(), self.mask.clone());
-        let overwrites = self.overwrites.clone();
         Ok(Some(Box::new(move || {
             *mask.lock().unwrap_or_else(PoisonError::into_inner) |= after.mask();
-            writer.change(after.words());
-            overwrites.store(after.overwrites, Ordering::Relaxed);
+            writer.change(after.words(), after.overwrites);
         })))
     }
 
     fn finish(&self, ended: Instant) -> Result<(), Failure> {
-        finish(std::slice::from_ref(&self.writer), ended);
+        self.writers.finish(ended);
         Ok(())
     }
 }
 
-fn report(counts: &Counts, missing: i64) -> Report {
+fn report(rows: &[Row<'_>], missing: i64) -> Report {
+    let (_, counts) = &rows[0];
     let no_labels = counts.failed_by(Cause::NoLabels);
-    let others = counts.failed() - no_labels;
-    let lost_labels = counts.failed() + counts.dropped + counts.not_found;
-    let lost = |what, count, why: String| Lost { what, count, why };
-    let sums = vec![
-        ("connlabels_asked", counts.asked),
-        ("connlabels_written", counts.written),
-        ("connlabels_kept", counts.kept),
-        ("connlabels_not_found", counts.not_found),
-        ("connlabels_failed", counts.failed()),
-        ("connlabels_dropped", counts.dropped),
-    ];
+    let lost = |what, count, why| Lost { what, count, why };
     Report {
-        metrics: FIGURES.families(&[(None, counts.clone())]),
-        balance: Some(("connlabels", missing)),
         losses: vec![
             lost(
                 "connections have no room for labels",
@@ -411,25 +387,19 @@ fn report(counts: &Counts, missing: i64) -> Report {
                  have room"
                     .to_owned(),
             ),
-            lost("the kernel refuses labels of connections", others, newest_error(counts)),
             lost(
+                "the kernel refuses labels of connections",
+                counts.failed() - no_labels,
+                newest_error(counts),
+            ),
+            Lost::new(
                 "labels of connections are dropped because their queue is full; see \
                  connlabel.queue",
                 counts.dropped,
-                String::new(),
             ),
         ],
-        status: [&sums[..4], &[("connlabels_lost", lost_labels)]].concat(),
-        live_text: Some(format!(
-            "connlabels: {} written, {} kept, {} without a connection, {} refused, {} dropped",
-            counts.written,
-            counts.kept,
-            counts.not_found,
-            counts.failed(),
-            counts.dropped
-        )),
-        live_summary: sums,
-        ..Report::default()
+        live_text: Some(connections_sentence("connlabels", counts)),
+        ..FIGURES.report(rows, missing)
     }
 }
 
@@ -462,7 +432,7 @@ mod tests {
     fn what_has_no_connection_is_lost_as_with_marks() {
         let mut counts = Counts::none();
         (counts.asked, counts.written, counts.not_found, counts.dropped) = (7, 4, 2, 1);
-        let status = report(&counts, 0).status;
+        let status = report(&[(None, counts)], 0).status;
         assert!(status.contains(&("connlabels_lost", 3)), "{status:?}");
     }
 

@@ -206,6 +206,12 @@ impl Rights {
             connects: Connects::default(),
         }
     }
+
+    /// The right to change the kernel's netfilter, for a sink that is wanted.
+    pub fn of_netfilter(is_wanted: bool) -> Rights {
+        let capability = if is_wanted { CapabilitySet::NET_ADMIN } else { CapabilitySet::empty() };
+        Rights { capabilities: capability, ..Rights::none() }
+    }
 }
 
 /// A sink of this run. It is shared by the control thread, the thread for reloads and the end of
@@ -306,4 +312,11 @@ pub struct Lost {
     pub count: u64,
     /// The reason, where it is known; or empty.
     pub why: String,
+}
+
+impl Lost {
+    /// With no reason to give.
+    pub fn new(what: &'static str, count: u64) -> Lost {
+        Lost { what, count, why: String::new() }
+    }
 }

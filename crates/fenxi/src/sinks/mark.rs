@@ -4,23 +4,293 @@
 //! the conntrack entry over ctnetlink, and rules of nftables, tc and ip-rule act on it from the
 //! connection's next packet on. What is written stays when fenxi dies, and the kernel goes on.
 //!
-//! The crate `netfilter` has the messages, the queue and the thread, [`writer`] says what is
-//! written, [`classes`] the numbers, [`control`] what the control thread has of it. `docs/mark.md`
-//! explains all of it to users.
+//! The crate `netfilter` has the messages, the queue and the thread. `docs/mark.md` explains marks
+//! to users.
 
 mod classes;
-mod control;
 mod status;
 #[cfg(test)]
 mod tests;
-mod writer;
 
-pub use classes::ClassMarks;
-pub use control::Marks;
-#[cfg(test)]
-pub use control::{behaviour_words, class_marks};
-pub use netfilter::writer::StartError;
-pub use writer::probe;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
-use netfilter::counts::Counts;
-use writer::Writer;
+use config::Config;
+use config::checked::IoMode;
+use dataplane::Error;
+use dataplane::sink::Sink;
+use flowmgr::Behaviour;
+use flowmgr::record::FlowName;
+use netfilter::connections::{self, Wording};
+use netfilter::conntrack::Change;
+use netfilter::counts::{Cause, Counts};
+use netfilter::writer::StartError;
+use policy::{Label, Mark};
+
+use super::netfilter::{
+    BehaviourWords, ByRule, ConnectionWriter, Explained, Figures, NO_CONNECTION, OF_CONNECTIONS,
+    Places, Row, WriterSink, Writers, newest_error, tuple,
+};
+use super::{Commit, Lost, Report, Rights, SinkControl, SinkKind, Start, Sums};
+use crate::exit::Failure;
+use crate::protocol::Written;
+use classes::ClassMarks;
+
+const WORDING: Wording = Wording { doing: "marking connections", what: "connection marks" };
+
+/// Changes nothing.
+const NOTHING: Change = Change::Mark { bits: 0, mask: 0 };
+
+/// Connection marks, in mode mark.
+pub struct Marks;
+
+impl SinkKind for Marks {
+    fn start(&self, start: &Start<'_>) -> Result<Option<Box<dyn SinkControl>>, Failure> {
+        if start.replay.is_some() {
+            return Ok(None);
+        }
+        let Some(marks) = class_marks(start.config, start.labels)? else {
+            return Ok(None);
+        };
+        let names = start.config.tasks.iter().zip(masks(start.config));
+        let tasks =
+            names.map(|(task, mask)| Task { name: task.name.clone(), mask: AtomicU32::new(mask) });
+        let writer = start_writer(&marks, start.config.mark.queue)?;
+        Ok(Some(Box::new(MarkControl {
+            tasks: tasks.collect(),
+            places: marks.places(),
+            writers: Writers::new(vec![(None, writer.words.clone())], start.config.mark.zone),
+            writer,
+            labels: start.labels.to_vec(),
+            table: start.config.mark.table(),
+            behaviours: Arc::new(behaviour_words(&start.config.mark).map(AtomicU64::new)),
+        })))
+    }
+
+    fn rights(&self, config: &Config, _: Option<&Path>) -> Rights {
+        Rights::of_netfilter(config.io.mode == IoMode::Mark)
+    }
+
+    fn probe(&self, config: &Config, _: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
+        match config.io.mode {
+            IoMode::Mark => Ok(probe()?),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_labels(&self, config: &Config, labels: &[Label]) -> Result<(), Error> {
+        class_marks(config, &[labels.into()]).map(drop)
+    }
+
+    fn empty_report(&self) -> Report {
+        Report { status: Vec::new(), live_text: None, ..report(&[(None, Counts::none())], 0) }
+    }
+
+    fn status_line(&self, sums: &Sums) -> Option<String> {
+        status::line(sums)
+    }
+
+    fn losses(&self) -> Option<(&'static str, &'static str)> {
+        Some(("marks_lost", "marks"))
+    }
+}
+
+/// Opens the socket in the network namespace of the calling thread, and starts the thread. A class
+/// without a mark leaves its connections as they are, and so does a mark that is there, unless
+/// `marks` overwrite it.
+fn start_writer(marks: &ClassMarks, queue: usize) -> Result<ConnectionWriter, StartError> {
+    let change = |word| {
+        Mark::of_word(word).map_or(NOTHING, |Mark { bits, mask }| Change::Mark { bits, mask })
+    };
+    let (words, overwrites) = (marks.words(), marks.overwrites);
+    ConnectionWriter::start("marks", (NOTHING, WORDING), queue, words, overwrites, change)
+}
+
+/// Whether the kernel takes marks from us, in the network namespace of the calling thread.
+pub fn probe() -> Result<(), StartError> {
+    connections::open(NOTHING, WORDING).map(drop)
+}
+
+/// The marks that a configuration asks for, of as many tasks as there are labels; `None` in other
+/// modes than mark.
+///
+/// # Errors
+/// The user named a label that a model does not have.
+pub fn class_marks(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassMarks>, Error> {
+    let Some((first, others)) = labels.split_first().filter(|_| config.io.mode == IoMode::Mark)
+    else {
+        return Ok(None);
+    };
+    let marks = ClassMarks::new(&config.mark, first).and_then(|marks| {
+        let mut others = config.tasks.iter().skip(1).zip(others);
+        others.try_fold(marks, |marks, (task, labels)| marks.and_of(task, labels))
+    });
+    marks.map(Some).map_err(|error| Error::Config(error.to_string()))
+}
+
+/// The bits that labels of each task write; 0 where none does.
+fn masks(config: &Config) -> impl Iterator<Item = u32> {
+    let others = config.tasks.iter().skip(1);
+    std::iter::once(config.mark.mask).chain(others.map(|task| task.mark_mask))
+}
+
+/// The mark of each behaviour as a word: a behaviour without bits clears the bits of the others.
+pub fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] {
+    let mask = mark.behaviour_mask();
+    let word = |bits| Mark::to_word((mask != 0).then_some(Mark { bits, mask }));
+    let mut words = [word(0); Behaviour::COUNT];
+    for row in &mark.behaviour {
+        words[row.behaviour as usize] = word(row.mark);
+    }
+    words
+}
+
+/// What is reported about a task's marks.
+struct Task {
+    name: String,
+    /// As [`masks`] says.
+    mask: AtomicU32,
+}
+
+struct MarkControl {
+    /// The one below.
+    writers: Writers,
+    writer: ConnectionWriter,
+    /// By task, as are the two that follow.
+    labels: Vec<Arc<[Label]>>,
+    places: Places,
+    tasks: Arc<[Task]>,
+    /// The table that gives classes their marks.
+    table: &'static str,
+    /// See [`behaviour_words`].
+    behaviours: Arc<BehaviourWords>,
+}
+
+impl SinkControl for MarkControl {
+    fn worker_half(&self) -> Option<Box<dyn Sink>> {
+        Some(Box::new(WriterSink {
+            by_rule: ByRule::Marks,
+            behaviours: self.behaviours.clone(),
+            ..self.writers.half(self.places.clone())
+        }))
+    }
+
+    fn report(&self) -> Report {
+        let rows = self.writers.rows();
+        report(&rows, self.writers.missing(&rows))
+    }
+
+    fn explain(&self, flow: &FlowName, classes: &[Option<u16>]) -> Vec<Written> {
+        let tasks = (0..).zip(classes).zip(&*self.tasks);
+        let mask = |task: &Task| task.mask.load(Ordering::Relaxed);
+        let of = |((number, class), task): ((u8, &Option<u16>), &Task)| {
+            let (what, table) = match number {
+                0 => ("mark".to_owned(), self.table.to_owned()),
+                _ => {
+                    let name = &task.name;
+                    (format!("mark of {name}"), format!("task.{name}.mark"))
+                }
+            };
+            let explained = Explained {
+                what,
+                done: "the connection has the mark",
+                gone: NO_CONNECTION,
+                table: &table,
+                shown: &|word| {
+                    Mark::of_word(word)
+                        .map_or(String::new(), |Mark { bits, mask }| format!("{bits:#x}/{mask:#x}"))
+                },
+            };
+            let place = class.and_then(|class| self.places.of_class(number, class));
+            let is_meant = |word| Mark::of_word(word).is_some_and(|it| it.mask & mask(task) != 0);
+            let tuple = tuple(flow, self.writers.zone);
+            explained.of(&self.writer.words, tuple, place, is_meant)
+        };
+        // Only the first task has a section for marks, and so something to say where it writes
+        // none.
+        let told = tasks.filter(|((number, _), task)| *number == 0 || mask(task) != 0);
+        told.map(of).collect()
+    }
+
+    fn prepare(&self, now: &Config, next: &Config) -> Result<Option<Commit>, Error> {
+        let [before, after] = [now, next].map(|config| class_marks(config, &self.labels));
+        let (before, after) = (before?, after?);
+        let words = behaviour_words(&next.mark);
+        let is_changed = before != after || behaviour_words(&now.mark) != words;
+        Ok(after.filter(|_| is_changed).map(|marks| {
+            let (writer, tasks) = (self.writer.clone(), self.tasks.clone());
+            let behaviours = self.behaviours.clone();
+            let masks: Vec<u32> = masks(next).collect();
+            Box::new(move || {
+                writer.change(marks.words(), marks.overwrites);
+                let places = behaviours.iter().zip(words);
+                places.for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+                let both = tasks.iter().zip(masks);
+                both.for_each(|(task, mask)| task.mask.store(mask, Ordering::Relaxed));
+            }) as Commit
+        }))
+    }
+
+    /// Waits a moment until the last marks are written.
+    fn finish(&self, ended: Instant) -> Result<(), Failure> {
+        self.writers.finish(ended);
+        Ok(())
+    }
+}
+
+fn report(rows: &[Row<'_>], missing: i64) -> Report {
+    let (_, counts) = &rows[0];
+    let nowhere = status::fault(counts);
+    Report {
+        losses: vec![
+            Lost {
+                what: "the kernel refuses marks",
+                count: counts.failed(),
+                why: newest_error(counts),
+            },
+            Lost::new(
+                "marks are dropped because their queue is full; see mark.queue",
+                counts.dropped,
+            ),
+            Lost {
+                what: "labels change nothing, because no connection is found for any of them",
+                count: nowhere.as_ref().map_or(0, |_| counts.not_found),
+                why: nowhere.clone().unwrap_or_default(),
+            },
+        ],
+        fault: nowhere.map(|fault| ("marks", fault)),
+        live_text: Some(status::sentence(counts)),
+        ..FIGURES.report(rows, missing)
+    }
+}
+
+const FIGURES: Figures = Figures {
+    sink: "marks",
+    unit: "marks",
+    total: [
+        "fenxi_marks_total",
+        "Marks of connections, mode mark: written; kept, the connection had a mark already; \
+         not_found, no connection has the flow's addresses; failed; dropped, the queue was full.",
+    ],
+    failed: ["fenxi_marks_failed_total", "Marks that the kernel refused, by cause."],
+    waiting: ["fenxi_marks_waiting", "Marks that wait to be written."],
+    latency: [
+        "fenxi_mark_latency_seconds",
+        "Time from a label to the kernel's confirmation that the connection has its mark. Bounds \
+         are conservative, within 1 %.",
+    ],
+    fates: OF_CONNECTIONS,
+    causes: &[Cause::Permission, Cause::NoMemory, Cause::Unanswered, Cause::Other],
+    labels: [&[], &["outcome"], &["cause"]],
+    sums: &[
+        "marks_asked",
+        "marks_written",
+        "marks_kept",
+        "marks_not_found",
+        "marks_failed",
+        "marks_dropped",
+    ],
+    status: (4, "marks_lost"),
+};

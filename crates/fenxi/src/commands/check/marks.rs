@@ -12,6 +12,7 @@ use config::Config;
 use config::checked::IoMode;
 use dataplane::label_map::LabelMap;
 use dataplane::tasks::OpenTask;
+use netfilter::writer::StartError;
 
 const CHECK: &str = "marks";
 
@@ -79,7 +80,7 @@ fn classes_of_others(config: &Config, bundles: &[Bundle]) -> Vec<Finding> {
 fn written() -> Finding {
     match mark::probe() {
         Ok(()) => Finding::ok(CHECK, "ctnetlink", "the kernel accepts marks from this process"),
-        Err(error @ mark::StartError::Capability { .. }) => {
+        Err(error @ StartError::Capability { .. }) => {
             Finding::problem(CHECK, "CAP_NET_ADMIN", error.to_string())
                 .cure(set_capabilities(true))
                 .for_permission()

@@ -9,7 +9,8 @@ use crate::sinks::netfilter::Places;
 /// Marks by class, task by task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassMarks {
-    overwrites: bool,
+    /// Whether a connection that has a mark under the mask gets another one.
+    pub overwrites: bool,
     by_task: Vec<Vec<Option<Mark>>>,
 }
 
@@ -46,11 +47,6 @@ impl ClassMarks {
     /// Where each task's classes are among [`ClassMarks::words`].
     pub fn places(&self) -> Places {
         Places::of(self.by_task.iter().map(Vec::len))
-    }
-
-    /// Whether a connection that has a mark under the mask gets another one.
-    pub fn overwrites(&self) -> bool {
-        self.overwrites
     }
 
     /// The mark of each class, task by task, as [`Mark::of_word`] reads it; without one its

@@ -4,6 +4,7 @@ use crate::figures::grouped;
 use crate::protocol::Sums;
 
 use super::Counts;
+use crate::sinks::netfilter::{connections_line, connections_sentence};
 
 /// Minimum labels without a connection for a warning, if no label had one.
 const SUSPICIOUS: u64 = 64;
@@ -18,12 +19,7 @@ pub fn line(sums: &Sums) -> Option<String> {
             that have"
             .to_owned(),
         _ if written + kept == 0 && not_found > 0 => format!("marks     {}", nothing(not_found)),
-        _ => format!(
-            "marks     {} written, {} kept as they were, {} without a connection",
-            grouped(written),
-            grouped(kept),
-            grouped(not_found)
-        ),
+        _ => connections_line("marks", [written, kept, not_found]),
     })
 }
 
@@ -33,14 +29,7 @@ pub fn sentence(counts: &Counts) -> String {
         0 => "marks: 0 written: no label of a flow has a mark; `fenxi check` lists those that have"
             .to_owned(),
         _ if is_nothing(counts) => format!("marks: {}", nothing(counts.not_found)),
-        _ => format!(
-            "marks: {} written, {} kept, {} without a connection, {} refused, {} dropped",
-            counts.written,
-            counts.kept,
-            counts.not_found,
-            counts.failed(),
-            counts.dropped
-        ),
+        _ => connections_sentence("marks", counts),
     }
 }
 
