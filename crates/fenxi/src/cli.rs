@@ -159,9 +159,6 @@ impl Cli {
 }
 
 /// A number of seconds on a command line, 0 to 86400.
-///
-/// # Errors
-/// It is none.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok();
     seconds

@@ -90,17 +90,11 @@ pub fn rights(config: &Config, records: Option<&Path>) -> Rights {
 }
 
 /// Whether a live run could start its sinks, found without starting them.
-///
-/// # Errors
-/// The first that could not be started.
 pub fn probe(config: &Config, is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
     KINDS.iter().try_for_each(|kind| kind.probe(config, is_exempt))
 }
 
 /// Checks the keys of all sinks about the first task against the labels of its model.
-///
-/// # Errors
-/// The first label that the model does not have.
 pub fn check_labels(config: &Config, labels: &[Label]) -> Result<(), Error> {
     KINDS.iter().try_for_each(|kind| kind.check_labels(config, labels))
 }
@@ -128,10 +122,6 @@ pub struct Sinks(Vec<(&'static dyn SinkKind, Started)>);
 type Started = Option<Box<dyn SinkControl>>;
 
 impl Sinks {
-    /// Starts those that the run wants.
-    ///
-    /// # Errors
-    /// One of them cannot be started.
     pub fn start(start: &Start<'_>) -> Result<Arc<Sinks>, Failure> {
         Sinks::start_of(KINDS, start)
     }
@@ -160,12 +150,10 @@ impl Sinks {
         reports.collect()
     }
 
-    /// Called on the control thread every 100 ms.
     pub fn tick(&self) {
         self.running().for_each(|sink| sink.tick());
     }
 
-    /// The answer to a request that concerns a sink.
     pub fn answer(&self, request: &Request) -> Option<Reply> {
         self.running().find_map(|sink| sink.answer(request))
     }
@@ -181,9 +169,6 @@ impl Sinks {
     }
 
     /// What another configuration makes of the sinks, prepared and without effect yet.
-    ///
-    /// # Errors
-    /// The configuration does not fit.
     pub fn prepare(&self, now: &Config, next: &Config) -> Result<Vec<Commit>, Error> {
         let commits = self.running().map(|sink| sink.prepare(now, next));
         commits.filter_map(Result::transpose).collect()
@@ -202,9 +187,6 @@ impl Sinks {
 
     /// The flow workers have ended: waits until everything is written, but not without a deadline
     /// live. `ended` is when the last label was given.
-    ///
-    /// # Errors
-    /// Writing broke off, or something was lost since the end began.
     pub fn finish(&self, ended: Instant) -> Result<(), Failure> {
         let failures = self.running().filter_map(|sink| sink.finish(ended).err());
         failures.reduce(Failure::and).map_or(Ok(()), Err)

@@ -32,9 +32,6 @@ pub struct LiveArgs {
 
 impl LiveArgs {
     /// The `--set` arguments, with the other options among them, so that a reload keeps them.
-    ///
-    /// # Errors
-    /// A path that is not text.
     pub fn sets(&self) -> Result<Vec<String>, Failure> {
         let mut sets = self.config.sets.clone();
         if !self.interfaces.is_empty() {
@@ -56,9 +53,6 @@ impl LiveArgs {
 
     /// The files, the environment, these options and what `more` sets; the service's file where
     /// none is named.
-    ///
-    /// # Errors
-    /// A path that is not text.
     pub fn sources(&self, more: impl IntoIterator<Item = String>) -> Result<Sources, Failure> {
         let mut sets = self.sets()?;
         sets.extend(more);

@@ -48,10 +48,6 @@ pub fn ctl(args: &CtlArgs) -> Result<(), Failure> {
     }
 }
 
-/// The socket of the service's configuration.
-///
-/// # Errors
-/// It is switched off.
 pub fn configured_socket() -> Result<PathBuf, Failure> {
     let none = || Failure::config("control.socket is empty; set the socket with --socket PATH");
     Sources::of_service(None, &[]).socket().ok_or_else(none)
@@ -267,7 +263,6 @@ fn or_dash<T: ToString>(value: Option<&T>) -> String {
     value.map_or("-".to_owned(), T::to_string)
 }
 
-/// Formats rows as aligned columns.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let header = header.iter().map(|&name| name.to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();

@@ -64,7 +64,6 @@ pub fn devices(args: &DevicesArgs) -> Result<(), Failure> {
     Err(Failure::unavailable("no device runs the model on this machine"))
 }
 
-/// The command line that tries the device `name`.
 fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) -> Vec<OsString> {
     let mut line: Vec<OsString> = vec!["devices".into(), "--try".into(), name.into()];
     line.extend(["--model".into(), dir.into()]);
@@ -77,7 +76,6 @@ fn trial_arguments(args: &DevicesArgs, sets: &[String], name: &str, dir: &Path) 
     line
 }
 
-/// The results of all devices.
 #[derive(Debug, Serialize)]
 struct Found {
     library: PathBuf,
@@ -87,7 +85,6 @@ struct Found {
 }
 
 impl Found {
-    /// The report as text.
     fn page(&self) -> String {
         let (library, version) = (self.library.display(), &self.library_version);
         let mut page =
@@ -144,13 +141,11 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// The library that the configuration asks for.
 fn load(config: &Config) -> Result<onnx::Library, Failure> {
     onnx::load(config.accel.library.as_deref())
         .map_err(|error| Failure::unavailable(error.to_string()))
 }
 
-/// One object on a line.
 pub(super) fn to_json(object: &impl Serialize) -> Result<String, Failure> {
     let text =
         serde_json::to_string(object).map_err(|error| Failure::software(error.to_string()))?;

@@ -61,9 +61,6 @@ const TRIAL_SLACK: Duration = Duration::from_secs(1);
 
 /// Opens the bundle on the CPU and runs its golden inputs. The outputs are not compared: the trial
 /// shows that the model neither crashes nor hangs.
-///
-/// # Errors
-/// It cannot be opened or run.
 pub fn trial(args: &TryArgs) -> Result<(), Failure> {
     // All three only keep a bad model from harming the machine; the trial is valid without them.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -80,10 +77,6 @@ pub fn trial(args: &TryArgs) -> Result<(), Failure> {
     checked.map(drop).map_err(|error| Failure::data(format!("{}: {error}", args.dir.display())))
 }
 
-/// Opens a bundle.
-///
-/// # Errors
-/// It is missing or damaged.
 pub fn open(dir: &Path) -> Result<Bundle, Failure> {
     Bundle::open(dir).map_err(|error| match error {
         BundleError::Missing { .. } => Failure::no_input(error.to_string()),
@@ -98,7 +91,6 @@ fn load(config: &Config, dir: &Path) -> Result<Model, Failure> {
     Ok(Model { bundle, device })
 }
 
-/// Compares the model with its golden outputs; an error if they differ.
 fn golden(model: &mut Model, dir: &Path) -> Result<GoldenReport, Failure> {
     let report = check_golden(&model.bundle, model.device.as_mut())
         .map_err(|error| Failure::data(format!("{}: {error}", dir.display())))?;

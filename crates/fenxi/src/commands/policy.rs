@@ -42,7 +42,6 @@ impl From<ReadError> for Failure {
     }
 }
 
-/// The labels of a bundle, as a run has them.
 fn labels(dir: &Path) -> Result<Arc<[Label]>, Failure> {
     Ok(dataplane::bundle::labels(&super::model::open(dir)?))
 }

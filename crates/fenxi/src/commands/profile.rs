@@ -21,10 +21,6 @@ use dataplane::session::session;
 const TIMEOUT_MS_MIN: f64 = 0.1;
 
 /// Measures the device, prints the result, and writes the profile to the file of `--out`.
-///
-/// # Errors
-/// The configuration, the model, the library or the device cannot be used, or the file cannot be
-/// written.
 pub fn profile(args: &ProfileArgs) -> Result<(), Failure> {
     let config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = open_named_bundle(&config, args.model.as_deref())?;
@@ -99,7 +95,6 @@ fn resident_kib() -> u64 {
     resident.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
-/// The report.
 struct Found<'a> {
     file: &'a ProfileFile,
     measured: &'a Measured,
@@ -148,7 +143,6 @@ impl Found<'_> {
         ((ms * 1e3).floor() / 1e3).max(TIMEOUT_MS_MIN)
     }
 
-    /// The report as text.
     fn page(&self) -> String {
         let file = self.file;
         let mut page = format!(

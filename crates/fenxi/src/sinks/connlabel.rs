@@ -30,7 +30,6 @@ use crate::protocol::Written;
 
 const WORDING: Wording = Wording { doing: "labelling connections", what: "connection labels" };
 
-/// Changes nothing.
 const NOTHING: Change = Change::Labels { bits: 0, mask: 0 };
 
 const FIGURES: Figures = Figures {
@@ -85,14 +84,12 @@ config::section! {
     queue: usize = restart "queue", integer(64, 1 << 20), "16384", "updates";
 }
 
-/// One entry of `connlabel.class`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConnlabelMapping {
     /// Label of the model, or a taxonomy.
     pub label: String,
     /// Label of the connection: its name or its number.
     pub connlabel: String,
-    /// Where the entry was set.
     pub origin: Origin,
 }
 
@@ -119,7 +116,6 @@ fn check(settings: &Settings, problems: &mut Vec<String>) {
 /// Labels of connections, where `connlabel.class` has entries.
 pub struct Connlabels;
 
-/// Which labels a configuration asks for.
 #[cfg(test)]
 pub fn class_labels(config: &Config, labels: &[Label]) -> Result<Option<ClassLabels>, Error> {
     ClassLabels::new(&config.section(), labels)
@@ -288,9 +284,6 @@ impl SinkKind for Connlabels {
 }
 
 /// Whether the kernel takes labels from us, in the network namespace of the calling thread.
-///
-/// # Errors
-/// The capability or the kernel's part is not to be had.
 fn probe() -> Result<(), StartError> {
     connections::open(NOTHING, WORDING).map(drop)
 }

@@ -32,7 +32,6 @@ use crate::unix_socket::UnixSocket;
 
 /// What sinks are started with.
 pub struct Start<'a> {
-    /// The checked configuration.
     pub config: &'a Config,
     /// Names of the tasks and of their classes.
     pub names: &'a Arc<[TaskNames]>,
@@ -70,7 +69,6 @@ pub struct ReplayStart {
 
 /// A kind of sink, whether a run has one or not.
 pub trait SinkKind: Sync {
-    /// Its sections of the configuration.
     fn sections(&self) -> &'static [&'static Section] {
         &[]
     }
@@ -100,17 +98,11 @@ pub trait SinkKind: Sync {
     /// Whether a live run could start the sink, found without starting it and without leaving
     /// anything behind. Files that are `is_exempt` are not examined: a run writes them now, or the
     /// service's unit makes their folder.
-    ///
-    /// # Errors
-    /// As [`SinkKind::start`].
     fn probe(&self, _config: &Config, _is_exempt: &dyn Fn(&Path) -> bool) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Checks the sink's keys about the first task against the labels of its model.
-    ///
-    /// # Errors
-    /// A key names a label that the model does not have.
     fn check_labels(&self, _config: &Config, _labels: &[Label]) -> Result<(), Error> {
         Ok(())
     }
@@ -135,7 +127,6 @@ pub trait SinkKind: Sync {
 
 /// A part of the kernel that a sink needs.
 pub struct KernelPart {
-    /// Name of the check.
     pub check: &'static str,
     /// What was checked.
     pub subject: String,
@@ -147,7 +138,6 @@ pub struct KernelPart {
 
 /// Rights that a sink needs once the ports of a run are open.
 pub struct Rights {
-    /// Capabilities.
     pub capabilities: CapabilitySet,
     /// Files that are written, moved on, and reopened.
     pub written: Vec<PathBuf>,
@@ -246,9 +236,6 @@ pub trait SinkControl: Send + Sync {
 
     /// What another configuration makes of the sink, prepared and without effect yet; `None`: it
     /// changes nothing here.
-    ///
-    /// # Errors
-    /// The configuration does not fit.
     fn prepare(&self, _now: &Config, _next: &Config) -> Result<Option<Commit>, Error> {
         Ok(None)
     }
@@ -274,7 +261,6 @@ pub type Commit = Box<dyn FnOnce() + Send>;
 /// What a sink has counted, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Its metrics with their samples.
     pub metrics: Vec<Family>,
     /// What it was asked for less what it accounts for, by name: above 0 is missing, below 0 is too
     /// much.
@@ -308,7 +294,6 @@ impl Report {
 pub struct Lost {
     /// Reads "records are dropped".
     pub what: &'static str,
-    /// How many were lost by now.
     pub count: u64,
     /// The reason, where it is known; or empty.
     pub why: String,

@@ -100,9 +100,7 @@ pub struct Recent {
 /// What records said of a flow.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// The flow.
     pub flow: FlowName,
-    /// Its label.
     pub decision: Option<Decision>,
     /// The labels of the tasks behind the first, by their numbers.
     pub others: BTreeMap<u8, Decision>,
@@ -120,7 +118,6 @@ pub struct Known {
     pub behaviour: Behaviour,
     /// Why it ended; `None`: it goes on, as far as is known.
     pub ended: Option<EndReason>,
-    /// The series, if records carry it.
     pub series: Option<Box<SeriesRecord>>,
 }
 
@@ -175,7 +172,6 @@ impl Recent {
         self.reported.get(&flow_id).copied().unwrap_or_default()
     }
 
-    /// A flow that was heard of.
     pub fn of(&self, flow_id: u64) -> Option<&Known> {
         self.flows.get(&flow_id)
     }
@@ -269,7 +265,6 @@ impl Recent {
     }
 }
 
-/// Adds counts.
 pub fn add(sum: &mut Counts, counts: &Counts) {
     for way in 0..2 {
         sum.packets[way] += counts.packets[way];

@@ -40,7 +40,6 @@ use classes::ClassMarks;
 
 const WORDING: Wording = Wording { doing: "marking connections", what: "connection marks" };
 
-/// Changes nothing.
 const NOTHING: Change = Change::Mark { bits: 0, mask: 0 };
 
 /// Connection marks, in mode mark.
@@ -115,9 +114,6 @@ pub fn probe() -> Result<(), StartError> {
 
 /// The marks that a configuration asks for, of as many tasks as there are labels; `None` in other
 /// modes than mark.
-///
-/// # Errors
-/// The user named a label that a model does not have.
 pub fn class_marks(config: &Config, labels: &[Arc<[Label]>]) -> Result<Option<ClassMarks>, Error> {
     let Some((first, others)) = labels.split_first().filter(|_| config.io.mode == IoMode::Mark)
     else {
@@ -147,7 +143,6 @@ pub fn behaviour_words(mark: &config::checked::Mark) -> [u64; Behaviour::COUNT] 
     words
 }
 
-/// What is reported about a task's marks.
 struct Task {
     name: String,
     /// As [`masks`] says.

@@ -158,7 +158,6 @@ fn members(set: &Named<NftSet>) -> Option<Members> {
     })
 }
 
-/// The error with the table that it is about.
 fn named(set: &Named<NftSet>, error: StartError) -> StartError {
     match error {
         StartError::Unfit(why) => {
@@ -170,9 +169,6 @@ fn named(set: &Named<NftSet>, error: StartError) -> StartError {
 
 /// Whether the set is there and takes the elements that the table asks for, in the network
 /// namespace of the calling thread.
-///
-/// # Errors
-/// The capability or the kernel's part is not to be had, or the set does not fit.
 fn probe(set: &Named<NftSet>) -> Result<(), StartError> {
     let opened = members(set).map(|members| elements::open(&members));
     opened.map_or(Ok(()), |opened| opened.map(drop)).map_err(|error| named(set, error))

@@ -50,7 +50,6 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// It has not begun yet.
     pub fn new(within: Duration) -> Drain {
         Drain {
             within,
@@ -82,7 +81,6 @@ enum WhenFull {
 
 /// A record on its way to the thread that writes it.
 pub struct Queued {
-    /// The record.
     pub record: Record,
     /// The rule of its flow when it was queued: the record's own number may have passed to another
     /// rule since.
@@ -237,9 +235,6 @@ impl RecordCounts {
 
 /// Takes a record, or waits for one, but no longer than this. It sleeps and looks again: a thread
 /// that waits in the queue would have to be woken by a flow worker, with a system call.
-///
-/// # Errors
-/// As [`Receiver::recv_timeout`].
 pub fn receive(records: &Receiver<Queued>, within: Duration) -> Result<Queued, RecvTimeoutError> {
     let until = Instant::now() + within;
     loop {
@@ -273,9 +268,6 @@ struct LiveEnd {
 impl WritingThread {
     /// Starts a thread called `thread` that does `work` with `records`. What it writes to is called
     /// `name`.
-    ///
-    /// # Errors
-    /// The system cannot start a thread.
     pub fn start(
         (thread, name): (&str, &str),
         records: Receiver<Queued>,
@@ -294,9 +286,6 @@ impl WritingThread {
 
     /// Waits until everything is written; all senders must be gone. Live, no longer than until
     /// `records.drain_s` is over. What is left then is lost and counted as failed.
-    ///
-    /// # Errors
-    /// Writing broke off, or how many records were lost since the end began.
     pub fn finish(self) -> Result<(), Failure> {
         let Some(LiveEnd { backlog, drain }) = &self.live else {
             return self.join();

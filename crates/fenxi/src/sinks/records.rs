@@ -114,7 +114,6 @@ struct Flow {
     first: String,
 }
 
-/// Its label.
 #[derive(Default, Serialize)]
 struct Labelled<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,7 +215,6 @@ fn write_line(
     write_form(&form, line)
 }
 
-/// Appends the record of a host.
 fn write_host_line(host: &HostRecord, names: &Names, line: &mut Vec<u8>) -> serde_json::Result<()> {
     write_form(&host_line(host, names), line)
 }
@@ -325,7 +323,6 @@ fn labelled<'a>(decision: Option<&Decision>, names: &'a OfTask) -> Labelled<'a> 
     }
 }
 
-/// The name of a behaviour, if there is one.
 pub fn behaviour_name(behaviour: Behaviour) -> Option<&'static str> {
     (behaviour != Behaviour::None).then(|| behaviour.name())
 }

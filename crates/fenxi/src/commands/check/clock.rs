@@ -8,7 +8,6 @@ const CHECK: &str = "clock";
 /// Sources that cost a system call of a microsecond or more, not a few instructions.
 const SLOW: [&str; 4] = ["hpet", "acpi_pm", "jiffies", "xen"];
 
-/// Warns of a slow clock source.
 pub fn findings(machine: &Machine) -> Option<Finding> {
     let folder = "sys/devices/system/clocksource/clocksource0";
     let current = machine.text(&format!("{folder}/current_clocksource"))?;

@@ -18,7 +18,6 @@ const CHECK: &str = "collectors";
 /// How long a collector may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Checks the collector of IPFIX and the brokers of Kafka.
 pub fn look(machine: &Machine, config: &Config) -> Vec<Finding> {
     let exporter = match &config.section::<IpfixKeys>().to {
         Some(to @ Destination::Udp(endpoint)) => Some((to.to_string(), endpoint.clone(), false)),

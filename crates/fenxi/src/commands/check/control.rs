@@ -28,7 +28,6 @@ pub fn service(machine: &Machine, control: &Control) -> Option<u32> {
     })
 }
 
-/// Checks the port and the socket.
 pub fn findings(machine: &Machine, control: &Control) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(place) = &control.http {

@@ -161,7 +161,6 @@ fn others(machine: &Machine, used: &[usize], service: Option<u32>) -> Option<Fin
     Some(Finding::problem(CHECK, "", cause).cure(format!("ps -o pid,args -p {pid}")))
 }
 
-/// Whether the kernel keeps other programs off the cores.
 fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     const CHECK: &str = "isolation";
     let isolated = machine.list(ISOLATED).unwrap_or_default();
@@ -182,7 +181,6 @@ fn isolated(machine: &Machine, used: &[usize], is_chosen: bool) -> Finding {
     Finding::warning(CHECK, "", cause).cure(line)
 }
 
-/// Whether the cores are on the network card's NUMA node.
 fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     const CHECK: &str = "numa";
     let node = machine.number(&format!("sys/class/net/{name}/device/numa_node"))?;
@@ -201,7 +199,6 @@ fn node(machine: &Machine, name: &str, used: &[usize]) -> Option<Finding> {
     Some(Finding::warning(CHECK, name, cause).cure(suggestion(&near, used.len())))
 }
 
-/// Whether the cores may run as fast as they can.
 fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
     const CHECK: &str = "frequency";
     let cpus = match placed.is_empty() {
@@ -230,7 +227,6 @@ fn clock_speed(machine: &Machine, placed: &[(String, usize)]) -> Finding {
     }
 }
 
-/// Whether the host of a virtual machine gives its CPUs to others.
 fn stolen(machine: &Machine) -> Finding {
     const CHECK: &str = "steal";
     let stat = machine.text("proc/stat").unwrap_or_default();

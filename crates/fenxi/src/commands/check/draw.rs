@@ -128,7 +128,6 @@ fn draw(
     page
 }
 
-/// Whether only the first packets of each flow come up.
 fn first_packets(config: &Config) -> String {
     let io = &config.io;
     match io.capture {
@@ -157,7 +156,6 @@ fn depths(bundle: &Bundle) -> String {
     format!("{by_port}after {}", depths.collect::<Vec<_>>().join(", "))
 }
 
-/// What one element of a series is, in words.
 fn elements(bundle: &Bundle) -> &'static str {
     match series_tasks(bundle).first().map(|task| task.unit) {
         Some(Unit::Data) => "packets with payload",
@@ -231,7 +229,6 @@ fn shown_dscp(dscp: policy::Dscp) -> String {
     }
 }
 
-/// `device`, `2 devices`.
 fn several(count: usize, what: &str) -> String {
     match count {
         1 => what.to_owned(),
@@ -287,7 +284,6 @@ fn named(device: &checked::Device) -> String {
     }
 }
 
-/// How long a label waits for a batch.
 fn waits(config: &Config) -> String {
     let analytics = &config.analytics;
     let ms = |time: Duration| time.as_secs_f64() * 1000.0;
@@ -305,7 +301,6 @@ fn waits(config: &Config) -> String {
     }
 }
 
-/// The batching policy with its parameters.
 fn parameters(config: &Config) -> String {
     let analytics = &config.analytics;
     let (timeout, max_wait) = (analytics.timeout, analytics.max_wait);

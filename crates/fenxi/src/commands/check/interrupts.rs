@@ -7,7 +7,6 @@ use dataplane::placement::Cores;
 
 const CHECK: &str = "interrupts";
 
-/// Checks one interface.
 pub fn findings(machine: &Machine, name: &str, cores: &Cores) -> Vec<Finding> {
     let pinned = placed(cores);
     let shared = active(machine, name).into_iter().filter_map(|interrupt| {

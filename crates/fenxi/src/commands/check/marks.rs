@@ -21,7 +21,6 @@ const TRACK: &str = "nft 'add table inet track; add chain inet track connections
     { type filter hook prerouting priority -200; }; add \
                      rule inet track connections ct state new accept'";
 
-/// Checks marks if the mode is mark.
 pub fn findings(
     machine: &Machine,
     config: &Config,
@@ -45,7 +44,6 @@ pub fn findings(
     findings
 }
 
-/// How many labels of the model have a mark.
 fn classes(config: &Config, map: &LabelMap) -> Finding {
     let table = config.mark.table();
     let (without, labels) = map.unmapped();
@@ -120,7 +118,6 @@ fn tracked(machine: &Machine, asks: Option<bool>) -> Finding {
     }
 }
 
-/// Whether the connection table has room.
 fn room(machine: &Machine) -> Option<Finding> {
     let of = |name: &str| machine.number(&format!("proc/sys/net/netfilter/nf_conntrack_{name}"));
     let (count, most) = (of("count")?, of("max")?);
@@ -133,7 +130,6 @@ fn room(machine: &Machine) -> Option<Finding> {
     Some(Finding::warning(CHECK, "conntrack", cause).cure(line))
 }
 
-/// Whether this machine forwards packets.
 fn forwarded(machine: &Machine) -> Option<Finding> {
     let on = |path: &str| machine.number(path) == Some(1);
     if on("proc/sys/net/ipv4/ip_forward") || on("proc/sys/net/ipv6/conf/all/forwarding") {

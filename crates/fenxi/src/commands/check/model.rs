@@ -22,7 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What was found, and what batches take on the devices where that could be measured.
 pub type Look = (Vec<Finding>, Vec<(String, Profile)>);
 
-/// Checks the library and every device of the configuration.
 pub fn findings(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
     let devices = &config.accel.devices;
     let (mut findings, mut profiles) = (Vec::new(), Vec::new());
@@ -51,7 +50,6 @@ pub fn findings(args: &CheckConfigArgs, config: &Config, dir: &Path) -> Look {
     (findings, profiles)
 }
 
-/// Checks the ONNX Runtime library.
 fn library(config: &Config) -> Finding {
     match onnx::load(config.accel.library.as_deref()) {
         Ok(library) => {

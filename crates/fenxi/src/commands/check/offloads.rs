@@ -8,7 +8,6 @@ use config::checked::IoMode;
 
 const CHECK: &str = "offloads";
 
-/// Checks one interface.
 pub fn findings(name: &str, mode: IoMode, is_promiscuous: bool) -> Vec<Finding> {
     match Offloads::query(name) {
         Ok(offloads) => judge(&offloads, name, mode, is_promiscuous),

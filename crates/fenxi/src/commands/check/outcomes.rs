@@ -7,7 +7,6 @@ use super::finding::Finding;
 use crate::service_unit::set_capabilities;
 use crate::sinks::{self, KernelPart};
 
-/// Checks what the configuration asks for.
 pub fn look(config: &Config) -> Vec<Finding> {
     sinks::kernel_parts(config).map(finding).collect()
 }

@@ -17,7 +17,6 @@ use config::checked::IoMode;
 
 const CHECK: &str = "queues";
 
-/// Checks one interface.
 pub fn findings(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> {
     let queues = match Queues::query(name) {
         Ok(queues) => queues,
@@ -34,7 +33,6 @@ pub fn findings(machine: &Machine, name: &str, config: &Config) -> Vec<Finding> 
     findings
 }
 
-/// The receive queues that the kernel has for an interface.
 fn receive_queues(machine: &Machine, name: &str) -> Vec<String> {
     let mut queues = machine.names(&format!("sys/class/net/{name}/queues"));
     queues.retain(|queue| queue.starts_with("rx-"));
@@ -105,7 +103,6 @@ fn symmetry(machine: &Machine, name: &str, queues: &Queues, mode: IoMode) -> Fin
     }
 }
 
-/// Packets that the card has lost so far.
 fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     const CHECK: &str = "losses";
     let count = |files: &[&str]| -> i64 {
@@ -145,7 +142,6 @@ fn losses(machine: &Machine, name: &str, queues: &Queues) -> Vec<Finding> {
     findings
 }
 
-/// Packets that the kernel has lost so far, over all interfaces.
 pub fn backlog(machine: &Machine) -> Vec<Finding> {
     const CHECK: &str = "backlog";
     let Some(text) = machine.text("proc/net/softnet_stat") else {

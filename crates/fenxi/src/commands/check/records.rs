@@ -18,7 +18,6 @@ const ENOUGH: u64 = 1 << 30;
 /// The only folder that the service's unit lets it write to.
 const OF_SERVICE: &str = "/var/lib/fenxi";
 
-/// Checks the record file, if one is configured.
 pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     let Some(path) = records.path.as_deref().filter(|path| !is_dash(path)) else {
         return Vec::new();
@@ -32,7 +31,6 @@ pub fn findings(machine: &Machine, records: &Records) -> Vec<Finding> {
     findings
 }
 
-/// Why it cannot be written, if so.
 fn writable(path: &Path, folder: &Path, is_service: bool) -> Option<Finding> {
     let name = path.display().to_string();
     let problem = |cause: &str| Some(Finding::problem(CHECK, &name, cause));

@@ -16,10 +16,6 @@ const NAME: &str = "rules";
 /// Conflicts that are shown; the others are counted.
 const SHOWN: usize = 8;
 
-/// All rules that this process may read.
-///
-/// # Errors
-/// Why the rules of nftables are missing.
 pub fn read() -> Result<Ruleset, String> {
     let mut rules = Ruleset::default();
     rules.add_nft(&output("nft", &["-j", "list", "ruleset"])?);
@@ -45,10 +41,6 @@ pub fn read() -> Result<Ruleset, String> {
     Ok(rules)
 }
 
-/// What a program prints.
-///
-/// # Errors
-/// It is not installed, or refuses.
 fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
@@ -65,7 +57,6 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
 pub struct TaskBits {
     /// The key that names them.
     pub key: String,
-    /// All of them.
     pub mask: u32,
     /// The values that they take.
     pub values: Vec<u32>,
@@ -87,7 +78,6 @@ pub fn bits(config: &Config, bundles: &[Bundle]) -> Vec<TaskBits> {
     bits.filter(|bits| bits.mask != 0).collect()
 }
 
-/// The rules that collide with the bits.
 pub fn findings(rules: &Result<Ruleset, String>, bits: &[TaskBits]) -> Vec<Finding> {
     let rules = match rules {
         Ok(rules) => rules,

@@ -21,24 +21,20 @@ use bits::{Compared, Written};
 pub struct Bits<'a> {
     /// The key of the configuration that names them.
     pub key: &'a str,
-    /// All of them.
     pub mask: u32,
     /// The values that they take.
     pub values: &'a [u32],
 }
 
-/// A rule that collides with the bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Where the rule stands: table, chain and handle.
     pub place: String,
-    /// What it does, and what comes of it.
     pub cause: String,
     /// A command that mends the rule, or shows it.
     pub remedy: String,
 }
 
-/// All rules that could be read.
 #[derive(Debug, Clone, Default)]
 pub struct Ruleset {
     rules: Vec<Rule>,
@@ -97,7 +93,6 @@ impl Ruleset {
         self.unread
     }
 
-    /// The rules that collide with the bits.
     pub fn conflicts(&self, bits: &Bits<'_>) -> Vec<Conflict> {
         // Bits that packets may have, and which of our bits may be among them.
         let (mut packet, mut ours) = (0, 0);
@@ -120,7 +115,6 @@ impl Ruleset {
 }
 
 impl Rule {
-    /// The rule writes the bits.
     fn writes(&self, bits: &Bits<'_>, packet: u32) -> Option<String> {
         let (mask, key) = (bits.mask, bits.key);
         self.to_connection.iter().find_map(|written| {

@@ -17,9 +17,6 @@ use dataplane::tasks::OpenTask;
 
 /// Checks everything except the devices. `is_running`: an instance runs with this configuration, so
 /// its sockets and record file are taken until it is restarted.
-///
-/// # Errors
-/// As [`crate::run::run`].
 pub fn probe(config: &Config, tasks: &[OpenTask], is_running: bool) -> Result<(), Failure> {
     let options = FlowOptions {
         effect: Effect::Arrival,

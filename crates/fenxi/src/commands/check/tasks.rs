@@ -12,14 +12,10 @@ use config::checked::{Analytics, BatchPolicy, IoMode, Task};
 use crate::escape::escape;
 use crate::sinks;
 
-/// A task, for people and for machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TaskRow {
-    /// Its name.
     name: String,
-    /// Name of its model.
     model: String,
-    /// Version of the model.
     version: String,
     /// After how many elements the model is asked; the last is K.
     depths: Vec<usize>,
@@ -36,7 +32,6 @@ pub struct TaskRow {
     policy: String,
     /// The lowest is shed first.
     priority: u8,
-    /// Where its labels go.
     labels_to: Vec<String>,
 }
 

@@ -8,7 +8,6 @@ use crate::rules::Rules;
 
 const CHECK: &str = "when";
 
-/// Warns of each missing rule.
 pub fn findings(config: &Config, rules: &Rules) -> Vec<Finding> {
     let mut findings = Vec::new();
     for task in &config.tasks {

@@ -10,7 +10,6 @@ use crate::exit::Failure;
 use crate::figures::{grouped, plural};
 use crate::protocol::{CHANGES_MAX, PolicyChanged, PolicyShown, Request, RuleRow};
 
-/// The request of a command.
 pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
     let lines = |word: &str, rules: &[String]| {
         // Line feeds separate changes; within a rule they mean nothing.
@@ -34,7 +33,6 @@ pub fn request(command: &CtlPolicyCommand) -> Result<Request, Failure> {
     })
 }
 
-/// A batch of changes, from a file or standard input.
 fn read(file: &Path) -> Result<String, Failure> {
     let wrong = |error: io::Error| {
         Failure::no_input(format!("{}: cannot be read: {error}", file.display()))
@@ -57,7 +55,6 @@ fn read(file: &Path) -> Result<String, Failure> {
     }
 }
 
-/// A batch of changes in one line.
 pub fn changed_line(changed: &PolicyChanged) -> String {
     let mut parts = Vec::new();
     match (changed.first, changed.added) {
@@ -75,7 +72,6 @@ pub fn changed_line(changed: &PolicyChanged) -> String {
     parts.join("; ") + "\n"
 }
 
-/// Rules as a table.
 pub fn page(shown: &PolicyShown) -> String {
     let mut page = String::new();
     let has_counters = shown.rows.iter().any(|row| row.flows.is_some());

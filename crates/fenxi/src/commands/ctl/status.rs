@@ -8,7 +8,6 @@ use crate::figures::{duration, grouped, plural, scaled};
 use crate::protocol::{Overview, RuleSums, Status, TaskRow};
 use crate::sinks;
 
-/// The page of `fenxi ctl status`, for a terminal.
 pub(super) fn page(status: &Status) -> String {
     let mut page = String::new();
     // Writing to a string cannot fail.
@@ -62,12 +61,10 @@ fn folded(line: &str, columns: usize) -> Vec<String> {
     lines.into_iter().map(|line| cut(&line, columns)).collect()
 }
 
-/// `3 changes`.
 pub(super) fn changes(count: u64) -> String {
     format!("{} {}", grouped(count), plural(count, "change"))
 }
 
-/// The rules in force, what was found among them, and what has changed.
 fn rules_line(rules: &RuleSums) -> String {
     let mut line = format!(
         "rules     {} in force; {} {}, {} without a rule; {}",
@@ -91,7 +88,6 @@ fn rules_line(rules: &RuleSums) -> String {
     line
 }
 
-/// One of several tasks.
 fn task_line(task: &TaskRow) -> String {
     let mut line = format!(
         "task      {} ({}): {} series, {} {}, 99 % within {:.2} ms",
@@ -114,7 +110,6 @@ fn task_line(task: &TaskRow) -> String {
     line
 }
 
-/// Maximum number of labels in the overview.
 const LABELS: usize = 8;
 
 fn write_overview(page: &mut String, overview: &Overview) -> std::fmt::Result {

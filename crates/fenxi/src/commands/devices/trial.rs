@@ -26,11 +26,9 @@ const SIZES: [usize; 4] = [1, 8, ROWS, 256];
 /// How long the device is timed.
 const BUDGET: Duration = Duration::from_millis(200);
 
-/// The result of trying a device.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub device: String,
-    /// Whether the device ran the model.
     pub runs: bool,
     /// Why not; empty if it ran.
     pub reason: String,
@@ -71,7 +69,6 @@ impl Line {
     }
 }
 
-/// Comparison of outputs with the golden ones.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Golden {
     pub rows: usize,
@@ -84,7 +81,6 @@ pub struct Golden {
 }
 
 impl Outcome {
-    /// The outcome of a device that does not run.
     fn fails(device: &str, reason: &str) -> Outcome {
         let name = format!("device {device}: ");
         Outcome {
@@ -105,7 +101,6 @@ impl Outcome {
         self.runs && self.golden.is_some()
     }
 
-    /// The outcome as one line of text.
     pub fn line(&self) -> String {
         let (Some(effective), Some(median_us)) = (&self.effective, self.median_us) else {
             return format!("does not run: {}", self.reason);

@@ -23,13 +23,11 @@ use crate::figures::grouped;
 use dataplane::bundle::UNKNOWN;
 use dataplane::session::session;
 
-/// How long batches are timed.
 const TIMED: Duration = Duration::from_millis(500);
 
 /// Labels that the text lists of those that the bundle does not have.
 const OTHERS_SHOWN: usize = 8;
 
-/// What `--json` prints.
 #[derive(Serialize)]
 struct Report {
     model: String,
@@ -65,7 +63,6 @@ struct Names {
     right: f64,
 }
 
-/// The time of a batch.
 #[derive(Serialize)]
 struct Speed {
     batch: usize,
@@ -76,10 +73,6 @@ struct Speed {
 
 /// Names the flows of the table, and prints how many get a name, how many names are right, and
 /// how fast the model is. `--rows` has the name of each flow.
-///
-/// # Errors
-/// The bundle, the table, the configuration or the device cannot be used, or the rows cannot be
-/// written.
 pub fn bench(args: &BenchArgs) -> Result<(), Failure> {
     let mut config = config_for(&args.config, &args.config.sets, &args.device)?;
     let bundle = super::open(&args.dir)?;
@@ -180,7 +173,6 @@ fn label_counts(flows: &Flows) -> Vec<LabelCount> {
     counts
 }
 
-/// Times batches of golden inputs.
 fn speed(bundle: &Bundle, device: &mut dyn Device) -> Result<Speed, DeviceError> {
     let measured = measure(device, &[BATCH], &bundle.golden().inputs, TIMED)?;
     let point = measured.points()[0];

@@ -18,7 +18,6 @@ const ACK: i64 = 16;
 /// Lengths saturate here, as they do in a series.
 const LENGTH_MAX: i64 = u16::MAX as i64;
 
-/// The columns that a bundle's model reads.
 pub struct Columns {
     k: usize,
     /// By channel: the feature's name and its column.
@@ -41,10 +40,6 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The columns of this table.
-    ///
-    /// # Errors
-    /// The table lacks a column that the model needs.
     pub fn find(table: &Table, bundle: &Bundle) -> Result<Columns, Failure> {
         let unit = bundle.unit();
         let has_gaps = table.column("iat_us").is_some();
@@ -94,9 +89,6 @@ impl Columns {
 
     /// Appends the flow's series to `to`, channel after channel of K numbers, 0 beyond its
     /// elements. Returns how many elements it has, K at most.
-    ///
-    /// # Errors
-    /// A cell holds something else than whole numbers, or too few of them.
     pub fn series(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<usize, Failure> {
         let lengths = row.cell(Some(self.counted));
         let elements = lengths.split_whitespace().take(self.k).count();
@@ -160,9 +152,6 @@ impl Columns {
     }
 
     /// Appends what the model wants of the flow besides its series.
-    ///
-    /// # Errors
-    /// A protocol that is neither TCP nor UDP, or a port that is none.
     pub fn context(&self, row: &Row<'_>, to: &mut Vec<f32>) -> Result<(), Failure> {
         if self.context.is_empty() {
             return Ok(());
@@ -185,9 +174,6 @@ impl Columns {
 
     /// Protocol and destination port of the flow's first packet; none if the table lacks the
     /// columns.
-    ///
-    /// # Errors
-    /// As [`Columns::context`].
     pub fn port(&self, row: &Row<'_>) -> Result<Option<(u8, u16)>, Failure> {
         if self.protocol.is_none() || self.server_port.is_none() {
             return Ok(None);
@@ -206,9 +192,6 @@ impl Columns {
 
     /// Whether the flow is one of TCP whose first packet is not the SYN that opens a connection. A
     /// table without flags does not tell.
-    ///
-    /// # Errors
-    /// The flags are no numbers.
     pub fn is_midstream(&self, row: &Row<'_>) -> Result<bool, Failure> {
         let said = row.cell(self.midstream);
         if !said.is_empty() {

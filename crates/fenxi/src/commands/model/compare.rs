@@ -13,7 +13,6 @@ use crate::exit::Failure;
 /// Rows per batch.
 pub const BATCH: usize = 256;
 
-/// A bundle, and the device that runs it.
 pub struct Model {
     pub bundle: Bundle,
     pub device: Box<dyn Device>,
@@ -53,7 +52,6 @@ impl Model {
     }
 }
 
-/// The result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Comparison {
     /// Name of the source of the series.
@@ -62,7 +60,6 @@ pub struct Comparison {
     pub rows: usize,
     /// Series that get the same class from both models.
     pub same_class: usize,
-    /// The largest difference between two probabilities.
     pub max_difference: f32,
     /// The mean difference over all probabilities of all rows.
     pub mean_difference: f64,
@@ -76,9 +73,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// Runs both models on the samples. Both must have the same labels and take the same series.
-    ///
-    /// # Errors
-    /// A model that fails, and a source without a series.
     pub fn of(
         source: String,
         samples: &Samples,
@@ -141,7 +135,6 @@ impl Comparison {
         (self.labelled > 0).then(|| (self.right as f64 / all, self.right_against as f64 / all))
     }
 
-    /// One or two lines of text.
     pub fn as_text(&self) -> String {
         let mut text = format!(
             "  {}: same class for {} of {} series ({:.2} %); probabilities differ by {:.4} on \

@@ -9,10 +9,6 @@ use super::open;
 use crate::cli::InfoArgs;
 use crate::exit::{Failure, print};
 
-/// Prints the bundle's manifest.
-///
-/// # Errors
-/// The bundle is missing or damaged.
 pub fn info(args: &InfoArgs) -> Result<(), Failure> {
     let bundle = open(&args.dir)?;
     print(&match args.json {

@@ -33,9 +33,6 @@ pub struct Samples {
 }
 
 /// The series of a capture's flows, without classes.
-///
-/// # Errors
-/// The capture cannot be opened or is damaged.
 pub fn of_capture(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     let mut capture =
         CaptureReader::open(path).map_err(|error| Failure::no_input(error.to_string()))?;

@@ -156,7 +156,6 @@ fn page(rules: &Rules, report: &Report, file: &Path) -> String {
     page
 }
 
-/// Why a rule never wins.
 fn why(set: &RuleSet, found: Unreachable) -> String {
     let title_of_rule = title(set, found.rule);
     let by = found.by.map_or_else(String::new, |by| title(set, by));

@@ -13,11 +13,6 @@ use crate::exit::{Failure, print};
 use crate::figures::grouped;
 use crate::protocol::FlowQuery;
 
-/// Reads the rules and prints those whose boxes have the flow.
-///
-/// # Errors
-/// The file is missing or wrong, the flow has no ends and protocol, or the label is not the
-/// model's.
 pub fn explain(args: &PolicyExplainArgs) -> Result<(), Failure> {
     let query = args.flow.join(" ").parse::<FlowQuery>();
     let query = query.map_err(|error| Failure::usage(error.to_string()))?;

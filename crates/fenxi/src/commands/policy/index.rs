@@ -10,7 +10,6 @@ use super::check::counted;
 use crate::exit::Failure;
 use crate::figures::grouped;
 
-/// Bytes with a unit.
 pub fn bytes(count: usize) -> String {
     format!("{}B", crate::figures::scaled(count as f64))
 }

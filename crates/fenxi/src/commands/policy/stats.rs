@@ -16,10 +16,6 @@ use crate::figures::grouped;
 /// Maximum rows of a table on the page.
 const ROWS: usize = 10;
 
-/// Reads the rules and prints figures.
-///
-/// # Errors
-/// The file is missing or wrong.
 pub fn stats(args: &PolicyStatsArgs) -> Result<(), Failure> {
     let rules = read(&args.rules, &[])?.set;
     let stats = policy::analysis::stats(&rules);

@@ -54,7 +54,6 @@ impl HostFlow {
 /// A host was named, or got another name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostRecord {
-    /// The host.
     pub address: IpAddr,
     /// Time of the label that brought it about, µs since the epoch.
     pub time_us: i64,
@@ -80,7 +79,6 @@ struct Host {
 /// What is known of a host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostState {
-    /// The host.
     pub address: IpAddr,
     /// Its class and the probability of it; `None`: no class is likely enough yet.
     pub name: Option<(u16, f64)>,
@@ -214,12 +212,10 @@ impl HostTable {
         })
     }
 
-    /// The class of a host's name.
     pub fn name(&self, host: IpAddr) -> Option<u16> {
         self.hosts.peek(&host)?.name
     }
 
-    /// Sums over all hosts.
     pub fn sums(&self) -> HostSums {
         HostSums { tracked: self.hosts.len() as u64, ..self.sums.clone() }
     }

@@ -23,13 +23,9 @@ const REFUSAL_WITHIN: Duration = Duration::from_millis(50);
 /// Records say who talked to whom.
 const MODE: u32 = 0o640;
 
-/// An open session.
 pub enum Connection {
-    /// A datagram for each message.
     Udp(UdpSocket),
-    /// A stream of messages.
     Tcp(TcpStream),
-    /// A file of messages.
     File(File),
 }
 
@@ -44,9 +40,6 @@ pub enum FileMode {
 
 impl Connection {
     /// Begins a session. Looks a name up, which may take seconds.
-    ///
-    /// # Errors
-    /// The name has no address, nobody listens there, or the file cannot be had.
     pub fn open(to: &Destination, mode: FileMode) -> io::Result<Connection> {
         match to {
             Destination::Udp(endpoint) => first(endpoint, udp).map(Connection::Udp),
@@ -72,9 +65,6 @@ impl Connection {
 
     /// The templates are sent: waits a moment for a refusal, which a host sends where nobody
     /// listens on a UDP port.
-    ///
-    /// # Errors
-    /// The refusal.
     pub fn confirm(&self) -> io::Result<()> {
         let Connection::Udp(socket) = self else {
             return Ok(());
@@ -90,9 +80,6 @@ impl Connection {
 }
 
 /// Checks whether a live run could write the file. None is made, and none is changed.
-///
-/// # Errors
-/// As [`Connection::open`].
 pub fn look(path: &Path) -> io::Result<()> {
     refuse_fifo(path)?;
     match OpenOptions::new().append(true).open(path) {

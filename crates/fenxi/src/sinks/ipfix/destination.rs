@@ -6,11 +6,8 @@ use std::path::PathBuf;
 /// A collector, or a file for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// A datagram for each message.
     Udp(Endpoint),
-    /// A connection.
     Tcp(Endpoint),
-    /// A file.
     File(PathBuf),
 }
 

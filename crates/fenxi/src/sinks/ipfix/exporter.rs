@@ -34,17 +34,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What others see of the exporter.
 #[derive(Debug, Default)]
 pub struct ExportCounts {
-    /// What became of the records.
     pub records: Arc<RecordCounts>,
-    /// Messages sent.
     pub messages: AtomicU64,
-    /// Sessions begun.
     pub sessions: AtomicU64,
-    /// Whether there is a session.
     pub is_connected: AtomicBool,
 }
 
-/// What the thread works with.
 pub struct Exporter {
     to: Destination,
     mode: FileMode,
@@ -77,7 +72,6 @@ struct Trouble {
 }
 
 impl Exporter {
-    /// Nothing is open yet.
     pub fn new(
         to: Destination,
         config: &IpfixKeys,
@@ -103,9 +97,6 @@ impl Exporter {
     }
 
     /// Begins a session: templates first.
-    ///
-    /// # Errors
-    /// The collector cannot be reached, or the file cannot be written.
     pub fn connect(&mut self) -> io::Result<()> {
         self.encoder.restart();
         self.since = None;
@@ -126,9 +117,6 @@ impl Exporter {
     }
 
     /// A replay's records, until there are no more or one cannot be sent.
-    ///
-    /// # Errors
-    /// Sending broke off.
     pub fn replay(mut self, records: &Receiver<Queued>) -> io::Result<()> {
         for queued in records {
             self.take(&queued.record)?;
@@ -148,9 +136,6 @@ impl Exporter {
 
     /// Exports until there are no more records, or until the time that the end of the run gives is
     /// over.
-    ///
-    /// # Errors
-    /// The collector was not there at the end.
     pub fn run(
         mut self,
         records: &Receiver<Queued>,

@@ -18,9 +18,6 @@ impl ClassMarks {
     /// The marks of `labels`, the first task's, in the order of the model's outputs. Labels that
     /// only the built-in map names may be absent from the model; labels that the user named may
     /// not.
-    ///
-    /// # Errors
-    /// The user named a label that the model does not have.
     pub fn new(config: &checked::Mark, labels: &[Label]) -> Result<ClassMarks, NoSuchLabel> {
         let actions = policy::actions(&config.rules(), labels)?;
         Ok(ClassMarks {
@@ -30,9 +27,6 @@ impl ClassMarks {
     }
 
     /// Appends the marks of the next task.
-    ///
-    /// # Errors
-    /// The user named a label that the model does not have.
     pub fn and_of(
         mut self,
         task: &checked::Task,

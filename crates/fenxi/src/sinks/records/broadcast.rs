@@ -22,7 +22,6 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use reader::{Chunk, Reader};
 
-/// Bounds on readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Readers at a time; more are turned away.
@@ -31,10 +30,8 @@ pub struct Limits {
     pub backlog: usize,
 }
 
-/// What was counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Readers there are.
     pub readers: u64,
     /// Readers that were turned away, because there were enough.
     pub refused: u64,
@@ -56,7 +53,6 @@ struct Shared {
     /// The line that tells a reader how many are missing.
     lost_line: fn(u64) -> String,
     readers: Mutex<Vec<Reader>>,
-    /// Wakes the thread.
     wake: OwnedFd,
     is_ending: AtomicBool,
     refused: AtomicU64,
@@ -67,9 +63,6 @@ struct Shared {
 impl Broadcaster {
     /// Starts to accept readers on `listener`. `lost_line` makes the line that says how many lines
     /// are missing.
-    ///
-    /// # Errors
-    /// The system has no thread or no event for it.
     pub fn start(
         listener: UnixListener,
         limits: Limits,
@@ -118,7 +111,6 @@ impl Broadcaster {
         }
     }
 
-    /// What was counted so far.
     pub fn counts(&self) -> Counts {
         let readers = self.shared.readers().len() as u64;
         Counts {

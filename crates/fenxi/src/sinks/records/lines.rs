@@ -24,7 +24,6 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// None yet.
     pub fn new(names: Names, hosts: Option<SharedHosts>) -> Lines {
         Lines {
             names,
@@ -38,9 +37,6 @@ impl Lines {
 
     /// Appends a record, unless it is a label of a task that records leave out, and the record of
     /// its host if the record names it.
-    ///
-    /// # Errors
-    /// It has no form in JSON, which does not happen; then nothing was appended.
     pub fn push(&mut self, queued: &Queued) -> io::Result<()> {
         let Queued { record, rule } = queued;
         let host = self.hosts.as_ref().and_then(|hosts| hosts.take(record));
@@ -82,22 +78,18 @@ impl Lines {
         }
     }
 
-    /// All of them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How many.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether it is time to write them.
     pub fn is_due(&self) -> bool {
         self.bytes.len() >= WRITE_AT || self.age().is_some_and(|age| age >= WRITE_WITHIN)
     }
 
-    /// How old the oldest is.
     pub fn age(&self) -> Option<Duration> {
         self.since.map(|since| since.elapsed())
     }

@@ -22,13 +22,9 @@ const KEPT_MAX: usize = 1024 * 1024;
 /// Between two tries.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// What the thread works with.
 pub struct Live {
-    /// `None`: there is no file.
     output: Option<Output>,
-    /// `None`: there is no socket.
     stream: Option<Stream>,
-    /// `None`: there are no brokers.
     topic: Option<Arc<Topic>>,
     lines: Lines,
     counts: Arc<RecordCounts>,
@@ -39,13 +35,11 @@ pub struct Live {
 /// Writing has failed and has not succeeded since.
 struct Trouble {
     error: io::Error,
-    /// When to try again.
     retry: Instant,
     failed_before: u64,
 }
 
 impl Live {
-    /// Nothing was written yet.
     pub fn new(
         output: Option<Output>,
         stream: Option<Stream>,

@@ -32,7 +32,6 @@ const LINE_MAX: u64 = 64 * 1024;
 /// After a file could not make room for another one.
 const ROTATE_AGAIN: Duration = Duration::from_secs(60);
 
-/// An open output.
 pub struct Output {
     name: String,
     file: File,
@@ -47,9 +46,6 @@ pub struct Output {
 
 impl Output {
     /// A new file in the place of what is there, for a replay; `-` is standard output.
-    ///
-    /// # Errors
-    /// It cannot be had.
     pub fn create(path: &Path) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
@@ -58,9 +54,6 @@ impl Output {
     }
 
     /// A file with what is there, for a live run; `-` is standard output.
-    ///
-    /// # Errors
-    /// It cannot be had.
     pub fn append(path: &Path, rotate: Option<Rotate>) -> io::Result<Output> {
         match is_dash(path) {
             true => Output::stdout(),
@@ -92,7 +85,6 @@ impl Output {
         })
     }
 
-    /// As people know it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -126,7 +118,6 @@ impl Output {
         result
     }
 
-    /// Removes the last `bytes` bytes of the file.
     fn take_back(&self, bytes: u64) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         self.file.set_len(length.saturating_sub(bytes))
@@ -191,9 +182,6 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Checks whether a live run could write there. No file is made, and none is changed.
-///
-/// # Errors
-/// As [`Output::append`].
 pub fn look(path: &Path) -> io::Result<()> {
     match open_locked(path, false) {
         Ok(file) => file.unlock(),

@@ -23,7 +23,6 @@ use crate::sinks::queue::{Drain, Queued, RecordCounts, RecordSender, WritingThre
 use crate::sinks::reopen::Reopener;
 use config::checked::Records;
 
-/// The writing thread.
 pub struct RecordSink {
     thread: WritingThread,
     counts: Arc<RecordCounts>,
@@ -44,9 +43,6 @@ pub struct Places<'a> {
 impl RecordSink {
     /// For a replay: creates `output` (`-`: standard output) and starts the thread. `replay` says
     /// what a full queue does, and what is stopped when writing breaks off.
-    ///
-    /// # Errors
-    /// The output cannot be created.
     pub fn start(
         output: &Path,
         queue_length: usize,
@@ -77,9 +73,6 @@ impl RecordSink {
 
     /// For a live run: opens the file (`-`: standard output) behind what is there and starts the
     /// thread.
-    ///
-    /// # Errors
-    /// The output cannot be opened.
     pub fn start_live(
         to: Places<'_>,
         config: &Records,
@@ -110,7 +103,6 @@ impl RecordSink {
         Ok((sink, sender))
     }
 
-    /// What became of the records, for those who look in.
     pub fn counts(&self) -> Arc<RecordCounts> {
         self.counts.clone()
     }
@@ -120,7 +112,6 @@ impl RecordSink {
         self.reopener.clone()
     }
 
-    /// As [`WritingThread::finish`].
     pub fn finish(self) -> Result<(), Failure> {
         self.thread.finish()
     }

@@ -38,9 +38,6 @@ pub struct Stream {
 
 impl Readers {
     /// Accepts readers from now on.
-    ///
-    /// # Errors
-    /// The system has no thread for it.
     pub fn start(socket: &Arc<UnixSocket>, config: &Records) -> Result<(Readers, Stream), Failure> {
         let limits = Limits { readers: READERS, backlog: config.socket_backlog };
         let listener = socket.listener.try_clone();
@@ -59,7 +56,6 @@ impl Readers {
         Ok((readers, stream))
     }
 
-    /// What was counted so far.
     pub fn counts(&self) -> broadcast::Counts {
         self.broadcaster.counts()
     }
@@ -71,7 +67,6 @@ impl Readers {
 }
 
 impl Stream {
-    /// Whether anybody reads.
     pub fn has_readers(&self) -> bool {
         self.broadcaster.has_readers()
     }
@@ -91,7 +86,6 @@ impl Stream {
         }
     }
 
-    /// Gives the readers what there is.
     pub fn publish(&mut self) {
         self.broadcaster.publish(&self.text, self.lines);
         self.text.clear();

@@ -12,7 +12,6 @@ pub use none::Topic;
 #[cfg(feature = "kafka")]
 pub use producer::Topic;
 
-/// What became of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// A broker has confirmed them.
@@ -32,7 +31,6 @@ impl Counts {
     }
 }
 
-/// Metrics of the topic.
 pub fn metrics(counts: Counts) -> [Family; 2] {
     [
         Family::counter(
@@ -60,7 +58,6 @@ pub fn metrics(counts: Counts) -> [Family; 2] {
     ]
 }
 
-/// What the topic lost.
 pub fn losses(counts: Counts) -> Lost {
     Lost {
         what: "records for Kafka are lost; see kafka.options and the brokers",
@@ -78,14 +75,9 @@ mod none {
     use super::Counts;
     use crate::exit::Failure;
 
-    /// There is none in this build.
     pub enum Topic {}
 
     impl Topic {
-        /// Refuses.
-        ///
-        /// # Errors
-        /// 78, always.
         pub fn start(_: &Kafka) -> Result<Topic, Failure> {
             Err(Failure::config(
                 "kafka.brokers: this fenxi was built without Kafka; build it with `cargo build \
@@ -94,17 +86,14 @@ mod none {
             ))
         }
 
-        /// As with the feature.
         pub fn send(&self, _: &[u8], _: &[u8]) {
             match *self {}
         }
 
-        /// As with the feature.
         pub fn counts(&self) -> Counts {
             match *self {}
         }
 
-        /// As with the feature.
         pub fn finish(&self, _: Duration) -> Counts {
             match *self {}
         }

@@ -41,10 +41,8 @@ pub struct Goals {
     pub without_profile: BTreeSet<String>,
 }
 
-/// A goal that cannot be promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfReach {
-    /// Name of the task.
     pub task: String,
     /// The task that it waits for and whose batches take too long; `None`: its own do.
     pub waits_for: Option<String>,
@@ -54,15 +52,11 @@ pub struct OutOfReach {
     pub shares_thread: bool,
     /// How long their largest batches take together.
     pub turnaround: Duration,
-    /// What the configuration asks for.
     pub goal: Duration,
 }
 
 /// Looks at each analytics manager with its devices. `profile` says what batches of a task take on
 /// a device. `None` where no task has a goal.
-///
-/// # Errors
-/// More chains of tasks than one controller takes.
 pub fn goals(
     tasks: &[OpenTask],
     profile: impl Fn(usize, &Device) -> Option<Profile>,

@@ -7,7 +7,6 @@ use super::bits::Compared;
 use super::iptables::number;
 use super::{Bits, Conflict};
 
-/// A rule that looks at the mark.
 #[derive(Debug, Clone)]
 pub struct IpRule {
     ip: String,

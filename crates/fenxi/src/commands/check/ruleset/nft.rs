@@ -5,10 +5,8 @@ use serde_json::Value;
 use super::Rule;
 use super::bits::{Compared, Written};
 
-/// What was read.
 pub struct Read {
     pub rules: Vec<Rule>,
-    /// A rule makes the kernel track connections.
     pub tracks: bool,
     /// Rules of iptables that concern marks, of which nft prints no more than the name.
     pub of_iptables: usize,

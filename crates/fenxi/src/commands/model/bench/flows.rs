@@ -21,7 +21,6 @@ const OUTLIERS: [&str; 2] = ["other", UNKNOWN];
 /// bytes.
 const CERTAIN: [&str; 2] = ["", "dpi"];
 
-/// A labelled flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
     /// Column of the model's output.
@@ -35,16 +34,12 @@ pub struct Flow {
     pub is_midstream: bool,
     /// Protocol and destination port of its first packet, if the table has them.
     pub port: Option<(u8, u16)>,
-    /// Its line in the table.
     pub line: u64,
 }
 
-/// What became of the rows of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RowCounts {
-    /// All of them.
     pub rows: usize,
-    /// Without a label.
     pub unlabelled: usize,
     /// With a label that was guessed, by the column `confidence`.
     pub uncertain: usize,
@@ -74,15 +69,11 @@ pub struct Flows {
     pub outlier: Option<u16>,
     /// Labels that the bundle does not have, with their flows.
     pub other_labels: BTreeMap<String, usize>,
-    /// What became of the rows.
     pub counts: RowCounts,
 }
 
 impl Flows {
     /// Reads a table for a bundle; the label is in `column`.
-    ///
-    /// # Errors
-    /// The table cannot be read, lacks a column, has a cell that is wrong, or has nothing to score.
     pub fn read(path: &Path, bundle: &Bundle, column: &str) -> Result<Flows, Failure> {
         let mut table = Table::open(path)?;
         let columns = Columns::find(&table, bundle)?;
@@ -226,7 +217,6 @@ impl Flows {
     }
 }
 
-/// Where a row's label is.
 struct Label {
     column: usize,
     /// `protocol` is the first part of `label` where a table has no such column.

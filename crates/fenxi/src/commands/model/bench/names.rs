@@ -15,9 +15,6 @@ use dataplane::bundle::{in_words, port_labels, series_tasks};
 pub const BATCH: usize = 256;
 
 /// The answer to each flow that is asked at a depth; none to the others.
-///
-/// # Errors
-/// The device fails.
 pub fn at_depth(
     flows: &Flows,
     depth: usize,
@@ -54,7 +51,6 @@ fn fill(flows: &Flows, batch: &[usize], depth: usize, rows: usize, device: &mut 
     }
 }
 
-/// Runs a batch to its end.
 fn run(device: &mut dyn Device, rows: usize) -> Result<Vec<Classification>, DeviceError> {
     device.submit(rows)?;
     loop {
@@ -89,18 +85,15 @@ impl fmt::Display for Decider {
     }
 }
 
-/// The name of a flow, and what decided it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Name {
     /// The class; the number of labels for unknown, [`NONE`] for none.
     pub class: u16,
     /// The probability of the likeliest class, or the precision of the port.
     pub confidence: f32,
-    /// What decided.
     pub by: Decider,
 }
 
-/// No class.
 pub const NONE: u16 = u16::MAX;
 
 const NO_NAME: Name = Name { class: NONE, confidence: 0.0, by: Decider::Nothing };
@@ -118,7 +111,6 @@ pub struct Namer {
 }
 
 impl Namer {
-    /// By the depths, the confidences and the ports of this bundle.
     pub fn of(bundle: &Bundle) -> Namer {
         let tasks = series_tasks(bundle);
         Namer {

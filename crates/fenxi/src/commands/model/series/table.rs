@@ -16,10 +16,6 @@ const OTHER: &str = "other";
 const CERTAIN: &str = "dpi";
 
 /// The flows of a table that have K elements.
-///
-/// # Errors
-/// The file cannot be read, or lacks a column that the bundle's features need, or a column holds
-/// something else.
 pub fn of_table(path: &Path, bundle: &Bundle) -> Result<Samples, Failure> {
     let mut table = Table::open(path)?;
     let columns = Columns::find(&table, bundle)?;

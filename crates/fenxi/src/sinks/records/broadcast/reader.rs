@@ -21,7 +21,6 @@ impl Chunk {
     }
 }
 
-/// A connected reader.
 pub(super) struct Reader {
     stream: UnixStream,
     backlog: VecDeque<Arc<Chunk>>,
@@ -34,12 +33,10 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// A reader that has missed nothing.
     pub fn new(stream: UnixStream) -> Reader {
         Reader { stream, backlog: VecDeque::new(), bytes: 0, written: 0, lost: 0 }
     }
 
-    /// Whether it has read all.
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
     }
@@ -68,9 +65,6 @@ impl Reader {
     }
 
     /// Writes what the socket takes now. Returns lines of the chunks that are written as a whole.
-    ///
-    /// # Errors
-    /// The reader is gone.
     pub fn write(&mut self) -> io::Result<u64> {
         let mut lines = 0;
         while let Some(chunk) = self.backlog.front() {

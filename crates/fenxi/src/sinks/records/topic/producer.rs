@@ -30,7 +30,6 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("compression.codec", "lz4"),
 ];
 
-/// A topic of Kafka.
 pub struct Topic {
     producer: ThreadedProducer<Deliveries>,
     topic: String,
@@ -80,7 +79,6 @@ impl Topic {
         }
     }
 
-    /// What became of the messages so far.
     pub fn counts(&self) -> Counts {
         Counts {
             sent: self.deliveries.sent.load(Ordering::Relaxed),
