@@ -42,6 +42,7 @@ pub use control::{
 };
 pub use flows::{Known, Recent, RecentFlows, add as add_counts};
 pub use hosts::{SharedHosts, host_of};
+pub use queue::WritingThread;
 pub use records::rfc3339;
 pub use reopen::Answer;
 
@@ -188,7 +189,6 @@ impl Sinks {
     /// The flow workers have ended: waits until everything is written, but not without a deadline
     /// live. `ended` is when the last label was given.
     pub fn finish(&self, ended: Instant) -> Result<(), Failure> {
-        let failures = self.running().filter_map(|sink| sink.finish(ended).err());
-        failures.reduce(Failure::and).map_or(Ok(()), Err)
+        Failure::all(self.running().map(|sink| sink.finish(ended).err()))
     }
 }

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::cli::{OutputArgs, is_dash};
 use crate::exit::{Failure, print, remark};
 use crate::outcome::{Outcome, Table};
-use crate::sinks::records::{Lines, Names, RecordSink};
-use crate::sinks::{self, ReplayStart};
+use crate::sinks::records::{Lines, Names, start_replay};
+use crate::sinks::{self, ReplayStart, WritingThread};
 use crate::summary::Summary;
 use config::layout::Layout;
 use dataplane::placement::Cores;
@@ -39,14 +39,10 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let names = Names::new(&header.names(), &[]);
     // A recording has no bundle to name hosts with.
     let lines = Lines::new(names, None);
-    let (sink, mut records) = match output.flows.as_deref() {
-        Some(path) => {
-            let start = ReplayStart { waits: true, stopped: None };
-            let (sink, records) = RecordSink::start(path, QUEUE, lines, &start)?;
-            (Some(sink), Some(records))
-        }
-        None => (None, None),
-    };
+    let start = ReplayStart { waits: true, stopped: None };
+    let path = output.flows.as_deref();
+    let thread = path.map(|path| start_replay(path, QUEUE, lines, &start)).transpose()?;
+    let mut records = thread.as_ref().and_then(WritingThread::sender);
     let began = Instant::now();
     let series = match output.series {
         true => flowmgr::SeriesShare::ALL,
@@ -57,7 +53,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     });
     let wall = began.elapsed();
     drop(records);
-    let written = sink.map_or(Ok(()), RecordSink::finish);
+    let written = thread.map_or(Ok(()), |thread| thread.finish());
     let (header, replayed) = replayed?;
     let outcome = outcome(&header, &replayed, wall)?;
     let (summary, report) = (Summary::new(&outcome), &replayed.report);
@@ -74,9 +70,7 @@ pub fn replay(dir: &Path, output: &OutputArgs) -> Result<(), Failure> {
     let verdict = verdict(dir, report).err();
     // A closed pipe of records does not suppress the verdict.
     let written = written.err().filter(|it| !(to_stdout && it.is_quiet()));
-    let failures = [verdict, written, said.err()];
-    let failure = failures.into_iter().flatten().reduce(Failure::and);
-    failure.map_or(Ok(()), Err)
+    Failure::all([verdict, written, said.err()])
 }
 
 fn verdict(dir: &Path, report: &Report) -> Result<(), Failure> {

@@ -31,15 +31,13 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let outcome = replay::run(&Plan { config: &config, args })?;
     if let Some(query) = &args.explain {
         let explained = explain(query, &config, args, &outcome);
-        let failures = [outcome.failure, explained.err()].into_iter().flatten();
-        return failures.reduce(Failure::and).map_or(Ok(()), Err);
+        return Failure::all([outcome.failure, explained.err()]);
     }
     let summary = Summary::new(&outcome);
     let printed =
         if args.output.json { print(&format!("{}\n", summary.to_json())) } else { Ok(()) };
     let remarked = remark(&(remarks(args, &outcome, &summary) + &tasks_by_in_port(&config)));
-    let failures = [outcome.failure, printed.err(), remarked.err()];
-    failures.into_iter().flatten().reduce(Failure::and).map_or(Ok(()), Err)
+    Failure::all([outcome.failure, printed.err(), remarked.err()])
 }
 
 /// Prints why a flow got its label, or none.

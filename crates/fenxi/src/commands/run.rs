@@ -36,9 +36,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         true => print(&format!("{}\n", summary.to_json())),
         false => remark(&summary.to_text()),
     };
-    let failures = [outcome.failure, printed.err()];
-    let failure = failures.into_iter().flatten().reduce(Failure::and);
-    failure.map_or(Ok(()), Err)
+    Failure::all([outcome.failure, printed.err()])
 }
 
 /// A seed that senders of packets cannot guess.

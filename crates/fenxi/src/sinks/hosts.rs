@@ -11,9 +11,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use accel::{Bundle, HostLabels};
@@ -23,7 +21,7 @@ use flowmgr::record::Record;
 pub use address::host_of;
 pub use control::Hosts;
 pub use table::HostRecord;
-use table::{HOSTS_MAX, HostFlow, HostState, HostSums, HostTable};
+use table::{HOSTS_MAX, HostFlow, HostTable};
 
 /// The hosts of a run, shared by the thread that counts labels and the control thread.
 #[derive(Clone, Debug)]
@@ -31,8 +29,6 @@ pub struct SharedHosts {
     table: Arc<Mutex<HostTable>>,
     /// Where hosts are, if that is configured.
     networks: Arc<[Network]>,
-    /// Labelled flows that found the queue of the thread full.
-    dropped: Arc<AtomicU64>,
 }
 
 impl SharedHosts {
@@ -49,12 +45,8 @@ impl SharedHosts {
         networks: &[Network],
         most: NonZeroUsize,
     ) -> SharedHosts {
-        let table = HostTable::new(rules, labels, most);
-        SharedHosts {
-            table: Arc::new(Mutex::new(table)),
-            networks: networks.into(),
-            dropped: Arc::default(),
-        }
+        let table = Arc::new(Mutex::new(HostTable::new(rules, labels, most)));
+        SharedHosts { table, networks: networks.into() }
     }
 
     /// Counts what a record says of a host; returns the host if that changes its name.
@@ -65,33 +57,6 @@ impl SharedHosts {
 
     fn flow_of(&self, record: &Record) -> Option<HostFlow> {
         HostFlow::of(record, &self.networks)
-    }
-
-    fn take_flow(&self, flow: &HostFlow) {
-        self.lock().take(flow);
-    }
-
-    fn drop_flow(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-
-    fn sums(&self) -> HostSums {
-        self.lock().sums()
-    }
-
-    fn name(&self, host: IpAddr) -> Option<u16> {
-        self.lock().name(host)
-    }
-
-    /// Those that `is_wanted`, latest labels first.
-    fn states(&self, is_wanted: impl Fn(&HostState) -> bool, most: usize) -> Vec<HostState> {
-        let table = self.lock();
-        let states = table.states().filter(is_wanted);
-        states.take(most).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HostTable> {

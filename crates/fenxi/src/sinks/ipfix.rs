@@ -5,12 +5,10 @@
 
 mod connection;
 mod control;
-mod destination;
 mod exporter;
 mod keys;
 #[cfg(test)]
 mod tests;
 
 pub use control::Ipfix;
-pub use destination::{Destination, Endpoint};
-pub use keys::IpfixKeys;
+pub use keys::{Destination, Endpoint, IpfixKeys};

@@ -7,7 +7,7 @@
 //! [`Drain`] says that the time for it is over.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,7 @@ impl From<Record> for Queued {
 }
 
 /// The packet path's end of the queue.
+#[derive(Clone)]
 pub struct RecordSender {
     queue: Sender<Queued>,
     /// In a worker with rules, if it hands on what they say.
@@ -105,34 +106,6 @@ pub struct RecordSender {
 }
 
 impl RecordSender {
-    /// A queue for `length` records, and its end for the thread. `replay` says what a full queue
-    /// does; `None`: the run is live, and `drain` bounds its end.
-    pub fn new(
-        length: usize,
-        replay: Option<&ReplayStart>,
-        drain: Option<Arc<Drain>>,
-        counts: Arc<RecordCounts>,
-    ) -> (RecordSender, Receiver<Queued>) {
-        let (queue, records) = bounded(length);
-        let when_full = match replay {
-            Some(replay) if replay.waits => WhenFull::Wait,
-            _ => WhenFull::Drop,
-        };
-        let sender = RecordSender { queue, rules: None, when_full, drain, counts };
-        (sender, records)
-    }
-
-    /// A sender to the same queue, for another thread.
-    pub fn another(&self) -> RecordSender {
-        RecordSender {
-            queue: self.queue.clone(),
-            rules: None,
-            when_full: self.when_full,
-            drain: self.drain.clone(),
-            counts: self.counts.clone(),
-        }
-    }
-
     /// From now on a record waits for room, until `records.drain_s` is over. That time begins with
     /// the first worker that drains.
     pub fn wait_from_now(&mut self) {
@@ -253,10 +226,13 @@ pub fn receive(records: &Receiver<Queued>, within: Duration) -> Result<Queued, R
 pub struct WritingThread {
     /// What it writes to, as people know it.
     name: String,
-    thread: JoinHandle<Result<(), Failure>>,
-    counts: Arc<RecordCounts>,
+    pub counts: Arc<RecordCounts>,
     live: Option<LiveEnd>,
+    /// `None` once the end has begun.
+    running: Mutex<Option<Running>>,
 }
+
+type Running = (JoinHandle<Result<(), Failure>>, RecordSender);
 
 /// What only the thread of a live run has.
 struct LiveEnd {
@@ -266,35 +242,84 @@ struct LiveEnd {
 }
 
 impl WritingThread {
-    /// Starts a thread called `thread` that does `work` with `records`. What it writes to is called
-    /// `name`.
-    pub fn start(
+    /// Starts a thread called `thread` that does `work` with records, of which `length` may wait.
+    /// What it writes to is called `name`. Where the work fails, the replay is stopped.
+    pub fn of_replay(
         (thread, name): (&str, &str),
-        records: Receiver<Queued>,
+        length: usize,
+        replay: &ReplayStart,
         counts: Arc<RecordCounts>,
-        drain: Option<Arc<Drain>>,
         work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
     ) -> Result<WritingThread, Failure> {
+        let run = replay.stopped.clone();
+        let work = move |records: &Receiver<Queued>| {
+            work(records).inspect_err(|_| {
+                if let Some(run) = &run {
+                    run.stop();
+                }
+                records.iter().for_each(drop);
+            })
+        };
+        let when_full = if replay.waits { WhenFull::Wait } else { WhenFull::Drop };
+        WritingThread::start((thread, name), length, (when_full, None), counts, work)
+    }
+
+    /// The same for a live run, whose end `drain` bounds.
+    pub fn of_live(
+        names: (&str, &str),
+        length: usize,
+        drain: Arc<Drain>,
+        counts: Arc<RecordCounts>,
+        work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<WritingThread, Failure> {
+        WritingThread::start(names, length, (WhenFull::Drop, Some(drain)), counts, work)
+    }
+
+    fn start(
+        (thread, name): (&str, &str),
+        length: usize,
+        (when_full, drain): (WhenFull, Option<Arc<Drain>>),
+        counts: Arc<RecordCounts>,
+        work: impl FnOnce(&Receiver<Queued>) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<WritingThread, Failure> {
+        let (queue, records) = bounded(length);
         // In a replay nobody else holds the receiver, so senders notice where the thread dies.
-        let live = drain.map(|drain| LiveEnd { backlog: records.clone(), drain });
+        let live = drain.clone().map(|drain| LiveEnd { backlog: records.clone(), drain });
         let builder = std::thread::Builder::new().name(thread.to_owned());
         let started = builder.spawn(move || work(&records)).map_err(|error| {
             Failure::unavailable(format!("cannot start the {thread} thread: {error}"))
         });
-        Ok(WritingThread { name: name.to_owned(), thread: started?, counts, live })
+        let sender = RecordSender { queue, rules: None, when_full, drain, counts: counts.clone() };
+        let running = Mutex::new(Some((started?, sender)));
+        Ok(WritingThread { name: name.to_owned(), counts, live, running })
     }
 
-    /// Waits until everything is written; all senders must be gone. Live, no longer than until
-    /// `records.drain_s` is over. What is left then is lost and counted as failed.
-    pub fn finish(self) -> Result<(), Failure> {
+    /// The end of another flow worker; `None` once the end has begun.
+    pub fn sender(&self) -> Option<RecordSender> {
+        Some(self.running().as_ref()?.1.clone())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        // Taken out as a whole, so a panic elsewhere spoils nothing.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything is written; the senders of all workers must be gone. Live, no longer
+    /// than until `records.drain_s` is over. What is left then is lost and counted as failed.
+    pub fn finish(&self) -> Result<(), Failure> {
+        let Some((thread, sender)) = self.running().take() else {
+            return Ok(());
+        };
+        drop(sender);
+        let died = |_| Failure::software(format!("{}: the thread that writes died", self.name));
         let Some(LiveEnd { backlog, drain }) = &self.live else {
-            return self.join();
+            return thread.join().map_err(died)?;
         };
         let failed_before = self.counts.failed();
-        let is_late = !self.ends_by(drain.until());
+        let is_late = !ends_by(&thread, drain.until());
         if is_late {
             drain.is_over.store(true, Ordering::Relaxed);
-            if !self.ends_by(Instant::now() + GIVE_UP_WITHIN) {
+            if !ends_by(&thread, Instant::now() + GIVE_UP_WITHIN) {
                 let left = backlog.len() as u64 + self.counts.held.load(Ordering::Relaxed);
                 self.counts.fail(left);
             }
@@ -311,30 +336,23 @@ impl WritingThread {
                 drain.within.as_secs()
             ))
         });
-        let written = match self.thread.is_finished() {
-            true => self.join(),
+        let written = match thread.is_finished() {
+            true => thread.join().map_err(died)?,
             false => Ok(()),
         };
-        let failures = [late, written.err()];
-        let failure = failures.into_iter().flatten().reduce(Failure::and);
-        failure.map_or(Ok(()), Err)
+        Failure::all([late, written.err()])
     }
+}
 
-    fn join(self) -> Result<(), Failure> {
-        let died = |_| Failure::software(format!("{}: the thread that writes died", self.name));
-        self.thread.join().map_err(died)?
-    }
-
-    /// Waits for the end of the thread, but no longer than this; whether it came.
-    fn ends_by(&self, limit: Instant) -> bool {
-        while !self.thread.is_finished() {
-            if Instant::now() >= limit {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+/// Waits for the end of the thread, but no longer than this; whether it came.
+fn ends_by<T>(thread: &JoinHandle<T>, limit: Instant) -> bool {
+    while !thread.is_finished() {
+        if Instant::now() >= limit {
+            return false;
         }
-        true
+        std::thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 #[cfg(test)]
@@ -369,16 +387,15 @@ mod tests {
         })
     }
 
+    fn queue_of_eight() -> (RecordSender, Receiver<Queued>) {
+        let (queue, records) = bounded(8);
+        let (when_full, counts) = (WhenFull::Drop, Arc::default());
+        (RecordSender { queue, rules: None, when_full, drain: None, counts }, records)
+    }
+
     #[test]
     fn records_of_half_open_flows_leave_half_of_the_queue_where_nobody_waits() {
-        let (queue, records) = bounded(8);
-        let mut sender = RecordSender {
-            queue,
-            rules: None,
-            when_full: WhenFull::Drop,
-            drain: None,
-            counts: Arc::default(),
-        };
+        let (mut sender, records) = queue_of_eight();
         (0..100).for_each(|_| sender.send(record(true)));
         assert_eq!((records.len(), sender.counts.dropped()), (4, 96));
         (0..5).for_each(|_| sender.send(record(false)));
@@ -409,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_record_that_waits_keeps_the_rule_that_its_flow_had() {
-        let (mut sender, records) = RecordSender::new(8, None, None, Arc::default());
+        let (mut sender, records) = queue_of_eight();
         let with = |rule| match record(false) {
             Record::Flow(flow) => Record::Flow(FlowRecord { rule, ..flow }),
             other => other,

@@ -2,12 +2,9 @@
 
 mod broadcast;
 mod control;
-mod kafka;
 mod lines;
 mod live;
 mod output;
-mod sink;
-mod stream;
 mod topic;
 
 use std::time::Duration;
@@ -30,11 +27,10 @@ use sha1::{Digest, Sha1};
 use crate::rules::number_by_order;
 use crate::sinks::hosts::HostRecord;
 
-pub use control::Records;
-pub use kafka::Kafka;
+pub use broadcast::SOCKET_MODE;
+pub use control::{Records, start_replay};
 pub use lines::Lines;
-pub use sink::RecordSink;
-pub use stream::SOCKET_MODE;
+pub use topic::Kafka;
 
 /// A record is written at latest so long after it was taken from the queue, for those who follow
 /// the file, and because a program that is killed loses what it still had.

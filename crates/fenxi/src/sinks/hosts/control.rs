@@ -3,23 +3,23 @@
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Instant;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::Receiver;
 use dataplane::sink::Sink;
 use flowmgr::record::Record;
 
 use super::SharedHosts;
-use super::table::{HostFlow, HostState, HostSums};
+use super::table::{HostState, HostSums};
 use crate::exit::Failure;
 use crate::figures::grouped;
 use crate::label_names::LabelNames;
-use crate::metric::{Family, Kind, Metric, count};
+use crate::metric::{Family, count};
 use crate::protocol::{Body, Code, HOSTS_MAX, HostRow, Reply, Request, Sums};
+use crate::sinks::queue::{Queued, RecordSender, WritingThread};
 use crate::sinks::records::rfc3339;
-use crate::sinks::{Lost, Report, SinkControl, SinkKind, Start};
+use crate::sinks::{Lost, ReplayStart, Report, SinkControl, SinkKind, Start};
 
 /// Host labels, where the bundle asks for them; and their refusal, where it does not and somebody
 /// may ask.
@@ -34,16 +34,10 @@ impl SinkKind for Hosts {
         let counter = match start.has_lines() {
             // The thread that writes records counts.
             true => None,
-            false => {
-                let waits = start.replay.as_ref().is_some_and(|replay| replay.waits);
-                Some(Counter::start(hosts, start.config.records.queue, waits)?)
-            }
+            false => Some(start_counter(hosts, start)?),
         };
-        Ok(Some(Box::new(HostControl {
-            hosts: hosts.clone(),
-            classes: start.names[0].classes.clone(),
-            counter: Mutex::new(counter),
-        })))
+        let classes = start.names[0].classes.clone();
+        Ok(Some(Box::new(HostControl { hosts: hosts.clone(), classes, counter })))
     }
 
     fn empty_report(&self) -> Report {
@@ -80,16 +74,26 @@ impl SinkControl for NoHosts {
 struct HostControl {
     hosts: SharedHosts,
     classes: Arc<[String]>,
-    /// `None`: the thread that writes records counts, or the end has begun.
-    counter: Mutex<Option<Counter>>,
+    /// `None`: the thread that writes records counts.
+    counter: Option<WritingThread>,
+}
+
+/// The thread that counts labels where no records are written. A full queue holds up a replay;
+/// live, the flow does not count.
+fn start_counter(hosts: &SharedHosts, start: &Start<'_>) -> Result<WritingThread, Failure> {
+    let waits = start.replay.as_ref().is_some_and(|replay| replay.waits);
+    let (replay, counted) = (ReplayStart { waits, stopped: None }, hosts.clone());
+    let work = move |records: &Receiver<Queued>| {
+        for queued in records {
+            counted.take(&queued.record);
+        }
+        Ok(())
+    };
+    let queue = start.config.records.queue;
+    WritingThread::of_replay(("hosts", "hosts"), queue, &replay, Arc::default(), work)
 }
 
 impl HostControl {
-    fn counter(&self) -> MutexGuard<'_, Option<Counter>> {
-        // Taken out as a whole, so a panic elsewhere spoils nothing.
-        self.counter.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The most recently labelled hosts, all or with this label.
     fn list(&self, label: Option<&str>, top: usize) -> Reply {
         let classes = self.classes.iter();
@@ -102,8 +106,9 @@ impl HostControl {
             Some(class) => host.name.is_some_and(|(name, _)| usize::from(name) == class),
             None => true,
         };
-        let states = self.hosts.states(is_wanted, top.min(HOSTS_MAX));
-        Reply::ok(Body::Hosts(states.iter().map(|host| self.row(host)).collect()))
+        let hosts = self.hosts.lock();
+        let states = hosts.states().filter(is_wanted).take(top.min(HOSTS_MAX));
+        Reply::ok(Body::Hosts(states.map(|host| self.row(&host)).collect()))
     }
 
     fn row(&self, host: &HostState) -> HostRow {
@@ -120,13 +125,13 @@ impl HostControl {
 
 impl SinkControl for HostControl {
     fn worker_half(&self) -> Option<Box<dyn Sink>> {
-        let counter = self.counter();
-        let half = counter.as_ref()?.half.clone();
-        Some(Box::new(half))
+        let sender = self.counter.as_ref()?.sender()?;
+        Some(Box::new(HostSender(sender, self.hosts.clone())))
     }
 
     fn report(&self) -> Report {
-        report(&self.hosts.sums(), self.hosts.dropped(), &self.classes)
+        let dropped = self.counter.as_ref().map_or(0, |counter| counter.counts.dropped());
+        report(&self.hosts.lock().sums(), dropped, &self.classes)
     }
 
     fn answer(&self, request: &Request) -> Option<Reply> {
@@ -137,61 +142,21 @@ impl SinkControl for HostControl {
     }
 
     fn host_name(&self, host: IpAddr) -> Option<u16> {
-        self.hosts.name(host)
+        self.hosts.lock().name(host)
     }
 
     fn finish(&self, _: Instant) -> Result<(), Failure> {
-        let counter = self.counter().take();
-        counter.map_or(Ok(()), Counter::finish)
+        self.counter.as_ref().map_or(Ok(()), WritingThread::finish)
     }
 }
 
-/// The thread that counts labels where no records are written.
-struct Counter {
-    half: HostSender,
-    thread: JoinHandle<()>,
-}
-
-impl Counter {
-    fn start(hosts: &SharedHosts, queue: usize, waits: bool) -> Result<Counter, Failure> {
-        let (sender, flows) = bounded(queue);
-        let counted = hosts.clone();
-        let thread = std::thread::Builder::new().name("hosts".to_owned());
-        let thread = thread.spawn(move || flows.iter().for_each(|flow| counted.take_flow(&flow)));
-        let failed =
-            |error| Failure::unavailable(format!("cannot start the hosts thread: {error}"));
-        let half = HostSender { flows: sender, waits, hosts: hosts.clone() };
-        Ok(Counter { half, thread: thread.map_err(failed)? })
-    }
-
-    /// Waits until all labels are counted. The workers' halves must be gone.
-    fn finish(self) -> Result<(), Failure> {
-        drop(self.half);
-        let died = |_| Failure::software("the thread that names hosts died");
-        self.thread.join().map_err(died)
-    }
-}
-
-/// The data path's end.
-#[derive(Clone)]
-struct HostSender {
-    flows: Sender<HostFlow>,
-    /// A full queue holds up a replay; live, the flow does not count.
-    waits: bool,
-    hosts: SharedHosts,
-}
+/// The data path's end: hands over the records that say something of a host.
+struct HostSender(RecordSender, SharedHosts);
 
 impl Sink for HostSender {
     fn record(&mut self, record: &Record) {
-        let Some(flow) = self.hosts.flow_of(record) else {
-            return;
-        };
-        let is_sent = match self.waits {
-            true => self.flows.send(flow).is_ok(),
-            false => self.flows.try_send(flow).is_ok(),
-        };
-        if !is_sent {
-            self.hosts.drop_flow();
+        if self.1.flow_of(record).is_some() {
+            self.0.send(record.clone());
         }
     }
 }
@@ -206,12 +171,11 @@ fn report(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Report {
     let text = (sums.tracked > 0).then(|| summary_line(sums, named, classes));
     Report {
         metrics: metrics(sums, dropped, classes),
-        losses: vec![Lost {
-            what: "labelled flows do not count for their hosts because the queue is full; see \
-                records.queue",
-            count: dropped,
-            why: String::new(),
-        }],
+        losses: vec![Lost::new(
+            "labelled flows do not count for their hosts because the queue is full; see \
+             records.queue",
+            dropped,
+        )],
         status: totals[..2].to_vec(),
         summary: totals,
         summary_text: text,
@@ -227,22 +191,20 @@ fn metrics(sums: &HostSums, dropped: u64, classes: &Arc<[String]>) -> Vec<Family
         by_name[names.place_of(class)] += hosts;
     }
     let labels = names.shown().iter().zip(by_name);
-    let gauge = |name, labels, help, samples| Family {
-        metric: Metric::new(Kind::Gauge, name, "hosts", labels, help),
-        samples,
-    };
     vec![
-        gauge(
+        Family::gauge(
             "fenxi_hosts",
+            "hosts",
             &["label"],
             "Hosts that are named now, by label; none where the model names no hosts.",
-            labels.map(|(label, hosts)| count(&[label], hosts)).collect(),
+            labels.map(|(label, hosts)| count(&[label], hosts)),
         ),
-        gauge(
+        Family::gauge(
             "fenxi_hosts_tracked",
+            "hosts",
             &[],
             "Hosts of which at least one labelled flow counts, named or not.",
-            vec![count(&[], sums.tracked)],
+            [count(&[], sums.tracked)],
         ),
         Family::counter(
             "fenxi_hosts_evicted_total",

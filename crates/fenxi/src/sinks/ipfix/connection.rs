@@ -29,22 +29,14 @@ pub enum Connection {
     File(File),
 }
 
-/// Whether a file continues or is written from its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileMode {
-    /// Live: behind what is there.
-    Append,
-    /// A replay: in the place of what is there.
-    Replace,
-}
-
 impl Connection {
-    /// Begins a session. Looks a name up, which may take seconds.
-    pub fn open(to: &Destination, mode: FileMode) -> io::Result<Connection> {
+    /// Begins a session. Looks a name up, which may take seconds. A file continues behind what is
+    /// there, or, in a replay, takes its place.
+    pub fn open(to: &Destination, is_replay: bool) -> io::Result<Connection> {
         match to {
             Destination::Udp(endpoint) => first(endpoint, udp).map(Connection::Udp),
             Destination::Tcp(endpoint) => first(endpoint, tcp).map(Connection::Tcp),
-            Destination::File(path) => file(path, mode).map(Connection::File),
+            Destination::File(path) => file(path, is_replay).map(Connection::File),
         }
     }
 
@@ -128,15 +120,15 @@ fn refuse_fifo(path: &Path) -> io::Result<()> {
     }
 }
 
-fn file(path: &Path, mode: FileMode) -> io::Result<File> {
+fn file(path: &Path, is_replay: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).mode(MODE);
-    match mode {
-        FileMode::Append => {
+    match is_replay {
+        true => options.write(true).truncate(true),
+        false => {
             refuse_fifo(path)?;
             options.append(true)
         }
-        FileMode::Replace => options.write(true).truncate(true),
     };
     options.open(path)
 }

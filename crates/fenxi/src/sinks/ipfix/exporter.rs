@@ -14,7 +14,7 @@ use flowmgr::record::{EndReason, FlowRecord, Record};
 use ipfix::{ApplicationId, Applications, Encoder, Flow, Message};
 use tracing::{info, warn};
 
-use super::connection::{Connection, FileMode};
+use super::connection::Connection;
 use super::{Destination, IpfixKeys};
 use crate::exit::Failure;
 use crate::sinks::Answer;
@@ -41,8 +41,7 @@ pub struct ExportCounts {
 }
 
 pub struct Exporter {
-    to: Destination,
-    mode: FileMode,
+    pub to: Destination,
     template_every: Duration,
     applications: Applications,
     encoder: Encoder,
@@ -81,10 +80,6 @@ impl Exporter {
     ) -> Exporter {
         Exporter {
             to,
-            mode: match is_replay {
-                true => FileMode::Replace,
-                false => FileMode::Append,
-            },
             template_every: config.template_every,
             applications: Applications::new(classes),
             encoder: Encoder::new(config.domain, MESSAGE_MAX),
@@ -100,7 +95,7 @@ impl Exporter {
     pub fn connect(&mut self) -> io::Result<()> {
         self.encoder.restart();
         self.since = None;
-        let connection = Connection::open(&self.to, self.mode)?;
+        let connection = Connection::open(&self.to, self.packet_s.is_some())?;
         self.session = Some(Session { connection, templates_at: None });
         // A replay does not know yet what time it is.
         if self.packet_s.is_none() {
@@ -117,7 +112,7 @@ impl Exporter {
     }
 
     /// A replay's records, until there are no more or one cannot be sent.
-    pub fn replay(mut self, records: &Receiver<Queued>) -> io::Result<()> {
+    pub fn replay(&mut self, records: &Receiver<Queued>) -> io::Result<()> {
         for queued in records {
             self.take(&queued.record)?;
         }

@@ -8,9 +8,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tracing::{debug, info, warn};
 
 use super::WRITE_WITHIN;
+use super::broadcast::Stream;
 use super::lines::Lines;
 use super::output::Output;
-use super::stream::Stream;
 use super::topic::Topic;
 use crate::exit::Failure;
 use crate::sinks::Answer;
@@ -23,34 +23,24 @@ const KEPT_MAX: usize = 1024 * 1024;
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Live {
-    output: Option<Output>,
-    stream: Option<Stream>,
-    topic: Option<Arc<Topic>>,
-    lines: Lines,
-    counts: Arc<RecordCounts>,
-    drain: Arc<Drain>,
-    trouble: Option<Trouble>,
+    pub output: Option<Output>,
+    pub stream: Option<Stream>,
+    pub topic: Option<Arc<Topic>>,
+    pub lines: Lines,
+    pub counts: Arc<RecordCounts>,
+    pub drain: Arc<Drain>,
+    pub trouble: Option<Trouble>,
 }
 
 /// Writing has failed and has not succeeded since.
-struct Trouble {
+pub struct Trouble {
     error: io::Error,
+    /// When to try again.
     retry: Instant,
     failed_before: u64,
 }
 
 impl Live {
-    pub fn new(
-        output: Option<Output>,
-        stream: Option<Stream>,
-        topic: Option<Arc<Topic>>,
-        lines: Lines,
-        counts: Arc<RecordCounts>,
-        drain: Arc<Drain>,
-    ) -> Live {
-        Live { output, stream, topic, lines, counts, drain, trouble: None }
-    }
-
     /// Writes until there will be no more records, and then what is left; or until the time for
     /// that is over, and then what it holds.
     pub fn run(

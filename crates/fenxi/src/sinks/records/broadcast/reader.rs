@@ -9,16 +9,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use crate::sinks::records::SCHEMA_VERSION;
+
 /// Whole lines, shared by all readers.
 pub(super) struct Chunk {
-    text: Vec<u8>,
-    lines: u64,
-}
-
-impl Chunk {
-    pub fn new(text: Vec<u8>, lines: u64) -> Chunk {
-        Chunk { text, lines }
-    }
+    pub text: Vec<u8>,
+    pub lines: u64,
 }
 
 pub(super) struct Reader {
@@ -48,7 +44,7 @@ impl Reader {
 
     /// Appends a chunk if there is room within the bound; returns whether there was. A line before
     /// it reports earlier losses.
-    pub fn push(&mut self, chunk: &Arc<Chunk>, most: usize, lost_line: fn(u64) -> String) -> bool {
+    pub fn push(&mut self, chunk: &Arc<Chunk>, most: usize) -> bool {
         // A reader that has read all takes a chunk of any size.
         if !self.is_idle() && self.bytes + chunk.text.len() > most {
             self.lost += chunk.lines;
@@ -57,7 +53,7 @@ impl Reader {
         if self.lost > 0 {
             let text = lost_line(std::mem::take(&mut self.lost)).into_bytes();
             self.bytes += text.len();
-            self.backlog.push_back(Arc::new(Chunk::new(text, 0)));
+            self.backlog.push_back(Arc::new(Chunk { text, lines: 0 }));
         }
         self.bytes += chunk.text.len();
         self.backlog.push_back(chunk.clone());
@@ -83,6 +79,11 @@ impl Reader {
         }
         Ok(lines)
     }
+}
+
+/// Tells a reader how many records it missed.
+fn lost_line(records: u64) -> String {
+    format!("{{\"type\":\"lost\",\"schema_version\":{SCHEMA_VERSION},\"records\":{records}}}\n")
 }
 
 impl AsFd for Reader {

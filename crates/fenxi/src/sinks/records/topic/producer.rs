@@ -17,9 +17,8 @@ use rdkafka::producer::{
 };
 use tracing::{debug, info, warn};
 
-use super::Counts;
+use super::{Counts, Kafka};
 use crate::exit::Failure;
-use crate::sinks::records::Kafka;
 
 /// What librdkafka is told unless the user says otherwise: 16 MiB of messages may wait, and a batch
 /// is sent after 100 ms.
